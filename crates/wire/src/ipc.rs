@@ -1,0 +1,107 @@
+//! Encodes and decodes the schema and the batches of one stream.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_buffer::Buffer;
+use arrow_ipc::reader::read_record_batch;
+use arrow_ipc::writer::StreamWriter;
+use arrow_schema::{Schema, SchemaRef};
+
+use crate::{WireError, verify};
+
+/// Encodes the batches of one stream. Each call gives one `RecordBatch` message.
+pub struct Encoder {
+    schema_message: Vec<u8>,
+    writer: StreamWriter<Vec<u8>>,
+}
+
+impl Encoder {
+    /// Begins a stream of batches of `schema`, which must be portable (see [`crate::types`]).
+    pub fn new(schema: &Schema) -> Result<Self, WireError> {
+        crate::types::check_portable(schema)?;
+        let mut writer = StreamWriter::try_new(Vec::new(), schema)?;
+        let schema_message = std::mem::take(writer.get_mut());
+        Ok(Self {
+            schema_message,
+            writer,
+        })
+    }
+
+    /// The stream's `Schema` message.
+    pub fn schema_message(&self) -> &[u8] {
+        &self.schema_message
+    }
+
+    /// One `RecordBatch` message. The batch must have the stream's schema.
+    pub fn encode(&mut self, batch: &RecordBatch) -> Result<Vec<u8>, WireError> {
+        let estimate = batch.get_array_memory_size() + 1024;
+        self.writer.get_mut().reserve(estimate);
+        self.writer.write(batch)?;
+        Ok(std::mem::take(self.writer.get_mut()))
+    }
+}
+
+/// Decodes the batches of one stream. Hostile bytes give an error, never a panic.
+pub struct Decoder {
+    schema: SchemaRef,
+    dictionaries: HashMap<i64, ArrayRef>,
+}
+
+impl Decoder {
+    /// Begins with the stream's `Schema` message.
+    pub fn new(schema_message: &[u8]) -> Result<Self, WireError> {
+        let schema = decode_schema(schema_message)?;
+        crate::types::check_portable(&schema)?;
+        Ok(Self {
+            schema: Arc::new(schema),
+            dictionaries: HashMap::new(),
+        })
+    }
+
+    /// The stream's schema.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Decodes one `RecordBatch` message; the arrays share the message's memory where the
+    /// alignment allows it.
+    pub fn decode(&self, message: Vec<u8>) -> Result<RecordBatch, WireError> {
+        let buffer = Buffer::from_vec(message);
+        let (message, body_at) = verify::split(&buffer)?;
+        let Some(batch) = message.header_as_record_batch() else {
+            return Err(WireError::Batch(format!(
+                "a {:?} message",
+                message.header_type()
+            )));
+        };
+        if message.bodyLength() != (buffer.len() - body_at) as i64 {
+            return Err(WireError::Batch(
+                "the body is not as long as it says".into(),
+            ));
+        }
+        let schema = Arc::clone(&self.schema);
+        let body = buffer.slice(body_at);
+        let version = message.version();
+        Ok(read_record_batch(
+            &body,
+            batch,
+            schema,
+            &self.dictionaries,
+            None,
+            &version,
+        )?)
+    }
+}
+
+/// One `Schema` message.
+pub fn encode_schema(schema: &Schema) -> Result<Vec<u8>, WireError> {
+    Ok(Encoder::new(schema)?.schema_message)
+}
+
+/// The schema in one `Schema` message.
+pub fn decode_schema(message: &[u8]) -> Result<Schema, WireError> {
+    arrow_ipc::convert::try_schema_from_ipc_buffer(message)
+        .map_err(|error| WireError::Schema(error.to_string()))
+}

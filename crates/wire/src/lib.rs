@@ -1,0 +1,30 @@
+//! What crosses between the host and a connector: Arrow IPC messages and the names of types.
+//!
+//! This crate owns three facts that both sides need: how a schema and a batch are laid out as
+//! bytes ([`ipc`]), what the host checks before it passes a batch on ([`verify`]), and how a
+//! column's type is written by a person ([`types`]). It does no I/O and knows no connector.
+//!
+//! Byte layout: the encapsulated message format of the Arrow columnar specification
+//! ("Serialization and Interprocess Communication"). A schema is one `Schema` message; it
+//! travels once per stream. A batch is one `RecordBatch` message without dictionaries.
+
+pub mod ipc;
+pub mod types;
+pub mod verify;
+
+/// Bytes that are not the message they should be, or a type outside the contract.
+#[derive(Debug, thiserror::Error)]
+pub enum WireError {
+    /// The schema message does not parse.
+    #[error("malformed schema message: {0}")]
+    Schema(String),
+    /// The batch message does not parse, or lies about its lengths.
+    #[error("malformed batch message: {0}")]
+    Batch(String),
+    /// Arrow refused to encode or decode.
+    #[error("arrow: {0}")]
+    Arrow(#[from] arrow_schema::ArrowError),
+    /// The text is no type name, or the type may not cross the boundary.
+    #[error("{0}")]
+    Type(String),
+}

@@ -1,0 +1,498 @@
+//! The names of types, as people write them in a pipeline and read them in a plan.
+//!
+//! | name | Arrow | notes |
+//! | --- | --- | --- |
+//! | `bool`, `int8` … `int64`, `uint8` … `uint64`, `float32`, `float64` | the same | |
+//! | `decimal(p, s)` | Decimal128 up to 38 digits, Decimal256 up to 76 | |
+//! | `string`, `large_string`, `binary`, `large_binary`, `fixed_binary(n)` | Utf8 … | |
+//! | `date` | Date32 | days since 1970-01-01 |
+//! | `time`, `time(s\|ms\|us\|ns)` | Time32 / Time64 | `us` when not said |
+//! | `timestamp`, `timestamp(us)` | Timestamp without a zone | |
+//! | `timestamptz`, `timestamp(us, UTC)` | Timestamp with a zone | |
+//! | `duration(us)`, `interval` | Duration, Interval(MonthDayNano) | |
+//! | `uuid`, `json` | FixedSizeBinary(16), Utf8 with canonical extension types | |
+//! | `list<T>`, `struct<a: T, b: T>`, `map<K, V>` | List, Struct, Map | |
+//!
+//! Extension types: "Canonical Extension Types" in the Arrow documentation.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, Fields, IntervalUnit, Schema, TimeUnit};
+
+use crate::WireError;
+
+const EXTENSION_NAME: &str = "ARROW:extension:name";
+const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
+/// The extension name of a UUID column (16 bytes, big-endian).
+pub const UUID: &str = "arrow.uuid";
+/// The extension name of a JSON column (UTF-8 text).
+pub const JSON: &str = "arrow.json";
+/// Nested types deeper than this are refused, so that no reader runs out of stack.
+pub const MAX_DEPTH: usize = 64;
+
+/// Reads a type name such as `decimal(18, 4)` or `list<struct<a: int64>>` into a field.
+pub fn parse_field(name: &str, type_name: &str, nullable: bool) -> Result<Field, WireError> {
+    let mut parser = Parser {
+        text: type_name,
+        at: 0,
+    };
+    let field = parser.field(name, nullable, 0)?;
+    parser.skip_space();
+    if parser.at < type_name.len() {
+        return Err(parser.error("the end of the type"));
+    }
+    Ok(field)
+}
+
+/// Writes a field's type by its name; the inverse of [`parse_field`] for portable types.
+pub fn type_name(field: &Field) -> String {
+    match field.metadata().get(EXTENSION_NAME).map(String::as_str) {
+        Some(UUID) => "uuid".into(),
+        Some(JSON) => "json".into(),
+        Some(other) => format!("{} as {other}", data_type_name(field.data_type())),
+        None => data_type_name(field.data_type()),
+    }
+}
+
+/// True for a field that holds UUIDs.
+pub fn is_uuid(field: &Field) -> bool {
+    extension_name(field) == Some(UUID)
+}
+
+/// True for a field that holds JSON documents as text.
+pub fn is_json(field: &Field) -> bool {
+    extension_name(field) == Some(JSON)
+}
+
+/// The field's extension type, if it has one.
+pub fn extension_name(field: &Field) -> Option<&str> {
+    field.metadata().get(EXTENSION_NAME).map(String::as_str)
+}
+
+/// Refuses what the contract does not carry: dictionaries, unions, run ends, views, types nested
+/// deeper than [`MAX_DEPTH`] and two columns of one name.
+pub fn check_portable(schema: &Schema) -> Result<(), WireError> {
+    let mut seen = std::collections::HashSet::new();
+    for field in schema.fields() {
+        if !seen.insert(field.name()) {
+            return Err(WireError::Type(format!(
+                "two columns are named {:?}",
+                field.name()
+            )));
+        }
+        check_portable_type(field.name(), field.data_type(), 0)?;
+    }
+    Ok(())
+}
+
+fn check_portable_type(column: &str, data_type: &DataType, depth: usize) -> Result<(), WireError> {
+    if depth > MAX_DEPTH {
+        return Err(WireError::Type(format!(
+            "column {column:?} is nested deeper than {MAX_DEPTH}"
+        )));
+    }
+    match data_type {
+        DataType::Dictionary(..)
+        | DataType::Union(..)
+        | DataType::RunEndEncoded(..)
+        | DataType::Utf8View
+        | DataType::BinaryView
+        | DataType::ListView(_)
+        | DataType::LargeListView(_) => Err(WireError::Type(format!(
+            "column {column:?} has type {data_type}, which does not cross the boundary"
+        ))),
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::Map(item, _) => check_portable_type(column, item.data_type(), depth + 1),
+        DataType::Struct(fields) => fields
+            .iter()
+            .try_for_each(|field| check_portable_type(column, field.data_type(), depth + 1)),
+        _ => Ok(()),
+    }
+}
+
+fn unit_name(unit: TimeUnit) -> &'static str {
+    match unit {
+        TimeUnit::Second => "s",
+        TimeUnit::Millisecond => "ms",
+        TimeUnit::Microsecond => "us",
+        TimeUnit::Nanosecond => "ns",
+    }
+}
+
+fn data_type_name(data_type: &DataType) -> String {
+    match data_type {
+        DataType::Null => "null".into(),
+        DataType::Boolean => "bool".into(),
+        DataType::Int8 => "int8".into(),
+        DataType::Int16 => "int16".into(),
+        DataType::Int32 => "int32".into(),
+        DataType::Int64 => "int64".into(),
+        DataType::UInt8 => "uint8".into(),
+        DataType::UInt16 => "uint16".into(),
+        DataType::UInt32 => "uint32".into(),
+        DataType::UInt64 => "uint64".into(),
+        DataType::Float16 => "float16".into(),
+        DataType::Float32 => "float32".into(),
+        DataType::Float64 => "float64".into(),
+        DataType::Decimal128(p, s) | DataType::Decimal256(p, s) => format!("decimal({p}, {s})"),
+        DataType::Utf8 => "string".into(),
+        DataType::LargeUtf8 => "large_string".into(),
+        DataType::Binary => "binary".into(),
+        DataType::LargeBinary => "large_binary".into(),
+        DataType::FixedSizeBinary(n) => format!("fixed_binary({n})"),
+        DataType::Date32 => "date".into(),
+        DataType::Time32(unit) | DataType::Time64(unit) => match unit {
+            TimeUnit::Microsecond => "time".into(),
+            unit => format!("time({})", unit_name(*unit)),
+        },
+        DataType::Timestamp(TimeUnit::Microsecond, None) => "timestamp".into(),
+        DataType::Timestamp(TimeUnit::Microsecond, Some(zone)) if &**zone == "UTC" => {
+            "timestamptz".into()
+        }
+        DataType::Timestamp(unit, None) => format!("timestamp({})", unit_name(*unit)),
+        DataType::Timestamp(unit, Some(zone)) => format!("timestamp({}, {zone})", unit_name(*unit)),
+        DataType::Duration(unit) => format!("duration({})", unit_name(*unit)),
+        DataType::Interval(IntervalUnit::MonthDayNano) => "interval".into(),
+        DataType::List(item) => format!("list<{}>", type_name(item)),
+        DataType::LargeList(item) => format!("large_list<{}>", type_name(item)),
+        DataType::Struct(fields) => {
+            let fields: Vec<_> = fields
+                .iter()
+                .map(|f| format!("{}: {}", quote(f.name()), type_name(f)))
+                .collect();
+            format!("struct<{}>", fields.join(", "))
+        }
+        DataType::Map(entries, _) => match entries.data_type() {
+            DataType::Struct(kv) if kv.len() == 2 => {
+                format!("map<{}, {}>", type_name(&kv[0]), type_name(&kv[1]))
+            }
+            other => other.to_string(),
+        },
+        other => other.to_string(),
+    }
+}
+
+/// A struct field's name as it stands in a type name: quoted unless it is a plain word.
+fn quote(name: &str) -> String {
+    let plain = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_');
+    if plain {
+        name.to_owned()
+    } else {
+        format!("{name:?}")
+    }
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn error(&self, expected: &str) -> WireError {
+        WireError::Type(format!(
+            "{:?} is not a type: expected {expected} at character {}",
+            self.text,
+            self.text[..self.at].chars().count() + 1
+        ))
+    }
+
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    fn skip_space(&mut self) {
+        self.at += self.rest().len() - self.rest().trim_start().len();
+    }
+
+    fn accept(&mut self, symbol: char) -> bool {
+        self.skip_space();
+        let found = self.rest().starts_with(symbol);
+        if found {
+            self.at += symbol.len_utf8();
+        }
+        found
+    }
+
+    fn expect(&mut self, symbol: char) -> Result<(), WireError> {
+        if self.accept(symbol) {
+            Ok(())
+        } else {
+            Err(self.error(&format!("{symbol:?}")))
+        }
+    }
+
+    fn word(&mut self, more: fn(char) -> bool) -> &'a str {
+        self.skip_space();
+        let rest = self.rest();
+        let end = rest
+            .char_indices()
+            .find(|(_, c)| !(c.is_alphanumeric() || *c == '_' || more(*c)))
+            .map_or(rest.len(), |(i, _)| i);
+        self.at += end;
+        &rest[..end]
+    }
+
+    fn number<T: std::str::FromStr>(&mut self) -> Result<T, WireError> {
+        let before = self.at;
+        self.word(|c| c == '-').parse().map_err(|_| {
+            self.at = before;
+            self.error("a number")
+        })
+    }
+
+    fn field_name(&mut self) -> Result<String, WireError> {
+        self.skip_space();
+        if !self.rest().starts_with('"') {
+            let word = self.word(|_| false);
+            return if word.is_empty() {
+                Err(self.error("a field name"))
+            } else {
+                Ok(word.into())
+            };
+        }
+        self.at += 1;
+        let mut name = String::new();
+        let mut chars = self.rest().char_indices();
+        while let Some((i, c)) = chars.next() {
+            match c {
+                '"' => {
+                    self.at += i + 1;
+                    return Ok(name);
+                }
+                '\\' => name.extend(chars.next().map(|(_, c)| c)),
+                c => name.push(c),
+            }
+        }
+        Err(self.error("a closing quote"))
+    }
+
+    fn unit(&mut self) -> Result<TimeUnit, WireError> {
+        let before = self.at;
+        match self.word(|_| false) {
+            "s" => Ok(TimeUnit::Second),
+            "ms" => Ok(TimeUnit::Millisecond),
+            "us" => Ok(TimeUnit::Microsecond),
+            "ns" => Ok(TimeUnit::Nanosecond),
+            _ => {
+                self.at = before;
+                Err(self.error("a unit: s, ms, us or ns"))
+            }
+        }
+    }
+
+    /// `(unit)` or nothing, which means microseconds.
+    fn optional_unit(&mut self) -> Result<TimeUnit, WireError> {
+        if !self.accept('(') {
+            return Ok(TimeUnit::Microsecond);
+        }
+        let unit = self.unit()?;
+        self.expect(')')?;
+        Ok(unit)
+    }
+
+    fn field(&mut self, name: &str, nullable: bool, depth: usize) -> Result<Field, WireError> {
+        if depth > MAX_DEPTH {
+            return Err(self.error(&format!("at most {MAX_DEPTH} levels")));
+        }
+        self.skip_space();
+        let before = self.at;
+        let word = self.word(|_| false).to_ascii_lowercase();
+        let data_type = match word.as_str() {
+            "null" => DataType::Null,
+            "bool" | "boolean" => DataType::Boolean,
+            "int8" => DataType::Int8,
+            "int16" | "smallint" => DataType::Int16,
+            "int32" | "int" | "integer" => DataType::Int32,
+            "int64" | "bigint" => DataType::Int64,
+            "uint8" => DataType::UInt8,
+            "uint16" => DataType::UInt16,
+            "uint32" => DataType::UInt32,
+            "uint64" => DataType::UInt64,
+            "float32" | "float" | "real" => DataType::Float32,
+            "float64" | "double" => DataType::Float64,
+            "string" | "text" | "utf8" => DataType::Utf8,
+            "large_string" => DataType::LargeUtf8,
+            "binary" | "bytes" => DataType::Binary,
+            "large_binary" => DataType::LargeBinary,
+            "date" | "date32" => DataType::Date32,
+            "interval" => DataType::Interval(IntervalUnit::MonthDayNano),
+            "timestamptz" => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+            "duration" => DataType::Duration(self.optional_unit()?),
+            "time" => match self.optional_unit()? {
+                unit @ (TimeUnit::Second | TimeUnit::Millisecond) => DataType::Time32(unit),
+                unit => DataType::Time64(unit),
+            },
+            "timestamp" => self.timestamp()?,
+            "decimal" | "numeric" => self.decimal()?,
+            "fixed_binary" => {
+                self.expect('(')?;
+                let width: i32 = self.number()?;
+                if !(0..=1 << 20).contains(&width) {
+                    return Err(self.error("a width from 0 to 1048576"));
+                }
+                self.expect(')')?;
+                DataType::FixedSizeBinary(width)
+            }
+            "list" | "large_list" => {
+                self.expect('<')?;
+                let item = Arc::new(self.field("item", true, depth + 1)?);
+                self.expect('>')?;
+                if word == "list" {
+                    DataType::List(item)
+                } else {
+                    DataType::LargeList(item)
+                }
+            }
+            "struct" => self.structure(depth)?,
+            "map" => {
+                self.expect('<')?;
+                let key = self.field("key", false, depth + 1)?;
+                self.expect(',')?;
+                let value = self.field("value", true, depth + 1)?;
+                self.expect('>')?;
+                let entries = DataType::Struct(Fields::from(vec![key, value]));
+                DataType::Map(Arc::new(Field::new("entries", entries, false)), false)
+            }
+            "uuid" => {
+                return Ok(extension(
+                    name,
+                    DataType::FixedSizeBinary(16),
+                    nullable,
+                    UUID,
+                ));
+            }
+            "json" => return Ok(extension(name, DataType::Utf8, nullable, JSON)),
+            _ => {
+                self.at = before;
+                return Err(self.error(
+                    "a type such as int64, float64, decimal(18, 4), string, bool, date, \
+                     timestamp, timestamptz, uuid, json, list<…> or struct<…>",
+                ));
+            }
+        };
+        Ok(Field::new(name, data_type, nullable))
+    }
+
+    fn structure(&mut self, depth: usize) -> Result<DataType, WireError> {
+        self.expect('<')?;
+        let mut fields: Vec<Field> = Vec::new();
+        if !self.accept('>') {
+            loop {
+                let name = self.field_name()?;
+                if fields.iter().any(|f| *f.name() == name) {
+                    return Err(self.error("a field name that is not used yet"));
+                }
+                self.expect(':')?;
+                fields.push(self.field(&name, true, depth + 1)?);
+                if !self.accept(',') {
+                    break;
+                }
+            }
+            self.expect('>')?;
+        }
+        Ok(DataType::Struct(Fields::from(fields)))
+    }
+
+    fn timestamp(&mut self) -> Result<DataType, WireError> {
+        if !self.accept('(') {
+            return Ok(DataType::Timestamp(TimeUnit::Microsecond, None));
+        }
+        let unit = self.unit()?;
+        let zone = if self.accept(',') {
+            let zone = self.word(|c| matches!(c, '/' | '+' | '-' | ':'));
+            if zone.is_empty() {
+                return Err(self.error("a time zone"));
+            }
+            Some(zone.into())
+        } else {
+            None
+        };
+        self.expect(')')?;
+        Ok(DataType::Timestamp(unit, zone))
+    }
+
+    fn decimal(&mut self) -> Result<DataType, WireError> {
+        self.expect('(')?;
+        let precision: u8 = self.number()?;
+        let scale: i8 = if self.accept(',') { self.number()? } else { 0 };
+        let fits =
+            (1..=76).contains(&precision) && (0..=precision as i16).contains(&(scale as i16));
+        if !fits {
+            return Err(self.error("1 to 76 digits, of which 0 to all after the point"));
+        }
+        self.expect(')')?;
+        Ok(if precision <= 38 {
+            DataType::Decimal128(precision, scale)
+        } else {
+            DataType::Decimal256(precision, scale)
+        })
+    }
+}
+
+fn extension(name: &str, data_type: DataType, nullable: bool, extension: &str) -> Field {
+    Field::new(name, data_type, nullable).with_metadata(HashMap::from([
+        (EXTENSION_NAME.to_owned(), extension.to_owned()),
+        (EXTENSION_METADATA.to_owned(), String::new()),
+    ]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_back() {
+        for name in [
+            "bool",
+            "int8",
+            "uint64",
+            "float32",
+            "decimal(18, 4)",
+            "decimal(76, 0)",
+            "string",
+            "large_string",
+            "binary",
+            "fixed_binary(3)",
+            "date",
+            "time",
+            "time(s)",
+            "time(ns)",
+            "timestamp",
+            "timestamp(ns)",
+            "timestamptz",
+            "timestamp(ms, Europe/Berlin)",
+            "timestamp(us, +02:00)",
+            "duration(us)",
+            "interval",
+            "uuid",
+            "json",
+            "list<uuid>",
+            "struct<a: int64, \"b c\": list<string>>",
+            "map<string, decimal(5, 2)>",
+            "null",
+        ] {
+            let field = parse_field("c", name, true).expect(name);
+            assert_eq!(type_name(&field), name);
+        }
+    }
+
+    #[test]
+    fn a_wrong_name_says_where() {
+        for (name, part) in [
+            ("varchar", "at character 1"),
+            ("decimal(80, 2)", "1 to 76 digits"),
+            ("list<int64", "'>' at character 11"),
+            ("int64 x", "the end of the type at character 7"),
+            ("time(h)", "a unit"),
+            ("struct<a: int8, a: int8>", "not used yet"),
+        ] {
+            let error = parse_field("c", name, true).expect_err(name).to_string();
+            assert!(error.contains(part), "{name}: {error}");
+        }
+        let deep = "list<".repeat(10_000);
+        assert!(parse_field("c", &deep, true).is_err());
+    }
+}
