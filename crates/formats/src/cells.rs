@@ -266,11 +266,9 @@ impl Cells {
     }
 
     fn not_finite(&self, value: f64) -> Box<Misfit> {
-        Misfit::new(
-            "json_not_finite",
-            &self.field,
-            format!("{value} cannot be written as JSON"),
-        )
+        let mut text = Vec::new();
+        number::write_float(value, &mut text);
+        Misfit::value(&self.field, &text, "cannot be written as JSON").coded("json_not_finite")
     }
 
     /// Embeds a document of a JSON column: checked, on one line.

@@ -306,13 +306,12 @@ impl Column {
                 Ok(())
             }
             Err(reason) => {
-                let mut misfit = Misfit::value(&self.field, text, reason);
-                match reason {
-                    NOT_UTF8 => misfit.code = BAD_UTF8,
-                    TOO_LARGE => misfit.code = "record_too_large",
-                    _ => {}
-                }
-                Err(misfit)
+                let misfit = Misfit::value(&self.field, text, reason);
+                Err(match reason {
+                    NOT_UTF8 => misfit.coded(BAD_UTF8),
+                    TOO_LARGE => misfit.coded("record_too_large"),
+                    _ => misfit,
+                })
             }
         }
     }

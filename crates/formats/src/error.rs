@@ -133,6 +133,11 @@ impl Misfit {
         )
     }
 
+    pub(crate) fn coded(mut self: Box<Self>, code: &'static str) -> Box<Self> {
+        self.code = code;
+        self
+    }
+
     pub(crate) fn null(field: &Field) -> Box<Self> {
         Self::new(
             "null_in_required_column",

@@ -2,9 +2,9 @@
 
 mod support;
 
+use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::RecordBatch;
 use rapidbyte_formats::{FormatError, Limits, csv::Dialect};
 use support::{Format, schema};
 
