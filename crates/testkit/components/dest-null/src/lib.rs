@@ -1,0 +1,1 @@
+//! Counts rows and keeps nothing.
