@@ -1,1 +1,87 @@
-//! Empty for now.
+//! What a connector author depends on.
+//!
+//! A source is a type that implements [`Source`]; a destination implements [`Destination`]. Each
+//! has a configuration struct (`serde` reads it, `schemars` derives its JSON Schema) and one line
+//! that exports it: [`export_source!`] or [`export_destination!`]. Built for `wasm32-wasip2` the
+//! crate becomes a connector; built natively the same code runs under `cargo test`, with
+//! [`connection`] and [`files`] going straight to the operating system.
+//!
+//! The whole of a source that counts to three:
+//!
+//! ```
+//! use std::{sync::Arc, time::Duration};
+//! use rapidbyte_sdk::prelude::*;
+//!
+//! #[derive(serde::Deserialize, schemars::JsonSchema)]
+//! #[serde(deny_unknown_fields)]
+//! struct Config {}
+//!
+//! struct Three;
+//! struct Rows(bool);
+//!
+//! impl Source for Three {
+//!     type Config = Config;
+//!     type Reader = Rows;
+//!     const NAME: &str = "source-three";
+//!     const VERSION: &str = "0.1.0";
+//!     const DESCRIPTION: &str = "Counts to three";
+//!
+//!     fn open(_: Config) -> Result<Self> {
+//!         Ok(Three)
+//!     }
+//!     fn discover(&mut self, _: &[String]) -> Result<Vec<Stream>> {
+//!         Ok(vec![Stream::new("three", &Rows(false).schema())?])
+//!     }
+//!     fn read(&mut self, _: &ReadRequest) -> Result<Rows> {
+//!         Ok(Rows(false))
+//!     }
+//! }
+//!
+//! impl Reader for Rows {
+//!     fn schema(&self) -> SchemaRef {
+//!         Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]))
+//!     }
+//!     fn next(&mut self, _: Duration) -> Result<Event> {
+//!         if std::mem::replace(&mut self.0, true) {
+//!             return Ok(Event::End);
+//!         }
+//!         let n = Arc::new(Int64Array::from(vec![1, 2, 3]));
+//!         Ok(Event::Batch(RecordBatch::try_new(self.schema(), vec![n])?))
+//!     }
+//! }
+//!
+//! rapidbyte_sdk::export_source!(Three);
+//! # fn main() {}
+//! ```
+
+#[doc(hidden)]
+pub mod bindings;
+mod config;
+pub mod connection;
+pub mod destination;
+mod error;
+pub mod files;
+pub mod log;
+pub mod phase;
+pub mod source;
+
+pub use destination::{Destination, Writer};
+pub use rapidbyte_wire::{ipc, pattern, types};
+pub use source::{Event, Reader, Source};
+
+pub use bindings::exports_destination::{ColumnPlan, Fence, Fit, Part, Plan, Receipt, Target};
+pub use bindings::exports_source::ReadRequest;
+pub use bindings::types::{CheckItem, Error, ErrorKind, Spec, Stream, SyncMode, WriteMode};
+
+/// What every fallible call of a connector gives.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything that most connectors use.
+pub mod prelude {
+    pub use crate::{
+        CheckItem, ColumnPlan, Destination, Error, ErrorKind, Event, Fence, Fit, Part, Plan,
+        ReadRequest, Reader, Receipt, Result, Source, Stream, SyncMode, Target, WriteMode, Writer,
+    };
+    pub use arrow_array::{self, *};
+    pub use arrow_schema::{self, DataType, Field, Schema, SchemaRef};
+}

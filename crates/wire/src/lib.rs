@@ -9,6 +9,7 @@
 //! travels once per stream. A batch is one `RecordBatch` message without dictionaries.
 
 pub mod ipc;
+pub mod pattern;
 pub mod types;
 pub mod verify;
 

@@ -1,0 +1,58 @@
+//! The smallest source: copy this folder, rename it, and replace the numbers by your system's rows.
+
+use std::{sync::Arc, time::Duration};
+
+use rapidbyte_sdk::prelude::*;
+
+/// What stands under `config:`. Doc comments become the key's description.
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// How many numbers to give.
+    pub rows: i64,
+}
+
+/// The connector, opened with one configuration.
+pub struct Numbers(Config);
+
+/// One read of the stream.
+pub struct Rows(std::ops::Range<i64>);
+
+impl Source for Numbers {
+    type Config = Config;
+    type Reader = Rows;
+    const NAME: &str = "source-template";
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+    const DESCRIPTION: &str = "Counts: a template for your own source";
+
+    fn open(config: Config) -> Result<Self> {
+        Ok(Self(config))
+    }
+
+    fn discover(&mut self, _forms: &[String]) -> Result<Vec<Stream>> {
+        Ok(vec![Stream::new("numbers", &Rows(0..0).schema())?])
+    }
+
+    fn read(&mut self, _request: &ReadRequest) -> Result<Rows> {
+        Ok(Rows(0..self.0.rows))
+    }
+}
+
+impl Reader for Rows {
+    fn schema(&self) -> SchemaRef {
+        Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]))
+    }
+
+    fn next(&mut self, _wait: Duration) -> Result<Event> {
+        let numbers = Int64Array::from_iter_values(self.0.by_ref().take(10_000));
+        if numbers.is_empty() {
+            return Ok(Event::End);
+        }
+        Ok(Event::Batch(RecordBatch::try_new(
+            self.schema(),
+            vec![Arc::new(numbers)],
+        )?))
+    }
+}
+
+rapidbyte_sdk::export_source!(Numbers);

@@ -1,0 +1,199 @@
+//! The destination side: the traits an author implements, and their export.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use rapidbyte_wire::ipc;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+
+use crate::bindings::exports_destination as wit;
+use crate::phase::{self, Kind};
+use crate::{
+    CheckItem, Error, Fence, Part, Plan, Receipt, Result, Spec, Target, WriteMode, config,
+};
+
+/// Where rows go.
+///
+/// The host calls, for each stream: `plan`, `fence`, `open_writer`, then `write` and `flush` on
+/// the writer, then `commit` with the parts; or `abort`, after which nothing may be left.
+pub trait Destination: Sized + 'static {
+    /// As for a source; a key that names a file to write carries `"x-grant" = "write"`.
+    type Config: DeserializeOwned + JsonSchema;
+    /// Writes one stream.
+    type Writer: Writer;
+    /// `dest-` and the system's name.
+    const NAME: &'static str;
+    /// Usually `env!("CARGO_PKG_VERSION")`.
+    const VERSION: &'static str;
+    /// One sentence.
+    const DESCRIPTION: &'static str;
+    /// How rows can be written.
+    const WRITE_MODES: &'static [WriteMode];
+    /// Systems whose native value forms it takes.
+    const NATIVE_FORMS: &'static [&'static str] = &[];
+
+    /// Checks the configuration. Connects to nothing yet.
+    fn open(config: Self::Config) -> Result<Self>;
+
+    /// Looks at everything a run would need and changes nothing.
+    fn check(&mut self) -> Result<Vec<CheckItem>>;
+
+    /// What a run would do. Changes nothing.
+    fn plan(&mut self, target: &Target) -> Result<Plan>;
+
+    /// Shuts out older runs and says how far the destination is.
+    fn fence(&mut self, stream: &str) -> Result<Fence> {
+        let _ = stream;
+        Ok(Fence {
+            epoch: 0,
+            seq: 0,
+            cursor: None,
+            complete: false,
+        })
+    }
+
+    /// Begins to write. Nothing becomes visible before [`Destination::commit`].
+    fn open_writer(&mut self, target: &Target, epoch: u64) -> Result<Self::Writer>;
+
+    /// Makes the parts visible and moves the cursor, both or neither.
+    fn commit(
+        &mut self,
+        stream: &str,
+        parts: Vec<Part>,
+        seq: u64,
+        cursor: Option<&str>,
+    ) -> Result<Receipt>;
+
+    /// Gives up everything that is not committed.
+    fn abort(&mut self, stream: &str) -> Result<()>;
+}
+
+/// Writes one stream.
+pub trait Writer: 'static {
+    /// Takes one batch of the target's schema.
+    fn write(&mut self, batch: &RecordBatch) -> Result<()>;
+
+    /// Ends a part: what was written so far can be committed.
+    fn flush(&mut self) -> Result<Part>;
+}
+
+impl Target {
+    /// The schema of the batches to come.
+    pub fn arrow_schema(&self) -> Result<SchemaRef> {
+        Ok(Arc::new(ipc::decode_schema(&self.schema)?))
+    }
+}
+
+/// What a [`Destination`] says of itself.
+pub fn spec<D: Destination>() -> Spec {
+    Spec {
+        name: D::NAME.into(),
+        version: D::VERSION.into(),
+        description: D::DESCRIPTION.into(),
+        config_schema: config::schema::<D::Config>(),
+        sync_modes: Vec::new(),
+        write_modes: D::WRITE_MODES.to_vec(),
+        native_forms: D::NATIVE_FORMS.iter().map(|s| (*s).into()).collect(),
+    }
+}
+
+/// Opens a destination from its configuration as JSON, as the host does.
+pub fn open<D: Destination>(config: &str) -> Result<D> {
+    D::open(config::parse(config)?)
+}
+
+/// The exported form of a [`Destination`].
+#[doc(hidden)]
+pub struct DestinationExport<D>(std::marker::PhantomData<D>);
+#[doc(hidden)]
+pub struct SessionExport<D>(RefCell<D>);
+#[doc(hidden)]
+pub struct WriterExport<W>(RefCell<(W, ipc::Decoder)>);
+
+impl<D: Destination> wit::Guest for DestinationExport<D> {
+    type Session = SessionExport<D>;
+    type Writer = WriterExport<D::Writer>;
+
+    fn describe() -> Spec {
+        spec::<D>()
+    }
+
+    fn open(config: String) -> Result<wit::Session> {
+        let destination = D::open(config::parse(&config)?)?;
+        Ok(wit::Session::new(SessionExport(RefCell::new(destination))))
+    }
+}
+
+impl<D: Destination> wit::GuestSession for SessionExport<D> {
+    fn check(&self) -> Result<Vec<CheckItem>> {
+        self.0.borrow_mut().check()
+    }
+
+    fn plan(&self, target: Target) -> Result<Plan> {
+        self.0.borrow_mut().plan(&target)
+    }
+
+    fn fence(&self, stream: String) -> Result<Fence> {
+        self.0.borrow_mut().fence(&stream)
+    }
+
+    fn open_writer(&self, target: Target, epoch: u64) -> Result<wit::Writer> {
+        let decoder = ipc::Decoder::new(&target.schema)?;
+        let writer = self.0.borrow_mut().open_writer(&target, epoch)?;
+        Ok(wit::Writer::new(WriterExport(RefCell::new((
+            writer, decoder,
+        )))))
+    }
+
+    fn commit(
+        &self,
+        stream: String,
+        parts: Vec<Part>,
+        seq: u64,
+        cursor: Option<String>,
+    ) -> Result<Receipt> {
+        self.0
+            .borrow_mut()
+            .commit(&stream, parts, seq, cursor.as_deref())
+    }
+
+    fn abort(&self, stream: String) -> Result<()> {
+        self.0.borrow_mut().abort(&stream)
+    }
+}
+
+impl<W: Writer> wit::GuestWriter for WriterExport<W> {
+    fn write(&self, batch: wit::Batch) -> Result<()> {
+        let (writer, decoder) = &mut *self.0.borrow_mut();
+        let decoded = {
+            let _phase = phase::enter(Kind::ArrowDecode);
+            decoder.decode(batch.data)?
+        };
+        if decoded.num_rows() as u64 != batch.rows {
+            return Err(Error::internal(
+                "a batch with another number of rows than was said",
+            ));
+        }
+        writer.write(&decoded)
+    }
+
+    fn flush(&self) -> Result<Part> {
+        self.0.borrow_mut().0.flush()
+    }
+}
+
+/// Exports a [`Destination`] as this crate's connector. Natively it expands to nothing that runs.
+#[macro_export]
+macro_rules! export_destination {
+    ($destination:ty) => {
+        const _: () = {
+            type Export = $crate::destination::DestinationExport<$destination>;
+            $crate::bindings::destination_world::export_destination_world!(
+                Export with_types_in $crate::bindings::destination_world
+            );
+        };
+    };
+}

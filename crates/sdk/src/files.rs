@@ -1,0 +1,237 @@
+//! Files that the configuration names: through the host inside the sandbox, straight to the
+//! system natively (relative to the working directory).
+
+use crate::Result;
+
+#[cfg(target_family = "wasm")]
+use crate::bindings::files as system;
+
+#[cfg(not(target_family = "wasm"))]
+use native as system;
+
+pub use crate::bindings::files::Entry;
+
+/// The files that match a path or pattern (`*` and `?` within one name), ordered by path.
+pub fn find(pattern: &str) -> Result<Vec<Entry>> {
+    system::find(pattern)
+}
+
+/// Opens a regular file for reading.
+pub fn open(path: &str) -> Result<Input> {
+    system::open(path).map(Input)
+}
+
+/// Begins a file under a temporary name beside `path`.
+pub fn create(path: &str) -> Result<Output> {
+    system::create(path).map(|output| Output { output, bytes: 0 })
+}
+
+/// Answers whether a file could be created at `path`, and leaves none.
+pub fn probe(path: &str) -> Result<()> {
+    system::probe(path)
+}
+
+/// A file that is read.
+pub struct Input(system::Input);
+
+impl Input {
+    /// Its length in bytes now.
+    pub fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    /// At most `len` bytes from `offset`; empty at the end of the file.
+    pub fn read(&self, offset: u64, len: u32) -> Result<Vec<u8>> {
+        self.0.read(offset, len)
+    }
+}
+
+/// A file that is written. Dropped without [`Output::commit`], it leaves nothing behind.
+pub struct Output {
+    output: system::Output,
+    bytes: u64,
+}
+
+impl Output {
+    /// Appends; give 64 KiB to 1 MiB at a time.
+    pub fn write(&mut self, data: &[u8]) -> Result<()> {
+        self.output.write(data)?;
+        self.bytes += data.len() as u64;
+        Ok(())
+    }
+
+    /// Bytes written so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Writes everything to the disk; what follows can only be [`Output::commit`].
+    pub fn sync(&self) -> Result<()> {
+        self.output.sync()
+    }
+
+    /// Gives the file its final name in one atomic step, replacing an older file.
+    pub fn commit(self) -> Result<()> {
+        self.output.commit()
+    }
+}
+
+#[cfg(not(target_family = "wasm"))]
+mod native {
+    use std::cell::Cell;
+    use std::fs::{self, File};
+    use std::io::Write;
+    use std::os::unix::fs::FileExt;
+    use std::path::{Path, PathBuf};
+
+    use super::Entry;
+    use crate::{Error, ErrorKind, Result};
+
+    pub struct Input(File);
+
+    pub struct Output {
+        file: File,
+        temporary: PathBuf,
+        path: PathBuf,
+        committed: Cell<bool>,
+    }
+
+    pub fn find(pattern: &str) -> Result<Vec<Entry>> {
+        let mut found = vec![if pattern.starts_with('/') {
+            PathBuf::from("/")
+        } else {
+            PathBuf::new()
+        }];
+        for part in pattern.split('/').filter(|p| !p.is_empty()) {
+            if !rapidbyte_wire::pattern::is_pattern(part) {
+                found = found
+                    .into_iter()
+                    .map(|dir| dir.join(part))
+                    .filter(|p| p.exists())
+                    .collect();
+                continue;
+            }
+            let mut next = Vec::new();
+            for dir in &found {
+                let dir = if dir.as_os_str().is_empty() {
+                    Path::new(".")
+                } else {
+                    dir
+                };
+                let Ok(entries) = fs::read_dir(dir) else {
+                    continue;
+                };
+                for entry in entries.flatten() {
+                    let name = entry.file_name();
+                    let Some(name) = name.to_str() else { continue };
+                    if rapidbyte_wire::pattern::matches(part, name) {
+                        next.push(if dir == Path::new(".") {
+                            name.into()
+                        } else {
+                            dir.join(name)
+                        });
+                    }
+                }
+            }
+            found = next;
+        }
+        let mut entries: Vec<Entry> = found
+            .into_iter()
+            .filter_map(|path| {
+                let metadata = fs::metadata(&path).ok().filter(|m| m.is_file())?;
+                Some(Entry {
+                    path: path.to_str()?.to_owned(),
+                    size: metadata.len(),
+                })
+            })
+            .collect();
+        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(entries)
+    }
+
+    pub fn open(path: &str) -> Result<Input> {
+        let file = File::open(path).map_err(|e| failed(path, &e))?;
+        if !file.metadata().map_err(|e| failed(path, &e))?.is_file() {
+            return Err(Error::config(
+                "not_a_file",
+                format!("{path} is not a regular file"),
+            ));
+        }
+        Ok(Input(file))
+    }
+
+    pub fn probe(path: &str) -> Result<()> {
+        create(path).map(drop)
+    }
+
+    pub fn create(path: &str) -> Result<Output> {
+        let path = PathBuf::from(path);
+        let shown = path.display().to_string();
+        let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("file");
+        let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+        if let Some(dir) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
+            fs::create_dir_all(dir).map_err(|e| failed(&shown, &e))?;
+        }
+        let file = File::create(&temporary).map_err(|e| failed(&shown, &e))?;
+        Ok(Output {
+            file,
+            temporary,
+            path,
+            committed: Cell::new(false),
+        })
+    }
+
+    impl Input {
+        pub fn size(&self) -> u64 {
+            self.0.metadata().map_or(0, |m| m.len())
+        }
+
+        pub fn read(&self, offset: u64, len: u32) -> Result<Vec<u8>> {
+            let mut buffer = vec![0; len as usize];
+            let read = self
+                .0
+                .read_at(&mut buffer, offset)
+                .map_err(|e| failed("read", &e))?;
+            buffer.truncate(read);
+            Ok(buffer)
+        }
+    }
+
+    impl Output {
+        pub fn write(&self, data: &[u8]) -> Result<()> {
+            (&self.file)
+                .write_all(data)
+                .map_err(|e| failed("write", &e))
+        }
+
+        pub fn sync(&self) -> Result<()> {
+            self.file.sync_all().map_err(|e| failed("sync", &e))
+        }
+
+        pub fn commit(&self) -> Result<()> {
+            self.sync()?;
+            let shown = self.path.display().to_string();
+            fs::rename(&self.temporary, &self.path).map_err(|e| failed(&shown, &e))?;
+            self.committed.set(true);
+            Ok(())
+        }
+    }
+
+    impl Drop for Output {
+        fn drop(&mut self) {
+            if !self.committed.get() {
+                // Nothing else can be done about a temporary file that is gone already.
+                let _ = fs::remove_file(&self.temporary);
+            }
+        }
+    }
+
+    fn failed(path: &str, error: &std::io::Error) -> Error {
+        let code = match error.kind() {
+            std::io::ErrorKind::NotFound => "file_not_found",
+            std::io::ErrorKind::PermissionDenied => "permission_denied",
+            _ => "file_io",
+        };
+        Error::new(ErrorKind::Config, code, format!("{path}: {error}"))
+    }
+}

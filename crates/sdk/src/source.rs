@@ -1,0 +1,222 @@
+//! The source side: the traits an author implements, and their export.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use arrow_array::RecordBatch;
+use arrow_schema::{Schema, SchemaRef};
+use rapidbyte_wire::{ipc, types};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+
+use crate::bindings::exports_source as wit;
+use crate::phase::{self, Kind};
+use crate::{CheckItem, Error, ReadRequest, Result, Spec, Stream, SyncMode, config};
+
+/// Where rows come from.
+pub trait Source: Sized + 'static {
+    /// The configuration. Put `#[serde(deny_unknown_fields)]` on it, so that a misspelt key is an
+    /// error, and `#[schemars(extend("x-grant" = "read"))]` on a key that names a file, `"host"`,
+    /// `"port"` or `"url"` on one that names a server: the host grants exactly what stands there.
+    type Config: DeserializeOwned + JsonSchema;
+    /// Reads one stream.
+    type Reader: Reader;
+    /// `source-` and the system's name.
+    const NAME: &'static str;
+    /// Usually `env!("CARGO_PKG_VERSION")`.
+    const VERSION: &'static str;
+    /// One sentence.
+    const DESCRIPTION: &'static str;
+    /// How streams can be read.
+    const SYNC_MODES: &'static [SyncMode] = &[SyncMode::FullRefresh];
+    /// Systems whose native value forms it gives.
+    const NATIVE_FORMS: &'static [&'static str] = &[];
+
+    /// Checks the configuration. Connects to nothing yet.
+    fn open(config: Self::Config) -> Result<Self>;
+
+    /// Looks at everything a run would need and changes nothing.
+    fn check(&mut self) -> Result<Vec<CheckItem>> {
+        let streams = self.discover(&[])?;
+        Ok(vec![CheckItem::ok(
+            "discover",
+            format!("{} streams", streams.len()),
+        )])
+    }
+
+    /// What can be read, with native forms only where they are in `forms`.
+    fn discover(&mut self, forms: &[String]) -> Result<Vec<Stream>>;
+
+    /// Fixes one moment for all `streams`; the text comes back in [`ReadRequest::snapshot`].
+    fn snapshot(&mut self, streams: &[String]) -> Result<String> {
+        let _ = streams;
+        Ok(String::new())
+    }
+
+    /// Begins to read a stream.
+    fn read(&mut self, request: &ReadRequest) -> Result<Self::Reader>;
+
+    /// The destination holds everything up to `cursor`.
+    fn acknowledge(&mut self, stream: &str, cursor: &str) -> Result<()> {
+        let _ = (stream, cursor);
+        Ok(())
+    }
+}
+
+/// Reads one stream, step by step.
+pub trait Reader: 'static {
+    /// The schema of every batch to come.
+    fn schema(&self) -> SchemaRef;
+
+    /// The next step. Return [`Event::Idle`] when nothing comes within `wait`.
+    fn next(&mut self, wait: Duration) -> Result<Event>;
+}
+
+/// One step of a [`Reader`].
+#[derive(Debug)]
+pub enum Event {
+    /// Rows, about [`ReadRequest::batch_bytes`] of them.
+    Batch(RecordBatch),
+    /// Everything before it can be acknowledged under this JSON text.
+    Checkpoint(String),
+    /// Nothing came in time.
+    Idle,
+    /// There is no more.
+    End,
+}
+
+impl Stream {
+    /// A stream without keys or estimates; set those fields afterwards.
+    pub fn new(name: impl Into<String>, schema: &Schema) -> Result<Self> {
+        Ok(Self {
+            name: name.into(),
+            schema: ipc::encode_schema(schema)?,
+            source_types: schema
+                .fields()
+                .iter()
+                .map(|f| types::type_name(f))
+                .collect(),
+            primary_key: Vec::new(),
+            cursor_fields: Vec::new(),
+            estimated_rows: None,
+            estimated_bytes: None,
+            notes: Vec::new(),
+        })
+    }
+}
+
+/// The exported form of a [`Source`].
+#[doc(hidden)]
+pub struct SourceExport<S>(std::marker::PhantomData<S>);
+#[doc(hidden)]
+pub struct SessionExport<S>(RefCell<S>);
+#[doc(hidden)]
+pub struct ReaderExport<R>(RefCell<Reading<R>>);
+
+struct Reading<R> {
+    reader: R,
+    schema: SchemaRef,
+    encoder: ipc::Encoder,
+}
+
+impl<S: Source> wit::Guest for SourceExport<S> {
+    type Session = SessionExport<S>;
+    type Reader = ReaderExport<S::Reader>;
+
+    fn describe() -> Spec {
+        spec::<S>()
+    }
+
+    fn open(config: String) -> Result<wit::Session> {
+        let source = S::open(config::parse(&config)?)?;
+        Ok(wit::Session::new(SessionExport(RefCell::new(source))))
+    }
+}
+
+/// What [`Source`] says of itself.
+pub fn spec<S: Source>() -> Spec {
+    Spec {
+        name: S::NAME.into(),
+        version: S::VERSION.into(),
+        description: S::DESCRIPTION.into(),
+        config_schema: config::schema::<S::Config>(),
+        sync_modes: S::SYNC_MODES.to_vec(),
+        write_modes: Vec::new(),
+        native_forms: S::NATIVE_FORMS.iter().map(|s| (*s).into()).collect(),
+    }
+}
+
+/// Opens a source from its configuration as JSON, as the host does.
+pub fn open<S: Source>(config: &str) -> Result<S> {
+    S::open(config::parse(config)?)
+}
+
+impl<S: Source> wit::GuestSession for SessionExport<S> {
+    fn check(&self) -> Result<Vec<CheckItem>> {
+        self.0.borrow_mut().check()
+    }
+
+    fn discover(&self, forms: Vec<String>) -> Result<Vec<Stream>> {
+        self.0.borrow_mut().discover(&forms)
+    }
+
+    fn snapshot(&self, streams: Vec<String>) -> Result<String> {
+        self.0.borrow_mut().snapshot(&streams)
+    }
+
+    fn read(&self, request: ReadRequest) -> Result<wit::Reader> {
+        let reader = self.0.borrow_mut().read(&request)?;
+        let schema = reader.schema();
+        let encoder = ipc::Encoder::new(&schema)?;
+        Ok(wit::Reader::new(ReaderExport(RefCell::new(Reading {
+            reader,
+            schema,
+            encoder,
+        }))))
+    }
+
+    fn acknowledge(&self, stream: String, cursor: String) -> Result<()> {
+        self.0.borrow_mut().acknowledge(&stream, &cursor)
+    }
+}
+
+impl<R: Reader> wit::GuestReader for ReaderExport<R> {
+    fn schema(&self) -> Vec<u8> {
+        self.0.borrow().encoder.schema_message().to_vec()
+    }
+
+    fn next(&self, wait_ms: u32) -> Result<wit::Event> {
+        let reading = &mut *self.0.borrow_mut();
+        match reading.reader.next(Duration::from_millis(wait_ms.into()))? {
+            Event::Batch(batch) => {
+                let _phase = phase::enter(Kind::ArrowEncode);
+                if batch.schema_ref() != &reading.schema {
+                    return Err(Error::internal(
+                        "a batch with another schema than the reader's",
+                    ));
+                }
+                let data = reading.encoder.encode(&batch)?;
+                Ok(wit::Event::Batch(wit::Batch {
+                    data,
+                    rows: batch.num_rows() as u64,
+                }))
+            }
+            Event::Checkpoint(cursor) => Ok(wit::Event::Checkpoint(cursor)),
+            Event::Idle => Ok(wit::Event::Idle),
+            Event::End => Ok(wit::Event::End),
+        }
+    }
+}
+
+/// Exports a [`Source`] as this crate's connector. Natively it expands to nothing that runs.
+#[macro_export]
+macro_rules! export_source {
+    ($source:ty) => {
+        const _: () = {
+            type Export = $crate::source::SourceExport<$source>;
+            $crate::bindings::source_world::export_source_world!(
+                Export with_types_in $crate::bindings::source_world
+            );
+        };
+    };
+}

@@ -1,0 +1,73 @@
+//! Patterns with `*` (any characters) and `?` (one character), as streams and files are named.
+
+/// True when `pattern` covers the whole of `text`. Neither sign crosses a `/`.
+///
+/// Takes time proportional to both lengths multiplied at worst; never recurses.
+pub fn matches(pattern: &str, text: &str) -> bool {
+    let (pattern, text): (Vec<char>, Vec<char>) =
+        (pattern.chars().collect(), text.chars().collect());
+    let (mut p, mut t) = (0, 0);
+    // Where the last `*` stood, and how much of the text it covers so far.
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some('*') => {
+                star = Some((p, t));
+                p += 1;
+            }
+            Some('?') if text[t] != '/' => {
+                p += 1;
+                t += 1;
+            }
+            Some(c) if *c == text[t] => {
+                p += 1;
+                t += 1;
+            }
+            _ => match star {
+                Some((at, covered)) if text[covered] != '/' => {
+                    star = Some((at, covered + 1));
+                    p = at + 1;
+                    t = covered + 1;
+                }
+                _ => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|c| *c == '*')
+}
+
+/// True when the text has a `*` or a `?`.
+pub fn is_pattern(text: &str) -> bool {
+    text.contains(['*', '?'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_pattern, matches};
+
+    #[test]
+    fn covers_the_whole_text() {
+        for (pattern, text) in [
+            ("public.*", "public.orders"),
+            ("*", ""),
+            ("a?c", "abc"),
+            ("*.csv", "x.csv"),
+            ("a*b*c", "aXbYbZc"),
+            ("data/*/x", "data/1/x"),
+        ] {
+            assert!(matches(pattern, text), "{pattern} {text}");
+        }
+        for (pattern, text) in [
+            ("public.*", "private.orders"),
+            ("a?c", "ac"),
+            ("*.csv", "d/x.csv"),
+            ("a", "ab"),
+            ("a?c", "a/c"),
+            ("", "a"),
+        ] {
+            assert!(!matches(pattern, text), "{pattern} {text}");
+        }
+        assert!(is_pattern("a*") && !is_pattern("a"));
+        assert!(!matches(&"*a".repeat(30), &"a".repeat(29)));
+    }
+}
