@@ -1,1 +1,84 @@
-fn main() {}
+//! `cargo xtask`: set-up, build, demo, tests and checks of this repository, all in one place.
+//!
+//! Each command is a list of steps. A step is announced, timed, and ends the command when it
+//! fails; its exit code becomes ours. Progress goes to standard error, so that
+//! `cargo xtask run … --output json` leaves standard output to the pipeline.
+//!
+//! The crate depends on the standard library alone: it is compiled before anything else.
+
+use std::process::ExitCode;
+
+mod build;
+mod bundle;
+mod check;
+mod demo;
+mod step;
+mod test;
+mod toolchain;
+mod workspace;
+
+use step::{Failure, Steps};
+use workspace::Workspace;
+
+const HELP: &str = "\
+Usage: cargo xtask <command> [arguments]
+
+Commands:
+  setup                    install what the build needs and rustup can give: the connectors' target
+  build                    setup, host and connectors in release, connectors compiled ahead of time
+  demo                     build, run pipelines/quickstart.yaml, show the first rows it wrote
+  run <pipeline> [flags]   build, then `rapidbyte run <pipeline> [flags]`
+  test [options] [filter]  build, then every test; a filter picks tests by a part of their name
+                           options: -p <package>, --test <target>
+  lint                     formatting, clippy for the host and for the connectors, cargo-deny
+  fmt                      format the code
+  ci                       lint, then test
+
+Everything is built below `target/`, or below $CARGO_TARGET_DIR when that is set.
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (name, rest) = match arguments.split_first() {
+        Some((name, rest)) => (name.as_str(), rest),
+        None => ("--help", &[][..]),
+    };
+    if matches!(name, "--help" | "-h" | "help") {
+        print!("{HELP}");
+        return ExitCode::SUCCESS;
+    }
+    let mut steps = Steps::begin(name);
+    let result =
+        Workspace::locate().and_then(|workspace| dispatch(name, rest, &workspace, &mut steps));
+    steps.finish(result)
+}
+
+fn dispatch(
+    name: &str,
+    arguments: &[String],
+    workspace: &Workspace,
+    steps: &mut Steps,
+) -> Result<(), Failure> {
+    match name {
+        "run" => return demo::run(workspace, steps, arguments),
+        "test" => return test::test(workspace, steps, arguments),
+        _ => {}
+    }
+    if let Some(unknown) = arguments.first() {
+        return Err(Failure::usage(format!(
+            "`{name}` takes no argument `{unknown}`"
+        )));
+    }
+    match name {
+        "setup" => toolchain::setup(workspace, steps),
+        "build" => build::build(workspace, steps),
+        "demo" => demo::demo(workspace, steps),
+        "lint" => check::lint(workspace, steps),
+        "fmt" => check::fmt(workspace, steps),
+        "ci" => {
+            check::lint(workspace, steps)?;
+            test::test(workspace, steps, &[])
+        }
+        _ => Err(Failure::usage(format!("no command `{name}`"))),
+    }
+}

@@ -1,1 +1,38 @@
-//! Empty for now.
+//! Runs connectors: a `.wasm` file becomes a typed, limited, sandboxed instance.
+//!
+//! [`Runtime::load`] checks that a file is a component of a world the host knows, compiles it
+//! ahead of time into the [`cache`] and gives a [`Connector`]; [`Connector::source`] and
+//! [`Connector::destination`] instantiate it with a [`Sandbox`]: what it may reach, how much
+//! memory and time it may use, which clock it is timed by and what cancels it.
+//!
+//! The crate owns everything that names wasmtime. It knows no pipeline file and no connector, and
+//! it looks at no value of a batch: it checks a batch's header and passes the bytes on.
+
+mod bindings;
+pub mod cache;
+mod cancel;
+mod clock;
+mod error;
+mod grants;
+mod host;
+mod instance;
+mod limits;
+mod load;
+mod state;
+
+pub use bindings::destination::{ColumnPlan, Fence, Fit, Part, Plan, Receipt, Target};
+pub use bindings::source::{Event, ReadRequest};
+pub use bindings::types::{Batch, CheckItem, Error as ConnectorError, ErrorKind};
+pub use bindings::types::{Spec, Stream, SyncMode, WriteMode};
+pub use cancel::{Cancel, Registration};
+pub use clock::{Clock, Phase};
+pub use error::Error;
+pub use grants::Grants;
+pub use host::log::{Level, LogSink};
+pub use instance::{Destination, Source};
+pub use limits::{Limits, MemoryBudget};
+pub use load::{Connector, Kind, Loaded, Runtime};
+pub use state::Sandbox;
+
+/// What every fallible call gives.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

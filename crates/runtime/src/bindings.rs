@@ -1,0 +1,36 @@
+//! Generated from `wit/rapidbyte.wit`. The types are the host's vocabulary.
+#![allow(missing_docs, clippy::all, clippy::unwrap_used)]
+
+pub mod source_world {
+    wasmtime::component::bindgen!({
+        path: "../../wit",
+        world: "source-connector",
+        imports: { default: trappable },
+        additional_derives: [Clone],
+        with: {
+            "rapidbyte:connector/connection.connection": crate::host::connection::Connection,
+            "rapidbyte:connector/files.input": crate::host::files::Input,
+            "rapidbyte:connector/files.output": crate::host::files::Output,
+        },
+    });
+}
+
+pub mod destination_world {
+    wasmtime::component::bindgen!({
+        path: "../../wit",
+        world: "destination-connector",
+        imports: { default: trappable },
+        additional_derives: [Clone],
+        with: {
+            "rapidbyte:connector/types": crate::bindings::types,
+            "rapidbyte:connector/connection": crate::bindings::connection,
+            "rapidbyte:connector/files": crate::bindings::files,
+            "rapidbyte:connector/log": crate::bindings::log,
+            "rapidbyte:connector/phase": crate::bindings::phase,
+        },
+    });
+}
+
+pub use destination_world::exports::rapidbyte::connector::destination;
+pub use source_world::exports::rapidbyte::connector::source;
+pub use source_world::rapidbyte::connector::{connection, files, log, phase, types};

@@ -1,0 +1,220 @@
+//! The cache of ahead-of-time compiled connectors.
+//!
+//! Compiled code is native code: loading it is trusting it. So the folder belongs to the user
+//! alone (0700), a file's name is a hash of the `.wasm`, of wasmtime's compatibility hash and of
+//! our own engine settings, and a file's content begins with a keyed BLAKE3 hash of the rest, under
+//! a key that lies outside the folder (0600). Whatever does not fit is compiled again; a `.cwasm`
+//! from elsewhere is never accepted.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// A folder of compiled code and the key that authenticates it.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    dir: PathBuf,
+    key: [u8; KEY_BYTES],
+}
+
+const KEY_BYTES: usize = 32;
+const MAC_BYTES: usize = blake3::OUT_LEN;
+/// Larger files are not ours: a connector's code takes about 10 MB.
+const MAX_FILE_BYTES: u64 = 1 << 30;
+
+impl Cache {
+    /// Opens the cache in `dir` with the key in `key_file`; makes both if they are missing.
+    ///
+    /// # Errors
+    /// When either belongs to another user or others may write to it, or cannot be made.
+    pub fn open(dir: &Path, key_file: &Path) -> io::Result<Self> {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(dir)?;
+        let metadata = fs::symlink_metadata(dir)?;
+        if !metadata.is_dir() || metadata.uid() != own_uid() {
+            return Err(io::Error::other(format!(
+                "{} is not a folder of this user",
+                dir.display()
+            )));
+        }
+        if metadata.mode() & 0o077 != 0 {
+            fs::set_permissions(dir, Permissions::from_mode(0o700))?;
+        }
+        Ok(Self {
+            dir: dir.to_path_buf(),
+            key: read_or_make_key(key_file)?,
+        })
+    }
+
+    /// The name of the entry for a `.wasm` under some settings.
+    pub fn name(wasm: &[u8], compatibility: u64, settings: &str) -> String {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&compatibility.to_le_bytes());
+        hasher.update(&(settings.len() as u64).to_le_bytes());
+        hasher.update(settings.as_bytes());
+        hasher.update(wasm);
+        hasher.finalize().to_hex().to_string()
+    }
+
+    /// The authenticated code of an entry; none when it is missing, damaged or not ours.
+    pub fn get(&self, name: &str) -> Option<Vec<u8>> {
+        let mut file = OpenOptions::new()
+            .read(true)
+            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
+            .open(self.path(name))
+            .ok()?;
+        let metadata = file.metadata().ok()?;
+        let ours = metadata.is_file() && metadata.uid() == own_uid();
+        if !ours || !(MAC_BYTES as u64..=MAX_FILE_BYTES).contains(&metadata.len()) {
+            return None;
+        }
+        let mut mac = [0; MAC_BYTES];
+        let mut code = Vec::with_capacity(metadata.len() as usize);
+        file.read_exact(&mut mac).ok()?;
+        file.take(MAX_FILE_BYTES).read_to_end(&mut code).ok()?;
+        // blake3::Hash compares in constant time.
+        (self.mac(name, &code) == blake3::Hash::from_bytes(mac)).then_some(code)
+    }
+
+    /// Stores an entry in one atomic step.
+    pub fn put(&self, name: &str, code: &[u8]) -> io::Result<()> {
+        let temporary = self.dir.join(format!(".{name}.{}.tmp", std::process::id()));
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&temporary)?;
+        let written = file
+            .write_all(self.mac(name, code).as_bytes())
+            .and_then(|()| file.write_all(code))
+            .and_then(|()| fs::rename(&temporary, self.path(name)));
+        if written.is_err() {
+            // The first error is the one to report.
+            let _ = fs::remove_file(&temporary);
+        }
+        written
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(format!("{name}.cwasm"))
+    }
+
+    /// The name is part of it, so that no entry can stand in for another.
+    fn mac(&self, name: &str, code: &[u8]) -> blake3::Hash {
+        let mut hasher = blake3::Hasher::new_keyed(&self.key);
+        hasher.update(name.as_bytes());
+        hasher.update(code);
+        hasher.finalize()
+    }
+}
+
+fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+fn read_or_make_key(path: &Path) -> io::Result<[u8; KEY_BYTES]> {
+    match read_key(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        result => return result,
+    }
+    if let Some(dir) = path.parent() {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(dir)?;
+    }
+    let mut key = [0; KEY_BYTES];
+    let filled = rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())?;
+    if filled != KEY_BYTES {
+        return Err(io::Error::other("no random numbers"));
+    }
+    let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&temporary)?;
+    file.write_all(&key)?;
+    // A link fails where a key is already: of two first runs, one key wins.
+    let linked = fs::hard_link(&temporary, path);
+    fs::remove_file(&temporary)?;
+    match linked {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => read_key(path),
+    }
+}
+
+fn read_key(path: &Path) -> io::Result<[u8; KEY_BYTES]> {
+    let mut file = File::open(path)?;
+    let metadata = file.metadata()?;
+    if metadata.uid() != own_uid() || metadata.mode() & 0o077 != 0 {
+        let text = format!("{} must belong to this user with mode 0600", path.display());
+        return Err(io::Error::other(text));
+    }
+    let mut key = [0; KEY_BYTES];
+    file.read_exact(&mut key)?;
+    Ok(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_this_key_wrote_comes_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let (cache_dir, key) = (dir.path().join("cache"), dir.path().join("key"));
+        let cache = Cache::open(&cache_dir, &key).unwrap();
+        let name = Cache::name(b"wasm", 1, "settings");
+        assert_ne!(name, Cache::name(b"wasm", 2, "settings"));
+        assert_ne!(name, Cache::name(b"wasm", 1, "other"));
+        assert_eq!(cache.get(&name), None);
+        cache.put(&name, b"native code").unwrap();
+        assert_eq!(
+            Cache::open(&cache_dir, &key).unwrap().get(&name).unwrap(),
+            b"native code"
+        );
+        assert_eq!(fs::metadata(&cache_dir).unwrap().mode() & 0o777, 0o700);
+        assert_eq!(fs::metadata(&key).unwrap().mode() & 0o777, 0o600);
+
+        let path = cache.path(&name);
+        let good = fs::read(&path).unwrap();
+        for at in [0, MAC_BYTES, good.len() - 1] {
+            let mut damaged = good.clone();
+            damaged[at] ^= 1;
+            fs::write(&path, damaged).unwrap();
+            assert_eq!(cache.get(&name), None, "byte {at}");
+        }
+        fs::write(&path, &good[..10]).unwrap();
+        assert_eq!(cache.get(&name), None);
+        let other = Cache::name(b"other", 1, "settings");
+        fs::write(cache.path(&other), &good).unwrap();
+        assert_eq!(cache.get(&other), None, "an entry under another's name");
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(cache.path(&other), &path).unwrap();
+        assert_eq!(cache.get(&name), None, "a link");
+        let planted = Cache::open(&cache_dir, &dir.path().join("key2")).unwrap();
+        fs::remove_file(&path).unwrap();
+        planted.put(&name, b"planted").unwrap();
+        assert_eq!(cache.get(&name), None, "under another key");
+    }
+
+    #[test]
+    fn a_key_that_others_can_read_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = dir.path().join("key");
+        fs::write(&key, [7; KEY_BYTES]).unwrap();
+        fs::set_permissions(&key, Permissions::from_mode(0o644)).unwrap();
+        assert!(
+            Cache::open(dir.path(), &key)
+                .unwrap_err()
+                .to_string()
+                .contains("0600")
+        );
+    }
+}

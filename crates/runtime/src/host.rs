@@ -1,0 +1,7 @@
+//! What a connector may import, one file for each interface.
+
+pub mod connection;
+pub mod files;
+pub mod log;
+mod phase;
+pub mod wasi;

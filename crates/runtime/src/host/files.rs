@@ -1,0 +1,370 @@
+//! `files`: the files that the configuration names, and no others.
+//!
+//! Every path is opened below the folder of its grant, through a handle on that folder, so that
+//! neither `..` nor a symbolic link leads out of it.
+
+use std::io::{ErrorKind as Io, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cap_std::ambient_authority;
+use cap_std::fs::{Dir, File, OpenOptions};
+use rapidbyte_wire::pattern;
+use wasmtime::component::Resource;
+
+use crate::Phase;
+use crate::bindings::files::{Entry, Host, HostInput, HostOutput};
+use crate::bindings::types::{Error, ErrorKind};
+use crate::grants::Granted;
+use crate::state::State;
+
+/// A file that is read.
+pub struct Input {
+    file: std::fs::File,
+    shown: String,
+}
+
+/// A file that is written under a temporary name.
+pub struct Output {
+    dir: Dir,
+    file: File,
+    temporary: PathBuf,
+    name: PathBuf,
+    shown: String,
+    committed: bool,
+}
+
+/// The most that one `read` gives.
+const MAX_READ: u32 = 16 << 20;
+/// Files that one pattern may find.
+const MAX_ENTRIES: usize = 100_000;
+
+type Outcome<T> = wasmtime::Result<Result<T, Error>>;
+
+impl Host for State {
+    fn find(&mut self, asked: String) -> Outcome<Vec<Entry>> {
+        let Some(granted) = self.sandbox.grants.readable(&asked) else {
+            return Ok(Err(self.not_granted("read", &asked)));
+        };
+        let clock = self.sandbox.clock.clone();
+        clock.outside(Phase::Query, || match find(&granted) {
+            Ok(mut paths) => {
+                self.progress();
+                paths.sort_by(|a, b| a.0.cmp(&b.0));
+                let shown = |path: &str| self.sandbox.grants.shown(path).to_owned();
+                Ok(Ok(paths
+                    .iter()
+                    .map(|(p, size)| Entry {
+                        path: shown(p),
+                        size: *size,
+                    })
+                    .collect()))
+            }
+            Err(error) => Ok(Err(failed(&asked, &error))),
+        })
+    }
+
+    fn open(&mut self, path: String) -> Outcome<Resource<Input>> {
+        let Some(granted) = self.sandbox.grants.readable(&path) else {
+            return Ok(Err(self.not_granted("read", &path)));
+        };
+        if let Err(error) = self.one_more_file() {
+            return Ok(Err(error));
+        }
+        let clock = self.sandbox.clock.clone();
+        match clock.outside(Phase::Query, || open(&granted)) {
+            Ok(file) => {
+                self.files += 1;
+                Ok(Ok(self.table.push(Input { file, shown: path })?))
+            }
+            Err(error) => Ok(Err(failed(&path, &error))),
+        }
+    }
+
+    fn create(&mut self, path: String) -> Outcome<Resource<Output>> {
+        let Some(granted) = self.sandbox.grants.writable(&path) else {
+            return Ok(Err(self.not_granted("write", &path)));
+        };
+        if let Err(error) = self.one_more_file() {
+            return Ok(Err(error));
+        }
+        match create(&granted, &path) {
+            Ok(output) => {
+                self.files += 1;
+                Ok(Ok(self.table.push(output)?))
+            }
+            Err(error) => Ok(Err(failed(&path, &error))),
+        }
+    }
+
+    fn probe(&mut self, path: String) -> Outcome<()> {
+        let Some(granted) = self.sandbox.grants.writable(&path) else {
+            return Ok(Err(self.not_granted("write", &path)));
+        };
+        Ok(probe(&granted).map_err(|error| failed(&path, &error)))
+    }
+}
+
+impl State {
+    fn not_granted(&self, what: &str, path: &str) -> Error {
+        let text = format!("{} may not {what} {path}", self.connector);
+        Error::new(ErrorKind::Config, "file_not_granted", text)
+            .hint("a connector reaches only the paths that its configuration names")
+    }
+
+    fn one_more_file(&self) -> Result<(), Error> {
+        let limit = self.sandbox.limits.files;
+        if self.files < limit {
+            return Ok(());
+        }
+        let text = format!("more than {limit} open files");
+        Err(Error::new(ErrorKind::Internal, "too_many_files", text))
+    }
+}
+
+/// The path below the grant's folder, and a handle on that folder.
+fn below(granted: &Granted) -> std::io::Result<(Dir, PathBuf)> {
+    let dir = Dir::open_ambient_dir(&granted.root, ambient_authority())?;
+    let path = Path::new(&granted.path);
+    let inside = path
+        .strip_prefix(&granted.root)
+        .map_err(std::io::Error::other)?;
+    Ok((dir, inside.to_path_buf()))
+}
+
+fn open(granted: &Granted) -> std::io::Result<std::fs::File> {
+    let (dir, inside) = below(granted)?;
+    // Looked at first: opening a pipe would wait for its other end.
+    if !dir.metadata(&inside)?.is_file() {
+        return Err(std::io::Error::new(Io::InvalidInput, "not a regular file"));
+    }
+    let file = dir.open(&inside)?.into_std();
+    if !file.metadata()?.is_file() {
+        return Err(std::io::Error::new(Io::InvalidInput, "not a regular file"));
+    }
+    Ok(file)
+}
+
+/// The regular files that both the asked pattern and the grant cover, with their sizes.
+fn find(granted: &Granted) -> std::io::Result<Vec<(String, u64)>> {
+    let (dir, inside) = match below(granted) {
+        Ok(below) => below,
+        Err(error) if error.kind() == Io::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut found = vec![PathBuf::new()];
+    for part in inside.iter().filter_map(|part| part.to_str()) {
+        let mut next = Vec::new();
+        for parent in &found {
+            if !pattern::is_pattern(part) {
+                next.push(parent.join(part));
+                continue;
+            }
+            let here = if parent.as_os_str().is_empty() {
+                Path::new(".")
+            } else {
+                parent
+            };
+            let Ok(entries) = dir.read_dir(here) else {
+                continue;
+            };
+            for entry in entries {
+                let name = entry?.file_name();
+                if name
+                    .to_str()
+                    .is_some_and(|name| pattern::matches(part, name))
+                {
+                    next.push(parent.join(name));
+                }
+            }
+            if next.len() > MAX_ENTRIES {
+                let text = format!("more than {MAX_ENTRIES} files match");
+                return Err(std::io::Error::other(text));
+            }
+        }
+        found = next;
+    }
+    let root = granted
+        .root
+        .to_str()
+        .unwrap_or_default()
+        .trim_end_matches('/');
+    let mut files = Vec::new();
+    for inside in found {
+        let Some(path) = inside.to_str().map(|inside| format!("{root}/{inside}")) else {
+            continue;
+        };
+        match dir.metadata(&inside) {
+            Ok(metadata) if metadata.is_file() && pattern::matches(&granted.grant, &path) => {
+                files.push((path, metadata.len()));
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == Io::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(files)
+}
+
+fn create(granted: &Granted, shown: &str) -> std::io::Result<Output> {
+    std::fs::create_dir_all(&granted.root)?;
+    let (root, inside) = below(granted)?;
+    let name = PathBuf::from(inside.file_name().ok_or(Io::InvalidInput)?);
+    let dir = match inside.parent().filter(|p| !p.as_os_str().is_empty()) {
+        Some(parent) => {
+            root.create_dir_all(parent)?;
+            root.open_dir(parent)?
+        }
+        None => root,
+    };
+    if dir
+        .symlink_metadata(&name)
+        .is_ok_and(|found| found.is_dir())
+    {
+        return Err(std::io::Error::new(Io::IsADirectory, "is a folder"));
+    }
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let temporary = format!(".{}.{}-{number}.tmp", name.display(), std::process::id());
+    let mut options = OpenOptions::new();
+    let file = dir.open_with(&temporary, options.write(true).create_new(true))?;
+    let temporary = temporary.into();
+    Ok(Output {
+        dir,
+        file,
+        temporary,
+        name,
+        shown: shown.into(),
+        committed: false,
+    })
+}
+
+/// Tries to make a file in the nearest folder that exists, and removes it.
+fn probe(granted: &Granted) -> std::io::Result<()> {
+    let mut folder = Path::new(&granted.path).parent().ok_or(Io::InvalidInput)?;
+    while !folder.try_exists()? {
+        folder = folder.parent().ok_or(Io::InvalidInput)?;
+    }
+    let path = Path::new(&granted.path);
+    if path.is_dir() {
+        return Err(std::io::Error::new(Io::IsADirectory, "is a folder"));
+    }
+    let name = format!(".rapidbyte-probe.{}.tmp", std::process::id());
+    let dir = Dir::open_ambient_dir(folder, ambient_authority())?;
+    dir.open_with(&name, OpenOptions::new().write(true).create(true))?;
+    dir.remove_file(&name)
+}
+
+impl HostInput for State {
+    fn size(&mut self, this: Resource<Input>) -> wasmtime::Result<u64> {
+        Ok(self.table.get(&this)?.file.metadata()?.len())
+    }
+
+    fn read(&mut self, this: Resource<Input>, offset: u64, len: u32) -> Outcome<Vec<u8>> {
+        self.check_cancelled()?;
+        let clock = self.sandbox.clock.clone();
+        clock.outside(Phase::Fetch, || {
+            let input = self.table.get(&this)?;
+            let mut buffer = vec![0; len.min(MAX_READ) as usize];
+            let read = loop {
+                match input.file.read_at(&mut buffer, offset) {
+                    Err(error) if error.kind() == Io::Interrupted => {}
+                    result => break result,
+                }
+            };
+            let result = read
+                .map_err(|error| failed(&input.shown, &error))
+                .map(|read| {
+                    buffer.truncate(read);
+                    buffer
+                });
+            self.progress();
+            Ok(result)
+        })
+    }
+
+    fn drop(&mut self, this: Resource<Input>) -> wasmtime::Result<()> {
+        self.table.delete(this)?;
+        self.files -= 1;
+        Ok(())
+    }
+}
+
+impl HostOutput for State {
+    fn write(&mut self, this: Resource<Output>, data: Vec<u8>) -> Outcome<()> {
+        self.check_cancelled()?;
+        let clock = self.sandbox.clock.clone();
+        clock.outside(Phase::Flush, || {
+            let output = self.table.get_mut(&this)?;
+            let result = output
+                .file
+                .write_all(&data)
+                .map_err(|e| failed(&output.shown, &e));
+            self.progress();
+            Ok(result)
+        })
+    }
+
+    fn sync(&mut self, this: Resource<Output>) -> Outcome<()> {
+        let clock = self.sandbox.clock.clone();
+        clock.outside(Phase::Flush, || {
+            let output = self.table.get(&this)?;
+            Ok(output
+                .file
+                .sync_all()
+                .map_err(|e| failed(&output.shown, &e)))
+        })
+    }
+
+    fn commit(&mut self, this: Resource<Output>) -> Outcome<()> {
+        self.check_cancelled()?;
+        let clock = self.sandbox.clock.clone();
+        clock.outside(Phase::Commit, || {
+            let output = self.table.get_mut(&this)?;
+            Ok(output.commit().map_err(|e| failed(&output.shown, &e)))
+        })
+    }
+
+    fn drop(&mut self, this: Resource<Output>) -> wasmtime::Result<()> {
+        self.table.delete(this)?;
+        self.files -= 1;
+        Ok(())
+    }
+}
+
+impl Output {
+    /// The file's bytes, then its name, then the folder's entry: after this a power cut finds
+    /// the old file or the new one.
+    fn commit(&mut self) -> std::io::Result<()> {
+        self.file.sync_all()?;
+        self.dir.rename(&self.temporary, &self.dir, &self.name)?;
+        self.committed = true;
+        self.dir.try_clone()?.into_std_file().sync_all()
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if !self.committed {
+            // Gone already, or the folder went away: nothing is left either way.
+            let _ = self.dir.remove_file(&self.temporary);
+        }
+    }
+}
+
+fn failed(path: &str, error: &std::io::Error) -> Error {
+    let (code, hint) = match error.kind() {
+        Io::NotFound => (
+            "file_not_found",
+            "check the path; it is relative to the pipeline file",
+        ),
+        Io::PermissionDenied => (
+            "permission_denied",
+            "check the owner and mode of the file and its folders",
+        ),
+        Io::StorageFull | Io::QuotaExceeded => ("disk_full", "free space and run again"),
+        _ => ("file_io", "look at the path"),
+    };
+    Error::new(ErrorKind::Config, code, format!("{path}: {error}")).hint(hint)
+}

@@ -1,0 +1,137 @@
+//! The standard WASI set, which answers empty or denied.
+//!
+//! Compilers import it whatever the program does. There is no environment, no argument, no
+//! directory and no socket; clocks and random numbers work; standard output is dropped; standard
+//! error goes into a small ring, which is where a panic's message arrives. A sleeping guest is
+//! woken by cancelling, which the library's own clock cannot do, so that two functions of
+//! `wasi:clocks/monotonic-clock` are replaced here.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+use wasmtime::StoreContextMut;
+use wasmtime::component::{Linker, Resource};
+use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
+use wasmtime_wasi::p2::{DynPollable, OutputStream, Pollable, StreamResult, subscribe};
+use wasmtime_wasi::{WasiCtx, WasiCtxBuilder};
+
+use crate::state::State;
+
+/// Bytes of standard error that are kept: the last ones.
+const STDERR_BYTES: usize = 16 << 10;
+
+/// The last bytes that a guest wrote to standard error.
+#[derive(Clone, Default)]
+pub struct Stderr(Arc<Mutex<VecDeque<u8>>>);
+
+impl Stderr {
+    /// The text so far, lossily decoded.
+    pub fn text(&self) -> String {
+        let ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes: Vec<u8> = ring.iter().copied().collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl IsTerminal for Stderr {
+    fn is_terminal(&self) -> bool {
+        false
+    }
+}
+
+impl StdoutStream for Stderr {
+    fn async_stream(&self) -> Box<dyn tokio::io::AsyncWrite + Send + Sync> {
+        Box::new(tokio::io::sink())
+    }
+
+    fn p2_stream(&self) -> Box<dyn OutputStream> {
+        Box::new(self.clone())
+    }
+}
+
+impl OutputStream for Stderr {
+    fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
+        let mut ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        ring.extend(bytes);
+        let excess = ring.len().saturating_sub(STDERR_BYTES);
+        ring.drain(..excess);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> StreamResult<()> {
+        Ok(())
+    }
+
+    fn check_write(&mut self) -> StreamResult<usize> {
+        Ok(STDERR_BYTES)
+    }
+}
+
+#[async_trait::async_trait]
+impl Pollable for Stderr {
+    async fn ready(&mut self) {}
+}
+
+/// A context that grants nothing.
+pub fn context(stderr: &Stderr) -> WasiCtx {
+    let mut builder = WasiCtxBuilder::new();
+    builder
+        .stderr(stderr.clone())
+        .allow_tcp(false)
+        .allow_udp(false)
+        .allow_ip_name_lookup(false)
+        .allow_blocking_current_thread(true);
+    builder.build()
+}
+
+/// Ends after its time, or when the run is cancelled.
+struct Sleep {
+    duration: Duration,
+    wake: Arc<Notify>,
+}
+
+#[async_trait::async_trait]
+impl Pollable for Sleep {
+    async fn ready(&mut self) {
+        // An elapsed time and a wake-up both mean: go on; the epoch check then stops the guest.
+        let _ = tokio::time::timeout(self.duration, self.wake.notified()).await;
+    }
+}
+
+/// Adds the set to a linker.
+pub fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+    wasmtime_wasi::p2::add_to_linker_sync(linker)?;
+    linker.allow_shadowing(true);
+    let clock = "wasi:clocks/monotonic-clock@0.2.12";
+    let mut clock = linker.instance(clock)?;
+    clock.func_wrap(
+        "subscribe-duration",
+        |store: StoreContextMut<'_, State>, (nanos,): (u64,)| Ok((sleep(store, nanos)?,)),
+    )?;
+    clock.func_wrap(
+        "subscribe-instant",
+        |mut store: StoreContextMut<'_, State>, (when,): (u64,)| {
+            use wasmtime_wasi::p2::bindings::clocks::monotonic_clock::Host;
+            let now = wasmtime_wasi::clocks::WasiClocksView::clocks(store.data_mut()).now()?;
+            Ok((sleep(store, when.saturating_sub(now))?,))
+        },
+    )?;
+    linker.allow_shadowing(false);
+    Ok(())
+}
+
+fn sleep(
+    mut store: StoreContextMut<'_, State>,
+    nanos: u64,
+) -> wasmtime::Result<Resource<DynPollable>> {
+    let state = store.data_mut();
+    let sleep = Sleep {
+        duration: Duration::from_nanos(nanos),
+        wake: Arc::clone(&state.wake),
+    };
+    let sleep = state.table.push(sleep)?;
+    Ok(subscribe(&mut state.table, sleep)?)
+}

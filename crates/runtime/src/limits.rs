@@ -1,0 +1,136 @@
+//! What an instance may use: memory from a shared budget, and time without progress.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use wasmtime::ResourceLimiter;
+
+/// Caps of one instance. Normal work meets none of them.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// CPU time in the guest without moving a byte through the host, within one call.
+    pub busy: Duration,
+    /// Log lines per instance; further ones are dropped and counted.
+    pub log_lines: u32,
+    /// Open connections at a time.
+    pub connections: u32,
+    /// Open files at a time.
+    pub files: u32,
+    /// Bytes of one batch message that a source may hand over.
+    pub batch_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            busy: Duration::from_secs(120),
+            log_lines: 10_000,
+            connections: 64,
+            files: 1024,
+            batch_bytes: 512 << 20,
+        }
+    }
+}
+
+/// Bytes of linear memory that several instances share.
+pub struct MemoryBudget {
+    total: usize,
+    used: AtomicUsize,
+    peak: AtomicUsize,
+}
+
+impl MemoryBudget {
+    /// A budget of `total` bytes.
+    pub fn new(total: usize) -> Arc<Self> {
+        Arc::new(Self {
+            total,
+            used: AtomicUsize::new(0),
+            peak: AtomicUsize::new(0),
+        })
+    }
+
+    /// The whole budget in bytes.
+    pub fn total(&self) -> usize {
+        self.total
+    }
+
+    /// The most that was ever in use, in bytes.
+    pub fn peak(&self) -> usize {
+        self.peak.load(Ordering::Relaxed)
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let taken = self
+            .used
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
+                used.checked_add(bytes).filter(|sum| *sum <= self.total)
+            });
+        if let Ok(before) = taken {
+            self.peak.fetch_max(before + bytes, Ordering::Relaxed);
+        }
+        taken.is_ok()
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.used.fetch_sub(bytes, Ordering::AcqRel);
+    }
+}
+
+/// Charges one instance's memory to the budget, and gives it back when dropped.
+pub(crate) struct MemoryLimiter {
+    budget: Arc<MemoryBudget>,
+    held: usize,
+    /// Set when the budget refused: the trap that follows is then explained by it.
+    pub refused: AtomicBool,
+}
+
+impl MemoryLimiter {
+    pub fn new(budget: Arc<MemoryBudget>) -> Self {
+        Self {
+            budget,
+            held: 0,
+            refused: AtomicBool::new(false),
+        }
+    }
+
+    pub fn budget_bytes(&self) -> usize {
+        self.budget.total
+    }
+}
+
+impl Drop for MemoryLimiter {
+    fn drop(&mut self) {
+        self.budget.give_back(self.held);
+    }
+}
+
+/// Elements of one table: a component of ours has a few thousand functions.
+const MAX_TABLE: usize = 1_000_000;
+
+impl ResourceLimiter for MemoryLimiter {
+    fn memory_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        _maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        let more = desired.saturating_sub(current);
+        let granted = self.budget.take(more);
+        if granted {
+            self.held += more;
+        } else {
+            self.refused.store(true, Ordering::Relaxed);
+        }
+        Ok(granted)
+    }
+
+    fn table_growing(
+        &mut self,
+        _current: usize,
+        desired: usize,
+        _maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        Ok(desired <= MAX_TABLE)
+    }
+}

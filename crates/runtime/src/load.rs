@@ -1,0 +1,326 @@
+//! From a `.wasm` file to a connector that can be instantiated.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+use wasmtime::component::{Component, Linker};
+use wasmtime::{Config, Engine, OptLevel};
+
+use crate::bindings::destination_world::DestinationConnectorPre;
+use crate::bindings::source_world::SourceConnectorPre;
+use crate::bindings::types::{Error as ConnectorError, ErrorKind};
+use crate::cache::Cache;
+use crate::state::{EPOCH_TICK, State};
+use crate::{Destination, Error, Result, Sandbox, Source, host};
+
+/// What a component exports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `rapidbyte:connector/source`.
+    Source,
+    /// `rapidbyte:connector/destination`.
+    Destination,
+}
+
+/// How a connector was loaded.
+#[derive(Debug, Clone, Copy)]
+pub struct Loaded {
+    /// True when the code came from the cache, false when it was compiled now.
+    pub from_cache: bool,
+    /// Reading, authenticating and loading or compiling.
+    pub load: Duration,
+}
+
+/// Loads connectors. One for a process; clones share everything.
+#[derive(Clone)]
+pub struct Runtime(Arc<Inner>);
+
+struct Inner {
+    engine: Engine,
+    linker: Linker<State>,
+    cache: Option<Cache>,
+    loaded: Mutex<HashMap<PathBuf, Connector>>,
+    /// Dropped with the runtime, which ends the epoch thread.
+    _stop: Sender<()>,
+}
+
+/// A connector that is loaded and checked. Clones share the code.
+#[derive(Clone)]
+pub struct Connector {
+    name: Arc<str>,
+    world: World,
+    loaded: Loaded,
+}
+
+#[derive(Clone)]
+enum World {
+    Source(SourceConnectorPre<State>),
+    Destination(DestinationConnectorPre<State>),
+}
+
+/// Everything in [`engine_config`] that wasmtime's compatibility hash does not cover.
+const SETTINGS: &str = "rapidbyte 1: speed, epochs";
+/// A `.wasm` above this size is refused before it is read.
+const MAX_WASM_BYTES: u64 = 512 << 20;
+/// Stack of a guest: deep recursion traps before it reaches the thread's end.
+const GUEST_STACK_BYTES: usize = 1 << 20;
+
+fn engine_config() -> Config {
+    let mut config = Config::new();
+    config
+        .cranelift_opt_level(OptLevel::Speed)
+        .epoch_interruption(true)
+        .max_wasm_stack(GUEST_STACK_BYTES)
+        // Not covered by the compatibility hash, but without effect on compiled code.
+        .generate_address_map(false)
+        .wasm_backtrace_max_frames(None);
+    config
+}
+
+impl Runtime {
+    /// A runtime that keeps compiled code in `cache`; without one it compiles every time.
+    pub fn new(cache: Option<Cache>) -> Result<Self> {
+        let failed = |error: wasmtime::Error| load_error("host", internal(&error));
+        let engine = Engine::new(&engine_config()).map_err(failed)?;
+        let mut linker = Linker::new(&engine);
+        link(&mut linker).map_err(failed)?;
+        let stop = tick(&engine).map_err(|e| failed(e.into()))?;
+        let inner = Inner {
+            engine,
+            linker,
+            cache,
+            loaded: Mutex::default(),
+            _stop: stop,
+        };
+        Ok(Self(Arc::new(inner)))
+    }
+
+    /// Loads a connector: from memory when this runtime has it, from the cache, or by compiling.
+    pub fn load(&self, path: &Path) -> Result<Connector> {
+        let mut loaded = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(connector) = loaded.get(path) {
+            return Ok(connector.clone());
+        }
+        let name = path
+            .file_stem()
+            .and_then(|s| s.to_str())
+            .unwrap_or("connector")
+            .to_owned();
+        let start = Instant::now();
+        let wasm = read(path).map_err(|error| load_error(&name, error))?;
+        let (component, from_cache) = self
+            .component(&wasm, path)
+            .map_err(|error| load_error(&name, error))?;
+        let world = self
+            .world(&component, path)
+            .map_err(|error| load_error(&name, error))?;
+        let timing = Loaded {
+            from_cache,
+            load: start.elapsed(),
+        };
+        let connector = Connector {
+            name: name.into(),
+            world,
+            loaded: timing,
+        };
+        loaded.insert(path.to_path_buf(), connector.clone());
+        Ok(connector)
+    }
+
+    #[expect(
+        unsafe_code,
+        reason = "wasmtime loads native code only through an unsafe function"
+    )]
+    fn component(&self, wasm: &[u8], path: &Path) -> Result<(Component, bool), ConnectorError> {
+        let Inner { engine, cache, .. } = &*self.0;
+        let name = Cache::name(wasm, compatibility(engine), SETTINGS);
+        if let Some(code) = cache.as_ref().and_then(|cache| cache.get(&name)) {
+            // SAFETY: `Cache::get` gives only bytes that this user's key authenticates, which
+            // `Component::serialize` of an engine with these settings wrote below.
+            if let Ok(component) = unsafe { Component::deserialize(engine, &code) } {
+                return Ok((component, true));
+            }
+        }
+        let component = Component::new(engine, wasm).map_err(|error| {
+            ConnectorError::new(
+                ErrorKind::Config,
+                "invalid_component",
+                format!("{} is damaged or truncated: {error:#}", path.display()),
+            )
+            .hint("build or download it again")
+        })?;
+        if let (Some(cache), Ok(code)) = (cache, component.serialize()) {
+            // A cache that cannot be written costs time at the next start and nothing else.
+            let _ = cache.put(&name, &code);
+        }
+        Ok((component, false))
+    }
+
+    fn world(&self, component: &Component, path: &Path) -> Result<World, ConnectorError> {
+        let Inner { engine, linker, .. } = &*self.0;
+        let exports: Vec<String> = component
+            .component_type()
+            .exports(engine)
+            .map(|(name, _)| name.to_owned())
+            .collect();
+        let wrong = |message: String| {
+            ConnectorError::new(ErrorKind::Config, "wrong_world", message).hint(
+                "a connector exports rapidbyte:connector/source@0.1.0 or \
+                 rapidbyte:connector/destination@0.1.0",
+            )
+        };
+        let kind = if exports
+            .iter()
+            .any(|e| e == "rapidbyte:connector/source@0.1.0")
+        {
+            Kind::Source
+        } else if exports
+            .iter()
+            .any(|e| e == "rapidbyte:connector/destination@0.1.0")
+        {
+            Kind::Destination
+        } else {
+            let what = if exports.is_empty() {
+                "nothing".into()
+            } else {
+                exports.join(", ")
+            };
+            return Err(wrong(format!(
+                "{} is no connector: it exports {what}",
+                path.display()
+            )));
+        };
+        let pre = linker.instantiate_pre(component);
+        let world = match kind {
+            Kind::Source => pre.and_then(SourceConnectorPre::new).map(World::Source),
+            Kind::Destination => pre
+                .and_then(DestinationConnectorPre::new)
+                .map(World::Destination),
+        };
+        world.map_err(|error| {
+            wrong(format!(
+                "{} does not fit the contract: {error:#}",
+                path.display()
+            ))
+        })
+    }
+}
+
+impl Connector {
+    /// The file's name without `.wasm`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it exports.
+    pub fn kind(&self) -> Kind {
+        match &self.world {
+            World::Source(_) => Kind::Source,
+            World::Destination(_) => Kind::Destination,
+        }
+    }
+
+    /// How it was loaded.
+    pub fn loaded(&self) -> Loaded {
+        self.loaded
+    }
+
+    /// Instantiates a source.
+    pub fn source(&self, sandbox: Sandbox) -> Result<Source> {
+        match &self.world {
+            World::Source(pre) => Source::new(pre, &self.name, sandbox),
+            World::Destination(_) => Err(self.is_not("source")),
+        }
+    }
+
+    /// Instantiates a destination.
+    pub fn destination(&self, sandbox: Sandbox) -> Result<Destination> {
+        match &self.world {
+            World::Destination(pre) => Destination::new(pre, &self.name, sandbox),
+            World::Source(_) => Err(self.is_not("destination")),
+        }
+    }
+
+    fn is_not(&self, kind: &str) -> Error {
+        let text = format!("{} is no {kind}", self.name);
+        load_error(
+            &self.name,
+            ConnectorError::new(ErrorKind::Config, "wrong_world", text),
+        )
+    }
+}
+
+fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+    use crate::bindings::{connection, files, log, phase, types};
+    type Own = wasmtime::component::HasSelf<State>;
+    host::wasi::add_to_linker(linker)?;
+    types::add_to_linker::<_, Own>(linker, |state| state)?;
+    connection::add_to_linker::<_, Own>(linker, |state| state)?;
+    files::add_to_linker::<_, Own>(linker, |state| state)?;
+    log::add_to_linker::<_, Own>(linker, |state| state)?;
+    phase::add_to_linker::<_, Own>(linker, |state| state)
+}
+
+/// Moves the epoch on until the sender is dropped.
+fn tick(engine: &Engine) -> std::io::Result<Sender<()>> {
+    let (stop, stopped) = bounded::<()>(0);
+    let engine = engine.clone();
+    std::thread::Builder::new()
+        .name("epoch".into())
+        .spawn(move || {
+            while stopped.recv_timeout(EPOCH_TICK) == Err(RecvTimeoutError::Timeout) {
+                engine.increment_epoch();
+            }
+        })?;
+    Ok(stop)
+}
+
+fn compatibility(engine: &Engine) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    engine.precompile_compatibility_hash().hash(&mut hasher);
+    hasher.finish()
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, ConnectorError> {
+    let config = |code: &str, what: &dyn std::fmt::Display| {
+        ConnectorError::new(
+            ErrorKind::Config,
+            code,
+            format!("{}: {what}", path.display()),
+        )
+    };
+    let metadata = std::fs::metadata(path).map_err(|e| config("connector_not_found", &e))?;
+    if !metadata.is_file() || metadata.len() > MAX_WASM_BYTES {
+        return Err(config(
+            "not_a_component",
+            &"not a file of a connector's size",
+        ));
+    }
+    let wasm = std::fs::read(path).map_err(|e| config("connector_not_found", &e))?;
+    match wasm.get(..8) {
+        Some([0, b'a', b's', b'm', _, _, 1, 0]) => Ok(wasm),
+        Some([0, b'a', b's', b'm', 1, 0, 0, 0]) => Err(config(
+            "not_a_component",
+            &"a core WebAssembly module, not a component",
+        )
+        .hint("build it for wasm32-wasip2")),
+        _ => Err(config("not_a_component", &"not a WebAssembly component")
+            .hint("build it for wasm32-wasip2")),
+    }
+}
+
+fn internal(error: &wasmtime::Error) -> ConnectorError {
+    ConnectorError::new(ErrorKind::Internal, "internal", format!("{error:#}"))
+}
+
+fn load_error(connector: &str, error: ConnectorError) -> Error {
+    Error::Failed {
+        connector: connector.into(),
+        export: "load",
+        error: Box::new(error),
+    }
+}

@@ -1,0 +1,124 @@
+//! The data of one instance's store.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use wasmtime::component::ResourceTable;
+use wasmtime::{StoreContextMut, UpdateDeadline};
+use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+
+use crate::host::log::LogSink;
+use crate::host::wasi::Stderr;
+use crate::limits::MemoryLimiter;
+use crate::{Cancel, Clock, Grants, Limits, MemoryBudget, Registration};
+
+/// What an instance may reach and use, and who watches it.
+#[derive(Clone)]
+pub struct Sandbox {
+    /// What it may reach.
+    pub grants: Arc<Grants>,
+    /// The memory it shares with other instances.
+    pub memory: Arc<MemoryBudget>,
+    /// Its other limits.
+    pub limits: Limits,
+    /// The stage's clock.
+    pub clock: Clock,
+    /// What stops it.
+    pub cancel: Cancel,
+    /// Where its messages go.
+    pub log: LogSink,
+    /// The stream it works on, for messages.
+    pub stream: Option<String>,
+}
+
+/// How often the epoch moves on: the longest a busy guest runs after it was cancelled.
+pub(crate) const EPOCH_TICK: Duration = Duration::from_millis(10);
+
+/// Ends the guest because the run was cancelled.
+#[derive(Debug, thiserror::Error)]
+#[error("cancelled")]
+pub(crate) struct Cancelled;
+
+/// Ends the guest because it ran without progress.
+#[derive(Debug, thiserror::Error)]
+#[error("no progress")]
+pub(crate) struct Busy;
+
+pub(crate) struct State {
+    pub connector: String,
+    pub sandbox: Sandbox,
+    pub memory: MemoryLimiter,
+    pub table: ResourceTable,
+    pub wasi: WasiCtx,
+    pub stderr: Stderr,
+    pub log_lines: u32,
+    pub connections: u32,
+    pub files: u32,
+    /// Epoch ticks seen in guest code since the last progress.
+    busy_ticks: u32,
+    /// Wakes a guest that sleeps.
+    pub wake: Arc<Notify>,
+    _wake_on_cancel: Registration,
+}
+
+impl State {
+    pub fn new(connector: String, sandbox: Sandbox) -> Self {
+        let stderr = Stderr::default();
+        let wake = Arc::new(Notify::new());
+        let woken = Arc::clone(&wake);
+        Self {
+            connector,
+            memory: MemoryLimiter::new(Arc::clone(&sandbox.memory)),
+            table: ResourceTable::new(),
+            wasi: crate::host::wasi::context(&stderr),
+            stderr,
+            log_lines: 0,
+            connections: 0,
+            files: 0,
+            busy_ticks: 0,
+            wake,
+            _wake_on_cancel: sandbox.cancel.on_cancel(move || woken.notify_one()),
+            sandbox,
+        }
+    }
+
+    /// Something moved: the guest is not busy for nothing.
+    pub fn progress(&mut self) {
+        self.busy_ticks = 0;
+    }
+
+    /// To be asked before a host call waits, and after.
+    pub fn check_cancelled(&self) -> wasmtime::Result<()> {
+        if self.sandbox.cancel.is_cancelled() {
+            Err(Cancelled.into())
+        } else {
+            Ok(())
+        }
+    }
+
+    pub fn memory_refused(&self) -> bool {
+        self.memory.refused.load(Ordering::Relaxed)
+    }
+}
+
+/// Called in guest code at each epoch tick; time blocked in the host is one tick at most.
+pub(crate) fn on_epoch(mut store: StoreContextMut<'_, State>) -> wasmtime::Result<UpdateDeadline> {
+    let state = store.data_mut();
+    state.check_cancelled()?;
+    state.busy_ticks += 1;
+    if EPOCH_TICK * state.busy_ticks > state.sandbox.limits.busy {
+        return Err(Busy.into());
+    }
+    Ok(UpdateDeadline::Continue(1))
+}
+
+impl WasiView for State {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        WasiCtxView {
+            ctx: &mut self.wasi,
+            table: &mut self.table,
+        }
+    }
+}

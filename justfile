@@ -1,0 +1,38 @@
+# Thin names for `cargo xtask …`; `cargo xtask --help` says what each does. `just` is optional.
+
+# List the recipes.
+default:
+    @just --list
+
+# Host and connectors in release, connectors compiled ahead of time.
+build:
+    cargo xtask build
+
+# Build, then run the quick-start pipeline.
+demo:
+    cargo xtask demo
+
+# Run a pipeline: `just run pipelines/quickstart.yaml`.
+[no-cd]
+run +arguments:
+    cargo xtask run {{ arguments }}
+
+# Every test, or those whose name holds a filter.
+test *arguments:
+    cargo xtask test {{ arguments }}
+
+# The end-to-end tests alone.
+e2e *filters:
+    cargo xtask test --test e2e {{ filters }}
+
+# Formatting, clippy for host and connectors, dependencies.
+lint:
+    cargo xtask lint
+
+# Format the code.
+fmt:
+    cargo xtask fmt
+
+# What `.ci/run` checks: lint, then test.
+ci:
+    cargo xtask ci

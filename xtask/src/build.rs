@@ -1,0 +1,51 @@
+//! The host and the connectors in release, ready to run any pipeline from any directory.
+
+use crate::step::{Failure, Steps};
+use crate::workspace::{Component, TARGET, Workspace};
+use crate::{bundle, toolchain};
+
+/// Leaves `target/release/rapidbyte` with its connectors beside it, compiled ahead of time.
+pub fn build(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
+    toolchain::setup(workspace, steps)?;
+    // Naming the package instead of the workspace would resolve other features for some
+    // dependencies than `cargo test --workspace` does, and the two would compile them twice.
+    steps.program(
+        "build: host, release (the first time takes minutes)",
+        workspace.cargo(["build", "--release", "--workspace", "--bin", "rapidbyte"]),
+    )?;
+    components(workspace, steps, "connectors", &workspace.connectors()?)?;
+    let bundled = workspace.bundled()?;
+    steps.step("bundle: connectors beside the host", || {
+        bundle::refresh(workspace, &bundled, &workspace.bundle())
+    })?;
+    let mut compile = workspace.command(workspace.binary());
+    compile.args(["connector", "compile"]);
+    steps.program("compile ahead of time: bundled connectors", compile)
+}
+
+/// Leaves the components that only tests use in `target/testkit`.
+pub fn testkit(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
+    let kit = workspace.testkit_components()?;
+    components(workspace, steps, "test kit", &kit)?;
+    steps.step("bundle: test kit", || {
+        bundle::refresh(workspace, &kit, &workspace.testkit())
+    })
+}
+
+/// Builds packages for the connectors' target.
+fn components(
+    workspace: &Workspace,
+    steps: &mut Steps,
+    what: &str,
+    components: &[Component],
+) -> Result<(), Failure> {
+    if components.is_empty() {
+        steps.note(&format!("build: no {what} yet"));
+        return Ok(());
+    }
+    let mut program = workspace.cargo(["build", "--profile", "connector", "--target", TARGET]);
+    for component in components {
+        program.args(["-p", &component.name]);
+    }
+    steps.program(&format!("build: {what}, {TARGET}"), program)
+}

@@ -1,0 +1,79 @@
+//! Formatting, clippy, and the licences and sources of what we depend on.
+
+use std::process::Stdio;
+
+use crate::step::{Failure, Steps, is_installed};
+use crate::toolchain;
+use crate::workspace::{TARGET, Workspace};
+
+/// Formats the code.
+pub fn fmt(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
+    toolchain::setup_lints(workspace, steps)?;
+    steps.program("format", workspace.cargo(["fmt", "--all"]))
+}
+
+/// Everything that can be said about the code without running it.
+pub fn lint(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
+    toolchain::setup(workspace, steps)?;
+    toolchain::setup_lints(workspace, steps)?;
+    steps.program(
+        "lint: formatting",
+        workspace.cargo(["fmt", "--all", "--check"]),
+    )?;
+    let mut host = workspace.cargo(["clippy", "--release", "--workspace", "--all-targets"]);
+    host.args(["--", "-D", "warnings"]);
+    steps.program("lint: clippy, host and native tests", host)?;
+    components(workspace, steps)?;
+    dependencies(workspace, steps)
+}
+
+/// Clippy for the target that connectors are built for: export macros expand only there.
+fn components(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
+    let mut all = workspace.connectors()?;
+    all.extend(workspace.testkit_components()?);
+    if all.is_empty() {
+        steps.note("lint: no connectors yet");
+        return Ok(());
+    }
+    let mut clippy = workspace.cargo(["clippy", "--profile", "connector", "--target", TARGET]);
+    for component in &all {
+        clippy.args(["-p", &component.name]);
+    }
+    clippy.args(["--", "-D", "warnings"]);
+    steps.program(&format!("lint: clippy, connectors for {TARGET}"), clippy)
+}
+
+/// Licences, banned crates and sources, by `deny.toml`.
+fn dependencies(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
+    if !is_installed("cargo", &["deny"]) {
+        steps.note("lint: dependencies SKIPPED, cargo-deny is not installed");
+        steps.note("      to install it: cargo install cargo-deny --locked");
+        return Ok(());
+    }
+    let mut deny = workspace.cargo(["deny", "check", "--hide-inclusion-graph"]);
+    deny.args(["licenses", "bans", "sources"]);
+    steps.program("lint: licences, bans and sources of dependencies", deny)?;
+    steps.step("lint: security advisories", || advisories(workspace))
+}
+
+/// The advisory database comes over the network: without it, nothing can be said.
+fn advisories(workspace: &Workspace) -> Result<(), Failure> {
+    let output = workspace
+        .cargo(["deny", "check", "advisories"])
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| Failure::new(format!("cargo-deny did not start: {error}")))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() {
+        eprint!("{said}");
+        return Ok(());
+    }
+    if said.contains("failed to fetch advisory database") {
+        eprintln!("    SKIPPED: the advisory database cannot be reached");
+        return Ok(());
+    }
+    eprint!("{said}");
+    Err(Failure::new(
+        "a dependency has an advisory: update it, or accept it in deny.toml with the reason",
+    ))
+}

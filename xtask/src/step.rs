@@ -1,0 +1,215 @@
+//! Steps: announced, timed, and the first that fails ends the command.
+
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+/// Why a command stopped.
+#[derive(Debug)]
+pub struct Failure {
+    /// What happened and what to do, for the person who typed the command.
+    pub message: String,
+    /// The exit code of `cargo xtask`.
+    pub code: u8,
+}
+
+impl Failure {
+    /// A failure with exit code 1.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            code: 1,
+        }
+    }
+
+    /// The command line is wrong: exit code 2.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self {
+            message: format!(
+                "{}; `cargo xtask --help` lists the commands",
+                message.into()
+            ),
+            code: 2,
+        }
+    }
+}
+
+/// Counts and times the steps of one command.
+pub struct Steps {
+    command: String,
+    begun: Instant,
+    count: usize,
+}
+
+impl Steps {
+    /// Begins the clock of `command`.
+    pub fn begin(command: &str) -> Self {
+        Self {
+            command: command.to_owned(),
+            begun: Instant::now(),
+            count: 0,
+        }
+    }
+
+    /// Announces one step, does it, and prints how long it took.
+    pub fn step<T>(
+        &mut self,
+        title: &str,
+        work: impl FnOnce() -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.count += 1;
+        eprintln!("==> {title}");
+        let begun = Instant::now();
+        let result = work();
+        let taken = seconds(begun.elapsed());
+        match &result {
+            Ok(_) => eprintln!("    {title}: {taken}"),
+            Err(_) => eprintln!("    {title}: failed after {taken}"),
+        }
+        result
+    }
+
+    /// A step that is one program.
+    pub fn program(&mut self, title: &str, program: Command) -> Result<(), Failure> {
+        self.step(title, || run(program))
+    }
+
+    /// Prints something between steps.
+    pub fn note(&self, text: &str) {
+        eprintln!("    {text}");
+    }
+
+    /// Prints the total and gives the exit code.
+    pub fn finish(self, result: Result<(), Failure>) -> ExitCode {
+        let (command, count) = (&self.command, self.count);
+        let total = seconds(self.begun.elapsed());
+        match result {
+            Ok(()) => {
+                eprintln!("xtask {command}: {count} steps in {total}");
+                ExitCode::SUCCESS
+            }
+            Err(failure) => {
+                eprintln!(
+                    "xtask {command}: stopped after {total}: {}",
+                    failure.message
+                );
+                ExitCode::from(failure.code)
+            }
+        }
+    }
+}
+
+/// Runs a program with our standard streams; a bad exit code is a failure with that code.
+pub fn run(mut program: Command) -> Result<(), Failure> {
+    let line = command_line(&program);
+    let status = program
+        .status()
+        .map_err(|error| not_started(&line, &error))?;
+    if status.success() {
+        return Ok(());
+    }
+    // No code: ended by a signal.
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Err(Failure {
+        message: format!("`{line}` failed ({status})"),
+        code: code.filter(|code| *code != 0).unwrap_or(1),
+    })
+}
+
+/// Runs a program for what it prints on standard output; standard error is passed on.
+pub fn capture(mut program: Command) -> Result<String, Failure> {
+    let line = command_line(&program);
+    let output = program
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| not_started(&line, &error))?;
+    if !output.status.success() {
+        return Err(Failure::new(format!("`{line}` failed ({})", output.status)));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Answers whether a program is there and answers to `--version`.
+pub fn is_installed(program: &str, subcommand: &[&str]) -> bool {
+    Command::new(program)
+        .args(subcommand)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+fn not_started(line: &str, error: &std::io::Error) -> Failure {
+    Failure::new(format!("`{line}` did not start: {error}"))
+}
+
+/// What a person would have typed: programs by their last name, no folders of this machine.
+fn command_line(program: &Command) -> String {
+    let short = |text: &std::ffi::OsStr| {
+        let path = std::path::Path::new(text);
+        let shown = if path.is_absolute() {
+            path.file_name()
+        } else {
+            None
+        };
+        shown.unwrap_or(text).to_string_lossy().into_owned()
+    };
+    std::iter::once(program.get_program())
+        .chain(program.get_args())
+        .map(short)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// `0.4 s`, `12.3 s` or `3 min 05 s`.
+fn seconds(duration: Duration) -> String {
+    let whole = duration.as_secs();
+    if whole < 60 {
+        format!("{:.1} s", duration.as_secs_f64())
+    } else {
+        format!("{} min {:02} s", whole / 60, whole % 60)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_fails_gives_its_exit_code() {
+        let mut program = Command::new("sh");
+        program.args(["-c", "exit 7"]);
+        let failure = run(program).unwrap_err();
+        assert_eq!(failure.code, 7);
+        assert!(
+            failure.message.contains("sh -c exit 7"),
+            "{}",
+            failure.message
+        );
+    }
+
+    #[test]
+    fn a_program_that_is_missing_is_named() {
+        let failure = run(Command::new("no-such-program-7f3a")).unwrap_err();
+        assert_eq!(failure.code, 1);
+        assert!(
+            failure
+                .message
+                .contains("`no-such-program-7f3a` did not start")
+        );
+    }
+
+    #[test]
+    fn command_lines_show_no_folder_of_the_machine() {
+        let mut program = Command::new("/opt/tools/cargo");
+        program.args(["build", "/somewhere/else/file"]);
+        assert_eq!(command_line(&program), "cargo build file");
+    }
+
+    #[test]
+    fn times_are_written_for_people() {
+        assert_eq!(seconds(Duration::from_millis(420)), "0.4 s");
+        assert_eq!(seconds(Duration::from_secs(185)), "3 min 05 s");
+    }
+}

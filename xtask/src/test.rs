@@ -1,0 +1,86 @@
+//! Every test of the workspace, with the real binary and the real components at hand.
+
+use crate::build;
+use crate::step::{Failure, Steps};
+use crate::workspace::Workspace;
+
+/// What was asked of `cargo xtask test`.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Selection {
+    /// For cargo: which packages and test targets.
+    targets: Vec<String>,
+    /// For the test programs: parts of names.
+    filters: Vec<String>,
+}
+
+/// Builds what tests need and runs them. Tests find it by three variables, all absolute:
+/// `RAPIDBYTE_BIN` the binary, `RAPIDBYTE_CONNECTORS` the folder of bundled connectors,
+/// `RAPIDBYTE_TESTKIT` the folder of the test kit's components.
+pub fn test(workspace: &Workspace, steps: &mut Steps, arguments: &[String]) -> Result<(), Failure> {
+    let selection = parse(arguments)?;
+    build::build(workspace, steps)?;
+    build::testkit(workspace, steps)?;
+    let mut program = workspace.cargo(["test", "--release"]);
+    if !selection.targets.iter().any(|argument| argument == "-p") {
+        program.arg("--workspace");
+    }
+    program
+        .args(&selection.targets)
+        .arg("--")
+        .args(&selection.filters)
+        .env("RAPIDBYTE_BIN", workspace.binary())
+        .env("RAPIDBYTE_CONNECTORS", workspace.bundle())
+        .env("RAPIDBYTE_TESTKIT", workspace.testkit());
+    steps.program(
+        "test: workspace, release (shares the host's dependencies)",
+        program,
+    )
+}
+
+fn parse(arguments: &[String]) -> Result<Selection, Failure> {
+    let mut selection = Selection::default();
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "-p" | "--package" | "--test" => {
+                let value = arguments
+                    .next()
+                    .ok_or_else(|| Failure::usage(format!("`{argument}` needs a name after it")))?;
+                let flag = if argument == "--test" { "--test" } else { "-p" };
+                selection.targets.extend([flag.to_owned(), value.clone()]);
+            }
+            "--" => selection.filters.extend(arguments.by_ref().cloned()),
+            flag if flag.starts_with('-') => {
+                return Err(Failure::usage(format!(
+                    "`test` knows no option `{flag}` (options of the test programs follow `--`)"
+                )));
+            }
+            _ => selection.filters.push(argument.clone()),
+        }
+    }
+    Ok(selection)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Selection, Failure> {
+        let arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        parse(&arguments)
+    }
+
+    #[test]
+    fn filters_and_targets_are_told_apart() {
+        let selection = parsed("csv --package wire --test e2e -- --ignored").unwrap();
+        assert_eq!(selection.targets, ["-p", "wire", "--test", "e2e"]);
+        assert_eq!(selection.filters, ["csv", "--ignored"]);
+    }
+
+    #[test]
+    fn unknown_and_unfinished_options_are_refused() {
+        for line in ["--relase", "csv -p"] {
+            assert_eq!(parsed(line).unwrap_err().code, 2, "{line}");
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Where things are: the repository, the target folder, the packages that become components.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::step::Failure;
+
+/// The wasm target of every component.
+pub const TARGET: &str = "wasm32-wasip2";
+
+/// Folders of this repository and of its build output, all absolute.
+pub struct Workspace {
+    root: PathBuf,
+    target: PathBuf,
+}
+
+/// A workspace package that is built into a component; its folder has the package's name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Component {
+    /// Such as `source-file`.
+    pub name: String,
+}
+
+impl Component {
+    /// The file that cargo leaves for the package, such as `source_file.wasm`.
+    pub fn artifact(&self) -> String {
+        format!("{}.wasm", self.name.replace('-', "_"))
+    }
+
+    /// The file that people name, such as `source-file.wasm`.
+    pub fn file(&self) -> String {
+        format!("{}.wasm", self.name)
+    }
+}
+
+impl Workspace {
+    /// The workspace whose `cargo xtask` is running.
+    pub fn locate() -> Result<Self, Failure> {
+        let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
+            .ok_or_else(|| Failure::usage("start this program as `cargo xtask`"))?;
+        let root = Path::new(&manifest)
+            .parent()
+            .ok_or_else(|| Failure::new("the xtask package stands outside a workspace"))?
+            .to_owned();
+        let here = std::env::current_dir()
+            .map_err(|error| Failure::new(format!("the current folder cannot be read: {error}")))?;
+        // Cargo takes a relative CARGO_TARGET_DIR from the folder it was started in, as we do.
+        let target = match std::env::var_os("CARGO_TARGET_DIR").filter(|dir| !dir.is_empty()) {
+            Some(dir) => here.join(dir),
+            None => root.join("target"),
+        };
+        Ok(Self { root, target })
+    }
+
+    #[cfg(test)]
+    pub fn at(root: &Path) -> Self {
+        Self {
+            root: root.to_owned(),
+            target: root.join("target"),
+        }
+    }
+
+    /// A path in the repository.
+    pub fn path(&self, relative: &str) -> PathBuf {
+        self.root.join(relative)
+    }
+
+    /// The `rapidbyte` binary that `build` leaves.
+    pub fn binary(&self) -> PathBuf {
+        self.target
+            .join("release")
+            .join(format!("rapidbyte{}", std::env::consts::EXE_SUFFIX))
+    }
+
+    /// The folder of bundled connectors, beside the binary.
+    pub fn bundle(&self) -> PathBuf {
+        self.target.join("release").join("connectors")
+    }
+
+    /// The folder of components that only tests use.
+    pub fn testkit(&self) -> PathBuf {
+        self.target.join("testkit")
+    }
+
+    /// Where cargo leaves components.
+    pub fn artifacts(&self) -> PathBuf {
+        self.target.join(TARGET).join("connector")
+    }
+
+    /// `path` as a person would write it from the top of the repository.
+    pub fn shown(&self, path: &Path) -> String {
+        if let Ok(inside) = path.strip_prefix(&self.root) {
+            return inside.display().to_string();
+        }
+        match path.strip_prefix(&self.target) {
+            Ok(inside) => format!("$CARGO_TARGET_DIR/{}", inside.display()),
+            Err(_) => path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+        }
+    }
+
+    /// Every connector of `connectors/`, the template included.
+    pub fn connectors(&self) -> Result<Vec<Component>, Failure> {
+        self.components("connectors")
+    }
+
+    /// The connectors that users get: all but the template for new ones.
+    pub fn bundled(&self) -> Result<Vec<Component>, Failure> {
+        let mut all = self.connectors()?;
+        all.retain(|connector| connector.name != "template");
+        Ok(all)
+    }
+
+    /// The components that only tests use.
+    pub fn testkit_components(&self) -> Result<Vec<Component>, Failure> {
+        self.components("crates/testkit/components")
+    }
+
+    /// A cargo that works on this workspace.
+    pub fn cargo<const N: usize>(&self, arguments: [&str; N]) -> Command {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = self.command(&cargo);
+        command.args(arguments);
+        command
+    }
+
+    /// A program that starts at the top of the repository.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(&self.root);
+        if std::env::var_os("CARGO_TARGET_DIR").is_some() {
+            command.env("CARGO_TARGET_DIR", &self.target);
+        }
+        // `cargo run` describes the xtask package to us in variables; passed on, they would make
+        // build scripts that look at such a variable run again after every `cargo build`.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| is_about_us(name)) {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    /// The packages in a folder, by name. A folder that is not there has none.
+    fn components(&self, folder: &str) -> Result<Vec<Component>, Failure> {
+        let unreadable =
+            |error: std::io::Error| Failure::new(format!("{folder} cannot be read: {error}"));
+        let entries = match std::fs::read_dir(self.path(folder)) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(unreadable(error)),
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let path = entry.map_err(unreadable)?.path();
+            let name = path.file_name().and_then(|name| name.to_str());
+            if let Some(name) = name.filter(|_| path.join("Cargo.toml").is_file()) {
+                found.push(Component {
+                    name: name.to_owned(),
+                });
+            }
+        }
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(found)
+    }
+}
+
+fn is_about_us(name: &OsString) -> bool {
+    let name = name.to_string_lossy();
+    ["CARGO_PKG_", "CARGO_MANIFEST_"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_connectors(names: &[&str]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for name in names {
+            let folder = root.path().join("connectors").join(name);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("Cargo.toml"), "").unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn the_template_is_built_but_not_bundled() {
+        let root = with_connectors(&["template", "source-b", "dest-a"]);
+        // A folder without a package, as a checkout of another branch leaves it.
+        std::fs::create_dir_all(root.path().join("connectors/gone/src")).unwrap();
+        let workspace = Workspace::at(root.path());
+        let names = |components: Vec<Component>| {
+            components
+                .into_iter()
+                .map(|component| component.name)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            names(workspace.connectors().unwrap()),
+            ["dest-a", "source-b", "template"]
+        );
+        assert_eq!(names(workspace.bundled().unwrap()), ["dest-a", "source-b"]);
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_has_no_components() {
+        let root = tempfile::tempdir().unwrap();
+        let workspace = Workspace::at(root.path());
+        assert_eq!(workspace.connectors().unwrap(), []);
+        assert_eq!(workspace.testkit_components().unwrap(), []);
+    }
+
+    #[test]
+    fn cargo_names_artifacts_with_underscores() {
+        let component = Component {
+            name: "source-file".into(),
+        };
+        assert_eq!(component.artifact(), "source_file.wasm");
+        assert_eq!(component.file(), "source-file.wasm");
+    }
+
+    #[test]
+    fn shown_paths_name_no_folder_of_the_machine() {
+        let workspace = Workspace::at(Path::new("/home/someone/rapidbyte"));
+        assert_eq!(
+            workspace.shown(&workspace.binary()),
+            "target/release/rapidbyte"
+        );
+        let elsewhere = Workspace {
+            target: "/var/build".into(),
+            ..workspace
+        };
+        assert_eq!(
+            elsewhere.shown(&elsewhere.bundle()),
+            "$CARGO_TARGET_DIR/release/connectors"
+        );
+    }
+}
