@@ -1,5 +1,7 @@
 //! What the decoders take, and what they refuse with which words.
 
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+
 mod support;
 
 use arrow_array::RecordBatch;

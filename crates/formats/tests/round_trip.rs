@@ -1,6 +1,8 @@
 //! Random batches of every type come back, random bytes never panic, and it does not matter where
 //! the pieces of a file end.
 
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+
 mod support;
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, make_array};

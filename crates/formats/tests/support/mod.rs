@@ -1,5 +1,6 @@
 //! Schemas, batches and the decoders behind one door.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test uses a part")]
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use std::sync::Arc;
 
@@ -61,6 +62,14 @@ impl Format {
     }
 
     pub fn encode(&self, batch: &RecordBatch) -> Result<Vec<u8>, FormatError> {
+        self.encode_in_steps(batch, 100)
+    }
+
+    pub fn encode_in_steps(
+        &self,
+        batch: &RecordBatch,
+        step_bytes: usize,
+    ) -> Result<Vec<u8>, FormatError> {
         let mut out = Vec::new();
         let mut row = 0;
         match self {
@@ -68,14 +77,14 @@ impl Format {
                 let encoder = csv::Encoder::new(batch.schema(), dialect.clone())?;
                 encoder.write_header(&mut out);
                 while row < batch.num_rows() {
-                    let until = out.len() + 100;
+                    let until = out.len() + step_bytes;
                     row = encoder.encode(batch, row, &mut out, until)?;
                 }
             }
             Self::Jsonl => {
                 let encoder = jsonl::Encoder::new(batch.schema())?;
                 while row < batch.num_rows() {
-                    let until = out.len() + 100;
+                    let until = out.len() + step_bytes;
                     row = encoder.encode(batch, row, &mut out, until)?;
                 }
             }
