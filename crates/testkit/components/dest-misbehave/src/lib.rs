@@ -240,8 +240,6 @@ impl Writer for Misbehaving {
     }
 }
 
-// A native shared library cannot carry the contract's symbol names.
-#[cfg(target_family = "wasm")]
 rapidbyte_sdk::export_destination!(Misbehave);
 
 #[cfg(test)]
