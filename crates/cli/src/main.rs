@@ -1,1 +1,35 @@
-fn main() {}
+//! The `rapidbyte` program: arguments in, rendering out. Only this crate prints or exits.
+
+mod args;
+mod cmd;
+mod output;
+mod setup;
+mod watch;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Arguments, Verb};
+use output::Output;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let output = Output::new(&arguments.common);
+    let result = match &arguments.verb {
+        Verb::Run(run) => cmd::run::run(run, &arguments.common, &output),
+        Verb::Check(pipeline) => cmd::check::run(pipeline, &arguments.common, &output),
+        Verb::Discover(pipeline) => cmd::discover::run(pipeline, &arguments.common, &output),
+        Verb::Plan(pipeline) => cmd::plan::run(pipeline, &arguments.common, &output),
+        Verb::Connector(verb) => cmd::connector::run(verb, &output),
+        Verb::Version => cmd::version::run(&output),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output.failure(&failure);
+            // A signal has its own exit code, whatever the stages said when they were stopped.
+            ExitCode::from(setup::signalled().unwrap_or(failure.exit_code()))
+        }
+    }
+}

@@ -1,1 +1,30 @@
-//! Empty for now.
+//! A document becomes a plan, a plan becomes rows moved.
+//!
+//! ```text
+//! document  a pipeline file, every mistake located
+//! plan      connectors loaded, streams found, types compared; nothing is written
+//! run       a worker for each of `parallelism` streams
+//! stage     one thread reads, one writes, one channel between them
+//! report    what moved and where the time went
+//! ```
+//!
+//! The engine names no wasmtime type and no connector, prints nothing and never exits.
+
+pub mod channel;
+pub mod compress;
+pub mod document;
+mod failure;
+mod host;
+pub mod plan;
+mod progress;
+pub mod report;
+mod run;
+mod stage;
+
+pub use document::{Document, Environment};
+pub use failure::{Class, Failure};
+pub use host::Host;
+pub use plan::Plan;
+pub use progress::{Progress, StreamProgress, StreamState};
+pub use report::Report;
+pub use run::{progress, run};

@@ -1,1 +1,46 @@
-//! Empty for now.
+//! CSV and JSON Lines to Arrow and back, without I/O: bytes in, batches out; batches in, bytes out.
+//!
+//! - [`text`] owns how one value is written: the same text stands in a CSV field, in a JSON string
+//!   and in an error message.
+//! - [`csv`] and [`jsonl`] own how values stand in a file: a push decoder, an encoder and the
+//!   inference of a schema from a sample.
+//!
+//! Everything is exact. A value that its column cannot hold, a field too many, a key that nobody
+//! declared or text that is not UTF-8 is a [`FormatError`] with line and column; nothing becomes
+//! NULL because it could not be read. Memory is bounded by the decoder's [`Limits`], whatever the
+//! size of the file.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use rapidbyte_formats::{Limits, csv};
+//! use rapidbyte_wire::types::parse_field;
+//!
+//! let schema = Arc::new(arrow_schema::Schema::new(vec![
+//!     parse_field("id", "int64", false)?,
+//!     parse_field("total", "decimal(18, 4)", true)?,
+//! ]));
+//! let mut decoder = csv::Decoder::new(schema, None, csv::Dialect::default(), Limits::default())?;
+//! decoder.begin_file();
+//! let mut bytes: &[u8] = b"total,id\n12.5,1\n,2\n";
+//! while !bytes.is_empty() {
+//!     bytes = &bytes[decoder.push(bytes)?..];
+//!     if decoder.is_full() {
+//!         // hand over decoder.take_batch()?
+//!     }
+//! }
+//! decoder.end_of_file()?;
+//! assert_eq!(decoder.take_batch()?.map(|batch| batch.num_rows()), Some(2));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod cells;
+mod column;
+pub mod csv;
+mod error;
+mod json;
+pub mod jsonl;
+mod rows;
+pub mod text;
+
+pub use error::FormatError;
+pub use rows::Limits;

@@ -16,6 +16,8 @@ struct Inner {
     flag: AtomicBool,
     next: AtomicU64,
     wakers: Mutex<HashMap<u64, Box<dyn Fn() + Send>>>,
+    /// Ends the link to the parent with this token.
+    parent: Mutex<Option<Registration>>,
 }
 
 impl Cancel {
@@ -36,6 +38,23 @@ impl Cancel {
     /// True once cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.0.flag.load(Ordering::SeqCst)
+    }
+
+    /// A token that is cancelled with this one, and alone when it is cancelled itself.
+    pub fn child(&self) -> Self {
+        let child = Self::new();
+        let inner = Arc::downgrade(&child.0);
+        let link = self.on_cancel(move || {
+            if let Some(inner) = inner.upgrade() {
+                Self(inner).cancel();
+            }
+        });
+        *child
+            .0
+            .parent
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(link);
+        child
     }
 
     /// Calls `wake` when cancelled, at once if that is so already, until the registration is

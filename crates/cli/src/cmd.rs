@@ -1,0 +1,19 @@
+//! One file for each verb.
+
+pub mod check;
+pub mod connector;
+pub mod discover;
+pub mod plan;
+pub mod run;
+pub mod version;
+
+use rapidbyte_engine::{Document, Failure};
+
+/// Takes secrets out of a failure.
+fn redacted(document: &Document) -> impl Fn(Failure) -> Failure + use<> {
+    let secrets = document.secrets().to_vec();
+    move |mut failure| {
+        failure.redact(&secrets);
+        failure
+    }
+}

@@ -1,0 +1,163 @@
+//! `rapidbyte connector list|inspect|compile`
+
+use std::path::Path;
+
+use rapidbyte_engine::plan::{sync_mode_name, write_mode_name};
+use rapidbyte_engine::{Class, Failure, Host};
+use rapidbyte_runtime::{Clock, Connector, Error, Kind, Spec};
+use serde_json::{Value, json};
+
+use crate::args::ConnectorVerb;
+use crate::output::{Output, table};
+use crate::setup;
+
+pub fn run(verb: &ConnectorVerb, output: &Output) -> Result<(), Failure> {
+    let host = setup::host(output)?;
+    match verb {
+        ConnectorVerb::List => list(&host, output),
+        ConnectorVerb::Inspect { name } => inspect(name, &host, output),
+        ConnectorVerb::Compile { names } => compile(names, &host, output),
+    }
+}
+
+fn load(name: &str, host: &Host) -> Result<(Connector, Spec), Failure> {
+    let path = host.find(name, Path::new("."))?;
+    let connector = host.runtime.load(&path).map_err(failed)?;
+    let spec = host.describe(&connector, &Clock::new()).map_err(failed)?;
+    Ok((connector, spec))
+}
+
+fn failed(error: Error) -> Failure {
+    let class = if matches!(error, Error::Cancelled) {
+        Class::Cancelled
+    } else {
+        Class::Config
+    };
+    let Some(inner) = error.failure() else {
+        return Failure::cancelled();
+    };
+    let failure = Failure::new(class, &inner.code, &inner.message);
+    match &inner.hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
+fn kind(connector: &Connector) -> &'static str {
+    match connector.kind() {
+        Kind::Source => "source",
+        Kind::Destination => "destination",
+    }
+}
+
+fn list(host: &Host, output: &Output) -> Result<(), Failure> {
+    let mut rows = Vec::new();
+    let mut found = Vec::new();
+    for name in host.bundled() {
+        let (connector, spec) = load(&name, host)?;
+        rows.push(vec![
+            name.clone(),
+            spec.version.clone(),
+            kind(&connector).into(),
+            spec.description.clone(),
+        ]);
+        found.push(json!({
+            "name": name, "version": spec.version, "kind": kind(&connector),
+            "description": spec.description,
+        }));
+    }
+    output.document(&json!({ "status": "ok", "connectors": found }));
+    output.text(&table(&rows, ""));
+    Ok(())
+}
+
+fn inspect(name: &str, host: &Host, output: &Output) -> Result<(), Failure> {
+    let (connector, spec) = load(name, host)?;
+    let schema: Value = serde_json::from_str(&spec.config_schema)
+        .map_err(|e| Failure::new(Class::Run, "contract_broken", e))?;
+    let sync: Vec<_> = spec
+        .sync_modes
+        .iter()
+        .map(|mode| sync_mode_name(*mode))
+        .collect();
+    let write: Vec<_> = spec
+        .write_modes
+        .iter()
+        .map(|mode| write_mode_name(*mode))
+        .collect();
+    output.document(&json!({
+        "status": "ok", "name": spec.name, "version": spec.version, "kind": kind(&connector),
+        "description": spec.description, "sync_modes": sync, "write_modes": write,
+        "native_forms": spec.native_forms, "config_schema": schema,
+    }));
+    let modes = if sync.is_empty() {
+        ("write_mode", write)
+    } else {
+        ("sync_mode", sync)
+    };
+    let mut text = format!(
+        "{} {}  {}\n{}\n{}: {}",
+        spec.name,
+        spec.version,
+        kind(&connector),
+        spec.description,
+        modes.0,
+        modes.1.join(", ")
+    );
+    let required: Vec<&str> = schema["required"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    let keys = schema["properties"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(key, property)| {
+            let needed = if required.contains(&key.as_str()) {
+                "required"
+            } else {
+                ""
+            };
+            let grant = property["x-grant"]
+                .as_str()
+                .map(|grant| format!("grants {grant}"));
+            let about = property["description"].as_str().unwrap_or_default();
+            let about = about
+                .lines()
+                .take_while(|line| !line.is_empty())
+                .collect::<Vec<_>>()
+                .join(" ");
+            vec![key.clone(), needed.into(), grant.unwrap_or_default(), about]
+        });
+    let keys: Vec<_> = keys.collect();
+    if !keys.is_empty() {
+        text.push_str(&format!("\nconfig:\n{}", table(&keys, "  ")));
+    }
+    output.text(&text);
+    Ok(())
+}
+
+fn compile(names: &[String], host: &Host, output: &Output) -> Result<(), Failure> {
+    let names = if names.is_empty() {
+        host.bundled()
+    } else {
+        names.to_vec()
+    };
+    let mut done = Vec::new();
+    for name in names {
+        let path = host.find(&name, Path::new("."))?;
+        let loaded = host.runtime.load(&path).map_err(failed)?.loaded();
+        let how = if loaded.from_cache {
+            "was compiled"
+        } else {
+            "compiled"
+        };
+        let secs = loaded.load.as_secs_f64();
+        output.text(&format!("{name}: {how} ({:.1} ms)", secs * 1e3));
+        done.push(json!({ "name": name, "from_cache": loaded.from_cache, "load_secs": secs }));
+    }
+    output.document(&json!({ "status": "ok", "connectors": done }));
+    Ok(())
+}

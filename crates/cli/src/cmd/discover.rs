@@ -1,0 +1,82 @@
+//! `rapidbyte discover PIPELINE`
+
+use rapidbyte_engine::{Class, Failure, plan};
+use rapidbyte_runtime::{Clock, Stream};
+use rapidbyte_wire::{ipc, types};
+use serde_json::{Value, json};
+
+use crate::args::{Common, Pipeline};
+use crate::output::{Output, bytes, count, table};
+use crate::setup;
+
+pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), Failure> {
+    let document = setup::document(pipeline, common)?;
+    let redacted = super::redacted(&document);
+    let host = setup::host(output)?;
+    let (_, mut source) = plan::open_source(&document, &host, &Clock::new()).map_err(&redacted)?;
+    let streams = source
+        .discover(&[])
+        .map_err(|e| redacted(Failure::from_runtime(e, &document, "source")))?;
+    let mut text = Vec::new();
+    let mut found = Vec::new();
+    for stream in &streams {
+        let columns = columns(stream)?;
+        let mut head = output.paint("1", &stream.name);
+        if let Some(rows) = stream.estimated_rows {
+            head.push_str(&format!("  about {} rows", count(rows)));
+        }
+        if let Some(size) = stream.estimated_bytes {
+            head.push_str(&format!("  {}", bytes(size)));
+        }
+        let rows: Vec<Vec<String>> = columns
+            .iter()
+            .map(|(name, kind, from, nullable)| {
+                vec![
+                    name.clone(),
+                    kind.clone(),
+                    if *nullable {
+                        "null".into()
+                    } else {
+                        "not null".into()
+                    },
+                    from.clone(),
+                ]
+            })
+            .collect();
+        text.push(format!("{head}\n{}", table(&rows, "  ")));
+        let columns: Vec<Value> = columns
+            .iter()
+            .map(|(name, kind, from, nullable)| {
+                json!({ "name": name, "type": kind, "source_type": from, "nullable": nullable })
+            })
+            .collect();
+        found.push(json!({
+            "name": stream.name, "columns": columns, "primary_key": stream.primary_key,
+            "cursor_fields": stream.cursor_fields, "estimated_rows": stream.estimated_rows,
+            "estimated_bytes": stream.estimated_bytes, "notes": stream.notes,
+        }));
+    }
+    output.document(&json!({ "status": "ok", "streams": found }));
+    output.text(&text.join("\n\n"));
+    Ok(())
+}
+
+/// Name, type, the source's own type, and whether it may be null.
+fn columns(stream: &Stream) -> Result<Vec<(String, String, String, bool)>, Failure> {
+    let schema = ipc::decode_schema(&stream.schema)
+        .map_err(|e| Failure::new(Class::Run, "contract_broken", e).in_stream(&stream.name))?;
+    let from = |i: usize| stream.source_types.get(i).cloned().unwrap_or_default();
+    Ok(schema
+        .fields()
+        .iter()
+        .enumerate()
+        .map(|(i, f)| {
+            (
+                f.name().clone(),
+                types::type_name(f),
+                from(i),
+                f.is_nullable(),
+            )
+        })
+        .collect())
+}

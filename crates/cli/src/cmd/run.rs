@@ -1,0 +1,118 @@
+//! `rapidbyte run PIPELINE`
+
+use std::sync::Arc;
+
+use rapidbyte_engine::report::{Report, StageReport};
+use rapidbyte_engine::{Failure, Plan};
+use serde_json::{Map, Value, json};
+
+use crate::args::{Common, Pipeline};
+use crate::output::{Output, bytes, count, rate, table};
+use crate::setup;
+use crate::watch::Watch;
+
+pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), Failure> {
+    let document = setup::document(pipeline, common)?;
+    let redacted = super::redacted(&document);
+    let host = setup::host(output)?;
+    let plan = Plan::new(document, &host).map_err(&redacted)?;
+    let progress = rapidbyte_engine::progress(&plan);
+    let watch = Watch::start(Arc::clone(&progress), output);
+    let report = rapidbyte_engine::run(plan, &host, &progress);
+    drop(watch);
+    let report = report?;
+    output.document(&json!(report));
+    output.text(&summary(&report, output));
+    Ok(())
+}
+
+fn summary(report: &Report, output: &Output) -> String {
+    let mut rows = Vec::new();
+    for stream in &report.streams {
+        rows.push(vec![
+            stream.name.clone(),
+            format!("{} rows", count(stream.rows)),
+            bytes(stream.bytes),
+            format!("{:.3} s", stream.wall_secs),
+            rate(stream.rows, stream.wall_secs),
+            stream.location.clone(),
+        ]);
+    }
+    let mut text = table(&rows, "");
+    for stage in ["source", "destination"] {
+        text.push_str("\n\n");
+        text.push_str(&breakdown(report, stage, output));
+    }
+    let loads = report.connectors.iter().map(|connector| {
+        let how = if connector.from_cache {
+            "cached"
+        } else {
+            "compiled now"
+        };
+        format!(
+            "{} {:.1} ms ({how})",
+            connector.name,
+            connector.load_secs * 1e3
+        )
+    });
+    text.push_str(&format!(
+        "\n\nplanned in {:.3} s; connectors loaded: {}; their memory at most {}\n{} {} rows in {:.3} s",
+        report.plan_secs,
+        loads.collect::<Vec<_>>().join(", "),
+        bytes(report.peak_connector_bytes),
+        output.paint("1;32", "done:"),
+        count(report.rows),
+        report.total_secs,
+    ));
+    text
+}
+
+/// Where the time of one side went, over all streams; the lines sum to the last one.
+fn breakdown(report: &Report, side: &str, output: &Output) -> String {
+    let mut wall = 0.0;
+    let mut sums: Map<String, Value> = Map::new();
+    for stream in &report.streams {
+        let stage: &StageReport = if side == "source" {
+            &stream.source
+        } else {
+            &stream.destination
+        };
+        wall += stage.wall_secs;
+        for (key, value) in &stage.parts {
+            let before = sums.get(key).and_then(Value::as_f64).unwrap_or(0.0);
+            sums.insert(key.clone(), json!(before + value.as_f64().unwrap_or(0.0)));
+        }
+    }
+    let mut rows = Vec::new();
+    for (key, value) in &sums {
+        let secs = value.as_f64().unwrap_or(0.0);
+        if secs > 0.0 {
+            rows.push(line(&title(key), secs, wall));
+        }
+    }
+    rows.push(line("wall", wall, wall));
+    format!("{}\n{}", output.paint("1", side), table(&rows, "  "))
+}
+
+fn line(name: &str, secs: f64, wall: f64) -> Vec<String> {
+    let share = 100.0 * secs / wall.max(1e-12);
+    vec![
+        format!("{name:<16}"),
+        format!("{secs:>10.6} s"),
+        format!("{share:>5.1}%"),
+    ]
+}
+
+/// A key of the JSON report in words.
+fn title(key: &str) -> String {
+    let words = key.trim_end_matches("_secs");
+    let words = words
+        .strip_prefix("source_")
+        .or_else(|| words.strip_prefix("dest_"));
+    let words = words.unwrap_or(key.trim_end_matches("_secs"));
+    match words {
+        "vm_setup" => "instantiate".into(),
+        "recv" => "channel wait".into(),
+        words => words.replace('_', " "),
+    }
+}

@@ -1,0 +1,13 @@
+//! `rapidbyte version`
+
+use rapidbyte_engine::Failure;
+use serde_json::json;
+
+use crate::output::Output;
+
+pub fn run(output: &Output) -> Result<(), Failure> {
+    let version = env!("CARGO_PKG_VERSION");
+    output.document(&json!({ "name": "rapidbyte", "version": version, "contract": "0.1.0" }));
+    output.text(&format!("rapidbyte {version}"));
+    Ok(())
+}

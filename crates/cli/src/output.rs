@@ -1,0 +1,221 @@
+//! Rendering: text for people, JSON for programs, colours only where they are wanted.
+
+use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+
+use rapidbyte_engine::Failure;
+use rapidbyte_runtime::{Level, LogSink};
+use serde_json::{Value, json};
+
+use crate::args::{Common, Format};
+
+/// Where and how to print. Results go to standard output, everything else to standard error.
+#[derive(Clone)]
+pub struct Output {
+    pub json: bool,
+    pub quiet: bool,
+    verbose: bool,
+    log_json: bool,
+    color: bool,
+    /// Standard error is a terminal that can be drawn on.
+    pub live: bool,
+}
+
+impl Output {
+    pub fn new(common: &Common) -> Self {
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let terminal = std::io::stderr().is_terminal() && !dumb;
+        let log_json = common.log_format == Format::Json;
+        Self {
+            json: common.output == Format::Json,
+            quiet: common.quiet,
+            verbose: common.verbose,
+            log_json,
+            color: terminal && !no_color && !common.no_color,
+            live: terminal && !log_json && !common.quiet,
+        }
+    }
+
+    /// A result for people; nothing in JSON mode or when quiet.
+    pub fn text(&self, text: &str) {
+        if !self.json && !self.quiet {
+            print(&mut std::io::stdout(), text);
+        }
+    }
+
+    /// A result for programs; nothing in text mode.
+    pub fn document(&self, document: &Value) {
+        if self.json {
+            print(&mut std::io::stdout(), &format!("{document:#}"));
+        }
+    }
+
+    /// Something the operator should look at.
+    pub fn warn(&self, message: &str) {
+        if !self.quiet {
+            self.message("warn", &self.paint("33", "warning"), message, json!({}));
+        }
+    }
+
+    /// A line about the run's progress where nothing can be drawn.
+    pub fn info(&self, message: &str, fields: Value) {
+        if !self.quiet {
+            self.message("info", "", message, fields);
+        }
+    }
+
+    /// The end of a command that did not succeed.
+    pub fn failure(&self, failure: &Failure) {
+        self.document(&json!({ "status": "error", "error": failure }));
+        if self.log_json {
+            let line = json!({ "level": "error", "message": failure.message, "error": failure });
+            print(&mut std::io::stderr(), &line.to_string());
+        } else {
+            let text = failure.to_string();
+            let (head, rest) = text.split_at("error".len());
+            let text = format!("{}{rest}", self.paint("1;31", head));
+            print(&mut std::io::stderr(), &text);
+        }
+    }
+
+    /// Where connectors' messages go.
+    pub fn log_sink(&self) -> LogSink {
+        let output = self.clone();
+        Arc::new(move |connector, stream, level, message| {
+            let (name, color) = match level {
+                Level::Error => ("error", "31"),
+                Level::Warn => ("warn", "33"),
+                Level::Info => ("info", ""),
+                Level::Debug => ("debug", "2"),
+            };
+            let wanted = match level {
+                Level::Error | Level::Warn => !output.quiet,
+                Level::Info | Level::Debug => output.verbose,
+            };
+            if wanted {
+                let from = stream.map_or(connector.to_owned(), |s| format!("{connector} {s}"));
+                let head = output.paint(color, &format!("{name} [{from}]"));
+                let fields = json!({ "connector": connector, "stream": stream });
+                output.message(name, &head, &printable(message), fields);
+            }
+        })
+    }
+
+    fn message(&self, level: &str, head: &str, message: &str, fields: Value) {
+        let line = if self.log_json {
+            let mut line = json!({ "level": level, "message": message });
+            if let (Value::Object(line), Value::Object(fields)) = (&mut line, fields) {
+                line.extend(fields);
+            }
+            line.to_string()
+        } else if head.is_empty() {
+            message.to_owned()
+        } else {
+            format!("{head}: {message}")
+        };
+        print(&mut std::io::stderr(), &line);
+    }
+
+    /// `text` in a colour, where colours are wanted.
+    pub fn paint(&self, color: &str, text: &str) -> String {
+        if self.color && !color.is_empty() {
+            format!("\x1b[{color}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+}
+
+/// A reader that went away, as in `rapidbyte plan | head`, is no error.
+fn print(to: &mut dyn Write, text: &str) {
+    let _ = writeln!(to, "{text}");
+}
+
+/// A connector's message must not draw on the operator's terminal.
+fn printable(message: &str) -> String {
+    message
+        .chars()
+        .map(|c| {
+            if c.is_control() && c != '\n' && c != '\t' {
+                '\u{fffd}'
+            } else {
+                c
+            }
+        })
+        .collect()
+}
+
+/// `1234567` as `1,234,567`.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A number of bytes with a binary unit.
+pub fn bytes(number: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = number as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 {
+        format!("{number} B")
+    } else {
+        format!("{value:.1} {}", UNITS[unit])
+    }
+}
+
+/// A rate by its magnitude.
+pub fn rate(rows: u64, secs: f64) -> String {
+    match rows as f64 / secs.max(1e-9) {
+        r if r >= 1e6 => format!("{:.2}M rows/s", r / 1e6),
+        r if r >= 1e4 => format!("{:.0}k rows/s", r / 1e3),
+        r => format!("{r:.0} rows/s"),
+    }
+}
+
+/// Columns padded to their widest cell; numbers that begin with a digit stay on the left too.
+pub fn table(rows: &[Vec<String>], indent: &str) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |i: usize| {
+        rows.iter()
+            .filter_map(|r| r.get(i))
+            .map(|c| c.chars().count())
+            .max()
+    };
+    let widths: Vec<usize> = (0..columns).map(|i| width(i).unwrap_or(0)).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:<width$}"));
+        format!("{indent}{}", cells.collect::<Vec<_>>().join("  "))
+            .trim_end()
+            .to_owned()
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_for_people() {
+        assert_eq!(count(0), "0");
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(1 << 20), "1.0 MiB");
+        assert_eq!(rate(2_500_000, 1.0), "2.50M rows/s");
+    }
+}

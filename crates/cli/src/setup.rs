@@ -1,0 +1,103 @@
+//! What every verb needs from the process: folders, signals, the runtime.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use rapidbyte_engine::{Class, Document, Environment, Failure, Host};
+use rapidbyte_runtime::cache::Cache;
+use rapidbyte_runtime::{Cancel, Runtime};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::args::{Common, Pipeline};
+use crate::output::Output;
+
+/// The exit code of the signal that came, 0 for none.
+static SIGNALLED: AtomicU8 = AtomicU8::new(0);
+
+/// 130 or 143 after a signal.
+pub fn signalled() -> Option<u8> {
+    Some(SIGNALLED.load(Ordering::SeqCst)).filter(|code| *code != 0)
+}
+
+/// The runtime, the connectors' folders and the log.
+pub fn host(output: &Output) -> Result<Host, Failure> {
+    let cache = open_cache(output);
+    let runtime = Runtime::new(cache)
+        .map_err(|error| Failure::new(Class::Environment, "no_runtime", error))?;
+    let cancel = Cancel::new();
+    watch_signals(&cancel)?;
+    Ok(Host {
+        runtime,
+        connector_dirs: connector_dirs(),
+        log: output.log_sink(),
+        cancel,
+    })
+}
+
+/// Reads the pipeline file.
+pub fn document(pipeline: &Pipeline, common: &Common) -> Result<Document, Failure> {
+    let environment = Environment::of_process(common.env_file.clone());
+    Ok(Document::load(&pipeline.file, &environment)?)
+}
+
+/// A run without a cache works and compiles each time, which is worth a word.
+fn open_cache(output: &Output) -> Option<Cache> {
+    let home = variable("HOME");
+    let below_home = |dir: &str| home.as_ref().map(|home| home.join(dir));
+    let cache = variable("XDG_CACHE_HOME").or_else(|| below_home(".cache"));
+    let state = variable("XDG_STATE_HOME").or_else(|| below_home(".local/state"));
+    let (Some(cache), Some(state)) = (cache, state) else {
+        output.warn("neither HOME nor XDG_CACHE_HOME is set: connectors are compiled in each run");
+        return None;
+    };
+    match Cache::open(
+        &cache.join("rapidbyte/code"),
+        &state.join("rapidbyte/cache.key"),
+    ) {
+        Ok(cache) => Some(cache),
+        Err(error) => {
+            output.warn(&format!("no cache of compiled connectors: {error}"));
+            None
+        }
+    }
+}
+
+/// `RAPIDBYTE_CONNECTORS`, then `connectors` beside the program.
+fn connector_dirs() -> Vec<PathBuf> {
+    let named = std::env::var_os("RAPIDBYTE_CONNECTORS");
+    let mut dirs: Vec<PathBuf> = named
+        .iter()
+        .flat_map(|dirs| std::env::split_paths(dirs))
+        .collect();
+    let program = std::env::current_exe().and_then(std::fs::canonicalize);
+    if let Some(dir) = program.ok().as_deref().and_then(|program| program.parent()) {
+        dirs.push(dir.join("connectors"));
+    }
+    dirs
+}
+
+fn variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name)
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from)
+}
+
+/// The first signal cancels the run, the second ends the process at once.
+fn watch_signals(cancel: &Cancel) -> Result<(), Failure> {
+    let failed = |error| Failure::new(Class::Environment, "no_signals", error);
+    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+    let cancel = cancel.clone();
+    let watch = move || {
+        for signal in signals.forever() {
+            let code = 128 + signal as u8;
+            if signalled().is_some() {
+                std::process::exit(code.into());
+            }
+            SIGNALLED.store(code, Ordering::SeqCst);
+            cancel.cancel();
+        }
+    };
+    let thread = std::thread::Builder::new().name("signals".into());
+    thread.spawn(watch).map(drop).map_err(failed)
+}

@@ -1,0 +1,1 @@
+//! Each mistake, with its place and its words.

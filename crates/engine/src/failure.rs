@@ -1,0 +1,220 @@
+//! The one error of the engine, made for the person who reads it.
+
+use std::fmt;
+
+use rapidbyte_runtime::{ConnectorError, Error, ErrorKind};
+use serde::Serialize;
+
+use crate::document::{Document, DocumentError};
+
+/// Who has to act; decides the exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// The run was interrupted; nobody is to blame.
+    Cancelled,
+    /// The operator: the pipeline file or a connector's configuration.
+    Config,
+    /// The operator: a server, a credential, a permission, a disk.
+    Environment,
+    /// Whoever owns the data: it does not keep its declared schema.
+    Contract,
+    /// A connector or the engine.
+    Run,
+}
+
+/// Why a plan or a run did not succeed.
+#[derive(Debug, Clone, Serialize)]
+pub struct Failure {
+    /// Who has to act.
+    pub class: Class,
+    /// Stable and short, such as `unknown_key`.
+    pub code: String,
+    /// What happened.
+    pub message: String,
+    /// What to do next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// `file:line:column` of the pipeline, or a place in the data.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub location: Option<String>,
+    /// The key of the pipeline file, such as `source.config.path`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The stream.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stream: Option<String>,
+    /// The column.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub column: Option<String>,
+    /// The connector that said it or in which it was found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connector: Option<String>,
+    /// The function of the contract that was called.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub export: Option<String>,
+}
+
+impl Failure {
+    /// A failure without a place yet.
+    pub fn new(class: Class, code: &str, message: impl fmt::Display) -> Self {
+        Self {
+            class,
+            code: code.into(),
+            message: message.to_string(),
+            hint: None,
+            location: None,
+            key: None,
+            stream: None,
+            column: None,
+            connector: None,
+            export: None,
+        }
+    }
+
+    /// The run was interrupted.
+    pub fn cancelled() -> Self {
+        Self::new(
+            Class::Cancelled,
+            "cancelled",
+            "cancelled: nothing was committed by this stage",
+        )
+    }
+
+    /// A mistake at a key of the pipeline file.
+    pub fn at_key(document: &Document, key: &str, code: &str, message: impl fmt::Display) -> Self {
+        let mut failure = Self::new(Class::Config, code, message);
+        failure.locate(document, key);
+        failure
+    }
+
+    fn locate(&mut self, document: &Document, key: &str) {
+        self.location = document
+            .locate(key)
+            .map(|place| format!("{}:{}:{}", document.file, place.line, place.column));
+        self.key = Some(key.into());
+    }
+
+    /// Says what to do next.
+    #[must_use]
+    pub fn hint(mut self, hint: impl fmt::Display) -> Self {
+        self.hint = Some(hint.to_string());
+        self
+    }
+
+    /// Names the stream.
+    #[must_use]
+    pub fn in_stream(mut self, stream: &str) -> Self {
+        self.stream = Some(stream.into());
+        self
+    }
+
+    /// From a call into a connector. `side` is `source` or `destination`: a location such as
+    /// `config.path` then becomes the line of `source.config.path` in the pipeline file.
+    pub fn from_runtime(error: Error, document: &Document, side: &str) -> Self {
+        let Error::Failed {
+            connector,
+            export,
+            error,
+        } = error
+        else {
+            return Self::cancelled();
+        };
+        let ConnectorError {
+            kind,
+            code,
+            message,
+            hint,
+            stream,
+            column,
+            location,
+        } = *error;
+        let class = match kind {
+            ErrorKind::Config => Class::Config,
+            ErrorKind::Auth | ErrorKind::Connection => Class::Environment,
+            ErrorKind::Data | ErrorKind::Schema => Class::Contract,
+            ErrorKind::Transient | ErrorKind::RateLimited(_) | ErrorKind::Internal => Class::Run,
+        };
+        let mut failure = Self::new(class, &code, message);
+        failure.hint = hint;
+        failure.stream = stream;
+        failure.column = column;
+        failure.connector = Some(connector);
+        failure.export = Some(export.into());
+        match location {
+            Some(place) if place == "config" || place.starts_with("config.") => {
+                failure.locate(document, &format!("{side}.{place}"));
+            }
+            Some(place) => failure.location = Some(place),
+            None if class == Class::Config => failure.locate(document, &format!("{side}.config")),
+            None => {}
+        }
+        failure
+    }
+
+    /// Takes the values of secrets out of every text.
+    pub fn redact(&mut self, secrets: &[String]) {
+        let texts = [
+            Some(&mut self.message),
+            self.hint.as_mut(),
+            self.location.as_mut(),
+        ];
+        for text in texts.into_iter().flatten() {
+            for secret in secrets {
+                if text.contains(secret.as_str()) {
+                    *text = text.replace(secret.as_str(), "***");
+                }
+            }
+        }
+    }
+
+    /// 130 interrupted, 2 configuration, 3 environment, 4 data against its schema, 1 the rest.
+    pub fn exit_code(&self) -> u8 {
+        match self.class {
+            Class::Cancelled => 130,
+            Class::Config => 2,
+            Class::Environment => 3,
+            Class::Contract => 4,
+            Class::Run => 1,
+        }
+    }
+}
+
+impl From<DocumentError> for Failure {
+    fn from(error: DocumentError) -> Self {
+        let mut failure = Self::new(Class::Config, error.code, &error.message);
+        failure.hint = error.hint.clone();
+        failure.location = Some(match (error.line, error.column) {
+            (0, _) => error.file.clone(),
+            (line, column) => format!("{}:{line}:{column}", error.file),
+        });
+        failure.key = Some(error.path.clone()).filter(|path| !path.is_empty());
+        failure
+    }
+}
+
+/// Where, what and what to do, on one to two lines.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error[{}]", self.code)?;
+        if let Some(location) = &self.location {
+            write!(f, " {location}")?;
+        }
+        match (&self.stream, &self.column) {
+            (Some(stream), Some(column)) => write!(f, " {stream}.{column}")?,
+            (Some(stream), None) => write!(f, " stream {stream}")?,
+            (None, Some(column)) => write!(f, " column {column}")?,
+            (None, None) => {}
+        }
+        write!(f, ": {}", self.message)?;
+        if let (Some(connector), Some(export)) = (&self.connector, &self.export) {
+            write!(f, " [{connector}, {export}]")?;
+        }
+        if let Some(hint) = &self.hint {
+            write!(f, "\n  hint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Failure {}

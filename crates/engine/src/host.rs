@@ -1,0 +1,115 @@
+//! What every plan and run needs from outside: the runtime, the bundled connectors, the log.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rapidbyte_runtime::{
+    Cancel, Clock, Connector, Grants, Kind, Limits, LogSink, MemoryBudget, Runtime, Sandbox, Spec,
+};
+
+use crate::failure::{Class, Failure};
+
+/// The parts of the process that a pipeline runs on.
+#[derive(Clone)]
+pub struct Host {
+    /// Loads connectors.
+    pub runtime: Runtime,
+    /// Folders with bundled connectors, first match wins.
+    pub connector_dirs: Vec<PathBuf>,
+    /// Where connectors' messages go.
+    pub log: LogSink,
+    /// Interrupts everything.
+    pub cancel: Cancel,
+}
+
+/// Memory of an instance that only describes itself.
+const DESCRIBE_BYTES: usize = 64 << 20;
+
+impl Host {
+    /// The bundled connectors' names, ordered.
+    pub fn bundled(&self) -> Vec<String> {
+        let mut names: Vec<String> = self
+            .connector_dirs
+            .iter()
+            .filter_map(|dir| std::fs::read_dir(dir).ok())
+            .flat_map(|entries| entries.flatten())
+            .filter_map(|entry| {
+                entry
+                    .file_name()
+                    .to_str()?
+                    .strip_suffix(".wasm")
+                    .map(Into::into)
+            })
+            .collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// The file of a bundled name, or of a path to a `.wasm` relative to `base_dir`.
+    pub fn find(&self, name: &str, base_dir: &Path) -> Result<PathBuf, Failure> {
+        if name.contains('/') || name.ends_with(".wasm") {
+            return Ok(base_dir.join(name));
+        }
+        let file = format!("{name}.wasm");
+        let found = self
+            .connector_dirs
+            .iter()
+            .map(|dir| dir.join(&file))
+            .find(|path| path.is_file());
+        found.ok_or_else(|| {
+            let bundled = self.bundled();
+            let hint = match nearest(name, bundled.iter().map(String::as_str)) {
+                Some(near) => format!("did you mean {near:?}?"),
+                None if bundled.is_empty() => {
+                    "no connectors are installed beside the program: build them first".into()
+                }
+                None => format!(
+                    "bundled are {}; or give a path to a .wasm",
+                    bundled.join(", ")
+                ),
+            };
+            Failure::new(
+                Class::Config,
+                "unknown_connector",
+                format!("no connector {name:?}"),
+            )
+            .hint(hint)
+        })
+    }
+
+    /// A sandbox that grants nothing.
+    pub fn bare_sandbox(&self, clock: &Clock) -> Sandbox {
+        Sandbox {
+            grants: Arc::new(Grants::none()),
+            memory: MemoryBudget::new(DESCRIBE_BYTES),
+            limits: Limits::default(),
+            clock: clock.clone(),
+            cancel: self.cancel.clone(),
+            log: Arc::clone(&self.log),
+            stream: None,
+        }
+    }
+
+    /// What a loaded connector says of itself.
+    pub fn describe(
+        &self,
+        connector: &Connector,
+        clock: &Clock,
+    ) -> rapidbyte_runtime::Result<Spec> {
+        let sandbox = self.bare_sandbox(clock);
+        match connector.kind() {
+            Kind::Source => connector.source(sandbox)?.describe(),
+            Kind::Destination => connector.destination(sandbox)?.describe(),
+        }
+    }
+}
+
+/// The name that `wrong` was probably meant to be.
+pub fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    names
+        .map(|name| (strsim::damerau_levenshtein(wrong, name), name))
+        .filter(|(distance, name)| *distance <= 1 + name.len().max(wrong.len()) / 4)
+        .min()
+        .map(|(_, name)| name)
+}

@@ -1,0 +1,503 @@
+//! A document becomes a plan: connectors loaded and opened, streams found, types compared.
+//! Nothing is written.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow_schema::Schema;
+use rapidbyte_runtime::{
+    Clock, Connector, Destination, Fit, Grants, Kind, Limits, MemoryBudget, Phase, Plan as Placed,
+    Sandbox, Source, Spec, Stream, SyncMode, Target, WriteMode,
+};
+use rapidbyte_wire::{ipc, pattern, types};
+use serde_json::{Map, Value};
+
+use crate::document::{self, Document, StreamDocument};
+use crate::failure::{Class, Failure};
+use crate::host::{Host, nearest};
+
+/// Everything that a run will do, settled before the first row.
+pub struct Plan {
+    /// What was asked for.
+    pub document: Document,
+    /// The reading side.
+    pub source: Stage,
+    /// The writing side.
+    pub destination: Stage,
+    /// What moves, in order.
+    pub streams: Vec<StreamPlan>,
+    /// Where the time of planning went.
+    pub clock: Clock,
+    /// Kept open for the whole run: it holds the snapshot.
+    /// Used by the running thread alone; the mutex lets the stages share the plan.
+    pub(crate) coordinator: Mutex<Source>,
+}
+
+/// One side of the pipeline.
+pub struct Stage {
+    /// The loaded connector.
+    pub connector: Connector,
+    /// Its file.
+    pub path: PathBuf,
+    /// What it says of itself.
+    pub spec: Spec,
+    /// Its configuration as JSON.
+    pub config: String,
+    /// What it may reach.
+    pub grants: Arc<Grants>,
+}
+
+/// One stream's way.
+pub struct StreamPlan {
+    /// The source's name of it.
+    pub name: String,
+    /// How it is read.
+    pub sync_mode: SyncMode,
+    /// The wanted columns; none means all.
+    pub columns: Option<Vec<String>>,
+    /// What the source said.
+    pub discovered: Stream,
+    /// The columns that move.
+    pub schema: Schema,
+    /// The source's own names of the columns' types.
+    pub source_types: Vec<String>,
+    /// What the destination is asked to write.
+    pub target: Target,
+    /// What the destination will do.
+    pub placed: Placed,
+}
+
+/// Native forms that both sides know.
+fn common_forms(source: &Spec, destination: &Spec) -> Vec<String> {
+    let takes = &destination.native_forms;
+    source
+        .native_forms
+        .iter()
+        .filter(|form| takes.contains(form))
+        .cloned()
+        .collect()
+}
+
+impl Plan {
+    /// Loads, opens and asks both connectors.
+    pub fn new(document: Document, host: &Host) -> Result<Self, Failure> {
+        let clock = Clock::new();
+        let (source, mut coordinator) = open_source(&document, host, &clock)?;
+        let (destination, mut writer) = open_destination(&document, host, &clock)?;
+        check_modes(&document, &destination)?;
+        let forms = common_forms(&source.spec, &destination.spec);
+        let found = coordinator
+            .discover(&forms)
+            .map_err(|e| Failure::from_runtime(e, &document, "source"))?;
+        let mut streams = Vec::new();
+        for (asked, stream) in select(&document, &source.spec, found)? {
+            streams.push(place(&document, asked, stream, &mut writer)?);
+        }
+        refuse_shared_targets(&streams)?;
+        clock.enter(Phase::Other);
+        Ok(Self {
+            document,
+            source,
+            destination,
+            streams,
+            clock,
+            coordinator: Mutex::new(coordinator),
+        })
+    }
+
+    pub(crate) fn coordinator(&mut self) -> &mut Source {
+        self.coordinator
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Native forms that both sides know.
+    pub(crate) fn forms(&self) -> Vec<String> {
+        common_forms(&self.source.spec, &self.destination.spec)
+    }
+}
+
+/// Loads the source, checks its configuration and opens a session.
+pub fn open_source(
+    document: &Document,
+    host: &Host,
+    clock: &Clock,
+) -> Result<(Stage, Source), Failure> {
+    let stage = open_stage(document, host, clock, Side::SOURCE)?;
+    let failed = |e| Failure::from_runtime(e, document, "source");
+    let sandbox = planning_sandbox(document, host, clock, &stage.grants);
+    let mut source = stage.connector.source(sandbox).map_err(failed)?;
+    source.open(&stage.config).map_err(failed)?;
+    Ok((stage, source))
+}
+
+/// Loads the destination, checks its configuration and opens a session.
+pub fn open_destination(
+    document: &Document,
+    host: &Host,
+    clock: &Clock,
+) -> Result<(Stage, Destination), Failure> {
+    let stage = open_stage(document, host, clock, Side::DESTINATION)?;
+    let failed = |e| Failure::from_runtime(e, document, "destination");
+    let sandbox = planning_sandbox(document, host, clock, &stage.grants);
+    let mut destination = stage.connector.destination(sandbox).map_err(failed)?;
+    destination.open(&stage.config).map_err(failed)?;
+    Ok((stage, destination))
+}
+
+struct Side {
+    name: &'static str,
+    kind: Kind,
+}
+
+impl Side {
+    const SOURCE: Self = Self {
+        name: "source",
+        kind: Kind::Source,
+    };
+    const DESTINATION: Self = Self {
+        name: "destination",
+        kind: Kind::Destination,
+    };
+}
+
+fn open_stage(
+    document: &Document,
+    host: &Host,
+    clock: &Clock,
+    side: Side,
+) -> Result<Stage, Failure> {
+    let key = format!("{}.use", side.name);
+    let (used, config) = match side.kind {
+        Kind::Source => (&document.source.use_, &document.source.config),
+        Kind::Destination => (&document.destination.use_, &document.destination.config),
+    };
+    let located = |mut failure: Failure| {
+        let place = Failure::at_key(document, &key, "", "");
+        failure.location = place.location;
+        failure.key = place.key;
+        failure
+    };
+    let path = host.find(used, &document.base_dir).map_err(located)?;
+    let before = clock.enter(Phase::Load);
+    let loaded = host.runtime.load(&path);
+    clock.enter(before);
+    let connector = loaded.map_err(|e| located(Failure::from_runtime(e, document, side.name)))?;
+    if connector.kind() != side.kind {
+        let text = format!(
+            "{used} is a {}",
+            if side.name == "source" {
+                "destination"
+            } else {
+                "source"
+            }
+        );
+        return Err(located(Failure::new(Class::Config, "wrong_world", text))
+            .hint(format!("name a {} here", side.name)));
+    }
+    let spec = host
+        .describe(&connector, clock)
+        .map_err(|e| Failure::from_runtime(e, document, side.name))?;
+    let schema: Value = serde_json::from_str(&spec.config_schema).map_err(|error| {
+        let text = format!(
+            "{}: the config schema is no JSON: {error}",
+            connector.name()
+        );
+        Failure::new(Class::Run, "contract_broken", text)
+    })?;
+    let config_key = format!("{}.config", side.name);
+    refuse_unknown_keys(document, &schema, &schema, config, &config_key, 0)?;
+    let grants = Arc::new(Grants::from_config(&schema, config, &document.base_dir));
+    let config = Value::Object(config.clone()).to_string();
+    Ok(Stage {
+        connector,
+        path,
+        spec,
+        config,
+        grants,
+    })
+}
+
+/// Planning has a quarter of the memory; a run then has all of it.
+fn planning_sandbox(
+    document: &Document,
+    host: &Host,
+    clock: &Clock,
+    grants: &Arc<Grants>,
+) -> Sandbox {
+    Sandbox {
+        grants: Arc::clone(grants),
+        memory: MemoryBudget::new(document.resources.memory as usize / 4),
+        limits: Limits::default(),
+        clock: clock.clone(),
+        cancel: host.cancel.clone(),
+        log: Arc::clone(&host.log),
+        stream: None,
+    }
+}
+
+/// Configuration objects nested deeper than this are left to the connector.
+const MAX_CONFIG_DEPTH: usize = 16;
+
+/// A key that the connector's schema does not know, with the nearest known one.
+fn refuse_unknown_keys(
+    document: &Document,
+    root: &Value,
+    schema: &Value,
+    config: &Map<String, Value>,
+    at: &str,
+    depth: usize,
+) -> Result<(), Failure> {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let closed = schema.get("additionalProperties") == Some(&Value::Bool(false));
+    for (key, value) in config {
+        let path = format!("{at}.{key}");
+        let Some(property) = properties.and_then(|p| p.get(key)) else {
+            if !closed {
+                continue;
+            }
+            let known = properties.map(|p| p.keys().map(String::as_str).collect::<Vec<_>>());
+            let known = known.unwrap_or_default();
+            let hint = match nearest(key, known.iter().copied()) {
+                Some(near) => format!("did you mean {near:?}?"),
+                None if known.is_empty() => "this connector takes no configuration".into(),
+                None => format!("known are {}", known.join(", ")),
+            };
+            let text = format!("unknown key {key:?}");
+            return Err(Failure::at_key(document, &path, "unknown_key", text).hint(hint));
+        };
+        let reference = property.get("$ref").and_then(Value::as_str);
+        let property = reference
+            .and_then(|r| root.pointer(r.trim_start_matches('#')))
+            .unwrap_or(property);
+        if let (Value::Object(inner), true) = (value, depth < MAX_CONFIG_DEPTH) {
+            refuse_unknown_keys(document, root, property, inner, &path, depth + 1)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_mode(document: &Document) -> WriteMode {
+    match document.destination.write_mode {
+        document::WriteMode::Append => WriteMode::Append,
+        document::WriteMode::Replace => WriteMode::Replace,
+        document::WriteMode::Upsert => WriteMode::Upsert,
+    }
+}
+
+fn sync_mode(mode: document::SyncMode) -> SyncMode {
+    match mode {
+        document::SyncMode::FullRefresh => SyncMode::FullRefresh,
+        document::SyncMode::Incremental => SyncMode::Incremental,
+        document::SyncMode::Cdc => SyncMode::Cdc,
+    }
+}
+
+/// A mode's name as it stands in the pipeline file.
+pub fn sync_mode_name(mode: SyncMode) -> &'static str {
+    match mode {
+        SyncMode::FullRefresh => "full_refresh",
+        SyncMode::Incremental => "incremental",
+        SyncMode::Cdc => "cdc",
+    }
+}
+
+/// A mode's name as it stands in the pipeline file.
+pub fn write_mode_name(mode: WriteMode) -> &'static str {
+    match mode {
+        WriteMode::Append => "append",
+        WriteMode::Replace => "replace",
+        WriteMode::Upsert => "upsert",
+    }
+}
+
+fn check_modes(document: &Document, destination: &Stage) -> Result<(), Failure> {
+    let mode = write_mode(document);
+    let known = &destination.spec.write_modes;
+    if known.contains(&mode) {
+        return Ok(());
+    }
+    let name = destination.connector.name();
+    let known: Vec<_> = known.iter().map(|mode| write_mode_name(*mode)).collect();
+    let text = format!("{name} does not know write_mode {}", write_mode_name(mode));
+    Err(Failure::at_key(
+        document,
+        "destination.write_mode",
+        "unsupported_write_mode",
+        text,
+    )
+    .hint(format!("it knows {}", known.join(", "))))
+}
+
+/// The found streams that the document asks for, in its order. An exact name wins over a
+/// wildcard; a stream that several wildcards cover moves once, by the first.
+fn select<'a>(
+    document: &'a Document,
+    source: &Spec,
+    found: Vec<Stream>,
+) -> Result<Vec<(&'a StreamDocument, Stream)>, Failure> {
+    let asked = &document.source.streams;
+    let names: Vec<String> = found.iter().map(|stream| stream.name.clone()).collect();
+    let mut found: HashMap<String, Stream> = found
+        .into_iter()
+        .map(|stream| (stream.name.clone(), stream))
+        .collect();
+    let mut selected = Vec::new();
+    for (index, entry) in asked.iter().enumerate() {
+        let key = format!("source.streams[{index}]");
+        let mode = sync_mode(entry.sync_mode);
+        if !source.sync_modes.contains(&mode) {
+            let text = format!(
+                "{} does not know sync_mode {}",
+                source.name,
+                sync_mode_name(mode)
+            );
+            return Err(Failure::at_key(
+                document,
+                &key,
+                "unsupported_sync_mode",
+                text,
+            ));
+        }
+        if !pattern::is_pattern(&entry.name) {
+            let Some(stream) = found.remove(&entry.name) else {
+                let hint = match nearest(&entry.name, names.iter().map(String::as_str)) {
+                    Some(near) => format!("did you mean {near:?}?"),
+                    None => format!("the source has {}", some_of(&names)),
+                };
+                let text = format!("no stream {:?}", entry.name);
+                return Err(Failure::at_key(document, &key, "unknown_stream", text).hint(hint));
+            };
+            selected.push((entry, stream));
+            continue;
+        }
+        let exact = |name: &str| asked.iter().any(|other| other.name == name);
+        let matching: Vec<&String> = names
+            .iter()
+            .filter(|name| pattern::matches(&entry.name, name))
+            .collect();
+        if matching.is_empty() {
+            let text = format!("{:?} matches no stream", entry.name);
+            return Err(
+                Failure::at_key(document, &key, "wildcard_matches_nothing", text)
+                    .hint(format!("the source has {}", some_of(&names))),
+            );
+        }
+        for name in matching {
+            if !exact(name) {
+                selected.extend(found.remove(name).map(|stream| (entry, stream)));
+            }
+        }
+    }
+    Ok(selected)
+}
+
+fn some_of(names: &[String]) -> String {
+    const SHOWN: usize = 8;
+    match names.len() {
+        0 => "no streams".into(),
+        n if n > SHOWN => format!("{} and {} more", names[..SHOWN].join(", "), n - SHOWN),
+        _ => names.join(", "),
+    }
+}
+
+fn place(
+    document: &Document,
+    asked: &StreamDocument,
+    discovered: Stream,
+    destination: &mut Destination,
+) -> Result<StreamPlan, Failure> {
+    let broken = |e: rapidbyte_wire::WireError| {
+        Failure::new(Class::Run, "contract_broken", e).in_stream(&discovered.name)
+    };
+    let all = ipc::decode_schema(&discovered.schema).map_err(broken)?;
+    types::check_portable(&all).map_err(broken)?;
+    let mut wanted: Vec<usize> = (0..all.fields().len()).collect();
+    if let Some(columns) = &asked.columns {
+        wanted = columns
+            .iter()
+            .map(|column| {
+                all.index_of(column)
+                    .map_err(|_| unknown_column(&discovered, &all, column))
+            })
+            .collect::<Result<_, _>>()?;
+    }
+    let schema = all.project(&wanted).map_err(|e| broken(e.into()))?;
+    let source_types = wanted
+        .iter()
+        .map(|i| discovered.source_types.get(*i).cloned().unwrap_or_default())
+        .collect();
+    let target = Target {
+        stream: discovered.name.clone(),
+        schema: ipc::encode_schema(&schema).map_err(broken)?,
+        write_mode: write_mode(document),
+        primary_key: document.destination.primary_key.clone(),
+    };
+    let placed = destination
+        .plan(&target)
+        .map_err(|e| Failure::from_runtime(e, document, "destination"))?;
+    Ok(StreamPlan {
+        name: discovered.name.clone(),
+        sync_mode: sync_mode(asked.sync_mode),
+        columns: asked.columns.clone(),
+        schema,
+        source_types,
+        target,
+        placed,
+        discovered,
+    })
+}
+
+fn unknown_column(stream: &Stream, schema: &Schema, column: &str) -> Failure {
+    let names: Vec<String> = schema.fields().iter().map(|f| f.name().clone()).collect();
+    let hint = match nearest(column, names.iter().map(String::as_str)) {
+        Some(near) => format!("did you mean {near:?}?"),
+        None => format!("it has {}", some_of(&names)),
+    };
+    let text = format!("no column {column:?}");
+    Failure::new(Class::Config, "unknown_column", text)
+        .in_stream(&stream.name)
+        .hint(hint)
+}
+
+/// Two streams in one file would overwrite each other.
+fn refuse_shared_targets(streams: &[StreamPlan]) -> Result<(), Failure> {
+    let mut seen: HashMap<&str, &str> = HashMap::new();
+    for stream in streams {
+        let location = stream.placed.location.as_str();
+        if location.is_empty() {
+            continue;
+        }
+        if let Some(other) = seen.insert(location, &stream.name) {
+            let text = format!(
+                "{other} and {} would both be written to {location}",
+                stream.name
+            );
+            return Err(Failure::new(Class::Config, "shared_target", text)
+                .hint("put {stream} into the destination's path"));
+        }
+    }
+    Ok(())
+}
+
+impl StreamPlan {
+    /// Refuses what the destination cannot hold, before the first row.
+    pub fn refuse_unfit(&self) -> Result<(), Failure> {
+        let refused = self
+            .placed
+            .columns
+            .iter()
+            .find(|column| column.fit == Fit::Refused);
+        let Some(column) = refused else { return Ok(()) };
+        let note = column
+            .note
+            .as_deref()
+            .unwrap_or("the destination cannot hold its type");
+        let mut failure = Failure::new(Class::Contract, "column_refused", note)
+            .in_stream(&self.name)
+            .hint("leave it out with columns:, or choose another destination or format");
+        failure.column = Some(column.column.clone());
+        Err(failure)
+    }
+}

@@ -1,0 +1,76 @@
+//! How far a run is, for whoever draws it.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+/// Counts of all streams of a run, updated by the stages while they work.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// In the plan's order.
+    pub streams: Vec<StreamProgress>,
+}
+
+/// Counts of one stream.
+#[derive(Debug, Default)]
+pub struct StreamProgress {
+    /// The stream.
+    pub name: String,
+    /// What the source guessed, for a percentage.
+    pub estimated_rows: Option<u64>,
+    rows: AtomicU64,
+    bytes: AtomicU64,
+    state: AtomicU8,
+}
+
+/// What a stream is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum StreamState {
+    /// Its turn has not come.
+    Waiting,
+    /// Rows are moving.
+    Running,
+    /// Committed.
+    Done,
+    /// Failed or cancelled.
+    Failed,
+}
+
+impl StreamProgress {
+    /// A stream that waits.
+    pub fn new(name: &str, estimated_rows: Option<u64>) -> Self {
+        Self {
+            name: name.into(),
+            estimated_rows,
+            ..Self::default()
+        }
+    }
+
+    /// Rows that the destination has taken.
+    pub fn rows(&self) -> u64 {
+        self.rows.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of Arrow data that the destination has taken.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// What it is doing.
+    pub fn state(&self) -> StreamState {
+        match self.state.load(Ordering::Relaxed) {
+            0 => StreamState::Waiting,
+            1 => StreamState::Running,
+            2 => StreamState::Done,
+            _ => StreamState::Failed,
+        }
+    }
+
+    pub(crate) fn add(&self, rows: u64, bytes: u64) {
+        self.rows.fetch_add(rows, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_state(&self, state: StreamState) {
+        self.state.store(state as u8, Ordering::Relaxed);
+    }
+}

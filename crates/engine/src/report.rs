@@ -1,0 +1,172 @@
+//! What a run did and where its time went, with keys that stay.
+
+use std::time::Duration;
+
+use rapidbyte_runtime::{Clock, Loaded, Phase};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+/// One finished run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// `ok`: a failed run gives a failure instead.
+    pub status: &'static str,
+    /// The pipeline's name.
+    pub pipeline: String,
+    /// From the start of planning to the last commit.
+    pub total_secs: f64,
+    /// Of it, planning: loading, discovering, comparing.
+    pub plan_secs: f64,
+    /// Rows of all streams.
+    pub rows: u64,
+    /// Bytes of Arrow data of all streams.
+    pub bytes: u64,
+    /// The most linear memory that the connectors of one stream had together.
+    pub peak_connector_bytes: u64,
+    /// How the connectors were loaded.
+    pub connectors: Vec<ConnectorReport>,
+    /// Sums over planning and all streams.
+    pub timing: Map<String, Value>,
+    /// In the plan's order.
+    pub streams: Vec<StreamReport>,
+}
+
+/// How one connector was loaded.
+#[derive(Debug, Clone, Serialize)]
+pub struct ConnectorReport {
+    /// Its name.
+    pub name: String,
+    /// `source` or `destination`.
+    pub role: &'static str,
+    /// False when it was compiled in this run.
+    pub from_cache: bool,
+    /// Reading, authenticating and loading, or compiling.
+    pub load_secs: f64,
+}
+
+impl ConnectorReport {
+    pub(crate) fn new(name: &str, role: &'static str, loaded: Loaded) -> Self {
+        let load_secs = loaded.load.as_secs_f64();
+        Self {
+            name: name.into(),
+            role,
+            from_cache: loaded.from_cache,
+            load_secs,
+        }
+    }
+}
+
+/// One stream of a finished run.
+#[derive(Debug, Clone, Serialize)]
+pub struct StreamReport {
+    /// The stream.
+    pub name: String,
+    /// Where its rows are now.
+    pub location: String,
+    /// Rows that were committed.
+    pub rows: u64,
+    /// Bytes of Arrow data.
+    pub bytes: u64,
+    /// Bytes that the destination wrote.
+    pub written_bytes: u64,
+    /// Batches.
+    pub batches: u64,
+    /// From its start to its commit.
+    pub wall_secs: f64,
+    /// The reading stage; its parts sum to its wall time.
+    pub source: StageReport,
+    /// The writing stage; its parts sum to its wall time.
+    pub destination: StageReport,
+}
+
+/// One stage's wall time and its parts, in seconds.
+#[derive(Debug, Clone, Serialize)]
+pub struct StageReport {
+    /// From the stage's start to its end.
+    pub wall_secs: f64,
+    /// By phase; the sum is `wall_secs`.
+    pub parts: Map<String, Value>,
+}
+
+/// The side of a stage decides the names of some parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Reading.
+    Source,
+    /// Writing.
+    Destination,
+}
+
+impl StageReport {
+    /// Reads a clock that is not used any more.
+    pub fn new(clock: &Clock, side: Side) -> Self {
+        let parts = clock.parts();
+        let wall: Duration = parts.iter().map(|(_, spent)| *spent).sum();
+        let mut named = Map::new();
+        for (phase, spent) in parts {
+            let key = key(phase, side);
+            let before = named.get(key).and_then(Value::as_f64).unwrap_or(0.0);
+            let now = before + spent.as_secs_f64();
+            if now > 0.0 || is_of(phase, side) {
+                named.insert(key.into(), json!(now));
+            }
+        }
+        Self {
+            wall_secs: wall.as_secs_f64(),
+            parts: named,
+        }
+    }
+}
+
+/// The stable key of a phase.
+pub fn key(phase: Phase, side: Side) -> &'static str {
+    use Side::{Destination, Source};
+    match (phase, side) {
+        (Phase::Load, _) => "module_load_secs",
+        (Phase::Instantiate, _) => "vm_setup_secs",
+        (Phase::Connect, Source) => "source_connect_secs",
+        (Phase::Connect, Destination) => "dest_connect_secs",
+        (Phase::Query, Source) => "source_query_secs",
+        (Phase::Query, Destination) => "dest_query_secs",
+        (Phase::Fetch, Source) => "source_fetch_secs",
+        (Phase::Fetch, Destination) => "dest_fetch_secs",
+        (Phase::Decode, Source) => "source_decode_secs",
+        (Phase::Decode, Destination) => "dest_decode_secs",
+        (Phase::ArrowEncode, Source) => "source_arrow_encode_secs",
+        (Phase::ArrowEncode, Destination) => "dest_arrow_encode_secs",
+        (Phase::ArrowDecode, Source) => "source_arrow_decode_secs",
+        (Phase::ArrowDecode, Destination) => "dest_arrow_decode_secs",
+        (Phase::Encode, Source) => "source_encode_secs",
+        (Phase::Encode, Destination) => "dest_encode_secs",
+        (Phase::Flush, Source) => "source_flush_secs",
+        (Phase::Flush, Destination) => "dest_flush_secs",
+        (Phase::Commit, Source) => "source_commit_secs",
+        (Phase::Commit, Destination) => "dest_commit_secs",
+        (Phase::Crossing, _) => "crossing_secs",
+        (Phase::Compress, _) => "compress_secs",
+        (Phase::Decompress, _) => "decompress_secs",
+        (Phase::ChannelWait, Source) => "channel_wait_secs",
+        (Phase::ChannelWait, Destination) => "dest_recv_secs",
+        (Phase::Other, _) => "other_secs",
+    }
+}
+
+/// Phases that a side always shows, even at zero, so that the keys are stable.
+fn is_of(phase: Phase, side: Side) -> bool {
+    match phase {
+        Phase::Connect | Phase::Query | Phase::Crossing | Phase::ChannelWait | Phase::Other => true,
+        Phase::Load | Phase::Instantiate => true,
+        Phase::Fetch | Phase::Decode | Phase::ArrowEncode | Phase::Compress => side == Side::Source,
+        Phase::ArrowDecode | Phase::Encode | Phase::Flush | Phase::Commit | Phase::Decompress => {
+            side == Side::Destination
+        }
+    }
+}
+
+/// Adds the parts of a stage to sums of the same keys.
+pub(crate) fn add(sums: &mut Map<String, Value>, parts: &Map<String, Value>) {
+    for (key, value) in parts {
+        let before = sums.get(key).and_then(Value::as_f64).unwrap_or(0.0);
+        sums.insert(key.clone(), json!(before + value.as_f64().unwrap_or(0.0)));
+    }
+}

@@ -1,0 +1,243 @@
+//! The two stages of a stream. Each runs on its own thread and makes synchronous calls.
+
+use std::sync::Arc;
+
+use rapidbyte_runtime::{
+    Cancel, Clock, Event, Limits, MemoryBudget, Phase, ReadRequest, Receipt, Sandbox,
+};
+
+use crate::channel::{Received, Receiver, Sender};
+use crate::compress::{Compressor, Decompressor, Frame};
+use crate::failure::{Class, Failure};
+use crate::host::Host;
+use crate::plan::{Plan, Stage, StreamPlan};
+use crate::progress::StreamProgress;
+
+/// What travels from stage to stage.
+pub(crate) enum Message {
+    /// A batch, compressed or not.
+    Batch { frame: Frame, rows: u64 },
+    /// Everything before it belongs to this cursor.
+    Checkpoint(String),
+}
+
+/// Bytes that a message of the channel counts beside its frame.
+const MESSAGE_OVERHEAD: usize = 256;
+/// How long a reader may look for its next event before the host looks at the world again.
+const WAIT_MS: u32 = 1_000;
+
+/// What both stages of a stream are given.
+pub(crate) struct Work<'a> {
+    pub plan: &'a Plan,
+    pub stream: &'a StreamPlan,
+    pub host: &'a Host,
+    pub memory: Arc<MemoryBudget>,
+    pub snapshot: &'a str,
+}
+
+impl Work<'_> {
+    fn sandbox(&self, stage: &Stage, clock: &Clock, cancel: &Cancel) -> Sandbox {
+        let resources = &self.plan.document.resources;
+        // One record above the target size may still come in one batch; padding comes on top.
+        let batch_bytes = 4 * resources.batch_bytes + resources.max_record_bytes + (1 << 20);
+        Sandbox {
+            grants: Arc::clone(&stage.grants),
+            memory: Arc::clone(&self.memory),
+            limits: Limits {
+                batch_bytes: batch_bytes as usize,
+                ..Limits::default()
+            },
+            clock: clock.clone(),
+            cancel: cancel.clone(),
+            log: Arc::clone(&self.host.log),
+            stream: Some(self.stream.name.clone()),
+        }
+    }
+
+    fn failed(&self, error: rapidbyte_runtime::Error, side: &str) -> Failure {
+        let failure = Failure::from_runtime(error, &self.plan.document, side);
+        match failure.stream {
+            Some(_) => failure,
+            None => failure.in_stream(&self.stream.name),
+        }
+    }
+}
+
+/// Why a stage stopped early.
+pub(crate) enum Stopped {
+    /// This stage found the cause.
+    Failed(Failure),
+    /// The other stage did.
+    Peer,
+}
+
+/// Reads until the end and says so; returning early drops the sender, which is an abort.
+pub(crate) fn pump_source(
+    work: &Work<'_>,
+    sender: Sender<Message>,
+    clock: &Clock,
+    cancel: &Cancel,
+) -> Result<(), Stopped> {
+    let failed = |e| Stopped::Failed(work.failed(e, "source"));
+    let stage = &work.plan.source;
+    let mut source = stage
+        .connector
+        .source(work.sandbox(stage, clock, cancel))
+        .map_err(failed)?;
+    source.open(&stage.config).map_err(failed)?;
+    let resources = &work.plan.document.resources;
+    let schema = source
+        .read(&ReadRequest {
+            stream: work.stream.name.clone(),
+            snapshot: work.snapshot.into(),
+            cursor: None,
+            columns: work.stream.columns.clone(),
+            forms: work.plan.forms(),
+            batch_bytes: u32::try_from(resources.batch_bytes).unwrap_or(u32::MAX),
+            max_record_bytes: resources.max_record_bytes,
+        })
+        .map_err(failed)?;
+    if schema != work.stream.target.schema {
+        return Err(Stopped::Failed(schema_changed(work)));
+    }
+    let mut compressor = Compressor::new(resources.compression);
+    loop {
+        match source.next(WAIT_MS).map_err(failed)? {
+            Event::Batch(batch) => {
+                let before = clock.enter(Phase::Compress);
+                let frame = compressor.compress(batch.data);
+                clock.enter(before);
+                let frame = frame.map_err(|error| {
+                    Stopped::Failed(Failure::new(Class::Run, "compress", error))
+                })?;
+                let bytes = frame.len() + MESSAGE_OVERHEAD;
+                send(
+                    &sender,
+                    Message::Batch {
+                        frame,
+                        rows: batch.rows,
+                    },
+                    bytes,
+                    clock,
+                )?;
+            }
+            Event::Checkpoint(cursor) => {
+                let bytes = cursor.len() + MESSAGE_OVERHEAD;
+                send(&sender, Message::Checkpoint(cursor), bytes, clock)?;
+            }
+            Event::Idle => {}
+            Event::End => {
+                sender.end();
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn send(
+    sender: &Sender<Message>,
+    message: Message,
+    bytes: usize,
+    clock: &Clock,
+) -> Result<(), Stopped> {
+    let before = clock.enter(Phase::ChannelWait);
+    let sent = sender.send(message, bytes);
+    clock.enter(before);
+    sent.map(|_| ()).map_err(|_| Stopped::Peer)
+}
+
+fn schema_changed(work: &Work<'_>) -> Failure {
+    Failure::new(
+        Class::Contract,
+        "schema_changed",
+        "the schema is not the one that was planned",
+    )
+    .in_stream(&work.stream.name)
+    .hint("the table or file changed in between; run again")
+}
+
+/// What a destination stage did.
+pub(crate) struct Written {
+    pub rows: u64,
+    pub bytes: u64,
+    pub batches: u64,
+    pub receipt: Receipt,
+    /// The last checkpoint before the commit, to be acknowledged.
+    pub cursor: Option<String>,
+}
+
+/// Writes until the end is said, then commits. An abort is never an end.
+pub(crate) fn pump_destination(
+    work: &Work<'_>,
+    receiver: &Receiver<Message>,
+    clock: &Clock,
+    cancel: &Cancel,
+    progress: &StreamProgress,
+) -> Result<Written, Stopped> {
+    let failed = |e| Stopped::Failed(work.failed(e, "destination"));
+    let stage = &work.plan.destination;
+    let name = &work.stream.name;
+    let mut destination = stage
+        .connector
+        .destination(work.sandbox(stage, clock, cancel))
+        .map_err(failed)?;
+    destination.open(&stage.config).map_err(failed)?;
+    let fence = destination.fence(name).map_err(failed)?;
+    destination
+        .open_writer(&work.stream.target, fence.epoch)
+        .map_err(failed)?;
+    let mut decompressor = Decompressor::new();
+    let (mut rows, mut bytes, mut batches) = (0, 0, 0);
+    let mut cursor = None;
+    loop {
+        let before = clock.enter(Phase::ChannelWait);
+        let received = receiver.recv();
+        clock.enter(before);
+        match received {
+            Received::Item(Message::Batch {
+                frame,
+                rows: batch_rows,
+            }) => {
+                let before = clock.enter(Phase::Decompress);
+                let data = decompressor.decompress(frame);
+                clock.enter(before);
+                let data =
+                    data.map_err(|e| Stopped::Failed(Failure::new(Class::Run, "decompress", e)))?;
+                let batch = rapidbyte_runtime::Batch {
+                    data,
+                    rows: batch_rows,
+                };
+                destination.write(&batch).map_err(failed)?;
+                rows += batch.rows;
+                bytes += batch.data.len() as u64;
+                batches += 1;
+                progress.add(batch.rows, batch.data.len() as u64);
+            }
+            Received::Item(Message::Checkpoint(at)) => cursor = Some(at),
+            Received::End => break,
+            Received::Aborted => {
+                // The first cause is the source's; a failing abort leaves what dropping leaves.
+                let _ = destination.abort(name);
+                return Err(Stopped::Peer);
+            }
+            Received::Cancelled => return Err(Stopped::Failed(Failure::cancelled())),
+        }
+    }
+    let part = destination.flush().map_err(failed)?;
+    if part.rows != rows {
+        let text = format!("took {rows} rows and says it wrote {}", part.rows);
+        return Err(Stopped::Failed(
+            Failure::new(Class::Run, "contract_broken", text).in_stream(name),
+        ));
+    }
+    let receipt = destination
+        .commit(name, &[part], fence.seq, cursor.as_ref())
+        .map_err(failed)?;
+    Ok(Written {
+        rows,
+        bytes,
+        batches,
+        receipt,
+        cursor,
+    })
+}

@@ -1,0 +1,343 @@
+//! Reads the values of an Arrow column, row by row, and writes them as text or as JSON.
+
+use arrow_array::{Array, ArrayRef, cast::AsArray};
+use arrow_buffer::{
+    ArrowNativeType, BooleanBuffer, IntervalMonthDayNano, NullBuffer, ScalarBuffer, i256,
+};
+use arrow_schema::{DataType, FieldRef, IntervalUnit, TimeUnit};
+use rapidbyte_wire::types::{is_json, is_uuid};
+
+use crate::error::{FormatError, Misfit};
+use crate::json;
+use crate::text::{self, Reason, bytes, decimal, number, time};
+
+type Fit = Result<(), Box<Misfit>>;
+
+/// One column of a batch. Holds references to the batch's buffers.
+pub(crate) struct Cells {
+    field: FieldRef,
+    nulls: Option<NullBuffer>,
+    values: Values,
+}
+
+enum Values {
+    Null,
+    Bool(BooleanBuffer),
+    I8(ScalarBuffer<i8>),
+    I16(ScalarBuffer<i16>),
+    I32(ScalarBuffer<i32>),
+    I64(ScalarBuffer<i64>),
+    U8(ScalarBuffer<u8>),
+    U16(ScalarBuffer<u16>),
+    U32(ScalarBuffer<u32>),
+    U64(ScalarBuffer<u64>),
+    F32(ScalarBuffer<f32>),
+    F64(ScalarBuffer<f64>),
+    Decimal128(ScalarBuffer<i128>, i8),
+    Decimal256(ScalarBuffer<i256>, i8),
+    Date(ScalarBuffer<i32>),
+    Time32(ScalarBuffer<i32>, TimeUnit),
+    Time64(ScalarBuffer<i64>, TimeUnit),
+    Timestamp(ScalarBuffer<i64>, TimeUnit, bool),
+    Duration(ScalarBuffer<i64>, TimeUnit),
+    Interval(ScalarBuffer<IntervalMonthDayNano>),
+    Uuid(arrow_array::FixedSizeBinaryArray),
+    FixedBinary(arrow_array::FixedSizeBinaryArray),
+    Binary(arrow_array::BinaryArray),
+    LargeBinary(arrow_array::LargeBinaryArray),
+    String(arrow_array::StringArray),
+    LargeString(arrow_array::LargeStringArray),
+    Json(arrow_array::StringArray),
+    /// Where each row begins, and where the last one ends.
+    List(Vec<usize>, Box<Cells>),
+    Struct(Vec<Cells>),
+    /// Offsets, keys, values.
+    Map(Vec<usize>, Box<[Cells; 2]>),
+}
+
+fn fixed<T: ArrowNativeType>(array: &ArrayRef) -> ScalarBuffer<T> {
+    let data = array.to_data();
+    ScalarBuffer::new(data.buffers()[0].clone(), data.offset(), data.len())
+}
+
+impl Values {
+    fn of(field: &FieldRef, array: &ArrayRef) -> Result<Self, FormatError> {
+        Ok(match field.data_type() {
+            DataType::Null => Self::Null,
+            DataType::Boolean => Self::Bool(array.as_boolean().values().clone()),
+            DataType::Int8 => Self::I8(fixed(array)),
+            DataType::Int16 => Self::I16(fixed(array)),
+            DataType::Int32 => Self::I32(fixed(array)),
+            DataType::Int64 => Self::I64(fixed(array)),
+            DataType::UInt8 => Self::U8(fixed(array)),
+            DataType::UInt16 => Self::U16(fixed(array)),
+            DataType::UInt32 => Self::U32(fixed(array)),
+            DataType::UInt64 => Self::U64(fixed(array)),
+            DataType::Float32 => Self::F32(fixed(array)),
+            DataType::Float64 => Self::F64(fixed(array)),
+            DataType::Decimal128(_, s) if *s >= 0 => Self::Decimal128(fixed(array), *s),
+            DataType::Decimal256(_, s) if *s >= 0 => Self::Decimal256(fixed(array), *s),
+            DataType::Date32 => Self::Date(fixed(array)),
+            DataType::Time32(unit) => Self::Time32(fixed(array), *unit),
+            DataType::Time64(unit) => Self::Time64(fixed(array), *unit),
+            DataType::Timestamp(unit, zone) => Self::Timestamp(fixed(array), *unit, zone.is_some()),
+            DataType::Duration(unit) => Self::Duration(fixed(array), *unit),
+            DataType::Interval(IntervalUnit::MonthDayNano) => Self::Interval(fixed(array)),
+            DataType::FixedSizeBinary(16) if is_uuid(field) => {
+                Self::Uuid(array.as_fixed_size_binary().clone())
+            }
+            DataType::FixedSizeBinary(_) => Self::FixedBinary(array.as_fixed_size_binary().clone()),
+            DataType::Binary => Self::Binary(array.as_binary::<i32>().clone()),
+            DataType::LargeBinary => Self::LargeBinary(array.as_binary::<i64>().clone()),
+            DataType::Utf8 if is_json(field) => Self::Json(array.as_string::<i32>().clone()),
+            DataType::Utf8 => Self::String(array.as_string::<i32>().clone()),
+            DataType::LargeUtf8 => Self::LargeString(array.as_string::<i64>().clone()),
+            DataType::List(item) => {
+                let list = array.as_list::<i32>();
+                Self::List(
+                    offsets(list.offsets()),
+                    Box::new(Cells::new(item, list.values())?),
+                )
+            }
+            DataType::LargeList(item) => {
+                let list = array.as_list::<i64>();
+                Self::List(
+                    offsets(list.offsets()),
+                    Box::new(Cells::new(item, list.values())?),
+                )
+            }
+            DataType::Struct(fields) => {
+                let columns = array.as_struct().columns();
+                let cells = fields.iter().zip(columns).map(|(f, c)| Cells::new(f, c));
+                Self::Struct(cells.collect::<Result<_, _>>()?)
+            }
+            DataType::Map(entries, _) => match entries.data_type() {
+                DataType::Struct(kv) if kv.len() == 2 => {
+                    let map = array.as_map();
+                    Self::Map(
+                        offsets(map.offsets()),
+                        Box::new([
+                            Cells::new(&kv[0], map.keys())?,
+                            Cells::new(&kv[1], map.values())?,
+                        ]),
+                    )
+                }
+                _ => return Err(FormatError::unsupported(field)),
+            },
+            _ => return Err(FormatError::unsupported(field)),
+        })
+    }
+}
+
+fn offsets<T: ArrowNativeType>(offsets: &[T]) -> Vec<usize> {
+    offsets.iter().map(|o| o.as_usize()).collect()
+}
+
+impl Cells {
+    /// The values of `array`, which must be of the field's type.
+    pub(crate) fn new(field: &FieldRef, array: &ArrayRef) -> Result<Self, FormatError> {
+        if !array.data_type().equals_datatype(field.data_type()) {
+            return Err(FormatError::new(
+                "schema_mismatch",
+                format!(
+                    "column {:?} has values of type {}, {} was declared",
+                    field.name(),
+                    array.data_type(),
+                    field.data_type()
+                ),
+            )
+            .column(field.name()));
+        }
+        Ok(Self {
+            values: Values::of(field, array)?,
+            field: field.clone(),
+            nulls: array.nulls().cloned(),
+        })
+    }
+
+    pub(crate) fn field(&self) -> &FieldRef {
+        &self.field
+    }
+
+    pub(crate) fn is_null(&self, row: usize) -> bool {
+        match &self.nulls {
+            Some(nulls) => nulls.is_null(row),
+            None => matches!(self.values, Values::Null),
+        }
+    }
+
+    fn misfit(&self, reason: Reason) -> Box<Misfit> {
+        Misfit::new(
+            "value_does_not_fit",
+            &self.field,
+            format!("a value {reason}"),
+        )
+    }
+
+    /// Appends the text of a value that is not NULL; JSON for lists, structs and maps.
+    pub(crate) fn write_text(&self, row: usize, out: &mut Vec<u8>) -> Fit {
+        match &self.values {
+            Values::Null => {}
+            Values::Bool(v) => text::write_bool(v.value(row), out),
+            Values::I8(v) => number::write_int(v[row], out),
+            Values::I16(v) => number::write_int(v[row], out),
+            Values::I32(v) => number::write_int(v[row], out),
+            Values::I64(v) => number::write_int(v[row], out),
+            Values::U8(v) => number::write_int(v[row], out),
+            Values::U16(v) => number::write_int(v[row], out),
+            Values::U32(v) => number::write_int(v[row], out),
+            Values::U64(v) => number::write_int(v[row], out),
+            Values::F32(v) => number::write_float(v[row], out),
+            Values::F64(v) => number::write_float(v[row], out),
+            Values::Decimal128(v, s) => decimal::write_i128(v[row], *s, out),
+            Values::Decimal256(v, s) => {
+                decimal::write_i256(v[row], *s, out).map_err(|r| self.misfit(r))?;
+            }
+            Values::Date(v) => time::write_date(v[row], out),
+            Values::Time32(v, unit) => {
+                time::write_time(v[row].into(), *unit, out).map_err(|r| self.misfit(r))?;
+            }
+            Values::Time64(v, unit) => {
+                time::write_time(v[row], *unit, out).map_err(|r| self.misfit(r))?;
+            }
+            Values::Timestamp(v, unit, zoned) => {
+                time::write_timestamp(v[row], *unit, *zoned, out);
+            }
+            Values::Duration(v, unit) => time::write_duration(v[row], *unit, out),
+            Values::Interval(v) => time::write_interval(v[row], out),
+            Values::Uuid(v) => match v.value(row).try_into() {
+                Ok(uuid) => bytes::write_uuid(uuid, out),
+                Err(_) => return Err(self.misfit("is not 16 bytes")),
+            },
+            Values::FixedBinary(v) => bytes::write_binary(v.value(row), out),
+            Values::Binary(v) => bytes::write_binary(v.value(row), out),
+            Values::LargeBinary(v) => bytes::write_binary(v.value(row), out),
+            Values::String(v) | Values::Json(v) => out.extend_from_slice(v.value(row).as_bytes()),
+            Values::LargeString(v) => out.extend_from_slice(v.value(row).as_bytes()),
+            Values::List(..) | Values::Struct(_) | Values::Map(..) => self.write_json(row, out)?,
+        }
+        Ok(())
+    }
+
+    /// Appends the value as JSON, `null` for NULL.
+    pub(crate) fn write_json(&self, row: usize, out: &mut Vec<u8>) -> Fit {
+        if self.is_null(row) {
+            out.extend_from_slice(b"null");
+            return Ok(());
+        }
+        match &self.values {
+            Values::F32(v) if !v[row].is_finite() => return Err(self.not_finite(v[row].into())),
+            Values::F64(v) if !v[row].is_finite() => return Err(self.not_finite(v[row])),
+            Values::String(v) => json::write_string(v.value(row), out),
+            Values::LargeString(v) => json::write_string(v.value(row), out),
+            Values::Json(v) => return self.write_document(v.value(row), out),
+            Values::FixedBinary(_) | Values::Binary(_) | Values::LargeBinary(_) => {
+                // `\x…`: the backslash is escaped.
+                out.extend_from_slice(b"\"\\");
+                self.write_text(row, out)?;
+                out.push(b'"');
+            }
+            Values::Date(_)
+            | Values::Time32(..)
+            | Values::Time64(..)
+            | Values::Timestamp(..)
+            | Values::Duration(..)
+            | Values::Interval(_)
+            | Values::Uuid(_) => {
+                out.push(b'"');
+                self.write_text(row, out)?;
+                out.push(b'"');
+            }
+            Values::List(ends, items) => {
+                out.push(b'[');
+                for item in ends[row]..ends[row + 1] {
+                    if item > ends[row] {
+                        out.push(b',');
+                    }
+                    items.write_json(item, out).map_err(|m| m.below("[]"))?;
+                }
+                out.push(b']');
+            }
+            Values::Struct(columns) => write_struct(columns, row, out)?,
+            Values::Map(ends, kv) => self.write_map(kv, ends[row]..ends[row + 1], out)?,
+            _ => self.write_text(row, out)?,
+        }
+        Ok(())
+    }
+
+    fn not_finite(&self, value: f64) -> Box<Misfit> {
+        let mut text = Vec::new();
+        number::write_float(value, &mut text);
+        Misfit::value(&self.field, &text, "cannot be written as JSON").coded("json_not_finite")
+    }
+
+    /// Embeds a document of a JSON column: checked, on one line.
+    fn write_document(&self, document: &str, out: &mut Vec<u8>) -> Fit {
+        match json::validate(document.as_bytes()) {
+            Err(_) => Err(Misfit::value(
+                &self.field,
+                document.as_bytes(),
+                "is not JSON",
+            )),
+            Ok("null") => Err(Misfit::new(
+                "json_null_value",
+                &self.field,
+                "the JSON document null cannot be told from NULL in JSON Lines",
+            )),
+            Ok(json) => {
+                json::write_compact(json, out);
+                Ok(())
+            }
+        }
+    }
+
+    fn write_map(
+        &self,
+        [keys, values]: &[Cells; 2],
+        rows: std::ops::Range<usize>,
+        out: &mut Vec<u8>,
+    ) -> Fit {
+        let mut seen = std::collections::HashSet::new();
+        out.push(b'{');
+        for (at, row) in rows.enumerate() {
+            if at > 0 {
+                out.push(b',');
+            }
+            if keys.is_null(row) {
+                return Err(Misfit::null(&keys.field).below("{key}"));
+            }
+            let mut key = Vec::new();
+            keys.write_text(row, &mut key)?;
+            // Text forms are UTF-8.
+            let key = String::from_utf8(key).map_err(|_| self.misfit("is not UTF-8"))?;
+            json::write_string(&key, out);
+            out.push(b':');
+            values
+                .write_json(row, out)
+                .map_err(|m| m.below(&format!("{{{key:?}}}")))?;
+            if seen.contains(&key) {
+                let reason = format!("has the key {key:?} twice, which JSON cannot hold");
+                return Err(Misfit::new("jsonl_duplicate_key", &self.field, reason));
+            }
+            seen.insert(key);
+        }
+        out.push(b'}');
+        Ok(())
+    }
+}
+
+fn write_struct(columns: &[Cells], row: usize, out: &mut Vec<u8>) -> Fit {
+    out.push(b'{');
+    for (at, column) in columns.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        json::write_string(column.field.name(), out);
+        out.push(b':');
+        column
+            .write_json(row, out)
+            .map_err(|m| m.below(&format!(".{}", column.field.name())))?;
+    }
+    out.push(b'}');
+    Ok(())
+}

@@ -1,0 +1,575 @@
+//! Builds one Arrow column out of texts: of CSV fields or of JSON values.
+//!
+//! Flat and nested types alike; a value goes in exactly or not at all. After a value that did not
+//! fit, the column may hold half of it: the decoder above does not go on.
+
+use arrow_array::{ArrayRef, make_array};
+use arrow_buffer::{BooleanBufferBuilder, Buffer, IntervalMonthDayNano, NullBufferBuilder, i256};
+use arrow_data::ArrayData;
+use arrow_schema::{DataType, Field, FieldRef, IntervalUnit, TimeUnit};
+use rapidbyte_wire::types::{is_json, is_uuid};
+
+use crate::error::{FormatError, Misfit};
+use crate::json::{self, Stop};
+use crate::text::{self, Reason, bytes, decimal, number, time};
+
+type Fit = Result<(), Box<Misfit>>;
+
+/// One column under construction.
+pub(crate) struct Column {
+    field: FieldRef,
+    values: Values,
+    nulls: NullBufferBuilder,
+}
+
+/// Offsets end where i32 does, for the large types too: a batch is far smaller.
+const MAX_VALUE_BYTES: usize = i32::MAX as usize;
+
+enum Values {
+    Null,
+    Bool(BooleanBufferBuilder),
+    I8(Vec<i8>),
+    I16(Vec<i16>),
+    I32(Vec<i32>),
+    I64(Vec<i64>),
+    U8(Vec<u8>),
+    U16(Vec<u16>),
+    U32(Vec<u32>),
+    U64(Vec<u64>),
+    F32(Vec<f32>),
+    F64(Vec<f64>),
+    Decimal128(Vec<i128>, u8, i8),
+    Decimal256(Vec<i256>, u8, i8),
+    Date(Vec<i32>),
+    Time32(Vec<i32>, TimeUnit),
+    Time64(Vec<i64>, TimeUnit),
+    Timestamp(Vec<i64>, TimeUnit, bool),
+    Duration(Vec<i64>, TimeUnit),
+    Interval(Vec<IntervalMonthDayNano>),
+    Uuid(Vec<u8>),
+    FixedBinary(Vec<u8>, usize),
+    Binary(Bytes),
+    String(Bytes),
+    Json(Bytes),
+    List(Vec<i32>, Box<Column>),
+    Struct(Vec<Column>),
+    /// Offsets, keys, values.
+    Map(Vec<i32>, Box<[Column; 2]>),
+}
+
+/// Values of varying length; `ends[0]` is 0.
+struct Bytes {
+    ends: Vec<i32>,
+    data: Vec<u8>,
+}
+
+impl Bytes {
+    fn new() -> Self {
+        Self {
+            ends: vec![0],
+            data: Vec::new(),
+        }
+    }
+
+    /// Ends the value whose bytes have been appended to `data`.
+    fn end(&mut self) -> Result<(), Reason> {
+        match i32::try_from(self.data.len()) {
+            Ok(end) => {
+                self.ends.push(end);
+                Ok(())
+            }
+            Err(_) => Err(TOO_LARGE),
+        }
+    }
+
+    fn push(&mut self, value: &[u8]) -> Result<(), Reason> {
+        if value.len() > MAX_VALUE_BYTES - self.data.len() {
+            return Err(TOO_LARGE);
+        }
+        self.data.extend_from_slice(value);
+        self.end()
+    }
+}
+
+const TOO_LARGE: Reason = "makes the column of the batch larger than 2 GiB";
+
+impl Values {
+    fn of(field: &Field) -> Result<Self, FormatError> {
+        Ok(match field.data_type() {
+            DataType::Null => Self::Null,
+            DataType::Boolean => Self::Bool(BooleanBufferBuilder::new(0)),
+            DataType::Int8 => Self::I8(Vec::new()),
+            DataType::Int16 => Self::I16(Vec::new()),
+            DataType::Int32 => Self::I32(Vec::new()),
+            DataType::Int64 => Self::I64(Vec::new()),
+            DataType::UInt8 => Self::U8(Vec::new()),
+            DataType::UInt16 => Self::U16(Vec::new()),
+            DataType::UInt32 => Self::U32(Vec::new()),
+            DataType::UInt64 => Self::U64(Vec::new()),
+            DataType::Float32 => Self::F32(Vec::new()),
+            DataType::Float64 => Self::F64(Vec::new()),
+            DataType::Decimal128(p, s) if *s >= 0 => Self::Decimal128(Vec::new(), *p, *s),
+            DataType::Decimal256(p, s) if *s >= 0 => Self::Decimal256(Vec::new(), *p, *s),
+            DataType::Date32 => Self::Date(Vec::new()),
+            DataType::Time32(unit) => Self::Time32(Vec::new(), *unit),
+            DataType::Time64(unit) => Self::Time64(Vec::new(), *unit),
+            DataType::Timestamp(unit, zone) => Self::Timestamp(Vec::new(), *unit, zone.is_some()),
+            DataType::Duration(unit) => Self::Duration(Vec::new(), *unit),
+            DataType::Interval(IntervalUnit::MonthDayNano) => Self::Interval(Vec::new()),
+            DataType::FixedSizeBinary(16) if is_uuid(field) => Self::Uuid(Vec::new()),
+            DataType::FixedSizeBinary(width) => Self::FixedBinary(
+                Vec::new(),
+                usize::try_from(*width).map_err(|_| FormatError::unsupported(field))?,
+            ),
+            DataType::Binary | DataType::LargeBinary => Self::Binary(Bytes::new()),
+            DataType::Utf8 if is_json(field) => Self::Json(Bytes::new()),
+            DataType::Utf8 | DataType::LargeUtf8 => Self::String(Bytes::new()),
+            DataType::List(item) | DataType::LargeList(item) => {
+                Self::List(vec![0], Box::new(Column::new(item)?))
+            }
+            DataType::Struct(fields) => {
+                Self::Struct(fields.iter().map(Column::new).collect::<Result<_, _>>()?)
+            }
+            DataType::Map(entries, _) => match entries.data_type() {
+                DataType::Struct(kv) if kv.len() == 2 => Self::Map(
+                    vec![0],
+                    Box::new([Column::new(&kv[0])?, Column::new(&kv[1])?]),
+                ),
+                _ => return Err(FormatError::unsupported(field)),
+            },
+            _ => return Err(FormatError::unsupported(field)),
+        })
+    }
+}
+
+/// What kind of JSON value stands here, by its first byte.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum JsonKind {
+    Null,
+    Bool,
+    Number,
+    String,
+    Array,
+    Object,
+}
+
+impl JsonKind {
+    /// Of valid JSON without white space before it.
+    fn of(json: &str) -> Self {
+        match json.as_bytes().first() {
+            Some(b'n') => Self::Null,
+            Some(b't' | b'f') => Self::Bool,
+            Some(b'"') => Self::String,
+            Some(b'[') => Self::Array,
+            Some(b'{') => Self::Object,
+            _ => Self::Number,
+        }
+    }
+}
+
+impl Column {
+    pub(crate) fn new(field: &FieldRef) -> Result<Self, FormatError> {
+        Ok(Self {
+            values: Values::of(field)?,
+            field: field.clone(),
+            nulls: NullBufferBuilder::new(0),
+        })
+    }
+
+    pub(crate) fn field(&self) -> &FieldRef {
+        &self.field
+    }
+
+    /// Bytes of the values, offsets and bitmaps so far.
+    pub(crate) fn bytes(&self) -> usize {
+        let fixed = |width: usize| self.nulls.len() * width;
+        let values = match &self.values {
+            Values::Null => 0,
+            Values::Bool(bits) => bits.len() / 8,
+            Values::I8(_) | Values::U8(_) => fixed(1),
+            Values::I16(_) | Values::U16(_) => fixed(2),
+            Values::I32(_)
+            | Values::U32(_)
+            | Values::F32(_)
+            | Values::Date(_)
+            | Values::Time32(..) => fixed(4),
+            Values::I64(_)
+            | Values::U64(_)
+            | Values::F64(_)
+            | Values::Time64(..)
+            | Values::Timestamp(..)
+            | Values::Duration(..) => fixed(8),
+            Values::Decimal128(..) | Values::Interval(_) => fixed(16),
+            Values::Decimal256(..) => fixed(32),
+            Values::Uuid(data) | Values::FixedBinary(data, _) => data.len(),
+            Values::Binary(b) | Values::String(b) | Values::Json(b) => {
+                b.data.len() + 4 * b.ends.len()
+            }
+            Values::List(ends, item) => item.bytes() + 4 * ends.len(),
+            Values::Struct(columns) => columns.iter().map(Column::bytes).sum(),
+            Values::Map(ends, kv) => kv.iter().map(Column::bytes).sum::<usize>() + 4 * ends.len(),
+        };
+        values + self.nulls.len() / 8
+    }
+
+    /// Appends NULL, which a column that is not nullable refuses.
+    pub(crate) fn push_null(&mut self) -> Fit {
+        if !self.field.is_nullable() {
+            return Err(Misfit::null(&self.field));
+        }
+        self.push_empty();
+        Ok(())
+    }
+
+    /// Appends NULL, below a NULL too, where the type does not count.
+    fn push_empty(&mut self) {
+        match &mut self.values {
+            Values::Null => {}
+            Values::Bool(bits) => bits.append(false),
+            Values::I8(v) => v.push(0),
+            Values::I16(v) => v.push(0),
+            Values::I32(v) | Values::Date(v) | Values::Time32(v, _) => v.push(0),
+            Values::I64(v)
+            | Values::Time64(v, _)
+            | Values::Timestamp(v, ..)
+            | Values::Duration(v, _) => v.push(0),
+            Values::U8(v) => v.push(0),
+            Values::U16(v) => v.push(0),
+            Values::U32(v) => v.push(0),
+            Values::U64(v) => v.push(0),
+            Values::F32(v) => v.push(0.0),
+            Values::F64(v) => v.push(0.0),
+            Values::Decimal128(v, ..) => v.push(0),
+            Values::Decimal256(v, ..) => v.push(i256::ZERO),
+            Values::Interval(v) => v.push(IntervalMonthDayNano::new(0, 0, 0)),
+            Values::Uuid(v) => v.extend_from_slice(&[0; 16]),
+            Values::FixedBinary(v, width) => v.resize(v.len() + *width, 0),
+            Values::Binary(b) | Values::String(b) | Values::Json(b) => repeat_last(&mut b.ends),
+            Values::List(ends, _) | Values::Map(ends, _) => repeat_last(ends),
+            Values::Struct(columns) => columns.iter_mut().for_each(Column::push_empty),
+        }
+        self.nulls.append_null();
+    }
+
+    /// Appends the value that a text is. Lists, structs and maps are read from JSON text.
+    pub(crate) fn push_text(&mut self, text: &[u8]) -> Fit {
+        let pushed = match &mut self.values {
+            Values::Null => Err("stands in a column that has only NULLs"),
+            Values::Bool(v) => text::parse_bool(text).map(|x| v.append(x)),
+            Values::I8(v) => number::parse_signed(text).map(|x| v.push(x)),
+            Values::I16(v) => number::parse_signed(text).map(|x| v.push(x)),
+            Values::I32(v) => number::parse_signed(text).map(|x| v.push(x)),
+            Values::I64(v) => number::parse_i64(text).map(|x| v.push(x)),
+            Values::U8(v) => number::parse_unsigned(text).map(|x| v.push(x)),
+            Values::U16(v) => number::parse_unsigned(text).map(|x| v.push(x)),
+            Values::U32(v) => number::parse_unsigned(text).map(|x| v.push(x)),
+            Values::U64(v) => number::parse_u64(text).map(|x| v.push(x)),
+            Values::F32(v) => number::parse_float(text).map(|x| v.push(x)),
+            Values::F64(v) => number::parse_float(text).map(|x| v.push(x)),
+            Values::Decimal128(v, p, s) => decimal::parse_i128(text, *p, *s).map(|x| v.push(x)),
+            Values::Decimal256(v, p, s) => decimal::parse_i256(text, *p, *s).map(|x| v.push(x)),
+            Values::Date(v) => time::parse_date(text).map(|x| v.push(x)),
+            Values::Time32(v, unit) => time::parse_time(text, *unit)
+                .and_then(|x| i32::try_from(x).map_err(|_| "is out of range"))
+                .map(|x| v.push(x)),
+            Values::Time64(v, unit) => time::parse_time(text, *unit).map(|x| v.push(x)),
+            Values::Timestamp(v, unit, zoned) => {
+                time::parse_timestamp(text, *unit, *zoned).map(|x| v.push(x))
+            }
+            Values::Duration(v, unit) => time::parse_duration(text, *unit).map(|x| v.push(x)),
+            Values::Interval(v) => time::parse_interval(text).map(|x| v.push(x)),
+            Values::Uuid(v) => bytes::parse_uuid(text).map(|x| v.extend_from_slice(&x)),
+            Values::FixedBinary(v, width) => push_fixed_binary(v, *width, text),
+            Values::Binary(b) => bytes::parse_binary(text, &mut b.data).and_then(|()| b.end()),
+            Values::String(b) => match std::str::from_utf8(text) {
+                Ok(_) => b.push(text),
+                Err(_) => Err(NOT_UTF8),
+            },
+            Values::Json(b) => match json::validate(text) {
+                Ok(_) => b.push(text),
+                Err(_) => Err("is not JSON"),
+            },
+            Values::List(..) | Values::Struct(_) | Values::Map(..) => {
+                return match json::validate(text) {
+                    Ok(json) => self.push_nested(json),
+                    Err(_) => Err(Misfit::value(&self.field, text, "is not JSON")),
+                };
+            }
+        };
+        self.finish_value(pushed, text)
+    }
+
+    fn finish_value(&mut self, pushed: Result<(), Reason>, text: &[u8]) -> Fit {
+        match pushed {
+            Ok(()) => {
+                self.nulls.append_non_null();
+                Ok(())
+            }
+            Err(reason) => {
+                let misfit = Misfit::value(&self.field, text, reason);
+                Err(match reason {
+                    NOT_UTF8 => misfit.coded(BAD_UTF8),
+                    TOO_LARGE => misfit.coded("record_too_large"),
+                    _ => misfit,
+                })
+            }
+        }
+    }
+
+    /// Appends a JSON value: valid JSON without white space around it.
+    pub(crate) fn push_json(&mut self, json: &str) -> Fit {
+        let kind = JsonKind::of(json);
+        if kind == JsonKind::Null {
+            return self.push_null();
+        }
+        if let Values::Json(b) = &mut self.values {
+            json::write_compact(json, &mut b.data);
+            let pushed = b.end();
+            return self.finish_value(pushed, json.as_bytes());
+        }
+        let expected = self.json_kinds();
+        if !expected.contains(&kind) {
+            return Err(Misfit::value(
+                &self.field,
+                json.as_bytes(),
+                expectation(expected),
+            ));
+        }
+        match kind {
+            JsonKind::Array | JsonKind::Object => self.push_nested(json),
+            JsonKind::String => match json::unescape(json) {
+                Some(text) => self.push_text(text.as_bytes()),
+                None => Err(Misfit::value(
+                    &self.field,
+                    json.as_bytes(),
+                    "has an escape that is no character",
+                )),
+            },
+            _ => self.push_text(json.as_bytes()),
+        }
+    }
+
+    /// Which JSON values the column takes.
+    fn json_kinds(&self) -> &'static [JsonKind] {
+        match &self.values {
+            Values::Null => &[],
+            Values::Bool(_) => &[JsonKind::Bool],
+            Values::I8(_)
+            | Values::I16(_)
+            | Values::I32(_)
+            | Values::I64(_)
+            | Values::U8(_)
+            | Values::U16(_)
+            | Values::U32(_)
+            | Values::U64(_)
+            | Values::F32(_)
+            | Values::F64(_) => &[JsonKind::Number],
+            Values::Decimal128(..) | Values::Decimal256(..) => {
+                &[JsonKind::Number, JsonKind::String]
+            }
+            Values::List(..) => &[JsonKind::Array],
+            Values::Struct(_) | Values::Map(..) => &[JsonKind::Object],
+            _ => &[JsonKind::String],
+        }
+    }
+
+    fn push_nested(&mut self, json: &str) -> Fit {
+        let kind = JsonKind::of(json);
+        if !self.json_kinds().contains(&kind) {
+            let reason = expectation(self.json_kinds());
+            return Err(Misfit::value(&self.field, json.as_bytes(), reason));
+        }
+        let walked = match &mut self.values {
+            Values::List(ends, item) => json::for_items(json, |value| {
+                item.push_json(value).map_err(|m| m.below("[]"))
+            })
+            .map(|()| ends.push(item.len_i32())),
+            Values::Map(ends, kv) => {
+                let walked = push_map(kv, &self.field, json);
+                walked.map(|()| ends.push(kv[0].len_i32()))
+            }
+            Values::Struct(columns) => push_struct(columns, &self.field, json),
+            _ => Ok(()),
+        };
+        match walked {
+            Ok(()) => {
+                self.nulls.append_non_null();
+                Ok(())
+            }
+            Err(Stop::Callback(misfit)) => Err(misfit),
+            Err(Stop::Broken(_)) => Err(Misfit::value(&self.field, json.as_bytes(), "is not JSON")),
+        }
+    }
+
+    /// Rows so far; an item takes a byte of text and a record is below 2 GiB.
+    fn len_i32(&self) -> i32 {
+        i32::try_from(self.nulls.len()).unwrap_or(i32::MAX)
+    }
+
+    /// Ends the array and begins an empty one of the same expected size.
+    pub(crate) fn finish(&mut self) -> Result<ArrayRef, FormatError> {
+        Ok(make_array(self.finish_data()?))
+    }
+
+    fn finish_data(&mut self) -> Result<ArrayData, FormatError> {
+        let len = self.nulls.len();
+        let nulls = self.nulls.finish();
+        let data_type = self.field.data_type();
+        let large = matches!(
+            data_type,
+            DataType::LargeUtf8 | DataType::LargeBinary | DataType::LargeList(_)
+        );
+        let (buffers, children) = match &mut self.values {
+            Values::Null => {
+                return Ok(ArrayData::builder(DataType::Null).len(len).build()?);
+            }
+            Values::Bool(bits) => (vec![bits.finish().into_inner()], vec![]),
+            Values::I8(v) => (vec![take(v)], vec![]),
+            Values::I16(v) => (vec![take(v)], vec![]),
+            Values::I32(v) | Values::Date(v) | Values::Time32(v, _) => (vec![take(v)], vec![]),
+            Values::I64(v)
+            | Values::Time64(v, _)
+            | Values::Timestamp(v, ..)
+            | Values::Duration(v, _) => (vec![take(v)], vec![]),
+            Values::U8(v) | Values::Uuid(v) | Values::FixedBinary(v, _) => (vec![take(v)], vec![]),
+            Values::U16(v) => (vec![take(v)], vec![]),
+            Values::U32(v) => (vec![take(v)], vec![]),
+            Values::U64(v) => (vec![take(v)], vec![]),
+            Values::F32(v) => (vec![take(v)], vec![]),
+            Values::F64(v) => (vec![take(v)], vec![]),
+            Values::Decimal128(v, ..) => (vec![take(v)], vec![]),
+            Values::Decimal256(v, ..) => (vec![take(v)], vec![]),
+            Values::Interval(v) => (vec![take(v)], vec![]),
+            Values::Binary(b) | Values::String(b) | Values::Json(b) => {
+                let data = take(&mut b.data);
+                (vec![take_offsets(&mut b.ends, large), data], vec![])
+            }
+            Values::List(ends, item) => {
+                (vec![take_offsets(ends, large)], vec![item.finish_data()?])
+            }
+            Values::Struct(columns) => (
+                vec![],
+                columns
+                    .iter_mut()
+                    .map(Column::finish_data)
+                    .collect::<Result<_, _>>()?,
+            ),
+            Values::Map(ends, kv) => {
+                let DataType::Map(entries, _) = data_type else {
+                    return Err(FormatError::unsupported(&self.field));
+                };
+                let len = kv[0].nulls.len();
+                let entries = ArrayData::builder(entries.data_type().clone())
+                    .len(len)
+                    .child_data(vec![kv[0].finish_data()?, kv[1].finish_data()?])
+                    .build()?;
+                (vec![take_offsets(ends, large)], vec![entries])
+            }
+        };
+        Ok(ArrayData::builder(data_type.clone())
+            .len(len)
+            .nulls(nulls)
+            .buffers(buffers)
+            .child_data(children)
+            .build()?)
+    }
+}
+
+const NOT_UTF8: Reason = "is not UTF-8";
+/// Only CSV hands over unchecked bytes: a line of JSON is checked as a whole.
+const BAD_UTF8: &str = "csv_bad_utf8";
+
+fn expectation(kinds: &[JsonKind]) -> Reason {
+    match kinds {
+        [] => "stands in a column that has only NULLs",
+        [JsonKind::Bool] => "is not true or false",
+        [JsonKind::Number] => "is not a JSON number",
+        [JsonKind::Array] => "is not a JSON array",
+        [JsonKind::Object] => "is not a JSON object",
+        [JsonKind::String] => "is not a JSON string",
+        _ => "is neither a JSON number nor a JSON string",
+    }
+}
+
+fn repeat_last(ends: &mut Vec<i32>) {
+    ends.push(ends.last().copied().unwrap_or(0));
+}
+
+fn push_fixed_binary(out: &mut Vec<u8>, width: usize, text: &[u8]) -> Result<(), Reason> {
+    let before = out.len();
+    bytes::parse_binary(text, out)?;
+    if out.len() - before == width {
+        Ok(())
+    } else {
+        Err("has another number of bytes than the type")
+    }
+}
+
+fn push_struct(columns: &mut [Column], field: &Field, json: &str) -> Result<(), Stop<Box<Misfit>>> {
+    let rows = columns.first().map_or(0, |c| c.nulls.len());
+    // Keys mostly come in order: the next one is looked at first.
+    let mut next = 0;
+    json::for_entries(json, |key, value| {
+        let at = match columns.get(next) {
+            Some(column) if *column.field.name() == *key => next,
+            _ => columns
+                .iter()
+                .position(|c| *c.field.name() == *key)
+                .ok_or_else(|| {
+                    let reason = format!("has the key {key:?}, which the type does not have");
+                    Misfit::new("jsonl_unknown_field", field, reason)
+                })?,
+        };
+        next = at + 1;
+        let column = &mut columns[at];
+        if column.nulls.len() > rows {
+            let reason = format!("has the key {key:?} twice");
+            return Err(Misfit::new("jsonl_duplicate_key", field, reason));
+        }
+        column
+            .push_json(value)
+            .map_err(|m| m.below(&format!(".{key}")))
+    })?;
+    for column in columns.iter_mut().filter(|c| c.nulls.len() == rows) {
+        let name = format!(".{}", column.field.name());
+        column
+            .push_null()
+            .map_err(|m| Stop::Callback(m.below(&name)))?;
+    }
+    Ok(())
+}
+
+fn push_map(kv: &mut [Column; 2], field: &Field, json: &str) -> Result<(), Stop<Box<Misfit>>> {
+    let [keys, values] = kv;
+    let mut seen = std::collections::HashSet::new();
+    json::for_entries(json, |key, value| {
+        keys.push_text(key.as_bytes())
+            .map_err(|m| m.below("{key}"))?;
+        values
+            .push_json(value)
+            .map_err(|m| m.below(&format!("{{{key:?}}}")))?;
+        if seen.contains(&key) {
+            let reason = format!("has the key {key:?} twice");
+            return Err(Misfit::new("jsonl_duplicate_key", field, reason));
+        }
+        seen.insert(key);
+        Ok(())
+    })
+}
+
+/// Moves the values out and leaves room for as many.
+fn take<T: arrow_buffer::ArrowNativeType>(values: &mut Vec<T>) -> Buffer {
+    let next = Vec::with_capacity(values.len());
+    Buffer::from_vec(std::mem::replace(values, next))
+}
+
+fn take_offsets(ends: &mut Vec<i32>, large: bool) -> Buffer {
+    let mut next = Vec::with_capacity(ends.len());
+    next.push(0);
+    let ends = std::mem::replace(ends, next);
+    if large {
+        Buffer::from_vec(ends.into_iter().map(i64::from).collect::<Vec<_>>())
+    } else {
+        Buffer::from_vec(ends)
+    }
+}

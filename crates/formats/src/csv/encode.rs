@@ -1,0 +1,164 @@
+//! Batches to CSV bytes.
+
+use arrow_array::RecordBatch;
+use arrow_schema::{DataType, SchemaRef};
+
+use super::Dialect;
+use crate::FormatError;
+use crate::cells::Cells;
+
+/// Encodes batches of one schema, with LF at the end of each line.
+pub struct Encoder {
+    schema: SchemaRef,
+    dialect: Dialect,
+    /// Bytes that a field may only hold in quotes.
+    special: [bool; 256],
+    /// By column: its texts may need quotes.
+    doubtful: Vec<bool>,
+    null_text: Vec<u8>,
+}
+
+impl Encoder {
+    /// Errors: `bad_dialect`, `no_columns`, `unsupported_type`.
+    pub fn new(schema: SchemaRef, dialect: Dialect) -> Result<Self, FormatError> {
+        dialect.validate()?;
+        let Some(null_text) = dialect.null_text.first() else {
+            return Err(FormatError::new("bad_dialect", "there is no text for NULL"));
+        };
+        if schema.fields().is_empty() {
+            return Err(
+                FormatError::new("no_columns", "CSV cannot hold rows without columns")
+                    .hint("write JSON Lines"),
+            );
+        }
+        // A column's builder exists exactly for the types that can be written.
+        for field in schema.fields() {
+            crate::column::Column::new(field)?;
+        }
+        let mut special = [false; 256];
+        for byte in [dialect.delimiter, dialect.quote, b'\n', b'\r'] {
+            special[usize::from(byte)] = true;
+        }
+        // The texts of numbers and times hold nothing but these.
+        let harmless = |byte: u8| !byte.is_ascii_alphanumeric() && !b"+-.:\\ ".contains(&byte);
+        let plain = harmless(dialect.delimiter)
+            && harmless(dialect.quote)
+            && dialect.null_text.iter().all(String::is_empty);
+        let doubtful = schema
+            .fields()
+            .iter()
+            .map(|field| !plain || holds_any_text(field.data_type()))
+            .collect();
+        Ok(Self {
+            null_text: null_text.clone().into_bytes(),
+            schema,
+            dialect,
+            special,
+            doubtful,
+        })
+    }
+
+    /// Appends the line with the names of the columns, if the dialect has one.
+    pub fn write_header(&self, out: &mut Vec<u8>) {
+        if !self.dialect.header {
+            return;
+        }
+        for (at, field) in self.schema.fields().iter().enumerate() {
+            if at > 0 {
+                out.push(self.dialect.delimiter);
+            }
+            let start = out.len();
+            out.extend_from_slice(field.name().as_bytes());
+            self.quote_if_needed(start, out);
+        }
+        out.push(b'\n');
+    }
+
+    /// Appends rows of the batch, from row `from` until `out` holds `until_bytes` or more or the
+    /// batch ends; gives the next row, which is the batch's number of rows at its end.
+    ///
+    /// Errors: `schema_mismatch`, `value_does_not_fit`, and inside lists, structs and maps
+    /// `json_not_finite`, `json_null_value`, `jsonl_duplicate_key`. `out` then ends with half a
+    /// row.
+    pub fn encode(
+        &self,
+        batch: &RecordBatch,
+        from: usize,
+        out: &mut Vec<u8>,
+        until_bytes: usize,
+    ) -> Result<usize, FormatError> {
+        let columns = columns(&self.schema, batch)?;
+        let mut row = from;
+        while row < batch.num_rows() && (row == from || out.len() < until_bytes) {
+            for (at, cells) in columns.iter().enumerate() {
+                if at > 0 {
+                    out.push(self.dialect.delimiter);
+                }
+                if cells.is_null(row) {
+                    out.extend_from_slice(&self.null_text);
+                    continue;
+                }
+                let start = out.len();
+                cells
+                    .write_text(row, out)
+                    .map_err(|misfit| misfit.into_error(cells.field().name(), None))?;
+                if self.doubtful[at] {
+                    self.quote_if_needed(start, out);
+                }
+            }
+            out.push(b'\n');
+            row += 1;
+        }
+        Ok(row)
+    }
+
+    /// Puts the text from `start` to the end in quotes if it would be read as something else, here
+    /// or by readers that trim white space.
+    fn quote_if_needed(&self, start: usize, out: &mut Vec<u8>) {
+        let text = &out[start..];
+        let needed = text.is_empty()
+            || text.iter().any(|byte| self.special[usize::from(*byte)])
+            || text.first() == Some(&b' ')
+            || text.last() == Some(&b' ')
+            || text.starts_with("\u{feff}".as_bytes())
+            || self.dialect.is_null(text);
+        if !needed {
+            return;
+        }
+        let quote = self.dialect.quote;
+        let text = out.split_off(start);
+        out.push(quote);
+        for byte in text {
+            if byte == quote {
+                out.push(quote);
+            }
+            out.push(byte);
+        }
+        out.push(quote);
+    }
+}
+
+/// True for types whose text may hold any character.
+fn holds_any_text(data_type: &DataType) -> bool {
+    data_type.is_nested() || matches!(data_type, DataType::Utf8 | DataType::LargeUtf8)
+}
+
+/// The columns of a batch, which must be of the encoder's schema.
+pub(crate) fn columns(schema: &SchemaRef, batch: &RecordBatch) -> Result<Vec<Cells>, FormatError> {
+    if batch.num_columns() != schema.fields().len() {
+        return Err(FormatError::new(
+            "schema_mismatch",
+            format!(
+                "a batch of {} columns where {} were declared",
+                batch.num_columns(),
+                schema.fields().len()
+            ),
+        ));
+    }
+    schema
+        .fields()
+        .iter()
+        .zip(batch.columns())
+        .map(|(field, array)| Cells::new(field, array))
+        .collect()
+}

@@ -1,0 +1,415 @@
+//! Guesses a schema from the beginnings of CSV files.
+//!
+//! A column gets the narrowest of `bool`, `int64`, `float64`, `date`, `timestamp`, `timestamptz`
+//! that holds every sampled value without losing a character that counts; `string` otherwise. So
+//! `007`, whole numbers beyond int64 and floats with more digits than float64 keeps stay strings.
+
+use std::sync::Arc;
+
+use arrow_schema::{Field, Schema, SchemaRef, TimeUnit};
+use rapidbyte_wire::types::parse_field;
+
+use super::Dialect;
+use super::decode::{duplicate, header_name};
+use super::split::{Record, Splitter};
+use crate::FormatError;
+use crate::error::shown;
+use crate::text::{number, time};
+
+/// A guessed schema: all columns nullable, in order of the first file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inferred {
+    /// The columns.
+    pub schema: SchemaRef,
+    /// One for each column: what was decided and from how many rows.
+    pub notes: Vec<String>,
+    /// Sampled rows.
+    pub rows: u64,
+}
+
+/// Looks at samples: for each file [`begin_file`](Self::begin_file), [`push`](Self::push) and one
+/// of the two ends.
+pub struct Sampler {
+    splitter: Splitter,
+    guesses: Guesses,
+}
+
+struct Guesses {
+    dialect: Dialect,
+    columns: Vec<Guess>,
+    /// By field of the current file.
+    order: Vec<usize>,
+    header_due: bool,
+    first_file: bool,
+    rows: u64,
+    max_rows: u64,
+    scratch: Vec<u8>,
+}
+
+impl Sampler {
+    /// Looks at `max_rows` rows at most. Errors: `bad_dialect`.
+    pub fn new(
+        dialect: Dialect,
+        max_rows: u64,
+        max_record_bytes: usize,
+    ) -> Result<Self, FormatError> {
+        dialect.validate()?;
+        Ok(Self {
+            splitter: Splitter::new(&dialect, max_record_bytes),
+            guesses: Guesses {
+                header_due: dialect.header,
+                dialect,
+                columns: Vec::new(),
+                order: Vec::new(),
+                first_file: true,
+                rows: 0,
+                max_rows,
+                scratch: Vec::new(),
+            },
+        })
+    }
+
+    /// Begins a file.
+    pub fn begin_file(&mut self) {
+        self.splitter.begin_file();
+        self.guesses.header_due = self.guesses.dialect.header;
+        self.guesses.first_file = self.guesses.columns.is_empty();
+    }
+
+    /// Looks at the next bytes of the file, until there are enough rows.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
+        let guesses = &mut self.guesses;
+        self.splitter
+            .push(bytes, |record| guesses.look(record))
+            .map(|_| ())
+    }
+
+    /// True once there are enough rows.
+    pub fn is_done(&self) -> bool {
+        self.guesses.rows >= self.guesses.max_rows
+    }
+
+    /// The file ends here.
+    pub fn end_of_file(&mut self) -> Result<(), FormatError> {
+        let guesses = &mut self.guesses;
+        self.splitter.end_of_file(|record| guesses.look(record))
+    }
+
+    /// The file goes on, but no more of it is looked at: half a record is left out.
+    pub fn end_of_sample(&mut self) {
+        self.splitter.end_of_sample();
+    }
+
+    /// The guess. Errors: `csv_missing_header` if not even a header was seen.
+    pub fn finish(self) -> Result<Inferred, FormatError> {
+        let Guesses { columns, rows, .. } = self.guesses;
+        if columns.is_empty() {
+            return Err(FormatError::new(
+                "csv_missing_header",
+                "there is no line from which columns could be known",
+            )
+            .hint("declare the schema"));
+        }
+        let (fields, notes): (Vec<_>, Vec<_>) =
+            columns.iter().map(|guess| guess.decide(rows)).unzip();
+        Ok(Inferred {
+            schema: Arc::new(Schema::new(fields)),
+            notes,
+            rows,
+        })
+    }
+}
+
+impl Guesses {
+    fn look(&mut self, record: &Record<'_>) -> Result<bool, FormatError> {
+        if self.rows >= self.max_rows {
+            return Ok(false);
+        }
+        if self.first_file && self.columns.is_empty() {
+            if record.is_blank() && (self.header_due || record.len() > 1) {
+                return Ok(true);
+            }
+            self.name_columns(record)?;
+            if std::mem::take(&mut self.header_due) {
+                return Ok(true);
+            }
+        }
+        if self.columns.len() > 1 && record.is_blank() {
+            return Ok(true);
+        }
+        if std::mem::take(&mut self.header_due) {
+            self.order_columns(record)?;
+            return Ok(true);
+        }
+        if record.len() != self.order.len() {
+            let line = record.line;
+            return Err(FormatError::new(
+                "csv_ragged_row",
+                format!(
+                    "line {line}: expected {} fields, got {}",
+                    self.order.len(),
+                    record.len()
+                ),
+            )
+            .line(line));
+        }
+        for (at, column) in self.order.iter().enumerate() {
+            let (text, quoted) = record.field(at, &mut self.scratch);
+            if quoted || !self.dialect.is_null(text) {
+                self.columns[*column].look(text);
+            }
+        }
+        self.rows += 1;
+        Ok(self.rows < self.max_rows)
+    }
+
+    fn name_columns(&mut self, record: &Record<'_>) -> Result<(), FormatError> {
+        for at in 0..record.len() {
+            let name = match self.header_due {
+                true => header_name(record, at)?,
+                false => format!("column_{}", at + 1),
+            };
+            if self.columns.iter().any(|c| c.name == name) {
+                return Err(duplicate(&name, record.line));
+            }
+            self.columns.push(Guess::new(name));
+        }
+        self.order = (0..record.len()).collect();
+        Ok(())
+    }
+
+    /// The header of a further file: the same names, in any order.
+    fn order_columns(&mut self, record: &Record<'_>) -> Result<(), FormatError> {
+        let line = record.line;
+        self.order.clear();
+        for at in 0..record.len() {
+            let name = header_name(record, at)?;
+            let Some(column) = self.columns.iter().position(|c| c.name == name) else {
+                return Err(FormatError::new(
+                    "csv_unknown_column",
+                    format!("line {line}: the header names the column {name:?}, which an earlier file does not have"),
+                )
+                .column(&name)
+                .line(line));
+            };
+            if self.order.contains(&column) {
+                return Err(duplicate(&name, line));
+            }
+            self.order.push(column);
+        }
+        let missing = (0..self.columns.len()).find(|column| !self.order.contains(column));
+        match missing {
+            None => Ok(()),
+            Some(column) => {
+                let name = &self.columns[column].name;
+                Err(FormatError::new(
+                    "csv_missing_column",
+                    format!("line {line}: the header does not name the column {name:?}, which an earlier file has"),
+                )
+                .column(name)
+                .line(line))
+            }
+        }
+    }
+}
+
+/// A type, and which texts are its values without doubt.
+struct Candidate {
+    type_name: &'static str,
+    holds: fn(&[u8]) -> bool,
+}
+
+/// In order of preference.
+const CANDIDATES: [Candidate; 6] = [
+    Candidate {
+        type_name: "bool",
+        holds: |text| matches!(text, b"true" | b"false"),
+    },
+    Candidate {
+        type_name: "int64",
+        holds: is_plain_int,
+    },
+    Candidate {
+        type_name: "float64",
+        holds: is_plain_float,
+    },
+    Candidate {
+        type_name: "date",
+        holds: |text| time::parse_date(text).is_ok(),
+    },
+    Candidate {
+        type_name: "timestamp",
+        holds: |text| time::parse_timestamp(text, TimeUnit::Microsecond, false).is_ok(),
+    },
+    Candidate {
+        type_name: "timestamptz",
+        holds: |text| time::parse_timestamp(text, TimeUnit::Microsecond, true).is_ok(),
+    },
+];
+
+/// No leading zeros and no plus: what int64 would write.
+fn is_plain_int(text: &[u8]) -> bool {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    let plain = matches!(digits, [b'1'..=b'9', ..]) || text == b"0";
+    plain && number::parse_i64(text).is_ok()
+}
+
+/// Largest whole number up to which float64 holds every one.
+const EXACT_WHOLE: u64 = 1 << 53;
+
+/// A number that float64 holds with all its digits.
+fn is_plain_float(text: &[u8]) -> bool {
+    if matches!(text, b"NaN" | b"Infinity" | b"-Infinity") {
+        return true;
+    }
+    if is_plain_int(text) {
+        return number::parse_i64(text).is_ok_and(|v| v.unsigned_abs() <= EXACT_WHOLE);
+    }
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    let plain = matches!(digits, [b'1'..=b'9', ..] | [b'0', b'.', ..]);
+    // Whole numbers beyond int64 may be identifiers.
+    plain && digits.iter().any(|b| !b.is_ascii_digit()) && number::float_keeps_digits(text)
+}
+
+struct Guess {
+    name: String,
+    possible: [bool; CANDIDATES.len()],
+    values: u64,
+    /// A value with a digit was among them; `NaN` alone makes no number.
+    any_digit: bool,
+    /// The value that ruled out the last candidate.
+    example: Option<String>,
+}
+
+impl Guess {
+    fn new(name: String) -> Self {
+        Self {
+            name,
+            possible: [true; CANDIDATES.len()],
+            values: 0,
+            any_digit: false,
+            example: None,
+        }
+    }
+
+    fn look(&mut self, text: &[u8]) {
+        self.values += 1;
+        if self.example.is_some() {
+            return;
+        }
+        self.any_digit |= text.iter().any(u8::is_ascii_digit);
+        for (possible, candidate) in self.possible.iter_mut().zip(&CANDIDATES) {
+            *possible = *possible && (candidate.holds)(text);
+        }
+        if !self.possible.contains(&true) {
+            self.example = Some(shown(text));
+        }
+    }
+
+    fn decide(&self, rows: u64) -> (Field, String) {
+        let chosen = self
+            .possible
+            .iter()
+            .zip(&CANDIDATES)
+            .find(|(possible, _)| **possible)
+            .map(|(_, candidate)| candidate.type_name)
+            .filter(|name| self.values > 0 && (self.any_digit || *name == "bool"));
+        let type_name = chosen.unwrap_or("string");
+        let why = match (&self.example, self.values) {
+            (_, 0) => format!("no value in {rows} sampled rows"),
+            (Some(example), _) => {
+                format!("{example} is among the values of {rows} sampled rows")
+            }
+            (None, values) => format!("all {values} values of {rows} sampled rows"),
+        };
+        let field = parse_field(&self.name, type_name, true)
+            .unwrap_or_else(|_| Field::new(&self.name, arrow_schema::DataType::Utf8, true));
+        (field, format!("{}: {type_name} ({why})", self.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rapidbyte_wire::types::type_name;
+
+    fn infer(files: &[&str]) -> Result<Inferred, FormatError> {
+        let mut sampler = Sampler::new(Dialect::default(), 1000, 1 << 20)?;
+        for file in files {
+            sampler.begin_file();
+            sampler.push(file.as_bytes())?;
+            sampler.end_of_file()?;
+        }
+        sampler.finish()
+    }
+
+    fn guess(values: &[&str]) -> String {
+        let file = format!("a,b\n{}\n", values.join(",\n") + ",");
+        type_name(infer(&[&file]).unwrap().schema.field(0))
+    }
+
+    #[test]
+    fn columns_get_the_type_that_loses_nothing() {
+        for (values, expected) in [
+            (&["1", "-20", ""][..], "int64"),
+            (&["1", "2.50"], "float64"),
+            (&["0.1", "NaN", "-Infinity"], "float64"),
+            (&["NaN"], "string"),
+            (&["1.5e300", "-0.0"], "float64"),
+            (&["007", "1"], "string"),
+            (&["+1"], "string"),
+            (&["9223372036854775808"], "string"),
+            (&["0.12345678901234567890"], "string"),
+            (&["9007199254740993", "0.5"], "string"),
+            (&["true", "false"], "bool"),
+            (&["t", "f"], "string"),
+            (&["2026-11-21"], "date"),
+            (&["2026-11-21 10:11:12.123"], "timestamp"),
+            (
+                &["2026-11-21T10:11:12Z", "2026-11-21T10:11:12+02"],
+                "timestamptz",
+            ),
+            (&["2026-11-21T10:11:12.123456789"], "string"),
+            (&["2026-11-21", "2026-11-21 10:11:12"], "string"),
+            (&["", ""], "string"),
+            (&["\"\"", "1"], "string"),
+            (&["\"12\"", "1"], "int64"),
+        ] {
+            assert_eq!(guess(values), expected, "{values:?}");
+        }
+    }
+
+    #[test]
+    fn notes_say_what_was_decided_and_why() {
+        let inferred = infer(&["id,code,x\n1,7,\n2,007,\n", "code,x,id\n8,,3\n"]).unwrap();
+        assert_eq!(
+            inferred.notes,
+            [
+                "id: int64 (all 3 values of 3 sampled rows)",
+                "code: string (\"007\" is among the values of 3 sampled rows)",
+                "x: string (no value in 3 sampled rows)",
+            ]
+        );
+    }
+
+    #[test]
+    fn files_of_different_columns_are_refused() {
+        let code = |files: &[&str]| infer(files).unwrap_err().code;
+        assert_eq!(code(&["a,b\n", "a,c\n"]), "csv_unknown_column");
+        assert_eq!(code(&["a,b\n", "a\n"]), "csv_missing_column");
+        assert_eq!(code(&["a,a\n"]), "csv_duplicate_column");
+        assert_eq!(code(&["a,b\n1\n"]), "csv_ragged_row");
+        assert_eq!(code(&[""]), "csv_missing_header");
+    }
+
+    #[test]
+    fn half_a_record_at_the_end_of_a_sample_is_left_out() {
+        let mut sampler = Sampler::new(Dialect::default(), 1000, 1 << 20).unwrap();
+        sampler.begin_file();
+        sampler.push(b"a\n1\n\"x").unwrap();
+        sampler.end_of_sample();
+        let inferred = sampler.finish().unwrap();
+        assert_eq!(type_name(inferred.schema.field(0)), "int64");
+        assert_eq!(inferred.rows, 1);
+    }
+}

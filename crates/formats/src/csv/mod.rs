@@ -1,0 +1,121 @@
+//! CSV (RFC 4180) to Arrow and back.
+//!
+//! What this reader makes of what the standard leaves open:
+//! - Lines end with LF or CRLF; a CR elsewhere is data. A UTF-8 byte order mark is skipped.
+//! - A field is quoted if its first character is a quote; a quote further on in an unquoted field
+//!   is data. After the closing quote only a delimiter or the end of the line may come.
+//! - An unquoted field that equals a null text is NULL; a quoted one never is. By default the null
+//!   text is empty, so `,,` holds a NULL and `,"",` an empty string, as in PostgreSQL's CSV.
+//! - White space belongs to the value.
+//! - An empty line is skipped if there are two or more columns. With one column it is a row whose
+//!   field is empty (NULL by default): the encoder writes such rows so.
+//! - The header names the columns, in any order; it must name every column of the schema, no other
+//!   and none twice.
+//!
+//! Lists, structs and maps stand as JSON in one field. The text of all other values: [`crate::text`].
+
+mod decode;
+mod encode;
+mod infer;
+mod split;
+
+pub use decode::Decoder;
+pub(crate) use decode::failed;
+pub use encode::Encoder;
+pub(crate) use encode::columns;
+pub use infer::{Inferred, Sampler};
+
+use crate::FormatError;
+
+/// The variables of CSV.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dialect {
+    /// Between two fields; one ASCII character.
+    pub delimiter: u8,
+    /// Around fields that need it, doubled inside them; one ASCII character.
+    pub quote: u8,
+    /// The first line of every file names the columns.
+    pub header: bool,
+    /// Unquoted fields with one of these texts are NULL. The first one is written for NULL.
+    pub null_text: Vec<String>,
+}
+
+impl Default for Dialect {
+    /// Comma, double quote, a header, the empty field for NULL.
+    fn default() -> Self {
+        Self {
+            delimiter: b',',
+            quote: b'"',
+            header: true,
+            null_text: vec![String::new()],
+        }
+    }
+}
+
+impl Dialect {
+    /// Refuses a dialect whose files could not be read back (`bad_dialect`).
+    pub fn validate(&self) -> Result<(), FormatError> {
+        let bad = |message: String| Err(FormatError::new("bad_dialect", message));
+        let newline = |byte: u8| matches!(byte, b'\n' | b'\r');
+        for (name, byte) in [("delimiter", self.delimiter), ("quote", self.quote)] {
+            if !byte.is_ascii() || newline(byte) {
+                return bad(format!(
+                    "the {name} must be one ASCII character and no line break"
+                ));
+            }
+        }
+        if self.delimiter == self.quote {
+            return bad(format!(
+                "{:?} cannot be both delimiter and quote",
+                char::from(self.quote)
+            ));
+        }
+        for text in &self.null_text {
+            if text
+                .bytes()
+                .any(|b| newline(b) || b == self.delimiter || b == self.quote)
+            {
+                return bad(format!(
+                    "the null text {text:?} holds a delimiter, a quote or a line break"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// True for an unquoted field that is NULL.
+    fn is_null(&self, field: &[u8]) -> bool {
+        self.null_text.iter().any(|text| text.as_bytes() == field)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dialect_that_contradicts_itself_is_refused() {
+        let plain = Dialect::default();
+        assert_eq!(plain.validate(), Ok(()));
+        for dialect in [
+            Dialect {
+                delimiter: b'"',
+                ..plain.clone()
+            },
+            Dialect {
+                delimiter: b'\n',
+                ..plain.clone()
+            },
+            Dialect {
+                quote: 0xc3,
+                ..plain.clone()
+            },
+            Dialect {
+                null_text: vec!["a,b".into()],
+                ..plain.clone()
+            },
+        ] {
+            assert_eq!(dialect.validate().unwrap_err().code, "bad_dialect");
+        }
+    }
+}

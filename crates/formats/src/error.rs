@@ -1,0 +1,174 @@
+//! The one error of this crate.
+
+use arrow_schema::{ArrowError, Field};
+use rapidbyte_wire::types::type_name;
+
+/// Bytes that cannot be read, or values that cannot be written, exactly.
+///
+/// | code | when |
+/// | --- | --- |
+/// | `bad_dialect` | delimiter, quote and null text contradict each other |
+/// | `unsupported_type` | a column's type has no text form here |
+/// | `unknown_column` | a wanted column is not in the schema |
+/// | `no_columns` | CSV cannot hold rows without columns |
+/// | `value_does_not_fit` | a value its column cannot hold exactly |
+/// | `null_in_required_column` | a NULL where the schema allows none |
+/// | `record_too_large` | a record above `max_record_bytes`, or a column of a batch above 2 GiB |
+/// | `csv_ragged_row` | more or fewer fields than columns |
+/// | `csv_bad_utf8`, `jsonl_bad_utf8` | text that is not UTF-8 |
+/// | `csv_bad_quote` | characters after a closing quote |
+/// | `csv_unterminated_quote` | the file ends inside quotes |
+/// | `csv_missing_header` | a file without its header line |
+/// | `csv_missing_column`, `csv_unknown_column`, `csv_duplicate_column` | a header that does not name the schema's columns |
+/// | `jsonl_broken_line` | a line that is not JSON |
+/// | `jsonl_not_an_object` | a line that is JSON, but no object |
+/// | `jsonl_unknown_field`, `jsonl_duplicate_key` | a key nobody declared, a key that comes twice |
+/// | `json_not_finite` | NaN or infinity, which JSON does not have |
+/// | `json_null_value` | the JSON document `null`, which would be read back as NULL |
+/// | `schema_mismatch` | a batch that is not of the encoder's schema |
+/// | `decoder_failed` | a call after an error |
+/// | `arrow` | Arrow refused an array (a fault of this crate) |
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct FormatError {
+    /// Stable and short: one of the table above.
+    pub code: &'static str,
+    /// A lower-case fragment: what happened, with line and column where they are known.
+    pub message: String,
+    /// What to do next.
+    pub hint: Option<String>,
+    /// The top-level column.
+    pub column: Option<String>,
+    /// The physical line of the file, from 1; newlines inside quotes count.
+    pub line: Option<u64>,
+}
+
+impl FormatError {
+    pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            hint: None,
+            column: None,
+            line: None,
+        }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn column(mut self, column: &str) -> Self {
+        self.column = Some(column.to_owned());
+        self
+    }
+
+    pub(crate) fn line(mut self, line: u64) -> Self {
+        self.line = Some(line);
+        self
+    }
+
+    /// A column whose type cannot stand in a text file.
+    pub(crate) fn unsupported(field: &Field) -> Self {
+        Self::new(
+            "unsupported_type",
+            format!(
+                "column {:?} has type {}, which has no text form",
+                field.name(),
+                type_name(field)
+            ),
+        )
+        .column(field.name())
+    }
+}
+
+impl From<ArrowError> for FormatError {
+    fn from(error: ArrowError) -> Self {
+        Self::new("arrow", format!("arrow: {error}"))
+    }
+}
+
+/// Why one value does not go into, or come out of, its column. Boxed: it is rare.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Misfit {
+    pub code: &'static str,
+    /// What stands in the message, such as `"12x" is not a whole number`.
+    pub reason: String,
+    /// The place below the column, such as `.items[].price`; empty for the column itself.
+    pub path: String,
+    /// The type at that place.
+    pub type_name: String,
+}
+
+/// Longer values are cut in messages: 60 characters show what it is and fit on a line.
+const SHOWN_CHARS: usize = 60;
+
+/// A value as it stands in a message: quoted, cut to 60 characters, bytes outside UTF-8 replaced.
+pub(crate) fn shown(value: &[u8]) -> String {
+    // 4 bytes hold any character.
+    let head = &value[..value.len().min(SHOWN_CHARS * 4 + 4)];
+    let text = String::from_utf8_lossy(head);
+    let cut: String = text.chars().take(SHOWN_CHARS).collect();
+    let more = cut.len() < text.len() || head.len() < value.len();
+    format!("{cut:?}{}", if more { "…" } else { "" })
+}
+
+impl Misfit {
+    pub(crate) fn new(code: &'static str, field: &Field, reason: impl Into<String>) -> Box<Self> {
+        Box::new(Self {
+            code,
+            reason: reason.into(),
+            path: String::new(),
+            type_name: type_name(field),
+        })
+    }
+
+    /// A value whose text its column does not take.
+    pub(crate) fn value(field: &Field, value: &[u8], reason: &str) -> Box<Self> {
+        Self::new(
+            "value_does_not_fit",
+            field,
+            format!("{} {reason}", shown(value)),
+        )
+    }
+
+    pub(crate) fn coded(mut self: Box<Self>, code: &'static str) -> Box<Self> {
+        self.code = code;
+        self
+    }
+
+    pub(crate) fn null(field: &Field) -> Box<Self> {
+        Self::new(
+            "null_in_required_column",
+            field,
+            "NULL where none is allowed",
+        )
+    }
+
+    /// The same, seen from one level further out.
+    pub(crate) fn below(mut self: Box<Self>, step: &str) -> Box<Self> {
+        self.path.insert_str(0, step);
+        self
+    }
+
+    /// The error for a person: `line 7, column "total" (int64): "12x" is not a whole number`.
+    pub(crate) fn into_error(self, column: &str, line: Option<u64>) -> FormatError {
+        let place = line.map_or_else(String::new, |line| format!("line {line}, "));
+        let message = format!(
+            "{place}column {column:?}{} ({}): {}",
+            self.path, self.type_name, self.reason
+        );
+        let mut error = FormatError::new(self.code, message).column(column);
+        error.line = line;
+        match self.code {
+            "json_not_finite" => error
+                .hint("JSON has no NaN and no infinity: write CSV, or make the column a string"),
+            "json_null_value" => {
+                error.hint("it would be read back as NULL: write CSV, or make the column a string")
+            }
+            "null_in_required_column" => error.hint("declare the column nullable"),
+            _ => error,
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Batches to JSON Lines bytes.
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+
+use crate::FormatError;
+use crate::csv::columns;
+use crate::json;
+
+/// Encodes batches of one schema: compact objects with every key, NULL as `null`, LF at the end.
+pub struct Encoder {
+    schema: SchemaRef,
+    /// By column: what stands before its value, such as `,"total":`.
+    keys: Vec<Vec<u8>>,
+}
+
+impl Encoder {
+    /// Errors: `unsupported_type`.
+    pub fn new(schema: SchemaRef) -> Result<Self, FormatError> {
+        let mut keys = Vec::with_capacity(schema.fields().len());
+        for (at, field) in schema.fields().iter().enumerate() {
+            // A column's builder exists exactly for the types that can be written.
+            crate::column::Column::new(field)?;
+            let mut key = if at > 0 { vec![b','] } else { Vec::new() };
+            json::write_string(field.name(), &mut key);
+            key.push(b':');
+            keys.push(key);
+        }
+        Ok(Self { schema, keys })
+    }
+
+    /// Appends rows of the batch, from row `from` until `out` holds `until_bytes` or more or the
+    /// batch ends; gives the next row, which is the batch's number of rows at its end.
+    ///
+    /// Errors: `schema_mismatch`, `value_does_not_fit`, `json_not_finite`, `json_null_value`,
+    /// `jsonl_duplicate_key` (in a map). `out` then ends with half a row.
+    pub fn encode(
+        &self,
+        batch: &RecordBatch,
+        from: usize,
+        out: &mut Vec<u8>,
+        until_bytes: usize,
+    ) -> Result<usize, FormatError> {
+        let columns = columns(&self.schema, batch)?;
+        let mut row = from;
+        while row < batch.num_rows() && (row == from || out.len() < until_bytes) {
+            out.push(b'{');
+            for (cells, key) in columns.iter().zip(&self.keys) {
+                out.extend_from_slice(key);
+                cells
+                    .write_json(row, out)
+                    .map_err(|misfit| misfit.into_error(cells.field().name(), None))?;
+            }
+            out.extend_from_slice(b"}\n");
+            row += 1;
+        }
+        Ok(row)
+    }
+}

@@ -1,0 +1,339 @@
+//! Guesses a schema from the beginnings of JSON Lines files.
+//!
+//! Whole numbers are `int64`, numbers with a fraction or an exponent `float64`, and so is a mix of
+//! both if every whole number is within 2^53. Strings stay `string`: nothing is guessed from their
+//! characters. Arrays are lists and objects structs, as far as their parts agree. What does not
+//! agree, and every number that int64 and float64 would change, makes the column `json`, which
+//! keeps the text. Where nothing but `null` was seen, the type is `string`.
+
+use std::sync::Arc;
+
+use arrow_schema::{Field, Schema};
+use rapidbyte_wire::types::parse_field;
+
+use super::lines::{Lines, broken};
+use crate::FormatError;
+pub use crate::csv::Inferred;
+use crate::json::{self, Stop};
+use crate::text::number;
+
+/// Objects nested deeper than this, or with more keys, are documents rather than structs.
+const MAX_DEPTH: usize = 16;
+const MAX_KEYS: usize = 1000;
+/// Largest whole number up to which float64 holds every one.
+const EXACT_WHOLE: u64 = 1 << 53;
+
+/// Looks at samples; used as [`crate::csv::Sampler`] is.
+pub struct Sampler {
+    lines: Lines,
+    columns: Vec<(String, Column)>,
+    rows: u64,
+    max_rows: u64,
+}
+
+#[derive(Default)]
+struct Column {
+    shape: Shape,
+    values: u64,
+}
+
+impl Sampler {
+    /// Looks at `max_rows` rows at most.
+    pub fn new(max_rows: u64, max_record_bytes: usize) -> Self {
+        Self {
+            lines: Lines::new(max_record_bytes),
+            columns: Vec::new(),
+            rows: 0,
+            max_rows,
+        }
+    }
+
+    /// Begins a file.
+    pub fn begin_file(&mut self) {
+        self.lines.begin_file();
+    }
+
+    /// Looks at the next bytes of the file, until there are enough rows.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
+        let (columns, rows, max_rows) = (&mut self.columns, &mut self.rows, self.max_rows);
+        let look = |text: &str, line| look(columns, rows, max_rows, text, line);
+        self.lines.push(bytes, look).map(|_| ())
+    }
+
+    /// True once there are enough rows.
+    pub fn is_done(&self) -> bool {
+        self.rows >= self.max_rows
+    }
+
+    /// The file ends here.
+    pub fn end_of_file(&mut self) -> Result<(), FormatError> {
+        let (columns, rows, max_rows) = (&mut self.columns, &mut self.rows, self.max_rows);
+        let look = |text: &str, line| look(columns, rows, max_rows, text, line);
+        self.lines.end_of_file(look)
+    }
+
+    /// The file goes on, but no more of it is looked at: half a line is left out.
+    pub fn end_of_sample(&mut self) {
+        self.lines.begin_file();
+    }
+
+    /// The guess: columns in the order in which their keys were first seen.
+    pub fn finish(self) -> Result<Inferred, FormatError> {
+        let rows = self.rows;
+        let mut fields = Vec::with_capacity(self.columns.len());
+        let mut notes = Vec::with_capacity(self.columns.len());
+        for (name, column) in &self.columns {
+            let type_name = column.shape.type_name();
+            let field = parse_field(name, &type_name, true)
+                .map_err(|error| FormatError::new("unsupported_type", error.to_string()))?;
+            fields.push(Arc::new(field));
+            notes.push(match column.values {
+                0 => format!("{name}: {type_name} (no value in {rows} sampled rows)"),
+                values => {
+                    format!("{name}: {type_name} (all {values} values of {rows} sampled rows)")
+                }
+            });
+        }
+        let fields: Vec<Arc<Field>> = fields;
+        Ok(Inferred {
+            schema: Arc::new(Schema::new(fields)),
+            notes,
+            rows,
+        })
+    }
+}
+
+fn look(
+    columns: &mut Vec<(String, Column)>,
+    rows: &mut u64,
+    max_rows: u64,
+    text: &str,
+    line: u64,
+) -> Result<bool, FormatError> {
+    if *rows >= max_rows {
+        return Ok(false);
+    }
+    let mut seen = std::collections::HashSet::new();
+    let walked = json::for_entries(text, |key, value| {
+        let at = columns.iter().position(|(name, _)| *name == *key);
+        let at = at.unwrap_or_else(|| {
+            columns.push((key.clone().into_owned(), Column::default()));
+            columns.len() - 1
+        });
+        if !seen.insert(at) {
+            return Err(FormatError::new(
+                "jsonl_duplicate_key",
+                format!("line {line}: the key {key:?} comes twice"),
+            )
+            .column(&key)
+            .line(line));
+        }
+        let column = &mut columns[at].1;
+        column.values += u64::from(value != "null");
+        let shape = std::mem::take(&mut column.shape);
+        column.shape = shape.join(Shape::of(value, 0));
+        Ok(())
+    });
+    match walked {
+        Ok(()) => {}
+        Err(Stop::Callback(error)) => return Err(error),
+        Err(Stop::Broken(error)) => return Err(broken(text, line, &error)),
+    }
+    *rows += 1;
+    Ok(*rows < max_rows)
+}
+
+/// What values looked like so far.
+#[derive(Debug, Clone, PartialEq, Default)]
+enum Shape {
+    /// Nothing but `null`.
+    #[default]
+    Unknown,
+    Bool,
+    /// Within int64; true if within 2^53 too.
+    Int(bool),
+    Float,
+    String,
+    List(Box<Shape>),
+    Struct(Vec<(String, Shape)>),
+    /// No common type.
+    Json,
+}
+
+impl Shape {
+    /// Of a valid JSON value.
+    fn of(json: &str, depth: usize) -> Self {
+        match json.as_bytes().first() {
+            Some(b'n') => Self::Unknown,
+            Some(b't' | b'f') => Self::Bool,
+            Some(b'"') => Self::String,
+            Some(b'[' | b'{') if depth >= MAX_DEPTH => Self::Json,
+            Some(b'[') => Self::of_array(json, depth + 1),
+            Some(b'{') => Self::of_object(json, depth + 1),
+            _ => Self::of_number(json.as_bytes()),
+        }
+    }
+
+    fn of_number(text: &[u8]) -> Self {
+        let whole = !text.iter().any(|b| matches!(b, b'.' | b'e' | b'E'));
+        match number::parse_i64(text) {
+            // The sign of a zero would be lost.
+            _ if text == b"-0" => Self::Float,
+            Ok(value) => Self::Int(value.unsigned_abs() <= EXACT_WHOLE),
+            Err(_) if !whole && number::float_keeps_digits(text) => Self::Float,
+            Err(_) => Self::Json,
+        }
+    }
+
+    fn of_array(json: &str, depth: usize) -> Self {
+        let mut item = Self::Unknown;
+        let walked = json::for_items(json, |value| {
+            item = std::mem::take(&mut item).join(Self::of(value, depth));
+            Ok::<_, ()>(())
+        });
+        match walked {
+            Ok(()) => Self::List(Box::new(item)),
+            Err(_) => Self::Json,
+        }
+    }
+
+    fn of_object(json: &str, depth: usize) -> Self {
+        let mut fields: Vec<(String, Self)> = Vec::new();
+        let walked = json::for_entries(json, |key, value| {
+            let twice = fields.iter().any(|(name, _)| *name == *key);
+            if twice || fields.len() == MAX_KEYS {
+                return Err(());
+            }
+            fields.push((key.into_owned(), Self::of(value, depth)));
+            Ok(())
+        });
+        match walked {
+            Ok(()) => Self::Struct(fields),
+            Err(_) => Self::Json,
+        }
+    }
+
+    /// The shape that holds the values of both.
+    fn join(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Unknown, shape) | (shape, Self::Unknown) => shape,
+            (Self::Int(a), Self::Int(b)) => Self::Int(a && b),
+            (Self::Int(true), Self::Float) | (Self::Float, Self::Int(true)) => Self::Float,
+            (Self::List(a), Self::List(b)) => Self::List(Box::new(a.join(*b))),
+            (Self::Struct(mut fields), Self::Struct(more)) => {
+                for (name, shape) in more {
+                    match fields.iter_mut().find(|(n, _)| *n == name) {
+                        Some((_, known)) => *known = std::mem::take(known).join(shape),
+                        None => fields.push((name, shape)),
+                    }
+                }
+                if fields.len() > MAX_KEYS {
+                    Self::Json
+                } else {
+                    Self::Struct(fields)
+                }
+            }
+            (a, b) if a == b => a,
+            _ => Self::Json,
+        }
+    }
+
+    fn type_name(&self) -> String {
+        match self {
+            Self::Unknown | Self::String => "string".into(),
+            Self::Bool => "bool".into(),
+            Self::Int(_) => "int64".into(),
+            Self::Float => "float64".into(),
+            Self::List(item) => format!("list<{}>", item.type_name()),
+            // Objects without keys: there is nothing to make columns of.
+            Self::Struct(fields) if fields.is_empty() => "json".into(),
+            Self::Struct(fields) => {
+                let fields = fields
+                    .iter()
+                    .map(|(name, shape)| format!("{}: {}", quoted(name), shape.type_name()));
+                format!("struct<{}>", fields.collect::<Vec<_>>().join(", "))
+            }
+            Self::Json => "json".into(),
+        }
+    }
+}
+
+/// A field's name as a type name takes it.
+fn quoted(name: &str) -> String {
+    let escaped = name.replace('\\', "\\\\").replace('"', "\\\"");
+    format!("\"{escaped}\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rapidbyte_wire::types::type_name;
+
+    fn infer(lines: &str) -> Result<Inferred, FormatError> {
+        let mut sampler = Sampler::new(1000, 1 << 20);
+        sampler.begin_file();
+        sampler.push(lines.as_bytes())?;
+        sampler.end_of_file()?;
+        sampler.finish()
+    }
+
+    fn guess(values: &[&str]) -> String {
+        let lines: Vec<_> = values.iter().map(|v| format!("{{\"a\":{v}}}")).collect();
+        type_name(infer(&lines.join("\n")).unwrap().schema.field(0))
+    }
+
+    #[test]
+    fn values_get_the_type_that_loses_nothing() {
+        for (values, expected) in [
+            (&["1", "-2", "null"][..], "int64"),
+            (&["1", "2.5"], "float64"),
+            (&["9007199254740993"], "int64"),
+            (&["9007199254740993", "2.5"], "json"),
+            (&["9223372036854775808"], "json"),
+            (&["0.1234567890123456789"], "json"),
+            (&["-0"], "float64"),
+            (&["true", "null"], "bool"),
+            (&["true", "1"], "json"),
+            (&["\"2026-11-21\""], "string"),
+            (&["null"], "string"),
+            (&["{}"], "json"),
+            (&["[]"], "list<string>"),
+            (&["[]", "[1,null]", "[2.5]"], "list<float64>"),
+            (&["[1,\"x\"]"], "list<json>"),
+            (&["[1]", "{}"], "json"),
+            (
+                &["{\"x\":1}", "{\"y z\":[true],\"x\":null}"],
+                "struct<x: int64, \"y z\": list<bool>>",
+            ),
+            (&["{\"x\\\"\\\\\":1}"], "struct<\"x\\\"\\\\\": int64>"),
+            (&["{\"x\":1,\"x\":2}"], "json"),
+        ] {
+            assert_eq!(guess(values), expected, "{values:?}");
+        }
+        let deep = "[".repeat(100_000) + &"]".repeat(100_000);
+        assert!(guess(&[&deep]).contains("json"));
+    }
+
+    #[test]
+    fn columns_come_in_the_order_of_their_first_key() {
+        let inferred = infer("{\"b\":1}\n\n{\"a\":null,\"b\":2}\n").unwrap();
+        assert_eq!(
+            inferred.notes,
+            [
+                "b: int64 (all 2 values of 2 sampled rows)",
+                "a: string (no value in 2 sampled rows)",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_broken_sample_is_refused() {
+        for (lines, code) in [
+            ("{\"a\":1}\n{\"a\":", "jsonl_broken_line"),
+            ("[1]", "jsonl_not_an_object"),
+            ("{\"a\":1,\"a\":2}", "jsonl_duplicate_key"),
+        ] {
+            assert_eq!(infer(lines).unwrap_err().code, code);
+        }
+    }
+}

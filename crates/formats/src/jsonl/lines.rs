@@ -1,0 +1,145 @@
+//! Splits bytes into lines, wherever the pieces of the file end.
+
+use memchr::memchr;
+
+use crate::FormatError;
+
+/// Room that is kept for the beginnings of lines: most are far shorter.
+const KEPT_BYTES: usize = 1 << 16;
+
+/// Splits one file after the other.
+pub(crate) struct Lines {
+    max_record_bytes: usize,
+    /// The beginning of a line whose end has not come yet.
+    pending: Vec<u8>,
+    /// The number of the next line, from 1.
+    line: u64,
+}
+
+impl Lines {
+    pub(crate) fn new(max_record_bytes: usize) -> Self {
+        Self {
+            max_record_bytes,
+            pending: Vec::new(),
+            line: 1,
+        }
+    }
+
+    pub(crate) fn begin_file(&mut self) {
+        self.pending.clear();
+        self.line = 1;
+    }
+
+    /// Hands over the lines that end in `bytes`, with their numbers, until one answers false;
+    /// gives how many bytes were taken.
+    pub(crate) fn push(
+        &mut self,
+        bytes: &[u8],
+        mut on_line: impl FnMut(&str, u64) -> Result<bool, FormatError>,
+    ) -> Result<usize, FormatError> {
+        let mut at = 0;
+        while let Some(end) = memchr(b'\n', &bytes[at..]) {
+            let rest = &bytes[at..at + end];
+            self.check_size(self.pending.len() + rest.len())?;
+            at += end + 1;
+            let go_on = if self.pending.is_empty() {
+                self.hand_over(rest, &mut on_line)?
+            } else {
+                let mut pending = std::mem::take(&mut self.pending);
+                pending.extend_from_slice(rest);
+                let go_on = self.hand_over(&pending, &mut on_line)?;
+                pending.clear();
+                pending.shrink_to(KEPT_BYTES);
+                self.pending = pending;
+                go_on
+            };
+            if !go_on {
+                return Ok(at);
+            }
+        }
+        let rest = &bytes[at..];
+        self.check_size(self.pending.len() + rest.len())?;
+        self.pending.extend_from_slice(rest);
+        Ok(bytes.len())
+    }
+
+    /// Hands over a last line without a line break.
+    pub(crate) fn end_of_file(
+        &mut self,
+        mut on_line: impl FnMut(&str, u64) -> Result<bool, FormatError>,
+    ) -> Result<(), FormatError> {
+        let pending = std::mem::take(&mut self.pending);
+        self.hand_over(&pending, &mut on_line).map(|_| ())
+    }
+
+    fn hand_over(
+        &mut self,
+        line: &[u8],
+        on_line: &mut impl FnMut(&str, u64) -> Result<bool, FormatError>,
+    ) -> Result<bool, FormatError> {
+        let number = self.line;
+        self.line += 1;
+        let text = std::str::from_utf8(line).map_err(|error| {
+            let at = error.valid_up_to() + 1;
+            FormatError::new(
+                "jsonl_bad_utf8",
+                format!("line {number}: not UTF-8 at byte {at}"),
+            )
+            .line(number)
+        })?;
+        let text = match number {
+            1 => text.strip_prefix('\u{feff}').unwrap_or(text),
+            _ => text,
+        };
+        if text.bytes().all(|b| b.is_ascii_whitespace()) {
+            return Ok(true);
+        }
+        on_line(text, number)
+    }
+
+    fn check_size(&self, len: usize) -> Result<(), FormatError> {
+        if len <= self.max_record_bytes {
+            return Ok(());
+        }
+        let line = self.line;
+        Err(FormatError::new(
+            "record_too_large",
+            format!(
+                "line {line}: a record larger than {} bytes",
+                self.max_record_bytes
+            ),
+        )
+        .hint("raise resources.max_record_bytes")
+        .line(line))
+    }
+}
+
+/// A line that is not one JSON object, said with line and character.
+pub(crate) fn broken(text: &str, line: u64, error: &serde_json::Error) -> FormatError {
+    let first = text.trim_start().bytes().next();
+    let is_json = serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
+    if is_json && first != Some(b'{') {
+        return FormatError::new(
+            "jsonl_not_an_object",
+            format!(
+                "line {line}: {} is no JSON object",
+                crate::error::shown(text.trim().as_bytes())
+            ),
+        )
+        .hint("JSON Lines holds one object a line; an array of objects is another format")
+        .line(line);
+    }
+    // The library counts bytes; it ends its message with its own idea of line and column.
+    let bytes = error.column().saturating_sub(1).min(text.len());
+    let character = String::from_utf8_lossy(&text.as_bytes()[..bytes])
+        .chars()
+        .count()
+        + 1;
+    let message = error.to_string();
+    let what = message.split(" at line ").next().unwrap_or_default();
+    FormatError::new(
+        "jsonl_broken_line",
+        format!("line {line}, character {character}: {what}"),
+    )
+    .line(line)
+}

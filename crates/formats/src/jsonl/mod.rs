@@ -1,0 +1,22 @@
+//! JSON Lines to Arrow and back: one object a line, UTF-8, LF or CRLF.
+//!
+//! - An absent key and `null` are NULL. A key that the schema does not have is an error, a key
+//!   that comes twice too. Lines of white space are skipped, a byte order mark is as well.
+//! - Whole numbers and floats are JSON numbers, decimals are numbers with all their digits (strings
+//!   are read too), lists are arrays, structs and maps are objects; keys of maps are the text of
+//!   the key. A `json` column takes any value as its own text without the white space between its
+//!   parts. All else is a string with the text of [`crate::text`].
+//! - Nothing is converted on the way: a number is no string, a string is no number, `1.0` is no
+//!   whole number.
+//!
+//! JSON has no NaN and no infinity (`json_not_finite`), and the JSON document `null` of a `json`
+//! column cannot be told from NULL (`json_null_value`): both are refused when writing.
+
+mod decode;
+mod encode;
+mod infer;
+mod lines;
+
+pub use decode::Decoder;
+pub use encode::Encoder;
+pub use infer::{Inferred, Sampler};

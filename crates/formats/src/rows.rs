@@ -1,0 +1,129 @@
+//! Rows under construction: the columns of both decoders.
+
+use arrow_array::{RecordBatch, RecordBatchOptions};
+use arrow_schema::{Schema, SchemaRef};
+
+use crate::FormatError;
+use crate::column::Column;
+
+/// What a decoder may hold at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// A batch is full once its columns hold this many bytes; the last record may go beyond.
+    pub batch_bytes: usize,
+    /// A batch is full at this many rows, for tables of few and narrow columns.
+    pub batch_rows: usize,
+    /// A longer record is refused.
+    pub max_record_bytes: usize,
+}
+
+impl Default for Limits {
+    /// Batches of 1 MiB or 65,536 rows, records up to 64 MiB.
+    fn default() -> Self {
+        Self {
+            batch_bytes: 1 << 20,
+            batch_rows: 1 << 16,
+            max_record_bytes: 64 << 20,
+        }
+    }
+}
+
+/// The wanted columns and how many rows they hold.
+pub(crate) struct Rows {
+    pub columns: Vec<Column>,
+    schema: SchemaRef,
+    rows: usize,
+    bytes: usize,
+    limits: Limits,
+}
+
+/// Where each column of the file goes: to a wanted column, or nowhere.
+pub(crate) type Targets = Vec<Option<usize>>;
+
+impl Rows {
+    /// The columns of `schema` named in `wanted`, in that order; all of them without.
+    pub(crate) fn new(
+        schema: &SchemaRef,
+        wanted: Option<&[String]>,
+        limits: Limits,
+    ) -> Result<(Self, Targets), FormatError> {
+        let mut targets = vec![None; schema.fields().len()];
+        let mut fields = Vec::new();
+        match wanted {
+            None => {
+                fields.extend(schema.fields().iter().cloned());
+                targets = (0..fields.len()).map(Some).collect();
+            }
+            Some(names) => {
+                for name in names {
+                    let Some((at, field)) = schema.fields().find(name) else {
+                        return Err(unknown_column(name, schema));
+                    };
+                    if targets[at].replace(fields.len()).is_some() {
+                        return Err(FormatError::new(
+                            "unknown_column",
+                            format!("column {name:?} is wanted twice"),
+                        )
+                        .column(name));
+                    }
+                    fields.push(field.clone());
+                }
+            }
+        }
+        let columns = fields.iter().map(Column::new).collect::<Result<_, _>>()?;
+        let metadata = schema.metadata().clone();
+        let rows = Self {
+            columns,
+            schema: Schema::new_with_metadata(fields, metadata).into(),
+            rows: 0,
+            bytes: 0,
+            limits,
+        };
+        Ok((rows, targets))
+    }
+
+    pub(crate) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.rows
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes >= self.limits.batch_bytes || self.rows >= self.limits.batch_rows
+    }
+
+    /// Counts a row whose values are all there.
+    pub(crate) fn end_row(&mut self) {
+        self.rows += 1;
+        self.bytes = self.columns.iter().map(Column::bytes).sum();
+    }
+
+    /// The rows so far; `None` without any.
+    pub(crate) fn take(&mut self) -> Result<Option<RecordBatch>, FormatError> {
+        if self.rows == 0 {
+            return Ok(None);
+        }
+        let arrays = self
+            .columns
+            .iter_mut()
+            .map(Column::finish)
+            .collect::<Result<_, _>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
+        (self.rows, self.bytes) = (0, 0);
+        let batch = RecordBatch::try_new_with_options(self.schema.clone(), arrays, &options)?;
+        Ok(Some(batch))
+    }
+}
+
+fn unknown_column(name: &str, schema: &Schema) -> FormatError {
+    let known: Vec<_> = schema.fields().iter().map(|f| f.name().as_str()).collect();
+    FormatError::new("unknown_column", format!("no column is named {name:?}"))
+        .hint(format!("the columns are {}", known.join(", ")))
+        .column(name)
+}
