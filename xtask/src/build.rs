@@ -2,7 +2,7 @@
 
 use crate::step::{Failure, Steps};
 use crate::workspace::{Component, TARGET, Workspace};
-use crate::{bundle, toolchain};
+use crate::{bundle, python, toolchain};
 
 /// Leaves `target/release/rapidbyte` with its connectors beside it, compiled ahead of time.
 pub fn build(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
@@ -25,8 +25,9 @@ pub fn build(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
 
 /// Leaves the components that only tests use in `target/testkit`.
 pub fn testkit(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
-    let kit = workspace.testkit_components()?;
+    let mut kit = workspace.testkit_components()?;
     components(workspace, steps, "test kit", &kit)?;
+    kit.extend(python::build(workspace, steps)?);
     steps.step("bundle: test kit", || {
         bundle::refresh(workspace, &kit, &workspace.testkit())
     })

@@ -20,11 +20,10 @@ pub fn refresh(
     fs::create_dir_all(folder).map_err(|error| failed("cannot write", error))?;
     let mut copied = 0;
     for component in components {
-        let from = workspace.artifacts().join(component.artifact());
-        let bytes = fs::read(&from).map_err(|error| {
+        let bytes = fs::read(&component.artifact).map_err(|error| {
             Failure::new(format!(
                 "{} cannot be read: {error}; has the package `{}` crate-type cdylib?",
-                workspace.shown(&from),
+                workspace.shown(&component.artifact),
                 component.name
             ))
         })?;
@@ -86,15 +85,24 @@ mod tests {
         names
     }
 
+    /// A component whose build left `bytes`, or nothing.
+    fn component(workspace: &Workspace, name: &str, bytes: Option<&[u8]>) -> Component {
+        let artifact = workspace.path("target/built.wasm");
+        if let Some(bytes) = bytes {
+            fs::create_dir_all(workspace.path("target")).unwrap();
+            fs::write(&artifact, bytes).unwrap();
+        }
+        Component {
+            name: name.to_owned(),
+            artifact,
+        }
+    }
+
     #[test]
     fn a_bundle_holds_exactly_its_components() {
         let root = tempfile::tempdir().unwrap();
         let workspace = Workspace::at(root.path());
-        let component = Component {
-            name: "source-a".into(),
-        };
-        fs::create_dir_all(workspace.artifacts()).unwrap();
-        fs::write(workspace.artifacts().join("source_a.wasm"), b"new").unwrap();
+        let component = component(&workspace, "source-a", Some(b"new"));
         fs::create_dir_all(workspace.bundle()).unwrap();
         fs::write(workspace.bundle().join("source-a.wasm"), b"old").unwrap();
         fs::write(workspace.bundle().join("renamed.wasm"), b"stale").unwrap();
@@ -121,11 +129,9 @@ mod tests {
     fn a_component_that_was_not_built_is_named() {
         let root = tempfile::tempdir().unwrap();
         let workspace = Workspace::at(root.path());
-        let component = Component {
-            name: "dest-b".into(),
-        };
+        let component = component(&workspace, "dest-b", None);
         let failure = refresh(&workspace, &[component], &workspace.bundle()).unwrap_err();
-        let expected = "target/wasm32-wasip2/connector/dest_b.wasm";
+        let expected = "target/built.wasm cannot be read";
         assert!(failure.message.starts_with(expected), "{}", failure.message);
     }
 }

@@ -12,6 +12,7 @@ mod build;
 mod bundle;
 mod check;
 mod demo;
+mod python;
 mod step;
 mod test;
 mod toolchain;

@@ -15,19 +15,16 @@ pub struct Workspace {
     target: PathBuf,
 }
 
-/// A workspace package that is built into a component; its folder has the package's name.
+/// What is built into a component; its folder has its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Component {
-    /// Such as `source-file`.
+    /// Such as `source-file`; of a workspace package, the package's name.
     pub name: String,
+    /// The file that its build leaves.
+    pub artifact: PathBuf,
 }
 
 impl Component {
-    /// The file that cargo leaves for the package, such as `source_file.wasm`.
-    pub fn artifact(&self) -> String {
-        format!("{}.wasm", self.name.replace('-', "_"))
-    }
-
     /// The file that people name, such as `source-file.wasm`.
     pub fn file(&self) -> String {
         format!("{}.wasm", self.name)
@@ -83,9 +80,9 @@ impl Workspace {
         self.target.join("testkit")
     }
 
-    /// Where cargo leaves components.
-    pub fn artifacts(&self) -> PathBuf {
-        self.target.join(TARGET).join("connector")
+    /// Where Python guests and what builds them are kept.
+    pub fn python(&self) -> PathBuf {
+        self.target.join("python")
     }
 
     /// `path` as a person would write it from the top of the repository.
@@ -105,7 +102,7 @@ impl Workspace {
 
     /// Every connector of `connectors/`, the template included.
     pub fn connectors(&self) -> Result<Vec<Component>, Failure> {
-        self.components("connectors")
+        self.packages("connectors")
     }
 
     /// The connectors that users get: all but the template for new ones.
@@ -117,7 +114,17 @@ impl Workspace {
 
     /// The components that only tests use.
     pub fn testkit_components(&self) -> Result<Vec<Component>, Failure> {
-        self.components("crates/testkit/components")
+        self.packages("crates/testkit/components")
+    }
+
+    /// The test kit's components that are written in Python.
+    pub fn python_guests(&self) -> Result<Vec<Component>, Failure> {
+        let names = self.folders("crates/testkit/components-python", "app.py")?;
+        let component = |name: String| Component {
+            artifact: self.python().join(format!("{name}.wasm")),
+            name,
+        };
+        Ok(names.into_iter().map(component).collect())
     }
 
     /// A cargo that works on this workspace.
@@ -143,11 +150,23 @@ impl Workspace {
         command
     }
 
-    /// The packages in a folder, by name. A folder that is not there has none.
-    fn components(&self, folder: &str) -> Result<Vec<Component>, Failure> {
+    /// The packages in a folder, and where cargo leaves their components.
+    fn packages(&self, folder: &str) -> Result<Vec<Component>, Failure> {
+        let artifacts = self.target.join(TARGET).join("connector");
+        let component = |name: String| Component {
+            artifact: artifacts.join(format!("{}.wasm", name.replace('-', "_"))),
+            name,
+        };
+        let names = self.folders(folder, "Cargo.toml")?;
+        Ok(names.into_iter().map(component).collect())
+    }
+
+    /// The names of the folders in `parent` that hold a file `mark`, in order. A parent that is
+    /// not there has none.
+    fn folders(&self, parent: &str, mark: &str) -> Result<Vec<String>, Failure> {
         let unreadable =
-            |error: std::io::Error| Failure::new(format!("{folder} cannot be read: {error}"));
-        let entries = match std::fs::read_dir(self.path(folder)) {
+            |error: std::io::Error| Failure::new(format!("{parent} cannot be read: {error}"));
+        let entries = match std::fs::read_dir(self.path(parent)) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(unreadable(error)),
@@ -156,13 +175,11 @@ impl Workspace {
         for entry in entries {
             let path = entry.map_err(unreadable)?.path();
             let name = path.file_name().and_then(|name| name.to_str());
-            if let Some(name) = name.filter(|_| path.join("Cargo.toml").is_file()) {
-                found.push(Component {
-                    name: name.to_owned(),
-                });
+            if let Some(name) = name.filter(|_| path.join(mark).is_file()) {
+                found.push(name.to_owned());
             }
         }
-        found.sort_by(|a, b| a.name.cmp(&b.name));
+        found.sort();
         Ok(found)
     }
 }
@@ -213,14 +230,15 @@ mod tests {
         let workspace = Workspace::at(root.path());
         assert_eq!(workspace.connectors().unwrap(), []);
         assert_eq!(workspace.testkit_components().unwrap(), []);
+        assert_eq!(workspace.python_guests().unwrap(), []);
     }
 
     #[test]
     fn cargo_names_artifacts_with_underscores() {
-        let component = Component {
-            name: "source-file".into(),
-        };
-        assert_eq!(component.artifact(), "source_file.wasm");
+        let root = with_connectors(&["source-file"]);
+        let workspace = Workspace::at(root.path());
+        let component = workspace.connectors().unwrap().remove(0);
+        assert!(component.artifact.ends_with("connector/source_file.wasm"));
         assert_eq!(component.file(), "source-file.wasm");
     }
 

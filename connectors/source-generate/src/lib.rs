@@ -239,6 +239,4 @@ fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> 
     }
 }
 
-// A native shared library cannot carry the contract's symbol names.
-#[cfg(target_family = "wasm")]
 rapidbyte_sdk::export_source!(Generate);

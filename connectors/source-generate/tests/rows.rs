@@ -1,4 +1,5 @@
 //! What the rows are, and which requests are refused.
+#![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
 

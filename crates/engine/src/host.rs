@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rapidbyte_runtime::{
-    Cancel, Clock, Connector, Grants, Kind, Limits, LogSink, MemoryBudget, Runtime, Sandbox, Spec,
+    Cancel, Clock, Connector, Grants, Kind, Level, Limits, LogSink, MemoryBudget, Runtime, Sandbox,
+    Spec,
 };
 
 use crate::failure::{Class, Failure};
@@ -89,6 +90,11 @@ impl Host {
             log: Arc::clone(&self.log),
             stream: None,
         }
+    }
+
+    /// A step of the engine's own, for those who ask for details.
+    pub(crate) fn say(&self, stream: &str, message: &str) {
+        (self.log)("rapidbyte", Some(stream), Level::Debug, message);
     }
 
     /// What a loaded connector says of itself.

@@ -152,6 +152,7 @@ fn move_streams(
                 while let Some(index) = next(&shared) {
                     let state = &progress.streams[index];
                     state.set_state(StreamState::Running);
+                    host.say(&plan.streams[index].name, "started");
                     match move_stream(
                         plan,
                         &plan.streams[index],
@@ -162,6 +163,7 @@ fn move_streams(
                     ) {
                         Ok(moved) => {
                             state.set_state(StreamState::Done);
+                            host.say(&plan.streams[index].name, "committed");
                             let mut done =
                                 shared.moved.lock().unwrap_or_else(PoisonError::into_inner);
                             done.push((index, moved));

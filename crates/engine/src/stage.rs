@@ -233,6 +233,14 @@ pub(crate) fn pump_destination(
     let receipt = destination
         .commit(name, &[part], fence.seq, cursor.as_ref())
         .map_err(failed)?;
+    if receipt.rows != rows {
+        let text = format!("took {rows} rows and says it committed {}", receipt.rows);
+        return Err(Stopped::Failed(
+            Failure::new(Class::Run, "contract_broken", text)
+                .in_stream(name)
+                .hint("look at the target before you run again: a commit has happened"),
+        ));
+    }
     Ok(Written {
         rows,
         bytes,

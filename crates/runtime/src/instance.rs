@@ -13,6 +13,9 @@ use crate::state::{Busy, Cancelled, State, on_epoch};
 use crate::{Error, Phase, Result, Sandbox};
 use rapidbyte_wire::verify::Layout;
 
+/// Bytes that one call may hand to the host beside a batch.
+const COPY_OVERHEAD: usize = 32 << 20;
+
 /// One instance and its store. After a trap it cannot be entered again.
 struct Instance {
     store: Store<State>,
@@ -25,6 +28,9 @@ impl Instance {
         store.limiter(|state| &mut state.memory);
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(on_epoch);
+        let limits = &store.data().sandbox.limits;
+        let copied_bytes = limits.batch_bytes + COPY_OVERHEAD;
+        store.set_hostcall_fuel(copied_bytes);
         store.call_hook(|context, hook| {
             context.data().sandbox.clock.hook(hook);
             Ok(())
@@ -100,6 +106,10 @@ impl Instance {
                 "no_progress",
                 format!("computed for {seconds} s without reading or writing"),
             )
+        } else if format!("{trap:#}").contains(TOO_MUCH_COPIED) {
+            let mib = (state.sandbox.limits.batch_bytes + COPY_OVERHEAD) >> 20;
+            internal("too_large", format!("handed over more than {mib} MiB in one call"))
+                .hint("this is a fault of the connector unless one record is that large: then raise resources.max_record_bytes")
         } else if trap.downcast_ref::<Trap>() == Some(&Trap::StackOverflow) {
             internal("stack_overflow", "ran out of stack".into())
         } else if let Some(message) = panic_message(&said) {
@@ -124,6 +134,9 @@ impl Instance {
         Err(self.failed(export, error))
     }
 }
+
+/// wasmtime's words when a guest's lists exceed the store's limit; the error's type is private.
+const TOO_MUCH_COPIED: &str = "too much data is being copied";
 
 /// The message of the last Rust panic in a guest's standard error, on one line.
 fn panic_message(stderr: &str) -> Option<String> {

@@ -189,6 +189,8 @@ impl<W: Writer> wit::GuestWriter for WriterExport<W> {
 #[macro_export]
 macro_rules! export_destination {
     ($destination:ty) => {
+        // The exported names are no symbols that a native linker takes.
+        #[cfg(target_family = "wasm")]
         const _: () = {
             type Export = $crate::destination::DestinationExport<$destination>;
             $crate::bindings::destination_world::export_destination_world!(

@@ -212,6 +212,8 @@ impl<R: Reader> wit::GuestReader for ReaderExport<R> {
 #[macro_export]
 macro_rules! export_source {
     ($source:ty) => {
+        // The exported names are no symbols that a native linker takes.
+        #[cfg(target_family = "wasm")]
         const _: () = {
             type Export = $crate::source::SourceExport<$source>;
             $crate::bindings::source_world::export_source_world!(

@@ -132,6 +132,4 @@ impl Writer for Counter {
     }
 }
 
-// A native shared library cannot carry the contract's symbol names.
-#[cfg(target_family = "wasm")]
 rapidbyte_sdk::export_destination!(Null);

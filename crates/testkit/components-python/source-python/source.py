@@ -1,0 +1,86 @@
+"""The resources of the interface `source`; componentize-py finds them by this module's name."""
+
+import struct
+from typing import List
+
+import wit_world.exports.source as contract
+from componentize_py_types import Err
+from wit_world.imports import phase, types
+
+import messages
+
+STREAM = "numbers"
+
+
+class Session(contract.Session):
+    """The connector, opened with one configuration."""
+
+    def __init__(self, batches: int):
+        self.batches = batches
+
+    def check(self) -> List[types.CheckItem]:
+        return [types.CheckItem(name="count", problem=None, detail=f"{self.batches} batches")]
+
+    def discover(self, forms: List[str]) -> List[types.Stream]:
+        rows = self.batches * messages.ROWS
+        return [
+            types.Stream(
+                name=STREAM,
+                schema=messages.SCHEMA,
+                source_types=["int"],
+                primary_key=["n"],
+                cursor_fields=[],
+                estimated_rows=rows,
+                estimated_bytes=rows * 8,
+                notes=[],
+            )
+        ]
+
+    def snapshot(self, streams: List[str]) -> str:
+        return ""
+
+    def read(self, request: contract.ReadRequest) -> contract.Reader:
+        if request.stream != STREAM:
+            raise Err(schema_error(f"no stream `{request.stream}`", request.stream))
+        if request.columns not in (None, ["n"]):
+            raise Err(schema_error("the only column is `n`", request.stream))
+        return Reader(self.batches)
+
+    def acknowledge(self, stream: str, cursor: str) -> None:
+        pass
+
+
+class Reader(contract.Reader):
+    """One read of the stream."""
+
+    def __init__(self, batches: int):
+        self.batches = batches
+        self.given = 0
+
+    def schema(self) -> bytes:
+        return messages.SCHEMA
+
+    def next(self, wait_ms: int) -> contract.Event:
+        if self.given == self.batches:
+            return contract.Event_End()
+        before = phase.enter(phase.Kind.ARROW_ENCODE)
+        first = self.given * messages.ROWS
+        message = bytearray(messages.BATCH)
+        numbers = range(first, first + messages.ROWS)
+        struct.pack_into(f"<{messages.ROWS}q", message, messages.VALUES_AT, *numbers)
+        self.given += 1
+        phase.enter(before)
+        return contract.Event_Batch(types.Batch(data=bytes(message), rows=messages.ROWS))
+
+
+def schema_error(message: str, stream: str) -> types.Error:
+    """What was asked for is not what is there."""
+    return types.Error(
+        kind=types.ErrorKind_Schema(),
+        code="schema_unknown",
+        message=message,
+        hint="`rapidbyte discover` shows what there is",
+        stream=stream,
+        column=None,
+        location=None,
+    )

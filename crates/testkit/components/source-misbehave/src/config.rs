@@ -1,0 +1,163 @@
+//! What the source is told to do wrong.
+
+use rapidbyte_sdk::prelude::*;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// What stands under `config:`.
+#[derive(Deserialize, JsonSchema, Clone)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The one wrong thing.
+    pub how: How,
+    /// How many good batches come before it.
+    #[serde(default)]
+    pub at_batch: u64,
+    /// Rows in each good batch.
+    #[serde(default = "default_rows")]
+    pub batch_rows: u32,
+    /// For `connect` and `read`.
+    #[schemars(extend("x-grant" = "host"))]
+    pub host: Option<String>,
+    /// For `connect` and `read`.
+    #[schemars(extend("x-grant" = "port"))]
+    pub port: Option<u16>,
+    /// For `file`.
+    #[schemars(extend("x-grant" = "read"))]
+    pub path: Option<String>,
+    /// For `forbidden_connect`: carries no grant.
+    pub ungranted_host: Option<String>,
+    /// For `forbidden_connect`: carries no grant.
+    pub ungranted_port: Option<u16>,
+    /// For `forbidden_file`: carries no grant.
+    pub ungranted_path: Option<String>,
+    /// For `error` and its relatives.
+    #[serde(default)]
+    pub kind: Kind,
+}
+
+fn default_rows() -> u32 {
+    1000
+}
+
+/// Each does one wrong thing after `at_batch` good batches; what survives it then says the end.
+#[derive(Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum How {
+    /// Nothing: says the end.
+    Nothing,
+
+    // Never comes back
+    /// Computes for ever.
+    Loop,
+    /// Sleeps for an hour.
+    Sleep,
+    /// Says `idle` for ever, at once.
+    Idle,
+    /// Connects to `host`:`port` with a time-out of a minute, then ends.
+    Connect,
+    /// Connects to `host`:`port` and reads once with a time-out of a minute; hands on what the
+    /// host answers.
+    Read,
+
+    // Dies
+    /// Panics with the message "misbehave: a panic on purpose".
+    Panic,
+    /// Runs into an `unreachable` instruction without a message.
+    Trap,
+    /// Allocates and touches memory until there is none.
+    Memory,
+    /// Calls itself until the stack is used up.
+    Stack,
+
+    // Lies
+    /// A good batch beside which stands one row too many.
+    LieRows,
+    /// A batch of bytes that are no Arrow message.
+    Garbage,
+    /// A batch whose message is cut off in the middle of its body.
+    Truncated,
+    /// A batch of one string column whose last offset points far behind its data. The reader's
+    /// schema is that of the strings from the start.
+    BadOffsets,
+    /// A batch of two columns where the reader's schema has one.
+    OtherSchema,
+    /// The reader's schema is no schema message. (From the start; batches come all the same.)
+    GarbageSchema,
+    /// Says the end, and gives one more batch and one more end when it is asked again.
+    EndTwice,
+
+    // Says that it failed
+    /// `next` gives an error of `kind`.
+    Error,
+    /// `open` gives an error of `kind`.
+    OpenError,
+    /// `check` reports a problem of `kind`, `discover` gives it as its error.
+    DiscoverError,
+    /// `read` gives an error of `kind`.
+    ReadError,
+
+    // Gives too much
+    /// A million log messages.
+    LogFlood,
+    /// One log message of 64 MiB.
+    LogHuge,
+    /// A million lines on standard error.
+    StderrFlood,
+    /// A correct batch of 300 MB: it needs over 600 MB of memory to make.
+    HugeBatch,
+    /// A batch of 300 MB of zeros: it needs no more memory than that.
+    HugeGarbage,
+    /// Checkpoints for ever, at once.
+    CheckpointFlood,
+
+    // Wants what it was not granted
+    /// Opens and reads `path`, which is granted: an error only if the host refuses.
+    File,
+    /// Opens `ungranted_path` and hands on the host's refusal; code `was_allowed` if there is none.
+    ForbiddenFile,
+    /// Connects to `ungranted_host`:`ungranted_port` and hands on the host's refusal; code
+    /// `was_allowed` if there is none.
+    ForbiddenConnect,
+    /// Looks for environment variables, arguments, directories and sockets; code `was_allowed`,
+    /// naming it, if one is there, the end if none is.
+    Env,
+}
+
+/// The kinds of the contract, as a configuration writes them.
+#[derive(Deserialize, JsonSchema, Clone, Copy, Debug, Default)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)]
+pub enum Kind {
+    Config,
+    Auth,
+    Connection,
+    Transient,
+    /// After 50 milliseconds.
+    RateLimited,
+    #[default]
+    Data,
+    Schema,
+    Internal,
+}
+
+impl Kind {
+    /// The error of this kind, with every field filled.
+    pub fn error(self) -> Error {
+        let kind = match self {
+            Self::Config => ErrorKind::Config,
+            Self::Auth => ErrorKind::Auth,
+            Self::Connection => ErrorKind::Connection,
+            Self::Transient => ErrorKind::Transient,
+            Self::RateLimited => ErrorKind::RateLimited(Some(50)),
+            Self::Data => ErrorKind::Data,
+            Self::Schema => ErrorKind::Schema,
+            Self::Internal => ErrorKind::Internal,
+        };
+        Error::new(kind, "misbehave", "an error on purpose")
+            .hint("expect it")
+            .in_stream("rows")
+            .in_column("n")
+            .at("here:1")
+    }
+}

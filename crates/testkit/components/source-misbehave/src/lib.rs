@@ -1,0 +1,291 @@
+//! A source that does one wrong thing, for tests of the host ([`How`] lists them).
+//!
+//! Its stream `rows` has one int64 column `n`, which counts. After `at_batch` good batches the
+//! configured thing happens. The SDK's checks would stand in the way of some of them, so this
+//! crate implements the contract's own traits.
+
+pub mod config;
+pub mod wrong;
+
+use std::cell::Cell;
+
+use rapidbyte_sdk::bindings::exports_source::{self as wit, Guest, GuestReader, GuestSession};
+use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::{Spec, ipc, source};
+
+pub use crate::config::{Config, How};
+
+/// The connector, opened with one configuration.
+pub struct Misbehave(Config);
+
+/// One read.
+pub struct Misbehaving {
+    config: Config,
+    given: Cell<u64>,
+    acted: Cell<u64>,
+}
+
+/// What is exported.
+pub struct Export;
+
+impl Misbehaving {
+    /// Begins to read.
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            given: Cell::new(0),
+            acted: Cell::new(0),
+        }
+    }
+
+    /// The next good batch.
+    fn good(&self) -> Result<wit::Batch> {
+        let (given, rows) = (self.given.get(), self.config.batch_rows);
+        self.given.set(given + 1);
+        match self.config.how {
+            How::BadOffsets => wrong::good_strings(rows),
+            _ => wrong::good(given * u64::from(rows), rows),
+        }
+    }
+}
+
+impl GuestReader for Misbehaving {
+    fn schema(&self) -> Vec<u8> {
+        match self.config.how {
+            How::GarbageSchema => b"this is no schema message".to_vec(),
+            how => ipc::encode_schema(&wrong::schema(how)).unwrap_or_default(),
+        }
+    }
+
+    fn next(&self, _wait_ms: u32) -> Result<wit::Event> {
+        if self.given.get() < self.config.at_batch {
+            return self.good().map(wit::Event::Batch);
+        }
+        let acted = self.acted.replace(self.acted.get() + 1);
+        match self.config.how {
+            How::Idle | How::CheckpointFlood => wrong::act(&self.config),
+            How::EndTwice if acted == 1 => self.good().map(wit::Event::Batch),
+            _ if acted == 0 => wrong::act(&self.config),
+            _ => Ok(wit::Event::End),
+        }
+    }
+}
+
+impl GuestSession for Misbehave {
+    fn check(&self) -> Result<Vec<CheckItem>> {
+        Ok(vec![match self.0.how {
+            How::DiscoverError => CheckItem::failed("misbehave", self.0.kind.error()),
+            how => CheckItem::ok("misbehave", format!("{how:?}")),
+        }])
+    }
+
+    fn discover(&self, _forms: Vec<String>) -> Result<Vec<Stream>> {
+        match self.0.how {
+            How::DiscoverError => Err(self.0.kind.error()),
+            how => Ok(vec![Stream::new("rows", &wrong::schema(how))?]),
+        }
+    }
+
+    fn snapshot(&self, _streams: Vec<String>) -> Result<String> {
+        Ok(String::new())
+    }
+
+    fn read(&self, _request: ReadRequest) -> Result<wit::Reader> {
+        match self.0.how {
+            How::ReadError => Err(self.0.kind.error()),
+            _ => Ok(wit::Reader::new(Misbehaving::new(self.0.clone()))),
+        }
+    }
+
+    fn acknowledge(&self, _stream: String, _cursor: String) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Guest for Export {
+    type Session = Misbehave;
+    type Reader = Misbehaving;
+
+    fn describe() -> Spec {
+        source::spec::<Misbehave>()
+    }
+
+    fn open(config: String) -> Result<wit::Session> {
+        Ok(wit::Session::new(source::open::<Misbehave>(&config)?))
+    }
+}
+
+/// Only for the SDK's reading of the configuration and its spec; the rest is never called.
+impl Source for Misbehave {
+    type Config = Config;
+    type Reader = Never;
+    const NAME: &str = "source-misbehave";
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+    const DESCRIPTION: &str = "Does one wrong thing, for tests of the host";
+
+    fn open(config: Config) -> Result<Self> {
+        if config.batch_rows == 0 {
+            return Err(Error::config("no_rows", "a batch needs rows").at("config.batch_rows"));
+        }
+        match config.how {
+            How::OpenError => Err(config.kind.error()),
+            _ => Ok(Self(config)),
+        }
+    }
+
+    fn discover(&mut self, forms: &[String]) -> Result<Vec<Stream>> {
+        GuestSession::discover(self, forms.to_vec())
+    }
+
+    fn read(&mut self, _request: &ReadRequest) -> Result<Never> {
+        Err(Error::internal("read through the contract's own traits"))
+    }
+}
+
+/// A reader that does not exist.
+pub enum Never {}
+
+impl Reader for Never {
+    fn schema(&self) -> SchemaRef {
+        match *self {}
+    }
+
+    fn next(&mut self, _wait: std::time::Duration) -> Result<Event> {
+        match *self {}
+    }
+}
+
+// A native shared library cannot carry the contract's symbol names.
+#[cfg(target_family = "wasm")]
+rapidbyte_sdk::bindings::source_world::export_source_world!(
+    Export with_types_in rapidbyte_sdk::bindings::source_world
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rapidbyte_wire::verify::Layout;
+
+    fn config(how: &str) -> Config {
+        let config = format!(r#"{{"how": "{how}", "at_batch": 2, "batch_rows": 10}}"#);
+        source::open::<Misbehave>(&config).unwrap().0
+    }
+
+    /// A reader past its two good batches, which both are well.
+    fn at_the_point(how: &str) -> Misbehaving {
+        let reader = Misbehaving::new(config(how));
+        for _ in 0..2 {
+            let batch = batch(reader.next(0).unwrap());
+            assert_eq!(problems(&reader, batch), (false, false), "{how}");
+        }
+        reader
+    }
+
+    fn batch(event: wit::Event) -> wit::Batch {
+        match event {
+            wit::Event::Batch(batch) => batch,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Whether the host's look at the header and the destination's decoding refuse a batch.
+    fn problems(reader: &Misbehaving, batch: wit::Batch) -> (bool, bool) {
+        let schema = reader.schema();
+        let layout = Layout::of(&ipc::decode_schema(&schema).unwrap()).unwrap();
+        let decoder = ipc::Decoder::new(&schema).unwrap();
+        (
+            layout.verify(&batch.data, batch.rows).is_err(),
+            decoder.decode(batch.data).is_err(),
+        )
+    }
+
+    #[test]
+    fn each_lie_is_one() {
+        for (how, found) in [
+            ("lie_rows", (true, false)),
+            ("garbage", (true, true)),
+            ("truncated", (true, true)),
+            ("bad_offsets", (false, true)),
+        ] {
+            let reader = at_the_point(how);
+            let lie = batch(reader.next(0).unwrap());
+            assert_eq!(problems(&reader, lie), found, "{how}");
+            assert!(matches!(reader.next(0), Ok(wit::Event::End)), "{how}");
+        }
+        let reader = at_the_point("other_schema");
+        let lie = batch(reader.next(0).unwrap());
+        assert!(problems(&reader, lie).0);
+        assert!(ipc::decode_schema(&Misbehaving::new(config("garbage_schema")).schema()).is_err());
+    }
+
+    #[test]
+    fn ends_and_floods_come_in_their_order() {
+        let reader = at_the_point("end_twice");
+        assert!(matches!(reader.next(0), Ok(wit::Event::End)));
+        assert!(matches!(reader.next(0), Ok(wit::Event::Batch(_))));
+        assert!(matches!(reader.next(0), Ok(wit::Event::End)));
+        let (idle, flood) = (at_the_point("idle"), at_the_point("checkpoint_flood"));
+        for _ in 0..5 {
+            assert!(matches!(idle.next(0), Ok(wit::Event::Idle)));
+            assert!(matches!(flood.next(0), Ok(wit::Event::Checkpoint(_))));
+        }
+        assert!(matches!(
+            at_the_point("nothing").next(0),
+            Ok(wit::Event::End)
+        ));
+    }
+
+    #[test]
+    fn errors_come_from_the_asked_call() {
+        assert_eq!(at_the_point("error").next(0).unwrap_err().code, "misbehave");
+        let open = |config| source::open::<Misbehave>(config).map(drop).unwrap_err();
+        let limited = open(r#"{"how": "open_error", "kind": "rate_limited"}"#);
+        assert!(matches!(limited.kind, ErrorKind::RateLimited(Some(50))));
+        assert_eq!(
+            open(r#"{"how": "nothing", "batch_rows": 0}"#).code,
+            "no_rows"
+        );
+        let session = Misbehave(config("discover_error"));
+        assert!(GuestSession::discover(&session, Vec::new()).is_err());
+        assert!(session.check().unwrap()[0].problem.is_some());
+        let request = ReadRequest {
+            stream: "rows".into(),
+            snapshot: String::new(),
+            cursor: None,
+            columns: None,
+            forms: Vec::new(),
+            batch_bytes: 1,
+            max_record_bytes: 1,
+        };
+        let session = Misbehave(config("read_error"));
+        assert!(GuestSession::read(&session, request).is_err());
+        let missing = at_the_point("forbidden_file").next(0).unwrap_err();
+        assert_eq!(missing.location.as_deref(), Some("config.ungranted_path"));
+    }
+
+    #[test]
+    fn outside_a_sandbox_the_surroundings_are_found() {
+        let error = at_the_point("env").next(0).unwrap_err();
+        assert_eq!(error.code, "was_allowed");
+    }
+
+    #[test]
+    #[should_panic = "misbehave: a panic on purpose"]
+    fn panics() {
+        let _ = at_the_point("panic").next(0);
+    }
+
+    #[test]
+    fn only_the_granted_keys_carry_a_grant() {
+        let schema = <Export as Guest>::describe().config_schema;
+        for (key, grant) in [("host", "host"), ("port", "port"), ("path", "read")] {
+            let from = schema.find(&format!("\"{key}\":{{")).expect(key);
+            let property = &schema[from..schema[from..].find('}').unwrap() + from];
+            assert!(
+                property.contains(&format!("\"x-grant\":\"{grant}\"")),
+                "{property}"
+            );
+        }
+        assert_eq!(schema.matches("x-grant").count(), 3);
+    }
+}

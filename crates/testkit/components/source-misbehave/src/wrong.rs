@@ -1,0 +1,241 @@
+//! The wrong things themselves.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rapidbyte_sdk::bindings::exports_source::{Batch, Event};
+use rapidbyte_sdk::connection::Connection;
+use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::{files, ipc, log};
+
+use crate::config::{Config, How};
+
+const MINUTE: Duration = Duration::from_secs(60);
+/// How often a flood says something.
+const FLOOD: u32 = 1_000_000;
+const HUGE_BYTES: usize = 300_000_000;
+
+/// Does the wrong thing. `Ok` is what `next` gives; it can be asked again.
+pub fn act(config: &Config) -> Result<Event> {
+    match config.how {
+        How::Loop => spin(),
+        How::Sleep => std::thread::sleep(Duration::from_secs(3600)),
+        How::Idle => return Ok(Event::Idle),
+        How::CheckpointFlood => return Ok(Event::Checkpoint("{}".into())),
+        How::Connect => drop(connect(config)?),
+        How::Read => {
+            connect(config)?.read(1 << 16, MINUTE)?;
+        }
+        How::Panic => panic!("misbehave: a panic on purpose"),
+        How::Trap => trap(),
+        How::Memory => hoard(),
+        How::Stack => {
+            black_box(descend(0));
+        }
+        How::LieRows | How::Garbage | How::Truncated | How::BadOffsets | How::OtherSchema => {
+            return lie(config).map(Event::Batch);
+        }
+        How::HugeBatch => {
+            let rows = HUGE_BYTES / 8;
+            return batch(&Int64Array::from(vec![7; rows])).map(Event::Batch);
+        }
+        How::HugeGarbage => {
+            let data = vec![0; HUGE_BYTES];
+            return Ok(Event::Batch(Batch { data, rows: 1 }));
+        }
+        How::Error => return Err(config.kind.error()),
+        How::LogFlood => (0..FLOOD).for_each(|n| log::info(format_args!("flood {n}"))),
+        How::LogHuge => log::info("x".repeat(64 << 20)),
+        How::StderrFlood => (0..FLOOD).for_each(|n| eprintln!("flood {n}")),
+        How::File => {
+            files::open(&wanted(&config.path, "path")?)?.read(0, 1)?;
+        }
+        How::ForbiddenFile => {
+            let path = wanted(&config.ungranted_path, "ungranted_path")?;
+            files::open(&path)?;
+            return Err(was_allowed(&format!("opening {path}")));
+        }
+        How::ForbiddenConnect => {
+            let host = wanted(&config.ungranted_host, "ungranted_host")?;
+            let port = wanted(&config.ungranted_port, "ungranted_port")?;
+            Connection::connect(&host, port, MINUTE)?;
+            return Err(was_allowed(&format!("connecting to {host}:{port}")));
+        }
+        How::Env => look_around()?,
+        How::Nothing
+        | How::EndTwice
+        | How::GarbageSchema
+        | How::OpenError
+        | How::DiscoverError
+        | How::ReadError => {}
+    }
+    Ok(Event::End)
+}
+
+/// One good batch of the numbers `first..first + rows`.
+pub fn good(first: u64, rows: u32) -> Result<Batch> {
+    let first = first as i64;
+    batch(&Int64Array::from_iter_values(
+        first..first + i64::from(rows),
+    ))
+}
+
+/// A good batch of strings of one letter, for the reader that will give wrong ones.
+pub fn good_strings(rows: u32) -> Result<Batch> {
+    encode(&strings(rows))
+}
+
+/// The schema of the batches that [`good`] gives, or [`good_strings`].
+pub fn schema(how: How) -> Schema {
+    let (name, data_type) = match how {
+        How::BadOffsets => ("s", DataType::Utf8),
+        _ => ("n", DataType::Int64),
+    };
+    Schema::new(vec![Field::new(name, data_type, false)])
+}
+
+fn lie(config: &Config) -> Result<Batch> {
+    let rows = config.batch_rows;
+    let mut batch = match config.how {
+        How::Garbage => Batch {
+            data: b"these are no Arrow bytes".repeat(100),
+            rows: rows.into(),
+        },
+        How::BadOffsets => {
+            let mut batch = good_strings(rows)?;
+            break_last_offset(&mut batch.data, rows)?;
+            batch
+        }
+        How::OtherSchema => {
+            let n: ArrayRef = Arc::new(Int64Array::from(vec![7; rows as usize]));
+            let columns = [("n", Arc::clone(&n)), ("m", n)];
+            encode(&RecordBatch::try_from_iter(columns)?)?
+        }
+        _ => good(0, rows)?,
+    };
+    match config.how {
+        How::LieRows => batch.rows += 1,
+        How::Truncated => batch.data.truncate(batch.data.len() / 2),
+        _ => {}
+    }
+    Ok(batch)
+}
+
+/// Strings of one letter have the offsets 0, 1, 2 …, which are easily found.
+fn break_last_offset(message: &mut [u8], rows: u32) -> Result<()> {
+    let last_two = [(rows - 1).to_le_bytes(), rows.to_le_bytes()].concat();
+    let at = message
+        .windows(8)
+        .rposition(|window| window == last_two)
+        .ok_or_else(|| Error::internal("no offsets in the message"))?;
+    message[at + 4..at + 8].copy_from_slice(&0x7fff_fff0u32.to_le_bytes());
+    Ok(())
+}
+
+fn batch(numbers: &Int64Array) -> Result<Batch> {
+    let columns = vec![Arc::new(numbers.clone()) as ArrayRef];
+    encode(&RecordBatch::try_new(
+        Arc::new(schema(How::Nothing)),
+        columns,
+    )?)
+}
+
+fn strings(rows: u32) -> RecordBatch {
+    let column = StringArray::from_iter_values((0..rows).map(|_| "x"));
+    RecordBatch::try_new(Arc::new(schema(How::BadOffsets)), vec![Arc::new(column)])
+        .expect("one column of the schema's type")
+}
+
+fn encode(batch: &RecordBatch) -> Result<Batch> {
+    let mut encoder = ipc::Encoder::new(batch.schema_ref())?;
+    Ok(Batch {
+        data: encoder.encode(batch)?,
+        rows: batch.num_rows() as u64,
+    })
+}
+
+fn spin() -> ! {
+    let mut n = 0u64;
+    loop {
+        n = black_box(n.wrapping_add(1));
+    }
+}
+
+#[cfg(target_family = "wasm")]
+fn trap() -> ! {
+    core::arch::wasm32::unreachable()
+}
+
+#[cfg(not(target_family = "wasm"))]
+fn trap() -> ! {
+    std::process::abort()
+}
+
+fn hoard() -> ! {
+    let mut hoard = Vec::new();
+    loop {
+        hoard.push(black_box(vec![1u8; 1 << 20]));
+    }
+}
+
+/// Never ends: the depth is hidden from the compiler, and the sum keeps it from becoming a loop.
+fn descend(depth: u64) -> u64 {
+    let frame = black_box([depth; 32]);
+    if black_box(false) {
+        return depth;
+    }
+    descend(depth + 1) + frame[31]
+}
+
+fn connect(config: &Config) -> Result<Connection> {
+    let host = wanted(&config.host, "host")?;
+    Connection::connect(&host, wanted(&config.port, "port")?, MINUTE)
+}
+
+fn wanted<T: Clone>(value: &Option<T>, key: &str) -> Result<T> {
+    value.clone().ok_or_else(|| {
+        Error::config("missing_key", format!("this way needs {key:?}")).at(format!("config.{key}"))
+    })
+}
+
+fn was_allowed(what: &str) -> Error {
+    Error::new(
+        ErrorKind::Internal,
+        "was_allowed",
+        format!("{what} was allowed"),
+    )
+}
+
+/// Everything that the standard WASI set must answer empty or denied.
+fn look_around() -> Result<()> {
+    if let Some((name, _)) = std::env::vars_os().next() {
+        return Err(was_allowed(&format!("reading variable {name:?}")));
+    }
+    if let Some(argument) = std::env::args_os().nth(1) {
+        return Err(was_allowed(&format!("reading argument {argument:?}")));
+    }
+    for path in ["/", ".", "..", "/etc", "/tmp"] {
+        if std::fs::read_dir(path).is_ok() {
+            return Err(was_allowed(&format!("listing {path}")));
+        }
+    }
+    if std::fs::File::open("/etc/passwd").is_ok() {
+        return Err(was_allowed("opening /etc/passwd"));
+    }
+    if std::fs::write("misbehave.txt", "x").is_ok() {
+        return Err(was_allowed("writing a file"));
+    }
+    // Whether something listens there does not matter to a sandbox without sockets: only the
+    // refusal of the sandbox is "not supported" or "denied".
+    match std::net::TcpStream::connect(("127.0.0.1", 1)) {
+        Ok(_) => Err(was_allowed("a socket")),
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+            Err(was_allowed("trying to connect"))
+        }
+        Err(_) if std::net::TcpListener::bind(("127.0.0.1", 0)).is_ok() => {
+            Err(was_allowed("listening"))
+        }
+        Err(_) => Ok(()),
+    }
+}

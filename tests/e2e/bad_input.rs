@@ -1,0 +1,207 @@
+//! Bad input: one clear message, the right exit code, and nothing written.
+
+use crate::support::{Folder, copy, generate, testkit};
+
+/// Nothing may be in the output folder, not even a temporary file.
+fn refuses(folder: &Folder, pipeline: &str, code: &str, exit: i32, parts: &[&str]) {
+    folder.refuses(pipeline, code, exit, parts);
+    assert_eq!(folder.files("out"), [""; 0]);
+}
+
+#[test]
+fn a_missing_pipeline_file() {
+    let ended = Folder::new().rapidbyte(&["run", "none.yaml"]);
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.contains("none.yaml"), "{}", ended.stderr);
+}
+
+#[test]
+fn yaml_that_is_none() {
+    let folder = Folder::new();
+    refuses(
+        &folder,
+        "version: 1\npipeline: [\n",
+        "yaml_syntax",
+        2,
+        &["p.yaml:"],
+    );
+    refuses(&folder, "", "yaml_syntax", 2, &["p.yaml"]);
+    refuses(
+        &folder,
+        "version: 1\nversion: 1\n",
+        "duplicate_key",
+        2,
+        &["p.yaml:2:1", "version"],
+    );
+}
+
+#[test]
+fn an_unknown_key_and_its_nearest() {
+    let folder = Folder::new();
+    folder.write("in.csv", "a\n1\n");
+    let top = copy("csv", "csv").replace("source:", "sorce:");
+    refuses(
+        &folder,
+        &top,
+        "unknown_key",
+        2,
+        &["p.yaml:3:1", "sorce", "did you mean", "source"],
+    );
+    let config = copy("csv", "csv").replace("    path: in", "    paht: in");
+    refuses(
+        &folder,
+        &config,
+        "unknown_key",
+        2,
+        &["p.yaml:6:5", "paht", "did you mean", "path"],
+    );
+}
+
+#[test]
+fn a_value_of_the_wrong_type() {
+    let folder = Folder::new();
+    let top = generate(1, "resources: { parallelism: many }");
+    refuses(
+        &folder,
+        &top,
+        "wrong_type",
+        2,
+        &["p.yaml:5", "resources.parallelism"],
+    );
+    let config = generate(1, "").replace("rows: 1", "rows: many");
+    refuses(
+        &folder,
+        &config,
+        "invalid_config",
+        2,
+        &["p.yaml:3", "source.config.rows"],
+    );
+}
+
+#[test]
+fn an_unset_variable() {
+    let folder = Folder::new();
+    let pipeline = copy("csv", "csv").replace("in.csv", "${NOWHERE_SET}");
+    refuses(
+        &folder,
+        &pipeline,
+        "unset_variable",
+        2,
+        &["p.yaml:6", "NOWHERE_SET", "source.config.path"],
+    );
+    folder
+        .write("in.csv", "a\n1\n")
+        .write(".env", "NOWHERE_SET=in.csv\n");
+    assert_eq!(folder.report(&pipeline)["rows"], 1);
+}
+
+#[test]
+fn connectors_that_are_none() {
+    let folder = Folder::new();
+    folder
+        .write("in.csv", "a\n1\n")
+        .write("text.wasm", "not wasm")
+        .write("empty.wasm", "");
+    folder
+        .write("core.wasm", b"\0asm\x01\0\0\0")
+        .write("bare.wasm", b"\0asm\x0d\0\x01\0");
+    let whole = std::fs::read(testkit("dest-null")).expect("a component");
+    folder.write("half.wasm", &whole[..whole.len() / 2]);
+    for (name, code, part) in [
+        ("source-fil", "unknown_connector", "source-file"),
+        ("./none.wasm", "connector_not_found", "none.wasm"),
+        ("./text.wasm", "not_a_component", "text.wasm"),
+        ("./empty.wasm", "not_a_component", "empty.wasm"),
+        ("./core.wasm", "not_a_component", "wasm32-wasip2"),
+        ("./half.wasm", "invalid_component", "half.wasm"),
+        ("./bare.wasm", "wrong_world", "bare.wasm"),
+        ("dest-file", "wrong_world", "source"),
+    ] {
+        let pipeline = copy("csv", "csv").replace("use: source-file", &format!("use: {name}"));
+        refuses(&folder, &pipeline, code, 2, &[part, "p.yaml:4"]);
+    }
+}
+
+#[test]
+fn streams_that_are_not_there() {
+    let folder = Folder::new();
+    folder.write("in.csv", "a\n1\n");
+    let twice = copy("csv", "csv").replace("[in]", "[in, in]");
+    refuses(&folder, &twice, "duplicate_stream", 2, &["p.yaml:7", "in"]);
+    let nothing = copy("csv", "csv").replace("[in]", "[\"x*\"]");
+    refuses(
+        &folder,
+        &nothing,
+        "wildcard_matches_nothing",
+        2,
+        &["p.yaml:7", "x*"],
+    );
+    let unknown = copy("csv", "csv").replace("[in]", "[im]");
+    refuses(
+        &folder,
+        &unknown,
+        "unknown_stream",
+        2,
+        &["p.yaml:7", "did you mean", "in"],
+    );
+}
+
+#[test]
+fn data_that_does_not_keep_its_schema() {
+    let folder = Folder::new();
+    let typed =
+        copy("csv", "csv").replace("in.csv\n", "in.csv\n    schema: { a: int64, b: string }\n");
+    folder.write("in.csv", "a,b\n1,x\n2\n");
+    refuses(&folder, &typed, "csv_ragged_row", 4, &["in.csv:3"]);
+    folder.write("in.csv", b"a,b\n1,x\n2,\xff\n");
+    refuses(&folder, &typed, "csv_bad_utf8", 4, &["in.csv:3", "\"b\""]);
+    folder.write("in.csv", "a,b\n1,x\n99999999999999999999,y\n");
+    refuses(
+        &folder,
+        &typed,
+        "value_does_not_fit",
+        4,
+        &["in.csv:3", "\"a\"", "int64"],
+    );
+    let json = copy("jsonl", "csv").replace("in.jsonl\n", "in.jsonl\n    schema: { a: int64 }\n");
+    folder.write("in.jsonl", "{\"a\": 1}\n{\"a\": \n");
+    refuses(&folder, &json, "jsonl_broken_line", 4, &["in.jsonl:2"]);
+}
+
+#[test]
+fn a_missing_input_and_a_folder_that_cannot_be_written() {
+    let folder = Folder::new();
+    refuses(
+        &folder,
+        &copy("csv", "csv"),
+        "file_not_found",
+        2,
+        &["in.csv"],
+    );
+    folder
+        .write("in.csv", "a\n1\n")
+        .write("out", "a file where a folder is needed");
+    let (error, code) = folder.error(&copy("csv", "csv"));
+    assert_ne!(code, 0, "{error:#}");
+    assert!(
+        error["message"]
+            .as_str()
+            .is_some_and(|m| m.contains("out/in.csv")),
+        "{error:#}"
+    );
+    assert_eq!(folder.read("out"), "a file where a folder is needed");
+}
+
+#[test]
+fn two_streams_in_one_file() {
+    let folder = Folder::new();
+    folder.write("d/a.csv", "x\n1\n").write("d/b.csv", "x\n1\n");
+    let pipeline = copy("csv", "csv")
+        .replace("in.csv", "d/{stream}.csv")
+        .replace("[in]", "[\"*\"]");
+    assert_eq!(folder.report(&pipeline)["rows"], 2);
+    assert_eq!(folder.files("out"), ["a.csv", "b.csv"]);
+    let (error, code) = folder.error(&pipeline.replace("out/{stream}.csv", "out/all.csv"));
+    assert_eq!(code, 2, "{error:#}");
+    assert_eq!(folder.files("out"), ["a.csv", "b.csv"]);
+}

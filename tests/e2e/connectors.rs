@@ -1,0 +1,47 @@
+//! Connectors from elsewhere: the template, one in Python, and what the program says of them.
+
+use serde_json::Value;
+
+use crate::support::{Folder, testkit};
+
+#[test]
+fn bundled_connectors_are_listed_and_inspected() {
+    let folder = Folder::new();
+    let list = folder.rapidbyte(&["connector", "list", "--output", "json"]);
+    let list: Value = serde_json::from_str(&list.stdout).expect("one document");
+    let names: Vec<_> = list["connectors"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .collect();
+    for name in ["dest-file", "source-file", "source-generate"] {
+        assert!(names.iter().any(|c| c["name"] == name), "{list:#}");
+        let inspected = folder.rapidbyte(&["connector", "inspect", name]);
+        assert_eq!(inspected.code, Some(0), "{}", inspected.stderr);
+        assert!(inspected.stdout.contains("config:"), "{}", inspected.stdout);
+    }
+    assert_eq!(
+        folder.rapidbyte(&["connector", "inspect", "nothing"]).code,
+        Some(2)
+    );
+}
+
+#[test]
+fn a_connector_in_python_runs_through_the_same_host() {
+    let folder = Folder::new();
+    let pipeline = format!(
+        "version: 1\npipeline: t\n\
+         source: {{ use: {}, config: {{ batches: 3 }}, streams: [numbers] }}\n\
+         destination: {{ use: dest-file, config: {{ path: \"out/{{stream}}.csv\" }}, write_mode: replace }}\n",
+        testkit("source-python")
+    );
+    let report = folder.report(&pipeline);
+    assert_eq!(report["rows"], 12);
+    assert_eq!(folder.read("out/numbers.csv").lines().count(), 13);
+    folder.refuses(
+        &pipeline.replace("batches: 3", "batchs: 3"),
+        "unknown_key",
+        2,
+        &["batches"],
+    );
+}

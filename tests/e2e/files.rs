@@ -1,0 +1,98 @@
+//! Files through the sandbox: values, replacing, aborts.
+
+use crate::support::{Folder, copy, testkit};
+
+const HARD: &str = "id,name,amount,day,note\n\
+    1,\"Ä, \"\"x\"\"\",1.5,2026-11-21,\"two\nlines\"\n\
+    2,\"\",-0.25,2026-01-01,\n\
+    9007199254740993,z,3,1999-12-31,\"\"\n";
+
+#[test]
+fn csv_to_jsonl_and_back_is_the_same_text() {
+    let folder = Folder::new();
+    folder.write("in.csv", HARD);
+    folder.report(&copy("csv", "jsonl"));
+    let json = folder.read("out/in.jsonl");
+    assert!(
+        json.contains("{\"id\":9007199254740993,\"name\":\"z\""),
+        "{json}"
+    );
+    assert!(
+        json.contains("\"note\":null") && json.contains("\"note\":\"\""),
+        "{json}"
+    );
+    let schema = "schema: { id: int64, name: string, amount: float64, day: date, note: string }";
+    let back = copy("jsonl", "csv").replace(
+        "path: in.jsonl\n",
+        &format!("path: out/in.jsonl\n    {schema}\n"),
+    );
+    folder.report(&back);
+    assert_eq!(
+        folder.read("out/in.csv"),
+        HARD.replace("1999-12-31,\"\"", "1999-12-31,\"\"")
+    );
+}
+
+#[test]
+fn a_run_leaves_exactly_the_file_it_was_asked_for() {
+    let folder = Folder::new();
+    folder.write("in.csv", "a\n1\n");
+    let report = folder.report(&copy("csv", "jsonl"));
+    assert_eq!(folder.files("out"), ["in.jsonl"]);
+    assert_eq!(report["streams"][0]["rows"], 1);
+}
+
+#[test]
+fn a_failing_source_leaves_the_old_file() {
+    let folder = Folder::new();
+    folder.write("out/rows.csv", "old\n");
+    for how in ["panic", "error", "garbage", "lie_rows", "trap", "stack"] {
+        let pipeline = format!(
+            "version: 1\npipeline: t\n\
+             source: {{ use: {}, config: {{ how: {how}, at_batch: 3 }}, streams: [rows] }}\n\
+             destination: {{ use: dest-file, config: {{ path: \"out/{{stream}}.csv\" }}, write_mode: replace }}\n",
+            testkit("source-misbehave")
+        );
+        let (error, code) = folder.error(&pipeline);
+        assert_ne!(code, 0, "{error:#}");
+        assert_eq!(error["stream"], "rows", "{error:#}");
+        assert_eq!(error["connector"], "source-misbehave", "{error:#}");
+        assert_eq!(folder.files("out"), ["rows.csv"], "{how}");
+        assert_eq!(folder.read("out/rows.csv"), "old\n", "{how}");
+    }
+}
+
+#[test]
+fn a_failing_destination_is_the_cause_that_is_reported() {
+    let folder = Folder::new();
+    for (how, code) in [
+        ("panic_on_write", "panicked"),
+        ("error_on_write", "misbehave"),
+        ("panic_on_flush", "panicked"),
+        ("lie_on_flush", "contract_broken"),
+        ("error_on_commit", "misbehave"),
+        ("lie_on_commit", "contract_broken"),
+        ("error_on_abort", "misbehave"),
+    ] {
+        let pipeline = format!(
+            "version: 1\npipeline: t\n\
+             source: {{ use: source-generate, config: {{ rows: 100000, preset: narrow }}, streams: [rows] }}\n\
+             destination: {{ use: {}, config: {{ how: {how} }}, write_mode: replace }}\n",
+            testkit("dest-misbehave")
+        );
+        let (error, exit) = folder.error(&pipeline);
+        assert_eq!(error["code"], code, "{how}: {error:#}");
+        assert_ne!(exit, 0);
+    }
+}
+
+#[test]
+fn paths_are_relative_to_the_pipeline_file() {
+    let folder = Folder::new();
+    folder
+        .write("deep/in.csv", "a\n1\n")
+        .write("deep/p.yaml", copy("csv", "csv"));
+    let ended = folder.rapidbyte(&["run", "deep/p.yaml"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!(folder.read("deep/out/in.csv"), "a\n1\n");
+}

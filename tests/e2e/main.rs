@@ -1,0 +1,11 @@
+//! End to end: the real binary, the real components, real files.
+//!
+//! `cargo xtask test` builds what is needed and says where it is.
+
+mod bad_input;
+mod connectors;
+mod files;
+mod interrupt;
+mod output;
+mod settings;
+mod support;

@@ -1,0 +1,134 @@
+//! What the program prints.
+
+use serde_json::Value;
+
+use crate::support::{Folder, copy, generate};
+
+#[test]
+fn the_parts_of_each_stage_sum_to_its_wall_time() {
+    let report = Folder::new().report(&generate(300_000, ""));
+    let stream = &report["streams"][0];
+    for side in ["source", "destination"] {
+        let wall = stream[side]["wall_secs"].as_f64().expect("a time");
+        let parts = stream[side]["parts"].as_object().expect("parts");
+        let sum: f64 = parts.values().filter_map(Value::as_f64).sum();
+        assert!((sum - wall).abs() <= 0.02 * wall, "{side}: {sum} of {wall}");
+        assert!(wall <= stream["wall_secs"].as_f64().expect("a time") * 1.02);
+    }
+}
+
+#[test]
+fn the_timing_keys_are_stable() {
+    let report = Folder::new().report(&generate(1_000, ""));
+    for key in [
+        "source_connect_secs",
+        "source_query_secs",
+        "source_fetch_secs",
+        "source_decode_secs",
+        "source_arrow_encode_secs",
+        "dest_connect_secs",
+        "dest_recv_secs",
+        "dest_arrow_decode_secs",
+        "dest_encode_secs",
+        "dest_flush_secs",
+        "dest_commit_secs",
+        "vm_setup_secs",
+        "module_load_secs",
+        "crossing_secs",
+        "compress_secs",
+        "decompress_secs",
+        "channel_wait_secs",
+    ] {
+        assert!(report["timing"][key].is_f64(), "{key}");
+    }
+    assert!(report["total_secs"].is_f64());
+}
+
+#[test]
+fn quiet_is_quiet_and_verbose_says_more() {
+    let folder = Folder::new();
+    folder.write("p.yaml", generate(10, ""));
+    let quiet = folder.rapidbyte(&["run", "-q", "p.yaml"]);
+    assert_eq!(
+        (quiet.stdout.as_str(), quiet.stderr.as_str(), quiet.code),
+        ("", "", Some(0))
+    );
+    let plain = folder.rapidbyte(&["run", "p.yaml"]);
+    assert!(
+        plain.stdout.contains("10 rows") && plain.stdout.contains("wall"),
+        "{}",
+        plain.stdout
+    );
+    assert!(!plain.stdout.contains('\x1b') && !plain.stderr.contains("started"));
+    let verbose = folder.rapidbyte(&["run", "-v", "p.yaml"]);
+    assert!(verbose.stderr.contains("started"), "{}", verbose.stderr);
+    let json = folder.rapidbyte(&["run", "-v", "p.yaml", "--log-format", "json"]);
+    for line in json.stderr.lines() {
+        let line: Value = serde_json::from_str(line).expect("one object a line");
+        assert!(line["level"].is_string() && line["message"].is_string());
+    }
+    assert!(json.stderr.lines().count() >= 2);
+}
+
+#[test]
+fn plan_shows_types_on_both_sides_and_grants_and_writes_nothing() {
+    let folder = Folder::new();
+    folder
+        .write("in.csv", "a,b\n1,x\n")
+        .write("p.yaml", copy("csv", "jsonl"));
+    let plan = folder.rapidbyte(&["plan", "p.yaml"]);
+    assert_eq!(plan.code, Some(0), "{}", plan.stderr);
+    for part in [
+        "read in.csv",
+        "write out/*.jsonl",
+        "int64",
+        "exact",
+        "out/in.jsonl",
+    ] {
+        assert!(
+            plan.stdout.contains(part),
+            "{part} is not in {}",
+            plan.stdout
+        );
+    }
+    assert_eq!(folder.files("."), ["in.csv", "p.yaml"]);
+    let plan = folder.rapidbyte(&["plan", "p.yaml", "--output", "json"]);
+    let plan: Value = serde_json::from_str(&plan.stdout).expect("one document");
+    assert_eq!(plan["streams"][0]["columns"][0]["type"], "int64");
+}
+
+#[test]
+fn check_and_discover_change_nothing() {
+    let folder = Folder::new();
+    folder
+        .write("in.csv", "a,b\n1,x\n")
+        .write("p.yaml", copy("csv", "jsonl"));
+    for verb in ["check", "discover"] {
+        for format in ["text", "json"] {
+            let ended = folder.rapidbyte(&[verb, "p.yaml", "--output", format]);
+            assert_eq!(ended.code, Some(0), "{verb}: {}", ended.stderr);
+            assert!(!ended.stdout.is_empty());
+        }
+    }
+    assert_eq!(folder.files("."), ["in.csv", "p.yaml"]);
+}
+
+#[test]
+fn version_and_help_answer() {
+    let folder = Folder::new();
+    let version = folder.rapidbyte(&["version"]);
+    assert_eq!(
+        version.stdout.trim(),
+        format!("rapidbyte {}", env!("CARGO_PKG_VERSION"))
+    );
+    assert_eq!(folder.rapidbyte(&["--help"]).code, Some(0));
+    assert_eq!(folder.rapidbyte(&["rum"]).code, Some(2));
+}
+
+#[test]
+fn secrets_are_not_shown() {
+    let folder = Folder::new();
+    folder.write(".env", "HIDDEN=topsecretpath\n");
+    let (error, _) = folder.error(&copy("csv", "csv").replace("in.csv", "${HIDDEN}.csv"));
+    assert!(!error.to_string().contains("topsecretpath"), "{error:#}");
+}

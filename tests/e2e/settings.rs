@@ -1,0 +1,163 @@
+//! Every key of a pipeline file changes something.
+
+use crate::support::{Folder, copy, generate, testkit};
+
+#[test]
+fn version_must_be_one() {
+    let pipeline = generate(1, "").replace("version: 1", "version: 2");
+    Folder::new().refuses(&pipeline, "bad_value", 2, &["p.yaml:1"]);
+}
+
+#[test]
+fn pipeline_names_the_report() {
+    let report = Folder::new().report(&generate(1, "").replace("pipeline: t", "pipeline: other"));
+    assert_eq!(report["pipeline"], "other");
+}
+
+#[test]
+fn streams_choose_by_name_and_by_wildcard() {
+    let folder = Folder::new();
+    for (streams, expected) in [
+        ("[a1]", vec!["a1"]),
+        ("[\"a*\"]", vec!["a1", "a2"]),
+        ("[\"?1\", a2]", vec!["a1", "b1", "a2"]),
+        ("[\"*\", b1]", vec!["a1", "a2", "b1"]),
+    ] {
+        let pipeline = format!(
+            "version: 1\npipeline: t\n\
+             source: {{ use: source-generate, config: {{ rows: 1, preset: narrow, streams: [a1, a2, b1] }}, streams: {streams} }}\n\
+             destination: {{ use: dest-file, config: {{ path: \"out/{{stream}}.csv\" }}, write_mode: replace }}\n"
+        );
+        let report = folder.report(&pipeline);
+        let names: Vec<_> = report["streams"]
+            .as_array()
+            .expect("streams")
+            .iter()
+            .collect();
+        let names: Vec<_> = names
+            .iter()
+            .map(|s| s["name"].as_str().expect("a name"))
+            .collect();
+        assert_eq!(names, expected, "{streams}");
+    }
+}
+
+#[test]
+fn sync_mode_and_its_default_are_obeyed() {
+    let folder = Folder::new();
+    let stream = generate(1, "").replace("[rows]", "[{name: rows, sync_mode: incremental}]");
+    folder.refuses(
+        &stream,
+        "unsupported_sync_mode",
+        2,
+        &["incremental", "source.streams[0]"],
+    );
+    let default = generate(1, "defaults: { sync_mode: cdc }");
+    folder.refuses(&default, "unsupported_sync_mode", 2, &["cdc"]);
+    let stream = default.replace("[rows]", "[{name: rows, sync_mode: full_refresh}]");
+    assert_eq!(folder.report(&stream)["rows"], 1);
+}
+
+#[test]
+fn columns_choose_and_order() {
+    let folder = Folder::new();
+    folder.write("in.csv", "a,b,c\n1,x,2\n");
+    folder.report(&copy("csv", "csv").replace("[in]", "[{name: in, columns: [c, a]}]"));
+    assert_eq!(folder.read("out/in.csv"), "c,a\n2,1\n");
+    let wrong = copy("csv", "csv").replace("[in]", "[{name: in, columns: [aa]}]");
+    folder.refuses(&wrong, "unknown_column", 2, &["aa"]);
+}
+
+#[test]
+fn write_mode_decides_what_happens_to_a_file_that_is_there() {
+    let folder = Folder::new();
+    folder
+        .write("in.csv", "a\n1\n")
+        .write("out/in.csv", "old\n");
+    let (error, code) = folder.error(&copy("csv", "csv").replace("replace", "append"));
+    assert_ne!(code, 0, "{error:#}");
+    assert_eq!(folder.read("out/in.csv"), "old\n");
+    folder.report(&copy("csv", "csv"));
+    assert_eq!(folder.read("out/in.csv"), "a\n1\n");
+}
+
+#[test]
+fn primary_key_belongs_to_upsert() {
+    let folder = Folder::new();
+    let upsert = generate(1, "").replace("write_mode: replace", "write_mode: upsert");
+    folder.refuses(&upsert, "missing_key", 2, &["primary_key"]);
+    let keyed = upsert.replace("upsert", "merge, primary_key: [id]");
+    folder.refuses(&keyed, "unsupported_write_mode", 2, &["upsert"]);
+}
+
+#[test]
+fn batch_bytes_set_the_size_of_batches() {
+    let folder = Folder::new();
+    let batches = |size: &str| {
+        let report = folder.report(&generate(
+            50_000,
+            &format!("resources: {{ batch_bytes: {size} }}"),
+        ));
+        assert_eq!(report["rows"], 50_000);
+        report["streams"][0]["batches"].as_u64().expect("a count")
+    };
+    assert!(batches("64kb") > 4 * batches("1mb"));
+}
+
+#[test]
+fn max_record_bytes_refuses_larger_records() {
+    let folder = Folder::new();
+    folder.write("in.csv", format!("a,b\n1,{}\n", "x".repeat(5_000)));
+    let limited = |bytes| {
+        format!(
+            "{}resources: {{ max_record_bytes: {bytes} }}\n",
+            copy("csv", "csv")
+        )
+    };
+    folder.refuses(&limited(4_000), "record_too_large", 4, &["in.csv:2"]);
+    assert_eq!(folder.files("out"), [""; 0]);
+    assert_eq!(folder.report(&limited(20_000))["rows"], 1);
+}
+
+#[test]
+fn memory_bounds_a_connector() {
+    let folder = Folder::new();
+    let bomb = format!(
+        "version: 1\npipeline: t\n\
+         source: {{ use: {}, config: {{ how: memory }}, streams: [rows] }}\n\
+         destination: {{ use: {}, write_mode: replace }}\n",
+        testkit("source-misbehave"),
+        testkit("dest-null")
+    );
+    for (memory, share) in [("64mb", "48 MiB"), ("128mb", "96 MiB")] {
+        let pipeline = format!("{bomb}resources: {{ memory: {memory} }}\n");
+        folder.refuses(&pipeline, "memory_limit", 1, &[share, "resources.memory"]);
+    }
+}
+
+#[test]
+fn compression_changes_the_way_and_not_the_rows() {
+    let folder = Folder::new();
+    let mut hashes = Vec::new();
+    for compression in ["none", "lz4", "zstd"] {
+        let more = format!("resources: {{ compression: {compression} }}");
+        let hashed =
+            generate(20_000, &more).replace("write_mode", "config: { hash: true }, write_mode");
+        let report = folder.report(&hashed);
+        let spent = report["timing"]["decompress_secs"]
+            .as_f64()
+            .expect("a time");
+        assert_eq!(
+            spent > 20e-6,
+            compression != "none",
+            "{compression}: {spent}"
+        );
+        hashes.push(report["streams"][0]["location"].clone());
+    }
+    assert!(
+        hashes[0]
+            .as_str()
+            .is_some_and(|hash| hash.len() > "null:".len())
+    );
+    assert!(hashes.iter().all(|hash| *hash == hashes[0]), "{hashes:?}");
+}

@@ -1,0 +1,150 @@
+//! A folder with a pipeline in it, and the program run on it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// What `cargo xtask test` sets.
+fn built(variable: &str) -> PathBuf {
+    let path = std::env::var_os(variable);
+    path.unwrap_or_else(|| panic!("{variable} is not set: run `cargo xtask test`"))
+        .into()
+}
+
+/// The file of a component of the test kit.
+pub fn testkit(name: &str) -> String {
+    let path = built("RAPIDBYTE_TESTKIT").join(format!("{name}.wasm"));
+    path.to_str().expect("UTF-8").to_owned()
+}
+
+/// A folder of one test, removed at its end.
+pub struct Folder(TempDir);
+
+/// How the program ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl From<Output> for Ended {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).expect("UTF-8"),
+            stderr: String::from_utf8(output.stderr).expect("UTF-8"),
+        }
+    }
+}
+
+impl Folder {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary folder"))
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> &Self {
+        let path = self.path().join(name);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        std::fs::write(path, content).expect("a file");
+        self
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path().join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    }
+
+    /// The names of the files in a folder; nothing when it is missing.
+    pub fn files(&self, folder: &str) -> Vec<String> {
+        let entries = std::fs::read_dir(self.path().join(folder));
+        let names = entries.into_iter().flatten().flatten();
+        let mut names: Vec<String> = names
+            .map(|entry| entry.file_name().to_str().expect("UTF-8").to_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// The program, to be run in this folder without the variables of whoever runs the tests.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(built("RAPIDBYTE_BIN"));
+        command.args(arguments).current_dir(self.path()).env_clear();
+        command.env("RAPIDBYTE_CONNECTORS", built("RAPIDBYTE_CONNECTORS"));
+        for variable in ["HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME", "PATH"] {
+            if let Some(value) = std::env::var_os(variable) {
+                command.env(variable, value);
+            }
+        }
+        command
+    }
+
+    pub fn rapidbyte(&self, arguments: &[&str]) -> Ended {
+        self.command(arguments)
+            .output()
+            .expect("the program starts")
+            .into()
+    }
+
+    /// Runs a pipeline of this text and expects its report.
+    pub fn report(&self, pipeline: &str) -> Value {
+        self.write("p.yaml", pipeline);
+        let ended = self.rapidbyte(&["run", "p.yaml", "--output", "json"]);
+        assert_eq!(ended.code, Some(0), "{}{}", ended.stderr, ended.stdout);
+        serde_json::from_str(&ended.stdout).expect("one JSON document")
+    }
+
+    /// Runs a pipeline of this text and expects an error, as the JSON document says it, with the
+    /// exit code.
+    pub fn error(&self, pipeline: &str) -> (Value, i32) {
+        self.write("p.yaml", pipeline);
+        let ended = self.rapidbyte(&["run", "p.yaml", "--output", "json"]);
+        let document: Value = serde_json::from_str(&ended.stdout)
+            .unwrap_or_else(|e| panic!("{e}: {}{}", ended.stdout, ended.stderr));
+        assert_eq!(document["status"], "error", "{document:#}");
+        assert!(!ended.stderr.contains("panicked at"), "{}", ended.stderr);
+        (document["error"].clone(), ended.code.expect("an exit code"))
+    }
+
+    /// The same, and compares code, exit code and parts of message and location.
+    pub fn refuses(&self, pipeline: &str, code: &str, exit: i32, parts: &[&str]) {
+        let (error, exited) = self.error(pipeline);
+        assert_eq!(
+            (error["code"].as_str(), exited),
+            (Some(code), exit),
+            "{error:#}"
+        );
+        let text = error.to_string();
+        for part in parts {
+            assert!(
+                text.contains(&part.replace('"', "\\\"")),
+                "{part:?} is not in {error:#}"
+            );
+        }
+        assert!(error["message"].as_str().is_some_and(|m| !m.is_empty()));
+    }
+}
+
+/// A pipeline from the generator to nowhere.
+pub fn generate(rows: u64, more: &str) -> String {
+    format!(
+        "version: 1\npipeline: t\n\
+         source: {{ use: source-generate, config: {{ rows: {rows}, preset: narrow }}, streams: [rows] }}\n\
+         destination: {{ use: {}, write_mode: replace }}\n{more}\n",
+        testkit("dest-null")
+    )
+}
+
+/// A pipeline from `in.<from>` to `out/<stream>.<to>`.
+pub fn copy(from: &str, to: &str) -> String {
+    format!(
+        "version: 1\npipeline: t\n\
+         source:\n  use: source-file\n  config:\n    path: in.{from}\n  streams: [in]\n\
+         destination:\n  use: dest-file\n  config:\n    path: out/{{stream}}.{to}\n  write_mode: replace\n"
+    )
+}

@@ -1,0 +1,194 @@
+//! Components written in Python, which prove that the contract is not Rust's alone.
+//!
+//! componentize-py comes from the package index into a virtual environment below `target/`, with
+//! its version pinned here; nothing is installed outside. Each folder of
+//! `crates/testkit/components-python` is a guest whose module `app` it turns into a component.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::step::{Failure, Steps, is_installed, run};
+use crate::workspace::{Component, Workspace};
+
+const COMPONENTIZE_PY: &str = "0.25.1";
+
+/// Builds every guest whose inputs have changed since it was built.
+pub fn build(workspace: &Workspace, steps: &mut Steps) -> Result<Vec<Component>, Failure> {
+    let guests = workspace.python_guests()?;
+    let mut stale = Vec::new();
+    for guest in &guests {
+        let inputs = inputs(workspace, &guest.name)?;
+        let unchanged = fs::read(record(guest)).is_ok_and(|built| built == inputs);
+        if !unchanged || !guest.artifact.is_file() {
+            stale.push((guest, inputs));
+        }
+    }
+    if stale.is_empty() {
+        return Ok(guests);
+    }
+    let venv = workspace
+        .python()
+        .join(format!("componentize-py-{COMPONENTIZE_PY}"));
+    prepare(workspace, steps, &venv)?;
+    for (guest, inputs) in stale {
+        steps.step(&format!("build: {}, Python", guest.name), || {
+            componentize(workspace, &venv, guest)?;
+            write(&record(guest), &inputs)
+        })?;
+    }
+    Ok(guests)
+}
+
+/// Makes the virtual environment, unless it is complete.
+fn prepare(workspace: &Workspace, steps: &mut Steps, venv: &Path) -> Result<(), Failure> {
+    let complete = venv.join("complete");
+    if complete.is_file() {
+        return Ok(());
+    }
+    if !is_installed("python3", &[]) {
+        return Err(Failure::new(
+            "python3 is not installed: tests build a connector that is written in Python; \
+             install Python 3.10 or newer with its venv module",
+        ));
+    }
+    steps.step(
+        &format!("set up: componentize-py {COMPONENTIZE_PY}"),
+        || {
+            let mut create = workspace.command("python3");
+            create.args(["-m", "venv", "--clear"]).arg(venv);
+            run(create)?;
+            let mut install = workspace.command(program(venv, "python3"));
+            install
+                .args([
+                    "-m",
+                    "pip",
+                    "install",
+                    "--quiet",
+                    "--disable-pip-version-check",
+                ])
+                .arg(format!("componentize-py=={COMPONENTIZE_PY}"));
+            run(install)?;
+            write(&complete, b"")
+        },
+    )
+}
+
+fn componentize(workspace: &Workspace, venv: &Path, guest: &Component) -> Result<(), Failure> {
+    let unfinished = guest.artifact.with_extension("tmp");
+    let mut build = workspace.command(program(venv, "componentize-py"));
+    build
+        .arg("--wit-path")
+        .arg(workspace.path("wit"))
+        .args(["--world", world(&guest.name)?, "componentize", "app"])
+        .arg("--python-path")
+        .arg(folder(workspace, &guest.name))
+        .arg("--output")
+        .arg(&unfinished)
+        // A virtual environment that the caller has activated must not leak into the component.
+        .env("VIRTUAL_ENV", venv);
+    run(build)?;
+    fs::rename(&unfinished, &guest.artifact).map_err(|error| {
+        let shown = workspace.shown(&guest.artifact);
+        Failure::new(format!("{shown} cannot be written: {error}"))
+    })
+}
+
+/// The world of the contract that a guest implements, by its name.
+fn world(name: &str) -> Result<&'static str, Failure> {
+    if name.starts_with("source-") {
+        Ok("source-connector")
+    } else if name.starts_with("dest-") {
+        Ok("destination-connector")
+    } else {
+        Err(Failure::new(format!(
+            "the Python guest `{name}` is named neither source-… nor dest-…"
+        )))
+    }
+}
+
+/// Everything a guest is built from, in one piece: names, contents and the tool's version.
+fn inputs(workspace: &Workspace, name: &str) -> Result<Vec<u8>, Failure> {
+    let mut files = Vec::new();
+    for (folder, extension) in [
+        (folder(workspace, name), "py"),
+        (workspace.path("wit"), "wit"),
+    ] {
+        let unreadable = |error: std::io::Error| {
+            let shown = workspace.shown(&folder);
+            Failure::new(format!("{shown} cannot be read: {error}"))
+        };
+        for entry in fs::read_dir(&folder).map_err(unreadable)? {
+            let path = entry.map_err(unreadable)?.path();
+            if path.extension().is_some_and(|found| found == extension) {
+                let bytes = fs::read(&path).map_err(unreadable)?;
+                files.push((workspace.shown(&path), bytes));
+            }
+        }
+    }
+    files.sort();
+    let mut all = format!("componentize-py {COMPONENTIZE_PY}\n").into_bytes();
+    for (name, bytes) in files {
+        all.extend(format!("{name} {}\n", bytes.len()).bytes());
+        all.extend(bytes);
+    }
+    Ok(all)
+}
+
+/// Beside a component: the inputs it was built from.
+fn record(guest: &Component) -> PathBuf {
+    guest.artifact.with_extension("inputs")
+}
+
+fn folder(workspace: &Workspace, name: &str) -> PathBuf {
+    workspace
+        .path("crates/testkit/components-python")
+        .join(name)
+}
+
+/// A program of a virtual environment.
+fn program(venv: &Path, name: &str) -> PathBuf {
+    let programs = if cfg!(windows) { "Scripts" } else { "bin" };
+    venv.join(programs).join(name)
+}
+
+fn write(file: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    fs::write(file, bytes).map_err(|error| {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        Failure::new(format!("{name} below target/ cannot be written: {error}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_is_built_again_when_its_code_or_the_contract_changes() {
+        let root = tempfile::tempdir().unwrap();
+        let workspace = Workspace::at(root.path());
+        let guest = folder(&workspace, "source-a");
+        fs::create_dir_all(&guest).unwrap();
+        fs::create_dir_all(workspace.path("wit")).unwrap();
+        let mut seen = Vec::new();
+        for (file, text) in [
+            (guest.join("app.py"), "1"),
+            (guest.join("app.py"), "2"),
+            (guest.join("more.py"), "2"),
+            (workspace.path("wit").join("a.wit"), "package a:b;"),
+        ] {
+            fs::write(file, text).unwrap();
+            let now = inputs(&workspace, "source-a").unwrap();
+            assert!(!seen.contains(&now));
+            seen.push(now);
+        }
+        fs::write(guest.join("cache.pyc"), "other").unwrap();
+        assert_eq!(inputs(&workspace, "source-a").unwrap(), seen[3]);
+    }
+
+    #[test]
+    fn the_name_of_a_guest_gives_its_world() {
+        assert_eq!(world("source-python").unwrap(), "source-connector");
+        assert_eq!(world("dest-python").unwrap(), "destination-connector");
+        assert!(world("python").is_err());
+    }
+}
