@@ -342,12 +342,19 @@ fn a_record_above_its_limit_is_refused() {
 
 #[test]
 fn a_record_that_the_sample_cuts_is_read_whole() {
-    let folder = folder(&[("a.csv", &format!("x\n1\n{}\n", "7".repeat(10)))]);
-    let mut source = open(folder.path(), json!({"path": "a.csv", "sample_bytes": 6})).unwrap();
-    assert_eq!(shown(&source.discover(&[]).unwrap()[0]), "a: x int64");
+    let folder = folder(&[("a.csv", "x,y\n1,2\n7,8\n")]);
+    let config = json!({"path": "a.csv", "sample_bytes": 9});
+    let mut source = open(folder.path(), config).unwrap();
+    let streams = source.discover(&[]).unwrap();
+    assert_eq!(shown(&streams[0]), "a: x int64, y int64");
+    assert!(
+        streams[0].notes[0].contains("1 sampled rows"),
+        "{:?}",
+        streams[0].notes
+    );
     assert_eq!(
         read(&mut source, "a", None).unwrap(),
-        "{\"x\":1}\n{\"x\":7777777777}\n"
+        "{\"x\":1,\"y\":2}\n{\"x\":7,\"y\":8}\n"
     );
 }
 
