@@ -1,1 +1,4 @@
 //! Empty for now.
+
+pub mod channel;
+pub mod compress;
