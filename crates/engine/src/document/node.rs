@@ -141,42 +141,86 @@ fn location(marker: &Marker) -> Location {
 }
 
 fn syntax_error(file: &str, text: &str, error: &ScanError) -> DocumentError {
-    let place = location(error.marker());
     let info = error.info();
+    let place = location(error.marker());
+    let place = first_tab(text, place, info).unwrap_or(place);
     let message = format!("not valid YAML: {info}");
     let plain = DocumentError::whole(code::YAML_SYNTAX, file, message).at(place);
-    let line = text.lines().nth(place.line as usize - 1).unwrap_or("");
+    let line = text
+        .lines()
+        .nth((place.line as usize).saturating_sub(1))
+        .unwrap_or("");
     match syntax_hint(info, line) {
         Some(hint) => plain.hint(hint),
         None => plain,
     }
 }
 
-/// What most often leads to a message of the parser.
-fn syntax_hint(info: &str, line: &str) -> Option<&'static str> {
-    let any = |words: &[&str]| words.iter().any(|word| info.contains(word));
-    Some(if info.contains("flow") && line.contains("${") {
-        "between { } or [ ], a value with ${…} must be in quotes: { url: \"${URL}\" }"
-    } else if any(&["tab"]) && !info.contains("table") {
-        "indent with spaces, not with tabs"
-    } else if any(&["mapping values are not allowed"]) {
-        "a value that holds \": \" must be in quotes; otherwise look at the indentation"
-    } else if any(&["end of stream"]) {
-        "a quote is opened here and never closed"
-    } else if any(&["unknown escape"]) {
-        "in double quotes a backslash starts an escape; use single quotes to keep it"
-    } else if any(&["unknown anchor"]) {
-        "an alias *name needs an anchor &name before it; put the value in quotes if it is text"
-    } else if any(&["unexpected character"]) {
-        "put a value that begins with this character in quotes"
-    } else if any(&["expected ',' or"]) {
-        "a bracket is not closed, or a comma is missing"
-    } else if any(&["expected key", "indentation", "simple key", "'-' indicator"]) {
-        "look at the indentation of this line and the one before: the keys of one mapping begin \
-         in one column, and each is followed by a colon and a space"
-    } else {
+/// The tab that indents a line, where the parser complains of one. It names the start of the
+/// scalar before.
+fn first_tab(text: &str, from: Location, info: &str) -> Option<Location> {
+    if !info.contains("tab") {
         return None;
+    }
+    let lines = (from.line..).zip(text.lines().skip((from.line as usize).saturating_sub(1)));
+    lines.into_iter().find_map(|(line, text)| {
+        let indent = text.chars().take_while(|c| c.is_whitespace());
+        let column = indent.zip(1..).find(|(c, _)| *c == '\t')?.1;
+        Some(Location { line, column })
     })
+}
+
+/// What most often leads to a message of the parser, by words in it; the first that fits.
+const SYNTAX_HINTS: &[(&str, &str)] = &[
+    ("tab", "indent with spaces, not with tabs"),
+    (
+        "mapping values are not allowed",
+        "put a value that holds \": \" in quotes; else look at the indentation, and at the line \
+         before for a missing colon",
+    ),
+    ("quoted scalar, found unexpected", QUOTE_NOT_CLOSED),
+    ("in quoted scalar", QUOTE_NOT_CLOSED),
+    (
+        "trailing content after",
+        "put the whole value in quotes; in single quotes, write '' for one of them",
+    ),
+    (
+        "unknown escape",
+        "in double quotes a backslash starts an escape; use single quotes to keep it",
+    ),
+    ("unknown anchor", STAR_OR_AND),
+    ("scanning an anchor or alias", STAR_OR_AND),
+    (
+        "unexpected character",
+        "put a value that begins with this character in quotes",
+    ),
+    ("expected ',' or", BRACKET),
+    ("misplaced bracket", BRACKET),
+    ("illegal placement of ':'", BRACKET),
+    ("in flow construct", BRACKET),
+    ("expected key", INDENTATION),
+    ("indentation", INDENTATION),
+    ("simple key", INDENTATION),
+    ("'-' indicator", INDENTATION),
+];
+
+const QUOTE_NOT_CLOSED: &str = "a quote is opened here and not closed";
+const STAR_OR_AND: &str = "put a value that begins with * or & in quotes: '*'";
+const BRACKET: &str = "a bracket is not closed or not opened, or a comma is missing";
+const INDENTATION: &str = "look at the indentation of this line and the one before: the keys of \
+                           one mapping begin in one column, and each is followed by a colon and \
+                           a space";
+
+fn syntax_hint(info: &str, line: &str) -> Option<&'static str> {
+    if info.contains("flow") && line.contains("${") {
+        return Some(
+            "between { } or [ ], a value with ${…} must be in quotes: { url: \"${URL}\" }",
+        );
+    }
+    let mut hints = SYNTAX_HINTS.iter();
+    hints
+        .find(|(words, _)| info.contains(words))
+        .map(|(_, hint)| *hint)
 }
 
 struct Builder<'a> {
