@@ -37,7 +37,11 @@ pub fn host(output: &Output) -> Result<Host, Failure> {
 
 /// Reads the pipeline file.
 pub fn document(pipeline: &Pipeline, common: &Common) -> Result<Document, Failure> {
-    let environment = Environment::of_process(common.env_file.clone());
+    let environment = Environment::process();
+    let environment = match &common.env_file {
+        Some(file) => environment.with_env_file(file),
+        None => environment,
+    };
     Ok(Document::load(&pipeline.file, &environment)?)
 }
 

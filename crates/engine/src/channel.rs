@@ -1,245 +1,314 @@
-//! A channel between two stages, bounded by bytes.
+//! A channel between two threads that is bounded by bytes, and in which an end is said.
 //!
-//! One mutex and two condition variables: a stage that has to wait sleeps. The end is said with
-//! [`Sender::end`]; a sender that is dropped without it aborts, which is never an end.
+//! It owns the queue between a source's thread and a destination's thread. One producer, one
+//! consumer; both block on a condition variable, never in a loop. Two limits hold: the bytes of
+//! the messages in the queue, and their number. A message leaves the budget when it is received,
+//! so each side may hold one more message in its own hands.
+//!
+//! There are four ways for it to be over, and they are different things:
+//! - [`Sender::end`] says that there is no more and there was no error. Only then does the
+//!   receiver get [`Received::End`], after the last message.
+//! - A sender that is dropped without `end` (an error, a panic) is [`Received::Aborted`]. The
+//!   receiver learns of it at once: what is still queued will not be committed anyway.
+//! - A receiver that is dropped makes [`Sender::send`] fail at once with [`SendError::Closed`].
+//! - [`Cancel::cancel`] wakes both sides at once, before anything else they could have had.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-/// The writing end.
-pub struct Sender<T>(Arc<Shared<T>>);
+/// A channel that holds at most `max_messages` messages of `budget_bytes` in all.
+///
+/// A message larger than `budget_bytes` passes alone, when the channel is empty. The same holds
+/// for every message if `budget_bytes` is zero; `max_messages` of zero counts as one.
+pub fn channel<T>(budget_bytes: usize, max_messages: usize) -> (Sender<T>, Receiver<T>) {
+    let shared = Arc::new(Shared {
+        state: Mutex::new(State {
+            queue: VecDeque::new(),
+            bytes: 0,
+            ended: false,
+            sender_gone: false,
+            receiver_gone: false,
+            cancelled: false,
+            sender_waits: false,
+            receiver_waits: false,
+        }),
+        space: Condvar::new(),
+        arrival: Condvar::new(),
+        budget_bytes,
+        max_messages: max_messages.max(1),
+    });
+    let sender = Sender {
+        shared: Arc::clone(&shared),
+    };
+    (sender, Receiver { shared })
+}
 
-/// The reading end.
-pub struct Receiver<T>(Arc<Shared<T>>);
+/// The producer's side.
+#[derive(Debug)]
+pub struct Sender<T> {
+    shared: Arc<Shared<T>>,
+}
 
-/// Wakes both ends and makes them give up.
-pub struct CancelHandle<T>(Arc<Shared<T>>);
+/// The consumer's side.
+#[derive(Debug)]
+pub struct Receiver<T> {
+    shared: Arc<Shared<T>>,
+}
+
+/// Stops both sides from a third thread.
+#[derive(Clone)]
+pub struct Cancel {
+    channel: Arc<dyn Cancellable + Send + Sync>,
+}
+
+/// How long a call was blocked; zero if it was not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Waited(pub Duration);
 
 /// What [`Receiver::recv`] found.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Received<T> {
-    /// The next message.
+    /// The next message, in the order of sending.
     Item(T),
-    /// The sender said that there is no more.
+    /// There is no more, and there was no error.
     End,
-    /// The sender went away without saying so.
+    /// The sender is gone and did not say `end`: nothing of this stream may be committed.
     Aborted,
     /// The run was cancelled.
     Cancelled,
 }
 
-/// The other end is gone, or the run was cancelled; the message was not taken.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Closed;
-
-struct Shared<T> {
-    queue: Mutex<Queue<T>>,
-    /// Something came, or the sender is done.
-    filled: Condvar,
-    /// Something was taken, or the receiver is gone.
-    drained: Condvar,
-    budget_bytes: usize,
-    max_messages: usize,
-}
-
-struct Queue<T> {
-    items: VecDeque<(T, usize)>,
-    bytes: usize,
-    sender: SenderState,
-    receiver_gone: bool,
-    cancelled: bool,
-}
-
-#[derive(PartialEq)]
-enum SenderState {
-    Open,
-    Ended,
-    Aborted,
-}
-
-/// A channel that holds at most `budget_bytes` and `max_messages`. A message larger than the
-/// budget passes when the channel is empty.
-pub fn channel<T>(budget_bytes: usize, max_messages: usize) -> (Sender<T>, Receiver<T>) {
-    let shared = Arc::new(Shared {
-        queue: Mutex::new(Queue {
-            items: VecDeque::new(),
-            bytes: 0,
-            sender: SenderState::Open,
-            receiver_gone: false,
-            cancelled: false,
-        }),
-        filled: Condvar::new(),
-        drained: Condvar::new(),
-        budget_bytes,
-        max_messages: max_messages.max(1),
-    });
-    (Sender(Arc::clone(&shared)), Receiver(shared))
-}
-
-impl<T> Shared<T> {
-    fn lock(&self) -> MutexGuard<'_, Queue<T>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Why a message was not taken. The message is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// The receiver is gone; its own error says why.
+    #[error("the receiving stage has stopped")]
+    Closed,
+    /// The run was cancelled.
+    #[error("cancelled")]
+    Cancelled,
 }
 
 impl<T> Sender<T> {
-    /// Waits for room, then hands the message over.
-    pub fn send(&self, item: T, bytes: usize) -> Result<(), Closed> {
-        let shared = &*self.0;
-        let full = |queue: &mut Queue<T>| {
-            let over = queue.bytes.saturating_add(bytes) > shared.budget_bytes
-                || queue.items.len() >= shared.max_messages;
-            over && !queue.items.is_empty() && !queue.receiver_gone && !queue.cancelled
-        };
-        let waited = shared.drained.wait_while(shared.lock(), full);
-        let mut queue = waited.unwrap_or_else(PoisonError::into_inner);
-        if queue.receiver_gone || queue.cancelled {
-            return Err(Closed);
+    /// Puts a message of `bytes` bytes into the channel and waits for room first.
+    ///
+    /// Gives the time it was blocked.
+    pub fn send(&mut self, item: T, bytes: usize) -> Result<Waited, SendError> {
+        let mut blocked_since = None;
+        let mut state = self.shared.lock();
+        loop {
+            state.refusal()?;
+            if state.has_room(bytes, self.shared.budget_bytes, self.shared.max_messages) {
+                break;
+            }
+            blocked_since.get_or_insert_with(Instant::now);
+            state.sender_waits = true;
+            state = wait(&self.shared.space, state);
+            state.sender_waits = false;
         }
-        queue.bytes += bytes;
-        queue.items.push_back((item, bytes));
-        shared.filled.notify_one();
-        Ok(())
+        state.bytes += bytes;
+        state.queue.push_back((item, bytes));
+        let wake = state.receiver_waits;
+        drop(state);
+        if wake {
+            self.shared.arrival.notify_one();
+        }
+        Ok(Waited(
+            blocked_since.map_or(Duration::ZERO, |at| at.elapsed()),
+        ))
     }
 
-    /// Says that there is no more.
-    pub fn end(self) {
-        // Dropping `self` then wakes the receiver.
-        self.0.lock().sender = SenderState::Ended;
+    /// Says that there is no more and there was no error.
+    ///
+    /// Fails as [`Sender::send`] does if nobody will hear it.
+    pub fn end(self) -> Result<(), SendError> {
+        let mut state = self.shared.lock();
+        state.refusal()?;
+        state.ended = true;
+        Ok(())
+        // Dropping `self` wakes the receiver.
+    }
+}
+
+impl<T: Send + 'static> Sender<T> {
+    /// A handle that stops both sides.
+    pub fn cancel_handle(&self) -> Cancel {
+        Cancel {
+            channel: Arc::clone(&self.shared) as Arc<dyn Cancellable + Send + Sync>,
+        }
     }
 }
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        let mut queue = self.0.lock();
-        if queue.sender == SenderState::Open {
-            queue.sender = SenderState::Aborted;
-        }
-        self.0.filled.notify_one();
+        let mut state = self.shared.lock();
+        state.sender_gone = true;
+        let lost = if state.ended {
+            VecDeque::new()
+        } else {
+            state.clear()
+        };
+        drop(state);
+        self.shared.arrival.notify_one();
+        drop(lost);
     }
 }
 
 impl<T> Receiver<T> {
-    /// Waits for the next message. An abort is reported at once, whatever is still queued.
-    pub fn recv(&self) -> Received<T> {
-        let nothing = |queue: &mut Queue<T>| {
-            queue.items.is_empty() && queue.sender == SenderState::Open && !queue.cancelled
-        };
-        let waited = self.0.filled.wait_while(self.0.lock(), nothing);
-        let mut queue = waited.unwrap_or_else(PoisonError::into_inner);
-        if queue.cancelled {
-            return Received::Cancelled;
-        }
-        if queue.sender == SenderState::Aborted {
-            return Received::Aborted;
-        }
-        match queue.items.pop_front() {
-            Some((item, bytes)) => {
-                queue.bytes -= bytes;
-                self.0.drained.notify_one();
-                Received::Item(item)
-            }
-            None => Received::End,
-        }
+    /// Waits for the next message or for the way in which the channel is over.
+    ///
+    /// What is not an item stays so: a later call gives the same again.
+    pub fn recv(&mut self) -> Received<T> {
+        self.recv_timed().0
     }
 
-    /// What cancels the channel from a third thread.
-    pub fn cancel_handle(&self) -> CancelHandle<T> {
-        CancelHandle(Arc::clone(&self.0))
+    /// As [`Receiver::recv`], with the time it was blocked.
+    pub fn recv_timed(&mut self) -> (Received<T>, Waited) {
+        let mut blocked_since = None;
+        let mut state = self.shared.lock();
+        let (received, wake) = loop {
+            if state.cancelled {
+                break (Received::Cancelled, false);
+            }
+            if state.sender_gone && !state.ended {
+                break (Received::Aborted, false);
+            }
+            if let Some((item, bytes)) = state.queue.pop_front() {
+                state.bytes -= bytes;
+                break (Received::Item(item), state.sender_waits);
+            }
+            if state.ended {
+                break (Received::End, false);
+            }
+            blocked_since.get_or_insert_with(Instant::now);
+            state.receiver_waits = true;
+            state = wait(&self.shared.arrival, state);
+            state.receiver_waits = false;
+        };
+        drop(state);
+        if wake {
+            self.shared.space.notify_one();
+        }
+        let waited = blocked_since.map_or(Duration::ZERO, |at: Instant| at.elapsed());
+        (received, Waited(waited))
+    }
+}
+
+impl<T: Send + 'static> Receiver<T> {
+    /// A handle that stops both sides.
+    pub fn cancel_handle(&self) -> Cancel {
+        Cancel {
+            channel: Arc::clone(&self.shared) as Arc<dyn Cancellable + Send + Sync>,
+        }
     }
 }
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        let mut queue = self.0.lock();
-        queue.receiver_gone = true;
-        queue.items.clear();
-        queue.bytes = 0;
-        self.0.drained.notify_one();
+        let mut state = self.shared.lock();
+        state.receiver_gone = true;
+        let unread = state.clear();
+        drop(state);
+        self.shared.space.notify_one();
+        drop(unread);
     }
 }
 
-impl<T> CancelHandle<T> {
-    /// Both ends give up, now and from now on.
+impl Cancel {
+    /// Wakes both sides; from now on each of their calls answers that it was cancelled.
     pub fn cancel(&self) {
-        self.0.lock().cancelled = true;
-        self.0.filled.notify_all();
-        self.0.drained.notify_all();
+        self.channel.cancel();
     }
+}
+
+impl std::fmt::Debug for Cancel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Cancel")
+    }
+}
+
+/// Hides the type of the messages, so that a run can keep the handles of all its channels.
+trait Cancellable {
+    fn cancel(&self);
+}
+
+#[derive(Debug)]
+struct Shared<T> {
+    state: Mutex<State<T>>,
+    /// Room has been made, or the sender's wait is over for another reason.
+    space: Condvar,
+    /// A message has come, or the receiver's wait is over for another reason.
+    arrival: Condvar,
+    budget_bytes: usize,
+    max_messages: usize,
+}
+
+/// A message is never dropped while this is locked: its destructor is not ours.
+#[derive(Debug)]
+struct State<T> {
+    queue: VecDeque<(T, usize)>,
+    /// The sum over the queue. Cannot overflow: only a lone message may exceed the budget.
+    bytes: usize,
+    ended: bool,
+    sender_gone: bool,
+    receiver_gone: bool,
+    cancelled: bool,
+    sender_waits: bool,
+    receiver_waits: bool,
+}
+
+impl<T> Shared<T> {
+    /// No code of others runs under the lock, so a poisoned state is a whole state.
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Cancellable for Shared<T> {
+    fn cancel(&self) {
+        let mut state = self.lock();
+        state.cancelled = true;
+        let unread = state.clear();
+        drop(state);
+        self.space.notify_one();
+        self.arrival.notify_one();
+        drop(unread);
+    }
+}
+
+impl<T> State<T> {
+    fn refusal(&self) -> Result<(), SendError> {
+        if self.cancelled {
+            return Err(SendError::Cancelled);
+        }
+        if self.receiver_gone {
+            return Err(SendError::Closed);
+        }
+        Ok(())
+    }
+
+    fn has_room(&self, bytes: usize, budget_bytes: usize, max_messages: usize) -> bool {
+        if self.queue.is_empty() {
+            return true;
+        }
+        let fits = self
+            .bytes
+            .checked_add(bytes)
+            .is_some_and(|sum| sum <= budget_bytes);
+        fits && self.queue.len() < max_messages
+    }
+
+    fn clear(&mut self) -> VecDeque<(T, usize)> {
+        self.bytes = 0;
+        mem::take(&mut self.queue)
+    }
+}
+
+fn wait<'a, T>(on: &Condvar, state: MutexGuard<'a, State<T>>) -> MutexGuard<'a, State<T>> {
+    on.wait(state).unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::thread;
-
-    #[test]
-    fn an_end_comes_after_everything_and_an_abort_before() {
-        let (sender, receiver) = channel(100, 10);
-        sender.send(1, 10).unwrap();
-        sender.end();
-        assert_eq!(receiver.recv(), Received::Item(1));
-        assert_eq!(receiver.recv(), Received::End);
-        let (sender, receiver) = channel(100, 10);
-        sender.send(1, 10).unwrap();
-        drop(sender);
-        assert_eq!(receiver.recv(), Received::Aborted);
-    }
-
-    #[test]
-    fn a_message_above_the_budget_passes_alone() {
-        let (sender, receiver) = channel(100, 10);
-        sender.send(1, 1_000).unwrap();
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                sender.send(2, 1).unwrap();
-                sender.send(3, 1_000).unwrap();
-                sender.end();
-            });
-            assert_eq!(receiver.recv(), Received::Item(1));
-            assert_eq!(receiver.recv(), Received::Item(2));
-            assert_eq!(receiver.recv(), Received::Item(3));
-            assert_eq!(receiver.recv(), Received::End);
-        });
-    }
-
-    #[test]
-    fn a_waiting_end_learns_that_the_other_is_gone_or_cancelled() {
-        let (sender, receiver) = channel(10, 10);
-        sender.send(1, 10).unwrap();
-        thread::scope(|scope| {
-            let waiting = scope.spawn(|| sender.send(2, 10));
-            drop(receiver);
-            assert_eq!(waiting.join().unwrap(), Err(Closed));
-        });
-        let (sender, receiver) = channel::<u8>(10, 10);
-        let handle = receiver.cancel_handle();
-        thread::scope(|scope| {
-            let waiting = scope.spawn(|| receiver.recv());
-            handle.cancel();
-            assert_eq!(waiting.join().unwrap(), Received::Cancelled);
-        });
-        assert_eq!(sender.send(1, 1), Err(Closed));
-    }
-
-    #[test]
-    fn nothing_is_lost_and_the_budget_holds_under_load() {
-        const BUDGET: usize = 1_000;
-        for round in 0..20_usize {
-            let (sender, receiver) = channel(BUDGET, 7 + round);
-            thread::scope(|scope| {
-                scope.spawn(|| {
-                    for i in 0..5_000_usize {
-                        sender.send(i, 1 + (i * 7919 + round) % 400).unwrap();
-                        assert!(sender.0.lock().bytes <= BUDGET);
-                    }
-                    sender.end();
-                });
-                for expected in 0..5_000 {
-                    assert_eq!(receiver.recv(), Received::Item(expected));
-                }
-                assert_eq!(receiver.recv(), Received::End);
-            });
-        }
-    }
-}
+mod tests;

@@ -1,179 +1,303 @@
-//! Compresses batches on their way through the channel, with contexts that are reused.
+//! Compresses a batch on its way between two stages, and gives it back unchanged.
+//!
+//! It owns the choice of the codec and its contexts, which are reused from batch to batch. A
+//! [`Frame`] lives in this process only, between a [`Compressor`] and a [`Decompressor`]; it is
+//! no format for a disk or a network, and so carries no checksum: a frame whose structure or
+//! length is wrong is refused, a changed literal byte is not noticed.
+//!
+//! Every length is bounded: a batch by [`MAX_ORIGINAL_BYTES`] and by the limit that the
+//! decompressor was made with, before anything is allocated.
 
-use std::io;
+use std::fmt;
+
+use lz4_flex::block::get_maximum_output_size;
+use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into};
+use serde::Serialize;
+
+/// The largest batch that can be compressed: the limit of an LZ4 block, just under 2 GiB.
+pub const MAX_ORIGINAL_BYTES: usize = 0x7E00_0000;
+
+/// The fastest level that still finds repetitions; a higher one costs more than a local
+/// connection does.
+const ZSTD_LEVEL: i32 = 1;
+
+/// Working memory above this is given back after the batch that needed it, so that one large
+/// record does not hold its memory for the rest of the run.
+const KEEP_SCRATCH_BYTES: usize = 8 << 20;
+
+/// An LZ4 block cannot hold more than this many bytes for each of its own.
+const LZ4_MAX_RATIO: usize = 255;
 
 /// How batches are compressed between the stages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Compression {
-    /// Not at all; the bytes are moved, not copied.
+    /// Batches pass as they are, without a copy.
+    #[default]
     None,
-    /// LZ4 blocks: cheap.
+    /// LZ4 blocks: least work.
     Lz4,
-    /// Zstandard, level 1: smaller.
+    /// Zstandard at its fastest level: fewest bytes.
     Zstd,
 }
 
-/// One batch message, compressed or not.
+/// A batch on its way, compressed or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    bytes: Vec<u8>,
-    /// Bytes before compression.
-    original_len: usize,
-    compression: Compression,
+    /// What is held in memory.
+    pub bytes: Vec<u8>,
+    /// The length of the batch in bytes.
+    pub original_len: usize,
+    /// How `bytes` is to be read; `None` also where compressing made it no smaller.
+    pub compression: Compression,
 }
 
-impl Frame {
-    /// Bytes that it holds in memory.
-    pub fn len(&self) -> usize {
-        self.bytes.len()
-    }
+/// Why a batch cannot be compressed or read back.
+#[derive(Debug, thiserror::Error)]
+pub enum CompressError {
+    /// The batch is longer than what may pass.
+    #[error("a batch of {len} bytes is above the limit of {limit} bytes")]
+    TooLarge {
+        /// The length of the batch in bytes.
+        len: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The frame does not hold what it says.
+    #[error("damaged {compression} frame: {reason}")]
+    Damaged {
+        /// The codec that read it.
+        compression: Compression,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The codec could not be set up or refused its input.
+    #[error("{compression}: {reason}")]
+    Codec {
+        /// The codec.
+        compression: Compression,
+        /// In its own words.
+        reason: String,
+    },
+    /// There is no memory for the batch.
+    #[error("no memory for a batch of {len} bytes")]
+    Memory {
+        /// The length in bytes.
+        len: usize,
+    },
+}
 
-    /// True when it holds none.
-    pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+impl Compression {
+    /// The name in a pipeline file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Lz4 => "lz4",
+            Self::Zstd => "zstd",
+        }
     }
 }
 
-/// Level 1: the channel is memory, not a network.
-const ZSTD_LEVEL: i32 = 1;
-/// A frame that claims more than this is damaged: the host refuses such batches before.
-const MAX_ORIGINAL: usize = 2 << 30;
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
 
-/// Compresses for one stage.
+impl CompressError {
+    /// A short stable name for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::TooLarge { .. } => "batch_too_large",
+            Self::Damaged { .. } => "damaged_frame",
+            Self::Codec { .. } => "compression_failed",
+            Self::Memory { .. } => "out_of_memory",
+        }
+    }
+}
+
+/// Compresses batches with one codec and one set of working memory.
 pub struct Compressor {
-    compression: Compression,
-    zstd: Option<zstd::bulk::Compressor<'static>>,
-    lz4: Option<Box<lz4_flex::block::CompressTable>>,
-    /// Compressed bytes, before they are copied out at their size.
+    codec: Encoder,
     scratch: Vec<u8>,
 }
 
+enum Encoder {
+    None,
+    Lz4(Box<CompressTable>),
+    Zstd(Box<zstd::bulk::Compressor<'static>>),
+}
+
 impl Compressor {
-    /// A compressor; its contexts are made with the first frame.
-    pub fn new(compression: Compression) -> Self {
-        Self {
-            compression,
-            zstd: None,
-            lz4: None,
+    /// Sets up the codec.
+    pub fn new(compression: Compression) -> Result<Self, CompressError> {
+        let codec = match compression {
+            Compression::None => Encoder::None,
+            Compression::Lz4 => Encoder::Lz4(Box::new(CompressTable::large())),
+            Compression::Zstd => Encoder::Zstd(Box::new(
+                zstd::bulk::Compressor::new(ZSTD_LEVEL).map_err(zstd_failed)?,
+            )),
+        };
+        Ok(Self {
+            codec,
             scratch: Vec::new(),
-        }
+        })
     }
 
-    /// Compresses one batch.
-    pub fn compress(&mut self, bytes: Vec<u8>) -> io::Result<Frame> {
-        let original_len = bytes.len();
-        let compression = self.compression;
-        let bytes = match compression {
-            Compression::None => bytes,
-            Compression::Lz4 => {
-                let table = self.lz4.get_or_insert_with(Box::default);
-                self.scratch
-                    .resize(lz4_flex::block::get_maximum_output_size(original_len), 0);
-                let len =
-                    lz4_flex::block::compress_into_with_table(&bytes, &mut self.scratch, table)
-                        .map_err(io::Error::other)?;
-                self.scratch[..len].to_vec()
+    /// Compresses one batch. `None` moves the bytes without a copy.
+    pub fn compress(&mut self, batch: Vec<u8>) -> Result<Frame, CompressError> {
+        let original_len = batch.len();
+        if original_len > MAX_ORIGINAL_BYTES {
+            return Err(CompressError::TooLarge {
+                len: original_len,
+                limit: MAX_ORIGINAL_BYTES,
+            });
+        }
+        let (written, compression) = match &mut self.codec {
+            Encoder::None => return Ok(stored(batch)),
+            Encoder::Lz4(table) => {
+                grow(&mut self.scratch, get_maximum_output_size(original_len))?;
+                let written = compress_into_with_table(&batch, &mut self.scratch, table).map_err(
+                    |error| CompressError::Codec {
+                        compression: Compression::Lz4,
+                        reason: error.to_string(),
+                    },
+                )?;
+                (written, Compression::Lz4)
             }
-            Compression::Zstd => {
-                let zstd = match &mut self.zstd {
-                    Some(zstd) => zstd,
-                    none => none.insert(zstd::bulk::Compressor::new(ZSTD_LEVEL)?),
-                };
-                self.scratch
-                    .resize(zstd::zstd_safe::compress_bound(original_len), 0);
-                let len = zstd.compress_to_buffer(&bytes, self.scratch.as_mut_slice())?;
-                self.scratch[..len].to_vec()
+            Encoder::Zstd(context) => {
+                grow(
+                    &mut self.scratch,
+                    zstd::zstd_safe::compress_bound(original_len),
+                )?;
+                let written = context
+                    .compress_to_buffer(&batch, self.scratch.as_mut_slice())
+                    .map_err(zstd_failed)?;
+                (written, Compression::Zstd)
             }
         };
-        Ok(Frame {
-            bytes,
-            original_len,
-            compression,
-        })
+        let frame = if written < original_len {
+            Frame {
+                bytes: self.scratch[..written].to_vec(),
+                original_len,
+                compression,
+            }
+        } else {
+            stored(batch)
+        };
+        if self.scratch.len() > KEEP_SCRATCH_BYTES {
+            self.scratch = Vec::new();
+        }
+        Ok(frame)
     }
 }
 
-/// Decompresses for one stage.
-#[derive(Default)]
+/// Reads frames of every codec back, with one context.
 pub struct Decompressor {
-    zstd: Option<zstd::bulk::Decompressor<'static>>,
+    max_bytes: usize,
+    /// Made when the first Zstandard frame comes.
+    zstd: Option<Box<zstd::bulk::Decompressor<'static>>>,
 }
 
 impl Decompressor {
-    /// A decompressor; its context is made with the first frame that needs it.
-    pub fn new() -> Self {
-        Self::default()
+    /// Will refuse a batch of more than `max_bytes` or [`MAX_ORIGINAL_BYTES`].
+    pub fn new(max_bytes: usize) -> Self {
+        Self {
+            max_bytes: max_bytes.min(MAX_ORIGINAL_BYTES),
+            zstd: None,
+        }
     }
 
-    /// The batch in a frame. A damaged frame is an error.
-    pub fn decompress(&mut self, frame: Frame) -> io::Result<Vec<u8>> {
-        let Frame {
-            bytes,
-            original_len,
+    /// Gives the batch back. A frame that was not compressed is moved without a copy.
+    pub fn decompress(&mut self, frame: Frame) -> Result<Vec<u8>, CompressError> {
+        let compression = frame.compression;
+        let damaged = |reason: String| CompressError::Damaged {
             compression,
-        } = frame;
-        if original_len > MAX_ORIGINAL {
-            return Err(io::Error::other(format!("a frame of {original_len} bytes")));
-        }
-        let out = match compression {
-            Compression::None => bytes,
-            Compression::Lz4 => {
-                lz4_flex::block::decompress(&bytes, original_len).map_err(io::Error::other)?
-            }
-            Compression::Zstd => {
-                let zstd = match &mut self.zstd {
-                    Some(zstd) => zstd,
-                    none => none.insert(zstd::bulk::Decompressor::new()?),
-                };
-                zstd.decompress(&bytes, original_len)?
-            }
+            reason,
         };
-        if out.len() == original_len {
-            Ok(out)
-        } else {
-            Err(io::Error::other(format!(
-                "{} bytes, expected {original_len}",
-                out.len()
-            )))
+        if frame.original_len > self.max_bytes {
+            return Err(CompressError::TooLarge {
+                len: frame.original_len,
+                limit: self.max_bytes,
+            });
         }
+        let batch = match compression {
+            Compression::None => frame.bytes,
+            Compression::Lz4 => {
+                if frame.original_len / LZ4_MAX_RATIO > frame.bytes.len() {
+                    return Err(damaged(format!(
+                        "{} bytes cannot hold the {} they should",
+                        frame.bytes.len(),
+                        frame.original_len
+                    )));
+                }
+                let mut batch = Vec::new();
+                grow(&mut batch, frame.original_len)?;
+                let written = decompress_into(&frame.bytes, &mut batch)
+                    .map_err(|error| damaged(error.to_string()))?;
+                batch.truncate(written);
+                batch
+            }
+            Compression::Zstd => self.decompress_zstd(&frame)?,
+        };
+        if batch.len() != frame.original_len {
+            return Err(damaged(format!(
+                "{} bytes came out where {} are due",
+                batch.len(),
+                frame.original_len
+            )));
+        }
+        Ok(batch)
+    }
+
+    fn decompress_zstd(&mut self, frame: &Frame) -> Result<Vec<u8>, CompressError> {
+        let mut batch = Vec::new();
+        batch
+            .try_reserve_exact(frame.original_len)
+            .map_err(|_| CompressError::Memory {
+                len: frame.original_len,
+            })?;
+        let context = match &mut self.zstd {
+            Some(context) => context,
+            none => none.insert(Box::new(
+                zstd::bulk::Decompressor::new().map_err(zstd_failed)?,
+            )),
+        };
+        context
+            .decompress_to_buffer(&frame.bytes, &mut batch)
+            .map_err(|error| CompressError::Damaged {
+                compression: Compression::Zstd,
+                reason: error.to_string(),
+            })?;
+        Ok(batch)
+    }
+}
+
+fn stored(batch: Vec<u8>) -> Frame {
+    Frame {
+        original_len: batch.len(),
+        bytes: batch,
+        compression: Compression::None,
+    }
+}
+
+/// Makes `buffer` at least `len` bytes long; the new ones are zero.
+fn grow(buffer: &mut Vec<u8>, len: usize) -> Result<(), CompressError> {
+    if buffer.len() < len {
+        buffer
+            .try_reserve_exact(len - buffer.len())
+            .map_err(|_| CompressError::Memory { len })?;
+        buffer.resize(len, 0);
+    }
+    Ok(())
+}
+
+fn zstd_failed(error: std::io::Error) -> CompressError {
+    CompressError::Codec {
+        compression: Compression::Zstd,
+        reason: error.to_string(),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const ALL: [Compression; 3] = [Compression::None, Compression::Lz4, Compression::Zstd];
-
-    #[test]
-    fn contexts_are_reused_and_repetition_shrinks() {
-        for compression in ALL {
-            let mut compressor = Compressor::new(compression);
-            let mut decompressor = Decompressor::new();
-            for len in [0, 1, 100_000, 3, 1 << 20] {
-                let bytes: Vec<u8> = (0..len).map(|i| (i / 7 % 50) as u8).collect();
-                let frame = compressor.compress(bytes.clone()).unwrap();
-                assert!(compression == Compression::None || len < 1000 || frame.len() < len / 2);
-                assert_eq!(decompressor.decompress(frame).unwrap(), bytes);
-            }
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn damage_is_an_error_or_other_bytes_but_never_a_panic(
-            bytes: Vec<u8>, at: usize, value: u8, cut in 0usize..4
-        ) {
-            for compression in ALL {
-                let mut frame = Compressor::new(compression).compress(bytes.clone()).unwrap();
-                if let Some(len) = std::num::NonZero::new(frame.bytes.len()) {
-                    frame.bytes[at % len] = value;
-                }
-                frame.bytes.truncate(frame.bytes.len().saturating_sub(cut));
-                if let Ok(out) = Decompressor::new().decompress(frame) {
-                    prop_assert_eq!(out.len(), bytes.len());
-                }
-            }
-        }
-    }
-}
+mod tests;

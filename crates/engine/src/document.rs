@@ -1,270 +1,356 @@
-//! A pipeline file becomes a [`Document`], with every mistake located.
+//! A pipeline file: YAML text to a [`Document`], every mistake with its place.
+//!
+//! This module owns the keys of a pipeline file, what their values may be, and where the values
+//! of `${…}` come from. It refuses whatever it does not know. It does not look into `config`
+//! (the connectors do; [`Document::locate`] then says where a mistake stands) and opens no
+//! connection. Text comes in from the file system; a `Document` goes out to the plan.
+//!
+//! In a value, never in a key:
+//! - `${NAME}` is a variable; one that is not set is an error.
+//! - `${NAME:-default}` is the default if the variable is not set or empty.
+//! - `${file:path}` is what the file holds, without its last line break; at most 1 MiB. A
+//!   relative path begins at the pipeline's folder.
+//! - `$$` is `$`; a `$` before anything else stands for itself.
+//!
+//! A value without quotes gets its type afterwards (`port: ${PORT}` is a number), by the core
+//! schema of YAML 1.2; a value in quotes is text. Variables are looked up in the environment,
+//! then in `.env` beside the pipeline file.
 
+mod core;
+mod environment;
+mod error;
+mod file;
 mod interpolate;
+mod keys;
+mod node;
+mod path;
 mod read;
-mod yaml;
+mod resources;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use serde_json::{Map, Value as Json};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+pub use environment::Environment;
+pub use error::{DocumentError, Location, code};
 
 use crate::compress::Compression;
-pub use interpolate::Environment;
-pub(crate) use interpolate::Interpolate;
+use node::Node;
 
-/// A pipeline as it was asked for. Every value has been checked by itself; whether the connectors
-/// agree is the plan's business.
-#[derive(Debug, Clone)]
+/// A larger pipeline file is not read.
+const MAX_DOCUMENT_BYTES: u64 = 4 << 20;
+
+/// The version of the keys below.
+pub const VERSION: u32 = 1;
+
+/// A pipeline file whose every key is known and whose values go together.
+///
+/// Serialised, it has the keys of the file, with the values of `${…}` in it: pass what is shown
+/// through [`Document::redact`].
+#[derive(Clone, Serialize)]
 pub struct Document {
-    /// The file's name as it was given, for messages.
-    pub file: String,
-    /// The file's folder, absolute: relative paths in the document begin here.
-    pub base_dir: PathBuf,
-    /// `pipeline:`, the name: 1 to 64 of `A-Z a-z 0-9 _ . -`.
+    /// `1`; required. A later version may have other keys.
+    pub version: u32,
+    /// The name under which state and checkpoints are kept; required. 1 to 64 letters, digits,
+    /// `_`, `-` and `.`.
     pub pipeline: String,
-    /// `source:`
-    pub source: SourceDocument,
-    /// `destination:`
-    pub destination: DestinationDocument,
-    /// `resources:`
+    /// Where the rows come from; required.
+    pub source: Source,
+    /// Where the rows go to; required.
+    pub destination: Destination,
+    /// How much memory may be used, and how.
     pub resources: Resources,
-    root: yaml::Node,
+    /// The folder of the file, absolute after [`Document::load`]: relative paths in a pipeline
+    /// begin there.
+    #[serde(skip)]
+    pub base_dir: PathBuf,
+    /// The file, as it was given.
+    #[serde(skip)]
+    pub file: String,
+    #[serde(skip)]
     secrets: Vec<String>,
+    #[serde(skip)]
+    root: Arc<Node>,
 }
 
-/// `source:`
-#[derive(Debug, Clone)]
-pub struct SourceDocument {
-    /// `use:`, a bundled connector's name or a path to a `.wasm`.
-    pub use_: String,
-    /// `config:`, for the connector alone.
-    pub config: Map<String, Json>,
-    /// `streams:`, names or mappings; wildcards `*` and `?` allowed.
-    pub streams: Vec<StreamDocument>,
+/// `source`: where the rows come from.
+#[derive(Clone, PartialEq, Serialize)]
+pub struct Source {
+    /// The name of a bundled connector or the path of a `.wasm` file; required.
+    #[serde(rename = "use")]
+    pub connector: String,
+    /// The connector's own settings.
+    pub config: Map<String, Value>,
+    /// What to read, in order; required, not empty, each name once.
+    pub streams: Vec<Stream>,
 }
 
-/// One entry of `streams:`.
-#[derive(Debug, Clone)]
-pub struct StreamDocument {
-    /// `name:`
+/// One entry of `source.streams`: a name alone, or a mapping.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Stream {
+    /// The name of a stream; `*` stands for any characters, `?` for any one. Required.
     pub name: String,
-    /// `sync_mode:`, else that of `defaults:`, else `full_refresh`.
+    /// How to read; else that of `defaults`, else `full_refresh`.
     pub sync_mode: SyncMode,
-    /// `columns:`, the wanted columns in order; without it all.
+    /// The columns to read, in order; not empty, each once. Absent: all of them.
     pub columns: Option<Vec<String>>,
 }
 
-/// `destination:`
-#[derive(Debug, Clone)]
-pub struct DestinationDocument {
-    /// `use:`
-    pub use_: String,
-    /// `config:`
-    pub config: Map<String, Json>,
-    /// `write_mode:`, default `append`.
-    pub write_mode: WriteMode,
-    /// `primary_key:`, for upsert.
-    pub primary_key: Vec<String>,
-}
-
-/// `sync_mode:`
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// `sync_mode`: how a stream is read. `defaults: { sync_mode }` sets it for every stream that
+/// does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SyncMode {
-    /// Everything, each time.
+    /// All rows, each time.
+    #[default]
     FullRefresh,
-    /// What is new by a cursor.
+    /// The rows that are new since the last run, by a cursor.
     Incremental,
-    /// What changed, by the source's log.
+    /// The changes, from the system's own log.
     Cdc,
 }
 
-/// `write_mode:`
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// `destination`: where the rows go to.
+#[derive(Clone, PartialEq, Serialize)]
+pub struct Destination {
+    /// The name of a bundled connector or the path of a `.wasm` file; required.
+    #[serde(rename = "use")]
+    pub connector: String,
+    /// The connector's own settings.
+    pub config: Map<String, Value>,
+    /// What happens to the rows that are already there.
+    pub write_mode: WriteMode,
+    /// The columns that identify a row; required with `upsert`, refused otherwise.
+    pub primary_key: Vec<String>,
+}
+
+/// `destination.write_mode`: what happens to the rows that are already there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum WriteMode {
-    /// Add to what is there.
+    /// They stay; the new ones are added.
+    #[default]
     Append,
-    /// Put in the place of what is there.
+    /// They go, in the same moment as the new ones appear.
     Replace,
-    /// Update by key, else add; `merge` is the same word.
+    /// A row with the same primary key takes their place. `merge` is another word for it.
     Upsert,
 }
 
-/// `resources:`; sizes in bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// `resources`: how much memory may be used, and how.
+///
+/// A size is a whole number of bytes, or one with `kb`, `mb` or `gb` behind it, in any case.
+/// `kib`, `mib` and `gib` mean the same: all are powers of 1024.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Resources {
-    /// `memory:`, for connectors and batches of all streams together. Default 256 MiB.
+    /// Bytes for all streams together: 32mb to 64gb, else 256mb.
     pub memory: u64,
-    /// `batch_bytes:`, the size a batch aims at. Default 1 MiB.
+    /// About how many bytes of Arrow data are in one batch: 4kb to 256mb and at most
+    /// `memory / parallelism / 8`, else 1mb or that if it is less.
     pub batch_bytes: u64,
-    /// `max_record_bytes:`, larger records are refused. Default 64 MiB or what the memory allows.
+    /// A larger record is refused: at least 4kb and at most `memory / parallelism / 4`, else
+    /// 64mb or that if it is less.
     pub max_record_bytes: u64,
-    /// `parallelism:`, streams at a time. Default 1.
+    /// How many streams are moved at a time: 1 to 64, else 1.
     pub parallelism: u32,
-    /// `compression:` of batches between the stages. Default none.
+    /// How batches are compressed between the stages: `none`, `lz4` or `zstd`.
     pub compression: Compression,
 }
 
-/// A place in the pipeline file, counted from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Location {
-    /// Line.
-    pub line: usize,
-    /// Column in characters.
-    pub column: usize,
-}
-
-/// A mistake in a pipeline file.
-#[derive(Debug, Clone)]
-pub struct DocumentError {
-    /// Stable: `yaml_syntax`, `unknown_key`, `wrong_type`, `missing_key`, `unset_variable`,
-    /// `duplicate_key`, `duplicate_stream`, `bad_value`, `file_not_found`.
-    pub code: &'static str,
-    /// The file.
-    pub file: String,
-    /// From 1; 0 when it is about the whole file.
-    pub line: usize,
-    /// From 1.
-    pub column: usize,
-    /// The key, such as `source.streams[0].name`; may be empty.
-    pub path: String,
-    /// What is wrong.
-    pub message: String,
-    /// What to do.
-    pub hint: Option<String>,
-}
-
-impl DocumentError {
-    pub(crate) fn new(file: &str, code: &'static str, message: impl ToString) -> Self {
-        let (file, message) = (file.into(), message.to_string());
-        Self {
-            code,
-            file,
-            line: 0,
-            column: 0,
-            path: String::new(),
-            message,
-            hint: None,
-        }
-    }
-
-    fn at(mut self, line: usize, column: usize) -> Self {
-        (self.line, self.column) = (line, column);
-        self
-    }
-
-    fn on(mut self, path: &str) -> Self {
-        self.path = path.into();
-        self
-    }
-
-    fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
-        self
-    }
-}
-
-impl fmt::Display for DocumentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            0 => write!(f, "{}: {}", self.file, self.message)?,
-            line => write!(f, "{}:{line}:{}: {}", self.file, self.column, self.message)?,
-        }
-        self.hint
-            .as_ref()
-            .map_or(Ok(()), |hint| write!(f, " ({hint})"))
-    }
-}
-
-impl std::error::Error for DocumentError {}
-
-/// A pipeline file above this size is a mistake.
-const MAX_DOCUMENT_BYTES: u64 = 4 << 20;
-
 impl Document {
-    /// Reads a pipeline file.
-    pub fn load(path: &Path, environment: &Environment) -> Result<Self, DocumentError> {
+    /// Reads a pipeline file of at most 4 MiB, and the `.env` beside it.
+    pub fn load(path: &Path, environment: &Environment<'_>) -> Result<Self, DocumentError> {
         let file = path.display().to_string();
-        let failed = |what: &dyn fmt::Display| {
-            DocumentError::new(&file, "file_not_found", what)
-                .hint("give the path of a pipeline file")
-        };
-        let metadata = std::fs::metadata(path).map_err(|error| failed(&error))?;
-        if !metadata.is_file() {
-            return Err(failed(&"not a file"));
-        }
-        if metadata.len() > MAX_DOCUMENT_BYTES {
-            return Err(failed(&"larger than 4 MiB"));
-        }
-        let bytes = std::fs::read(path).map_err(|error| failed(&error))?;
-        let text = String::from_utf8(bytes).map_err(|error| {
-            let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-            let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
-            DocumentError::new(&file, "yaml_syntax", "not UTF-8").at(line, 1)
+        let text = file::read_text(path, MAX_DOCUMENT_BYTES).map_err(|problem| {
+            let folder = problem.code == code::NOT_A_FILE;
+            let absent = problem.code == code::FILE_NOT_FOUND;
+            let error = problem.into_error(&file, "the pipeline file");
+            if folder || absent {
+                return error.hint("give the path of a pipeline's YAML file");
+            }
+            error
         })?;
-        let folder = path.parent().filter(|dir| !dir.as_os_str().is_empty());
-        let base_dir = std::fs::canonicalize(folder.unwrap_or(Path::new(".")))
-            .map_err(|error| failed(&error))?;
+        let base_dir = match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let base_dir = base_dir.canonicalize().map_err(|error| {
+            let text = format!("the folder of the pipeline file cannot be found: {error}");
+            DocumentError::whole(code::FILE_UNREADABLE, &file, text)
+        })?;
         Self::parse(&text, &file, &base_dir, environment)
     }
 
-    /// Reads a pipeline's text. `base_dir` must be absolute.
+    /// Reads the text of a pipeline file; `file` is its name in errors, `base_dir` its folder.
+    ///
+    /// Files that the text names with `${file:…}` are read, and the `.env` file.
     pub fn parse(
         text: &str,
         file: &str,
         base_dir: &Path,
-        environment: &Environment,
+        environment: &Environment<'_>,
     ) -> Result<Self, DocumentError> {
-        read::document(text, file, base_dir, environment)
+        let empty = || {
+            DocumentError::whole(code::EMPTY_FILE, file, "the pipeline file is empty")
+                .hint("begin with version: 1 and pipeline: <name>")
+        };
+        let root = node::parse(text, file)?.ok_or_else(empty)?;
+        if root.is_empty() {
+            return Err(empty());
+        }
+        let variables = environment.open(base_dir)?;
+        let mut reader = read::Reader {
+            file,
+            base_dir,
+            variables: &variables,
+            secrets: Vec::new(),
+            interpolated: 0,
+        };
+        let read = keys::root(&mut reader, &root)?;
+        let mut secrets = reader.secrets;
+        // Longest first: a secret may hold another one.
+        secrets.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        Ok(Self {
+            version: VERSION,
+            pipeline: read.pipeline,
+            source: read.source,
+            destination: read.destination,
+            resources: read.resources,
+            base_dir: base_dir.to_owned(),
+            file: file.to_owned(),
+            secrets,
+            root,
+        })
     }
 
-    /// Values that came from the environment or from files: never to be shown.
+    /// Where a key stands, such as `source.config.schema.id` or `source.streams[1].columns[0]`.
+    ///
+    /// A key with other characters than letters, digits, `_` and `-` is written `["a.b"]`. If
+    /// the path leads nowhere, this is the place of the last step that is there; so it is only
+    /// `None` for a path whose first step is not in the file.
+    pub fn locate(&self, path: &str) -> Option<Location> {
+        self.root.locate(path)
+    }
+
+    /// The values that came from variables and files, longest first; none from a default, none
+    /// of less than four bytes.
     pub fn secrets(&self) -> &[String] {
         &self.secrets
     }
 
-    /// Where a key such as `source.config.path` or `source.streams[1].name` stands, or the nearest
-    /// one above it that is there.
-    pub fn locate(&self, path: &str) -> Option<Location> {
-        let mut node = &self.root;
-        let mut place = Location {
-            line: node.line,
-            column: node.column,
-        };
-        for part in path.split('.') {
-            let (key, indexes) = part.split_once('[').map_or((part, ""), |(k, i)| (k, i));
-            let yaml::Value::Mapping(entries) = &node.value else {
-                return Some(place);
-            };
-            let Some(entry) = entries.iter().find(|entry| entry.key == key) else {
-                return Some(place);
-            };
-            node = &entry.node;
-            place = Location {
-                line: entry.line,
-                column: entry.column,
-            };
-            for index in indexes
-                .split(']')
-                .map(|i| i.trim_start_matches('['))
-                .filter(|i| !i.is_empty())
-            {
-                let (yaml::Value::Sequence(items), Ok(index)) =
-                    (&node.value, index.parse::<usize>())
-                else {
-                    return Some(place);
-                };
-                let Some(item) = items.get(index) else {
-                    return Some(place);
-                };
-                node = item;
-                place = Location {
-                    line: item.line,
-                    column: item.column,
-                };
+    /// `text` with every secret in it replaced by `***`.
+    pub fn redact(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for secret in &self.secrets {
+            if text.contains(secret.as_str()) {
+                text = text.replace(secret.as_str(), "***");
             }
         }
-        Some(place)
+        text
+    }
+}
+
+impl Source {
+    /// The position of the entry that a discovered stream falls under: the one with exactly its
+    /// name, else the first whose wildcards match.
+    pub fn entry_for(&self, stream: &str) -> Option<usize> {
+        let position = |matches: &dyn Fn(&Stream) -> bool| self.streams.iter().position(matches);
+        position(&|entry| entry.name == stream).or_else(|| position(&|entry| entry.matches(stream)))
+    }
+}
+
+impl Stream {
+    /// Whether the name holds a wildcard.
+    pub fn is_pattern(&self) -> bool {
+        self.name.contains(['*', '?'])
+    }
+
+    /// Whether the name, with its wildcards, is that of a discovered stream.
+    pub fn matches(&self, stream: &str) -> bool {
+        let pattern: Vec<char> = self.name.chars().collect();
+        let name: Vec<char> = stream.chars().collect();
+        let (mut p, mut n) = (0, 0);
+        // The last `*`, and how much of the name it has taken.
+        let mut star: Option<(usize, usize)> = None;
+        while n < name.len() {
+            match pattern.get(p) {
+                Some('*') => {
+                    star = Some((p, n));
+                    p += 1;
+                }
+                Some(c) if *c == '?' || *c == name[n] => {
+                    p += 1;
+                    n += 1;
+                }
+                _ => {
+                    let Some((at, taken)) = star else {
+                        return false;
+                    };
+                    star = Some((at, taken + 1));
+                    p = at + 1;
+                    n = taken + 1;
+                }
+            }
+        }
+        pattern[p..].iter().all(|c| *c == '*')
+    }
+}
+
+impl SyncMode {
+    /// The word in a pipeline file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FullRefresh => "full_refresh",
+            Self::Incremental => "incremental",
+            Self::Cdc => "cdc",
+        }
+    }
+}
+
+impl WriteMode {
+    /// The word in a pipeline file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Append => "append",
+            Self::Replace => "replace",
+            Self::Upsert => "upsert",
+        }
+    }
+}
+
+// Settings may hold passwords: they are not in what `{:?}` shows.
+
+impl fmt::Debug for Document {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Document")
+            .field("file", &self.file)
+            .field("pipeline", &self.pipeline)
+            .field("source", &self.source)
+            .field("destination", &self.destination)
+            .field("resources", &self.resources)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source")
+            .field("use", &self.connector)
+            .field("streams", &self.streams)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Destination")
+            .field("use", &self.connector)
+            .field("write_mode", &self.write_mode)
+            .field("primary_key", &self.primary_key)
+            .finish_non_exhaustive()
     }
 }
 

@@ -13,7 +13,7 @@ use rapidbyte_runtime::{
 use rapidbyte_wire::{ipc, pattern, types};
 use serde_json::{Map, Value};
 
-use crate::document::{self, Document, StreamDocument};
+use crate::document::{self, Document};
 use crate::failure::{Class, Failure};
 use crate::host::{Host, nearest};
 
@@ -170,8 +170,11 @@ fn open_stage(
 ) -> Result<Stage, Failure> {
     let key = format!("{}.use", side.name);
     let (used, config) = match side.kind {
-        Kind::Source => (&document.source.use_, &document.source.config),
-        Kind::Destination => (&document.destination.use_, &document.destination.config),
+        Kind::Source => (&document.source.connector, &document.source.config),
+        Kind::Destination => (
+            &document.destination.connector,
+            &document.destination.config,
+        ),
     };
     let located = |mut failure: Failure| {
         let place = Failure::at_key(document, &key, "", "");
@@ -336,7 +339,7 @@ fn select<'a>(
     document: &'a Document,
     source: &Spec,
     found: Vec<Stream>,
-) -> Result<Vec<(&'a StreamDocument, Stream)>, Failure> {
+) -> Result<Vec<(&'a document::Stream, Stream)>, Failure> {
     let asked = &document.source.streams;
     let names: Vec<String> = found.iter().map(|stream| stream.name.clone()).collect();
     let mut found: HashMap<String, Stream> = found
@@ -404,7 +407,7 @@ fn some_of(names: &[String]) -> String {
 
 fn place(
     document: &Document,
-    asked: &StreamDocument,
+    asked: &document::Stream,
     discovered: Stream,
     destination: &mut Destination,
 ) -> Result<StreamPlan, Failure> {

@@ -225,7 +225,7 @@ fn move_stream(
         memory: Arc::clone(&memory),
         snapshot,
     };
-    let (sender, receiver) = channel(share.channel, MAX_MESSAGES);
+    let (sender, mut receiver) = channel(share.channel, MAX_MESSAGES);
     // The source is stopped when the destination fails; the destination learns of a failed source
     // through the channel, so that it can abort in its own way.
     let (stop_source, stop_destination) = (stop.child(), stop.child());
@@ -239,7 +239,7 @@ fn move_stream(
             (result, StageReport::new(&clock, Side::Source))
         });
         let clock = Clock::new();
-        let result = pump_destination(&work, &receiver, &clock, &stop_destination, progress);
+        let result = pump_destination(&work, &mut receiver, &clock, &stop_destination, progress);
         let report = StageReport::new(&clock, Side::Destination);
         if result.is_err() {
             stop_source.cancel();

@@ -36,15 +36,19 @@ pub(crate) struct Work<'a> {
 }
 
 impl Work<'_> {
-    fn sandbox(&self, stage: &Stage, clock: &Clock, cancel: &Cancel) -> Sandbox {
+    /// Bytes of the largest batch message: one record above the target size may still come in
+    /// one batch, and padding comes on top.
+    fn batch_limit(&self) -> usize {
         let resources = &self.plan.document.resources;
-        // One record above the target size may still come in one batch; padding comes on top.
-        let batch_bytes = 4 * resources.batch_bytes + resources.max_record_bytes + (1 << 20);
+        (4 * resources.batch_bytes + resources.max_record_bytes + (1 << 20)) as usize
+    }
+
+    fn sandbox(&self, stage: &Stage, clock: &Clock, cancel: &Cancel) -> Sandbox {
         Sandbox {
             grants: Arc::clone(&stage.grants),
             memory: Arc::clone(&self.memory),
             limits: Limits {
-                batch_bytes: batch_bytes as usize,
+                batch_bytes: self.batch_limit(),
                 ..Limits::default()
             },
             clock: clock.clone(),
@@ -74,7 +78,7 @@ pub(crate) enum Stopped {
 /// Reads until the end and says so; returning early drops the sender, which is an abort.
 pub(crate) fn pump_source(
     work: &Work<'_>,
-    sender: Sender<Message>,
+    mut sender: Sender<Message>,
     clock: &Clock,
     cancel: &Cancel,
 ) -> Result<(), Stopped> {
@@ -100,19 +104,18 @@ pub(crate) fn pump_source(
     if schema != work.stream.target.schema {
         return Err(Stopped::Failed(schema_changed(work)));
     }
-    let mut compressor = Compressor::new(resources.compression);
+    let compress_failed = |e| Stopped::Failed(Failure::new(Class::Run, "compress_failed", e));
+    let mut compressor = Compressor::new(resources.compression).map_err(compress_failed)?;
     loop {
         match source.next(WAIT_MS).map_err(failed)? {
             Event::Batch(batch) => {
                 let before = clock.enter(Phase::Compress);
                 let frame = compressor.compress(batch.data);
                 clock.enter(before);
-                let frame = frame.map_err(|error| {
-                    Stopped::Failed(Failure::new(Class::Run, "compress", error))
-                })?;
-                let bytes = frame.len() + MESSAGE_OVERHEAD;
+                let frame = frame.map_err(compress_failed)?;
+                let bytes = frame.bytes.len() + MESSAGE_OVERHEAD;
                 send(
-                    &sender,
+                    &mut sender,
                     Message::Batch {
                         frame,
                         rows: batch.rows,
@@ -123,19 +126,18 @@ pub(crate) fn pump_source(
             }
             Event::Checkpoint(cursor) => {
                 let bytes = cursor.len() + MESSAGE_OVERHEAD;
-                send(&sender, Message::Checkpoint(cursor), bytes, clock)?;
+                send(&mut sender, Message::Checkpoint(cursor), bytes, clock)?;
             }
             Event::Idle => {}
             Event::End => {
-                sender.end();
-                return Ok(());
+                return sender.end().map_err(|_| Stopped::Peer);
             }
         }
     }
 }
 
 fn send(
-    sender: &Sender<Message>,
+    sender: &mut Sender<Message>,
     message: Message,
     bytes: usize,
     clock: &Clock,
@@ -169,7 +171,7 @@ pub(crate) struct Written {
 /// Writes until the end is said, then commits. An abort is never an end.
 pub(crate) fn pump_destination(
     work: &Work<'_>,
-    receiver: &Receiver<Message>,
+    receiver: &mut Receiver<Message>,
     clock: &Clock,
     cancel: &Cancel,
     progress: &StreamProgress,
@@ -186,7 +188,7 @@ pub(crate) fn pump_destination(
     destination
         .open_writer(&work.stream.target, fence.epoch)
         .map_err(failed)?;
-    let mut decompressor = Decompressor::new();
+    let mut decompressor = Decompressor::new(work.batch_limit());
     let (mut rows, mut bytes, mut batches) = (0, 0, 0);
     let mut cursor = None;
     loop {
@@ -201,8 +203,9 @@ pub(crate) fn pump_destination(
                 let before = clock.enter(Phase::Decompress);
                 let data = decompressor.decompress(frame);
                 clock.enter(before);
-                let data =
-                    data.map_err(|e| Stopped::Failed(Failure::new(Class::Run, "decompress", e)))?;
+                let data = data.map_err(|e| {
+                    Stopped::Failed(Failure::new(Class::Run, "decompress_failed", e))
+                })?;
                 let batch = rapidbyte_runtime::Batch {
                     data,
                     rows: batch_rows,

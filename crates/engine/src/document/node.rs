@@ -1,0 +1,497 @@
+//! YAML text to a tree in which every node knows its place.
+//!
+//! The events of `saphyr-parser` carry a position and the quoting style of each node, so that
+//! every later mistake can be located. This module refuses what a pipeline file may not use:
+//! several documents, tags, keys that are not text, duplicate keys, merge keys; and it bounds
+//! what aliases can unfold to.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError};
+
+use super::core;
+use super::error::{DocumentError, Location, code};
+use super::path::{self, OwnedStep, Step};
+
+/// A pipeline of a thousand streams has some ten thousand nodes.
+pub(super) const MAX_NODES: usize = 100_000;
+/// Text in all scalars and keys together, aliases unfolded.
+pub(super) const MAX_TEXT_BYTES: usize = 16 << 20;
+/// Mappings and lists in each other. Walks over the tree are recursive.
+pub(super) const MAX_DEPTH: usize = 64;
+
+/// A value and where it stands. An alias shares the node that it names, with that one's place.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) value: NodeValue,
+    pub(super) at: Location,
+    /// This node and all below it, aliases unfolded.
+    nodes: usize,
+    text_bytes: usize,
+    depth: usize,
+}
+
+#[derive(Debug)]
+pub(super) enum NodeValue {
+    Scalar(Scalar),
+    Sequence(Vec<Arc<Node>>),
+    Mapping(Vec<Entry>),
+}
+
+/// Text as it is in the file, without quotes and escapes, before interpolation.
+#[derive(Debug)]
+pub(super) struct Scalar {
+    pub(super) text: String,
+    /// Quoted or a block: it is text, whatever it looks like.
+    pub(super) quoted: bool,
+}
+
+/// A key and its value.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) key: String,
+    /// The place of the key.
+    pub(super) at: Location,
+    pub(super) value: Arc<Node>,
+}
+
+impl Node {
+    /// The place of what `path` leads to, or of the last step towards it that is there.
+    ///
+    /// The place of a mapping or a list is that of its key.
+    pub(super) fn locate(&self, path: &str) -> Option<Location> {
+        let (mut node, mut best, mut rest) = (self, None, path);
+        while let Some((step, after)) = path::split_first(rest) {
+            let (next, place) = match (&node.value, step) {
+                (NodeValue::Mapping(entries), OwnedStep::Key(key)) => {
+                    let Some(entry) = entries.iter().find(|entry| entry.key == key) else {
+                        break;
+                    };
+                    (&entry.value, entry.place())
+                }
+                (NodeValue::Sequence(items), OwnedStep::Index(index)) => {
+                    let Some(item) = items.get(index) else { break };
+                    (item, item.at)
+                }
+                _ => break,
+            };
+            (node, best, rest) = (next, Some(place), after);
+        }
+        best
+    }
+
+    /// Nothing is written there.
+    pub(super) fn is_empty(&self) -> bool {
+        matches!(&self.value, NodeValue::Scalar(scalar) if scalar.is_empty())
+    }
+
+    /// What it is, for a message.
+    pub(super) fn kind(&self) -> &'static str {
+        match &self.value {
+            NodeValue::Sequence(_) => "a list",
+            NodeValue::Mapping(_) => "a mapping",
+            NodeValue::Scalar(scalar) if scalar.is_empty() => "empty",
+            NodeValue::Scalar(_) => "a single value",
+        }
+    }
+}
+
+impl Scalar {
+    /// Nothing is written there.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.quoted && core::is_null(&self.text)
+    }
+}
+
+impl Entry {
+    /// Where a mistake in the value is shown: a scalar's own place, a collection's key.
+    pub(super) fn place(&self) -> Location {
+        match &self.value.value {
+            NodeValue::Scalar(_) => self.value.at,
+            _ => self.at,
+        }
+    }
+}
+
+/// Reads one YAML document; nothing if there is none in the text.
+pub(super) fn parse(text: &str, file: &str) -> Result<Option<Arc<Node>>, DocumentError> {
+    let mut builder = Builder {
+        file,
+        frames: Vec::new(),
+        anchors: HashMap::new(),
+        root: None,
+        documents: 0,
+        nodes: 0,
+        text_bytes: 0,
+    };
+    for event in Parser::new_from_str(text) {
+        let (event, span) = event.map_err(|error| syntax_error(file, text, &error))?;
+        builder.event(event, location(&span.start))?;
+    }
+    Ok(builder.root)
+}
+
+fn location(marker: &Marker) -> Location {
+    let clamp = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    Location {
+        line: clamp(marker.line()),
+        column: clamp(marker.col().saturating_add(1)),
+    }
+}
+
+fn syntax_error(file: &str, text: &str, error: &ScanError) -> DocumentError {
+    let info = error.info();
+    let place = location(error.marker());
+    let place = first_tab(text, place, info).unwrap_or(place);
+    let message = format!("not valid YAML: {info}");
+    let plain = DocumentError::whole(code::YAML_SYNTAX, file, message).at(place);
+    let line = text
+        .lines()
+        .nth((place.line as usize).saturating_sub(1))
+        .unwrap_or("");
+    match syntax_hint(info, line) {
+        Some(hint) => plain.hint(hint),
+        None => plain,
+    }
+}
+
+/// The tab that indents a line, where the parser complains of one. It names the start of the
+/// scalar before.
+fn first_tab(text: &str, from: Location, info: &str) -> Option<Location> {
+    if !info.contains("tab") {
+        return None;
+    }
+    let lines = (from.line..).zip(text.lines().skip((from.line as usize).saturating_sub(1)));
+    lines.into_iter().find_map(|(line, text)| {
+        let indent = text.chars().take_while(|c| c.is_whitespace());
+        let column = indent.zip(1..).find(|(c, _)| *c == '\t')?.1;
+        Some(Location { line, column })
+    })
+}
+
+/// What most often leads to a message of the parser, by words in it; the first that fits.
+const SYNTAX_HINTS: &[(&str, &str)] = &[
+    ("tab", "indent with spaces, not with tabs"),
+    (
+        "mapping values are not allowed",
+        "put a value that holds \": \" in quotes; else look at the indentation, and at the line \
+         before for a missing colon",
+    ),
+    ("quoted scalar, found unexpected", QUOTE_NOT_CLOSED),
+    ("in quoted scalar", QUOTE_NOT_CLOSED),
+    (
+        "trailing content after",
+        "put the whole value in quotes; in single quotes, write '' for one of them",
+    ),
+    (
+        "unknown escape",
+        "in double quotes a backslash starts an escape; use single quotes to keep it",
+    ),
+    ("unknown anchor", STAR_OR_AND),
+    ("scanning an anchor or alias", STAR_OR_AND),
+    (
+        "unexpected character",
+        "put a value that begins with this character in quotes",
+    ),
+    ("expected ',' or", BRACKET),
+    ("misplaced bracket", BRACKET),
+    ("illegal placement of ':'", BRACKET),
+    ("in flow construct", BRACKET),
+    ("expected key", INDENTATION),
+    ("indentation", INDENTATION),
+    ("simple key", INDENTATION),
+    ("'-' indicator", INDENTATION),
+];
+
+const QUOTE_NOT_CLOSED: &str = "a quote is opened here and not closed";
+const STAR_OR_AND: &str = "put a value that begins with * or & in quotes: '*'";
+const BRACKET: &str = "a bracket is not closed or not opened, or a comma is missing";
+const INDENTATION: &str = "look at the indentation of this line and the one before: the keys of \
+                           one mapping begin in one column, and each is followed by a colon and \
+                           a space";
+
+fn syntax_hint(info: &str, line: &str) -> Option<&'static str> {
+    if info.contains("flow") && line.contains("${") {
+        return Some(
+            "between { } or [ ], a value with ${…} must be in quotes: { url: \"${URL}\" }",
+        );
+    }
+    let mut hints = SYNTAX_HINTS.iter();
+    hints
+        .find(|(words, _)| info.contains(words))
+        .map(|(_, hint)| *hint)
+}
+
+struct Builder<'a> {
+    file: &'a str,
+    frames: Vec<Frame>,
+    anchors: HashMap<usize, Arc<Node>>,
+    root: Option<Arc<Node>>,
+    documents: usize,
+    nodes: usize,
+    text_bytes: usize,
+}
+
+/// A collection that is not complete yet.
+struct Frame {
+    at: Location,
+    anchor: usize,
+    open: Open,
+}
+
+enum Open {
+    Sequence(Vec<Arc<Node>>),
+    Mapping {
+        entries: Vec<Entry>,
+        /// The line of each key.
+        lines: HashMap<String, u32>,
+        /// A key whose value comes next.
+        key: Option<(String, Location)>,
+    },
+}
+
+impl Builder<'_> {
+    fn event(&mut self, event: Event<'_>, at: Location) -> Result<(), DocumentError> {
+        match event {
+            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => Ok(()),
+            Event::DocumentStart(_) => {
+                self.documents += 1;
+                if self.documents > 1 {
+                    return Err(self
+                        .syntax(at, "a second YAML document begins here")
+                        .hint("a pipeline file holds one; move the other to its own file"));
+                }
+                Ok(())
+            }
+            Event::Alias(anchor) => self.alias(anchor, at),
+            Event::Scalar(text, style, anchor, tag) => {
+                self.refuse_tag(tag.is_some(), at)?;
+                if self.expects_key() {
+                    return self.key(&text, style, at);
+                }
+                self.scalar(&text, style, anchor, at)
+            }
+            Event::SequenceStart(anchor, tag) => {
+                self.refuse_tag(tag.is_some(), at)?;
+                self.open(anchor, at, Open::Sequence(Vec::new()))
+            }
+            Event::MappingStart(anchor, tag) => {
+                self.refuse_tag(tag.is_some(), at)?;
+                let open = Open::Mapping {
+                    entries: Vec::new(),
+                    lines: HashMap::new(),
+                    key: None,
+                };
+                self.open(anchor, at, open)
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.close(at),
+        }
+    }
+
+    fn expects_key(&self) -> bool {
+        matches!(
+            self.frames.last(),
+            Some(Frame {
+                open: Open::Mapping { key: None, .. },
+                ..
+            })
+        )
+    }
+
+    fn key(&mut self, text: &str, style: ScalarStyle, at: Location) -> Result<(), DocumentError> {
+        let quoted = style != ScalarStyle::Plain;
+        if !quoted && text == "<<" {
+            return Err(self
+                .syntax(at, "merge keys (<<) are not supported")
+                .hint("write the keys out"));
+        }
+        if !quoted && !core::is_text(text) {
+            return Err(self
+                .syntax(at, format!("the key {text:?} is not text"))
+                .hint("put it in quotes"));
+        }
+        self.spend(at, 1, text.len())?;
+        let earlier = match self.frames.last_mut().map(|frame| &mut frame.open) {
+            Some(Open::Mapping { lines, key, .. }) => {
+                let earlier = lines.insert(text.to_owned(), at.line);
+                *key = Some((text.to_owned(), at));
+                earlier
+            }
+            _ => None,
+        };
+        let Some(line) = earlier else { return Ok(()) };
+        let message = format!(
+            "the key {:?} is here twice; it is already in line {line}",
+            path::shown(text)
+        );
+        Err(
+            DocumentError::whole(code::DUPLICATE_KEY, self.file, message)
+                .at(at)
+                .path(self.path())
+                .hint("remove one of the two"),
+        )
+    }
+
+    fn scalar(
+        &mut self,
+        text: &str,
+        style: ScalarStyle,
+        anchor: usize,
+        at: Location,
+    ) -> Result<(), DocumentError> {
+        self.spend(at, 1, text.len())?;
+        let quoted = style != ScalarStyle::Plain;
+        // The parser puts a value that is not there at the next thing that is.
+        let key_at = match self.frames.last().map(|frame| &frame.open) {
+            Some(Open::Mapping { key, .. }) => key.as_ref().map(|(_, at)| *at),
+            _ => None,
+        };
+        let at = match key_at {
+            Some(key_at) if text.is_empty() && !quoted => key_at,
+            _ => at,
+        };
+        let node = Node {
+            value: NodeValue::Scalar(Scalar {
+                text: text.to_owned(),
+                quoted,
+            }),
+            at,
+            nodes: 1,
+            text_bytes: text.len(),
+            depth: 0,
+        };
+        self.finish(Arc::new(node), anchor);
+        Ok(())
+    }
+
+    fn alias(&mut self, anchor: usize, at: Location) -> Result<(), DocumentError> {
+        if self.expects_key() {
+            return Err(self.syntax(at, "an alias cannot be a key"));
+        }
+        let Some(node) = self.anchors.get(&anchor).map(Arc::clone) else {
+            return Err(self
+                .syntax(at, "this alias stands inside the value that it names")
+                .hint("write the value out"));
+        };
+        self.spend(at, node.nodes, node.text_bytes)?;
+        self.check_depth(at, node.depth)?;
+        self.finish(node, 0);
+        Ok(())
+    }
+
+    fn open(&mut self, anchor: usize, at: Location, open: Open) -> Result<(), DocumentError> {
+        if self.expects_key() {
+            return Err(self
+                .syntax(at, "a mapping or a list cannot be a key")
+                .hint("put a text that begins with { or [ in quotes"));
+        }
+        self.check_depth(at, 1)?;
+        self.spend(at, 1, 0)?;
+        self.frames.push(Frame { at, anchor, open });
+        Ok(())
+    }
+
+    fn close(&mut self, at: Location) -> Result<(), DocumentError> {
+        let Some(frame) = self.frames.pop() else {
+            return Err(self.syntax(at, "a collection ends that never began"));
+        };
+        let value = match frame.open {
+            Open::Sequence(items) => NodeValue::Sequence(items),
+            Open::Mapping { entries, .. } => NodeValue::Mapping(entries),
+        };
+        let (mut nodes, mut text_bytes, mut depth) = (1, 0, 1);
+        let mut count = |below: &Node, key_bytes: usize| {
+            nodes += below.nodes + usize::from(key_bytes > 0);
+            text_bytes += below.text_bytes + key_bytes;
+            depth = depth.max(below.depth + 1);
+        };
+        match &value {
+            NodeValue::Sequence(items) => items.iter().for_each(|item| count(item, 0)),
+            NodeValue::Mapping(entries) => entries
+                .iter()
+                .for_each(|entry| count(&entry.value, entry.key.len())),
+            NodeValue::Scalar(_) => {}
+        }
+        let node = Node {
+            value,
+            at: frame.at,
+            nodes,
+            text_bytes,
+            depth,
+        };
+        self.finish(Arc::new(node), frame.anchor);
+        Ok(())
+    }
+
+    /// Puts a complete node where it belongs.
+    fn finish(&mut self, node: Arc<Node>, anchor: usize) {
+        if anchor > 0 {
+            self.anchors.insert(anchor, Arc::clone(&node));
+        }
+        match self.frames.last_mut().map(|frame| &mut frame.open) {
+            None => self.root = Some(node),
+            Some(Open::Sequence(items)) => items.push(node),
+            Some(Open::Mapping { entries, key, .. }) => {
+                if let Some((key, at)) = key.take() {
+                    entries.push(Entry {
+                        key,
+                        at,
+                        value: node,
+                    });
+                }
+            }
+        }
+    }
+
+    fn spend(&mut self, at: Location, nodes: usize, bytes: usize) -> Result<(), DocumentError> {
+        self.nodes += nodes;
+        self.text_bytes += bytes;
+        if self.nodes > MAX_NODES || self.text_bytes > MAX_TEXT_BYTES {
+            let limit = MAX_TEXT_BYTES >> 20;
+            let message =
+                format!("more than {MAX_NODES} values or {limit} MiB of text, aliases written out");
+            return Err(self.syntax(at, message));
+        }
+        Ok(())
+    }
+
+    fn check_depth(&self, at: Location, more: usize) -> Result<(), DocumentError> {
+        if self.frames.len() + more > MAX_DEPTH {
+            let message = format!("mappings and lists are more than {MAX_DEPTH} levels deep");
+            return Err(self.syntax(at, message));
+        }
+        Ok(())
+    }
+
+    fn refuse_tag(&self, tagged: bool, at: Location) -> Result<(), DocumentError> {
+        if tagged {
+            return Err(self
+                .syntax(at, "tags such as !name are not supported")
+                .hint("put the value in quotes if it is text that begins with \"!\""));
+        }
+        Ok(())
+    }
+
+    fn syntax(&self, at: Location, message: impl Into<String>) -> DocumentError {
+        DocumentError::whole(code::YAML_SYNTAX, self.file, message)
+            .at(at)
+            .path(self.path())
+    }
+
+    /// Where the next value goes.
+    fn path(&self) -> String {
+        let mut text = String::new();
+        for frame in &self.frames {
+            match &frame.open {
+                Open::Sequence(items) => path::push(&mut text, &Step::Index(items.len())),
+                Open::Mapping { key, .. } => {
+                    if let Some((key, _)) = key {
+                        path::push(&mut text, &Step::Key(key));
+                    }
+                }
+            }
+        }
+        text
+    }
+}

@@ -1,0 +1,342 @@
+use serde_json::json;
+
+use super::super::keys::MAPPINGS;
+use super::*;
+
+#[test]
+fn the_least_document_has_the_defaults() {
+    let document = good(LEAST);
+    assert_eq!(document.version, 1);
+    assert_eq!(document.pipeline, "orders");
+    assert_eq!(document.source.connector, "source-file");
+    assert_eq!(document.source.config, Map::new());
+    assert_eq!(
+        document.source.streams,
+        [Stream {
+            name: "orders".to_owned(),
+            sync_mode: SyncMode::FullRefresh,
+            columns: None,
+        }]
+    );
+    assert_eq!(document.destination.write_mode, WriteMode::Append);
+    assert_eq!(document.destination.primary_key, [""; 0]);
+    assert_eq!(document.resources, Resources::default());
+    assert_eq!(document.base_dir, Path::new("."));
+    assert_eq!(document.file, "p.yaml");
+}
+
+#[test]
+fn every_key_is_read() {
+    let document = good(
+        "\
+version: 1
+pipeline: my.orders-2_x
+defaults: { sync_mode: incremental }
+source:
+  use: ./mine.wasm
+  config: { z: 1, a: [true, null] }
+  streams:
+    - name: public.orders
+      sync_mode: cdc
+      columns: [id, total]
+    - public.*
+destination:
+  use: dest-postgres
+  config: { schema: raw }
+  write_mode: merge
+  primary_key: [id, line]
+resources:
+  memory: 1gb
+  batch_bytes: 64KiB
+  max_record_bytes: 1048576
+  parallelism: 4
+  compression: zstd
+",
+    );
+    let expected = json!({
+        "version": 1,
+        "pipeline": "my.orders-2_x",
+        "source": {
+            "use": "./mine.wasm",
+            "config": {"z": 1, "a": [true, null]},
+            "streams": [
+                {"name": "public.orders", "sync_mode": "cdc", "columns": ["id", "total"]},
+                {"name": "public.*", "sync_mode": "incremental", "columns": null},
+            ],
+        },
+        "destination": {
+            "use": "dest-postgres",
+            "config": {"schema": "raw"},
+            "write_mode": "upsert",
+            "primary_key": ["id", "line"],
+        },
+        "resources": {
+            "memory": 1_u64 << 30,
+            "batch_bytes": 65536,
+            "max_record_bytes": 1_048_576,
+            "parallelism": 4,
+            "compression": "zstd",
+        },
+    });
+    let written = serde_json::to_value(&document).unwrap();
+    assert_eq!(written, expected);
+    let order: Vec<_> = document.source.config.keys().collect();
+    assert_eq!(order, ["z", "a"], "the order of the file is kept");
+}
+
+#[test]
+fn defaults_hold_wherever_they_stand() {
+    let document = good(&with("defaults: {sync_mode: cdc}\n"));
+    assert_eq!(document.source.streams[0].sync_mode, SyncMode::Cdc);
+}
+
+#[test]
+fn an_exact_name_wins_over_wildcards_and_the_first_wildcard_over_the_next() {
+    let text = LEAST.replace("[orders]", "['*', 'public.*', 'public.orders', 'x?z']");
+    let source = good(&text).source;
+    assert_eq!(source.entry_for("public.orders"), Some(2));
+    assert_eq!(source.entry_for("public.lines"), Some(0));
+    let text = LEAST.replace("[orders]", "['public.*', 'x?z', 'a*b*c']");
+    let source = good(&text).source;
+    assert_eq!(source.entry_for("other.orders"), None);
+    assert_eq!(source.entry_for("xyz"), Some(1));
+    assert_eq!(source.entry_for("xéz"), Some(1));
+    assert_eq!(source.entry_for("xz"), None);
+    assert_eq!(source.entry_for("abc"), Some(2));
+    assert_eq!(source.entry_for("a.b.b.cc"), Some(2));
+    assert_eq!(source.entry_for("a.b.cd"), None);
+    assert!(source.streams[0].is_pattern());
+}
+
+/// Each text replaces or follows the least document.
+#[test]
+fn mistakes_in_keys_and_values_say_what_to_do() {
+    let source = |streams: &str| LEAST.replace("  streams: [orders]\n", streams);
+    let cases = [
+        (
+            LEAST.replace("source:", "sorce:"),
+            "p.yaml:3:1: unknown key \"sorce\" (did you mean \"source\"?)",
+        ),
+        (
+            LEAST.replace("  use: dest-file", "  sue: dest-file"),
+            "p.yaml:7:3: unknown key \"sue\" (did you mean \"use\"?)",
+        ),
+        (
+            with("write_mode: append\n"),
+            "p.yaml:8:1: unknown key \"write_mode\" (it belongs in destination)",
+        ),
+        (
+            with("banana: 1\n"),
+            "p.yaml:8:1: unknown key \"banana\" (the keys here are: version, pipeline, source, \
+             defaults, destination, resources)",
+        ),
+        (
+            source("  streams:\n    - name: a\n      where: x > 1\n"),
+            "p.yaml:7:7: unknown key \"where\" (the keys here are: name, sync_mode, columns)",
+        ),
+        (
+            LEAST.replace("version: 1\n", ""),
+            "p.yaml:1:1: the key version is missing (begin the file with version: 1)",
+        ),
+        (
+            LEAST.replace("version: 1", "version: 2"),
+            "p.yaml:1:10: version \"2\" is not known (this program reads version: 1; a newer file \
+             needs a newer program)",
+        ),
+        (
+            LEAST.replace("pipeline: orders\n", ""),
+            "p.yaml:1:1: the key pipeline is missing (give it a name: pipeline: orders)",
+        ),
+        (
+            LEAST.replace("pipeline: orders", "pipeline: my orders"),
+            "p.yaml:2:11: \"my orders\" cannot be the name of a pipeline (use 1 to 64 letters, \
+             digits, \"_\", \"-\" and \".\")",
+        ),
+        (
+            LEAST.replace("pipeline: orders", "pipeline: 2024"),
+            "p.yaml:2:11: pipeline must be text, but is a number (put it in quotes)",
+        ),
+        (
+            LEAST.replace("pipeline: orders", "pipeline:"),
+            "p.yaml:2:1: pipeline is empty",
+        ),
+        (
+            LEAST.replace("  use: source-file\n", ""),
+            "p.yaml:3:1: the key source.use is missing (name a connector, such as use: \
+             source-postgres, or the path of a .wasm file)",
+        ),
+        (
+            source(""),
+            "p.yaml:3:1: the key source.streams is missing (name what to read, such as streams: \
+             [public.orders])",
+        ),
+        (
+            source("  streams: []\n"),
+            "p.yaml:5:3: source.streams is an empty list (write streams: [public.orders])",
+        ),
+        (
+            source("  streams: orders\n"),
+            "p.yaml:5:12: source.streams must be a list, but is a single value (write streams: \
+             [public.orders])",
+        ),
+        (
+            source("  streams:\n    - orders\n    - sync_mode: cdc\n"),
+            "p.yaml:7:7: the key source.streams[1].name is missing (write - name: public.orders)",
+        ),
+        (
+            source("  streams:\n    - orders\n    - name: lines\n    - name: orders\n"),
+            "p.yaml:8:13: the stream \"orders\" is here twice; it is already in line 6 (remove \
+             one of the two)",
+        ),
+        (
+            source("  streams:\n    - name: a\n      sync_mode: full\n"),
+            "p.yaml:7:18: source.streams[0].sync_mode cannot be \"full\" (it is one of: \
+             full_refresh, incremental, cdc)",
+        ),
+        (
+            source("  streams:\n    - name: a\n      columns: []\n"),
+            "p.yaml:7:7: source.streams[0].columns is an empty list (write columns: [id, total], \
+             or leave it out to take all)",
+        ),
+        (
+            source("  streams:\n    - name: a\n      columns: [id, total, id]\n"),
+            "p.yaml:7:28: \"id\" is here twice; it is already in line 7 (remove one of the two)",
+        ),
+        (
+            source("  streams: [[a]]\n"),
+            "p.yaml:5:13: source.streams[0] must be text, but is a list",
+        ),
+        (
+            source("  streams: [true]\n"),
+            "p.yaml:5:13: source.streams[0] must be text, but is true or false (put it in quotes)",
+        ),
+        (
+            with_config("    - a\n"),
+            "p.yaml:8:3: source.config must be a mapping, but is a list (write its keys below it, \
+             indented by two spaces)",
+        ),
+        (
+            with_config(""),
+            "p.yaml:8:3: source.config must be a mapping, but is empty (write its keys below it, \
+             indented by two spaces)",
+        ),
+        (
+            with("  write_mode: apend\n"),
+            "p.yaml:8:15: destination.write_mode cannot be \"apend\" (did you mean \"append\"?)",
+        ),
+        (
+            with("  write_mode: upsert\n"),
+            "p.yaml:8:15: write_mode: upsert needs a primary_key (name the columns that identify \
+             a row: primary_key: [id])",
+        ),
+        (
+            with("  primary_key: [id]\n"),
+            "p.yaml:8:3: primary_key has no meaning with write_mode: append (set write_mode: \
+             upsert, or remove primary_key)",
+        ),
+        (
+            with("  write_mode: upsert\n  primary_key: id\n"),
+            "p.yaml:9:16: destination.primary_key must be a list, but is a single value (write \
+             primary_key: [id])",
+        ),
+        (
+            LEAST.replace("  use: dest-file\n", "  config: {}\n"),
+            "p.yaml:6:1: the key destination.use is missing (name a connector, such as use: \
+             dest-postgres, or the path of a .wasm file)",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(fails(&text).to_string(), expected, "{text}");
+    }
+}
+
+#[test]
+fn the_codes_tell_the_mistakes_apart() {
+    let duplicate = LEAST.replace("[orders]", "[a, a]");
+    let cases = [
+        (with("banana: 1\n"), code::UNKNOWN_KEY, "banana"),
+        (duplicate, code::DUPLICATE_STREAM, "source.streams[1]"),
+        (
+            LEAST.replace("version: 1", "version: [1]"),
+            code::WRONG_TYPE,
+            "version",
+        ),
+        (
+            with("  write_mode: upsert\n"),
+            code::MISSING_KEY,
+            "destination.primary_key",
+        ),
+        (
+            with("  write_mode: x\n"),
+            code::BAD_VALUE,
+            "destination.write_mode",
+        ),
+    ];
+    for (text, code, path) in cases {
+        let error = fails(&text);
+        assert_eq!((error.code, error.path.as_str()), (code, path));
+    }
+}
+
+#[test]
+fn the_first_mistake_in_the_file_is_reported() {
+    let text = "version: 1\nsource:\n  config: {a: \"${NOT_SET}\"}\n  nonsense: 1\nmore: 2\n";
+    assert_eq!(fails(text).code, code::UNSET_VARIABLE);
+    let text = "nonsense: 1\nversion: 1\nsource:\n  config: {a: \"${NOT_SET}\"}\n";
+    assert_eq!(fails(text).code, code::UNKNOWN_KEY);
+    let text = "nonsense: 1\nversion: 9\n";
+    assert_eq!(
+        fails(text).path,
+        "version",
+        "but the version comes before all"
+    );
+}
+
+#[test]
+fn names_of_pipelines_are_bounded() {
+    let named = |name: &str| LEAST.replace("pipeline: orders", &format!("pipeline: '{name}'"));
+    good(&named(&"a".repeat(64)));
+    good(&named(".hidden-1_2"));
+    for bad in ["", " ", ".", "..", "a/b", "é", &"a".repeat(65)] {
+        assert_eq!(fails(&named(bad)).code, code::BAD_VALUE, "{bad:?}");
+    }
+}
+
+/// The lists of keys, from which the hints are made, are those that the functions read.
+#[test]
+fn every_known_key_is_read_and_no_other() {
+    let place = |mapping: &str, key: &str| match mapping {
+        "the top level" => format!("{key}: 1\n"),
+        "an entry of source.streams" => format!("source:\n  streams:\n    - {key}: 1\n"),
+        other => format!("{other}:\n  {key}: 1\n"),
+    };
+    for (mapping, keys) in MAPPINGS {
+        for key in *keys {
+            let error = fails(&place(mapping, key));
+            assert_ne!(error.code, code::UNKNOWN_KEY, "{mapping} {key}");
+        }
+        let error = fails(&place(mapping, "zzzzzz"));
+        assert_eq!(error.code, code::UNKNOWN_KEY, "{mapping}");
+        assert_eq!(
+            error.hint.unwrap(),
+            format!("the keys here are: {}", keys.join(", "))
+        );
+    }
+}
+
+#[test]
+fn debug_output_holds_no_settings() {
+    let document = good(&with_config("    password: open-sesame\n"));
+    let shown = format!("{document:?} {:?}", document.source);
+    assert!(!shown.contains("sesame"), "{shown}");
+    assert!(shown.contains("source-file"));
+}
+
+#[test]
+fn an_error_is_json_too() {
+    let error = fails(&with("banana: 1\n"));
+    let json = serde_json::to_value(&error).unwrap();
+    assert_eq!(json["code"], "unknown_key");
+    assert_eq!(json["line"], 8);
+    assert_eq!(json["path"], "banana");
+}
