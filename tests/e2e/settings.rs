@@ -79,6 +79,9 @@ fn write_mode_decides_what_happens_to_a_file_that_is_there() {
     assert_eq!(folder.read("out/in.csv"), "old\n");
     folder.report(&copy("csv", "csv"));
     assert_eq!(folder.read("out/in.csv"), "a\n1\n");
+    std::fs::remove_file(folder.path().join("out/in.csv")).expect("it was there");
+    folder.report(&copy("csv", "csv").replace("replace", "append"));
+    assert_eq!(folder.read("out/in.csv"), "a\n1\n");
 }
 
 #[test]
