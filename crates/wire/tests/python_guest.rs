@@ -2,8 +2,6 @@
 //! and reads, so a change of the encoding is seen here and not in the guest.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-#![allow(clippy::unwrap_used, reason = "a test stops where it cannot go on")]
-
 use std::fmt::Write;
 use std::sync::Arc;
 
