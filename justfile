@@ -28,6 +28,10 @@ test *arguments:
 e2e *filters:
     cargo xtask test --test e2e "$@"
 
+# Measure the release binary against its goals: `just bench --rows 1000000 --iters 7`.
+bench *arguments:
+    cargo xtask bench "$@"
+
 # Formatting, clippy for host and connectors, dependencies.
 lint:
     cargo xtask lint

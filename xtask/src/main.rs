@@ -8,6 +8,7 @@
 
 use std::process::ExitCode;
 
+mod bench;
 mod build;
 mod bundle;
 mod check;
@@ -31,6 +32,8 @@ Commands:
   run <pipeline> [flags]   build, then `rapidbyte run <pipeline> [flags]`
   test [options] [filter]  build, then every test; a filter picks tests by a part of their name
                            options: -p <package>, --test <target>
+  bench [options]          build, then measure whole processes against the goals
+                           options: --rows <n>, --iters <n>, --no-build (measure the last build)
   lint                     formatting, clippy for the host and for the connectors, cargo-deny
   fmt                      format the code
   ci                       lint, then test
@@ -63,6 +66,7 @@ fn dispatch(
     match name {
         "run" => return demo::run(workspace, steps, arguments),
         "test" => return test::test(workspace, steps, arguments),
+        "bench" => return bench::bench(workspace, steps, arguments),
         _ => {}
     }
     if let Some(unknown) = arguments.first() {

@@ -80,6 +80,11 @@ impl Workspace {
         self.target.join("testkit")
     }
 
+    /// What `bench` writes: logs, and the files of its pipelines.
+    pub fn bench(&self) -> PathBuf {
+        self.target.join("bench")
+    }
+
     /// Where Python guests and what builds them are kept.
     pub fn python(&self) -> PathBuf {
         self.target.join("python")
