@@ -1,5 +1,8 @@
 # Thin names for `cargo xtask …`; `cargo xtask --help` says what each does. `just` is optional.
 
+# Arguments reach cargo as they were typed, spaces and all.
+set positional-arguments
+
 # List the recipes.
 default:
     @just --list
@@ -15,15 +18,15 @@ demo:
 # Run a pipeline: `just run pipelines/quickstart.yaml`.
 [no-cd]
 run +arguments:
-    cargo xtask run {{ arguments }}
+    cargo xtask run "$@"
 
 # Every test, or those whose name holds a filter.
 test *arguments:
-    cargo xtask test {{ arguments }}
+    cargo xtask test "$@"
 
 # The end-to-end tests alone.
 e2e *filters:
-    cargo xtask test --test e2e {{ filters }}
+    cargo xtask test --test e2e "$@"
 
 # Formatting, clippy for host and connectors, dependencies.
 lint:

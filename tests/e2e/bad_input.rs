@@ -25,7 +25,7 @@ fn yaml_that_is_none() {
         2,
         &["p.yaml:"],
     );
-    refuses(&folder, "", "yaml_syntax", 2, &["p.yaml"]);
+    refuses(&folder, "", "empty_file", 2, &["p.yaml"]);
     refuses(
         &folder,
         "version: 1\nversion: 1\n",
@@ -53,14 +53,14 @@ fn an_unknown_key_and_its_nearest() {
         &config,
         "unknown_key",
         2,
-        &["p.yaml:6:5", "paht", "did you mean", "path"],
+        &["p.yaml:6:11", "paht", "did you mean", "path"],
     );
 }
 
 #[test]
 fn a_value_of_the_wrong_type() {
     let folder = Folder::new();
-    let top = generate(1, "resources: { parallelism: many }");
+    let top = generate(1, "resources: { parallelism: [1] }");
     refuses(
         &folder,
         &top,
@@ -174,7 +174,7 @@ fn a_missing_input_and_a_folder_that_cannot_be_written() {
     refuses(
         &folder,
         &copy("csv", "csv"),
-        "file_not_found",
+        "no_file_matches",
         2,
         &["in.csv"],
     );

@@ -5,7 +5,7 @@ use crate::support::{Folder, copy, testkit};
 const HARD: &str = "id,name,amount,day,note\n\
     1,\"Ä, \"\"x\"\"\",1.5,2026-11-21,\"two\nlines\"\n\
     2,\"\",-0.25,2026-01-01,\n\
-    9007199254740993,z,3,1999-12-31,\"\"\n";
+    9007199254740993,z,3.5,1999-12-31,\"\"\n";
 
 #[test]
 fn csv_to_jsonl_and_back_is_the_same_text() {
@@ -27,10 +27,7 @@ fn csv_to_jsonl_and_back_is_the_same_text() {
         &format!("path: out/in.jsonl\n    {schema}\n"),
     );
     folder.report(&back);
-    assert_eq!(
-        folder.read("out/in.csv"),
-        HARD.replace("1999-12-31,\"\"", "1999-12-31,\"\"")
-    );
+    assert_eq!(folder.read("out/in.csv"), HARD);
 }
 
 #[test]

@@ -79,6 +79,9 @@ fn write_mode_decides_what_happens_to_a_file_that_is_there() {
     assert_eq!(folder.read("out/in.csv"), "old\n");
     folder.report(&copy("csv", "csv"));
     assert_eq!(folder.read("out/in.csv"), "a\n1\n");
+    std::fs::remove_file(folder.path().join("out/in.csv")).expect("it was there");
+    folder.report(&copy("csv", "csv").replace("replace", "append"));
+    assert_eq!(folder.read("out/in.csv"), "a\n1\n");
 }
 
 #[test]
@@ -107,16 +110,16 @@ fn batch_bytes_set_the_size_of_batches() {
 #[test]
 fn max_record_bytes_refuses_larger_records() {
     let folder = Folder::new();
-    folder.write("in.csv", format!("a,b\n1,{}\n", "x".repeat(5_000)));
+    folder.write("in.csv", format!("a,b\n1,{}\n", "x".repeat(50_000)));
     let limited = |bytes| {
         format!(
             "{}resources: {{ max_record_bytes: {bytes} }}\n",
             copy("csv", "csv")
         )
     };
-    folder.refuses(&limited(4_000), "record_too_large", 4, &["in.csv:2"]);
+    folder.refuses(&limited(8_000), "record_too_large", 4, &["in.csv:2"]);
     assert_eq!(folder.files("out"), [""; 0]);
-    assert_eq!(folder.report(&limited(20_000))["rows"], 1);
+    assert_eq!(folder.report(&limited(200_000))["rows"], 1);
 }
 
 #[test]

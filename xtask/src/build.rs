@@ -19,7 +19,10 @@ pub fn build(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
         bundle::refresh(workspace, &bundled, &workspace.bundle())
     })?;
     let mut compile = workspace.command(workspace.binary());
-    compile.args(["connector", "compile"]);
+    compile
+        .args(["connector", "compile"])
+        // Standard output belongs to the pipeline that `cargo xtask run` starts next.
+        .stdout(std::io::stderr());
     steps.program("compile ahead of time: bundled connectors", compile)
 }
 

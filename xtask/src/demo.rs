@@ -21,12 +21,21 @@ pub fn demo(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
         show_first_lines(workspace)
     })?;
     let binary = workspace.shown(&workspace.binary());
-    eprintln!(
-        "\nNext:\n  \
-         {binary} plan {PIPELINE}       # what a run would do: columns, types, grants\n  \
-         {binary} discover {PIPELINE}   # what the source has\n  \
-         cargo xtask test                                     # every test\n"
-    );
+    eprintln!("\nNext:");
+    for (command, what) in [
+        (
+            format!("{binary} plan {PIPELINE}"),
+            "columns, types, grants of a run",
+        ),
+        (
+            format!("{binary} discover {PIPELINE}"),
+            "what the source has",
+        ),
+        ("cargo xtask test".to_owned(), "every test"),
+    ] {
+        eprintln!("  {command:<60}  # {what}");
+    }
+    eprintln!();
     Ok(())
 }
 

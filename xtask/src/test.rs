@@ -20,7 +20,7 @@ pub fn test(workspace: &Workspace, steps: &mut Steps, arguments: &[String]) -> R
     let selection = parse(arguments)?;
     build::build(workspace, steps)?;
     build::testkit(workspace, steps)?;
-    let mut program = workspace.cargo(["test", "--release"]);
+    let mut program = workspace.cargo(["test", "--release", "--no-fail-fast"]);
     if !selection.targets.iter().any(|argument| argument == "-p") {
         program.arg("--workspace");
     }

@@ -63,7 +63,8 @@ pub struct Document {
     pub destination: Destination,
     /// How much memory may be used, and how.
     pub resources: Resources,
-    /// The folder of the file: relative paths in a pipeline begin there.
+    /// The folder of the file, absolute after [`Document::load`]: relative paths in a pipeline
+    /// begin there.
     #[serde(skip)]
     pub base_dir: PathBuf,
     /// The file, as it was given.
@@ -176,7 +177,11 @@ impl Document {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
-        Self::parse(&text, &file, base_dir, environment)
+        let base_dir = base_dir.canonicalize().map_err(|error| {
+            let text = format!("the folder of the pipeline file cannot be found: {error}");
+            DocumentError::whole(code::FILE_UNREADABLE, &file, text)
+        })?;
+        Self::parse(&text, &file, &base_dir, environment)
     }
 
     /// Reads the text of a pipeline file; `file` is its name in errors, `base_dir` its folder.

@@ -23,6 +23,9 @@ pub struct Report {
     pub bytes: u64,
     /// The most linear memory that the connectors of one stream had together.
     pub peak_connector_bytes: u64,
+    /// The most memory that the whole process had resident so far, where the system tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_rss_bytes: Option<u64>,
     /// How the connectors were loaded.
     pub connectors: Vec<ConnectorReport>,
     /// Sums over planning and all streams.
@@ -54,6 +57,16 @@ impl ConnectorReport {
             load_secs,
         }
     }
+}
+
+/// `VmHWM` of this process (Linux; the proc(5) manual page).
+pub(crate) fn peak_rss_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
 }
 
 /// One stream of a finished run.

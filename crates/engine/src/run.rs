@@ -97,6 +97,7 @@ fn move_all(plan: &mut Plan, host: &Host, progress: &Progress) -> Result<Report,
         rows: streams.iter().map(|stream| stream.rows).sum(),
         bytes: streams.iter().map(|stream| stream.bytes).sum(),
         peak_connector_bytes: moved.iter().map(|stream| stream.peak).max().unwrap_or(0) as u64,
+        peak_rss_bytes: crate::report::peak_rss_bytes(),
         connectors: vec![
             connector(&plan.source, "source"),
             connector(&plan.destination, "destination"),
@@ -249,7 +250,7 @@ fn move_stream(
             let text = "the source stage panicked: this is a fault of the engine";
             let failure = Failure::new(Class::Run, "internal", text);
             (
-                Err(Stopped::Failed(failure)),
+                Err(Stopped::because(failure)),
                 StageReport::new(&Clock::new(), Side::Source),
             )
         });
@@ -271,7 +272,7 @@ fn first_cause(read: Option<Stopped>, written: Option<Stopped>) -> Failure {
         .into_iter()
         .flatten()
         .filter_map(|stopped| match stopped {
-            Stopped::Failed(failure) => Some(failure),
+            Stopped::Failed(failure) => Some(*failure),
             Stopped::Peer => None,
         });
     // A cancelled stage was cancelled because of the other one, or by the operator.

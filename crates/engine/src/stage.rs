@@ -70,9 +70,16 @@ impl Work<'_> {
 /// Why a stage stopped early.
 pub(crate) enum Stopped {
     /// This stage found the cause.
-    Failed(Failure),
+    Failed(Box<Failure>),
     /// The other stage did.
     Peer,
+}
+
+impl Stopped {
+    /// This stage found the cause.
+    pub fn because(failure: Failure) -> Self {
+        Self::Failed(Box::new(failure))
+    }
 }
 
 /// Reads until the end and says so; returning early drops the sender, which is an abort.
@@ -82,7 +89,7 @@ pub(crate) fn pump_source(
     clock: &Clock,
     cancel: &Cancel,
 ) -> Result<(), Stopped> {
-    let failed = |e| Stopped::Failed(work.failed(e, "source"));
+    let failed = |e| Stopped::because(work.failed(e, "source"));
     let stage = &work.plan.source;
     let mut source = stage
         .connector
@@ -102,9 +109,9 @@ pub(crate) fn pump_source(
         })
         .map_err(failed)?;
     if schema != work.stream.target.schema {
-        return Err(Stopped::Failed(schema_changed(work)));
+        return Err(Stopped::because(schema_changed(work)));
     }
-    let compress_failed = |e| Stopped::Failed(Failure::new(Class::Run, "compress_failed", e));
+    let compress_failed = |e| Stopped::because(Failure::new(Class::Run, "compress_failed", e));
     let mut compressor = Compressor::new(resources.compression).map_err(compress_failed)?;
     loop {
         match source.next(WAIT_MS).map_err(failed)? {
@@ -176,7 +183,7 @@ pub(crate) fn pump_destination(
     cancel: &Cancel,
     progress: &StreamProgress,
 ) -> Result<Written, Stopped> {
-    let failed = |e| Stopped::Failed(work.failed(e, "destination"));
+    let failed = |e| Stopped::because(work.failed(e, "destination"));
     let stage = &work.plan.destination;
     let name = &work.stream.name;
     let mut destination = stage
@@ -204,7 +211,7 @@ pub(crate) fn pump_destination(
                 let data = decompressor.decompress(frame);
                 clock.enter(before);
                 let data = data.map_err(|e| {
-                    Stopped::Failed(Failure::new(Class::Run, "decompress_failed", e))
+                    Stopped::because(Failure::new(Class::Run, "decompress_failed", e))
                 })?;
                 let batch = rapidbyte_runtime::Batch {
                     data,
@@ -223,13 +230,13 @@ pub(crate) fn pump_destination(
                 let _ = destination.abort(name);
                 return Err(Stopped::Peer);
             }
-            Received::Cancelled => return Err(Stopped::Failed(Failure::cancelled())),
+            Received::Cancelled => return Err(Stopped::because(Failure::cancelled())),
         }
     }
     let part = destination.flush().map_err(failed)?;
     if part.rows != rows {
         let text = format!("took {rows} rows and says it wrote {}", part.rows);
-        return Err(Stopped::Failed(
+        return Err(Stopped::because(
             Failure::new(Class::Run, "contract_broken", text).in_stream(name),
         ));
     }
@@ -238,7 +245,7 @@ pub(crate) fn pump_destination(
         .map_err(failed)?;
     if receipt.rows != rows {
         let text = format!("took {rows} rows and says it committed {}", receipt.rows);
-        return Err(Stopped::Failed(
+        return Err(Stopped::because(
             Failure::new(Class::Run, "contract_broken", text)
                 .in_stream(name)
                 .hint("look at the target before you run again: a commit has happened"),

@@ -8,6 +8,7 @@ use rapidbyte_wire::types::type_name;
 /// | code | when |
 /// | --- | --- |
 /// | `bad_dialect` | delimiter, quote and null text contradict each other |
+/// | `unknown_format`, `unused_option` | a [`Choice`](crate::Choice) that cannot be followed |
 /// | `unsupported_type` | a column's type has no text form here |
 /// | `unknown_column` | a wanted column is not in the schema |
 /// | `no_columns` | CSV cannot hold rows without columns |
@@ -43,7 +44,35 @@ pub struct FormatError {
     pub line: Option<u64>,
 }
 
+/// Who acts on an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// The operator: an option or a type.
+    Config,
+    /// Whoever owns the data: its columns are not as declared.
+    Schema,
+    /// Whoever owns the data: bytes or values.
+    Data,
+    /// The author of this crate or of its caller.
+    Internal,
+}
+
 impl FormatError {
+    /// Who acts on it.
+    pub fn owner(&self) -> Owner {
+        match self.code {
+            "bad_dialect" | "unknown_format" | "unused_option" | "unsupported_type"
+            | "unknown_column" | "no_columns" => Owner::Config,
+            "csv_missing_header"
+            | "csv_missing_column"
+            | "csv_unknown_column"
+            | "csv_duplicate_column"
+            | "jsonl_unknown_field" => Owner::Schema,
+            "schema_mismatch" | "decoder_failed" | "arrow" => Owner::Internal,
+            _ => Owner::Data,
+        }
+    }
+
     pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Self {
         Self {
             code,

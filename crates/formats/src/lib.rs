@@ -4,6 +4,7 @@
 //!   and in an error message.
 //! - [`csv`] and [`jsonl`] own how values stand in a file: a push decoder, an encoder and the
 //!   inference of a schema from a sample.
+//! - [`Format`] is one door to both, chosen by a path's ending or by an operator.
 //!
 //! Everything is exact. A value that its column cannot hold, a field too many, a key that nobody
 //! declared or text that is not UTF-8 is a [`FormatError`] with line and column; nothing becomes
@@ -37,10 +38,12 @@ mod cells;
 mod column;
 pub mod csv;
 mod error;
+mod format;
 mod json;
 pub mod jsonl;
 mod rows;
 pub mod text;
 
-pub use error::FormatError;
+pub use error::{FormatError, Owner};
+pub use format::{Choice, Decoder, Encoder, Format, Sampler};
 pub use rows::Limits;

@@ -22,6 +22,8 @@ const KEY_BYTES: usize = 32;
 const MAC_BYTES: usize = blake3::OUT_LEN;
 /// Larger files are not ours: a connector's code takes about 10 MB.
 const MAX_FILE_BYTES: u64 = 1 << 30;
+/// Entries that are kept: about 200 MB of the usual size.
+const MAX_ENTRIES: usize = 64;
 
 impl Cache {
     /// Opens the cache in `dir` with the key in `key_file`; makes both if they are missing.
@@ -96,7 +98,24 @@ impl Cache {
             // The first error is the one to report.
             let _ = fs::remove_file(&temporary);
         }
+        self.prune();
         written
+    }
+
+    /// Keeps the newest [`MAX_ENTRIES`] files. What cannot be removed is tried again next time.
+    fn prune(&self) {
+        let Ok(entries) = fs::read_dir(&self.dir) else {
+            return;
+        };
+        let mut files: Vec<_> = entries
+            .flatten()
+            .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+            .collect();
+        files.sort();
+        let excess = files.len().saturating_sub(MAX_ENTRIES);
+        for (_, path) in files.drain(..excess) {
+            let _ = fs::remove_file(path);
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -202,6 +221,17 @@ mod tests {
         fs::remove_file(&path).unwrap();
         planted.put(&name, b"planted").unwrap();
         assert_eq!(cache.get(&name), None, "under another key");
+    }
+
+    #[test]
+    fn old_entries_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::open(&dir.path().join("cache"), &dir.path().join("key")).unwrap();
+        for n in 0..MAX_ENTRIES + 5 {
+            cache.put(&format!("entry{n}"), b"code").unwrap();
+        }
+        assert_eq!(fs::read_dir(&cache.dir).unwrap().count(), MAX_ENTRIES);
+        assert!(cache.get(&format!("entry{}", MAX_ENTRIES + 4)).is_some());
     }
 
     #[test]

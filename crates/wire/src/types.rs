@@ -179,10 +179,9 @@ fn data_type_name(data_type: &DataType) -> String {
 fn quote(name: &str) -> String {
     let plain = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_');
     if plain {
-        name.to_owned()
-    } else {
-        format!("{name:?}")
+        return name.to_owned();
     }
+    format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 struct Parser<'a> {
@@ -471,6 +470,7 @@ mod tests {
             "json",
             "list<uuid>",
             "struct<a: int64, \"b c\": list<string>>",
+            "struct<\"a \\\" \\\\ \n ä\": int64>",
             "map<string, decimal(5, 2)>",
             "null",
         ] {

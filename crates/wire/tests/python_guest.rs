@@ -1,5 +1,6 @@
 //! A guest without an Arrow library ships messages as constants: they are what this crate writes
 //! and reads, so a change of the encoding is seen here and not in the guest.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fmt::Write;
 use std::sync::Arc;

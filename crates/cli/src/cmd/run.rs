@@ -56,10 +56,11 @@ fn summary(report: &Report, output: &Output) -> String {
         )
     });
     text.push_str(&format!(
-        "\n\nplanned in {:.3} s; connectors loaded: {}; their memory at most {}\n{} {} rows in {:.3} s",
+        "\n\nplanned in {:.3} s; connectors loaded: {}\nmemory: {} in connectors{}\n{} {} rows in {:.3} s",
         report.plan_secs,
         loads.collect::<Vec<_>>().join(", "),
         bytes(report.peak_connector_bytes),
+        report.peak_rss_bytes.map(|rss| format!(", {} in the whole process", bytes(rss))).unwrap_or_default(),
         output.paint("1;32", "done:"),
         count(report.rows),
         report.total_secs,

@@ -108,7 +108,7 @@ impl Sampler {
                 "csv_missing_header",
                 "there is no line from which columns could be known",
             )
-            .hint("declare the schema"));
+            .hint("declare the schema, or look at a larger sample"));
         }
         let (fields, notes): (Vec<_>, Vec<_>) =
             columns.iter().map(|guess| guess.decide(rows)).unzip();

@@ -4,6 +4,7 @@
 //! neither `..` nor a symbolic link leads out of it.
 
 use std::io::{ErrorKind as Io, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, File, OpenOptions};
 use rapidbyte_wire::pattern;
+use rustix::fs::{Mode, OFlags};
 use wasmtime::component::Resource;
 
 use crate::Phase;
@@ -44,7 +46,9 @@ type Outcome<T> = wasmtime::Result<Result<T, Error>>;
 
 impl Host for State {
     fn find(&mut self, asked: String) -> Outcome<Vec<Entry>> {
-        let Some(granted) = self.sandbox.grants.readable(&asked) else {
+        // Whoever may write a file may know that it is there.
+        let grants = &self.sandbox.grants;
+        let Some(granted) = grants.readable(&asked).or_else(|| grants.writable(&asked)) else {
             return Ok(Err(self.not_granted("read", &asked)));
         };
         let clock = self.sandbox.clock.clone();
@@ -340,7 +344,14 @@ impl Output {
         self.file.sync_all()?;
         self.dir.rename(&self.temporary, &self.dir, &self.name)?;
         self.committed = true;
-        self.dir.try_clone()?.into_std_file().sync_all()
+        // The handle in `dir` only names the folder: it cannot be synced itself.
+        let folder = rustix::fs::openat(
+            self.dir.as_fd(),
+            ".",
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        Ok(rustix::fs::fsync(folder)?)
     }
 }
 
@@ -354,17 +365,32 @@ impl Drop for Output {
 }
 
 fn failed(path: &str, error: &std::io::Error) -> Error {
-    let (code, hint) = match error.kind() {
+    let (kind, code, hint) = match error.kind() {
         Io::NotFound => (
+            ErrorKind::Config,
             "file_not_found",
             "check the path; it is relative to the pipeline file",
         ),
         Io::PermissionDenied => (
+            ErrorKind::Auth,
             "permission_denied",
-            "check the owner and mode of the file and its folders",
+            "check the owner and mode of the file and its folders, and that no link leads out",
         ),
-        Io::StorageFull | Io::QuotaExceeded => ("disk_full", "free space and run again"),
-        _ => ("file_io", "look at the path"),
+        Io::StorageFull | Io::QuotaExceeded => (
+            ErrorKind::Transient,
+            "disk_full",
+            "free space and run again",
+        ),
+        Io::IsADirectory | Io::NotADirectory | Io::InvalidInput => (
+            ErrorKind::Config,
+            "not_a_file",
+            "give the path of a regular file",
+        ),
+        _ => (
+            ErrorKind::Connection,
+            "file_io",
+            "look at the path and its disk",
+        ),
     };
-    Error::new(ErrorKind::Config, code, format!("{path}: {error}")).hint(hint)
+    Error::new(kind, code, format!("{path}: {error}")).hint(hint)
 }

@@ -133,5 +133,5 @@ fn sleep(
         wake: Arc::clone(&state.wake),
     };
     let sleep = state.table.push(sleep)?;
-    Ok(subscribe(&mut state.table, sleep)?)
+    subscribe(&mut state.table, sleep)
 }

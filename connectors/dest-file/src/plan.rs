@@ -1,0 +1,136 @@
+//! What a run would write: where, and in which form each column.
+
+use std::sync::Arc;
+
+use rapidbyte_formats::Format;
+use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::{files, types};
+
+use crate::config::Settings;
+
+pub(crate) fn plan(settings: &Settings, target: &Target, path: String) -> Result<Plan> {
+    refuse_existing(target, &path)?;
+    let schema = target.arrow_schema()?;
+    let columns = schema
+        .fields()
+        .iter()
+        .map(|field| column(&settings.format, field))
+        .collect();
+    let mut notes = vec![match target.write_mode {
+        WriteMode::Append => "a new file; a later run needs write_mode: replace".into(),
+        _ => "a new file takes the place of an older one in one step, at the end".to_owned(),
+    }];
+    if let Format::Csv(dialect) = &settings.format {
+        let null = dialect.null_text.first().map(String::as_str);
+        notes.push(match null {
+            Some("") | None => "NULL is an empty field, an empty string is \"\"".to_owned(),
+            Some(text) => format!("NULL is {text}, that text as a value stands in quotes"),
+        });
+        if schema.fields().is_empty() {
+            return Err(
+                Error::config("no_columns", "CSV cannot hold rows without columns")
+                    .hint("write JSON Lines")
+                    .in_stream(&target.stream),
+            );
+        }
+    }
+    Ok(Plan {
+        location: path,
+        columns,
+        statements: Vec::new(),
+        notes,
+    })
+}
+
+/// `append` has nothing to append to: a committed file never changes.
+pub(crate) fn refuse_existing(target: &Target, path: &str) -> Result<()> {
+    let refused = |code: &str, text: String| {
+        Err(Error::config(code, text)
+            .hint("write_mode: replace")
+            .in_stream(&target.stream)
+            .at("config.path"))
+    };
+    match target.write_mode {
+        WriteMode::Replace => Ok(()),
+        WriteMode::Upsert => refused(
+            "write_mode_not_supported",
+            "rows of a file cannot be changed one by one".into(),
+        ),
+        WriteMode::Append => match files::find(path) {
+            Ok(found) if found.is_empty() => Ok(()),
+            Ok(_) => refused(
+                "file_exists",
+                format!("{path} is there already, and a committed file is never appended to"),
+            ),
+            // The host lets a connector look only at what it may read.
+            Err(error) if error.code == "file_not_granted" => refused(
+                "append_not_possible",
+                format!(
+                    "whether {path} is there cannot be known, and a committed file is never appended to"
+                ),
+            ),
+            Err(error) => Err(error.in_stream(&target.stream)),
+        },
+    }
+}
+
+/// The form of one column, or why it has none.
+fn column(format: &Format, field: &Arc<Field>) -> ColumnPlan {
+    let foreign =
+        types::extension_name(field).filter(|_| !types::is_uuid(field) && !types::is_json(field));
+    let refusal = match foreign {
+        Some(name) => Some(format!(
+            "values of the extension type {name} have no text form"
+        )),
+        None => {
+            let alone = Arc::new(Schema::new(vec![field.clone()]));
+            format.encoder(alone).err().map(|error| error.message)
+        }
+    };
+    let (target_type, note) = form(format, field);
+    ColumnPlan {
+        column: field.name().clone(),
+        target_type: target_type.into(),
+        fit: match refusal {
+            Some(_) => Fit::Refused,
+            None => Fit::Exact,
+        },
+        note: refusal.or_else(|| note.map(str::to_owned)),
+    }
+}
+
+/// How values of a type stand in a file, and what to know about it.
+fn form(format: &Format, field: &Field) -> (&'static str, Option<&'static str>) {
+    let data_type = field.data_type();
+    let finite = "NaN and infinity are refused: JSON does not have them";
+    let document = "the document null is refused: it would be read back as NULL";
+    let csv = matches!(format, Format::Csv(_));
+    if types::is_json(field) {
+        return if csv {
+            ("json text", None)
+        } else {
+            ("any value", Some(document))
+        };
+    }
+    let (name, note) = match data_type {
+        DataType::Boolean => ("boolean", None),
+        DataType::Float16 | DataType::Float32 | DataType::Float64 => ("number", Some(finite)),
+        data_type if data_type.is_numeric() => ("number", None),
+        DataType::List(_) | DataType::LargeList(_) => ("array", None),
+        DataType::Struct(_) | DataType::Map(..) => ("object", None),
+        DataType::Binary | DataType::LargeBinary => ("string", Some("\\x and hexadecimal digits")),
+        DataType::FixedSizeBinary(_) if !types::is_uuid(field) => {
+            ("string", Some("\\x and hexadecimal digits"))
+        }
+        DataType::Timestamp(_, Some(_)) => ("string", Some("RFC 3339 in UTC")),
+        DataType::Duration(_) | DataType::Interval(_) => ("string", Some("ISO 8601 duration")),
+        DataType::Null => ("null", None),
+        _ => ("string", None),
+    };
+    match (csv, name) {
+        (false, _) => (name, note),
+        (true, "array" | "object") => ("json text", None),
+        (true, "number") => ("text", None),
+        (true, _) => ("text", note),
+    }
+}

@@ -1,0 +1,226 @@
+//! What stands under `config:`, and what it comes to.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use rapidbyte_formats::{Choice, Format};
+use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::types::parse_field;
+use schemars::{JsonSchema, Schema as JsonSchemaValue, SchemaGenerator, json_schema};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+
+/// Rows that a guess is made from, if nothing else is said.
+const SAMPLE_ROWS: u64 = 10_000;
+/// Bytes that a guess is made from, if nothing else is said: 1 MiB.
+const SAMPLE_BYTES: u64 = 1 << 20;
+
+/// What stands under `config:`.
+#[derive(Debug, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// A file, or a pattern with `*` and `?` for characters of one name. With `{stream}` in it,
+    /// each name found in its place is a stream; without, all files together are one.
+    #[schemars(extend("x-grant" = "read"))]
+    pub path: String,
+    /// The name of the one stream. Without it: the file's name without its ending and signs of
+    /// patterns.
+    pub stream: Option<String>,
+    /// `csv` or `jsonl`. Without it the ending tells: .csv, .tsv, .jsonl, .ndjson.
+    pub format: Option<FormatName>,
+    /// CSV: between two fields. A comma if absent, a tab for .tsv.
+    pub delimiter: Option<String>,
+    /// CSV: around fields that need it. A double quote if absent.
+    pub quote: Option<String>,
+    /// CSV: the first line of each file names the columns. True if absent.
+    pub header: Option<bool>,
+    /// CSV: unquoted fields with this text, or one of these, are NULL. Empty if absent.
+    pub null_text: Option<Texts>,
+    /// The columns in order, as `name: type` or `name: type not null`. Guessed if absent.
+    pub schema: Option<Columns>,
+    /// The columns of single streams.
+    #[serde(default)]
+    pub schemas: BTreeMap<String, Columns>,
+    /// Rows of each stream that a guess is made from: 10000 if absent.
+    pub sample_rows: Option<u64>,
+    /// Bytes of each stream that a guess is made from: 1048576 if absent.
+    pub sample_bytes: Option<u64>,
+}
+
+/// The name of a format.
+#[derive(Debug, Clone, Copy, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FormatName {
+    /// Comma-separated values, or with another delimiter.
+    Csv,
+    /// One JSON object a line.
+    Jsonl,
+}
+
+/// One text or several.
+#[derive(Debug, serde::Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Texts {
+    /// One.
+    One(String),
+    /// Several.
+    Several(Vec<String>),
+}
+
+/// Columns in the order in which they were written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Columns(Vec<(String, String)>);
+
+impl<'de> Deserialize<'de> for Columns {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries;
+        impl<'de> Visitor<'de> for Entries {
+            type Value = Columns;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("columns as name: type")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Columns, A::Error> {
+                let mut columns: Vec<(String, String)> = Vec::new();
+                while let Some(column) = map.next_entry()? {
+                    columns.push(column);
+                }
+                Ok(Columns(columns))
+            }
+        }
+        deserializer.deserialize_map(Entries)
+    }
+}
+
+impl JsonSchema for Columns {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Columns".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> JsonSchemaValue {
+        json_schema!({ "type": "object", "additionalProperties": { "type": "string" } })
+    }
+}
+
+impl Columns {
+    /// The Arrow schema; `key` is where it stands, for errors.
+    fn parse(&self, key: &str) -> Result<SchemaRef> {
+        let mut fields = Vec::with_capacity(self.0.len());
+        for (name, text) in &self.0 {
+            let (type_name, nullable) = match strip_not_null(text) {
+                Some(type_name) => (type_name, false),
+                None => (text.as_str(), true),
+            };
+            let field = parse_field(name, type_name, nullable).map_err(|error| {
+                Error::config("invalid_type", error)
+                    .in_column(name)
+                    .at(format!("config.{key}.{name}"))
+            })?;
+            fields.push(field);
+        }
+        if fields.is_empty() {
+            return Err(
+                Error::config("no_columns", "no column is declared").at(format!("config.{key}"))
+            );
+        }
+        let schema = Schema::new(fields);
+        rapidbyte_sdk::types::check_portable(&schema)
+            .map_err(|error| Error::config("invalid_type", error).at(format!("config.{key}")))?;
+        Ok(Arc::new(schema))
+    }
+}
+
+/// The type of `type not null`.
+fn strip_not_null(text: &str) -> Option<&str> {
+    const MARK: &str = "not null";
+    let text = text.trim_end();
+    let at = text.len().checked_sub(MARK.len())?;
+    let (type_name, mark) = text.split_at_checked(at)?;
+    (mark.eq_ignore_ascii_case(MARK) && type_name.ends_with(char::is_whitespace))
+        .then(|| type_name.trim_end())
+}
+
+/// A configuration without open questions.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub path: String,
+    pub stream: Option<String>,
+    pub format: Format,
+    pub schema: Option<SchemaRef>,
+    pub schemas: BTreeMap<String, SchemaRef>,
+    pub sample_rows: u64,
+    pub sample_bytes: u64,
+}
+
+/// Stands for the stream's name in a path.
+pub(crate) const STREAM: &str = "{stream}";
+
+impl Config {
+    pub(crate) fn settle(self) -> Result<Settings> {
+        let placeholders = self.path.matches(STREAM).count();
+        if self.path.is_empty() || placeholders > 1 {
+            let text = match placeholders {
+                0 => "the path is empty".to_owned(),
+                n => format!("{STREAM} stands {n} times in the path, once is enough"),
+            };
+            return Err(Error::config("invalid_path", text).at("config.path"));
+        }
+        if placeholders == 1 && self.stream.is_some() {
+            let text = format!("{STREAM} in the path names the streams already");
+            return Err(Error::config("unused_option", text).at("config.stream"));
+        }
+        for (key, value) in [
+            ("sample_rows", self.sample_rows),
+            ("sample_bytes", self.sample_bytes),
+        ] {
+            if value == Some(0) {
+                return Err(
+                    Error::config("invalid_config", "0 is nothing to guess from")
+                        .at(format!("config.{key}")),
+                );
+            }
+        }
+        let format = self.format()?;
+        let schema = self
+            .schema
+            .as_ref()
+            .map(|c| c.parse("schema"))
+            .transpose()?;
+        let schemas = self
+            .schemas
+            .iter()
+            .map(|(name, c)| Ok((name.clone(), c.parse(&format!("schemas.{name}"))?)))
+            .collect::<Result<_>>()?;
+        Ok(Settings {
+            path: self.path,
+            stream: self.stream,
+            format,
+            schema,
+            schemas,
+            sample_rows: self.sample_rows.unwrap_or(SAMPLE_ROWS),
+            sample_bytes: self.sample_bytes.unwrap_or(SAMPLE_BYTES),
+        })
+    }
+
+    fn format(&self) -> Result<Format> {
+        let choice = Choice {
+            path: &self.path,
+            format: self.format.map(|name| match name {
+                FormatName::Csv => "csv",
+                FormatName::Jsonl => "jsonl",
+            }),
+            delimiter: self.delimiter.as_deref(),
+            quote: self.quote.as_deref(),
+            header: self.header,
+            null_text: self.null_text.as_ref().map(|texts| match texts {
+                Texts::One(text) => vec![text.clone()],
+                Texts::Several(texts) => texts.clone(),
+            }),
+        };
+        Format::choose(choice).map_err(|error| {
+            let key = error.column.as_deref().unwrap_or("format");
+            let mut converted =
+                Error::config(error.code, &error.message).at(format!("config.{key}"));
+            converted.hint = error.hint;
+            converted
+        })
+    }
+}

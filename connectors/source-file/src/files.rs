@@ -1,0 +1,177 @@
+//! Which files there are, and which stream each belongs to.
+
+use rapidbyte_sdk::files::{self, Entry};
+use rapidbyte_sdk::pattern;
+use rapidbyte_sdk::prelude::*;
+
+use crate::config::{STREAM, Settings};
+
+/// The files of one stream, ordered by path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FileStream {
+    pub name: String,
+    /// Path and size in bytes when it was looked for.
+    pub files: Vec<(String, u64)>,
+}
+
+impl FileStream {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.files.iter().map(|(_, size)| size).sum()
+    }
+}
+
+/// The streams, ordered by name. No file at all is an error.
+pub(crate) fn find(settings: &Settings) -> Result<Vec<FileStream>> {
+    let path = &settings.path;
+    let entries = files::find(&path.replace(STREAM, "*"))?;
+    if entries.is_empty() {
+        let text = format!("no file matches {path}");
+        return Err(Error::config("no_file_matches", text)
+            .hint("check the path; it is relative to the pipeline file")
+            .at("config.path"));
+    }
+    let streams = match path.split_once(STREAM) {
+        Some((before, after)) => group(before, after, entries),
+        None => {
+            let name = settings.stream.clone().unwrap_or_else(|| stem(path));
+            let files = entries.into_iter().map(|e| (e.path, e.size)).collect();
+            vec![FileStream { name, files }]
+        }
+    };
+    let unmatched = settings
+        .schemas
+        .keys()
+        .find(|name| !streams.iter().any(|s| s.name == **name));
+    match unmatched {
+        None => Ok(streams),
+        Some(name) => Err(unknown_stream(name, &streams).at(format!("config.schemas.{name}"))),
+    }
+}
+
+pub(crate) fn unknown_stream(name: &str, streams: &[FileStream]) -> Error {
+    // A handful tells enough.
+    let names: Vec<_> = streams.iter().take(8).map(|s| s.name.as_str()).collect();
+    let more = if streams.len() > names.len() {
+        ", …"
+    } else {
+        ""
+    };
+    Error::config(
+        "unknown_stream",
+        format!("no file belongs to stream {name:?}"),
+    )
+    .hint(format!("there are {}{more}", names.join(", ")))
+    .in_stream(name)
+}
+
+/// Puts each file to the stream that its path names.
+fn group(before: &str, after: &str, entries: Vec<Entry>) -> Vec<FileStream> {
+    // Counted from the end: the host may give a path by another beginning than it was asked for.
+    let below = after.matches('/').count();
+    let prefix = before.rsplit('/').next().unwrap_or_default();
+    let suffix = after.split('/').next().unwrap_or_default();
+    let mut streams: Vec<FileStream> = Vec::new();
+    for entry in entries {
+        let part = entry.path.rsplit('/').nth(below).unwrap_or_default();
+        let Some(name) = name_within(prefix, suffix, part).map(str::to_owned) else {
+            continue;
+        };
+        let file = (entry.path, entry.size);
+        match streams.iter_mut().find(|s| s.name == name) {
+            Some(stream) => stream.files.push(file),
+            None => streams.push(FileStream {
+                name,
+                files: vec![file],
+            }),
+        }
+    }
+    streams.sort_by(|a, b| a.name.cmp(&b.name));
+    streams
+}
+
+/// The shortest text that stands for the stream between two patterns: `orders` of
+/// `orders-2026-11.csv` in `{stream}-*.csv`.
+fn name_within<'a>(prefix: &str, suffix: &str, part: &'a str) -> Option<&'a str> {
+    let ends = |from: usize| {
+        let rest = part[from..]
+            .char_indices()
+            .skip(1)
+            .map(move |(i, _)| from + i);
+        rest.chain([part.len()])
+    };
+    let starts = part.char_indices().map(|(i, _)| i);
+    starts
+        .filter(|start| pattern::matches(prefix, &part[..*start]))
+        .find_map(|start| {
+            let end = ends(start).find(|end| pattern::matches(suffix, &part[*end..]))?;
+            Some(&part[start..end])
+        })
+}
+
+/// `orders` of `data/orders-*.csv`; the folder's name if nothing is left of the file's.
+fn stem(path: &str) -> String {
+    let plain = |part: &str| {
+        let part: String = part.chars().filter(|c| !matches!(c, '*' | '?')).collect();
+        part.trim_matches(['-', '_', '.']).to_owned()
+    };
+    let mut parts = path.rsplit('/');
+    let file = parts.next().unwrap_or_default();
+    let file = file.rsplit_once('.').map_or(file, |(name, _)| name);
+    std::iter::once(plain(file))
+        .chain(parts.map(plain))
+        .find(|name| !name.is_empty())
+        .unwrap_or_else(|| "files".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_named_after_its_file() {
+        for (path, name) in [
+            ("data/orders.csv", "orders"),
+            ("orders-*.csv", "orders"),
+            ("data/2026_?.jsonl", "2026"),
+            ("data/a.b.csv", "a.b"),
+            ("in/events/*.csv", "events"),
+            ("*.csv", "files"),
+            ("plain", "plain"),
+        ] {
+            assert_eq!(stem(path), name, "{path}");
+        }
+    }
+
+    #[test]
+    fn files_go_to_the_stream_that_their_path_names() {
+        let names = |path: &str, files: &[&str]| {
+            let (before, after) = path.split_once(STREAM).unwrap();
+            let entry = |path: &&str| Entry {
+                path: (*path).into(),
+                size: 1,
+            };
+            let streams = group(before, after, files.iter().map(entry).collect());
+            let shown = streams
+                .iter()
+                .map(|s| format!("{}:{}", s.name, s.files.len()));
+            shown.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(
+            names("d/{stream}.csv", &["d/b.csv", "d/a.x.csv"]),
+            "a.x:1 b:1"
+        );
+        assert_eq!(names("../d/{stream}.csv", &["/abs/d/b.csv"]), "b:1");
+        assert_eq!(
+            names(
+                "{stream}-*.csv",
+                &["o-2026-1.csv", "o-2026-2.csv", "p-.csv"]
+            ),
+            "o:2 p:1"
+        );
+        assert_eq!(
+            names("d/{stream}/*.csv", &["d/é/1.csv", "d/é/2.csv"]),
+            "é:2"
+        );
+        assert_eq!(names("x?_{stream}.csv", &["xé_é.csv"]), "é:1");
+    }
+}

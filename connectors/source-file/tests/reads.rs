@@ -1,0 +1,393 @@
+//! Files in a temporary folder, read through the SDK's native files.
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::{ipc, source, types};
+use serde_json::{Value, json};
+use source_file::{Files, Rows};
+
+fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    folder
+}
+
+/// Opens a source whose path lies in a folder.
+fn open(folder: &Path, mut config: Value) -> Result<Files> {
+    let path = folder.join(config["path"].as_str().unwrap());
+    config["path"] = json!(path.to_str().unwrap());
+    source::open::<Files>(&config.to_string())
+}
+
+/// Who acts: the contract's kinds have no equality.
+fn kind(error: &Error) -> String {
+    format!("{:?}", error.kind).replace("ErrorKind::", "")
+}
+
+fn request(stream: &str, columns: Option<&[&str]>) -> ReadRequest {
+    ReadRequest {
+        stream: stream.into(),
+        snapshot: String::new(),
+        cursor: None,
+        columns: columns.map(|names| names.iter().map(|n| (*n).to_owned()).collect()),
+        forms: Vec::new(),
+        batch_bytes: 1 << 20,
+        max_record_bytes: 1 << 20,
+    }
+}
+
+fn rows(reader: &mut Rows) -> Result<Vec<RecordBatch>> {
+    let mut batches = Vec::new();
+    loop {
+        match reader.next(Duration::ZERO)? {
+            Event::Batch(batch) => batches.push(batch),
+            Event::End => return Ok(batches),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The values of a stream's rows, as text.
+fn read(source: &mut Files, stream: &str, columns: Option<&[&str]>) -> Result<String> {
+    let mut reader = source.read(&request(stream, columns))?;
+    let batches = rows(&mut reader)?;
+    let mut lines = Vec::new();
+    for batch in &batches {
+        let encoder = rapidbyte_formats::jsonl::Encoder::new(batch.schema()).unwrap();
+        encoder.encode(batch, 0, &mut lines, usize::MAX).unwrap();
+    }
+    Ok(String::from_utf8(lines).unwrap())
+}
+
+fn shown(stream: &Stream) -> String {
+    let schema = ipc::decode_schema(&stream.schema).unwrap();
+    let fields = schema.fields().iter().map(|field| {
+        let mark = if field.is_nullable() { "" } else { " not null" };
+        format!("{} {}{mark}", field.name(), types::type_name(field))
+    });
+    format!("{}: {}", stream.name, fields.collect::<Vec<_>>().join(", "))
+}
+
+#[test]
+fn a_pattern_is_one_stream_of_all_its_files() {
+    let folder = folder(&[
+        ("orders-1.csv", "id,total\n1,1.5\n2,\n"),
+        ("orders-2.csv", "total,id\n2.25,3\n"),
+        ("other.csv", "x\n1\n"),
+    ]);
+    let mut source = open(folder.path(), json!({"path": "orders-*.csv"})).unwrap();
+    let streams = source.discover(&[]).unwrap();
+    assert_eq!(shown(&streams[0]), "orders: id int64, total float64");
+    assert_eq!(streams[0].estimated_bytes, Some(34));
+    assert_eq!(streams[0].source_types, ["csv text", "csv text"]);
+    assert!(streams[0].notes[1].starts_with("total: float64 (all 2 values of 3"));
+    assert_eq!(
+        read(&mut source, "orders", None).unwrap(),
+        "{\"id\":1,\"total\":1.5}\n{\"id\":2,\"total\":null}\n{\"id\":3,\"total\":2.25}\n"
+    );
+    assert_eq!(
+        read(&mut source, "orders", Some(&["total"])).unwrap(),
+        "{\"total\":1.5}\n{\"total\":null}\n{\"total\":2.25}\n"
+    );
+    let items = source.check().unwrap();
+    assert_eq!(items[0].detail, "2 columns, 2 files, 34 bytes");
+    assert!(items[0].problem.is_none());
+}
+
+#[test]
+fn each_name_in_place_of_the_placeholder_is_a_stream() {
+    let folder = folder(&[
+        ("in/a/1.jsonl", "{\"x\":1}\n"),
+        ("in/b/1.jsonl", "{\"y\":\"2026-11-21\"}"),
+        ("in/b/2.jsonl", "{}\n"),
+    ]);
+    let config = json!({"path": "in/{stream}/*.jsonl", "schemas": {"b": {"y": "date not null"}}});
+    let mut source = open(folder.path(), config).unwrap();
+    let streams = source.discover(&[]).unwrap();
+    let shown: Vec<_> = streams.iter().map(shown).collect();
+    assert_eq!(shown, ["a: x int64", "b: y date not null"]);
+    assert_eq!(read(&mut source, "a", None).unwrap(), "{\"x\":1}\n");
+    let error = read(&mut source, "b", None).unwrap_err();
+    assert_eq!(error.code, "null_in_required_column");
+    assert_eq!(error.stream.as_deref(), Some("b"));
+    assert_eq!(error.column.as_deref(), Some("y"));
+    assert!(error.location.unwrap().ends_with("in/b/2.jsonl:1"));
+}
+
+#[test]
+fn options_of_csv_are_followed() {
+    let folder = folder(&[("data.txt", "1;'a;''b'\nNULL;\\N\n")]);
+    let config = json!({
+        "path": "data.txt", "format": "csv", "delimiter": ";", "quote": "'", "header": false,
+        "null_text": ["NULL", "\\N"], "stream": "s",
+        "schema": {"n": "int32", "t": "string"},
+    });
+    let mut source = open(folder.path(), config).unwrap();
+    assert_eq!(
+        read(&mut source, "s", None).unwrap(),
+        "{\"n\":1,\"t\":\"a;'b\"}\n{\"n\":null,\"t\":null}\n"
+    );
+}
+
+#[test]
+fn declared_columns_keep_their_order() {
+    let folder = folder(&[("t.tsv", "a\tb\tc\n")]);
+    let config =
+        json!({"path": "t.tsv", "schema": {"c": "int8", "a": "decimal(9, 2)", "b": "list<json>"}});
+    let streams = open(folder.path(), config).unwrap().discover(&[]).unwrap();
+    assert_eq!(
+        shown(&streams[0]),
+        "t: c int8, a decimal(9, 2), b list<json>"
+    );
+}
+
+#[test]
+fn wrong_configurations_name_their_key() {
+    let folder = folder(&[("a.csv", "x\n"), ("b.txt", "")]);
+    for (config, code, location) in [
+        (
+            json!({"path": "a.csv", "nope": 1}),
+            "invalid_config",
+            "config",
+        ),
+        (json!({"path": "b.txt"}), "unknown_format", "config.format"),
+        (
+            json!({"path": "b.txt", "format": "xml"}),
+            "invalid_config",
+            "config.format",
+        ),
+        (
+            json!({"path": "a.csv", "delimiter": "ab"}),
+            "bad_dialect",
+            "config.delimiter",
+        ),
+        (
+            json!({"path": "a.jsonl", "header": true}),
+            "unused_option",
+            "config.header",
+        ),
+        (
+            json!({"path": "{stream}.csv", "stream": "a"}),
+            "unused_option",
+            "config.stream",
+        ),
+        (
+            json!({"path": "{stream}{stream}.csv"}),
+            "invalid_path",
+            "config.path",
+        ),
+        (
+            json!({"path": "a.csv", "schema": {"x": "varchar"}}),
+            "invalid_type",
+            "config.schema.x",
+        ),
+        (
+            json!({"path": "a.csv", "schema": {}}),
+            "no_columns",
+            "config.schema",
+        ),
+        (
+            json!({"path": "a.csv", "schemas": {"a": {"x": "int65"}}}),
+            "invalid_type",
+            "config.schemas.a.x",
+        ),
+        (
+            json!({"path": "a.csv", "schema": {"x": "int8 not nul"}}),
+            "invalid_type",
+            "config.schema.x",
+        ),
+        (
+            json!({"path": "a.csv", "sample_rows": 0}),
+            "invalid_config",
+            "config.sample_rows",
+        ),
+    ] {
+        let text = config.to_string();
+        let error = open(folder.path(), config).err().expect(&text);
+        assert_eq!(error.code, code, "{text}: {error:?}");
+        let place = error.location.expect(&text);
+        assert!(place.starts_with(location), "{text}: {place}");
+    }
+    let twice = "{\"path\": \"a.csv\", \"schema\": {\"x\": \"int8\", \"x\": \"int8\"}}";
+    assert_eq!(
+        source::open::<Files>(twice).err().unwrap().code,
+        "invalid_type"
+    );
+}
+
+#[test]
+fn what_cannot_be_read_is_said_before_the_first_row() {
+    let folder = folder(&[("a.csv", "x\n1\n"), ("e.jsonl", "\n")]);
+    let mut source = open(folder.path(), json!({"path": "none-*.csv"})).unwrap();
+    let error = source.discover(&[]).unwrap_err();
+    assert_eq!(error.code, "no_file_matches");
+    assert!(error.message.contains("none-*.csv"), "{}", error.message);
+
+    let mut source = open(folder.path(), json!({"path": "e.jsonl"})).unwrap();
+    assert_eq!(source.discover(&[]).unwrap_err().code, "no_columns");
+    let problem = source.check().unwrap().remove(0).problem.unwrap();
+    assert_eq!(problem.code, "no_columns");
+
+    let config = json!({"path": "{stream}.csv", "schemas": {"b": {"x": "int8"}}});
+    let error = open(folder.path(), config)
+        .unwrap()
+        .discover(&[])
+        .unwrap_err();
+    assert_eq!(
+        (error.code.as_str(), error.location.as_deref()),
+        ("unknown_stream", Some("config.schemas.b"))
+    );
+
+    let mut source = open(folder.path(), json!({"path": "a.csv"})).unwrap();
+    assert_eq!(
+        source.read(&request("b", None)).err().unwrap().code,
+        "unknown_stream"
+    );
+    let error = source.read(&request("a", Some(&["y"]))).err().unwrap();
+    assert_eq!(
+        (error.code.as_str(), error.column.as_deref()),
+        ("unknown_column", Some("y"))
+    );
+    assert_eq!(kind(&error), "Config");
+    let mut later = request("a", None);
+    later.cursor = Some("{}".into());
+    assert_eq!(source.read(&later).err().unwrap().code, "no_cursor");
+}
+
+#[test]
+fn bad_data_names_file_line_stream_and_column() {
+    let folder = folder(&[
+        ("d/1.csv", "x,y\n1,2\n"),
+        ("d/2.csv", "x,y\n1,2\n3,b\n"),
+        ("d/3.csv", "x\n"),
+    ]);
+    let config = json!({"path": "d/*.csv", "stream": "s", "schema": {"x": "int64", "y": "int64"}});
+    let error = read(&mut open(folder.path(), config).unwrap(), "s", None).unwrap_err();
+    assert_eq!(
+        (error.code.as_str(), kind(&error)),
+        ("value_does_not_fit", "Data".to_owned())
+    );
+    assert_eq!(
+        (error.stream.as_deref(), error.column.as_deref()),
+        (Some("s"), Some("y"))
+    );
+    assert!(error.location.unwrap().ends_with("d/2.csv:3"));
+    let config = json!({"path": "d/3.csv", "schema": {"x": "int64", "y": "int64"}});
+    let error = read(&mut open(folder.path(), config).unwrap(), "3", None).unwrap_err();
+    assert_eq!(
+        (error.code.as_str(), kind(&error)),
+        ("csv_missing_column", "Schema".to_owned())
+    );
+    let config = json!({"path": "d/*.csv"});
+    let error = open(folder.path(), config)
+        .unwrap()
+        .discover(&[])
+        .unwrap_err();
+    assert!(error.location.unwrap().ends_with("d/3.csv:1"));
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_read_is_refused() {
+    for len in [10, 100_000] {
+        let line = "{\"a\":1234567890123456}\n";
+        let folder = folder(&[("a.jsonl", &line.repeat(60_000))]);
+        let path = folder.path().join("a.jsonl");
+        let mut source = open(folder.path(), json!({"path": "a.jsonl"})).unwrap();
+        let mut request = request("a", None);
+        request.batch_bytes = 1000;
+        let mut reader = source.read(&request).unwrap();
+        assert!(matches!(reader.next(Duration::ZERO), Ok(Event::Batch(_))));
+        if len == 10 {
+            std::fs::File::options()
+                .write(true)
+                .open(&path)
+                .unwrap()
+                .set_len(23 * 30_000)
+                .unwrap();
+        } else {
+            let mut file = std::fs::File::options().append(true).open(&path).unwrap();
+            file.write_all(line.as_bytes()).unwrap();
+        }
+        let error = rows(&mut reader).unwrap_err();
+        assert_eq!(
+            (error.code.as_str(), error.stream.as_deref()),
+            ("file_changed", Some("a"))
+        );
+        assert!(
+            error.message.contains("had 1380000 bytes"),
+            "{}",
+            error.message
+        );
+    }
+}
+
+#[test]
+fn a_record_above_its_limit_is_refused() {
+    let folder = folder(&[("a.csv", &format!("x\n{}\n", "y".repeat(5000)))]);
+    let config = json!({"path": "a.csv", "schema": {"x": "string"}});
+    let mut source = open(folder.path(), config).unwrap();
+    let mut request = request("a", None);
+    request.max_record_bytes = 1000;
+    let error = rows(&mut source.read(&request).unwrap()).unwrap_err();
+    assert_eq!(error.code, "record_too_large");
+}
+
+#[test]
+fn a_record_that_the_sample_cuts_is_read_whole() {
+    let folder = folder(&[("a.csv", "x,y\n1,2\n7,8\n")]);
+    let config = json!({"path": "a.csv", "sample_bytes": 9});
+    let mut source = open(folder.path(), config).unwrap();
+    let streams = source.discover(&[]).unwrap();
+    assert_eq!(shown(&streams[0]), "a: x int64, y int64");
+    assert!(
+        streams[0].notes[0].contains("1 sampled rows"),
+        "{:?}",
+        streams[0].notes
+    );
+    assert_eq!(
+        read(&mut source, "a", None).unwrap(),
+        "{\"x\":1,\"y\":2}\n{\"x\":7,\"y\":8}\n"
+    );
+}
+
+#[test]
+fn two_hundred_megabytes_take_the_memory_of_one_batch() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = "1234567,customer name,12.50,true,2026-11-21T10:11:12.123456Z,some more text here\n";
+    let piece = line.repeat((1 << 20) / line.len());
+    let mut file = std::fs::File::create(folder.path().join("big.csv")).unwrap();
+    file.write_all(b"id,name,total,paid,at,text\n").unwrap();
+    let mut expected = 0;
+    for _ in 0..200 {
+        file.write_all(piece.as_bytes()).unwrap();
+        expected += piece.len() / line.len();
+    }
+    let mut source = open(folder.path(), json!({"path": "big.csv"})).unwrap();
+    let mut reader = source.read(&request("big", None)).unwrap();
+    let start = Instant::now();
+    let (mut rows, mut held) = (0, 0);
+    while let Event::Batch(batch) = reader.next(Duration::ZERO).unwrap() {
+        rows += batch.num_rows();
+        let batch_bytes: usize = batch
+            .columns()
+            .iter()
+            .map(|c| c.get_buffer_memory_size())
+            .sum();
+        held = held.max(reader.held_bytes() + batch_bytes);
+    }
+    assert_eq!(rows, expected);
+    // Capacity doubles, so a batch of 1 MiB may hold up to 2, beside half a MiB of the file.
+    assert!(held < 4 << 20, "{held} bytes");
+    println!(
+        "200 MB in {:.2?}, at most {held} bytes held",
+        start.elapsed()
+    );
+}
