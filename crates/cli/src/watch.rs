@@ -113,7 +113,7 @@ impl View {
             }
             if let Some((bar, since)) = bar {
                 let rows = stream.rows();
-                let rate = rate(rows, since.elapsed().as_secs_f64());
+                let rate = rate(rows, since.elapsed().max(DRAW_EVERY).as_secs_f64());
                 bar.set_position(rows);
                 bar.set_message(format!(
                     "{}  {} rows  {}  {rate}",

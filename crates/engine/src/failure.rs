@@ -77,7 +77,7 @@ impl Failure {
         Self::new(
             Class::Cancelled,
             "cancelled",
-            "cancelled: nothing was committed by this stage",
+            "interrupted: streams that were not committed yet are not visible",
         )
     }
 

@@ -138,10 +138,23 @@ impl Instance {
 /// wasmtime's words when a guest's lists exceed the store's limit; the error's type is private.
 const TOO_MUCH_COPIED: &str = "too much data is being copied";
 
-/// The message of the last Rust panic in a guest's standard error, on one line.
+/// What a guest said on standard error before it ended, on one line: the last line of a Python
+/// traceback, or the message of the last Rust panic with its place.
 fn panic_message(stderr: &str) -> Option<String> {
-    let at = stderr.rfind("panicked at ")?;
-    let text = &stderr[at + "panicked at ".len()..];
+    const TRACEBACK: &str = "Traceback (most recent call last)";
+    const PANIC: &str = "panicked at ";
+    if let Some(at) = stderr.rfind(TRACEBACK) {
+        let frames = stderr[at..]
+            .lines()
+            .skip(1)
+            .skip_while(|line| line.starts_with(' '));
+        return frames
+            .map(str::trim)
+            .find(|line| !line.is_empty())
+            .map(Into::into);
+    }
+    let at = stderr.rfind(PANIC)?;
+    let text = &stderr[at + PANIC.len()..];
     let text = text.split("\nnote:").next().unwrap_or(text);
     let (place, message) = text.split_once(":\n").unwrap_or(("", text));
     let message = message.trim().replace('\n', " ");
@@ -428,4 +441,23 @@ impl Destination {
 
 fn target_columns(target: &Target) -> usize {
     rapidbyte_wire::ipc::decode_schema(&target.schema).map_or(0, |schema| schema.fields().len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::panic_message;
+
+    #[test]
+    fn the_last_words_of_a_guest() {
+        let rust =
+            "\nthread '<unnamed>' (1) panicked at src/lib.rs:3:5:\non purpose\nnote: run with";
+        assert_eq!(
+            panic_message(rust).unwrap(),
+            "on purpose (at src/lib.rs:3:5)"
+        );
+        let python = "Traceback (most recent call last):\n  File \"a.py\", line 1\n    f()\nKeyError: 'x'\n\
+                      thread 'main' panicked at a.rs:1:1:\nPython function threw an unexpected exception\n";
+        assert_eq!(panic_message(python).unwrap(), "KeyError: 'x'");
+        assert_eq!(panic_message("nothing of note"), None);
+    }
 }

@@ -147,10 +147,10 @@ fn a_message_above_the_budget_passes_alone() {
         "the huge one is not in beside another"
     );
     assert_eq!(receiver.recv(), Received::Item("small"));
-    until_sender_waits(&shared);
     while shared.lock().bytes != usize::MAX {
         thread::yield_now();
     }
+    until_sender_waits(&shared);
     assert_eq!(receiver.recv(), Received::Item("huge"));
     assert_eq!(receiver.recv(), Received::Item("behind"));
     assert_eq!(receiver.recv(), Received::End);

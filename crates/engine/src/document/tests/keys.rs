@@ -340,3 +340,11 @@ fn an_error_is_json_too() {
     assert_eq!(json["line"], 8);
     assert_eq!(json["path"], "banana");
 }
+
+#[test]
+fn a_long_key_or_value_is_cut_in_a_message() {
+    let error = fails(&with(&format!("{}: 1\n", "k".repeat(100_000))));
+    assert!(error.to_string().len() < 300 && error.path.len() < 100);
+    let error = fails(&with(&format!("  write_mode: {}\n", "é".repeat(100_000))));
+    assert!(error.to_string().len() < 400, "{error}");
+}

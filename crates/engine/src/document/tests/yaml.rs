@@ -193,6 +193,17 @@ fn depth_is_bounded_however_it_is_written() {
     );
 }
 
+/// Each of these is megabytes of one thing; a parser that looks back for each would not return.
+#[test]
+fn large_hostile_files_end_soon() {
+    for piece in [
+        "- a\n", "a ", "? ", "{a: ", ": ", "&a ", "\"a\": ", "a: |\n", "#\n", "- \"", "!a ",
+    ] {
+        let error = fails(&piece.repeat((1 << 20) / piece.len()));
+        assert!(error.to_string().len() < 400);
+    }
+}
+
 #[test]
 fn a_byte_order_mark_and_windows_line_ends_are_read() {
     let text = format!("\u{feff}{}", LEAST.replace('\n', "\r\n"));
