@@ -1,8 +1,12 @@
 //! Signals and streams at a time, with a source that never ends.
 
 use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::process::{Child, Stdio};
+use std::time::Instant;
 
+use rustix::net;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Ended, Folder, testkit};
@@ -72,17 +76,63 @@ fn an_interrupted_run_ends_with_130_or_143_and_leaves_nothing() {
     }
 }
 
-#[test]
-fn a_guest_that_computes_for_ever_is_interrupted() {
-    let folder = Folder::new();
-    let pipeline = format!(
+/// A port of this machine that takes no connection: its queue is full.
+fn full_port() -> (OwnedFd, Vec<OwnedFd>, u16) {
+    let new = || net::socket(net::AddressFamily::INET, net::SocketType::STREAM, None);
+    let listener = new().expect("a socket");
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    net::bind(&listener, &any).expect("a free port");
+    net::listen(&listener, 0).expect("it listens");
+    let address = SocketAddr::try_from(net::getsockname(&listener).expect("an address"));
+    let address = address.expect("an internet address");
+    let mut waiting = Vec::new();
+    for _ in 0..8 {
+        let socket = new().expect("a socket");
+        rustix::io::ioctl_fionbio(&socket, true).expect("non-blocking");
+        // Completes or stays in progress: either way it takes a place in the queue.
+        let _ = net::connect(&socket, &address);
+        waiting.push(socket);
+    }
+    (listener, waiting, address.port())
+}
+
+fn misbehave(config: &str) -> String {
+    format!(
         "version: 1\npipeline: t\n\
-         source: {{ use: {}, config: {{ how: loop }}, streams: [rows] }}\n\
+         source: {{ use: {}, config: {{ {config} }}, streams: [rows] }}\n\
          destination: {{ use: {}, write_mode: replace }}\n",
         testkit("source-misbehave"),
         testkit("dest-null")
-    );
-    let mut child = start(&folder, &pipeline);
+    )
+}
+
+#[test]
+fn a_guest_that_waits_is_interrupted() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let silent_port = silent.local_addr().expect("an address").port();
+    let (_listener, _waiting, full_port) = full_port();
+    for config in [
+        "how: sleep".to_owned(),
+        format!("how: read, host: 127.0.0.1, port: {silent_port}"),
+        format!("how: connect, host: 127.0.0.1, port: {full_port}"),
+    ] {
+        let folder = Folder::new();
+        let mut child = start(&folder, &misbehave(&config));
+        wait_for(&mut child, "started", 1);
+        if config.contains("read") {
+            silent.accept().expect("the guest connects");
+        }
+        let since = Instant::now();
+        let ended = signal(child, Signal::INT);
+        println!("{config}: ended {:?} after the signal", since.elapsed());
+        assert_eq!(ended.code, Some(130), "{config}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_guest_that_computes_for_ever_is_interrupted() {
+    let folder = Folder::new();
+    let mut child = start(&folder, &misbehave("how: loop"));
     wait_for(&mut child, "started", 1);
     assert_eq!(signal(child, Signal::INT).code, Some(130));
 }
