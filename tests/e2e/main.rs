@@ -5,6 +5,7 @@
 mod bad_input;
 mod connectors;
 mod files;
+mod hostile;
 mod interrupt;
 mod output;
 mod settings;

@@ -122,7 +122,13 @@ impl Instance {
             } else {
                 format!("; it said: {tail}")
             };
-            internal("trapped", format!("stopped: {cause}{said}"))
+            // Recursion runs over the end of the guest's own stack before wasmtime's.
+            let known = match trap.downcast_ref::<Trap>() {
+                Some(Trap::MemoryOutOfBounds) => " (deep recursion does that)",
+                _ => "",
+            };
+            internal("trapped", format!("stopped: {cause}{known}{said}"))
+                .hint("this is a fault of the connector: tell its author")
         };
         self.failed(export, error)
     }
