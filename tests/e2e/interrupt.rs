@@ -136,3 +136,25 @@ fn a_guest_that_computes_for_ever_is_interrupted() {
     wait_for(&mut child, "started", 1);
     assert_eq!(signal(child, Signal::INT).code, Some(130));
 }
+
+#[test]
+fn what_a_killed_run_left_is_removed_by_the_next_and_a_running_one_is_left_alone() {
+    let folder = Folder::new();
+    let mut killed = start(&folder, &endless(2));
+    wait_for(&mut killed, "writes", 2);
+    let names = |part: &str| {
+        let files = folder.files("out").into_iter();
+        files.filter(|name| name.contains(part)).collect::<Vec<_>>()
+    };
+    killed.kill().expect("it runs");
+    killed.wait().expect("it ends");
+    folder.write("out/.a.csv.1-1.tmp", "left by another run");
+    let mut running = start(&folder, &endless(1));
+    wait_for(&mut running, "writes", 1);
+    assert_eq!(names(".a.csv.").len(), 1, "{:?}", folder.files("out"));
+    let finite = endless(1).replace("preset: narrow", "preset: narrow, rows: 10");
+    folder.report(&finite);
+    assert_eq!(names(".a.csv.").len(), 1, "{:?}", folder.files("out"));
+    assert_eq!(signal(running, Signal::INT).code, Some(130));
+    assert_eq!(folder.files("out"), ["a.csv", "b.csv"]);
+}

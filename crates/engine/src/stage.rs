@@ -195,6 +195,8 @@ pub(crate) fn pump_destination(
     destination
         .open_writer(&work.stream.target, fence.epoch)
         .map_err(failed)?;
+    work.host
+        .say(name, &format!("writes to {}", work.stream.placed.location));
     let mut decompressor = Decompressor::new(work.batch_limit());
     let (mut rows, mut bytes, mut batches) = (0, 0, 0);
     let mut cursor = None;

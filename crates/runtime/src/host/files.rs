@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, File, OpenOptions};
 use rapidbyte_wire::pattern;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use wasmtime::component::Resource;
 
 use crate::Phase;
@@ -228,12 +228,8 @@ fn create(granted: &Granted, shown: &str) -> std::io::Result<Output> {
     {
         return Err(std::io::Error::new(Io::IsADirectory, "is a folder"));
     }
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let temporary = format!(".{}.{}-{number}.tmp", name.display(), std::process::id());
-    let mut options = OpenOptions::new();
-    let file = dir.open_with(&temporary, options.write(true).create_new(true))?;
-    let temporary = temporary.into();
+    remove_stale(&dir, &name);
+    let (file, temporary) = create_temporary(&dir, &name)?;
     Ok(Output {
         dir,
         file,
@@ -242,6 +238,52 @@ fn create(granted: &Granted, shown: &str) -> std::io::Result<Output> {
         shown: shown.into(),
         committed: false,
     })
+}
+
+/// A new file that is locked for as long as this process writes it.
+fn create_temporary(dir: &Dir, name: &Path) -> std::io::Result<(File, PathBuf)> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    // Another run may take the file for a stale one before it is locked; then a new one is made.
+    for _ in 0..8 {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let process = std::process::id();
+        let temporary = PathBuf::from(format!(".{}.{process}-{number}.tmp", name.display()));
+        let mut options = OpenOptions::new();
+        let file = dir.open_with(&temporary, options.write(true).create_new(true))?;
+        // A file system without locks works as well: stale files are then never recognized.
+        let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
+        if dir.try_exists(&temporary)? {
+            return Ok((file, temporary));
+        }
+    }
+    Err(std::io::Error::other(
+        "another run removes the temporary file again and again",
+    ))
+}
+
+/// Removes what killed runs left for this target: temporary files that nobody holds locked.
+fn remove_stale(dir: &Dir, name: &Path) {
+    let prefix = format!(".{}.", name.display());
+    let Ok(entries) = dir.entries() else { return };
+    for entry in entries.flatten() {
+        let found = entry.file_name();
+        let is_ours = found.to_str().is_some_and(|found| {
+            let middle = found
+                .strip_prefix(&prefix)
+                .and_then(|f| f.strip_suffix(".tmp"));
+            middle.is_some_and(|m| m.bytes().all(|b| b.is_ascii_digit() || b == b'-'))
+        });
+        if !is_ours || !entry.metadata().is_ok_and(|metadata| metadata.is_file()) {
+            continue;
+        }
+        let Ok(file) = dir.open_with(&found, OpenOptions::new().write(true)) else {
+            continue;
+        };
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            // What cannot be removed is tried again by the next run.
+            let _ = dir.remove_file(&found);
+        }
+    }
 }
 
 /// Tries to make a file in the nearest folder that exists, and removes it.
