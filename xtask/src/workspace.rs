@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn shown_paths_name_no_folder_of_the_machine() {
-        let workspace = Workspace::at(Path::new("/home/someone/rapidbyte"));
+        let workspace = Workspace::at(Path::new("/srv/rapidbyte"));
         assert_eq!(
             workspace.shown(&workspace.binary()),
             "target/release/rapidbyte"

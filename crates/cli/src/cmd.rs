@@ -11,9 +11,9 @@ use rapidbyte_engine::{Document, Failure};
 
 /// Takes secrets out of a failure.
 fn redacted(document: &Document) -> impl Fn(Failure) -> Failure + use<> {
-    let secrets = document.secrets().to_vec();
+    let document = document.clone();
     move |mut failure| {
-        failure.redact(&secrets);
+        failure.redact(&document);
         failure
     }
 }

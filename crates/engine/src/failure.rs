@@ -152,19 +152,15 @@ impl Failure {
         failure
     }
 
-    /// Takes the values of secrets out of every text.
-    pub fn redact(&mut self, secrets: &[String]) {
+    /// Takes the values of the document's secrets out of every text.
+    pub fn redact(&mut self, document: &Document) {
         let texts = [
             Some(&mut self.message),
             self.hint.as_mut(),
             self.location.as_mut(),
         ];
         for text in texts.into_iter().flatten() {
-            for secret in secrets {
-                if text.contains(secret.as_str()) {
-                    *text = text.replace(secret.as_str(), "***");
-                }
-            }
+            *text = document.redact(text);
         }
     }
 

@@ -10,7 +10,7 @@ use rapidbyte_runtime::{
     Clock, Connector, Destination, Fit, Grants, Kind, Limits, MemoryBudget, Phase, Plan as Placed,
     Sandbox, Source, Spec, Stream, SyncMode, Target, WriteMode,
 };
-use rapidbyte_wire::{ipc, pattern, types};
+use rapidbyte_wire::{ipc, types};
 use serde_json::{Map, Value};
 
 use crate::document::{self, Document};
@@ -340,22 +340,13 @@ fn select<'a>(
     source: &Spec,
     found: Vec<Stream>,
 ) -> Result<Vec<(&'a document::Stream, Stream)>, Failure> {
-    let asked = &document.source.streams;
     let names: Vec<String> = found.iter().map(|stream| stream.name.clone()).collect();
-    let mut found: HashMap<String, Stream> = found
-        .into_iter()
-        .map(|stream| (stream.name.clone(), stream))
-        .collect();
-    let mut selected = Vec::new();
-    for (index, entry) in asked.iter().enumerate() {
+    for (index, entry) in document.source.streams.iter().enumerate() {
         let key = format!("source.streams[{index}]");
         let mode = sync_mode(entry.sync_mode);
         if !source.sync_modes.contains(&mode) {
-            let text = format!(
-                "{} does not know sync_mode {}",
-                source.name,
-                sync_mode_name(mode)
-            );
+            let name = sync_mode_name(mode);
+            let text = format!("{} does not know sync_mode {name}", source.name);
             return Err(Failure::at_key(
                 document,
                 &key,
@@ -363,37 +354,33 @@ fn select<'a>(
                 text,
             ));
         }
-        if !pattern::is_pattern(&entry.name) {
-            let Some(stream) = found.remove(&entry.name) else {
-                let hint = match nearest(&entry.name, names.iter().map(String::as_str)) {
-                    Some(near) => format!("did you mean {near:?}?"),
-                    None => format!("the source has {}", some_of(&names)),
-                };
-                let text = format!("no stream {:?}", entry.name);
-                return Err(Failure::at_key(document, &key, "unknown_stream", text).hint(hint));
-            };
-            selected.push((entry, stream));
+        if names.iter().any(|name| entry.matches(name)) {
             continue;
         }
-        let exact = |name: &str| asked.iter().any(|other| other.name == name);
-        let matching: Vec<&String> = names
-            .iter()
-            .filter(|name| pattern::matches(&entry.name, name))
-            .collect();
-        if matching.is_empty() {
-            let text = format!("{:?} matches no stream", entry.name);
-            return Err(
-                Failure::at_key(document, &key, "wildcard_matches_nothing", text)
-                    .hint(format!("the source has {}", some_of(&names))),
-            );
-        }
-        for name in matching {
-            if !exact(name) {
-                selected.extend(found.remove(name).map(|stream| (entry, stream)));
-            }
-        }
+        let (code, text) = if entry.is_pattern() {
+            (
+                "wildcard_matches_nothing",
+                format!("{:?} matches no stream", entry.name),
+            )
+        } else {
+            ("unknown_stream", format!("no stream {:?}", entry.name))
+        };
+        let hint = match nearest(&entry.name, names.iter().map(String::as_str)) {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => format!("the source has {}", some_of(&names)),
+        };
+        return Err(Failure::at_key(document, &key, code, text).hint(hint));
     }
-    Ok(selected)
+    let mut selected: Vec<(usize, Stream)> = found
+        .into_iter()
+        .filter_map(|stream| Some((document.source.entry_for(&stream.name)?, stream)))
+        .collect();
+    selected.sort_by_key(|(index, _)| *index);
+    let streams = &document.source.streams;
+    Ok(selected
+        .into_iter()
+        .map(|(index, stream)| (&streams[index], stream))
+        .collect())
 }
 
 fn some_of(names: &[String]) -> String {

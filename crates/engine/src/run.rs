@@ -50,9 +50,8 @@ pub fn progress(plan: &Plan) -> Arc<Progress> {
 /// The first cause. Streams that were committed before it stay committed; of the others nothing
 /// is visible.
 pub fn run(mut plan: Plan, host: &Host, progress: &Progress) -> Result<Report, Failure> {
-    let secrets = plan.document.secrets().to_vec();
     move_all(&mut plan, host, progress).map_err(|mut failure| {
-        failure.redact(&secrets);
+        failure.redact(&plan.document);
         failure
     })
 }
