@@ -93,3 +93,16 @@ fn paths_are_relative_to_the_pipeline_file() {
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert_eq!(folder.read("deep/out/in.csv"), "a\n1\n");
 }
+
+#[test]
+fn a_link_or_a_folder_in_the_place_of_the_target_is_left_alone() {
+    let folder = Folder::new();
+    folder.write("in.csv", "a\n1\n").write("out/real", "old\n");
+    std::os::unix::fs::symlink("real", folder.path().join("out/in.csv")).expect("a link");
+    for verb in ["run", "check"] {
+        folder.write("p.yaml", copy("csv", "csv").replace("{stream}", "in"));
+        assert_eq!(folder.rapidbyte(&[verb, "p.yaml"]).code, Some(2), "{verb}");
+    }
+    assert!(folder.path().join("out/in.csv").is_symlink());
+    assert_eq!(folder.read("out/real"), "old\n");
+}

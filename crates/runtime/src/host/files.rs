@@ -222,12 +222,7 @@ fn create(granted: &Granted, shown: &str) -> std::io::Result<Output> {
         }
         None => root,
     };
-    if dir
-        .symlink_metadata(&name)
-        .is_ok_and(|found| found.is_dir())
-    {
-        return Err(std::io::Error::new(Io::IsADirectory, "is a folder"));
-    }
+    refuse_special(&granted.path)?;
     remove_stale(&dir, &name);
     let (file, temporary) = create_temporary(&dir, &name)?;
     Ok(Output {
@@ -286,16 +281,24 @@ fn remove_stale(dir: &Dir, name: &Path) {
     }
 }
 
+/// Only a regular file may be replaced: the rename would destroy a device or a link.
+fn refuse_special(path: &str) -> std::io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if !found.is_file() => {
+            let text = "is there and is no regular file (a folder, a link or a device)";
+            Err(std::io::Error::new(Io::InvalidInput, text))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Tries to make a file in the nearest folder that exists, and removes it.
 fn probe(granted: &Granted) -> std::io::Result<()> {
     let mut folder = Path::new(&granted.path).parent().ok_or(Io::InvalidInput)?;
     while !folder.try_exists()? {
         folder = folder.parent().ok_or(Io::InvalidInput)?;
     }
-    let path = Path::new(&granted.path);
-    if path.is_dir() {
-        return Err(std::io::Error::new(Io::IsADirectory, "is a folder"));
-    }
+    refuse_special(&granted.path)?;
     let name = format!(".rapidbyte-probe.{}.tmp", std::process::id());
     let dir = Dir::open_ambient_dir(folder, ambient_authority())?;
     dir.open_with(&name, OpenOptions::new().write(true).create(true))?;
