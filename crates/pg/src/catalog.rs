@@ -1,0 +1,457 @@
+//! Questions to `pg_catalog`, and the reading of their answers.
+//!
+//! Works with PostgreSQL 12 to 18. Every query gives one text column of JSON, one object a row;
+//! the caller runs it (any protocol, no parameters) and hands the texts to [`parse`]. Both
+//! queries for a list of relations go in one round trip.
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+
+use crate::model::{
+    Check, Column, CompositeField, Generated, Kind, MAX_DEPTH, MAX_PARTS, PgType, Send,
+};
+use crate::{Owner, PgError};
+
+/// Statements for a session whose text output must be exact and the same everywhere: the source
+/// selects some columns as text (see [`crate::form`]), and types must be written with their
+/// schema.
+pub const SESSION_SETTINGS: &str = "\
+SET client_encoding = 'UTF8'; \
+SET search_path = ''; \
+SET DateStyle = 'ISO, YMD'; \
+SET IntervalStyle = 'postgres'; \
+SET TimeZone = 'UTC'; \
+SET extra_float_digits = 1; \
+SET bytea_output = 'hex'; \
+SET xmloption = 'content'";
+
+/// Tables, partitioned tables, views, materialized and foreign tables outside the system's
+/// schemas: `{oid, schema, name, kind, rows, bytes}`; see [`parse_relations`].
+pub const RELATIONS: &str = "\
+SELECT pg_catalog.json_build_object(
+    'oid', c.oid::int8, 'schema', n.nspname, 'name', c.relname, 'kind', c.relkind,
+    'rows', CASE WHEN c.reltuples >= 0 AND c.relkind IN ('r', 'm') THEN c.reltuples::int8 END,
+    'bytes', CASE WHEN c.relkind IN ('r', 'm') THEN pg_catalog.pg_table_size(c.oid) END)::text
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.relpersistence <> 't'
+  AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
+ORDER BY n.nspname, c.relname";
+
+/// A table or view, as listed.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Listed {
+    /// Its OID.
+    pub oid: u32,
+    /// Its schema.
+    pub schema: String,
+    /// Its name.
+    pub name: String,
+    /// `pg_class.relkind`: `r` table, `p` partitioned, `v` view, `m` materialized, `f` foreign.
+    pub kind: char,
+    /// The planner's estimate.
+    pub rows: Option<u64>,
+    /// What it takes on disk.
+    pub bytes: Option<u64>,
+}
+
+/// Reads the answer to [`RELATIONS`].
+pub fn parse_relations<'a>(
+    rows: impl IntoIterator<Item = &'a str>,
+) -> Result<Vec<Listed>, PgError> {
+    rows.into_iter().map(parse_row).collect()
+}
+
+fn oid_array(oids: &[u32]) -> String {
+    let oids: Vec<_> = oids.iter().map(u32::to_string).collect();
+    format!("'{{{}}}'::pg_catalog.oid[]", oids.join(","))
+}
+
+/// The relations of a list of OIDs with their columns and primary keys.
+pub fn columns_query(relations: &[u32]) -> String {
+    COLUMNS.replace("$RELATIONS", &oid_array(relations))
+}
+
+/// All types that the columns of a list of relations are made of.
+pub fn types_query(relations: &[u32]) -> String {
+    let roots = TYPES_OF_RELATIONS.replace("$RELATIONS", &oid_array(relations));
+    TYPES.replace("$ROOTS", &roots)
+}
+
+/// The types of these schemas and names, and all they are made of: what a target has of the
+/// types that a field needs.
+pub fn types_by_name_query(names: &[(&str, &str)]) -> String {
+    let literal = crate::ident::quote_literal;
+    let pairs: Vec<_> = names
+        .iter()
+        .map(|(schema, name)| format!("({}, {})", literal(schema), literal(name)))
+        .collect();
+    let wanted = if pairs.is_empty() {
+        "false".to_owned()
+    } else {
+        format!("(n.nspname, t.typname) IN ({})", pairs.join(", "))
+    };
+    TYPES.replace("$ROOTS", &TYPES_BY_NAME.replace("$WANTED", &wanted))
+}
+
+const COLUMNS: &str = "\
+SELECT pg_catalog.json_build_object(
+    'oid', c.oid::int8, 'schema', n.nspname, 'name', c.relname, 'kind', c.relkind,
+    'row_type', c.reltype::int8, 'comment', pg_catalog.obj_description(c.oid, 'pg_class'),
+    'primary_key', (
+        SELECT pg_catalog.json_agg(k.attname ORDER BY o.place)
+        FROM pg_catalog.pg_index i
+        CROSS JOIN LATERAL pg_catalog.unnest(i.indkey) WITH ORDINALITY AS o(attnum, place)
+        JOIN pg_catalog.pg_attribute k ON k.attrelid = c.oid AND k.attnum = o.attnum
+        WHERE i.indrelid = c.oid AND i.indisprimary AND o.place <= i.indnkeyatts),
+    'columns', (
+        SELECT pg_catalog.json_agg(pg_catalog.json_build_object(
+            'name', a.attname, 'type', a.atttypid::int8, 'typmod', a.atttypmod,
+            'type_text', pg_catalog.format_type(a.atttypid, a.atttypmod),
+            'not_null', a.attnotnull, 'generated', a.attgenerated, 'identity', a.attidentity,
+            'default', (
+                SELECT pg_catalog.pg_get_expr(d.adbin, d.adrelid) FROM pg_catalog.pg_attrdef d
+                WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum),
+            'comment', pg_catalog.col_description(a.attrelid, a.attnum),
+            'collation', CASE WHEN a.attcollation <> t.typcollation THEN (
+                SELECT pg_catalog.quote_ident(cn.nspname) || '.' ||
+                       pg_catalog.quote_ident(co.collname)
+                FROM pg_catalog.pg_collation co
+                JOIN pg_catalog.pg_namespace cn ON cn.oid = co.collnamespace
+                WHERE co.oid = a.attcollation) END
+            ) ORDER BY a.attnum)
+        FROM pg_catalog.pg_attribute a
+        JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped))::text
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = ANY ($RELATIONS)
+ORDER BY n.nspname, c.relname";
+
+const TYPES_OF_RELATIONS: &str = "\
+SELECT a.atttypid FROM pg_catalog.pg_attribute a
+WHERE a.attrelid = ANY ($RELATIONS) AND a.attnum > 0 AND NOT a.attisdropped";
+
+const TYPES_BY_NAME: &str = "\
+SELECT t.oid FROM pg_catalog.pg_type t
+JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+WHERE $WANTED";
+
+/// `rngmultitypid` is read by way of JSON because PostgreSQL 12 and 13 do not have it.
+const TYPES: &str = "\
+WITH RECURSIVE needed(oid) AS (
+    $ROOTS
+    UNION
+    SELECT part.oid FROM needed
+    JOIN pg_catalog.pg_type t ON t.oid = needed.oid
+    CROSS JOIN LATERAL (
+        SELECT t.typelem WHERE t.typinput = 'pg_catalog.array_in'::pg_catalog.regproc
+        UNION ALL SELECT t.typbasetype WHERE t.typtype = 'd'
+        UNION ALL SELECT r.rngsubtype FROM pg_catalog.pg_range r WHERE r.rngtypid = t.oid
+        UNION ALL SELECT r.rngtypid FROM pg_catalog.pg_range r
+            WHERE t.typtype = 'm'
+              AND (pg_catalog.to_jsonb(r) ->> 'rngmultitypid')::pg_catalog.oid = t.oid
+        UNION ALL SELECT a.atttypid FROM pg_catalog.pg_attribute a
+            WHERE t.typtype = 'c' AND a.attrelid = t.typrelid
+              AND a.attnum > 0 AND NOT a.attisdropped
+    ) AS part(oid)
+)
+SELECT pg_catalog.json_build_object(
+    'oid', t.oid::int8, 'schema', n.nspname, 'name', t.typname, 'typtype', t.typtype,
+    'element', CASE WHEN t.typinput = 'pg_catalog.array_in'::pg_catalog.regproc
+        THEN t.typelem::int8 END,
+    'base', CASE WHEN t.typtype = 'd' THEN t.typbasetype::int8 END,
+    'typmod', t.typtypmod,
+    'base_text', CASE WHEN t.typtype = 'd'
+        THEN pg_catalog.format_type(t.typbasetype, t.typtypmod) END,
+    'not_null', t.typnotnull,
+    'default', t.typdefault,
+    'binary', t.typsend <> 0 AND t.typreceive <> 0,
+    'send', (SELECT p.prosrc FROM pg_catalog.pg_proc p WHERE p.oid = t.typsend),
+    'checks', CASE WHEN t.typtype = 'd' THEN (
+        SELECT pg_catalog.json_agg(pg_catalog.json_build_object('name', k.conname,
+            'definition', pg_catalog.pg_get_constraintdef(k.oid)) ORDER BY k.conname)
+        FROM pg_catalog.pg_constraint k WHERE k.contypid = t.oid AND k.contype = 'c') END,
+    'labels', CASE WHEN t.typtype = 'e' THEN (
+        SELECT pg_catalog.json_agg(e.enumlabel ORDER BY e.enumsortorder)
+        FROM pg_catalog.pg_enum e WHERE e.enumtypid = t.oid) END,
+    'fields', CASE WHEN t.typtype = 'c' THEN (
+        SELECT pg_catalog.json_agg(pg_catalog.json_build_object('name', a.attname,
+            'type', a.atttypid::int8, 'typmod', a.atttypmod,
+            'type_text', pg_catalog.format_type(a.atttypid, a.atttypmod)) ORDER BY a.attnum)
+        FROM pg_catalog.pg_attribute a
+        WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped) END,
+    'subtype', (SELECT r.rngsubtype::int8 FROM pg_catalog.pg_range r WHERE r.rngtypid = t.oid),
+    'range', CASE WHEN t.typtype = 'm' THEN (
+        SELECT r.rngtypid::int8 FROM pg_catalog.pg_range r
+        WHERE (pg_catalog.to_jsonb(r) ->> 'rngmultitypid')::pg_catalog.oid = t.oid) END)::text
+FROM needed
+JOIN pg_catalog.pg_type t ON t.oid = needed.oid
+JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+ORDER BY t.oid";
+
+/// A table or view with its columns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Relation {
+    /// Its OID.
+    pub oid: u32,
+    /// Its schema.
+    pub schema: String,
+    /// Its name.
+    pub name: String,
+    /// `pg_class.relkind`, see [`Listed`].
+    pub kind: char,
+    /// The OID of its row type.
+    pub row_oid: u32,
+    /// What `COMMENT ON TABLE` holds.
+    pub comment: Option<String>,
+    /// In their order, without dropped ones.
+    pub columns: Vec<Column>,
+    /// Names, in the key's order; empty without a key.
+    pub primary_key: Vec<String>,
+}
+
+impl Relation {
+    /// The row type, for [`crate::insert`].
+    pub fn row_type(&self) -> PgType {
+        let field = |column: &Column| CompositeField {
+            name: column.name.clone(),
+            typmod: column.typmod,
+            type_text: column.type_text.clone(),
+            ty: column.ty.clone(),
+        };
+        PgType {
+            oid: self.row_oid,
+            schema: self.schema.clone(),
+            name: self.name.clone(),
+            kind: Kind::Composite {
+                fields: self.columns.iter().map(field).collect(),
+            },
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct RawRelation {
+    oid: u32,
+    schema: String,
+    name: String,
+    kind: char,
+    row_type: u32,
+    comment: Option<String>,
+    primary_key: Option<Vec<String>>,
+    columns: Option<Vec<RawColumn>>,
+}
+
+#[derive(Deserialize)]
+struct RawColumn {
+    name: String,
+    #[serde(rename = "type")]
+    ty: u32,
+    typmod: i32,
+    type_text: String,
+    not_null: bool,
+    generated: String,
+    identity: String,
+    default: Option<String>,
+    comment: Option<String>,
+    collation: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct RawType {
+    oid: u32,
+    schema: String,
+    name: String,
+    typtype: char,
+    element: Option<u32>,
+    base: Option<u32>,
+    typmod: i32,
+    base_text: Option<String>,
+    not_null: bool,
+    default: Option<String>,
+    binary: bool,
+    send: Option<String>,
+    checks: Option<Vec<Check>>,
+    labels: Option<Vec<String>>,
+    fields: Option<Vec<RawField>>,
+    subtype: Option<u32>,
+    range: Option<u32>,
+}
+
+#[derive(Deserialize)]
+struct RawField {
+    name: String,
+    #[serde(rename = "type")]
+    ty: u32,
+    typmod: i32,
+    type_text: String,
+}
+
+fn bad(message: impl Into<String>) -> PgError {
+    PgError::new(Owner::Internal, "bad_catalog", message)
+}
+
+fn parse_row<T: serde::de::DeserializeOwned>(row: &str) -> Result<T, PgError> {
+    serde_json::from_str(row).map_err(|error| bad(format!("a row of the catalog: {error}")))
+}
+
+/// The types of one server, by OID.
+pub struct Types {
+    raw: HashMap<u32, RawType>,
+}
+
+impl Types {
+    /// Reads the answer to [`types_query`] or [`types_by_name_query`].
+    pub fn parse<'a>(rows: impl IntoIterator<Item = &'a str>) -> Result<Self, PgError> {
+        let mut raw = HashMap::new();
+        for row in rows {
+            let ty: RawType = parse_row(row)?;
+            raw.insert(ty.oid, ty);
+        }
+        Ok(Self { raw })
+    }
+
+    /// The type of an OID, down to all it is made of.
+    ///
+    /// `bad_catalog` if it (or a part) is missing, is nested deeper than [`MAX_DEPTH`] or has
+    /// more than [`MAX_PARTS`] parts.
+    pub fn get(&self, oid: u32) -> Result<PgType, PgError> {
+        let mut parts = 0;
+        self.build(oid, 1, &mut parts)
+    }
+
+    /// The type of a schema and name, if it was answered.
+    pub fn find(&self, schema: &str, name: &str) -> Result<Option<PgType>, PgError> {
+        let found = self
+            .raw
+            .values()
+            .find(|ty| ty.schema == schema && ty.name == name);
+        found.map(|ty| self.get(ty.oid)).transpose()
+    }
+
+    fn build(&self, oid: u32, depth: usize, parts: &mut usize) -> Result<PgType, PgError> {
+        let raw = self
+            .raw
+            .get(&oid)
+            .ok_or_else(|| bad(format!("the type {oid} is missing")))?;
+        *parts += 1;
+        if depth > MAX_DEPTH || *parts > MAX_PARTS {
+            return Err(bad(format!(
+                "the type {} is nested deeper than {MAX_DEPTH} or has more than {MAX_PARTS} parts",
+                raw.name
+            )));
+        }
+        let mut part = |oid: Option<u32>| -> Result<Box<PgType>, PgError> {
+            let oid =
+                oid.ok_or_else(|| bad(format!("a part of the type {} is missing", raw.name)))?;
+            Ok(Box::new(self.build(oid, depth + 1, parts)?))
+        };
+        let kind = match raw.typtype {
+            _ if raw.element.is_some() => Kind::Array {
+                element: part(raw.element)?,
+            },
+            'b' => Kind::Base { send: raw.send() },
+            'd' => Kind::Domain {
+                base: part(raw.base)?,
+                typmod: raw.typmod,
+                base_text: raw.base_text.clone().unwrap_or_default(),
+                not_null: raw.not_null,
+                checks: raw.checks.clone().unwrap_or_default(),
+                default: raw.default.clone(),
+            },
+            'e' => Kind::Enum {
+                labels: raw.labels.clone().unwrap_or_default(),
+            },
+            'c' => {
+                let mut fields = Vec::new();
+                for field in raw.fields.iter().flatten() {
+                    fields.push(CompositeField {
+                        name: field.name.clone(),
+                        typmod: field.typmod,
+                        type_text: field.type_text.clone(),
+                        ty: *part(Some(field.ty))?,
+                    });
+                }
+                Kind::Composite { fields }
+            }
+            'r' => Kind::Range {
+                subtype: part(raw.subtype)?,
+            },
+            'm' => Kind::Multirange {
+                range: part(raw.range)?,
+            },
+            _ => Kind::Other,
+        };
+        Ok(PgType {
+            oid,
+            schema: raw.schema.clone(),
+            name: raw.name.clone(),
+            kind,
+        })
+    }
+}
+
+impl RawType {
+    fn send(&self) -> Send {
+        // The C function below the SQL name: an extension's type may borrow the text's.
+        const TEXT: [&str; 4] = ["textsend", "varcharsend", "bpcharsend", "namesend"];
+        match &self.send {
+            _ if !self.binary => Send::None,
+            Some(send) if TEXT.contains(&send.as_str()) => Send::Text,
+            _ => Send::Binary,
+        }
+    }
+}
+
+/// Reads the answers to [`columns_query`] and [`types_query`] of the same relations.
+pub fn parse<'a>(
+    columns: impl IntoIterator<Item = &'a str>,
+    types: impl IntoIterator<Item = &'a str>,
+) -> Result<Vec<Relation>, PgError> {
+    let types = Types::parse(types)?;
+    let relation = |row| {
+        let raw: RawRelation = parse_row(row)?;
+        let columns = raw.columns.unwrap_or_default().into_iter();
+        Ok(Relation {
+            oid: raw.oid,
+            schema: raw.schema,
+            name: raw.name,
+            kind: raw.kind,
+            row_oid: raw.row_type,
+            comment: raw.comment,
+            columns: columns
+                .map(|column| column.with_type(&types))
+                .collect::<Result<_, _>>()?,
+            primary_key: raw.primary_key.unwrap_or_default(),
+        })
+    };
+    columns.into_iter().map(relation).collect()
+}
+
+impl RawColumn {
+    fn with_type(self, types: &Types) -> Result<Column, PgError> {
+        let generated = match (self.generated.as_str(), self.identity.as_str()) {
+            ("", "") => Generated::No,
+            ("s", _) => Generated::Stored,
+            ("v", _) => Generated::Virtual,
+            ("", "a") => Generated::IdentityAlways,
+            ("", "d") => Generated::IdentityByDefault,
+            other => return Err(bad(format!("a column is generated as {other:?}"))),
+        };
+        Ok(Column {
+            ty: types
+                .get(self.ty)
+                .map_err(|error| error.in_column(&self.name))?,
+            name: self.name,
+            typmod: self.typmod,
+            type_text: self.type_text,
+            not_null: self.not_null,
+            generated,
+            default: self.default,
+            comment: self.comment,
+            collation: self.collation,
+        })
+    }
+}

@@ -1,0 +1,478 @@
+//! Decodes the binary COPY format into record batches.
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow_schema::{Schema, SchemaRef};
+
+use super::columns::{Cell, ColumnBuilder};
+use super::{HEADER_BYTES, SIGNATURE};
+use crate::form::{field, form};
+use crate::model::Column;
+use crate::{Owner, PgError};
+
+/// The server itself makes no larger field.
+const MAX_RECORD_BYTES: usize = 1 << 30;
+/// What is scanned before the columns take their values: more would leave the processor's cache.
+const SCAN_CELLS: usize = 8192;
+/// Kind byte and length of a backend message.
+const MESSAGE_HEAD: usize = 5;
+const COPY_DATA: u8 = b'd';
+
+/// Decodes the bytes of `COPY (SELECT …) TO STDOUT (FORMAT binary)`.
+///
+/// Bytes may arrive in pieces of any length (64 KiB are enough); only an incomplete row is kept.
+/// After an error every call gives an error.
+pub struct Decoder {
+    schema: SchemaRef,
+    columns: Vec<ColumnBuilder>,
+    max_record_bytes: usize,
+    state: State,
+    /// An incomplete row (or header) and how far it was read.
+    pending: Vec<u8>,
+    progress: Progress,
+    /// The fields of the rows found so far, row by row.
+    cells: Vec<Cell>,
+    /// Rows that the columns hold.
+    rows: usize,
+    /// Rows that were taken.
+    taken: u64,
+    /// What is missing of a CopyData message's body.
+    message_left: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Header,
+    Rows,
+    Ended,
+    /// An error was given; the columns may differ in length.
+    Failed,
+}
+
+/// How far an incomplete row was read.
+#[derive(Debug, Default)]
+struct Progress {
+    at: usize,
+    cells: Vec<Cell>,
+}
+
+enum Step {
+    /// At least so many more bytes belong to the row.
+    Need(usize),
+    Row,
+    Trailer,
+}
+
+impl Decoder {
+    /// Decodes rows of these columns, which must be selected by
+    /// [`select_expression`](crate::form::select_expression) in this order.
+    ///
+    /// A row of more than `max_record_bytes` (at most 1 GiB) is an error.
+    pub fn new(columns: &[Column], native: bool, max_record_bytes: usize) -> Self {
+        let fields: Vec<_> = columns.iter().map(|column| field(column, native)).collect();
+        let builders = columns
+            .iter()
+            .zip(&fields)
+            .map(|(column, field)| ColumnBuilder::new(field, &form(column, native)))
+            .collect();
+        Self {
+            schema: Arc::new(Schema::new(fields)),
+            columns: builders,
+            max_record_bytes: max_record_bytes.min(MAX_RECORD_BYTES),
+            state: State::Header,
+            pending: Vec::new(),
+            progress: Progress::default(),
+            cells: Vec::new(),
+            rows: 0,
+            taken: 0,
+            message_left: 0,
+        }
+    }
+
+    /// The schema of the batches.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Rows that wait for [`take_batch`](Self::take_batch).
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Bytes of Arrow data that wait for [`take_batch`](Self::take_batch).
+    pub fn bytes(&self) -> usize {
+        self.columns.iter().map(ColumnBuilder::bytes).sum()
+    }
+
+    /// True once the trailer was seen.
+    pub fn has_ended(&self) -> bool {
+        self.state == State::Ended
+    }
+
+    /// Says that the server sent everything: `truncated_copy` if the trailer is missing.
+    pub fn finish(&self) -> Result<(), PgError> {
+        if self.has_ended() && self.message_left == 0 {
+            return Ok(());
+        }
+        Err(PgError::new(
+            Owner::Internal,
+            "truncated_copy",
+            format!(
+                "the server's COPY stream ended after {} rows without its trailer",
+                self.total_rows()
+            ),
+        ))
+    }
+
+    /// Decodes a piece of the COPY stream (the bodies of CopyData messages, one after another).
+    pub fn push(&mut self, chunk: &[u8]) -> Result<(), PgError> {
+        self.check_usable()?;
+        for piece in chunk.chunks(MAX_RECORD_BYTES) {
+            let pushed = self.push_piece(piece);
+            self.fail_on(pushed)?;
+        }
+        Ok(())
+    }
+
+    fn push_piece(&mut self, piece: &[u8]) -> Result<(), PgError> {
+        let consumed = self.feed(piece, 0, piece.len())?;
+        self.flush(piece)?;
+        self.keep(&piece[consumed..])
+    }
+
+    fn fail_on<T>(&mut self, result: Result<T, PgError>) -> Result<T, PgError> {
+        if result.is_err() {
+            self.state = State::Failed;
+        }
+        result
+    }
+
+    fn check_usable(&self) -> Result<(), PgError> {
+        match self.state {
+            State::Failed => Err(PgError::malformed("the COPY stream has already failed")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Decodes the CopyData messages at the beginning of `bytes`, which come straight from the
+    /// connection, and gives how many bytes were taken.
+    ///
+    /// What is left is the beginning of a message's head (fewer than 5 bytes) or another
+    /// message. A server sends a message per row, so this saves copying them together.
+    pub fn push_messages(&mut self, bytes: &[u8]) -> Result<usize, PgError> {
+        self.check_usable()?;
+        let taken = self.take_messages(&bytes[..bytes.len().min(MAX_RECORD_BYTES)]);
+        self.fail_on(taken)
+    }
+
+    fn take_messages(&mut self, bytes: &[u8]) -> Result<usize, PgError> {
+        let mut at = 0;
+        loop {
+            let end = at + self.message_left.min(bytes.len() - at);
+            self.message_left -= end - at;
+            let consumed = self.feed(bytes, at, end)?;
+            if consumed < end {
+                self.flush(bytes)?;
+                self.keep(&bytes[consumed..end])?;
+            }
+            at = end;
+            let Some(head) = bytes[at..].first_chunk::<MESSAGE_HEAD>() else {
+                break;
+            };
+            if head[0] != COPY_DATA {
+                break;
+            }
+            let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+            self.message_left = length
+                .checked_sub(4)
+                .filter(|body| *body <= MAX_RECORD_BYTES + 4)
+                .ok_or_else(|| {
+                    PgError::malformed(format!("a CopyData message of {length} bytes"))
+                })?;
+            at += MESSAGE_HEAD;
+        }
+        self.flush(bytes)?;
+        Ok(at)
+    }
+
+    /// The rows so far as a batch; the decoder goes on with the next.
+    pub fn take_batch(&mut self) -> Result<RecordBatch, PgError> {
+        self.check_usable()?;
+        let first_row = self.taken + 1;
+        let arrays: Result<Vec<ArrayRef>, _> = self
+            .columns
+            .iter_mut()
+            .map(|column| column.take(first_row))
+            .collect();
+        let arrays = self.fail_on(arrays)?;
+        let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
+        self.taken += self.rows as u64;
+        self.rows = 0;
+        RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)
+            // A NULL in a column that the catalog calls NOT NULL.
+            .map_err(|error| PgError::new(Owner::Data, "value_does_not_fit", error.to_string()))
+    }
+
+    fn total_rows(&self) -> u64 {
+        self.taken + self.rows as u64
+    }
+
+    fn row_name(&self) -> String {
+        let columns = self.columns.len().max(1);
+        let row = self.total_rows() + (self.cells.len() / columns) as u64 + 1;
+        format!("row {row}")
+    }
+
+    /// Finds the rows in `data[start..end]`, first completing the row that is kept, and gives
+    /// where the incomplete row at the end begins.
+    fn feed(&mut self, data: &[u8], start: usize, end: usize) -> Result<usize, PgError> {
+        let mut at = start;
+        if at < end && (!self.pending.is_empty() || self.state == State::Header) {
+            // The cells point into `data`; those of the kept row point into `pending`.
+            self.flush(data)?;
+            at += self.complete_pending(&data[at..end])?;
+            if !self.pending.is_empty() {
+                return Ok(at);
+            }
+        }
+        while at < end && self.state == State::Rows {
+            let consumed = self.scan(data, at, end)?;
+            if consumed == at {
+                break;
+            }
+            at = consumed;
+            if self.cells.len() >= SCAN_CELLS {
+                self.flush(data)?;
+            }
+        }
+        if self.state == State::Ended && at < end {
+            return Err(PgError::malformed(format!(
+                "{} bytes follow the trailer of the COPY stream",
+                end - at
+            )));
+        }
+        Ok(at)
+    }
+
+    /// Finds whole rows in `data[at..end]` until enough cells wait; gives where it stopped.
+    fn scan(&mut self, data: &[u8], mut at: usize, end: usize) -> Result<usize, PgError> {
+        let data = &data[..end];
+        let columns = self.columns.len();
+        while self.cells.len() < SCAN_CELLS {
+            let row_cells = self.cells.len();
+            let Some(count) = data.get(at..).and_then(<[u8]>::first_chunk) else {
+                return Ok(at);
+            };
+            let count = i16::from_be_bytes(*count);
+            if usize::try_from(count) != Ok(columns) {
+                return self.end_of_rows(count, at);
+            }
+            let mut position = at + 2;
+            for _ in 0..columns {
+                let Some(length) = data.get(position..).and_then(<[u8]>::first_chunk) else {
+                    self.cells.truncate(row_cells);
+                    return Ok(at);
+                };
+                let length = i32::from_be_bytes(*length);
+                position += 4;
+                self.cells.push(Cell {
+                    at: position as u32,
+                    length,
+                });
+                if length > 0 {
+                    if length as usize > data.len() - position {
+                        self.cells.truncate(row_cells);
+                        self.check_record(position - at, length)?;
+                        return Ok(at);
+                    }
+                    position += length as usize;
+                } else if length < -1 {
+                    return Err(self.bad_length(length));
+                }
+            }
+            if position - at > self.max_record_bytes {
+                return Err(self.record_too_large(position - at));
+            }
+            at = position;
+            if columns == 0 {
+                self.rows += 1;
+            }
+        }
+        Ok(at)
+    }
+
+    fn end_of_rows(&mut self, count: i16, at: usize) -> Result<usize, PgError> {
+        if count != -1 {
+            return Err(PgError::malformed(format!(
+                "{}: {count} fields where {} are expected",
+                self.row_name(),
+                self.columns.len()
+            )));
+        }
+        self.state = State::Ended;
+        Ok(at + 2)
+    }
+
+    fn bad_length(&self, length: i32) -> PgError {
+        PgError::malformed(format!("{}: a field of {length} bytes", self.row_name()))
+    }
+
+    fn record_too_large(&self, bytes: usize) -> PgError {
+        PgError::too_large(format!(
+            "{} has at least {bytes} bytes, and max_record_bytes is {}",
+            self.row_name(),
+            self.max_record_bytes
+        ))
+        .hint("raise resources.max_record_bytes")
+    }
+
+    /// Refuses an incomplete row as soon as a field's length says that it is too large.
+    fn check_record(&self, so_far: usize, length: i32) -> Result<(), PgError> {
+        let bytes = so_far.saturating_add(length.max(0) as usize);
+        if bytes > self.max_record_bytes {
+            return Err(self.record_too_large(bytes));
+        }
+        Ok(())
+    }
+
+    /// Hands the cells' values to the columns. The cells point into `data`.
+    fn flush(&mut self, data: &[u8]) -> Result<(), PgError> {
+        if self.cells.is_empty() {
+            return Ok(());
+        }
+        let width = self.columns.len();
+        let first_row = self.total_rows() + 1;
+        for (index, column) in self.columns.iter_mut().enumerate() {
+            column.append(data, &self.cells[index..], width, first_row)?;
+        }
+        self.rows += self.cells.len() / width;
+        self.cells.clear();
+        Ok(())
+    }
+
+    /// Keeps the beginning of a row.
+    fn keep(&mut self, rest: &[u8]) -> Result<(), PgError> {
+        if !rest.is_empty() {
+            self.complete_pending(rest)?;
+        }
+        Ok(())
+    }
+
+    /// Adds to the kept bytes what they need; gives how much of `rest` that was.
+    fn complete_pending(&mut self, rest: &[u8]) -> Result<usize, PgError> {
+        let mut used = 0;
+        loop {
+            let step = match self.state {
+                State::Header => self.step_header()?,
+                State::Rows => self.step_row()?,
+                State::Ended | State::Failed => return Ok(used),
+            };
+            match step {
+                Step::Need(missing) => {
+                    let part = missing.min(rest.len() - used);
+                    if part == 0 {
+                        return Ok(used);
+                    }
+                    self.pending.extend_from_slice(&rest[used..used + part]);
+                    used += part;
+                }
+                Step::Row => {
+                    std::mem::swap(&mut self.cells, &mut self.progress.cells);
+                    let pending = std::mem::take(&mut self.pending);
+                    if self.columns.is_empty() {
+                        self.rows += 1;
+                    }
+                    self.flush(&pending)?;
+                    self.reset_pending(pending);
+                    return Ok(used);
+                }
+                Step::Trailer => {
+                    let pending = std::mem::take(&mut self.pending);
+                    self.reset_pending(pending);
+                    return Ok(used);
+                }
+            }
+        }
+    }
+
+    fn reset_pending(&mut self, mut pending: Vec<u8>) {
+        pending.clear();
+        self.pending = pending;
+        self.progress.at = 0;
+        self.progress.cells.clear();
+    }
+
+    fn step_header(&mut self) -> Result<Step, PgError> {
+        let seen = self.pending.len().min(SIGNATURE.len());
+        if self.pending[..seen] != SIGNATURE[..seen] {
+            return Err(PgError::malformed("not the binary COPY format"));
+        }
+        if self.pending.len() < HEADER_BYTES {
+            return Ok(Step::Need(HEADER_BYTES - self.pending.len()));
+        }
+        let word = |at: usize| {
+            let bytes = self.pending[at..].first_chunk().copied();
+            u32::from_be_bytes(bytes.unwrap_or_default())
+        };
+        let (flags, extension) = (word(11), word(15) as usize);
+        if flags >> 16 != 0 {
+            return Err(PgError::malformed(format!(
+                "the COPY header has the unknown flags {flags:#x}"
+            )));
+        }
+        let end = HEADER_BYTES.saturating_add(extension);
+        if end > self.max_record_bytes.max(HEADER_BYTES) {
+            return Err(PgError::malformed(format!(
+                "the COPY header has an extension of {extension} bytes"
+            )));
+        }
+        if self.pending.len() < end {
+            return Ok(Step::Need(end - self.pending.len()));
+        }
+        self.state = State::Rows;
+        Ok(Step::Trailer)
+    }
+
+    fn step_row(&mut self) -> Result<Step, PgError> {
+        let columns = self.columns.len();
+        let have = self.pending.len();
+        if self.progress.at == 0 {
+            let Some(count) = self.pending.first_chunk() else {
+                return Ok(Step::Need(2 - have));
+            };
+            let count = i16::from_be_bytes(*count);
+            if usize::try_from(count) != Ok(columns) {
+                self.end_of_rows(count, 0)?;
+                return Ok(Step::Trailer);
+            }
+            self.progress.at = 2;
+        }
+        while self.progress.cells.len() < columns {
+            let at = self.progress.at;
+            // Every field that is left takes at least its length.
+            let left = (columns - self.progress.cells.len()) * 4;
+            let Some(length) = self.pending.get(at..).and_then(<[u8]>::first_chunk) else {
+                return Ok(Step::Need(at + left - have));
+            };
+            let length = i32::from_be_bytes(*length);
+            if length < -1 {
+                return Err(self.bad_length(length));
+            }
+            self.check_record(at + left, length)?;
+            let end = at + 4 + length.max(0) as usize;
+            if have < end {
+                return Ok(Step::Need(end + left - 4 - have));
+            }
+            self.progress.cells.push(Cell {
+                at: (at + 4) as u32,
+                length,
+            });
+            self.progress.at = end;
+        }
+        if have > self.max_record_bytes {
+            return Err(self.record_too_large(have));
+        }
+        Ok(Step::Row)
+    }
+}

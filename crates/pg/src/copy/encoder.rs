@@ -1,0 +1,199 @@
+//! Encodes record batches into the binary COPY format.
+
+use arrow_array::RecordBatch;
+use arrow_schema::{DataType, Schema};
+
+use super::{SIGNATURE, TRAILER};
+use crate::encode::{Bound, Op};
+use crate::fit::decide;
+use crate::model::Column;
+use crate::{Fit, Owner, PgError};
+
+/// `MaxHeapAttributeNumber`.
+const MAX_COLUMNS: usize = 1600;
+
+/// Encodes batches of one schema for `COPY table (columns) FROM STDIN (FORMAT binary)`.
+pub struct Encoder {
+    columns: Vec<EncodedColumn>,
+    rows: u64,
+}
+
+#[derive(Debug)]
+struct EncodedColumn {
+    name: String,
+    data_type: DataType,
+    op: Op,
+}
+
+/// The rows of one batch, ready to be written.
+pub struct Rows<'a> {
+    columns: Vec<Bound<'a>>,
+    names: &'a [EncodedColumn],
+    rows: usize,
+    first_row: u64,
+}
+
+impl Encoder {
+    /// Encodes batches of `schema` for these columns of the target table, in the same order.
+    ///
+    /// Errors: `type_refused` or `needs_cast` (then give the target as
+    /// [`as_text`](Column::as_text), that of a staging table) where [`fit`](crate::fit()) says
+    /// so, `bad_metadata`, `schema_mismatch`.
+    pub fn new(schema: &Schema, targets: &[Column]) -> Result<Self, PgError> {
+        let fields = schema.fields().len();
+        if fields != targets.len() || fields > MAX_COLUMNS {
+            return Err(PgError::new(
+                Owner::Internal,
+                "schema_mismatch",
+                format!(
+                    "{fields} fields for {} columns, of which a table has at most {MAX_COLUMNS}",
+                    targets.len()
+                ),
+            ));
+        }
+        let columns = schema
+            .fields()
+            .iter()
+            .zip(targets)
+            .map(|(field, target)| {
+                let (fit, op) = decide(field, target)?;
+                let refuse = |code, reason: String| {
+                    PgError::new(
+                        Owner::Schema,
+                        code,
+                        format!(
+                            "field {:?} for column {:?} of type {}: {reason}",
+                            field.name(),
+                            target.name,
+                            target.type_text
+                        ),
+                    )
+                    .in_column(&target.name)
+                };
+                match (fit, op) {
+                    (Fit::Direct | Fit::Widened(_), Some(op)) => Ok(EncodedColumn {
+                        name: target.name.clone(),
+                        data_type: field.data_type().clone(),
+                        op,
+                    }),
+                    (Fit::Refused(reason), _) => Err(refuse("type_refused", reason)),
+                    _ => Err(refuse(
+                        "needs_cast",
+                        "must be loaded as text and cast".into(),
+                    )),
+                }
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Self { columns, rows: 0 })
+    }
+
+    /// Writes the header of the stream.
+    pub fn header(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(SIGNATURE);
+        // No flags, no extension.
+        out.extend_from_slice(&[0; 8]);
+    }
+
+    /// Writes the trailer of the stream.
+    pub fn trailer(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&TRAILER);
+    }
+
+    /// Rows of the batches so far.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Makes a batch ready to be written, row by row.
+    ///
+    /// `schema_mismatch` if it is not of the encoder's schema; `bad_text` if its text holds NUL.
+    pub fn bind<'a>(&'a mut self, batch: &'a RecordBatch) -> Result<Rows<'a>, PgError> {
+        let first_row = self.rows + 1;
+        self.rows += batch.num_rows() as u64;
+        let mismatch = |name: &str| {
+            PgError::new(
+                Owner::Internal,
+                "schema_mismatch",
+                format!("the batch's column {name:?} is not of the stream's schema"),
+            )
+            .in_column(name)
+        };
+        if batch.num_columns() != self.columns.len() {
+            return Err(mismatch("*"));
+        }
+        let bind = |(column, array): (&'a EncodedColumn, &'a arrow_array::ArrayRef)| {
+            if column.data_type != *array.data_type() {
+                return Err(mismatch(&column.name));
+            }
+            match Bound::new(&column.op, array) {
+                Ok(Some(bound)) => Ok(bound),
+                Ok(None) => Err(mismatch(&column.name)),
+                Err((row, problem)) => Err(problem.at(&column.name, first_row + row as u64)),
+            }
+        };
+        let columns = self.columns.iter().zip(batch.columns());
+        Ok(Rows {
+            columns: columns.map(bind).collect::<Result<_, _>>()?,
+            names: &self.columns,
+            rows: batch.num_rows(),
+            first_row,
+        })
+    }
+
+    /// Writes a whole batch.
+    pub fn encode(&mut self, batch: &RecordBatch, out: &mut Vec<u8>) -> Result<(), PgError> {
+        self.bind(batch)?.encode(0, usize::MAX, out).map(|_| ())
+    }
+}
+
+impl Rows<'_> {
+    /// The number of rows.
+    pub fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// True without rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// Writes rows from `row` on until `out` holds `full_bytes` or more, at least one; gives the
+    /// row to go on with.
+    pub fn encode(
+        &self,
+        mut row: usize,
+        full_bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<usize, PgError> {
+        let count = (self.columns.len() as i16).to_be_bytes();
+        while row < self.rows {
+            out.extend_from_slice(&count);
+            for (index, column) in self.columns.iter().enumerate() {
+                if let Err(problem) = column.write(row, out) {
+                    return Err(problem.at(&self.names[index].name, self.row_number(row)));
+                }
+            }
+            row += 1;
+            if out.len() >= full_bytes {
+                break;
+            }
+        }
+        Ok(row)
+    }
+
+    /// Writes one value: its length and its bytes.
+    pub(crate) fn write_value(
+        &self,
+        column: usize,
+        row: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), PgError> {
+        self.columns[column]
+            .write(row, out)
+            .map_err(|problem| problem.at(&self.names[column].name, self.row_number(row)))
+    }
+
+    fn row_number(&self, row: usize) -> u64 {
+        self.first_row + row as u64
+    }
+}

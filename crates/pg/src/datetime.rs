@@ -1,0 +1,117 @@
+//! Dates, times and intervals between PostgreSQL's epoch (2000-01-01) and Arrow's (1970-01-01).
+//!
+//! Ranges: "Date/Time Types" in the PostgreSQL manual, `datatype/timestamp.h` for the limits.
+
+use arrow_buffer::IntervalMonthDayNano;
+use arrow_schema::TimeUnit;
+
+use crate::error::Problem;
+
+const EPOCH_DAYS: i32 = 10_957;
+const EPOCH_MICROS: i64 = 946_684_800_000_000;
+const DAY_MICROS: i64 = 86_400_000_000;
+/// 4714-11-24 BC, and the day after 5874897-12-31, in days since 2000.
+const DATE_RANGE: std::ops::Range<i32> = -2_451_545..2_145_031_949;
+/// 4714-11-24 BC, and 294277-01-01, in µs since 2000.
+const TIMESTAMP_RANGE: std::ops::Range<i64> = -211_813_488_000_000_000..9_223_371_331_200_000_000;
+
+/// Days since 2000 to days since 1970.
+pub(crate) fn decode_date(days: i32) -> Result<i32, Problem> {
+    if days == i32::MIN || days == i32::MAX {
+        return Err(Problem::Infinite);
+    }
+    days.checked_add(EPOCH_DAYS).ok_or(Problem::OutOfRange)
+}
+
+/// Days since 1970 to days since 2000.
+pub(crate) fn encode_date(days: i32) -> Result<i32, Problem> {
+    days.checked_sub(EPOCH_DAYS)
+        .filter(|days| DATE_RANGE.contains(days))
+        .ok_or(Problem::OutOfRange)
+}
+
+/// Milliseconds since 1970 (Date64), whole days, to days since 2000.
+pub(crate) fn encode_date_ms(ms: i64) -> Result<i32, Problem> {
+    if ms % 86_400_000 != 0 {
+        return Err(Problem::OutOfRange);
+    }
+    let days = i32::try_from(ms / 86_400_000).map_err(|_| Problem::OutOfRange)?;
+    encode_date(days)
+}
+
+/// µs since 2000 to µs since 1970.
+#[inline]
+pub(crate) fn decode_timestamp(micros: i64) -> Result<i64, Problem> {
+    if micros == i64::MIN || micros == i64::MAX {
+        return Err(Problem::Infinite);
+    }
+    micros.checked_add(EPOCH_MICROS).ok_or(Problem::OutOfRange)
+}
+
+/// µs since 1970 to µs since 2000.
+#[inline]
+pub(crate) fn encode_timestamp(micros: i64) -> Result<i64, Problem> {
+    micros
+        .checked_sub(EPOCH_MICROS)
+        .filter(|micros| TIMESTAMP_RANGE.contains(micros))
+        .ok_or(Problem::OutOfRange)
+}
+
+/// µs since midnight, as they are.
+pub(crate) fn decode_time(micros: i64) -> Result<i64, Problem> {
+    match micros {
+        0..DAY_MICROS => Ok(micros),
+        DAY_MICROS => Err(Problem::EndOfDay),
+        _ => Err(Problem::Malformed),
+    }
+}
+
+/// µs since midnight, as they are.
+pub(crate) fn encode_time(micros: i64) -> Result<i64, Problem> {
+    match micros {
+        0..DAY_MICROS => Ok(micros),
+        _ => Err(Problem::OutOfRange),
+    }
+}
+
+/// A count of any unit to µs.
+pub(crate) fn to_micros(value: i64, unit: TimeUnit) -> Result<i64, Problem> {
+    match unit {
+        TimeUnit::Second => value.checked_mul(1_000_000).ok_or(Problem::OutOfRange),
+        TimeUnit::Millisecond => value.checked_mul(1000).ok_or(Problem::OutOfRange),
+        TimeUnit::Microsecond => Ok(value),
+        TimeUnit::Nanosecond if value % 1000 == 0 => Ok(value / 1000),
+        TimeUnit::Nanosecond => Err(Problem::SubMicrosecond),
+    }
+}
+
+/// µs, days, months to months, days, ns.
+pub(crate) fn decode_interval(bytes: [u8; 16]) -> Result<IntervalMonthDayNano, Problem> {
+    let value = i128::from_be_bytes(bytes);
+    let (micros, days, months) = ((value >> 64) as i64, (value >> 32) as i32, value as i32);
+    if (micros, days, months) == (i64::MAX, i32::MAX, i32::MAX)
+        || (micros, days, months) == (i64::MIN, i32::MIN, i32::MIN)
+    {
+        return Err(Problem::Infinite);
+    }
+    let nanoseconds = micros.checked_mul(1000).ok_or(Problem::OutOfRange)?;
+    Ok(IntervalMonthDayNano {
+        months,
+        days,
+        nanoseconds,
+    })
+}
+
+/// Months, days, ns to µs, days, months.
+pub(crate) fn encode_interval(value: IntervalMonthDayNano) -> Result<[u8; 16], Problem> {
+    let micros = to_micros(value.nanoseconds, TimeUnit::Nanosecond)?;
+    Ok(interval_bytes(micros, value.days, value.months))
+}
+
+pub(crate) fn interval_bytes(micros: i64, days: i32, months: i32) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&micros.to_be_bytes());
+    bytes[8..12].copy_from_slice(&days.to_be_bytes());
+    bytes[12..].copy_from_slice(&months.to_be_bytes());
+    bytes
+}

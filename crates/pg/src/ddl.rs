@@ -1,0 +1,276 @@
+//! Statements that make schemas, tables and types. Nothing here is run.
+
+use crate::ident::{check_name, qualified, quote_ident, quote_literal};
+use crate::model::{Column, Kind, PgType};
+use crate::{Owner, PgError};
+
+/// `CREATE SCHEMA IF NOT EXISTS …`
+pub fn create_schema(schema: &str) -> Result<String, PgError> {
+    check_name(schema)?;
+    Ok(format!(
+        "CREATE SCHEMA IF NOT EXISTS {}",
+        quote_ident(schema)
+    ))
+}
+
+/// `CREATE TABLE schema.table (…)` with the columns' exact types, `NOT NULL` and the primary key.
+///
+/// Not taken over: defaults, generating expressions (the values are data here), identity and
+/// collations, which another server need not have. `bad_name` for a name that the server would
+/// cut.
+pub fn create_table(
+    schema: &str,
+    table: &str,
+    columns: &[Column],
+    primary_key: &[String],
+) -> Result<String, PgError> {
+    check_name(schema)?;
+    check_name(table)?;
+    let mut lines = Vec::with_capacity(columns.len() + 1);
+    for column in columns {
+        check_name(&column.name).map_err(|error| error.in_column(&column.name))?;
+        let not_null = if column.not_null { " NOT NULL" } else { "" };
+        lines.push(format!(
+            "    {} {}{not_null}",
+            quote_ident(&column.name),
+            column.type_text
+        ));
+    }
+    if !primary_key.is_empty() {
+        lines.push(format!("    PRIMARY KEY ({})", name_list(primary_key)));
+    }
+    let body = if lines.is_empty() {
+        String::new()
+    } else {
+        format!("\n{}\n", lines.join(",\n"))
+    };
+    Ok(format!(
+        "CREATE TABLE {} ({body})",
+        qualified(schema, table)
+    ))
+}
+
+/// `COMMENT ON COLUMN …` for each column that has a comment.
+pub fn comments(schema: &str, table: &str, columns: &[Column]) -> Vec<String> {
+    let comment = |column: &Column| {
+        let text = column.comment.as_deref()?;
+        let (table, name) = (qualified(schema, table), quote_ident(&column.name));
+        Some(format!(
+            "COMMENT ON COLUMN {table}.{name} IS {}",
+            quote_literal(text)
+        ))
+    };
+    columns.iter().filter_map(comment).collect()
+}
+
+fn name_list(names: &[String]) -> String {
+    let quoted: Vec<_> = names.iter().map(|name| quote_ident(name)).collect();
+    quoted.join(", ")
+}
+
+/// A user type that a column needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TypeStatement {
+    /// The type's schema.
+    pub schema: String,
+    /// The type's name.
+    pub name: String,
+    /// The statement that makes it, or a comment where none is known.
+    pub sql: String,
+    /// True for enums and domains, which may be created without asking; composites, ranges and
+    /// the types of extensions are for a person to make.
+    pub is_automatic: bool,
+}
+
+/// The user types of a type, those it is made of first, each once.
+pub fn types_of(ty: &PgType) -> Vec<TypeStatement> {
+    let mut found = Vec::new();
+    collect(ty, &mut found);
+    found
+}
+
+fn collect(ty: &PgType, found: &mut Vec<TypeStatement>) {
+    let known = found
+        .iter()
+        .any(|other| other.schema == ty.schema && other.name == ty.name);
+    if ty.is_builtin() || known {
+        return;
+    }
+    ty.parts().into_iter().for_each(|part| collect(part, found));
+    let Some(sql) = create_type(ty) else {
+        // Arrays and multiranges come with their element and their range.
+        return;
+    };
+    found.push(TypeStatement {
+        schema: ty.schema.clone(),
+        name: ty.name.clone(),
+        sql,
+        is_automatic: matches!(ty.kind, Kind::Enum { .. } | Kind::Domain { .. }),
+    });
+}
+
+/// The statements that make the types the target lacks, in order.
+///
+/// `exists(schema, name)` says what the target has. `missing_type` with the statement to run if
+/// one of them is not made automatically.
+pub fn missing_types(
+    ty: &PgType,
+    exists: impl Fn(&str, &str) -> bool,
+) -> Result<Vec<String>, PgError> {
+    let missing = types_of(ty)
+        .into_iter()
+        .filter(|statement| !exists(&statement.schema, &statement.name));
+    missing
+        .map(|statement| {
+            if statement.is_automatic {
+                return Ok(statement.sql);
+            }
+            let name = qualified(&statement.schema, &statement.name);
+            Err(PgError::new(
+                Owner::Schema,
+                "missing_type",
+                format!("the target has no type {name}"),
+            )
+            .hint(format!("run on the target: {}", statement.sql)))
+        })
+        .collect()
+}
+
+/// The statement that makes one type; none for types that come with another.
+fn create_type(ty: &PgType) -> Option<String> {
+    let name = qualified(&ty.schema, &ty.name);
+    Some(match &ty.kind {
+        Kind::Array { .. } | Kind::Multirange { .. } => return None,
+        Kind::Enum { labels } => {
+            let labels: Vec<_> = labels.iter().map(|label| quote_literal(label)).collect();
+            format!("CREATE TYPE {name} AS ENUM ({})", labels.join(", "))
+        }
+        Kind::Domain {
+            base_text,
+            not_null,
+            checks,
+            default,
+            ..
+        } => {
+            let mut sql = format!("CREATE DOMAIN {name} AS {base_text}");
+            if let Some(default) = default {
+                sql.push_str(&format!(" DEFAULT {default}"));
+            }
+            if *not_null {
+                sql.push_str(" NOT NULL");
+            }
+            for check in checks {
+                let constraint = quote_ident(&check.name);
+                sql.push_str(&format!(" CONSTRAINT {constraint} {}", check.definition));
+            }
+            sql
+        }
+        Kind::Composite { fields } => {
+            let fields: Vec<_> = fields
+                .iter()
+                .map(|field| format!("{} {}", quote_ident(&field.name), field.type_text))
+                .collect();
+            format!("CREATE TYPE {name} AS ({})", fields.join(", "))
+        }
+        Kind::Range { subtype } => {
+            let subtype = match subtype.schema.as_str() {
+                "pg_catalog" => quote_ident(&subtype.name),
+                schema => qualified(schema, &subtype.name),
+            };
+            format!("CREATE TYPE {name} AS RANGE (subtype = {subtype})")
+        }
+        Kind::Base { .. } | Kind::Other => {
+            format!("-- install the extension that provides the type {name}")
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::builtin;
+    use crate::model::{Check, CompositeField};
+
+    fn user(oid: u32, name: &str, kind: Kind) -> PgType {
+        PgType {
+            oid,
+            schema: "app".into(),
+            name: name.into(),
+            kind,
+        }
+    }
+
+    #[test]
+    fn a_table_is_written_with_exact_types() {
+        let mut id = builtin::INT8.column("id");
+        id.not_null = true;
+        let mut total = builtin::NUMERIC.column("Total");
+        total.type_text = "numeric(18,4)".into();
+        total.comment = Some("it's \\ net".into());
+        let columns = [id, total];
+        let sql = create_table("raw", "order", &columns, &["id".into()]).expect("names");
+        assert_eq!(
+            sql,
+            "CREATE TABLE raw.\"order\" (\n    id bigint NOT NULL,\n    \"Total\" numeric(18,4),\n    PRIMARY KEY (id)\n)"
+        );
+        assert_eq!(
+            comments("raw", "order", &columns),
+            ["COMMENT ON COLUMN raw.\"order\".\"Total\" IS E'it''s \\\\ net'"]
+        );
+        assert_eq!(
+            create_table("raw", "t", &[], &[]).expect("names"),
+            "CREATE TABLE raw.t ()"
+        );
+        let long = "x".repeat(64);
+        assert_eq!(
+            create_table("raw", &long, &[], &[]).map_err(|e| e.code),
+            Err("bad_name")
+        );
+    }
+
+    #[test]
+    fn types_come_in_order_and_a_missing_composite_is_refused_with_its_statement() {
+        let labels = vec!["sad".into(), "o'k".into()];
+        let mood = user(20_000, "mood", Kind::Enum { labels });
+        let domain = user(
+            20_002,
+            "glad",
+            Kind::Domain {
+                base: Box::new(mood.clone()),
+                typmod: -1,
+                base_text: "app.mood".into(),
+                not_null: true,
+                checks: vec![Check {
+                    name: "Glad".into(),
+                    definition: "CHECK ((VALUE > 'sad'::app.mood))".into(),
+                }],
+                default: Some("'o''k'::app.mood".into()),
+            },
+        );
+        let sql = missing_types(&domain, |_, _| false).expect("automatic");
+        assert_eq!(
+            sql,
+            [
+                "CREATE TYPE app.mood AS ENUM ('sad', 'o''k')",
+                "CREATE DOMAIN app.glad AS app.mood DEFAULT 'o''k'::app.mood NOT NULL \
+                 CONSTRAINT \"Glad\" CHECK ((VALUE > 'sad'::app.mood))",
+            ]
+        );
+        let fields = vec![CompositeField {
+            name: "g".into(),
+            typmod: -1,
+            type_text: "app.glad".into(),
+            ty: domain,
+        }];
+        let composite = user(20_004, "pair", Kind::Composite { fields });
+        assert_eq!(types_of(&composite).len(), 3);
+        let error = missing_types(&composite, |_, name| name != "pair").expect_err("refused");
+        assert_eq!(error.code, "missing_type");
+        assert!(
+            error
+                .hint
+                .expect("hint")
+                .contains("CREATE TYPE app.pair AS (g app.glad)")
+        );
+    }
+}

@@ -1,0 +1,559 @@
+//! Writes single Arrow values as PostgreSQL sends and receives them: length, then bytes.
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::*;
+use arrow_array::{Array, ArrayRef};
+use arrow_buffer::{BooleanBuffer, IntervalMonthDayNano, NullBuffer, i256};
+use arrow_schema::{DataType, IntervalUnit, TimeUnit};
+use half::f16;
+
+use crate::error::Problem;
+use crate::oids::Rewrite;
+use crate::{datetime, numeric};
+
+/// How the values of one column become bytes. Made by [`crate::fit`].
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Op {
+    /// Every value is NULL.
+    Null,
+    /// As the Arrow type says: booleans, floats, dates, times, decimals, bytes.
+    Plain,
+    /// Text; `check` if it may hold NUL characters.
+    Text { check: bool },
+    /// A version byte, then text.
+    Versioned(u8, bool),
+    /// An integer of this many bytes.
+    Int(u8),
+    /// An integer as `numeric`.
+    IntNumeric,
+    /// A float as `float8`.
+    Float8,
+    /// Bytes whose OIDs change.
+    Rewrite(Rewrite),
+    /// A list as an array; `depth` dimensions of the element type `oid`.
+    List {
+        oid: u32,
+        depth: usize,
+        element: Box<Op>,
+    },
+}
+
+/// The values of one column of one batch.
+pub(crate) struct Bound<'a> {
+    nulls: Option<&'a NullBuffer>,
+    values: Values<'a>,
+}
+
+enum Values<'a> {
+    Null,
+    Bool(&'a BooleanBuffer),
+    I16(&'a [i16]),
+    I32(&'a [i32]),
+    I64(&'a [i64]),
+    U32(&'a [u32]),
+    F16(&'a [f16]),
+    F32(&'a [f32]),
+    F32As64(&'a [f32]),
+    F64(&'a [f64]),
+    Widened(Ints<'a>, u8),
+    Numeric(Ints<'a>),
+    Bytes {
+        offsets: Offsets<'a>,
+        data: &'a [u8],
+        version: Option<u8>,
+    },
+    Fixed(usize, &'a [u8]),
+    Rewritten {
+        offsets: Offsets<'a>,
+        data: &'a [u8],
+        rewrite: &'a Rewrite,
+    },
+    Decimal128(&'a [i128], i8),
+    Decimal256(&'a [i256], i8),
+    Date32(&'a [i32]),
+    Date64(&'a [i64]),
+    Time32(&'a [i32], TimeUnit),
+    Time64(&'a [i64], TimeUnit),
+    Timestamp(&'a [i64], TimeUnit),
+    Duration(&'a [i64], TimeUnit),
+    Interval(&'a [IntervalMonthDayNano]),
+    List(Box<List<'a>>),
+}
+
+#[derive(Clone, Copy)]
+enum Offsets<'a> {
+    Small(&'a [i32]),
+    Large(&'a [i64]),
+}
+
+impl Offsets<'_> {
+    #[inline]
+    fn range(&self, row: usize) -> std::ops::Range<usize> {
+        match self {
+            Self::Small(ends) => ends[row] as usize..ends[row + 1] as usize,
+            Self::Large(ends) => ends[row] as usize..ends[row + 1] as usize,
+        }
+    }
+
+    fn rows(&self) -> usize {
+        match self {
+            Self::Small(ends) => ends.len().saturating_sub(1),
+            Self::Large(ends) => ends.len().saturating_sub(1),
+        }
+    }
+}
+
+enum Ints<'a> {
+    I8(&'a [i8]),
+    I16(&'a [i16]),
+    I32(&'a [i32]),
+    I64(&'a [i64]),
+    U8(&'a [u8]),
+    U16(&'a [u16]),
+    U32(&'a [u32]),
+    U64(&'a [u64]),
+}
+
+impl<'a> Ints<'a> {
+    fn of(array: &'a ArrayRef) -> Option<Self> {
+        Some(match array.data_type() {
+            DataType::Int8 => Self::I8(array.as_primitive::<Int8Type>().values()),
+            DataType::Int16 => Self::I16(array.as_primitive::<Int16Type>().values()),
+            DataType::Int32 => Self::I32(array.as_primitive::<Int32Type>().values()),
+            DataType::Int64 => Self::I64(array.as_primitive::<Int64Type>().values()),
+            DataType::UInt8 => Self::U8(array.as_primitive::<UInt8Type>().values()),
+            DataType::UInt16 => Self::U16(array.as_primitive::<UInt16Type>().values()),
+            DataType::UInt32 => Self::U32(array.as_primitive::<UInt32Type>().values()),
+            DataType::UInt64 => Self::U64(array.as_primitive::<UInt64Type>().values()),
+            _ => return None,
+        })
+    }
+
+    fn get(&self, row: usize) -> i128 {
+        match self {
+            Self::I8(values) => values[row].into(),
+            Self::I16(values) => values[row].into(),
+            Self::I32(values) => values[row].into(),
+            Self::I64(values) => values[row].into(),
+            Self::U8(values) => values[row].into(),
+            Self::U16(values) => values[row].into(),
+            Self::U32(values) => values[row].into(),
+            Self::U64(values) => values[row].into(),
+        }
+    }
+}
+
+/// Lists within lists down to the elements.
+struct List<'a> {
+    oid: u32,
+    /// From the outer level to the inner.
+    levels: Vec<(Offsets<'a>, Option<&'a NullBuffer>)>,
+    elements: Bound<'a>,
+}
+
+const NULL: [u8; 4] = (-1_i32).to_be_bytes();
+
+#[inline]
+fn put4(out: &mut Vec<u8>, bytes: [u8; 4]) {
+    let value = (4 << 32) | u64::from(u32::from_be_bytes(bytes));
+    out.extend_from_slice(&value.to_be_bytes());
+}
+
+#[inline]
+fn put8(out: &mut Vec<u8>, value: [u8; 8]) {
+    let mut bytes = [0; 12];
+    bytes[3] = 8;
+    bytes[4..].copy_from_slice(&value);
+    out.extend_from_slice(&bytes);
+}
+
+#[inline]
+fn put_bytes(out: &mut Vec<u8>, value: &[u8]) -> Result<(), Problem> {
+    let length = i32::try_from(value.len()).map_err(|_| Problem::TooLarge)?;
+    out.extend_from_slice(&length.to_be_bytes());
+    out.extend_from_slice(value);
+    Ok(())
+}
+
+impl<'a> Bound<'a> {
+    /// Takes the column apart. `None`: the array is not of the type the op was made for. A
+    /// problem with a row's text is given at once.
+    pub(crate) fn new(op: &'a Op, array: &'a ArrayRef) -> Result<Option<Self>, (usize, Problem)> {
+        let Some(values) = Values::new(op, array)? else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            nulls: array.nulls().filter(|nulls| nulls.null_count() > 0),
+            values,
+        }))
+    }
+
+    #[inline]
+    fn is_null(&self, row: usize) -> bool {
+        self.nulls.is_some_and(|nulls| nulls.is_null(row)) || matches!(self.values, Values::Null)
+    }
+
+    /// Writes length and bytes of one value; -1 for NULL.
+    #[inline]
+    pub(crate) fn write(&self, row: usize, out: &mut Vec<u8>) -> Result<(), Problem> {
+        if self.nulls.is_some_and(|nulls| nulls.is_null(row)) {
+            out.extend_from_slice(&NULL);
+            return Ok(());
+        }
+        match &self.values {
+            Values::Bool(values) => {
+                out.extend_from_slice(&[0, 0, 0, 1, u8::from(values.value(row))]);
+            }
+            Values::I32(values) => put4(out, values[row].to_be_bytes()),
+            Values::I64(values) => put8(out, values[row].to_be_bytes()),
+            Values::F64(values) => put8(out, values[row].to_be_bytes()),
+            Values::Bytes {
+                offsets,
+                data,
+                version,
+            } => {
+                let value = &data[offsets.range(row)];
+                match version {
+                    None => put_bytes(out, value)?,
+                    Some(version) => {
+                        let length = i32::try_from(value.len() + 1);
+                        let length = length.map_err(|_| Problem::TooLarge)?;
+                        out.extend_from_slice(&length.to_be_bytes());
+                        out.push(*version);
+                        out.extend_from_slice(value);
+                    }
+                }
+            }
+            Values::Fixed(8, data) => {
+                let value = data[row * 8..].first_chunk().ok_or(Problem::Malformed)?;
+                put8(out, *value);
+            }
+            Values::Fixed(width, data) => put_bytes(out, &data[row * width..][..*width])?,
+            _ => self.write_rare(row, out)?,
+        }
+        Ok(())
+    }
+
+    fn write_rare(&self, row: usize, out: &mut Vec<u8>) -> Result<(), Problem> {
+        match &self.values {
+            Values::Null => out.extend_from_slice(&NULL),
+            Values::I16(values) => put_bytes(out, &values[row].to_be_bytes())?,
+            Values::U32(values) => put4(out, values[row].to_be_bytes()),
+            Values::F16(values) => put4(out, values[row].to_f32().to_be_bytes()),
+            Values::F32(values) => put4(out, values[row].to_be_bytes()),
+            Values::F32As64(values) => put8(out, f64::from(values[row]).to_be_bytes()),
+            Values::Widened(values, width) => put_int(values.get(row), *width, out)?,
+            Values::Numeric(values) => numeric::encode_i128(values.get(row), 0, out),
+            Values::Rewritten {
+                offsets,
+                data,
+                rewrite,
+            } => {
+                put_bytes(out, &data[offsets.range(row)])?;
+                let start = out.len() - offsets.range(row).len();
+                rewrite.apply(&mut out[start..])?;
+            }
+            Values::Decimal128(values, scale) => numeric::encode_i128(values[row], *scale, out),
+            Values::Decimal256(values, scale) => numeric::encode_i256(values[row], *scale, out),
+            Values::Date32(values) => {
+                put4(out, datetime::encode_date(values[row])?.to_be_bytes());
+            }
+            Values::Date64(values) => {
+                put4(out, datetime::encode_date_ms(values[row])?.to_be_bytes());
+            }
+            Values::Time32(values, unit) => {
+                let micros = datetime::to_micros(values[row].into(), *unit)?;
+                put8(out, datetime::encode_time(micros)?.to_be_bytes());
+            }
+            Values::Time64(values, unit) => {
+                let micros = datetime::to_micros(values[row], *unit)?;
+                put8(out, datetime::encode_time(micros)?.to_be_bytes());
+            }
+            Values::Timestamp(values, unit) => {
+                let micros = datetime::to_micros(values[row], *unit)?;
+                put8(out, datetime::encode_timestamp(micros)?.to_be_bytes());
+            }
+            Values::Duration(values, unit) => {
+                let micros = datetime::to_micros(values[row], *unit)?;
+                put_bytes(out, &datetime::interval_bytes(micros, 0, 0))?;
+            }
+            Values::Interval(values) => {
+                put_bytes(out, &datetime::encode_interval(values[row])?)?;
+            }
+            Values::List(list) => list.write(row, out)?,
+            _ => return Err(Problem::Malformed),
+        }
+        Ok(())
+    }
+}
+
+fn put_int(value: i128, width: u8, out: &mut Vec<u8>) -> Result<(), Problem> {
+    let out_of_range = |_| Problem::OutOfRange;
+    match width {
+        2 => {
+            let value = i16::try_from(value).map_err(out_of_range)?;
+            put_bytes(out, &value.to_be_bytes())?;
+        }
+        4 => put4(
+            out,
+            i32::try_from(value).map_err(out_of_range)?.to_be_bytes(),
+        ),
+        _ => put8(
+            out,
+            i64::try_from(value).map_err(out_of_range)?.to_be_bytes(),
+        ),
+    }
+    Ok(())
+}
+
+impl<'a> Values<'a> {
+    fn new(op: &'a Op, array: &'a ArrayRef) -> Result<Option<Self>, (usize, Problem)> {
+        Ok(match op {
+            Op::Null => Some(Self::Null),
+            Op::Plain => Self::plain(array),
+            Op::Text { check } => return Self::text(array, None, *check),
+            Op::Versioned(version, check) => return Self::text(array, Some(*version), *check),
+            Op::Int(width) => match (array.data_type(), width) {
+                (DataType::Int16, 2) => Some(Self::I16(array.as_primitive::<Int16Type>().values())),
+                (DataType::Int32, 4) => Some(Self::I32(array.as_primitive::<Int32Type>().values())),
+                (DataType::Int64, 8) => Some(Self::I64(array.as_primitive::<Int64Type>().values())),
+                _ => Ints::of(array).map(|ints| Self::Widened(ints, *width)),
+            },
+            Op::IntNumeric => Ints::of(array).map(Self::Numeric),
+            Op::Float8 => match array.data_type() {
+                DataType::Float32 => {
+                    Some(Self::F32As64(array.as_primitive::<Float32Type>().values()))
+                }
+                _ => Self::plain(array),
+            },
+            Op::Rewrite(rewrite) => variable(array).map(|(offsets, data)| Self::Rewritten {
+                offsets,
+                data,
+                rewrite,
+            }),
+            Op::List {
+                oid,
+                depth,
+                element,
+            } => List::new(*oid, *depth, element, array)?.map(|list| Self::List(Box::new(list))),
+        })
+    }
+
+    fn text(
+        array: &'a ArrayRef,
+        version: Option<u8>,
+        check: bool,
+    ) -> Result<Option<Self>, (usize, Problem)> {
+        let Some((offsets, data)) = variable(array) else {
+            return Ok(None);
+        };
+        let rows = offsets.rows();
+        if check && rows > 0 {
+            let (start, end) = (offsets.range(0).start, offsets.range(rows - 1).end);
+            if memchr::memchr(0, &data[start..end]).is_some() {
+                let holds_nul = |row: &usize| {
+                    !array.is_null(*row) && memchr::memchr(0, &data[offsets.range(*row)]).is_some()
+                };
+                // A NULL's bytes do not count.
+                if let Some(row) = (0..rows).find(holds_nul) {
+                    return Err((row, Problem::Nul));
+                }
+            }
+        }
+        Ok(Some(Self::Bytes {
+            offsets,
+            data,
+            version,
+        }))
+    }
+
+    /// The values in the wire form of the Arrow type itself.
+    fn plain(array: &'a ArrayRef) -> Option<Self> {
+        use TimeUnit::*;
+        Some(match array.data_type() {
+            DataType::Boolean => Self::Bool(array.as_boolean().values()),
+            DataType::UInt32 => Self::U32(array.as_primitive::<UInt32Type>().values()),
+            DataType::Float16 => Self::F16(array.as_primitive::<Float16Type>().values()),
+            DataType::Float32 => Self::F32(array.as_primitive::<Float32Type>().values()),
+            DataType::Float64 => Self::F64(array.as_primitive::<Float64Type>().values()),
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary => {
+                let (offsets, data) = variable(array)?;
+                Self::Bytes {
+                    offsets,
+                    data,
+                    version: None,
+                }
+            }
+            DataType::FixedSizeBinary(width) => Self::Fixed(
+                usize::try_from(*width).ok()?,
+                array.as_fixed_size_binary().value_data(),
+            ),
+            DataType::Decimal128(_, scale) => {
+                Self::Decimal128(array.as_primitive::<Decimal128Type>().values(), *scale)
+            }
+            DataType::Decimal256(_, scale) => {
+                Self::Decimal256(array.as_primitive::<Decimal256Type>().values(), *scale)
+            }
+            DataType::Date32 => Self::Date32(array.as_primitive::<Date32Type>().values()),
+            DataType::Date64 => Self::Date64(array.as_primitive::<Date64Type>().values()),
+            DataType::Interval(IntervalUnit::MonthDayNano) => {
+                Self::Interval(array.as_primitive::<IntervalMonthDayNanoType>().values())
+            }
+            DataType::Time32(Second) => {
+                Self::Time32(array.as_primitive::<Time32SecondType>().values(), Second)
+            }
+            DataType::Time32(unit) => Self::Time32(
+                array.as_primitive::<Time32MillisecondType>().values(),
+                *unit,
+            ),
+            DataType::Time64(Microsecond) => Self::Time64(
+                array.as_primitive::<Time64MicrosecondType>().values(),
+                Microsecond,
+            ),
+            DataType::Time64(unit) => {
+                Self::Time64(array.as_primitive::<Time64NanosecondType>().values(), *unit)
+            }
+            DataType::Timestamp(unit, _) => Self::Timestamp(timestamps(array, *unit), *unit),
+            DataType::Duration(unit) => Self::Duration(durations(array, *unit), *unit),
+            _ => return None,
+        })
+    }
+}
+
+fn timestamps(array: &ArrayRef, unit: TimeUnit) -> &[i64] {
+    match unit {
+        TimeUnit::Second => array.as_primitive::<TimestampSecondType>().values(),
+        TimeUnit::Millisecond => array.as_primitive::<TimestampMillisecondType>().values(),
+        TimeUnit::Microsecond => array.as_primitive::<TimestampMicrosecondType>().values(),
+        TimeUnit::Nanosecond => array.as_primitive::<TimestampNanosecondType>().values(),
+    }
+}
+
+fn durations(array: &ArrayRef, unit: TimeUnit) -> &[i64] {
+    match unit {
+        TimeUnit::Second => array.as_primitive::<DurationSecondType>().values(),
+        TimeUnit::Millisecond => array.as_primitive::<DurationMillisecondType>().values(),
+        TimeUnit::Microsecond => array.as_primitive::<DurationMicrosecondType>().values(),
+        TimeUnit::Nanosecond => array.as_primitive::<DurationNanosecondType>().values(),
+    }
+}
+
+fn variable(array: &ArrayRef) -> Option<(Offsets<'_>, &[u8])> {
+    Some(match array.data_type() {
+        DataType::Utf8 => {
+            let array = array.as_string::<i32>();
+            (Offsets::Small(array.value_offsets()), array.value_data())
+        }
+        DataType::Binary => {
+            let array = array.as_binary::<i32>();
+            (Offsets::Small(array.value_offsets()), array.value_data())
+        }
+        DataType::LargeUtf8 => {
+            let array = array.as_string::<i64>();
+            (Offsets::Large(array.value_offsets()), array.value_data())
+        }
+        DataType::LargeBinary => {
+            let array = array.as_binary::<i64>();
+            (Offsets::Large(array.value_offsets()), array.value_data())
+        }
+        _ => return None,
+    })
+}
+
+impl<'a> List<'a> {
+    fn new(
+        oid: u32,
+        depth: usize,
+        element: &'a Op,
+        array: &'a ArrayRef,
+    ) -> Result<Option<Self>, (usize, Problem)> {
+        let mut levels = Vec::new();
+        let mut inner = array;
+        for _ in 0..depth {
+            let (offsets, values) = match inner.data_type() {
+                DataType::List(_) => {
+                    let list = inner.as_list::<i32>();
+                    (Offsets::Small(list.value_offsets()), list.values())
+                }
+                DataType::LargeList(_) => {
+                    let list = inner.as_list::<i64>();
+                    (Offsets::Large(list.value_offsets()), list.values())
+                }
+                _ => return Ok(None),
+            };
+            levels.push((offsets, inner.nulls()));
+            inner = values;
+        }
+        // The index of an element is not a row's; the first row that ends behind it is the row.
+        let elements = Bound::new(element, inner).map_err(|(index, problem)| {
+            let ends_behind = |row: &usize| {
+                let mut range = *row..*row + 1;
+                for (offsets, _) in &levels {
+                    let (start, end) = (range.start, range.end);
+                    if start >= end {
+                        return false;
+                    }
+                    range = offsets.range(start).start..offsets.range(end - 1).end;
+                }
+                range.end > index
+            };
+            ((0..array.len()).find(ends_behind).unwrap_or(0), problem)
+        })?;
+        Ok(elements.map(|elements| Self {
+            oid,
+            levels,
+            elements,
+        }))
+    }
+
+    /// Length, dimensions, whether NULLs are among the elements, element type, then length and
+    /// lower bound of each dimension, then the elements.
+    fn write(&self, row: usize, out: &mut Vec<u8>) -> Result<(), Problem> {
+        let (dimensions, elements) = self.shape(row)?;
+        let start = out.len();
+        let has_null = elements.clone().any(|index| self.elements.is_null(index));
+        let head = [0, dimensions.len() as u32, u32::from(has_null), self.oid];
+        for word in head {
+            out.extend_from_slice(&word.to_be_bytes());
+        }
+        for dimension in &dimensions {
+            let length = i32::try_from(*dimension).map_err(|_| Problem::TooLarge)?;
+            out.extend_from_slice(&length.to_be_bytes());
+            out.extend_from_slice(&1_i32.to_be_bytes());
+        }
+        for index in elements {
+            self.elements.write(index, out)?;
+        }
+        let length = i32::try_from(out.len() - start - 4).map_err(|_| Problem::TooLarge)?;
+        out[start..start + 4].copy_from_slice(&length.to_be_bytes());
+        Ok(())
+    }
+
+    /// The length of each dimension, and where the elements are. An empty list has none.
+    fn shape(&self, row: usize) -> Result<(Vec<usize>, std::ops::Range<usize>), Problem> {
+        let mut dimensions = Vec::with_capacity(self.levels.len());
+        let mut range = row..row + 1;
+        for (level, (offsets, nulls)) in self.levels.iter().enumerate() {
+            let length = offsets.range(range.start).len();
+            let uneven = |row: usize| {
+                let null = level > 0 && nulls.is_some_and(|nulls| nulls.is_null(row));
+                null || offsets.range(row).len() != length
+            };
+            if range.clone().any(uneven) {
+                return Err(Problem::NotRectangular);
+            }
+            if length == 0 {
+                // `{}` has no dimensions at all; a list of empty lists would become it.
+                let empty = if level == 0 {
+                    Ok((Vec::new(), 0..0))
+                } else {
+                    Err(Problem::NotRectangular)
+                };
+                return empty;
+            }
+            dimensions.push(length);
+            range = offsets.range(range.start).start..offsets.range(range.end - 1).end;
+        }
+        Ok((dimensions, range))
+    }
+}

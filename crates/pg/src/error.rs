@@ -1,0 +1,148 @@
+//! The one error of this crate.
+
+/// Who acts on an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// The operator: a name or a setting.
+    Config,
+    /// Whoever owns the data: a table or type is not as needed.
+    Schema,
+    /// Whoever owns the data: a value that cannot be held.
+    Data,
+    /// The author of this crate, of its caller, or whoever sent broken bytes.
+    Internal,
+}
+
+/// A value, a type or bytes that cannot be carried exactly.
+///
+/// | code | owner | when |
+/// | --- | --- | --- |
+/// | `value_does_not_fit` | data | the form chosen for the column cannot hold this value |
+/// | `record_too_large` | data | a row above `max_record_bytes`, or a column of a batch above 2 GiB |
+/// | `bad_text` | data | text that is not UTF-8, or holds a NUL character |
+/// | `type_refused` | schema | the target column cannot take the field |
+/// | `needs_cast` | schema | the target column must be loaded as text and cast |
+/// | `missing_type` | schema | a type the target lacks and this crate may not create |
+/// | `bad_name` | config | a name the server would cut or cannot hold |
+/// | `bad_metadata` | internal | a field's PostgreSQL metadata does not parse |
+/// | `bad_catalog` | internal | a catalog answer does not parse |
+/// | `malformed_copy` | internal | COPY bytes that are not the binary format |
+/// | `malformed_value` | internal | a value's bytes are not of its type |
+/// | `truncated_copy` | internal | the stream ended before its trailer |
+/// | `schema_mismatch` | internal | a batch that is not of the encoder's schema |
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct PgError {
+    /// Who acts on it.
+    pub owner: Owner,
+    /// Stable and short: one of the table above.
+    pub code: &'static str,
+    /// A lower-case fragment: what happened, with the row where it is known.
+    pub message: String,
+    /// What to do next.
+    pub hint: Option<String>,
+    /// The column.
+    pub column: Option<String>,
+}
+
+impl PgError {
+    pub(crate) fn new(owner: Owner, code: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            owner,
+            code,
+            message: message.into(),
+            hint: None,
+            column: None,
+        }
+    }
+
+    pub(crate) fn malformed(message: impl Into<String>) -> Self {
+        Self::new(Owner::Internal, "malformed_copy", message)
+    }
+
+    pub(crate) fn too_large(message: impl Into<String>) -> Self {
+        Self::new(Owner::Data, "record_too_large", message)
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn in_column(mut self, column: &str) -> Self {
+        self.column = Some(column.to_owned());
+        self
+    }
+}
+
+/// What is wrong with one value; small, because the hot loops return it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Problem {
+    /// The bytes are not of the type.
+    Malformed,
+    NotANumber,
+    Infinite,
+    Precision,
+    Scale,
+    OutOfRange,
+    EndOfDay,
+    SubMicrosecond,
+    Dimensions,
+    LowerBound,
+    NotRectangular,
+    Text,
+    Nul,
+    TooLarge,
+}
+
+impl Problem {
+    /// The whole error: where, what, and what to do.
+    pub(crate) fn at(self, column: &str, row: u64) -> PgError {
+        let (owner, code) = match self {
+            Self::Malformed => (Owner::Internal, "malformed_value"),
+            Self::Text | Self::Nul => (Owner::Data, "bad_text"),
+            Self::TooLarge => (Owner::Data, "record_too_large"),
+            _ => (Owner::Data, "value_does_not_fit"),
+        };
+        let message = format!("column {column:?}, row {row}: {}", self.what());
+        let error = PgError::new(owner, code, message).in_column(column);
+        match owner {
+            Owner::Data => error.hint(self.advice()),
+            _ => error,
+        }
+    }
+
+    fn what(self) -> &'static str {
+        match self {
+            Self::Malformed => "the value's bytes are not of the column's type",
+            Self::NotANumber => "NaN does not fit into a decimal",
+            Self::Infinite => "an infinite value does not fit",
+            Self::Precision => "more digits than the decimal holds",
+            Self::Scale => "more digits after the point than the decimal holds",
+            Self::OutOfRange => "the value is out of the range that the other side holds",
+            Self::EndOfDay => "24:00:00 is no time of day",
+            Self::SubMicrosecond => "the value is finer than a microsecond",
+            Self::Dimensions => {
+                "an array that does not have one dimension does not fit into a list"
+            }
+            Self::LowerBound => "an array that does not begin at index 1 does not fit into a list",
+            Self::NotRectangular => "nested lists of different lengths are no array",
+            Self::Text => "the text is not UTF-8",
+            Self::Nul => "the text holds a NUL character, which PostgreSQL cannot store",
+            Self::TooLarge => "the value or the batch is above 2 GiB",
+        }
+    }
+
+    fn advice(self) -> &'static str {
+        match self {
+            Self::SubMicrosecond => "round the value to microseconds in the source",
+            Self::Nul | Self::Text => "clean the text in the source",
+            Self::NotRectangular => "make the inner lists equally long and not null, or write JSON",
+            Self::TooLarge => "lower resources.batch_bytes",
+            _ => {
+                "choose a destination that takes PostgreSQL's own forms, leave the column out, \
+                 or convert it in the source"
+            }
+        }
+    }
+}

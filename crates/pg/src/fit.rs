@@ -1,0 +1,537 @@
+//! Which field fits which column, and how its values get there.
+//!
+//! [`plain`] gives fields that do not come from PostgreSQL the type that holds all their values:
+//!
+//! | Arrow | PostgreSQL |
+//! | --- | --- |
+//! | Boolean; Int8, Int16, UInt8; Int32, UInt16; Int64, UInt32 | `boolean`; `smallint`; `integer`; `bigint` |
+//! | UInt64 | `numeric(20,0)` |
+//! | Float16, Float32; Float64 | `real`; `double precision` |
+//! | Decimal128(p, s), Decimal256(p, s) | `numeric(p,s)` |
+//! | Utf8, LargeUtf8, Null | `text` |
+//! | Binary, LargeBinary, FixedSizeBinary | `bytea` |
+//! | `arrow.uuid`; `arrow.json` | `uuid`; `json` (which keeps the document's text as it is) |
+//! | Date32, Date64; Time32, Time64 | `date`; `time` |
+//! | Timestamp without and with a zone | `timestamp`, `timestamptz` |
+//! | Duration, Interval(MonthDayNano) | `interval` |
+//! | List, LargeList of these | arrays; lists of lists of one length have more dimensions |
+//! | others | refused |
+//!
+//! Finer than a microsecond, out of range and uneven lists are refused value by value.
+
+use arrow_schema::{DataType, Field, IntervalUnit, TimeUnit};
+use rapidbyte_wire::types;
+
+use crate::PgError;
+use crate::builtin::{self, Builtin, numeric_typmod, to_numeric_typmod};
+use crate::encode::Op;
+use crate::form::{Form, OPAQUE, carried};
+use crate::model::{Column, Kind, PgType};
+use crate::oids::Rewrite;
+
+/// How a field gets into a column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fit {
+    /// Bytes for the column itself; every value stays what it is.
+    Direct,
+    /// Bytes for the column itself, whose type is wider, or differs in the way that is said.
+    Widened(String),
+    /// The text must be loaded into a `text` column and cast on the server: `column::type`.
+    Cast(String),
+    /// Not without losing something; the reason.
+    Refused(String),
+}
+
+/// Says how a field gets into a column of the target table (with the target's own OIDs).
+///
+/// `bad_metadata` if the field's PostgreSQL metadata does not parse.
+pub fn fit(field: &Field, target: &Column) -> Result<Fit, PgError> {
+    Ok(decide(field, target)?.0)
+}
+
+/// The column to create for a field: the one it came from, or else that of [`plain`].
+///
+/// `Err(reason)` inside: no type of PostgreSQL holds the field.
+pub fn column_for(field: &Field) -> Result<Result<Column, String>, PgError> {
+    Ok(source_of(field)?.map(|source| source.column))
+}
+
+/// The column for a field that does not come from PostgreSQL, or why there is none.
+///
+/// `typmod` says how fine the values are; `type_text` is the type to create, without that limit.
+pub fn plain(field: &Field) -> Result<Column, String> {
+    let mut column = plain_type(field, 0)?;
+    column.name = field.name().clone();
+    column.not_null = !field.is_nullable();
+    Ok(column)
+}
+
+/// `max` in PostgreSQL's arrays.
+const MAX_DIMENSIONS: usize = 6;
+
+fn plain_type(field: &Field, depth: usize) -> Result<Column, String> {
+    let of = |builtin: Builtin| builtin.column("");
+    let with = |builtin: Builtin, typmod: i32| Column {
+        typmod,
+        ..builtin.column("")
+    };
+    if types::extension_name(field) == Some(OPAQUE) {
+        return Err(
+            "its values are in the own form of a system, and what type they are is not said".into(),
+        );
+    }
+    Ok(match field.data_type() {
+        DataType::Boolean => of(builtin::BOOL),
+        DataType::Int8 | DataType::Int16 | DataType::UInt8 => of(builtin::INT2),
+        DataType::Int32 | DataType::UInt16 => of(builtin::INT4),
+        DataType::Int64 | DataType::UInt32 => of(builtin::INT8),
+        DataType::UInt64 => numeric(20, 0),
+        DataType::Float16 | DataType::Float32 => of(builtin::FLOAT4),
+        DataType::Float64 => of(builtin::FLOAT8),
+        DataType::Decimal128(p, s) | DataType::Decimal256(p, s) => {
+            let zeros = s.min(&0).unsigned_abs();
+            numeric(u16::from(*p) + u16::from(zeros), i16::from(*s).max(0))
+        }
+        DataType::Utf8 | DataType::LargeUtf8 if types::is_json(field) => of(builtin::JSON),
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Null => of(builtin::TEXT),
+        DataType::FixedSizeBinary(16) if types::is_uuid(field) => of(builtin::UUID),
+        DataType::Binary | DataType::LargeBinary | DataType::FixedSizeBinary(_) => {
+            of(builtin::BYTEA)
+        }
+        DataType::Date32 | DataType::Date64 => of(builtin::DATE),
+        DataType::Time32(unit) | DataType::Time64(unit) => with(builtin::TIME, digits(*unit)),
+        DataType::Timestamp(unit, None) => with(builtin::TIMESTAMP, digits(*unit)),
+        DataType::Timestamp(unit, Some(_)) => with(builtin::TIMESTAMPTZ, digits(*unit)),
+        DataType::Duration(_) | DataType::Interval(IntervalUnit::MonthDayNano) => {
+            of(builtin::INTERVAL)
+        }
+        DataType::List(item) | DataType::LargeList(item) => {
+            if depth == MAX_DIMENSIONS {
+                return Err(format!("arrays have at most {MAX_DIMENSIONS} dimensions"));
+            }
+            let element = plain_type(item, depth + 1)?;
+            if let Kind::Array { .. } = element.ty.kind {
+                return Ok(element);
+            }
+            let array = builtin::by_oid(element.ty.oid).map(Builtin::array_ty);
+            Column {
+                ty: array.ok_or("there is no array of the element's type")?,
+                type_text: format!("{}[]", element.type_text),
+                ..element
+            }
+        }
+        DataType::Struct(_) | DataType::Map(..) => {
+            return Err(
+                "structs and maps have no type of their own here: write them as JSON, or take \
+                 them apart into columns"
+                    .into(),
+            );
+        }
+        other => return Err(format!("{other} has no type in PostgreSQL")),
+    })
+}
+
+/// Digits after the point of the seconds.
+fn digits(unit: TimeUnit) -> i32 {
+    match unit {
+        TimeUnit::Second => 0,
+        TimeUnit::Millisecond => 3,
+        TimeUnit::Microsecond | TimeUnit::Nanosecond => -1,
+    }
+}
+
+fn numeric(precision: u16, scale: i16) -> Column {
+    Column {
+        typmod: to_numeric_typmod(precision, scale),
+        type_text: format!("numeric({precision},{scale})"),
+        ..builtin::NUMERIC.column("")
+    }
+}
+
+/// A field as PostgreSQL sees it.
+struct Source {
+    column: Column,
+    /// The values are text that the server made of another type.
+    is_text_cast: bool,
+    is_opaque: bool,
+    /// The text may hold what PostgreSQL's does not.
+    is_foreign: bool,
+}
+
+fn source_of(field: &Field) -> Result<Result<Source, String>, PgError> {
+    if let Some((column, form)) = carried(field)? {
+        return Ok(Ok(Source {
+            column,
+            is_text_cast: form.needs_text_cast(),
+            is_opaque: matches!(form, Form::Opaque(_)),
+            is_foreign: false,
+        }));
+    }
+    Ok(plain(field).map(|column| Source {
+        column,
+        is_text_cast: false,
+        is_opaque: false,
+        is_foreign: true,
+    }))
+}
+
+/// The fit and, where bytes go to the column itself, how they are made.
+pub(crate) fn decide(field: &Field, target: &Column) -> Result<(Fit, Option<Op>), PgError> {
+    let source = match source_of(field)? {
+        Ok(source) => source,
+        Err(reason) => return Ok((Fit::Refused(reason), None)),
+    };
+    if target.is_computed() {
+        let reason = "the server computes this column".into();
+        return Ok((Fit::Refused(reason), None));
+    }
+    Ok(match source.decide_for(field, target) {
+        Ok((op, None)) => (Fit::Direct, Some(op)),
+        Ok((op, Some(note))) => (Fit::Widened(note), Some(op)),
+        Err(fit) => (fit, None),
+    })
+}
+
+type Decision = Result<(Op, Option<String>), Fit>;
+
+fn refused<T>(reason: impl Into<String>) -> Result<T, Fit> {
+    Err(Fit::Refused(reason.into()))
+}
+
+impl Source {
+    fn decide_for(&self, field: &Field, target: &Column) -> Decision {
+        let (from, from_typmod) = self.column.stripped();
+        let (to, to_typmod) = target.stripped();
+        if *field.data_type() == DataType::Null {
+            return Ok((Op::Null, None));
+        }
+        if self.is_text_cast || from.is_textual() || matches!(from.kind, Kind::Enum { .. }) {
+            return self.text_into(target);
+        }
+        if !to.has_binary() {
+            return refused(format!("{} has no binary form", target.type_text));
+        }
+        if [builtin::JSON.oid, builtin::JSONB.oid].contains(&from.oid) {
+            return self.json_into(from, target);
+        }
+        if self.is_opaque {
+            same_wire(from, from_typmod, to, to_typmod)?;
+            return Ok(match Rewrite::plan(from, to) {
+                Rewrite::Keep => (Op::Plain, None),
+                rewrite => (Op::Rewrite(rewrite), None),
+            });
+        }
+        values_into(field, (from, from_typmod), (to, to_typmod))
+    }
+
+    fn text_into(&self, target: &Column) -> Decision {
+        let (from, from_typmod) = self.column.stripped();
+        let (to, to_typmod) = target.stripped();
+        let text = Op::Text {
+            check: self.is_foreign,
+        };
+        if to.is_textual() {
+            let limit = if self.is_text_cast { -1 } else { from_typmod };
+            return Ok((text, length_note(from, limit, to, to_typmod)));
+        }
+        if self.is_text_cast {
+            return Err(Fit::Cast(target.type_text.clone()));
+        }
+        match &to.kind {
+            Kind::Enum { labels } => {
+                if let Kind::Enum { labels: given } = &from.kind
+                    && let Some(missing) = given.iter().find(|label| !labels.contains(label))
+                {
+                    let (name, type_text) = (to.display_name(), &target.type_text);
+                    return refused(format!(
+                        "the target's {name} lacks the label {missing:?}: ALTER TYPE \
+                         {type_text} ADD VALUE {}",
+                        crate::ident::quote_literal(missing)
+                    ));
+                }
+                Ok((text, None))
+            }
+            _ => Err(Fit::Cast(target.type_text.clone())),
+        }
+    }
+
+    fn json_into(&self, from: &PgType, target: &Column) -> Decision {
+        let (to, to_typmod) = target.stripped();
+        let check = self.is_foreign;
+        if to.oid == builtin::JSONB.oid {
+            let note = (from.oid != to.oid).then(|| {
+                "jsonb keeps neither the order nor the repetition of keys, nor blanks".to_owned()
+            });
+            return Ok((Op::Versioned(1, check), note));
+        }
+        if to.oid == builtin::JSON.oid {
+            return Ok((Op::Text { check }, None));
+        }
+        if to.is_textual() {
+            return Ok((Op::Text { check }, length_note(from, -1, to, to_typmod)));
+        }
+        Err(Fit::Cast(target.type_text.clone()))
+    }
+}
+
+fn length_note(from: &PgType, from_typmod: i32, to: &PgType, to_typmod: i32) -> Option<String> {
+    if to.oid == builtin::NAME.oid && from.oid != to.oid {
+        return Some("the server refuses names of more than 63 bytes".into());
+    }
+    let limit = |ty: &PgType, typmod: i32| {
+        let limited = [builtin::VARCHAR.oid, builtin::BPCHAR.oid].contains(&ty.oid);
+        (limited && typmod >= 4).then(|| typmod - 4)
+    };
+    let to_limit = limit(to, to_typmod)?;
+    let pads = to.oid == builtin::BPCHAR.oid;
+    match limit(from, from_typmod) {
+        Some(from_limit) if from_limit <= to_limit => (pads
+            && (from_limit != to_limit || from.oid != to.oid))
+            .then(|| format!("padded with blanks to {to_limit} characters")),
+        _ => Some(format!(
+            "the server refuses values of more than {to_limit} characters, cuts surplus blanks \
+             at the end{}",
+            if pads { " and pads with blanks" } else { "" }
+        )),
+    }
+}
+
+/// True for two types that are one: built-in types by OID, others by schema and name.
+fn same_type(from: &PgType, to: &PgType) -> bool {
+    if from.is_builtin() || to.is_builtin() {
+        return from.oid == to.oid;
+    }
+    from.schema == to.schema && from.name == to.name
+}
+
+/// Refuses two types whose values differ in binary, or whose modifiers would change a value.
+fn same_wire(from: &PgType, from_typmod: i32, to: &PgType, to_typmod: i32) -> Result<(), Fit> {
+    let ((from, from_typmod), (to, to_typmod)) =
+        (from.stripped(from_typmod), to.stripped(to_typmod));
+    let differ = || {
+        refused(format!(
+            "{} and {} are different types",
+            from.display_name(),
+            to.display_name()
+        ))
+    };
+    match (&from.kind, &to.kind) {
+        (Kind::Array { element: from }, Kind::Array { element: to }) => {
+            same_wire(from, from_typmod, to, to_typmod)
+        }
+        _ if from.is_textual() && to.is_textual() => {
+            match length_note(from, from_typmod, to, to_typmod) {
+                None => Ok(()),
+                Some(note) => refused(note),
+            }
+        }
+        _ if !same_type(from, to) => differ(),
+        (Kind::Base { .. }, Kind::Base { .. }) => check_modifier(from, from_typmod, to_typmod),
+        (Kind::Enum { labels: from }, Kind::Enum { labels: to }) => {
+            match from.iter().find(|label| !to.contains(label)) {
+                None => Ok(()),
+                Some(label) => refused(format!("the target's enum lacks the label {label:?}")),
+            }
+        }
+        (Kind::Composite { fields: ours }, Kind::Composite { fields: theirs }) => {
+            let names = |fields: &[crate::model::CompositeField]| -> Vec<String> {
+                fields.iter().map(|field| field.name.clone()).collect()
+            };
+            if names(ours) != names(theirs) {
+                return refused(format!(
+                    "the target's {} has the fields {:?}, not {:?}",
+                    to.display_name(),
+                    names(theirs),
+                    names(ours)
+                ));
+            }
+            ours.iter()
+                .zip(theirs)
+                .try_for_each(|(from, to)| same_wire(&from.ty, from.typmod, &to.ty, to.typmod))
+        }
+        (Kind::Range { subtype: from }, Kind::Range { subtype: to }) => same_wire(from, -1, to, -1),
+        (Kind::Multirange { range: from }, Kind::Multirange { range: to }) => {
+            same_wire(from, -1, to, -1)
+        }
+        _ => differ(),
+    }
+}
+
+/// Refuses a modifier that would round, cut or refuse values (`numeric_recv`, `timestamp_recv`
+/// and their like apply it).
+fn check_modifier(ty: &PgType, from: i32, to: i32) -> Result<(), Fit> {
+    if to < 0 || from == to {
+        return Ok(());
+    }
+    let narrower = |what: &str| refused(format!("the target's {} is narrower: {what}", ty.name));
+    match builtin::by_oid(ty.oid).copied() {
+        Some(builtin::NUMERIC) => {
+            let Some((to_precision, to_scale)) = numeric_typmod(to) else {
+                return Ok(());
+            };
+            let Some((precision, scale)) = numeric_typmod(from) else {
+                return narrower("the source's has no limit, and the server would round");
+            };
+            if to_scale < scale {
+                return narrower("the server would round digits after the point");
+            }
+            let before_point = |p: u16, s: i16| i32::from(p) - i32::from(s);
+            if before_point(to_precision, to_scale) < before_point(precision, scale) {
+                return narrower("fewer digits before the point");
+            }
+            Ok(())
+        }
+        Some(builtin::TIME | builtin::TIMETZ | builtin::TIMESTAMP | builtin::TIMESTAMPTZ) => {
+            if to < 6 && !(0..=to).contains(&from) {
+                return narrower("the server would round the seconds");
+            }
+            Ok(())
+        }
+        Some(builtin::INTERVAL) => interval_modifier(from, to)
+            .or_else(|()| narrower("the server would round the seconds or leave out fields")),
+        Some(builtin::BIT) => narrower("the lengths differ"),
+        Some(builtin::VARBIT) if from < 0 || from > to => narrower("fewer bits"),
+        Some(builtin::VARBIT) => Ok(()),
+        // Modifiers of extension types: their meaning is not known here.
+        _ => refused(format!(
+            "the modifiers of {} differ ({from} and {to})",
+            ty.name
+        )),
+    }
+}
+
+/// Fields in the upper half, digits after the point in the lower (`INTERVAL_TYPMOD`).
+fn interval_modifier(from: i32, to: i32) -> Result<(), ()> {
+    const ALL_FIELDS: i32 = 0x7fff;
+    const FULL: i32 = 0xffff;
+    let split = |typmod: i32| match typmod {
+        ..0 => (ALL_FIELDS, FULL),
+        typmod => ((typmod >> 16) & ALL_FIELDS, typmod & FULL),
+    };
+    let ((from_fields, from_digits), (to_fields, to_digits)) = (split(from), split(to));
+    let fields = to_fields == ALL_FIELDS || to_fields == from_fields;
+    let digits = to_digits >= 6 || from_digits <= to_digits;
+    if fields && digits { Ok(()) } else { Err(()) }
+}
+
+/// Bytes of an integer type, and how many decimal digits hold all its values.
+fn integer(data_type: &DataType) -> Option<(u8, u16)> {
+    Some(match data_type {
+        DataType::Int8 | DataType::UInt8 => (2, 3),
+        DataType::Int16 => (2, 5),
+        DataType::UInt16 => (4, 5),
+        DataType::Int32 => (4, 10),
+        DataType::UInt32 => (8, 10),
+        DataType::Int64 => (8, 19),
+        DataType::UInt64 => (u8::MAX, 20),
+        _ => return None,
+    })
+}
+
+/// Values that Arrow has a type for.
+fn values_into(field: &Field, from: (&PgType, i32), to: (&PgType, i32)) -> Decision {
+    let widened = |wider: bool| wider.then(|| format!("{} holds more", to.0.name));
+    let no_way = || {
+        refused(format!(
+            "{} does not become {}",
+            from.0.display_name(),
+            to.0.display_name()
+        ))
+    };
+    let Some(builtin) = builtin::by_oid(to.0.oid).copied() else {
+        return match (&to.0.kind, field.data_type()) {
+            (Kind::Array { element }, _) => list_into(field, from, (element, to.1)),
+            _ => no_way(),
+        };
+    };
+    if let Some((needs, digits)) = integer(field.data_type()) {
+        return integer_into(field, (needs, digits), from.0, builtin, to.1);
+    }
+    match (field.data_type(), builtin) {
+        (DataType::Float16 | DataType::Float32, builtin::FLOAT4) => Ok((Op::Plain, None)),
+        (DataType::Float32, builtin::FLOAT8) => Ok((Op::Float8, widened(true))),
+        (DataType::Float64, builtin::FLOAT8) => Ok((Op::Float8, None)),
+        (DataType::Float64, builtin::FLOAT4) => refused("real holds fewer digits"),
+        // Bytes, documents, times and decimals: of the same type, with a modifier that fits.
+        _ if from.0.oid == to.0.oid => {
+            check_modifier(from.0, from.1, to.1)?;
+            Ok((
+                Op::Plain,
+                widened(from.1 != to.1 && from.0.oid == builtin::NUMERIC.oid),
+            ))
+        }
+        _ => no_way(),
+    }
+}
+
+fn integer_into(
+    field: &Field,
+    (needs, digits): (u8, u16),
+    from: &PgType,
+    to: Builtin,
+    to_typmod: i32,
+) -> Decision {
+    let note = |wider: bool| wider.then(|| format!("{} holds more", to.sql));
+    let bytes = match to {
+        builtin::INT2 => 2,
+        builtin::INT4 => 4,
+        builtin::INT8 => 8,
+        builtin::OID if from.oid == to.oid => return Ok((Op::Plain, None)),
+        builtin::NUMERIC => {
+            let (precision, scale) = numeric_typmod(to_typmod).unwrap_or((u16::MAX, 0));
+            if scale < 0 || i32::from(precision) - i32::from(scale) < i32::from(digits) {
+                return refused("the target's numeric is narrower: fewer digits before the point");
+            }
+            // UInt64 is held by nothing smaller.
+            return Ok((Op::IntNumeric, note(*field.data_type() != DataType::UInt64)));
+        }
+        _ => return refused(format!("{} does not become {}", from.name, to.sql)),
+    };
+    if needs > bytes {
+        return refused(format!("{} is narrower than {}", to.sql, field.data_type()));
+    }
+    let exact = builtin::by_oid(from.oid).is_some_and(|from| from.oid == to.oid);
+    Ok((Op::Int(bytes), note(!exact)))
+}
+
+fn list_into(field: &Field, from: (&PgType, i32), to: (&PgType, i32)) -> Decision {
+    let Kind::Array { element: from_item } = &from.0.kind else {
+        return refused("a single value does not become an array");
+    };
+    let mut item = field;
+    let mut depth = 0;
+    while let DataType::List(inner) | DataType::LargeList(inner) = item.data_type() {
+        item = inner;
+        depth += 1;
+    }
+    // The element travels by the same rules as a column of its type would.
+    let element = Source {
+        column: Column {
+            typmod: from.1,
+            ..Column::new("", (**from_item).clone(), from_item.name.clone())
+        },
+        is_text_cast: false,
+        is_opaque: false,
+        is_foreign: true,
+    };
+    let target = Column {
+        typmod: to.1,
+        ..Column::new("", to.0.clone(), to.0.name.clone())
+    };
+    match element.decide_for(item, &target) {
+        Ok((op, note)) => Ok((
+            Op::List {
+                oid: to.0.oid,
+                depth,
+                element: Box::new(op),
+            },
+            note,
+        )),
+        Err(Fit::Cast(_)) => refused(format!(
+            "elements of {} do not become {}",
+            from_item.display_name(),
+            to.0.display_name()
+        )),
+        Err(fit) => Err(fit),
+    }
+}

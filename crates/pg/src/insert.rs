@@ -1,0 +1,157 @@
+//! Many rows as one parameter: an array of the target table's row type.
+//!
+//! `INSERT INTO t (a, b) SELECT u.a, u.b FROM unnest($1::t[]) AS u` takes one binary parameter
+//! however many rows and columns there are, and the server needs to parse nothing. The bytes are
+//! those of `array_send` around those of `record_send`.
+
+use std::ops::Range;
+
+use arrow_schema::Schema;
+
+use crate::copy::{Encoder, Rows};
+use crate::ident::{qualified, quote_ident};
+use crate::model::{Column, Generated, Kind, PgType};
+use crate::{Owner, PgError};
+
+/// Writes rows as the parameter of [`statement`].
+pub struct Parameter {
+    encoder: Encoder,
+    row_oid: u32,
+    /// For each field of the row type its OID and the column of the batch that fills it.
+    fields: Vec<(u32, Option<usize>)>,
+}
+
+impl Parameter {
+    /// `targets` are the columns to fill, in the schema's order; `row_type` is the table's
+    /// composite type ([`crate::catalog::Relation::row_type`]), which may have more fields: they
+    /// are NULL. (A field of a domain that refuses NULL must be filled.)
+    ///
+    /// Errors as of [`Encoder::new`], and `schema_mismatch` if a target is no field of the row.
+    pub fn new(schema: &Schema, targets: &[Column], row_type: &PgType) -> Result<Self, PgError> {
+        let mismatch = |message: String| PgError::new(Owner::Internal, "schema_mismatch", message);
+        let Kind::Composite { fields } = &row_type.kind else {
+            return Err(mismatch(format!(
+                "{} is no row type",
+                row_type.display_name()
+            )));
+        };
+        let unknown = |target: &&Column| !fields.iter().any(|field| field.name == target.name);
+        if let Some(target) = targets.iter().find(unknown) {
+            return Err(mismatch(format!(
+                "{} has no field {:?}",
+                row_type.display_name(),
+                target.name
+            )));
+        }
+        let place = |name: &str| targets.iter().position(|target| target.name == name);
+        Ok(Self {
+            encoder: Encoder::new(schema, targets)?,
+            row_oid: row_type.oid,
+            fields: fields
+                .iter()
+                .map(|field| (field.ty.oid, place(&field.name)))
+                .collect(),
+        })
+    }
+
+    /// Makes a batch ready; see [`Encoder::bind`].
+    pub fn bind<'a>(
+        &'a mut self,
+        batch: &'a arrow_array::RecordBatch,
+    ) -> Result<BoundRows<'a>, PgError> {
+        Ok(BoundRows {
+            row_oid: self.row_oid,
+            fields: &self.fields,
+            rows: self.encoder.bind(batch)?,
+        })
+    }
+}
+
+/// The rows of one batch, ready to be written as parameters.
+pub struct BoundRows<'a> {
+    row_oid: u32,
+    fields: &'a [(u32, Option<usize>)],
+    rows: Rows<'a>,
+}
+
+impl BoundRows<'_> {
+    /// The number of rows.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// True without rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Writes the value of the parameter (without its length) for these rows. Fewer are written
+    /// once it has `full_bytes` or more, but at least one; gives the row to go on with.
+    pub fn encode(
+        &self,
+        rows: Range<usize>,
+        full_bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<usize, PgError> {
+        let start = out.len();
+        // One dimension, no NULL elements, the row type; then its length and lower bound.
+        for word in [1, 0, self.row_oid, 0, 1] {
+            out.extend_from_slice(&word.to_be_bytes());
+        }
+        let mut row = rows.start;
+        let end = rows.end.min(self.rows.len());
+        while row < end && (row == rows.start || out.len() - start < full_bytes) {
+            self.record(row, out)?;
+            row += 1;
+        }
+        if row == rows.start {
+            // An array without elements has no dimensions.
+            out.truncate(start);
+            for word in [0, 0, self.row_oid] {
+                out.extend_from_slice(&word.to_be_bytes());
+            }
+            return Ok(row);
+        }
+        let count = (row - rows.start) as i32;
+        out[start + 12..start + 16].copy_from_slice(&count.to_be_bytes());
+        Ok(row)
+    }
+
+    fn record(&self, row: usize, out: &mut Vec<u8>) -> Result<(), PgError> {
+        let start = out.len();
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&(self.fields.len() as u32).to_be_bytes());
+        for (oid, column) in self.fields {
+            out.extend_from_slice(&oid.to_be_bytes());
+            match column {
+                Some(column) => self.rows.write_value(*column, row, out)?,
+                None => out.extend_from_slice(&(-1_i32).to_be_bytes()),
+            }
+        }
+        let length = i32::try_from(out.len() - start - 4)
+            .map_err(|_| PgError::too_large(format!("row {row} of the batch is above 2 GiB")))?;
+        out[start..start + 4].copy_from_slice(&length.to_be_bytes());
+        Ok(())
+    }
+}
+
+/// The statement that takes a [`Parameter`] as `$1`.
+pub fn statement(schema: &str, table: &str, columns: &[Column]) -> String {
+    let names: Vec<_> = columns.iter().map(|c| quote_ident(&c.name)).collect();
+    let table = qualified(schema, table);
+    // Without this the server refuses values for columns GENERATED ALWAYS AS IDENTITY.
+    let overriding = columns
+        .iter()
+        .any(|column| column.generated == Generated::IdentityAlways);
+    let overriding = if overriding {
+        " OVERRIDING SYSTEM VALUE"
+    } else {
+        ""
+    };
+    let given: Vec<_> = names.iter().map(|name| format!("u.{name}")).collect();
+    format!(
+        "INSERT INTO {table} ({}){overriding} SELECT {} FROM unnest($1::{table}[]) AS u",
+        names.join(", "),
+        given.join(", ")
+    )
+}

@@ -1,0 +1,28 @@
+//! Arrow to PostgreSQL and back, without I/O.
+//!
+//! This crate owns what both PostgreSQL connectors must agree on: how a column's type is written
+//! down ([`model`]), how its values are held in Arrow ([`form`]), the binary COPY format
+//! ([`copy`]), rows as one parameter ([`insert`]), which field fits which column ([`fit`]),
+//! identifiers ([`ident`]), statements ([`ddl`]) and the questions to the catalog ([`catalog`]).
+//! It opens no connection and knows no stream: bytes and catalog rows come in, batches,
+//! statements and bytes go out. All of it treats bytes and metadata as hostile.
+
+pub mod builtin;
+pub mod catalog;
+pub mod copy;
+mod datetime;
+pub mod ddl;
+mod encode;
+mod error;
+pub mod fit;
+pub mod form;
+pub mod ident;
+pub mod insert;
+pub mod model;
+mod numeric;
+pub mod oids;
+
+pub use error::{Owner, PgError};
+pub use fit::{Fit, fit};
+pub use form::{Form, NATIVE_FORM, column_of, field, form, select_expression};
+pub use model::{Column, Kind, PgType};

@@ -1,0 +1,256 @@
+//! PostgreSQL's `numeric` in binary, and decimals.
+//!
+//! The form (`numeric_send`): digit count, weight, sign, scale, as four i16, then digits to the
+//! base 10000, the first of which counts 10000^weight. Zeros at both ends are left out.
+
+use arrow_buffer::i256;
+
+use crate::error::Problem;
+
+const NEGATIVE: u16 = 0x4000;
+const NAN: u16 = 0xC000;
+const INFINITY: u16 = 0xD000;
+const NEGATIVE_INFINITY: u16 = 0xF000;
+/// Decimal256 has 76 digits, and a negative scale adds up to 128 zeros.
+const MAX_DIGITS: usize = 208;
+
+/// A whole number wide enough for a decimal.
+pub(crate) trait Wide: Copy + PartialOrd {
+    fn from_small(value: i64) -> Self;
+    fn mul_add(self, factor: i64, add: i64) -> Option<Self>;
+    fn negate(self) -> Self;
+    /// 10^exponent, or none where it does not fit.
+    fn power(exponent: u32) -> Option<Self>;
+}
+
+impl Wide for i128 {
+    #[inline]
+    fn from_small(value: i64) -> Self {
+        i128::from(value)
+    }
+
+    #[inline]
+    fn mul_add(self, factor: i64, add: i64) -> Option<Self> {
+        self.checked_mul(i128::from(factor))?
+            .checked_add(i128::from(add))
+    }
+
+    #[inline]
+    fn negate(self) -> Self {
+        -self
+    }
+
+    #[inline]
+    fn power(exponent: u32) -> Option<Self> {
+        10_i128.checked_pow(exponent)
+    }
+}
+
+impl Wide for i256 {
+    fn from_small(value: i64) -> Self {
+        i256::from_i128(i128::from(value))
+    }
+
+    fn mul_add(self, factor: i64, add: i64) -> Option<Self> {
+        self.checked_mul(Self::from_small(factor))?
+            .checked_add(Self::from_small(add))
+    }
+
+    fn negate(self) -> Self {
+        self.wrapping_neg()
+    }
+
+    fn power(exponent: u32) -> Option<Self> {
+        Self::from_small(10).checked_pow(exponent)
+    }
+}
+
+const SMALL_POWERS: [i64; 5] = [1, 10, 100, 1000, 10_000];
+
+/// Decodes a `numeric` into a whole number of units of 10^-scale; `limit` is 10^precision.
+///
+/// NaN and infinities, digits after the scale and values of `limit` or more are errors.
+#[inline]
+pub(crate) fn decode<T: Wide>(bytes: &[u8], scale: i32, limit: T) -> Result<T, Problem> {
+    let header: &[u8; 8] = bytes.first_chunk().ok_or(Problem::Malformed)?;
+    let count = usize::from(u16::from_be_bytes([header[0], header[1]]));
+    let weight = i32::from(i16::from_be_bytes([header[2], header[3]]));
+    let sign = u16::from_be_bytes([header[4], header[5]]);
+    match sign {
+        0 | NEGATIVE => {}
+        NAN => return Err(Problem::NotANumber),
+        INFINITY | NEGATIVE_INFINITY => return Err(Problem::Infinite),
+        _ => return Err(Problem::Malformed),
+    }
+    let digits = &bytes[8..];
+    if digits.len() != count * 2 {
+        return Err(Problem::Malformed);
+    }
+    let mut value = T::from_small(0);
+    // The power of ten of the digit at hand, in units of 10^-scale.
+    let mut exponent = weight * 4 + scale;
+    let mut is_zero = true;
+    for pair in digits.chunks_exact(2) {
+        let digit = i64::from(u16::from_be_bytes([pair[0], pair[1]]));
+        if digit > 9999 {
+            return Err(Problem::Malformed);
+        }
+        is_zero &= digit == 0;
+        if exponent >= 0 {
+            value = value.mul_add(10_000, digit).ok_or(Problem::Precision)?;
+        } else {
+            let cut = exponent.unsigned_abs();
+            let part = SMALL_POWERS.get(cut as usize).copied().unwrap_or(10_000);
+            if digit % part != 0 {
+                return Err(Problem::Scale);
+            }
+            let factor = 10_000 / part;
+            value = value
+                .mul_add(factor, digit / part)
+                .ok_or(Problem::Precision)?;
+        }
+        exponent -= 4;
+    }
+    let zeros = exponent + 4;
+    if zeros > 0 && !is_zero {
+        // Zeros that numeric_send left out at the end.
+        for _ in 0..zeros / 4 {
+            value = value.mul_add(10_000, 0).ok_or(Problem::Precision)?;
+        }
+        let rest = SMALL_POWERS[(zeros % 4) as usize];
+        value = value.mul_add(rest, 0).ok_or(Problem::Precision)?;
+    }
+    if value >= limit {
+        return Err(Problem::Precision);
+    }
+    Ok(if sign == NEGATIVE {
+        value.negate()
+    } else {
+        value
+    })
+}
+
+/// Writes length and `numeric` of a value of at most 64 bits; `scale` from 0 to 18.
+#[inline]
+fn encode_small(negative: bool, value: u64, scale: u32, out: &mut Vec<u8>) {
+    let pad = (4 - scale % 4) % 4;
+    let groups_after_point = (scale + pad) / 4;
+    let mut groups = [0_u16; 8];
+    let mut first = groups.len();
+    let mut rest = value;
+    // The lowest group is short of `pad` digits; the others are whole.
+    let part = SMALL_POWERS[(4 - pad) as usize] as u64;
+    let mut push = |group: u64| {
+        first -= 1;
+        groups[first] = group as u16;
+    };
+    push((rest % part) * SMALL_POWERS[pad as usize] as u64);
+    rest /= part;
+    while rest > 0 {
+        push(rest % 10_000);
+        rest /= 10_000;
+    }
+    let weight = (groups.len() - first) as i32 - 1 - groups_after_point as i32;
+    finish(negative, &groups[first..], weight, scale as u16, out);
+}
+
+/// Leaves zeros at both ends out and writes the length and the value.
+fn finish(negative: bool, groups: &[u16], weight: i32, scale: u16, out: &mut Vec<u8>) {
+    let leading = groups.iter().take_while(|group| **group == 0).count();
+    let groups = &groups[leading..];
+    let trailing = groups.iter().rev().take_while(|group| **group == 0).count();
+    let groups = &groups[..groups.len() - trailing];
+    let weight = if groups.is_empty() {
+        0
+    } else {
+        weight - leading as i32
+    };
+    let sign = if negative && !groups.is_empty() {
+        NEGATIVE
+    } else {
+        0
+    };
+    let mut bytes = [0; 12 + 2 * (MAX_DIGITS / 4 + 2)];
+    let length = 8 + groups.len() * 2;
+    bytes[..4].copy_from_slice(&(length as u32).to_be_bytes());
+    bytes[4..6].copy_from_slice(&(groups.len() as u16).to_be_bytes());
+    bytes[6..8].copy_from_slice(&(weight as i16).to_be_bytes());
+    bytes[8..10].copy_from_slice(&sign.to_be_bytes());
+    bytes[10..12].copy_from_slice(&scale.to_be_bytes());
+    for (group, place) in groups.iter().zip(bytes[12..].chunks_exact_mut(2)) {
+        place.copy_from_slice(&group.to_be_bytes());
+    }
+    out.extend_from_slice(&bytes[..4 + length]);
+}
+
+/// Writes the length and the `numeric` of `value` units of 10^-scale.
+#[inline]
+pub(crate) fn encode_i128(value: i128, scale: i8, out: &mut Vec<u8>) {
+    if let (Ok(magnitude), 0..=18) = (u64::try_from(value.unsigned_abs()), scale) {
+        return encode_small(value < 0, magnitude, scale as u32, out);
+    }
+    let mut digits = Digits::default();
+    let mut rest = value.unsigned_abs();
+    while rest > 0 {
+        digits.push((rest % 10) as u8);
+        rest /= 10;
+    }
+    digits.encode(value < 0, scale, out);
+}
+
+/// Writes the length and the `numeric` of `value` units of 10^-scale.
+pub(crate) fn encode_i256(value: i256, scale: i8, out: &mut Vec<u8>) {
+    if let Some(small) = value.to_i128() {
+        return encode_i128(small, scale, out);
+    }
+    let ten = i256::from_i128(10);
+    let negative = value < i256::ZERO;
+    let mut digits = Digits::default();
+    let mut rest = value;
+    while rest != i256::ZERO {
+        // The remainder has the sign of the value.
+        let digit = rest.wrapping_rem(ten).as_i128().unsigned_abs();
+        digits.push(digit as u8);
+        rest = rest.wrapping_div(ten);
+    }
+    digits.encode(negative, scale, out);
+}
+
+/// Decimal digits, the lowest first.
+struct Digits {
+    digits: [u8; MAX_DIGITS],
+    count: usize,
+}
+
+impl Default for Digits {
+    fn default() -> Self {
+        Self {
+            digits: [0; MAX_DIGITS],
+            count: 0,
+        }
+    }
+}
+
+impl Digits {
+    fn push(&mut self, digit: u8) {
+        self.digits[self.count] = digit;
+        self.count += 1;
+    }
+
+    fn encode(&self, negative: bool, scale: i8, out: &mut Vec<u8>) {
+        // The position of a digit counts from the decimal point; groups begin at multiples of 4.
+        let lowest = -i32::from(scale);
+        let first_group = lowest.div_euclid(4);
+        let last_group = (lowest + self.count as i32).div_euclid(4);
+        let mut groups = [0_u16; MAX_DIGITS / 4 + 2];
+        let count = (last_group - first_group + 1) as usize;
+        for (at, digit) in self.digits[..self.count].iter().enumerate() {
+            let position = lowest + at as i32;
+            let from_top = (last_group - position.div_euclid(4)) as usize;
+            let power = SMALL_POWERS[position.rem_euclid(4) as usize] as u16;
+            groups[from_top] += u16::from(*digit) * power;
+        }
+        let scale = scale.max(0) as u16;
+        finish(negative, &groups[..count], last_group, scale, out);
+    }
+}
