@@ -1,0 +1,42 @@
+//! Prints this crate's queries, for the script that captures golden bytes:
+//! `queries settings`, `queries columns 1,2`, `queries types 1,2`,
+//! `queries select native|portable columns.jsonl types.jsonl`.
+
+use rapidbyte_pg::{catalog, ident, select_expression};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let oids = |list: &str| {
+        list.split(',')
+            .map(str::parse)
+            .collect::<Result<Vec<u32>, _>>()
+    };
+    let sql = match arguments.as_slice() {
+        ["settings"] => catalog::SESSION_SETTINGS.to_owned(),
+        ["columns", list] => catalog::columns_query(&oids(list)?),
+        ["types", list] => catalog::types_query(&oids(list)?),
+        ["select", mode, columns, types] => {
+            let (columns, types) = (read(columns)?, read(types)?);
+            let relations = catalog::parse(columns.lines(), types.lines())?;
+            let wide = relations
+                .iter()
+                .find(|relation| relation.name == "wide")
+                .ok_or("no table wide")?;
+            let expressions: Vec<_> = wide
+                .columns
+                .iter()
+                .map(|column| select_expression(column, *mode == "native"))
+                .collect();
+            let table = ident::qualified(&wide.schema, &wide.name);
+            format!("SELECT {} FROM {table} ORDER BY id", expressions.join(", "))
+        }
+        _ => return Err("see the first lines of this example".into()),
+    };
+    println!("{sql}");
+    Ok(())
+}
+
+fn read(path: &str) -> std::io::Result<String> {
+    std::fs::read_to_string(path)
+}
