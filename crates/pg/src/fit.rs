@@ -216,10 +216,11 @@ impl Source {
         }
         if self.is_opaque {
             same_wire(from, from_typmod, to, to_typmod)?;
-            return Ok(match Rewrite::plan(from, to) {
-                Rewrite::Keep => (Op::Plain, None),
-                rewrite => (Op::Rewrite(rewrite), None),
-            });
+            let op = match Rewrite::plan(from, to) {
+                Rewrite::Keep => Op::Plain,
+                rewrite => Op::Rewrite(rewrite),
+            };
+            return Ok((op, numeric_note((from, from_typmod), to_typmod)));
         }
         values_into(field, (from, from_typmod), (to, to_typmod))
     }
@@ -414,6 +415,12 @@ fn interval_modifier(from: i32, to: i32) -> Result<(), ()> {
     if fields && digits { Ok(()) } else { Err(()) }
 }
 
+/// What happens to a `numeric` whose modifier differs from the target's, which is wider.
+fn numeric_note((from, from_typmod): (&PgType, i32), to_typmod: i32) -> Option<String> {
+    let differs = from.oid == builtin::NUMERIC.oid && from_typmod != to_typmod;
+    differs.then(|| "the target's numeric holds more digits".to_owned())
+}
+
 /// Bytes of an integer type, and how many decimal digits hold all its values.
 fn integer(data_type: &DataType) -> Option<(u8, u16)> {
     Some(match data_type {
@@ -455,10 +462,7 @@ fn values_into(field: &Field, from: (&PgType, i32), to: (&PgType, i32)) -> Decis
         // Bytes, documents, times and decimals: of the same type, with a modifier that fits.
         _ if from.0.oid == to.0.oid => {
             check_modifier(from.0, from.1, to.1)?;
-            Ok((
-                Op::Plain,
-                widened(from.1 != to.1 && from.0.oid == builtin::NUMERIC.oid),
-            ))
+            Ok((Op::Plain, numeric_note(from, to.1)))
         }
         _ => no_way(),
     }

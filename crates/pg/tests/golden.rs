@@ -385,7 +385,7 @@ fn hostile_bytes_give_errors() {
         );
         let mut state = 1_u64;
         let mut failures = 0;
-        for round in 0..20_000 {
+        for round in 0..4_000 {
             let mut broken = bytes.to_vec();
             state = state
                 .wrapping_mul(6_364_136_223_846_793_005)
@@ -408,6 +408,6 @@ fn hostile_bytes_give_errors() {
                 }
             }
         }
-        assert!(failures > 5_000, "{failures}");
+        assert!(failures > 1_000, "{failures}");
     }
 }

@@ -1,0 +1,348 @@
+//! Random rows through the encoder and the decoder, for every portable type.
+
+use std::sync::Arc;
+
+use arrow_array::builder::{BooleanBuilder, Decimal128Builder, Int32Builder, ListBuilder};
+use arrow_array::types::*;
+use arrow_array::{
+    Array, ArrayRef, ArrowPrimitiveType, BinaryArray, BooleanArray, FixedSizeBinaryArray,
+    PrimitiveArray, RecordBatch, StringArray,
+};
+use arrow_buffer::{IntervalMonthDayNano, i256};
+use arrow_schema::{DataType, Field, Schema};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use rapidbyte_pg::builtin::{self, Builtin, to_numeric_typmod};
+use rapidbyte_pg::copy::{Decoder, Encoder};
+use rapidbyte_pg::{Column, field};
+
+const ROWS: usize = 20;
+const MICROS: std::ops::Range<i64> = -210_866_803_200_000_000..9_223_372_036_854_775_000;
+
+fn numeric(precision: u16, scale: i16) -> Column {
+    Column {
+        typmod: to_numeric_typmod(precision, scale),
+        ..builtin::NUMERIC.column("n")
+    }
+}
+
+fn array_of(element: &Builtin, typmod: i32) -> Column {
+    let ty = element.array_ty();
+    Column {
+        typmod,
+        ..Column::new("l", ty, format!("{}[]", element.sql))
+    }
+}
+
+/// `ROWS` values, some of them NULL.
+fn some<T: Clone + std::fmt::Debug + 'static>(
+    value: impl Strategy<Value = T> + 'static,
+) -> BoxedStrategy<Vec<Option<T>>> {
+    vec(proptest::option::weighted(0.8, value), ROWS).boxed()
+}
+
+fn primitive<T: ArrowPrimitiveType>(
+    column: Column,
+    value: impl Strategy<Value = T::Native> + 'static,
+) -> BoxedStrategy<(Column, ArrayRef)> {
+    let data_type = field(&column, false).data_type().clone();
+    some(value)
+        .prop_map(move |values| {
+            let array: PrimitiveArray<T> = values.into_iter().collect();
+            let array: ArrayRef = Arc::new(array.with_data_type(data_type.clone()));
+            (column.clone(), array)
+        })
+        .boxed()
+}
+
+fn of(
+    column: Column,
+    array: impl Strategy<Value = ArrayRef> + 'static,
+) -> BoxedStrategy<(Column, ArrayRef)> {
+    array.prop_map(move |array| (column.clone(), array)).boxed()
+}
+
+fn text() -> BoxedStrategy<ArrayRef> {
+    some("[^\u{0}]{0,12}")
+        .prop_map(|values| Arc::new(StringArray::from(values)) as ArrayRef)
+        .boxed()
+}
+
+fn interval() -> impl Strategy<Value = IntervalMonthDayNano> {
+    (
+        any::<i32>(),
+        any::<i32>(),
+        i64::MIN / 1000..=i64::MAX / 1000,
+    )
+        .prop_map(|(months, days, micros)| IntervalMonthDayNano::new(months, days, micros * 1000))
+}
+
+fn lists() -> BoxedStrategy<(Column, ArrayRef)> {
+    let typmod = to_numeric_typmod(20, 5);
+    let value = vec(
+        proptest::option::of(-10_i128.pow(20) + 1..10_i128.pow(20)),
+        0..5,
+    );
+    some(value)
+        .prop_map(move |rows| {
+            let column = array_of(&builtin::NUMERIC, typmod);
+            let values = Decimal128Builder::new().with_data_type(DataType::Decimal128(20, 5));
+            let item = Field::new("item", DataType::Decimal128(20, 5), true);
+            let mut list = ListBuilder::new(values).with_field(item);
+            rows.into_iter().for_each(|row| list.append_option(row));
+            (column, Arc::new(list.finish()) as ArrayRef)
+        })
+        .boxed()
+}
+
+fn columns() -> Vec<BoxedStrategy<(Column, ArrayRef)>> {
+    let wide = i256::from_i128(10_i128.pow(38));
+    let decimal256 = (any::<bool>(), 0..10_i128.pow(37), 0..10_i128.pow(38)).prop_map(
+        move |(negative, high, low)| {
+            let value = i256::from_i128(high)
+                .wrapping_mul(wide)
+                .wrapping_add(i256::from_i128(low));
+            if negative {
+                value.wrapping_neg()
+            } else {
+                value
+            }
+        },
+    );
+    let fixed = vec(any::<[u8; 16]>(), ROWS).prop_map(|rows| {
+        let array = FixedSizeBinaryArray::try_from_iter(rows.iter()).expect("16 bytes");
+        Arc::new(array) as ArrayRef
+    });
+    let bytes = some(vec(any::<u8>(), 0..20)).prop_map(|rows| {
+        let rows: BinaryArray = rows.iter().map(|row| row.as_deref()).collect();
+        Arc::new(rows) as ArrayRef
+    });
+    let bools = some(any::<bool>()).prop_map(|rows| Arc::new(BooleanArray::from(rows)) as ArrayRef);
+    let limit = |digits: u32| 10_i128.pow(digits) - 1;
+    let decimal = |precision: u16, scale: i16| {
+        let limit = limit(u32::from(precision));
+        primitive::<Decimal128Type>(numeric(precision, scale), -limit..=limit)
+    };
+    vec![
+        of(builtin::BOOL.column("b"), bools),
+        primitive::<Int16Type>(builtin::INT2.column("c"), any::<i16>()),
+        primitive::<Int32Type>(builtin::INT4.column("c"), any::<i32>()),
+        primitive::<Int64Type>(builtin::INT8.column("c"), any::<i64>()),
+        primitive::<UInt32Type>(builtin::OID.column("c"), any::<u32>()),
+        primitive::<Float32Type>(builtin::FLOAT4.column("c"), any::<f32>()),
+        primitive::<Float64Type>(builtin::FLOAT8.column("c"), any::<f64>()),
+        of(builtin::TEXT.column("t"), text()),
+        of(builtin::VARCHAR.column("t"), text()),
+        of(builtin::JSON.column("j"), text()),
+        of(builtin::JSONB.column("j"), text()),
+        of(builtin::BYTEA.column("y"), bytes),
+        of(builtin::UUID.column("u"), fixed),
+        decimal(1, 0),
+        decimal(1, 1),
+        decimal(12, 2),
+        decimal(19, 19),
+        decimal(38, 0),
+        decimal(38, 3),
+        decimal(38, 37),
+        decimal(38, 38),
+        primitive::<Decimal256Type>(numeric(75, 30), decimal256),
+        primitive::<Date32Type>(builtin::DATE.column("d"), -2_440_588..2_145_042_000_i32),
+        primitive::<Time64MicrosecondType>(builtin::TIME.column("d"), 0..86_400_000_000_i64),
+        primitive::<TimestampMicrosecondType>(builtin::TIMESTAMP.column("d"), MICROS),
+        primitive::<TimestampMicrosecondType>(builtin::TIMESTAMPTZ.column("d"), MICROS),
+        primitive::<IntervalMonthDayNanoType>(builtin::INTERVAL.column("d"), interval()),
+        lists(),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn random_rows_come_back(columns in columns(), chunk in 1..400_usize, sliced in 0..ROWS) {
+        let (mut columns, arrays): (Vec<Column>, Vec<ArrayRef>) = columns.into_iter().unzip();
+        for (index, column) in columns.iter_mut().enumerate() {
+            column.name = format!("c{index}");
+        }
+        let fields: Vec<_> = columns.iter().map(|column| field(column, false)).collect();
+        let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).expect("batch");
+        let batch = batch.slice(sliced, ROWS - sliced);
+        let mut encoder = Encoder::new(batch.schema_ref(), &columns).expect("encoder");
+        let mut bytes = Vec::new();
+        encoder.header(&mut bytes);
+        let rows = encoder.bind(&batch).expect("bind");
+        let mut row = 0;
+        while row < rows.len() {
+            row = rows.encode(row, bytes.len() + 300, &mut bytes).expect("encode");
+        }
+        encoder.trailer(&mut bytes);
+        let mut decoder = Decoder::new(&columns, false, 1 << 20);
+        for part in bytes.chunks(chunk) {
+            decoder.push(part).expect("push");
+        }
+        decoder.finish().expect("trailer");
+        prop_assert_eq!(decoder.rows(), ROWS - sliced);
+        prop_assert_eq!(decoder.take_batch().expect("batch"), batch);
+    }
+}
+
+/// What the server would read from the encoded value of one row of one column.
+fn encoded(array: ArrayRef, target: Column) -> Result<Vec<u8>, rapidbyte_pg::PgError> {
+    let schema = Schema::new(vec![Field::new("c", array.data_type().clone(), true)]);
+    let batch = RecordBatch::try_new(Arc::new(schema), vec![array]).expect("batch");
+    let mut out = Vec::new();
+    Encoder::new(batch.schema_ref(), &[target])?.encode(&batch, &mut out)?;
+    Ok(out.split_off(2))
+}
+
+#[test]
+fn fields_from_elsewhere_are_encoded_for_wider_columns() {
+    let int = |value: i32| -> ArrayRef { Arc::new(PrimitiveArray::<Int32Type>::from(vec![value])) };
+    let wide = encoded(int(-2), builtin::INT8.column("c")).expect("int8");
+    assert_eq!(wide, [0, 0, 0, 8, 255, 255, 255, 255, 255, 255, 255, 254]);
+    // 10000 is one digit of weight one.
+    let numeric = encoded(int(-10_000), builtin::NUMERIC.column("c")).expect("numeric");
+    assert_eq!(numeric, [0, 0, 0, 10, 0, 1, 0, 1, 0x40, 0, 0, 0, 0, 1]);
+    let max = Arc::new(PrimitiveArray::<UInt64Type>::from(vec![u64::MAX]));
+    let max = encoded(max, self::numeric(20, 0)).expect("uint64");
+    assert_eq!(
+        max[4..],
+        [
+            0, 5, 0, 4, 0, 0, 0, 0, 0x07, 0x34, 0x1A, 0x58, 0x02, 0xE1, 0x03, 0xBB, 0x06, 0x4F
+        ][..]
+    );
+    // Decimal128(3, -2): 123 hundreds.
+    let hundreds = PrimitiveArray::<Decimal128Type>::from(vec![123]);
+    let hundreds = Arc::new(hundreds.with_data_type(DataType::Decimal128(3, -2)));
+    let hundreds = encoded(hundreds, self::numeric(5, 0)).expect("negative scale");
+    assert_eq!(
+        hundreds,
+        [0, 0, 0, 12, 0, 2, 0, 1, 0, 0, 0, 0, 0, 1, 0x08, 0xFC]
+    );
+    let bools = |rows: &[Option<bool>]| -> ArrayRef {
+        let mut builder = BooleanBuilder::new();
+        rows.iter().for_each(|row| builder.append_option(*row));
+        Arc::new(builder.finish())
+    };
+    assert_eq!(
+        encoded(bools(&[None]), builtin::BOOL.column("c")).expect("null"),
+        [255; 4]
+    );
+}
+
+#[test]
+fn values_finer_than_a_microsecond_are_refused() {
+    let nanos = |value: i64| -> ArrayRef {
+        Arc::new(PrimitiveArray::<TimestampNanosecondType>::from(vec![value]))
+    };
+    assert!(encoded(nanos(1_000), builtin::TIMESTAMP.column("c")).is_ok());
+    let error = encoded(nanos(1_001), builtin::TIMESTAMP.column("c")).expect_err("refused");
+    assert_eq!(
+        (error.code, error.column.as_deref()),
+        ("value_does_not_fit", Some("c"))
+    );
+    let interval = IntervalMonthDayNano::new(0, 0, 1);
+    let interval = Arc::new(PrimitiveArray::<IntervalMonthDayNanoType>::from(vec![
+        interval,
+    ]));
+    assert!(encoded(interval, builtin::INTERVAL.column("c")).is_err());
+    let day = Arc::new(PrimitiveArray::<Time64MicrosecondType>::from(vec![
+        86_400_000_000,
+    ]));
+    assert!(encoded(day, builtin::TIME.column("c")).is_err());
+    // In PostgreSQL's count the second of them is i64::MIN, which means minus infinity.
+    for micros in [i64::MIN, i64::MIN + 946_684_800_000_000] {
+        let early = Arc::new(PrimitiveArray::<TimestampMicrosecondType>::from(vec![
+            micros,
+        ]));
+        assert!(encoded(early, builtin::TIMESTAMP.column("c")).is_err());
+    }
+    let forever = Arc::new(PrimitiveArray::<Date32Type>::from(vec![i32::MIN + 10_957]));
+    assert!(encoded(forever, builtin::DATE.column("c")).is_err());
+    let nul: ArrayRef = Arc::new(StringArray::from(vec![Some("ok"), Some("a\0b")]));
+    let error = encoded(nul, builtin::TEXT.column("c")).expect_err("NUL");
+    assert_eq!(error.code, "bad_text");
+    assert!(error.message.contains("row 2"), "{error}");
+}
+
+#[test]
+fn lists_of_lists_are_arrays_only_if_they_are_even() {
+    let matrix = |rows: &[&[i32]]| -> ArrayRef {
+        let mut lists = ListBuilder::new(ListBuilder::new(Int32Builder::new()));
+        for row in rows {
+            lists
+                .values()
+                .append_value(row.iter().map(|value| Some(*value)));
+        }
+        lists.append(true);
+        Arc::new(lists.finish())
+    };
+    let target = || array_of(&builtin::INT4, -1);
+    let bytes = encoded(matrix(&[&[1, 2, 3], &[4, 5, 6]]), target()).expect("even");
+    let word = |at: usize| i32::from_be_bytes(bytes[at * 4..][..4].try_into().expect("4"));
+    let head: Vec<_> = (0..8).map(word).collect();
+    assert_eq!(head, [12 + 16 + 48, 2, 0, 23, 2, 1, 3, 1]);
+    assert_eq!(encoded(matrix(&[]), target()).expect("empty")[4..8], [0; 4]);
+    for uneven in [&[&[1_i32][..], &[2, 3]][..], &[&[], &[1]], &[&[]]] {
+        let error = encoded(matrix(uneven), target()).expect_err("uneven");
+        assert_eq!(error.code, "value_does_not_fit");
+    }
+}
+
+#[test]
+fn a_record_above_its_limit_is_refused_before_it_is_kept() {
+    let columns = [builtin::BYTEA.column("y")];
+    let head = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
+    let mut decoder = Decoder::new(&columns, true, 1000);
+    decoder.push(head).expect("header");
+    let error = decoder
+        .push(&[0, 1, 0x3f, 0, 0, 0, 1])
+        .expect_err("too large");
+    assert_eq!(error.code, "record_too_large");
+    assert!(
+        error.message.contains("max_record_bytes is 1000"),
+        "{error}"
+    );
+    assert!(decoder.push(&[0]).is_err() && decoder.take_batch().is_err());
+    // In one piece, too.
+    let mut decoder = Decoder::new(&columns, true, 1000);
+    let mut bytes = head.to_vec();
+    bytes.extend([0, 1, 0, 0, 4, 0]);
+    bytes.extend([7; 1024]);
+    assert_eq!(
+        decoder.push(&bytes).map_err(|e| e.code),
+        Err("record_too_large")
+    );
+}
+
+#[test]
+fn text_that_is_not_utf8_names_its_row() {
+    for bad in [&[0xff_u8, b'a'][..], &[0xe2, 0x82]] {
+        let mut bytes =
+            b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\x02ab\0\x01\0\0\0\x02".to_vec();
+        bytes.extend(bad);
+        // The rest of a character in the next row does not mend it.
+        bytes.extend(b"\0\x01\0\0\0\x01\xac\xff\xff");
+        let mut decoder = Decoder::new(&[builtin::TEXT.column("t")], true, 1000);
+        decoder.push(&bytes).expect("the framing is good");
+        let error = decoder.take_batch().expect_err("bad text");
+        assert_eq!(
+            (error.code, error.column.as_deref()),
+            ("bad_text", Some("t"))
+        );
+        assert!(error.message.contains("row 2"), "{error}");
+    }
+}
+
+#[test]
+fn a_table_without_columns_keeps_its_rows() {
+    let mut bytes = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0".to_vec();
+    bytes.extend([0, 0, 0, 0, 0, 0, 0xff, 0xff]);
+    for size in [1, 3, 100] {
+        let mut decoder = Decoder::new(&[], true, 1000);
+        bytes
+            .chunks(size)
+            .for_each(|part| decoder.push(part).expect("push"));
+        assert_eq!(decoder.take_batch().expect("batch").num_rows(), 3);
+    }
+}
