@@ -23,6 +23,29 @@ pub(crate) trait Wide: Copy + PartialOrd {
     fn power(exponent: u32) -> Option<Self>;
 }
 
+/// For at most [`SMALL_GROUPS`] digits and [`SMALL_ZEROS`] zeros behind them, which cannot
+/// overflow: checked and 128-bit multiplication are slow in WebAssembly.
+impl Wide for i64 {
+    #[inline]
+    fn from_small(value: i64) -> Self {
+        value
+    }
+
+    #[inline]
+    fn mul_add(self, factor: i64, add: i64) -> Option<Self> {
+        Some(self.wrapping_mul(factor).wrapping_add(add))
+    }
+
+    #[inline]
+    fn negate(self) -> Self {
+        -self
+    }
+
+    fn power(exponent: u32) -> Option<Self> {
+        10_i64.checked_pow(exponent)
+    }
+}
+
 impl Wide for i128 {
     #[inline]
     fn from_small(value: i64) -> Self {
@@ -86,9 +109,31 @@ pub(crate) fn decode<T: Wide>(bytes: &[u8], scale: i32, limit: T) -> Result<T, P
     if digits.len() != count * 2 {
         return Err(Problem::Malformed);
     }
+    let exponent = weight * 4 + scale;
+    let zeros = exponent - (count as i32 - 1) * 4;
+    let value = if count <= SMALL_GROUPS && zeros <= SMALL_ZEROS {
+        T::from_small(decode_digits::<i64>(digits, exponent)?)
+    } else {
+        decode_digits::<T>(digits, exponent)?
+    };
+    if value >= limit {
+        return Err(Problem::Precision);
+    }
+    Ok(if sign == NEGATIVE {
+        value.negate()
+    } else {
+        value
+    })
+}
+
+/// Four groups of four digits and two zeros have 18 digits, and an i64 holds all of those.
+const SMALL_GROUPS: usize = 4;
+const SMALL_ZEROS: i32 = 2;
+
+/// Digits to the base 10000, the first of which counts 10^exponent.
+#[inline]
+fn decode_digits<T: Wide>(digits: &[u8], mut exponent: i32) -> Result<T, Problem> {
     let mut value = T::from_small(0);
-    // The power of ten of the digit at hand, in units of 10^-scale.
-    let mut exponent = weight * 4 + scale;
     let mut is_zero = true;
     for pair in digits.chunks_exact(2) {
         let digit = i64::from(u16::from_be_bytes([pair[0], pair[1]]));
@@ -120,14 +165,7 @@ pub(crate) fn decode<T: Wide>(bytes: &[u8], scale: i32, limit: T) -> Result<T, P
         let rest = SMALL_POWERS[(zeros % 4) as usize];
         value = value.mul_add(rest, 0).ok_or(Problem::Precision)?;
     }
-    if value >= limit {
-        return Err(Problem::Precision);
-    }
-    Ok(if sign == NEGATIVE {
-        value.negate()
-    } else {
-        value
-    })
+    Ok(value)
 }
 
 /// Writes length and `numeric` of a value of at most 64 bits; `scale` from 0 to 18.
