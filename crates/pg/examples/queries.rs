@@ -1,5 +1,6 @@
 //! Prints this crate's queries, for the script that captures golden bytes:
 //! `queries settings`, `queries columns 1,2`, `queries types 1,2`,
+//! `queries relations`, `queries named app.mood app.point3`,
 //! `queries select native|portable columns.jsonl types.jsonl`.
 
 use rapidbyte_pg::{catalog, ident, select_expression};
@@ -14,6 +15,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let sql = match arguments.as_slice() {
         ["settings"] => catalog::SESSION_SETTINGS.to_owned(),
+        ["relations"] => catalog::RELATIONS.to_owned(),
+        ["named", names @ ..] => {
+            let names: Vec<_> = names
+                .iter()
+                .filter_map(|name| name.split_once('.'))
+                .collect();
+            catalog::types_by_name_query(&names)
+        }
         ["columns", list] => catalog::columns_query(&oids(list)?),
         ["types", list] => catalog::types_query(&oids(list)?),
         ["select", mode, columns, types] => {

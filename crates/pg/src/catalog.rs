@@ -27,12 +27,15 @@ SET bytea_output = 'hex'; \
 SET xmloption = 'content'";
 
 /// Tables, partitioned tables, views, materialized and foreign tables outside the system's
-/// schemas: `{oid, schema, name, kind, rows, bytes}`; see [`parse_relations`].
+/// schemas; see [`parse_relations`]. Takes no lock on them: the sizes are those of the last
+/// vacuum or analyze.
 pub const RELATIONS: &str = "\
 SELECT pg_catalog.json_build_object(
     'oid', c.oid::int8, 'schema', n.nspname, 'name', c.relname, 'kind', c.relkind,
     'rows', CASE WHEN c.reltuples >= 0 AND c.relkind IN ('r', 'm') THEN c.reltuples::int8 END,
-    'bytes', CASE WHEN c.relkind IN ('r', 'm') THEN pg_catalog.pg_table_size(c.oid) END)::text
+    'bytes', CASE WHEN c.reltuples >= 0 AND c.relkind IN ('r', 'm') THEN c.relpages::int8
+        * pg_catalog.current_setting('block_size')::int8 END,
+    'is_partition', c.relispartition)::text
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.relpersistence <> 't'
@@ -52,8 +55,10 @@ pub struct Listed {
     pub kind: char,
     /// The planner's estimate.
     pub rows: Option<u64>,
-    /// What it takes on disk.
+    /// About what it takes on disk.
     pub bytes: Option<u64>,
+    /// True for a part of a partitioned table, which holds the same rows.
+    pub is_partition: bool,
 }
 
 /// Reads the answer to [`RELATIONS`].

@@ -13,6 +13,11 @@ const INFINITY: u16 = 0xD000;
 const NEGATIVE_INFINITY: u16 = 0xF000;
 /// Decimal256 has 76 digits, and a negative scale adds up to 128 zeros.
 const MAX_DIGITS: usize = 208;
+const MAX_GROUPS: usize = MAX_DIGITS / 4 + 2;
+/// Twenty digits and up to three zeros, in groups of four, and the first and last in part.
+const U64_GROUPS: usize = 7;
+/// The value's length and its four words.
+const HEAD_BYTES: usize = 12;
 
 /// A whole number wide enough for a decimal.
 pub(crate) trait Wide: Copy + PartialOrd {
@@ -173,7 +178,7 @@ fn decode_digits<T: Wide>(digits: &[u8], mut exponent: i32) -> Result<T, Problem
 fn encode_small(negative: bool, value: u64, scale: u32, out: &mut Vec<u8>) {
     let pad = (4 - scale % 4) % 4;
     let groups_after_point = (scale + pad) / 4;
-    let mut groups = [0_u16; 8];
+    let mut groups = [0_u16; U64_GROUPS];
     let mut first = groups.len();
     let mut rest = value;
     // The lowest group is short of `pad` digits; the others are whole.
@@ -189,11 +194,19 @@ fn encode_small(negative: bool, value: u64, scale: u32, out: &mut Vec<u8>) {
         rest /= 10_000;
     }
     let weight = (groups.len() - first) as i32 - 1 - groups_after_point as i32;
-    finish(negative, &groups[first..], weight, scale as u16, out);
+    const BYTES: usize = HEAD_BYTES + 2 * U64_GROUPS;
+    finish::<BYTES>(negative, &groups[first..], weight, scale as u16, out);
 }
 
-/// Leaves zeros at both ends out and writes the length and the value.
-fn finish(negative: bool, groups: &[u16], weight: i32, scale: u16, out: &mut Vec<u8>) {
+/// Leaves zeros at both ends out and writes the length and the value, `N` bytes at most.
+#[inline]
+fn finish<const N: usize>(
+    negative: bool,
+    groups: &[u16],
+    weight: i32,
+    scale: u16,
+    out: &mut Vec<u8>,
+) {
     let leading = groups.iter().take_while(|group| **group == 0).count();
     let groups = &groups[leading..];
     let trailing = groups.iter().rev().take_while(|group| **group == 0).count();
@@ -208,14 +221,14 @@ fn finish(negative: bool, groups: &[u16], weight: i32, scale: u16, out: &mut Vec
     } else {
         0
     };
-    let mut bytes = [0; 12 + 2 * (MAX_DIGITS / 4 + 2)];
+    let mut bytes = [0; N];
     let length = 8 + groups.len() * 2;
     bytes[..4].copy_from_slice(&(length as u32).to_be_bytes());
     bytes[4..6].copy_from_slice(&(groups.len() as u16).to_be_bytes());
     bytes[6..8].copy_from_slice(&(weight as i16).to_be_bytes());
     bytes[8..10].copy_from_slice(&sign.to_be_bytes());
     bytes[10..12].copy_from_slice(&scale.to_be_bytes());
-    for (group, place) in groups.iter().zip(bytes[12..].chunks_exact_mut(2)) {
+    for (group, place) in groups.iter().zip(bytes[HEAD_BYTES..].chunks_exact_mut(2)) {
         place.copy_from_slice(&group.to_be_bytes());
     }
     out.extend_from_slice(&bytes[..4 + length]);
@@ -280,7 +293,7 @@ impl Digits {
         let lowest = -i32::from(scale);
         let first_group = lowest.div_euclid(4);
         let last_group = (lowest + self.count as i32).div_euclid(4);
-        let mut groups = [0_u16; MAX_DIGITS / 4 + 2];
+        let mut groups = [0_u16; MAX_GROUPS];
         let count = (last_group - first_group + 1) as usize;
         for (at, digit) in self.digits[..self.count].iter().enumerate() {
             let position = lowest + at as i32;
@@ -289,6 +302,7 @@ impl Digits {
             groups[from_top] += u16::from(*digit) * power;
         }
         let scale = scale.max(0) as u16;
-        finish(negative, &groups[..count], last_group, scale, out);
+        const BYTES: usize = HEAD_BYTES + 2 * MAX_GROUPS;
+        finish::<BYTES>(negative, &groups[..count], last_group, scale, out);
     }
 }

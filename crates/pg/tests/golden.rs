@@ -93,6 +93,30 @@ fn the_catalog_is_read() {
 }
 
 #[test]
+fn relations_are_listed_and_types_are_found_by_name() {
+    let listed = include_str!("golden/relations.jsonl").lines();
+    let listed = catalog::parse_relations(listed).expect("catalog");
+    let names: Vec<_> = listed
+        .iter()
+        .map(|relation| (relation.name.as_str(), relation.kind, relation.rows))
+        .collect();
+    let expected = [("edges", 'r'), ("rows", 'r'), ("view", 'v'), ("wide", 'r')];
+    let rows = |name| (name == "wide").then_some(40);
+    assert_eq!(names, expected.map(|(name, kind)| (name, kind, rows(name))));
+    let types = include_str!("golden/named-types.jsonl").lines();
+    let types = catalog::Types::parse(types).expect("catalog");
+    assert_eq!(types.find("no", "type"), Ok(None));
+    let deep = types.find("app", "deep").expect("whole").expect("found");
+    let columns = wide(SOURCE);
+    let column = columns.iter().find(|column| column.name == "c_deep");
+    assert_eq!(deep.parts(), column.expect("c_deep").ty.parts());
+    let label = types.find("app", "label").expect("whole").expect("found");
+    let statements = rapidbyte_pg::ddl::missing_types(&label, |_, name| name == "mood");
+    let statements = statements.expect("domains are made automatically");
+    assert_eq!(statements, ["CREATE DOMAIN app.label AS app.mood NOT NULL"]);
+}
+
+#[test]
 fn portable_values_are_what_the_server_holds() {
     let columns = wide(SOURCE);
     let batch = decode(&columns, false, PORTABLE).expect("decode");

@@ -29,6 +29,8 @@ for db in golden_source golden_target; do
     ask $db -c "COPY (SELECT array_agg(r ORDER BY id) FROM app.rows r) TO STDOUT (FORMAT binary)" \
         > "$out/$name-rows.copy"
 done
+ask golden_source -c "ANALYZE app.wide" -c "$(run queries relations)" > "$out/relations.jsonl"
+ask golden_source -c "$settings" -c "$(run queries named app.label app.deep no.type)" > "$out/named-types.jsonl"
 ask golden_source -c "COPY (SELECT * FROM app.edges ORDER BY id) TO STDOUT (FORMAT binary)" > "$out/edges.copy"
 
 run names 700 > /tmp/golden-names.json
