@@ -306,3 +306,53 @@ impl Digits {
         finish::<BYTES>(negative, &groups[..count], last_group, scale, out);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(weight: i16, sign: u16, digits: &[u16]) -> Vec<u8> {
+        let head = [digits.len() as u16, weight as u16, sign, 0];
+        let words = head.iter().chain(digits);
+        words.flat_map(|word| word.to_be_bytes()).collect()
+    }
+
+    fn read(weight: i16, digits: &[u16], scale: i32, precision: u32) -> Result<i128, Problem> {
+        let limit = i128::power(precision).expect("at most 38 digits");
+        decode(&bytes(weight, 0, digits), scale, limit)
+    }
+
+    #[test]
+    fn values_beyond_the_decimal_are_refused_and_those_within_are_exact() {
+        assert_eq!(read(0, &[12, 5000], 2, 4), Ok(1250));
+        assert_eq!(read(0, &[12, 5000], 1, 3), Ok(125));
+        assert_eq!(read(0, &[12, 5000], 0, 3), Err(Problem::Scale));
+        assert_eq!(read(-2, &[1], 8, 38), Ok(1));
+        assert_eq!(read(-2, &[1], 7, 38), Err(Problem::Scale));
+        assert_eq!(read(-3, &[1], 2, 38), Err(Problem::Scale));
+        assert_eq!(read(0, &[100], 0, 3), Ok(100));
+        assert_eq!(read(0, &[100], 0, 2), Err(Problem::Precision));
+        // Zeros that are not sent: 10^20, 10^36, 10^40, 10^131068.
+        assert_eq!(read(5, &[1], 0, 38), Ok(10_i128.pow(20)));
+        assert_eq!(read(9, &[1], 0, 38), Ok(10_i128.pow(36)));
+        assert_eq!(read(10, &[1], 0, 38), Err(Problem::Precision));
+        assert_eq!(read(i16::MAX, &[1], 0, 38), Err(Problem::Precision));
+        assert_eq!(read(i16::MAX, &[], 0, 38), Ok(0));
+        assert_eq!(read(4, &[1, 0, 0, 0], 18, 38), Ok(10_i128.pow(34)));
+    }
+
+    #[test]
+    fn what_is_no_number_is_refused() {
+        let of = |sign: u16| decode(&bytes(0, sign, &[1]), 0, 100_i128);
+        assert_eq!(of(NEGATIVE), Ok(-1));
+        assert_eq!(of(NAN), Err(Problem::NotANumber));
+        assert_eq!(of(INFINITY), Err(Problem::Infinite));
+        assert_eq!(of(NEGATIVE_INFINITY), Err(Problem::Infinite));
+        assert_eq!(of(1), Err(Problem::Malformed));
+        assert_eq!(read(0, &[10_000], 0, 38), Err(Problem::Malformed));
+        let whole = bytes(0, 0, &[1, 2]);
+        for end in 0..whole.len() {
+            assert_eq!(decode(&whole[..end], 8, 1_i128), Err(Problem::Malformed));
+        }
+    }
+}

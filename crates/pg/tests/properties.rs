@@ -304,7 +304,12 @@ fn a_record_above_its_limit_is_refused_before_it_is_kept() {
         "{error}"
     );
     assert!(decoder.push(&[0]).is_err() && decoder.take_batch().is_err());
-    // In one piece, too.
+    // Its length in pieces, and after that in one piece with the row.
+    let mut decoder = Decoder::new(&columns, true, 1000);
+    decoder.push(head).expect("header");
+    decoder.push(&[0, 1, 0]).expect("no length yet");
+    let error = decoder.push(&[0, 4, 0]).expect_err("too large");
+    assert_eq!(error.code, "record_too_large");
     let mut decoder = Decoder::new(&columns, true, 1000);
     let mut bytes = head.to_vec();
     bytes.extend([0, 1, 0, 0, 4, 0]);
