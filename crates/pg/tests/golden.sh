@@ -33,10 +33,8 @@ ask golden_source -c "ANALYZE app.wide" -c "$(run queries relations)" > "$out/re
 ask golden_source -c "$settings" -c "$(run queries named app.label app.deep no.type)" > "$out/named-types.jsonl"
 ask golden_source -c "COPY (SELECT * FROM app.edges ORDER BY id) TO STDOUT (FORMAT binary)" > "$out/edges.copy"
 
-run names 700 > /tmp/golden-names.json
-ask postgres -v names="$(cat /tmp/golden-names.json)" > "$out/names.jsonl" <<'SQL'
+ask postgres -v names="$(run names 700)" > "$out/names.jsonl" <<'SQL'
 SELECT json_build_array(name, quote_ident(name), quote_literal(name))
 FROM json_array_elements_text(:'names') AS name;
 SQL
-rm /tmp/golden-names.json
 for db in golden_source golden_target; do ask postgres -c "DROP DATABASE $db"; done
