@@ -14,7 +14,7 @@ use crate::model::{
 use crate::{Owner, PgError};
 
 /// Statements for a session whose text output must be exact and the same everywhere: the source
-/// selects some columns as text (see [`crate::form`]), and types must be written with their
+/// selects some columns as text (see [`mod@crate::form`]), and types must be written with their
 /// schema.
 pub const SESSION_SETTINGS: &str = "\
 SET client_encoding = 'UTF8'; \

@@ -11,7 +11,7 @@ use crate::error::Problem;
 use crate::oids::Rewrite;
 use crate::{datetime, numeric};
 
-/// How the values of one column become bytes. Made by [`crate::fit`].
+/// How the values of one column become bytes. Made by [`mod@crate::fit`].
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Op {
     /// Every value is NULL.

@@ -2,7 +2,7 @@
 //!
 //! A [`Column`] says what a column is on its own server, down to the domains, enums and
 //! composites it is made of. It travels as JSON in the Arrow field's metadata (see
-//! [`crate::form`]), so a destination can make the same column elsewhere.
+//! [`mod@crate::form`]), so a destination can make the same column elsewhere.
 
 use serde::{Deserialize, Serialize};
 

@@ -36,7 +36,7 @@ const RANGE_UPPER_NULL: u8 = 0x40;
 const MAX_ARRAY_DIMENSIONS: usize = 6;
 
 impl Rewrite {
-    /// Walks both types side by side; they must have the same shape (see [`crate::fit`]).
+    /// Walks both types side by side; they must have the same shape (see [`mod@crate::fit`]).
     pub fn plan(source: &PgType, target: &PgType) -> Self {
         let ((source, _), (target, _)) = (source.stripped(-1), target.stripped(-1));
         match (&source.kind, &target.kind) {
