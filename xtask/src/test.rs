@@ -1,8 +1,8 @@
 //! Every test of the workspace, with the real binary and the real components at hand.
 
-use crate::build;
 use crate::step::{Failure, Steps};
 use crate::workspace::Workspace;
+use crate::{build, postgres};
 
 /// What was asked of `cargo xtask test`.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -13,11 +13,13 @@ struct Selection {
     filters: Vec<String>,
 }
 
-/// Builds what tests need and runs them. Tests find it by three variables, all absolute:
+/// Builds what tests need and runs them. Tests find it by four variables, all absolute:
 /// `RAPIDBYTE_BIN` the binary, `RAPIDBYTE_CONNECTORS` the folder of bundled connectors,
-/// `RAPIDBYTE_TESTKIT` the folder of the test kit's components.
+/// `RAPIDBYTE_TESTKIT` the folder of the test kit's components, `RAPIDBYTE_POSTGRES_BIN` the folder
+/// of PostgreSQL's server programs.
 pub fn test(workspace: &Workspace, steps: &mut Steps, arguments: &[String]) -> Result<(), Failure> {
     let selection = parse(arguments)?;
+    let server = postgres::programs_folder(workspace, steps)?;
     build::build(workspace, steps)?;
     build::testkit(workspace, steps)?;
     let mut program = workspace.cargo(["test", "--release", "--no-fail-fast"]);
@@ -30,7 +32,8 @@ pub fn test(workspace: &Workspace, steps: &mut Steps, arguments: &[String]) -> R
         .args(&selection.filters)
         .env("RAPIDBYTE_BIN", workspace.binary())
         .env("RAPIDBYTE_CONNECTORS", workspace.bundle())
-        .env("RAPIDBYTE_TESTKIT", workspace.testkit());
+        .env("RAPIDBYTE_TESTKIT", workspace.testkit())
+        .env(postgres::VARIABLE, server);
     steps.program(
         "test: workspace, release (shares the host's dependencies)",
         program,

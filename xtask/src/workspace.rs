@@ -90,6 +90,11 @@ impl Workspace {
         self.target.join("python")
     }
 
+    /// Where a PostgreSQL server for the tests is kept when the system has none.
+    pub fn postgres(&self) -> PathBuf {
+        self.target.join("postgres")
+    }
+
     /// `path` as a person would write it from the top of the repository.
     pub fn shown(&self, path: &Path) -> String {
         if let Ok(inside) = path.strip_prefix(&self.root) {

@@ -1,0 +1,361 @@
+//! A session with a server: SQL as text, and the state that everything else shares.
+
+use std::time::Duration;
+
+use postgres_protocol::message::backend::Message;
+use postgres_protocol::message::frontend;
+use rapidbyte_sdk::phase::{self, Kind};
+use rapidbyte_sdk::{Error, ErrorKind, Result};
+
+use crate::config::Host;
+use crate::copy_in::CopyIn;
+use crate::copy_out::CopyOut;
+use crate::error::{protocol, unsendable};
+use crate::rows::{Row, Rows, affected, columns};
+use crate::wire::{Deadline, Wire, server_error};
+
+/// A statement that takes longer than this has most likely lost its server.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(3600);
+/// Answers are held in memory; what is large belongs into a COPY.
+const MAX_RESULT_BYTES: usize = 16 << 20;
+/// The largest process id of Linux. Poolers make up ids of 32 random bits.
+const MAX_PROCESS_ID: i32 = 1 << 22;
+
+/// What a transaction is up to, as the server says after each request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TransactionStatus {
+    /// There is none.
+    Idle,
+    /// One is open.
+    Open,
+    /// One has failed and can only be rolled back.
+    Failed,
+}
+
+/// Whether the next request can be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Ready,
+    /// Between a request and the end of its answer; after a failure there, for ever.
+    Unusable,
+}
+
+/// A session with a server. Dropping it closes the connection; [`Client::close`] says good-bye
+/// first.
+pub struct Client {
+    pub(crate) wire: Wire,
+    pub(crate) host: Host,
+    pub(crate) process_id: i32,
+    pub(crate) secret_key: i32,
+    pub(crate) next_statement: u32,
+    state: State,
+    status: TransactionStatus,
+    reply_timeout: Duration,
+    max_result_bytes: usize,
+}
+
+impl Client {
+    /// Over a connection whose server has let us in.
+    pub(crate) fn new(wire: Wire, host: Host, process_id: i32, secret_key: i32) -> Self {
+        Self {
+            wire,
+            host,
+            process_id,
+            secret_key,
+            next_statement: 0,
+            state: State::Ready,
+            status: TransactionStatus::Idle,
+            reply_timeout: REPLY_TIMEOUT,
+            max_result_bytes: MAX_RESULT_BYTES,
+        }
+    }
+
+    /// Runs one or more statements and gives the answer of each, values as text. Counts as the
+    /// phase `query`. Errors: the server's; `result_too_large`; `timeout`.
+    pub fn simple_query(&mut self, sql: &str) -> Result<Vec<Rows>> {
+        let _phase = phase::enter(Kind::Query);
+        let mut answers = Answers::new(self.max_result_bytes);
+        self.ask(sql)?;
+        self.answer(|message| answers.add(message))?;
+        Ok(answers.complete)
+    }
+
+    /// Runs one or more statements for their effect, and gives the rows that the last one touched.
+    /// Counts as the caller's phase, so that a COMMIT can be one.
+    pub fn execute(&mut self, sql: &str) -> Result<u64> {
+        let mut touched = 0;
+        self.ask(sql)?;
+        self.answer(|message| {
+            if let Message::CommandComplete(body) = message {
+                touched = affected(body.tag().map_err(protocol)?);
+            }
+            Ok(())
+        })?;
+        Ok(touched)
+    }
+
+    /// Begins `COPY … TO STDOUT`; the client is borrowed until the copy is dropped. Counts as the
+    /// phase `query`.
+    pub fn copy_out(&mut self, sql: &str) -> Result<CopyOut<&mut Self>> {
+        CopyOut::begin(self, sql)
+    }
+
+    /// As [`Client::copy_out`], for a reader that owns its connection.
+    pub fn into_copy_out(self, sql: &str) -> Result<CopyOut<Self>> {
+        CopyOut::begin(self, sql)
+    }
+
+    /// Begins `COPY … FROM STDIN`; the client is borrowed until the copy is dropped.
+    pub fn copy_in(&mut self, sql: &str) -> Result<CopyIn<&mut Self>> {
+        CopyIn::begin(self, sql)
+    }
+
+    /// As [`Client::copy_in`], for a writer that owns its connection.
+    pub fn into_copy_in(self, sql: &str) -> Result<CopyIn<Self>> {
+        CopyIn::begin(self, sql)
+    }
+
+    /// A parameter that the server reported, such as `server_version` or `is_superuser`.
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        self.wire.parameters.get(name).map(String::as_str)
+    }
+
+    /// The server's version as `server_version_num` has it: 150018 for 15.18, 90624 for 9.6.24;
+    /// 0 when it cannot be read.
+    pub fn server_version(&self) -> u32 {
+        version(self.parameter("server_version").unwrap_or_default())
+    }
+
+    /// The server process of this session, as `pg_backend_pid()`; a pooler makes one up.
+    pub fn process_id(&self) -> i32 {
+        self.process_id
+    }
+
+    /// Whether a pooler such as PgBouncer seems to stand between: it forwards everything the server
+    /// reports, but its process ids are random and hardly ever such as a system gives. Behind
+    /// one, prepared statements and settings may not outlive a transaction.
+    pub fn is_pgbouncer(&self) -> bool {
+        !(1..=MAX_PROCESS_ID).contains(&self.process_id)
+    }
+
+    /// The server that we are connected to.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// As of the last request that was answered.
+    pub fn transaction_status(&self) -> TransactionStatus {
+        self.status
+    }
+
+    /// Whether another request can be sent; not after a failure within one.
+    pub fn is_usable(&self) -> bool {
+        self.state == State::Ready
+    }
+
+    /// How long the server may say nothing while an answer is due, and take no bytes while some are
+    /// to be sent; an hour unless set. Error then: `timeout`.
+    pub fn set_reply_timeout(&mut self, timeout: Duration) {
+        self.reply_timeout = timeout;
+    }
+
+    /// How large an answer may be that is held whole, in bytes; 16 MiB unless set. Error then:
+    /// `result_too_large`.
+    pub fn set_max_result_bytes(&mut self, bytes: usize) {
+        self.max_result_bytes = bytes;
+    }
+
+    pub(crate) fn max_result_bytes(&self) -> usize {
+        self.max_result_bytes
+    }
+
+    /// Says good-bye and closes the connection. What a transaction did and did not commit is gone.
+    pub fn close(mut self) {
+        if self.is_usable() {
+            frontend::terminate(&mut self.wire.output);
+            // The connection is closed all the same.
+            let _ = self.wire.send(Deadline::after(Duration::from_secs(1)));
+        }
+        self.wire.connection.close();
+    }
+
+    /// The deadline of what is asked or sent now.
+    pub(crate) fn deadline(&self) -> Deadline {
+        Deadline::after(self.reply_timeout)
+    }
+
+    /// Marks the begin of a request.
+    pub(crate) fn begin(&mut self) -> Result<()> {
+        if self.state == State::Unusable {
+            return Err(Error::new(
+                ErrorKind::Internal,
+                "connection_unusable",
+                "the connection was left in the middle of a request",
+            ));
+        }
+        self.state = State::Unusable;
+        Ok(())
+    }
+
+    /// Sends a request of the simple protocol.
+    pub(crate) fn ask(&mut self, sql: &str) -> Result<()> {
+        self.begin()?;
+        let end = self.wire.output.len();
+        if let Err(error) = frontend::query(sql, &mut self.wire.output) {
+            // Nothing was sent.
+            self.wire.output.truncate(end);
+            self.state = State::Ready;
+            return Err(unsendable(error));
+        }
+        self.wire.send(self.deadline())
+    }
+
+    /// Nothing of a request was sent after all.
+    pub(crate) fn take_back(&mut self) {
+        self.wire.output.clear();
+        self.state = State::Ready;
+    }
+
+    /// The next answer of the server, whatever it is.
+    pub(crate) fn next(&mut self) -> Result<Message> {
+        self.wire.next(self.deadline())
+    }
+
+    /// Reads to the end of an answer. The server's first error ends it too, after the rest was
+    /// read; an error of `take` leaves the connection unusable.
+    pub(crate) fn answer(&mut self, mut take: impl FnMut(&Message) -> Result<()>) -> Result<()> {
+        let mut first = None;
+        loop {
+            let message = match self.next() {
+                Ok(message) => message,
+                // The server's own word says more than that it is gone.
+                Err(error) => return Err(first.unwrap_or(error)),
+            };
+            match message {
+                Message::ReadyForQuery(body) => {
+                    self.ready(body.status());
+                    return first.map_or(Ok(()), Err);
+                }
+                Message::ErrorResponse(body) => {
+                    first.get_or_insert_with(|| server_error(&body));
+                }
+                Message::CopyInResponse(_) => {
+                    frontend::copy_fail("no COPY was expected", &mut self.wire.output)
+                        .map_err(unsendable)?;
+                    self.wire.send(self.deadline())?;
+                    first.get_or_insert_with(unexpected_copy);
+                }
+                Message::CopyOutResponse(_) => {
+                    first.get_or_insert_with(unexpected_copy);
+                }
+                Message::CopyData(_) | Message::CopyDone => {}
+                message if first.is_none() => take(&message)?,
+                _ => {}
+            }
+        }
+    }
+
+    /// The server waits for the next request.
+    pub(crate) fn ready(&mut self, status: u8) {
+        self.state = State::Ready;
+        self.status = match status {
+            b'T' => TransactionStatus::Open,
+            b'E' => TransactionStatus::Failed,
+            _ => TransactionStatus::Idle,
+        };
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client")
+            .field("host", &self.host)
+            .field("process_id", &self.process_id)
+            .field("state", &self.state)
+            .field("status", &self.status)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Collects answers up to a number of bytes.
+pub(crate) struct Answers {
+    /// Of the statements that have ended.
+    pub complete: Vec<Rows>,
+    current: Rows,
+    left_bytes: usize,
+}
+
+impl Answers {
+    pub fn new(max_bytes: usize) -> Self {
+        Self {
+            complete: Vec::new(),
+            current: Rows::default(),
+            left_bytes: max_bytes,
+        }
+    }
+
+    pub fn add(&mut self, message: &Message) -> Result<()> {
+        match message {
+            Message::RowDescription(body) => self.current.columns = columns(body)?,
+            Message::DataRow(body) => {
+                let (row, bytes) = Row::read(body)?;
+                self.left_bytes = self.left_bytes.checked_sub(bytes).ok_or_else(too_large)?;
+                self.current.rows.push(row);
+            }
+            Message::CommandComplete(body) => {
+                self.current.affected = affected(body.tag().map_err(protocol)?);
+                self.complete.push(std::mem::take(&mut self.current));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn too_large() -> Error {
+    Error::data(
+        "result_too_large",
+        "the answer is larger than may be held in memory",
+    )
+    .hint("ask for fewer rows, or read them by COPY")
+}
+
+fn unexpected_copy() -> Error {
+    Error::internal("a COPY statement where none is expected")
+}
+
+/// `15.18 (Debian …)`, `9.6.24`, `17beta1`.
+fn version(text: &str) -> u32 {
+    let number = |text: &str| {
+        let end = text
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(text.len());
+        text[..end].parse::<u32>().unwrap_or(0).min(9999)
+    };
+    let mut parts = text.split_whitespace().next().unwrap_or("").split('.');
+    let mut next = || parts.next().map_or(0, number);
+    let (major, minor) = (next(), next());
+    if major >= 10 {
+        major * 10_000 + minor
+    } else {
+        major * 10_000 + minor * 100 + next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_numbers() {
+        for (text, number) in [
+            ("15.18 (Debian 15.18-0+deb12u1)", 150_018),
+            ("9.6.24", 90_624),
+            ("18beta1", 180_000),
+            ("", 0),
+            ("é.é", 0),
+        ] {
+            assert_eq!(version(text), number, "{text}");
+        }
+    }
+}

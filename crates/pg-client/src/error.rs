@@ -1,0 +1,236 @@
+//! What a server reports, as the contract's error.
+//!
+//! Fields and codes: PostgreSQL manual, "Error and Notice Message Fields" and "PostgreSQL Error
+//! Codes".
+
+use fallible_iterator::FallibleIterator;
+use postgres_protocol::message::backend::ErrorFields;
+use rapidbyte_sdk::{Error, ErrorKind, Result};
+
+/// A server repeats statements and values in its messages; longer ones are cut.
+const MAX_TEXT_BYTES: usize = 2 << 10;
+
+/// The fields of an error or a notice; absent ones are empty.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Report {
+    pub code: String,
+    message: String,
+    detail: String,
+    hint: String,
+    context: String,
+    schema: String,
+    table: String,
+    column: String,
+    constraint: String,
+}
+
+impl Report {
+    pub fn read(mut fields: ErrorFields<'_>) -> Result<Self> {
+        let mut report = Self::default();
+        while let Some(field) = fields.next().map_err(protocol)? {
+            let slot = match field.type_() {
+                b'C' => &mut report.code,
+                b'M' => &mut report.message,
+                b'D' => &mut report.detail,
+                b'H' => &mut report.hint,
+                b'W' => &mut report.context,
+                b's' => &mut report.schema,
+                b't' => &mut report.table,
+                b'c' => &mut report.column,
+                b'n' => &mut report.constraint,
+                _ => continue,
+            };
+            // Before the encoding is agreed on a server may speak any.
+            *slot = cut(&String::from_utf8_lossy(field.value_bytes()));
+        }
+        Ok(report)
+    }
+
+    /// Message and detail, and what they concern when they do not say it.
+    pub fn sentence(&self) -> String {
+        let mut text = self.message.clone();
+        if !self.detail.is_empty() {
+            text = format!("{text}; {}", self.detail);
+        }
+        let table = if self.schema.is_empty() {
+            self.table.clone()
+        } else {
+            format!("{}.{}", self.schema, self.table)
+        };
+        let mut concerned = Vec::new();
+        for (what, name) in [("table", &table), ("constraint", &self.constraint)] {
+            let is_named = text.contains(&format!("\"{name}\""));
+            if !self.table.is_empty() && !name.is_empty() && !is_named {
+                concerned.push(format!("{what} {name}"));
+            }
+        }
+        if !concerned.is_empty() {
+            text = format!("{text} ({})", concerned.join(", "));
+        }
+        text
+    }
+
+    pub fn into_error(self) -> Error {
+        let mut error = Error::new(
+            kind(&self.code),
+            &format!("pg_{}", self.code),
+            self.sentence(),
+        );
+        error.hint = if self.hint.is_empty() {
+            hint(&self.code).map(str::to_owned)
+        } else {
+            Some(self.hint)
+        };
+        error.location = Some(first_line(&self.context))
+            .filter(|line| !line.is_empty())
+            .map(str::to_owned);
+        error.column = if self.column.is_empty() {
+            column_of_copy(first_line(&self.context)).map(str::to_owned)
+        } else {
+            Some(self.column)
+        };
+        error
+    }
+}
+
+/// Who acts on an error of the server.
+fn kind(code: &str) -> ErrorKind {
+    match code {
+        // Privileges; the rest of class 42 is about what is declared.
+        "42501" => ErrorKind::Auth,
+        "3D000" => ErrorKind::Config,
+        // The program that is asked for asks the operator to change something.
+        "55000" | "0A000" | "25006" => ErrorKind::Config,
+        // Administrator's shutdown, crash, starting up, a dropped database, an idle session.
+        "57P01" | "57P02" | "57P04" | "57P05" => ErrorKind::Connection,
+        _ => match code.get(..2).unwrap_or_default() {
+            "08" => ErrorKind::Connection,
+            "28" => ErrorKind::Auth,
+            // Values, constraints, two rows for one key, rows that are too long, RAISE in a trigger.
+            "21" | "22" | "23" | "54" | "P0" => ErrorKind::Data,
+            "3F" | "42" | "44" => ErrorKind::Schema,
+            // Rollback by the server, resources, locks that are held, intervention, the system.
+            "40" | "53" | "55" | "57" | "58" => ErrorKind::Transient,
+            "F0" => ErrorKind::Config,
+            _ => ErrorKind::Internal,
+        },
+    }
+}
+
+/// What to do, where the server does not say it itself.
+fn hint(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "28P01" => "check the user and the password of the connection",
+        "28000" => {
+            "the server's pg_hba.conf decides who may come from where: it needs a line for this \
+             user, this database and our address (with or without TLS), and the role needs LOGIN"
+        }
+        "3D000" => "check the name of the database in the connection, letter by letter",
+        "42501" => "ask the owner of the object, or a superuser, for the privilege (GRANT)",
+        "53100" => "the server's disk is full: free space there",
+        "53200" => "the server is out of memory; see its log",
+        "53300" => {
+            "all of the server's connections are taken: end idle ones, raise max_connections or \
+             lower the pipeline's parallelism"
+        }
+        "57P01" => "an administrator ended the session or the server; run again when it is up",
+        "57P02" => "another server process crashed; the server's log says which",
+        "57P03" => "the server is starting, stopping or recovering; run again in a moment",
+        "57014" => "statement_timeout, or somebody cancelled the statement",
+        "40001" | "40P01" => "another session was in the way; run again",
+        "55P03" => "another session holds a lock; pg_stat_activity and pg_locks show which",
+        "25006" => "the server is a standby or read-only: connect to the primary",
+        "08P01" => {
+            "a connection pooler refuses what it does not know: leave out `options`, or list the \
+             parameter in PgBouncer's ignore_startup_parameters"
+        }
+        _ => return None,
+    })
+}
+
+/// The column of `COPY t, line 5, column a: "…"`.
+fn column_of_copy(context: &str) -> Option<&str> {
+    let (_, place) = context.strip_prefix("COPY ")?.split_once(", line ")?;
+    let (_, column) = place.split_once(", column ")?;
+    let end = column.find(": ").unwrap_or(column.len());
+    Some(column[..end].trim_end_matches(": null input"))
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
+
+fn cut(text: &str) -> String {
+    if text.len() <= MAX_TEXT_BYTES {
+        return text.to_owned();
+    }
+    let mut end = MAX_TEXT_BYTES;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}…", &text[..end])
+}
+
+/// The other side does not speak the protocol.
+pub(crate) fn protocol(what: impl std::fmt::Display) -> Error {
+    Error::new(
+        ErrorKind::Connection,
+        "protocol_violation",
+        format!("the server breaks the protocol: {what}"),
+    )
+    .hint("is it a PostgreSQL server that listens there?")
+}
+
+/// Something that we are asked to send and cannot, such as a NUL byte in a statement.
+pub(crate) fn unsendable(what: impl std::fmt::Display) -> Error {
+    Error::data(
+        "unsendable",
+        format!("cannot be sent to the server: {what}"),
+    )
+    .hint("PostgreSQL takes no NUL byte in names, statements and text")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_class_decides_who_acts() {
+        for (code, expected) in [
+            ("08006", ErrorKind::Connection),
+            ("28P01", ErrorKind::Auth),
+            ("42501", ErrorKind::Auth),
+            ("42P01", ErrorKind::Schema),
+            ("22P02", ErrorKind::Data),
+            ("23505", ErrorKind::Data),
+            ("40001", ErrorKind::Transient),
+            ("53100", ErrorKind::Transient),
+            ("57P01", ErrorKind::Connection),
+            ("57P03", ErrorKind::Transient),
+            ("3D000", ErrorKind::Config),
+            ("XX000", ErrorKind::Internal),
+            ("é", ErrorKind::Internal),
+            ("", ErrorKind::Internal),
+        ] {
+            let found = std::mem::discriminant(&kind(code));
+            assert_eq!(found, std::mem::discriminant(&expected), "{code}");
+        }
+    }
+
+    #[test]
+    fn the_place_in_a_copy_is_told() {
+        assert_eq!(column_of_copy("COPY t, line 5, column a: \"x\""), Some("a"));
+        assert_eq!(column_of_copy("COPY t, line 5, column a"), Some("a"));
+        assert_eq!(
+            column_of_copy("COPY t, line 5: \", column b\""),
+            Some("b\"")
+        );
+        assert_eq!(column_of_copy("SQL statement"), None);
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        let text = cut(&"é".repeat(MAX_TEXT_BYTES));
+        assert!(text.len() < MAX_TEXT_BYTES + 4 && text.ends_with('…'));
+    }
+}

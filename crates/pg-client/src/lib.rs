@@ -1,0 +1,39 @@
+//! A PostgreSQL client for connectors: small, synchronous, over the host's connection.
+//!
+//! [`Settings`] come from a URL or from separate keys; [`Client::connect`] finds a server, agrees on
+//! TLS and proves who we are. Then:
+//!
+//! - [`Client::simple_query`], [`Client::execute`]: SQL as text, several statements at once;
+//! - [`Client::query`]: one statement with parameters;
+//! - [`Client::prepare`], [`Client::execute_prepared`], [`Client::pipeline`]: one INSERT many times;
+//! - [`Client::copy_out`], [`Client::copy_in`]: COPY in bulk.
+//!
+//! Bytes go in and out as they are: what they mean is the caller's. Every error is a
+//! [`rapidbyte_sdk::Error`]: those of the server have the code `pg_` and its SQLSTATE, such as
+//! `pg_23505`, and the kind that says who acts. The protocol is that of the PostgreSQL manual,
+//! "Frontend/Backend Protocol", version 3.0; its messages are read and written by the crate
+//! `postgres-protocol`.
+//!
+//! A connection that failed between a request and the end of its answer is of no further use;
+//! every later call says so (`connection_unusable`).
+
+mod auth;
+mod cancel;
+mod client;
+mod config;
+mod connect;
+mod copy_in;
+mod copy_out;
+mod error;
+mod extended;
+mod rows;
+mod tls;
+mod wire;
+
+pub use cancel::CancelToken;
+pub use client::{Client, TransactionStatus};
+pub use config::{ChannelBinding, Fields, Host, Settings, SslMode, TargetSession};
+pub use copy_in::{COPY_HEADER_BYTES, CopyIn};
+pub use copy_out::{CopyNext, CopyOut, CopyRead};
+pub use extended::{Format, Param, Pipeline, Statement};
+pub use rows::{Column, Row, Rows};

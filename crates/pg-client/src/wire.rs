@@ -1,0 +1,267 @@
+//! Messages over a connection: whole ones out, whole ones or their bytes in.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use postgres_protocol::message::backend::{
+    ErrorResponseBody, Message, NoticeResponseBody, ParameterStatusBody,
+};
+use rapidbyte_sdk::connection::{Connection, Readiness};
+use rapidbyte_sdk::{Error, ErrorKind, Result, log};
+
+use crate::error;
+
+/// A server sends about 8 KiB at a time; more asks for no more (measured, 1M rows by COPY).
+const READ_BYTES: u32 = 64 << 10;
+/// Tag and length.
+pub(crate) const HEADER_BYTES: usize = 5;
+/// Before a server has let us in it has nothing long to say; as libpq.
+const MAX_GREETING_BYTES: usize = 64 << 10;
+/// A message is kept in memory whole, so that a hostile length is refused before it is believed.
+const MAX_MESSAGE_BYTES: usize = 64 << 20;
+/// A server reports about fifteen.
+const MAX_PARAMETERS: usize = 128;
+/// How long we listen for a reason when a write failed; it is there already, or never comes.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Notices and the like that may come before the reason.
+const MAX_LAST_MESSAGES: usize = 64;
+
+/// A moment by which something must have happened.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadline(Option<Instant>);
+
+impl Deadline {
+    pub fn after(time: Duration) -> Self {
+        // Too far away to be written down is never.
+        Self(Instant::now().checked_add(time))
+    }
+
+    pub fn left(self) -> Duration {
+        self.0.map_or(Duration::MAX, |at| {
+            at.saturating_duration_since(Instant::now())
+        })
+    }
+}
+
+/// A connection with what was read and not yet looked at, and what is to be sent.
+pub(crate) struct Wire {
+    pub connection: Connection,
+    /// To be sent by [`Wire::send`].
+    pub output: BytesMut,
+    /// What the server reported of itself.
+    pub parameters: BTreeMap<String, String>,
+    input: Vec<u8>,
+    /// Everything before it in `input` was looked at.
+    at: usize,
+    max_message_bytes: usize,
+}
+
+impl Wire {
+    pub fn new(connection: Connection) -> Self {
+        Self {
+            connection,
+            output: BytesMut::new(),
+            parameters: BTreeMap::new(),
+            input: Vec::new(),
+            at: 0,
+            max_message_bytes: MAX_GREETING_BYTES,
+        }
+    }
+
+    /// The server has let us in: its messages may be long now.
+    pub fn admitted(&mut self) {
+        self.max_message_bytes = MAX_MESSAGE_BYTES;
+    }
+
+    /// Sends what is in `output`.
+    pub fn send(&mut self, deadline: Deadline) -> Result<()> {
+        let output = self.output.split();
+        self.write(&output, deadline)
+    }
+
+    /// Sends bytes that are framed already. When the server closed the connection with a reason,
+    /// the reason is the error.
+    pub fn write(&mut self, bytes: &[u8], deadline: Deadline) -> Result<()> {
+        match self.connection.write(bytes, deadline.left()) {
+            Ok(()) => Ok(()),
+            Err(error) if is_timeout(&error) => {
+                Err(late("the server takes no more bytes", "writing"))
+            }
+            Err(error) => Err(self.last_words().unwrap_or(error)),
+        }
+    }
+
+    /// The next message that is an answer; notices and parameters are dealt with on the way.
+    pub fn next(&mut self, deadline: Deadline) -> Result<Message> {
+        loop {
+            if let Some(message) = self.buffered()? {
+                return Ok(message);
+            }
+            if !self.fill(deadline.left())? {
+                return Err(late("the server gave no answer in time", "waiting"));
+            }
+        }
+    }
+
+    /// An answer that has come although none is waited for; does not wait for one, but for room
+    /// to write.
+    pub fn unasked(&mut self, deadline: Deadline) -> Result<Option<Message>> {
+        loop {
+            if let Some(message) = self.buffered()? {
+                return Ok(Some(message));
+            }
+            let both = [Readiness::Readable, Readiness::Writable];
+            let ready = self.connection.wait(&both, deadline.left())?;
+            if ready.is_empty() {
+                return Err(late("the server takes no more bytes", "writing"));
+            }
+            let is_readable = ready.contains(&Readiness::Readable);
+            if !is_readable || !self.fill(Duration::from_millis(1))? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// What was read and not yet looked at.
+    pub fn input(&self) -> &[u8] {
+        &self.input[self.at..]
+    }
+
+    /// Marks the first `len` bytes of the input as looked at.
+    pub fn consume(&mut self, len: usize) {
+        self.at = (self.at + len).min(self.input.len());
+    }
+
+    /// Marks `len` bytes as looked at and gives them.
+    pub fn take(&mut self, len: usize) -> &[u8] {
+        let begin = self.at;
+        self.consume(len);
+        &self.input[begin..self.at]
+    }
+
+    /// Reads more into the input; false when nothing came in time.
+    pub fn fill(&mut self, wait: Duration) -> Result<bool> {
+        let bytes = match self.connection.read(READ_BYTES, wait) {
+            Ok(bytes) => bytes,
+            Err(error) if is_timeout(&error) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        if bytes.is_empty() {
+            return Err(Error::new(
+                ErrorKind::Connection,
+                "connection_lost",
+                "the server closed the connection",
+            )
+            .hint("the server's log has the reason: a restart, a crash, or somebody ended it"));
+        }
+        if self.at == self.input.len() {
+            // Everything was looked at: the new bytes take the place of the old, uncopied.
+            self.input = bytes;
+        } else {
+            self.input.drain(..self.at);
+            self.input.extend_from_slice(&bytes);
+        }
+        self.at = 0;
+        Ok(true)
+    }
+
+    /// The tag of the next message and the length of its body, as soon as both have come.
+    pub fn header(&self) -> Result<Option<(u8, usize)>> {
+        let [tag, a, b, c, d, ..] = *self.input() else {
+            return Ok(None);
+        };
+        let len = u32::from_be_bytes([a, b, c, d]);
+        match len.checked_sub(4) {
+            Some(body) if i32::try_from(len).is_ok() => Ok(Some((tag, body as usize))),
+            _ => Err(error::protocol(format!("a message of {len} bytes"))),
+        }
+    }
+
+    /// As [`Wire::header`], of a message that is to be held in memory whole.
+    pub fn bounded_header(&self) -> Result<Option<(u8, usize)>> {
+        let header = self.header()?;
+        if let Some((_, body)) = header.filter(|(_, body)| *body > self.max_message_bytes) {
+            let limit = self.max_message_bytes;
+            return Err(Error::data(
+                "message_too_large",
+                format!("the server announces a message of {body} bytes, and {limit} are allowed"),
+            )
+            .hint("a single row is too large, or the other side is no PostgreSQL server"));
+        }
+        Ok(header)
+    }
+
+    /// The next answer among what was read already.
+    pub fn buffered(&mut self) -> Result<Option<Message>> {
+        self.buffered_but(None)
+    }
+
+    /// As [`Wire::buffered`], but nothing when a message of tag `but` is next.
+    pub fn buffered_but(&mut self, but: Option<u8>) -> Result<Option<Message>> {
+        while let Some((tag, body)) = self.header()? {
+            if Some(tag) == but {
+                return Ok(None);
+            }
+            self.bounded_header()?;
+            let len = HEADER_BYTES + body;
+            if self.input().len() < len {
+                return Ok(None);
+            }
+            let mut bytes = BytesMut::from(self.take(len));
+            let parsed = Message::parse(&mut bytes).map_err(error::protocol)?;
+            match parsed {
+                Some(Message::NoticeResponse(notice)) => show(&notice),
+                Some(Message::ParameterStatus(status)) => self.record(&status)?,
+                Some(Message::NotificationResponse(_)) => {}
+                Some(message) => return Ok(Some(message)),
+                None => return Err(error::protocol("a message shorter than it says")),
+            }
+        }
+        Ok(None)
+    }
+
+    fn record(&mut self, status: &ParameterStatusBody) -> Result<()> {
+        let name = status.name().map_err(error::protocol)?;
+        let value = status.value().map_err(error::protocol)?;
+        if self.parameters.len() < MAX_PARAMETERS || self.parameters.contains_key(name) {
+            self.parameters.insert(name.into(), value.into());
+        }
+        Ok(())
+    }
+
+    /// What the server said before it closed the connection.
+    fn last_words(&mut self) -> Option<Error> {
+        let deadline = Deadline::after(LAST_WORDS);
+        (0..MAX_LAST_MESSAGES)
+            .map_while(|_| self.next(deadline).ok())
+            .find_map(|message| match message {
+                Message::ErrorResponse(body) => Some(server_error(&body)),
+                _ => None,
+            })
+    }
+}
+
+/// The error that the server reports, or why it cannot be read.
+pub(crate) fn server_error(body: &ErrorResponseBody) -> Error {
+    match error::Report::read(body.fields()) {
+        Ok(report) => report.into_error(),
+        Err(error) => error,
+    }
+}
+
+/// Notices are for whoever looks closely.
+fn show(notice: &NoticeResponseBody) {
+    if let Ok(report) = error::Report::read(notice.fields()) {
+        log::debug(format_args!("server: {}", report.sentence()));
+    }
+}
+
+pub(crate) fn is_timeout(error: &Error) -> bool {
+    error.code == "timeout"
+}
+
+fn late(what: &str, doing: &str) -> Error {
+    Error::new(ErrorKind::Transient, "timeout", format!("{what}, {doing}"))
+        .hint("the server may be stopped, overloaded or out of reach; pg_stat_activity shows what it does")
+}
