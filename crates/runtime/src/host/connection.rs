@@ -256,6 +256,20 @@ impl HostConnection for State {
         })
     }
 
+    fn start_tls(
+        &mut self,
+        _: Resource<Connection>,
+        _: String,
+        _: u32,
+    ) -> Outcome<crate::bindings::connection::TlsInfo> {
+        let text = "TLS is not there yet";
+        Ok(Err(Error::new(
+            ErrorKind::Internal,
+            "tls_unavailable",
+            text,
+        )))
+    }
+
     fn close(&mut self, this: Resource<Connection>) -> wasmtime::Result<()> {
         // An error means that it is closed already.
         let _ = self.table.get(&this)?.stream.shutdown(Shutdown::Both);
