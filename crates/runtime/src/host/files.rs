@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cap_std::ambient_authority;
-use cap_std::fs::{Dir, File, OpenOptions};
+use cap_std::fs::{Dir, File, OpenOptions, OpenOptionsExt};
 use rapidbyte_wire::pattern;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use wasmtime::component::Resource;
@@ -41,6 +41,9 @@ pub struct Output {
 const MAX_READ: u32 = 16 << 20;
 /// Files that one pattern may find.
 const MAX_ENTRIES: usize = 100_000;
+
+/// `O_NONBLOCK`, which changes nothing for a regular file.
+const NONBLOCK: i32 = OFlags::NONBLOCK.bits().cast_signed();
 
 type Outcome<T> = wasmtime::Result<Result<T, Error>>;
 
@@ -139,11 +142,11 @@ fn below(granted: &Granted) -> std::io::Result<(Dir, PathBuf)> {
 
 fn open(granted: &Granted) -> std::io::Result<std::fs::File> {
     let (dir, inside) = below(granted)?;
-    // Looked at first: opening a pipe would wait for its other end.
-    if !dir.metadata(&inside)?.is_file() {
-        return Err(std::io::Error::new(Io::InvalidInput, "not a regular file"));
-    }
-    let file = dir.open(&inside)?.into_std();
+    // Opening a pipe would wait for its other end. Without waiting it can still be something that
+    // only looks like a file, so that what was opened is looked at.
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(NONBLOCK);
+    let file = dir.open_with(&inside, &options)?.into_std();
     if !file.metadata()?.is_file() {
         return Err(std::io::Error::new(Io::InvalidInput, "not a regular file"));
     }
