@@ -334,3 +334,27 @@ fn load_error(connector: &str, error: ConnectorError) -> Error {
         error: Box::new(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_up_to_the_limit_and_no_further() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.wasm");
+        let component = b"\0asm\x0d\0\x01\0";
+        std::fs::write(&path, component).expect("a file");
+        assert_eq!(read(&path, 8).expect("a component"), component);
+        assert_eq!(
+            read(&path, 7).expect_err("too large").code,
+            "not_a_component"
+        );
+        // Its size is said to be zero, and it has more.
+        let endless = Path::new("/proc/self/maps");
+        if endless.exists() {
+            let error = read(endless, 100).expect_err("too large");
+            assert!(error.message.contains("size"), "{}", error.message);
+        }
+    }
+}

@@ -467,3 +467,23 @@ impl HostConnection for State {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_given_back_by_the_last_who_holds_it() {
+        let taken = Arc::default();
+        let one = Place::take(&taken, 2).expect("a place");
+        // As for a connection that is still being opened after its guest gave up.
+        let (sender, receiver) = bounded(1);
+        let two = Place::take(&taken, 2).expect("a place");
+        assert!(Place::take(&taken, 2).is_none());
+        drop(receiver);
+        assert!(sender.send(two).is_err());
+        let _two = Place::take(&taken, 2).expect("the place that came back");
+        drop(one);
+        assert!(Place::take(&taken, 2).is_some());
+    }
+}

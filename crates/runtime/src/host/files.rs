@@ -142,11 +142,18 @@ fn below(granted: &Granted) -> std::io::Result<(Dir, PathBuf)> {
 
 fn open(granted: &Granted) -> std::io::Result<std::fs::File> {
     let (dir, inside) = below(granted)?;
-    // Opening a pipe would wait for its other end. Without waiting it can still be something that
-    // only looks like a file, so that what was opened is looked at.
+    // Looked at first, because opening a device may do something; and opened without waiting,
+    // because a pipe that took the file's place since would wait for its other end.
+    if !dir.metadata(&inside)?.is_file() {
+        return Err(std::io::Error::new(Io::InvalidInput, "not a regular file"));
+    }
+    open_regular(&dir, &inside)
+}
+
+fn open_regular(dir: &Dir, inside: &Path) -> std::io::Result<std::fs::File> {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(NONBLOCK);
-    let file = dir.open_with(&inside, &options)?.into_std();
+    let file = dir.open_with(inside, &options)?.into_std();
     if !file.metadata()?.is_file() {
         return Err(std::io::Error::new(Io::InvalidInput, "not a regular file"));
     }
@@ -441,4 +448,22 @@ fn failed(path: &str, error: &std::io::Error) -> Error {
         ),
     };
     Error::new(kind, code, format!("{path}: {error}")).hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, FileType, mknodat};
+
+    #[test]
+    fn a_pipe_in_the_place_of_a_file_is_refused_without_waiting() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pipe = folder.path().join("a.csv");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
+        let dir = Dir::open_ambient_dir(folder.path(), ambient_authority()).expect("a folder");
+        let error = open_regular(&dir, Path::new("a.csv")).expect_err("no file");
+        assert_eq!(error.kind(), Io::InvalidInput);
+        std::fs::write(folder.path().join("b.csv"), "a\n").expect("a file");
+        open_regular(&dir, Path::new("b.csv")).expect("a file");
+    }
 }

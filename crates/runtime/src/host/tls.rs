@@ -79,9 +79,18 @@ impl Session {
             None => config.with_no_client_auth(),
             Some(identity) => {
                 let (chain, key) = pem::identity(identity, grants)?;
-                config.with_client_auth_cert(chain, key).map_err(|_| {
-                    let what = format!("and {} do not fit together", identity.cert.text);
-                    pem::bad_file("sslkey", &identity.key, &what)
+                config.with_client_auth_cert(chain, key).map_err(|error| {
+                    let (what, hint) = match error {
+                        rustls::Error::InconsistentKeys(_) => (
+                            format!("and {} do not fit together", identity.cert.text),
+                            "let sslkey name the key that the certificate was made for",
+                        ),
+                        _ => (
+                            "holds a key of a kind that is not supported".to_owned(),
+                            "use an RSA key of 2048 to 8192 bits, ECDSA P-256 or P-384, or Ed25519",
+                        ),
+                    };
+                    pem::bad_file("sslkey", &identity.key, &what).hint(hint)
                 })?
             }
         };

@@ -6,7 +6,7 @@ use super::Broken;
 use super::opening::Blocked;
 use super::verify::Refusal;
 use crate::bindings::types::{Error, ErrorKind};
-use crate::grants::tls::{Mode, Policy, Roots};
+use crate::grants::tls::{Policy, Roots};
 
 const MODE: &str = "sslmode=verify-ca checks the authority without the name";
 
@@ -83,8 +83,12 @@ fn connection(code: &str, message: String) -> Error {
     Error::new(ErrorKind::Connection, code, message)
 }
 
+/// Characters of what rustls says; it may hold long lists of bytes.
+const MAX_DETAIL: usize = 200;
+
 fn handshake(peer: &str, error: &dyn std::fmt::Display) -> Error {
-    connection("tls_handshake", format!("{peer}: no TLS: {error}"))
+    let detail: String = error.to_string().chars().take(MAX_DETAIL).collect();
+    connection("tls_handshake", format!("{peer}: no TLS: {detail}"))
         .hint("the server must speak TLS 1.2 or 1.3; its log may say more")
 }
 
@@ -99,10 +103,10 @@ fn refused(refusal: &Refusal, peer: &str, policy: &Policy) -> Error {
         Refusal::WrongName(_) => error("tls_wrong_name").hint(format!(
             "connect by one of those names, or have the certificate made for this one; {MODE}"
         )),
-        Refusal::NoSan if policy.mode == Mode::VerifyFull => error("tls_no_san").hint(format!(
+        Refusal::NoSan => error("tls_no_san").hint(format!(
             "a common name does not count: make the certificate again with subjectAltName; {MODE}"
         )),
-        Refusal::NoSan => error("tls_no_san")
+        Refusal::Version1 => error("tls_no_san")
             .hint("make the certificate again, as X.509 version 3 with subjectAltName"),
         Refusal::Expired => error("tls_expired").hint(
             "the server needs a new certificate; if it has one, look at this machine's clock",

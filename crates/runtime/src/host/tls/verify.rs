@@ -21,6 +21,8 @@ pub(super) enum Refusal {
     WrongName(Vec<String>),
     #[error("its certificate has no subject alternative name")]
     NoSan,
+    #[error("its certificate is of X.509 version 1, which has no subject alternative name")]
+    Version1,
     #[error("its certificate has expired")]
     Expired,
     #[error("its certificate is not valid yet")]
@@ -189,7 +191,10 @@ fn refusal(error: webpki::Error) -> Refusal {
     match error {
         webpki::Error::CertExpired { .. } => Refusal::Expired,
         webpki::Error::CertNotValidYet { .. } => Refusal::NotYet,
-        webpki::Error::UnknownIssuer => Refusal::UnknownCa,
+        // The second: an authority of the same name, with another key.
+        webpki::Error::UnknownIssuer | webpki::Error::InvalidSignatureForPublicKey => {
+            Refusal::UnknownCa
+        }
         webpki::Error::CertNotValidForName(context) if context.presented.is_empty() => {
             Refusal::NoSan
         }
@@ -197,9 +202,13 @@ fn refusal(error: webpki::Error) -> Refusal {
             let names = context.presented.iter().take(SHOWN_NAMES);
             Refusal::WrongName(names.map(|name| shown(name)).collect())
         }
-        // Version 1, which has no extensions at all.
-        webpki::Error::UnsupportedCertVersion => Refusal::NoSan,
-        error => Refusal::Unusable(format!("{error:?}")),
+        webpki::Error::UnsupportedCertVersion => Refusal::Version1,
+        error => {
+            // The name of the variant; what follows are long lists of bytes.
+            let text = format!("{error:?}");
+            let name = text.split(|c: char| !c.is_ascii_alphanumeric()).next();
+            Refusal::Unusable(name.unwrap_or_default().to_owned())
+        }
     }
 }
 
