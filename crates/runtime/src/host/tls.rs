@@ -195,12 +195,23 @@ impl Session {
         loop {
             let taken = self.tls.writer().write(rest).map_err(Broken::Io)?;
             *rest = &rest[taken..];
-            if !self.send(stream)? {
+            let sent = self
+                .send(stream)
+                .map_err(|lost| self.last_word(stream, lost))?;
+            if !sent {
                 return Ok(Step::Wait(PollFlags::OUT));
             }
             if rest.is_empty() {
                 return Ok(Step::Done(()));
             }
+        }
+    }
+
+    /// Why the other side went away, where it said so before it did.
+    fn last_word(&mut self, stream: &TcpStream, lost: Broken) -> Broken {
+        match self.receive(stream) {
+            Err(said @ Broken::Tls(_)) => said,
+            _ => lost,
         }
     }
 
