@@ -2,21 +2,35 @@
 //!
 //! A property of the connector's config schema may carry `x-grant`: `read` or `write` for a path
 //! or pattern, `host`, `port` or `url` for a server. Exactly the values that the operator wrote
-//! there are granted; nothing else is.
+//! there are granted; nothing else is. `tls-mode`, `tls-root-cert`, `tls-cert` and `tls-key`, and
+//! the parameters `sslmode`, `sslrootcert`, `sslcert` and `sslkey` of a `url`, grant nothing: they
+//! say how the host does TLS with the servers named beside them.
+
+pub(crate) mod tls;
 
 use std::path::{Component, Path, PathBuf};
 
 use rapidbyte_wire::pattern;
 use serde_json::{Map, Value};
 
+use tls::Settings;
+
 /// What one stage of a pipeline may reach.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grants {
-    network: Vec<(String, u16)>,
+    network: Vec<Server>,
     read: Vec<String>,
     write: Vec<String>,
     /// The folder that relative paths are relative to: the pipeline file's.
     base_dir: PathBuf,
+}
+
+/// A server that may be reached, and how it is spoken to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Server {
+    host: String,
+    port: u16,
+    tls: Settings,
 }
 
 /// `$ref`s and nested objects deeper than this are not followed.
@@ -35,11 +49,18 @@ impl Grants {
             base_dir: base_dir.to_path_buf(),
             ..Self::default()
         };
-        grants.collect(schema, schema, config, 0);
+        grants.collect(schema, schema, config, "config", 0);
         grants
     }
 
-    fn collect(&mut self, root: &Value, schema: &Value, config: &Map<String, Value>, depth: usize) {
+    fn collect(
+        &mut self,
+        root: &Value,
+        schema: &Value,
+        config: &Map<String, Value>,
+        at: &str,
+        depth: usize,
+    ) {
         let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
             return;
         };
@@ -48,10 +69,13 @@ impl Grants {
         }
         let mut hosts: Vec<String> = Vec::new();
         let mut ports: Vec<u16> = Vec::new();
+        let mut urls: Vec<Server> = Vec::new();
+        let mut tls = Settings::default();
         for (key, property) in properties {
             let property = resolve(root, property);
-            let value = config
-                .get(key)
+            let at = format!("{at}.{key}");
+            let written = config.get(key);
+            let value = written
                 .or_else(|| property.get("default"))
                 .unwrap_or(&Value::Null);
             let texts: Vec<&str> = match value {
@@ -59,7 +83,8 @@ impl Grants {
                 Value::Array(items) => items.iter().filter_map(Value::as_str).collect(),
                 _ => vec![],
             };
-            match property.get("x-grant").and_then(Value::as_str) {
+            let mark = property.get("x-grant").and_then(Value::as_str);
+            match mark {
                 Some("read") => self
                     .read
                     .extend(texts.iter().map(|t| absolute(&self.base_dir, t))),
@@ -68,27 +93,50 @@ impl Grants {
                     .extend(texts.iter().map(|t| absolute(&self.base_dir, t))),
                 Some("host") => hosts.extend(texts.iter().map(|t| t.to_ascii_lowercase())),
                 Some("port") => ports.extend(value.as_u64().and_then(|p| u16::try_from(p).ok())),
-                Some("url") => self
-                    .network
-                    .extend(texts.iter().filter_map(|t| authority(t))),
+                Some("url") => urls.extend(texts.iter().flat_map(|t| servers(t, &at))),
+                Some(mark) if mark.starts_with("tls-") => {
+                    // A default is the connector's word, not the operator's.
+                    let text = written.and_then(Value::as_str).unwrap_or_default();
+                    tls.set(tls_setting(mark), text, &at);
+                }
                 _ => {
                     if let Value::Object(inner) = value {
-                        self.collect(root, property, inner, depth + 1);
+                        self.collect(root, property, inner, &at, depth + 1);
                     }
                 }
             }
         }
+        for mut server in urls {
+            server.tls = server.tls.or(&tls);
+            self.network.push(server);
+        }
         for host in hosts {
-            self.network
-                .extend(ports.iter().map(|port| (host.clone(), *port)));
+            self.network.extend(ports.iter().map(|port| Server {
+                host: host.clone(),
+                port: *port,
+                tls: tls.clone(),
+            }));
         }
     }
 
     /// True when exactly this host and port were named.
     pub fn allows_network(&self, host: &str, port: u16) -> bool {
+        self.tls(host, port).is_some()
+    }
+
+    /// What was written about TLS with a server; nothing when the server is not granted. Where
+    /// it was named twice, the stricter counts.
+    pub(crate) fn tls(&self, host: &str, port: u16) -> Option<&Settings> {
         self.network
             .iter()
-            .any(|(h, p)| h.eq_ignore_ascii_case(host) && *p == port)
+            .filter(|s| s.host.eq_ignore_ascii_case(host) && s.port == port)
+            .map(|server| &server.tls)
+            .max_by_key(|tls| tls.policy().map_or(u8::MAX, |policy| policy.mode as u8))
+    }
+
+    /// Where a file lies that the host reads for itself, relative to the pipeline's folder.
+    pub(crate) fn beside(&self, path: &str) -> PathBuf {
+        self.base_dir.join(path)
     }
 
     /// One line for each grant, as `plan` shows them.
@@ -96,7 +144,7 @@ impl Grants {
         let network = self
             .network
             .iter()
-            .map(|(host, port)| format!("connect {host}:{port}"));
+            .map(|server| format!("connect {}:{}", server.host, server.port));
         let read = self
             .read
             .iter()
@@ -186,22 +234,52 @@ fn absolute(base_dir: &Path, path: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
-/// `scheme://user:password@host:port/…` by its host and port.
-fn authority(url: &str) -> Option<(String, u16)> {
-    let (scheme, rest) = url.split_once("://")?;
-    let authority = rest.split(['/', '?', '#']).next()?;
-    let address = authority
+/// The setting that a mark stands for, by its name in libpq.
+fn tls_setting(mark: &str) -> &str {
+    match mark {
+        "tls-mode" => "sslmode",
+        "tls-root-cert" => "sslrootcert",
+        "tls-cert" => "sslcert",
+        "tls-key" => "sslkey",
+        _ => "",
+    }
+}
+
+/// `scheme://user:password@host:port,host:port/…?…` by its hosts and ports, with what its
+/// parameters say about TLS; `at` is where it stands.
+fn servers(url: &str, at: &str) -> Vec<Server> {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return Vec::new();
+    };
+    let (before, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let authority = before.split(['/', '#']).next().unwrap_or_default();
+    let addresses = authority
         .rsplit_once('@')
-        .map_or(authority, |(_, address)| address);
+        .map_or(authority, |(_, addresses)| addresses);
     let default = match scheme {
         "http" => Some(80),
         "https" => Some(443),
         "postgres" | "postgresql" => Some(5432),
         _ => None,
     };
-    let (host, port) = match address.rsplit_once(':') {
+    let mut tls = Settings::from_query(query, at);
+    tls.promised = scheme == "https";
+    let server = |(host, port)| Server {
+        host,
+        port,
+        tls: tls.clone(),
+    };
+    addresses
+        .split(',')
+        .filter_map(|text| address(text, default))
+        .map(server)
+        .collect()
+}
+
+fn address(text: &str, default_port: Option<u16>) -> Option<(String, u16)> {
+    let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => (host, Some(port.parse().ok()?)),
-        _ => (address, default),
+        _ => (text, default_port),
     };
     let host = host
         .trim_start_matches('[')
@@ -214,6 +292,7 @@ fn authority(url: &str) -> Option<(String, u16)> {
 mod tests {
     use super::*;
     use serde_json::json;
+    use tls::Mode;
 
     fn grants(schema: Value, config: Value) -> Grants {
         let config = config.as_object().expect("an object").clone();
@@ -259,5 +338,59 @@ mod tests {
         assert!(grants.writable("data/a.csv").is_none());
         let granted = grants.writable("/out/a.csv").expect("granted");
         assert_eq!(granted.root, Path::new("/out"));
+    }
+
+    fn mode(grants: &Grants, host: &str, port: u16) -> Option<Mode> {
+        grants.tls(host, port)?.policy().ok().map(|p| p.mode)
+    }
+
+    #[test]
+    fn tls_goes_with_the_servers_beside_it() {
+        let schema = json!({
+            "host": {"x-grant": "host"}, "port": {"x-grant": "port"},
+            "mode": {"x-grant": "tls-mode", "default": "disable"},
+            "ca": {"x-grant": "tls-root-cert", "default": "/etc/passwd"},
+            "url": {"x-grant": "url"},
+            "inner": {"properties": {
+                "h": {"x-grant": "host"}, "p": {"x-grant": "port"}, "m": {"x-grant": "tls-mode"},
+            }},
+        });
+        let config = json!({
+            "host": "a", "port": 1, "mode": "verify-ca",
+            "url": "postgres://u:p@b,c:2/db?sslmode=verify-full",
+            "inner": {"h": "d", "p": 3, "m": "require"},
+        });
+        let grants = grants(schema.clone(), config);
+        assert_eq!(mode(&grants, "A", 1), Some(Mode::VerifyCa));
+        assert_eq!(mode(&grants, "b", 5432), Some(Mode::VerifyFull));
+        assert_eq!(mode(&grants, "c", 2), Some(Mode::VerifyFull));
+        assert_eq!(mode(&grants, "d", 3), Some(Mode::Require));
+        assert_eq!(grants.tls("d", 1), None);
+        let defaults = super::tests::grants(schema, json!({"host": "a", "port": 1}));
+        assert_eq!(defaults.tls("a", 1), Some(&Settings::default()));
+    }
+
+    #[test]
+    fn of_two_words_about_one_server_the_stricter_counts() {
+        let schema = json!({"one": {"x-grant": "url"}, "two": {"x-grant": "url"}});
+        let config = |one: &str, two: &str| json!({"one": format!("postgres://a{one}"), "two": format!("postgres://a{two}")});
+        for (one, two) in [("", "?sslmode=require"), ("?sslmode=require", "")] {
+            let grants = grants(schema.clone(), config(one, two));
+            assert_eq!(mode(&grants, "a", 5432), Some(Mode::Require));
+        }
+        let grants = grants(schema, config("?sslmode=verify-full", "?sslmode=bad"));
+        assert!(
+            grants
+                .tls("a", 5432)
+                .is_some_and(|tls| tls.policy().is_err())
+        );
+    }
+
+    #[test]
+    fn https_promises_a_checked_certificate() {
+        let config = json!({"u": ["https://a/x", "http://b", "/var/run", "postgres:///db"]});
+        let grants = grants(json!({"u": {"x-grant": "url"}}), config);
+        assert_eq!(mode(&grants, "a", 443), Some(Mode::VerifyFull));
+        assert_eq!(grants.describe(), ["connect a:443", "connect b:80"]);
     }
 }

@@ -4,4 +4,5 @@ pub mod connection;
 pub mod files;
 pub mod log;
 mod phase;
+mod tls;
 pub mod wasi;

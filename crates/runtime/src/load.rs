@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -111,7 +112,7 @@ impl Runtime {
             .unwrap_or("connector")
             .to_owned();
         let start = Instant::now();
-        let wasm = read(path).map_err(|error| load_error(&name, error))?;
+        let wasm = read(path, MAX_WASM_BYTES).map_err(|error| load_error(&name, error))?;
         let (component, from_cache) = self
             .component(&wasm, path)
             .map_err(|error| load_error(&name, error))?;
@@ -285,7 +286,8 @@ fn compatibility(engine: &Engine) -> u64 {
     hasher.finish()
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, ConnectorError> {
+/// The bytes of a component, at most `limit` of them.
+fn read(path: &Path, limit: u64) -> Result<Vec<u8>, ConnectorError> {
     let config = |code: &str, what: &dyn std::fmt::Display| {
         ConnectorError::new(
             ErrorKind::Config,
@@ -293,14 +295,22 @@ fn read(path: &Path) -> Result<Vec<u8>, ConnectorError> {
             format!("{}: {what}", path.display()),
         )
     };
-    let metadata = std::fs::metadata(path).map_err(|e| config("connector_not_found", &e))?;
-    if !metadata.is_file() || metadata.len() > MAX_WASM_BYTES {
-        return Err(config(
-            "not_a_component",
-            &"not a file of a connector's size",
-        ));
+    let unread = |error: std::io::Error| config("connector_not_found", &error);
+    let size = || config("not_a_component", &"not a file of a connector's size");
+    let metadata = std::fs::metadata(path).map_err(unread)?;
+    if !metadata.is_file() || metadata.len() > limit {
+        return Err(size());
     }
-    let wasm = std::fs::read(path).map_err(|e| config("connector_not_found", &e))?;
+    // The file may be another one, or have grown, since it was looked at.
+    let file = std::fs::File::open(path).map_err(unread)?;
+    let mut wasm = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or_default());
+    let len = file
+        .take(limit + 1)
+        .read_to_end(&mut wasm)
+        .map_err(unread)?;
+    if len as u64 > limit {
+        return Err(size());
+    }
     match wasm.get(..8) {
         Some([0, b'a', b's', b'm', _, _, 1, 0]) => Ok(wasm),
         Some([0, b'a', b's', b'm', 1, 0, 0, 0]) => Err(config(
@@ -322,5 +332,29 @@ fn load_error(connector: &str, error: ConnectorError) -> Error {
         connector: connector.into(),
         export: "load",
         error: Box::new(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_up_to_the_limit_and_no_further() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.wasm");
+        let component = b"\0asm\x0d\0\x01\0";
+        std::fs::write(&path, component).expect("a file");
+        assert_eq!(read(&path, 8).expect("a component"), component);
+        assert_eq!(
+            read(&path, 7).expect_err("too large").code,
+            "not_a_component"
+        );
+        // Its size is said to be zero, and it has more.
+        let endless = Path::new("/proc/self/maps");
+        if endless.exists() {
+            let error = read(endless, 100).expect_err("too large");
+            assert!(error.message.contains("size"), "{}", error.message);
+        }
     }
 }

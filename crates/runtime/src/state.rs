@@ -1,7 +1,7 @@
 //! The data of one instance's store.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -54,7 +54,8 @@ pub(crate) struct State {
     pub wasi: WasiCtx,
     pub stderr: Stderr,
     pub log_lines: u32,
-    pub connections: u32,
+    /// Connections that are open or being opened.
+    pub connections: Arc<AtomicU32>,
     pub files: u32,
     /// Epoch ticks seen in guest code since the last progress.
     busy_ticks: u32,
@@ -75,7 +76,7 @@ impl State {
             wasi: crate::host::wasi::context(&stderr),
             stderr,
             log_lines: 0,
-            connections: 0,
+            connections: Arc::default(),
             files: 0,
             busy_ticks: 0,
             wake,

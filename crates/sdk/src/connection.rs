@@ -10,7 +10,7 @@ use crate::bindings::connection as system;
 #[cfg(not(target_family = "wasm"))]
 use native as system;
 
-pub use crate::bindings::connection::Readiness;
+pub use crate::bindings::connection::{Readiness, TlsInfo};
 
 /// An open connection; dropping it closes it.
 pub struct Connection(system::Connection);
@@ -37,6 +37,15 @@ impl Connection {
         self.0.wait(interest, millis(timeout))
     }
 
+    /// Begins TLS; what follows is read and written through it. `server_name` is the host that
+    /// was given to [`Connection::connect`]. The host decides by the operator's `sslmode` whether
+    /// TLS is allowed and what is checked. Errors: `tls_disabled`, `tls_wrong_name`,
+    /// `tls_expired`, `tls_unknown_ca`, `tls_self_signed`, `tls_no_san`, `tls_bad_file`,
+    /// `tls_injected`, `tls_handshake`, `timeout`; natively always `tls_unavailable`.
+    pub fn start_tls(&self, server_name: &str, timeout: Duration) -> Result<TlsInfo> {
+        self.0.start_tls(server_name, millis(timeout))
+    }
+
     /// Ends both directions.
     pub fn close(&self) {
         self.0.close();
@@ -56,7 +65,7 @@ mod native {
 
     use rustix::event::{PollFd, PollFlags, poll};
 
-    use super::Readiness;
+    use super::{Readiness, TlsInfo};
     use crate::{Error, ErrorKind, Result};
 
     pub struct Connection(TcpStream);
@@ -122,6 +131,13 @@ mod native {
                     Readiness::Writable => ready.intersects(PollFlags::OUT | ended),
                 })
                 .collect())
+        }
+
+        pub fn start_tls(&self, _server_name: &str, _timeout_ms: u32) -> Result<TlsInfo> {
+            let text = "a connector that is built natively has no TLS";
+            Err(Error::config("tls_unavailable", text).hint(
+                "TLS is the host's: run the connector as a component, or set `sslmode=disable`",
+            ))
         }
 
         pub fn close(&self) {

@@ -1,27 +1,66 @@
-//! `connection`: TCP to a granted `host:port`.
+//! `connection`: TCP to a granted `host:port`, and TLS over it.
 //!
 //! Sockets are non-blocking and waited for with `poll(2)`, so that a time-out is exact and a
-//! shut-down socket, which is how a run is cancelled, wakes the waiting guest at once.
+//! shut-down socket, which is how a run is cancelled, wakes the waiting guest at once. What the
+//! operator wrote about TLS is enforced here, whatever the guest does.
 
 use std::io::{ErrorKind as Io, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{bounded, select};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use wasmtime::component::Resource;
 
-use crate::bindings::connection::{Host, HostConnection, Readiness};
+use crate::bindings::connection::{Host, HostConnection, Readiness, TlsInfo};
 use crate::bindings::types::{Error, ErrorKind};
+use crate::grants::tls::{Mode, Policy};
+use crate::host::tls::opening::{self, Opening};
+use crate::host::tls::{Broken, Session, Step, explain};
 use crate::state::State;
 use crate::{Phase, Registration};
 
 /// An open connection of a guest.
 pub struct Connection {
     stream: TcpStream,
+    channel: Channel,
+    host: String,
+    /// `host:port`, for messages.
     peer: String,
+    policy: Policy,
+    _place: Place,
     _shut_down_on_cancel: Registration,
+}
+
+enum Channel {
+    Plain(Opening),
+    Tls(Box<Session>),
+    /// TLS was begun and did not come about; nothing may follow in plaintext.
+    Failed,
+}
+
+/// One of the places that [`crate::Limits::connections`] gives, taken from before the name is
+/// looked up until the connection is dropped.
+struct Place(Arc<AtomicU32>);
+
+impl Place {
+    fn take(taken: &Arc<AtomicU32>, limit: u32) -> Option<Self> {
+        taken
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| {
+                (n < limit).then_some(n + 1)
+            })
+            .ok()?;
+        Some(Self(Arc::clone(taken)))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// The most that one `read` gives.
@@ -37,32 +76,37 @@ impl Host for State {
         timeout_ms: u32,
     ) -> Outcome<Resource<Connection>> {
         self.check_cancelled()?;
-        if !self.sandbox.grants.allows_network(&host, port) {
+        let Some(tls) = self.sandbox.grants.tls(&host, port) else {
+            let text = format!("{host}:{port} is not granted to {}", self.connector);
             return Ok(Err(Error::new(
                 ErrorKind::Config,
                 "network_not_granted",
-                format!("{host}:{port} is not granted to {}", self.connector),
+                text,
             )
             .hint(
                 "a connector reaches only the hosts that its configuration names",
             )));
-        }
-        if self.connections >= self.sandbox.limits.connections {
-            let limit = self.sandbox.limits.connections;
-            let text = format!("more than {limit} open connections");
+        };
+        let policy = match tls.policy() {
+            Ok(policy) => policy,
+            Err(error) => return Ok(Err(error)),
+        };
+        let limit = self.sandbox.limits.connections;
+        let Some(place) = Place::take(&self.connections, limit) else {
+            let text = format!("more than {limit} connections open or being opened");
             return Ok(Err(Error::new(
                 ErrorKind::Internal,
                 "too_many_connections",
                 text,
             )));
-        }
+        };
         let clock = self.sandbox.clock.clone();
         let connected = clock.outside(Phase::Connect, || {
-            self.connect_or_cancel(&host, port, timeout_ms)
+            self.connect_or_cancel(&host, port, timeout_ms, place)
         })?;
         self.progress();
-        let stream = match connected {
-            Ok(stream) => stream,
+        let (stream, place) = match connected {
+            Ok(connected) => connected,
             Err(error) => return Ok(Err(error)),
         };
         let other = stream.try_clone()?;
@@ -70,11 +114,13 @@ impl Host for State {
             // Fails only when the connection is closed already.
             let _ = other.shutdown(Shutdown::Both);
         });
-        self.connections += 1;
-        let peer = format!("{host}:{port}");
         let connection = Connection {
             stream,
-            peer,
+            channel: Channel::Plain(Opening::default()),
+            peer: format!("{host}:{port}"),
+            host,
+            policy,
+            _place: place,
             _shut_down_on_cancel: shut_down,
         };
         Ok(Ok(self.table.push(connection)?))
@@ -83,8 +129,14 @@ impl Host for State {
 
 impl State {
     /// Resolving and connecting cannot be interrupted, so they run on a thread of their own,
-    /// which ends by itself after the time-out.
-    fn connect_or_cancel(&self, host: &str, port: u16, timeout_ms: u32) -> Outcome<TcpStream> {
+    /// which ends by itself after the time-out and keeps its place until then.
+    fn connect_or_cancel(
+        &self,
+        host: &str,
+        port: u16,
+        timeout_ms: u32,
+        place: Place,
+    ) -> Outcome<(TcpStream, Place)> {
         let timeout = Duration::from_millis(timeout_ms.max(1).into());
         let deadline = Instant::now() + timeout;
         let (sender, connected) = bounded(1);
@@ -97,7 +149,8 @@ impl State {
             .name("connect".into())
             .spawn(move || {
                 // Nobody listens any more when the run was cancelled.
-                let _ = sender.send(connect(&name, port, deadline));
+                let connected = connect(&name, port, deadline);
+                let _ = sender.send(connected.map(|stream| (stream, place)));
             })?;
         let failed = |what: &dyn std::fmt::Display| {
             Err(Error::new(
@@ -109,7 +162,7 @@ impl State {
         };
         select! {
             recv(connected) -> result => match result? {
-                Ok(stream) => Ok(Ok(stream)),
+                Ok(connected) => Ok(Ok(connected)),
                 Err(error) => Ok(failed(&error)),
             },
             recv(cancelled) -> _ => Err(crate::state::Cancelled.into()),
@@ -140,15 +193,39 @@ impl State {
         }
     }
 
-    fn lost(&self, connection: &Resource<Connection>, error: &std::io::Error) -> Outcome<()> {
-        self.check_cancelled()?;
-        let peer = &self.table.get(connection)?.peer;
-        let text = format!("{peer}: {error}");
-        Ok(Err(Error::new(
-            ErrorKind::Connection,
-            "connection_lost",
-            text,
-        )))
+    /// Does `step` again and again, waiting for the socket in between, until it is done or the
+    /// time is over. `missing` is what a time-out says.
+    fn drive<T>(
+        &mut self,
+        this: &Resource<Connection>,
+        timeout_ms: u32,
+        missing: &str,
+        mut step: impl FnMut(&mut Connection) -> Result<Step<T>, Broken>,
+    ) -> Outcome<T> {
+        let deadline = deadline(timeout_ms);
+        let mut late = false;
+        loop {
+            let connection = self.table.get_mut(this)?;
+            let flags = match step(connection) {
+                Ok(Step::Done(value)) => {
+                    self.check_cancelled()?;
+                    self.progress();
+                    return Ok(Ok(value));
+                }
+                Ok(Step::Wait(flags)) => flags,
+                Err(broken) => {
+                    let error = broken.explain(&connection.peer, &connection.policy);
+                    self.check_cancelled()?;
+                    return Ok(Err(error));
+                }
+            };
+            // A socket that is always ready, and never gives what is asked for, ends here.
+            if late || self.wait_for(this, flags, deadline)?.is_empty() {
+                return self.timed_out(this, missing, timeout_ms);
+            }
+            self.progress();
+            late = Instant::now() >= deadline;
+        }
     }
 
     fn timed_out<T>(&self, connection: &Resource<Connection>, what: &str, ms: u32) -> Outcome<T> {
@@ -181,55 +258,125 @@ fn deadline(timeout_ms: u32) -> Instant {
     Instant::now() + Duration::from_millis(timeout_ms.max(1).into())
 }
 
+impl Connection {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<Step<usize>, Broken> {
+        let mut stream = &self.stream;
+        match &mut self.channel {
+            Channel::Tls(session) => session.read(stream, buffer),
+            Channel::Failed => Err(Broken::Io(Io::NotConnected.into())),
+            Channel::Plain(opening) => match stream.read(buffer) {
+                Ok(len) => {
+                    opening.read(&buffer[..len]);
+                    Ok(Step::Done(len))
+                }
+                Err(error) => again(error, PollFlags::IN),
+            },
+        }
+    }
+
+    /// `rest` becomes what is left.
+    fn write(&mut self, rest: &mut &[u8]) -> Result<Step<()>, Broken> {
+        let mut stream = &self.stream;
+        let opening = match &mut self.channel {
+            Channel::Tls(session) => return session.write(stream, rest),
+            Channel::Failed => return Err(Broken::Io(Io::NotConnected.into())),
+            Channel::Plain(opening) => opening,
+        };
+        while !rest.is_empty() {
+            match stream.write(rest) {
+                Ok(len) => {
+                    opening.wrote(&rest[..len]);
+                    *rest = &rest[len..];
+                }
+                Err(error) => return again(error, PollFlags::OUT),
+            }
+        }
+        Ok(Step::Done(()))
+    }
+
+    /// A session that can begin now.
+    fn secure(&self, server_name: &str, grants: &crate::Grants) -> Result<Session, Error> {
+        if !matches!(self.channel, Channel::Plain(_)) {
+            let text = format!("{}: TLS was begun already", self.peer);
+            return Err(Error::new(ErrorKind::Internal, "tls_handshake", text));
+        }
+        if self.policy.mode == Mode::Disable {
+            return Err(explain::disabled(&self.peer));
+        }
+        if !server_name.eq_ignore_ascii_case(&self.host) {
+            let text = format!("{}: TLS for another name, {server_name}", self.peer);
+            return Err(
+                Error::new(ErrorKind::Internal, "tls_wrong_name", text).hint("tell its author")
+            );
+        }
+        match opening::is_followed(&self.stream) {
+            Ok(false) => Session::new(&self.host, &self.policy, grants),
+            Ok(true) => Err(explain::injected(&self.peer)),
+            Err(error) => Err(Broken::Io(error).explain(&self.peer, &self.policy)),
+        }
+    }
+
+    /// Ends both directions.
+    fn end(&mut self) {
+        if let Channel::Tls(session) = &mut self.channel {
+            session.end(&self.stream);
+        }
+        // An error means that it is closed already.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+/// Waits where the socket would have blocked.
+fn again<T>(error: std::io::Error, flags: PollFlags) -> Result<Step<T>, Broken> {
+    match error.kind() {
+        Io::WouldBlock | Io::Interrupted => Ok(Step::Wait(flags)),
+        _ => Err(Broken::Io(error)),
+    }
+}
+
+fn flag_of(readiness: &Readiness) -> PollFlags {
+    match readiness {
+        Readiness::Readable => PollFlags::IN,
+        Readiness::Writable => PollFlags::OUT,
+    }
+}
+
 impl HostConnection for State {
     fn read(&mut self, this: Resource<Connection>, max: u32, timeout_ms: u32) -> Outcome<Vec<u8>> {
         let clock = self.sandbox.clock.clone();
         clock.outside(Phase::Fetch, || {
-            let deadline = deadline(timeout_ms);
-            let mut buffer = vec![0; max.clamp(1, MAX_READ) as usize];
-            loop {
-                let read = (&self.table.get(&this)?.stream).read(&mut buffer);
-                match read {
-                    Ok(len) => {
-                        self.check_cancelled()?;
-                        self.progress();
-                        buffer.truncate(len);
-                        return Ok(Ok(buffer));
-                    }
-                    Err(error) if error.kind() == Io::Interrupted => {}
-                    Err(error) if error.kind() == Io::WouldBlock => {
-                        if self.wait_for(&this, PollFlags::IN, deadline)?.is_empty() {
-                            return self.timed_out(&this, "nothing came", timeout_ms);
-                        }
-                    }
-                    Err(error) => return Ok(self.lost(&this, &error)?.map(|()| Vec::new())),
+            let connection = self.table.get(&this)?;
+            let mut len = max.clamp(1, MAX_READ) as usize;
+            if let Channel::Plain(opening) = &connection.channel {
+                let policy = &connection.policy;
+                match opening.may_read(len, policy.requires_tls()) {
+                    Ok(allowed) => len = allowed,
+                    Err(blocked) => return Ok(Err(blocked.explain(&connection.peer, policy))),
                 }
             }
+            let mut buffer = vec![0; len];
+            let read = self.drive(&this, timeout_ms, "nothing came", |c| c.read(&mut buffer))?;
+            Ok(read.map(|len| {
+                buffer.truncate(len);
+                buffer
+            }))
         })
     }
 
     fn write(&mut self, this: Resource<Connection>, data: Vec<u8>, timeout_ms: u32) -> Outcome<()> {
         let clock = self.sandbox.clock.clone();
         clock.outside(Phase::Flush, || {
-            let deadline = deadline(timeout_ms);
-            let mut rest = data.as_slice();
-            while !rest.is_empty() {
-                match (&self.table.get(&this)?.stream).write(rest) {
-                    Ok(len) => {
-                        self.progress();
-                        rest = &rest[len..];
-                    }
-                    Err(error) if error.kind() == Io::Interrupted => {}
-                    Err(error) if error.kind() == Io::WouldBlock => {
-                        if self.wait_for(&this, PollFlags::OUT, deadline)?.is_empty() {
-                            return self.timed_out(&this, "nothing could be sent", timeout_ms);
-                        }
-                    }
-                    Err(error) => return self.lost(&this, &error),
+            let connection = self.table.get(&this)?;
+            if let Channel::Plain(opening) = &connection.channel {
+                let policy = &connection.policy;
+                if let Err(blocked) = opening.may_write(&data, policy.requires_tls()) {
+                    return Ok(Err(blocked.explain(&connection.peer, policy)));
                 }
             }
-            self.check_cancelled()?;
-            Ok(Ok(()))
+            let mut rest = data.as_slice();
+            self.drive(&this, timeout_ms, "nothing could be sent", |c| {
+                c.write(&mut rest)
+            })
         })
     }
 
@@ -240,31 +387,103 @@ impl HostConnection for State {
         timeout_ms: u32,
     ) -> Outcome<Vec<Readiness>> {
         let clock = self.sandbox.clock.clone();
-        let flags_of = |readiness: &Readiness| match readiness {
-            Readiness::Readable => PollFlags::IN,
-            Readiness::Writable => PollFlags::OUT,
-        };
         clock.outside(Phase::Fetch, || {
-            let flags = interest
-                .iter()
-                .map(flags_of)
-                .fold(PollFlags::empty(), |a, b| a | b);
-            let ready = self.wait_for(&this, flags, deadline(timeout_ms))?;
-            let ended = ready.intersects(PollFlags::HUP | PollFlags::ERR);
-            let is_ready = |readiness: &Readiness| ended || ready.intersects(flags_of(readiness));
-            Ok(Ok(interest.iter().copied().filter(is_ready).collect()))
+            let deadline = deadline(timeout_ms);
+            let flags = interest.iter().map(flag_of);
+            let flags = flags.fold(PollFlags::empty(), |a, b| a | b);
+            loop {
+                // What TLS has decrypted already is not in the socket any more, and not all that
+                // is in the socket becomes something to read.
+                let Connection {
+                    stream, channel, ..
+                } = self.table.get_mut(&this)?;
+                let decrypted = match channel {
+                    Channel::Tls(session) if flags.contains(PollFlags::IN) => {
+                        Some(session.is_readable(stream))
+                    }
+                    _ => None,
+                };
+                let until = match decrypted {
+                    Some(true) => Instant::now(),
+                    _ => deadline,
+                };
+                let ready = self.wait_for(&this, flags, until)?;
+                let ended = ready.intersects(PollFlags::HUP | PollFlags::ERR);
+                let is_ready = |readiness: &Readiness| match (readiness, decrypted) {
+                    (Readiness::Readable, Some(decrypted)) => decrypted,
+                    _ => ended || ready.intersects(flag_of(readiness)),
+                };
+                let list: Vec<Readiness> = interest.iter().copied().filter(is_ready).collect();
+                let over = ready.is_empty() || decrypted.is_none() || Instant::now() >= deadline;
+                if over || !list.is_empty() {
+                    return Ok(Ok(list));
+                }
+            }
+        })
+    }
+
+    fn start_tls(
+        &mut self,
+        this: Resource<Connection>,
+        server_name: String,
+        timeout_ms: u32,
+    ) -> Outcome<TlsInfo> {
+        let clock = self.sandbox.clock.clone();
+        clock.outside(Phase::Connect, || {
+            let grants = Arc::clone(&self.sandbox.grants);
+            let connection = self.table.get_mut(&this)?;
+            let agreed =
+                match connection.secure(&server_name, &grants) {
+                    Err(error) => Err(error),
+                    Ok(session) => {
+                        connection.channel = Channel::Tls(Box::new(session));
+                        self.drive(&this, timeout_ms, "TLS was not agreed on", |c| match &mut c
+                            .channel
+                        {
+                            Channel::Tls(session) => Ok(match session.handshake(&c.stream)? {
+                                Step::Done(()) => Step::Done(session.end_point()),
+                                Step::Wait(flags) => Step::Wait(flags),
+                            }),
+                            _ => Err(Broken::Io(Io::NotConnected.into())),
+                        })?
+                    }
+                };
+            if agreed.is_err() {
+                let connection = self.table.get_mut(&this)?;
+                connection.end();
+                connection.channel = Channel::Failed;
+            }
+            Ok(agreed.map(|end_point| TlsInfo { end_point }))
         })
     }
 
     fn close(&mut self, this: Resource<Connection>) -> wasmtime::Result<()> {
-        // An error means that it is closed already.
-        let _ = self.table.get(&this)?.stream.shutdown(Shutdown::Both);
+        self.table.get_mut(&this)?.end();
         Ok(())
     }
 
     fn drop(&mut self, this: Resource<Connection>) -> wasmtime::Result<()> {
-        self.table.delete(this)?;
-        self.connections -= 1;
+        self.table.delete(this)?.end();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_given_back_by_the_last_who_holds_it() {
+        let taken = Arc::default();
+        let one = Place::take(&taken, 2).expect("a place");
+        // As for a connection that is still being opened after its guest gave up.
+        let (sender, receiver) = bounded(1);
+        let two = Place::take(&taken, 2).expect("a place");
+        assert!(Place::take(&taken, 2).is_none());
+        drop(receiver);
+        assert!(sender.send(two).is_err());
+        let _two = Place::take(&taken, 2).expect("the place that came back");
+        drop(one);
+        assert!(Place::take(&taken, 2).is_some());
     }
 }

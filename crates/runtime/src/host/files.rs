@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cap_std::ambient_authority;
-use cap_std::fs::{Dir, File, OpenOptions};
+use cap_std::fs::{Dir, File, OpenOptions, OpenOptionsExt};
 use rapidbyte_wire::pattern;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use wasmtime::component::Resource;
@@ -41,6 +41,9 @@ pub struct Output {
 const MAX_READ: u32 = 16 << 20;
 /// Files that one pattern may find.
 const MAX_ENTRIES: usize = 100_000;
+
+/// `O_NONBLOCK`, which changes nothing for a regular file.
+const NONBLOCK: i32 = OFlags::NONBLOCK.bits().cast_signed();
 
 type Outcome<T> = wasmtime::Result<Result<T, Error>>;
 
@@ -139,11 +142,18 @@ fn below(granted: &Granted) -> std::io::Result<(Dir, PathBuf)> {
 
 fn open(granted: &Granted) -> std::io::Result<std::fs::File> {
     let (dir, inside) = below(granted)?;
-    // Looked at first: opening a pipe would wait for its other end.
+    // Looked at first, because opening a device may do something; and opened without waiting,
+    // because a pipe that took the file's place since would wait for its other end.
     if !dir.metadata(&inside)?.is_file() {
         return Err(std::io::Error::new(Io::InvalidInput, "not a regular file"));
     }
-    let file = dir.open(&inside)?.into_std();
+    open_regular(&dir, &inside)
+}
+
+fn open_regular(dir: &Dir, inside: &Path) -> std::io::Result<std::fs::File> {
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(NONBLOCK);
+    let file = dir.open_with(inside, &options)?.into_std();
     if !file.metadata()?.is_file() {
         return Err(std::io::Error::new(Io::InvalidInput, "not a regular file"));
     }
@@ -438,4 +448,22 @@ fn failed(path: &str, error: &std::io::Error) -> Error {
         ),
     };
     Error::new(kind, code, format!("{path}: {error}")).hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, FileType, mknodat};
+
+    #[test]
+    fn a_pipe_in_the_place_of_a_file_is_refused_without_waiting() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pipe = folder.path().join("a.csv");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
+        let dir = Dir::open_ambient_dir(folder.path(), ambient_authority()).expect("a folder");
+        let error = open_regular(&dir, Path::new("a.csv")).expect_err("no file");
+        assert_eq!(error.kind(), Io::InvalidInput);
+        std::fs::write(folder.path().join("b.csv"), "a\n").expect("a file");
+        open_regular(&dir, Path::new("b.csv")).expect("a file");
+    }
 }
