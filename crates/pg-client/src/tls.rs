@@ -3,19 +3,17 @@
 use std::time::Duration;
 
 use rapidbyte_sdk::connection::Connection;
-use rapidbyte_sdk::{Error, Result};
+use rapidbyte_sdk::Result;
 
 /// Whether TLS can be had at all; a connector that is built natively has none.
-pub(crate) const AVAILABLE: bool = false;
+pub(crate) const AVAILABLE: bool = cfg!(target_family = "wasm");
 
 /// Begins TLS and gives the hash of the server's certificate for channel binding
 /// (`tls-server-end-point`, RFC 5929), empty when its algorithm names none.
 pub(crate) fn start(
-    _connection: &Connection,
-    _server_name: &str,
-    _timeout: Duration,
+    connection: &Connection,
+    server_name: &str,
+    timeout: Duration,
 ) -> Result<Vec<u8>> {
-    let text = "a connector that is built natively has no TLS";
-    Err(Error::config("tls_unavailable", text)
-        .hint("run the connector as a component, or set sslmode=disable"))
+    Ok(connection.start_tls(server_name, timeout)?.end_point)
 }
