@@ -38,6 +38,7 @@ fn request(stream: &str, columns: Option<&[&str]>) -> ReadRequest {
         snapshot: String::new(),
         cursor: None,
         columns: columns.map(|names| names.iter().map(|n| (*n).to_owned()).collect()),
+        filter: None,
         forms: Vec::new(),
         batch_bytes: 1 << 20,
         max_record_bytes: 1 << 20,

@@ -97,6 +97,20 @@ pub struct Stream {
     pub sync_mode: SyncMode,
     /// The columns to read, in order; not empty, each once. Absent: all of them.
     pub columns: Option<Vec<String>>,
+    /// `where`: only rows that meet this condition, in the source's own language (SQL). A source
+    /// without conditions refuses it.
+    #[serde(rename = "where", skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
+    /// Columns that get another name on their way: the source's name, then the new one.
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_map")]
+    pub rename: Vec<(String, String)>,
+}
+
+fn as_map<S: serde::Serializer>(
+    pairs: &[(String, String)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(pairs.iter().map(|(from, to)| (from, to)))
 }
 
 /// `sync_mode`: how a stream is read. `defaults: { sync_mode }` sets it for every stream that
@@ -149,10 +163,11 @@ pub struct Resources {
     /// Bytes for all streams together: 32mb to 64gb, else 256mb.
     pub memory: u64,
     /// About how many bytes of Arrow data are in one batch: 4kb to 256mb and at most
-    /// `memory / parallelism / 8`, else 1mb or that if it is less.
+    /// `memory / parallelism / 16`, else 1mb or that if it is less.
     pub batch_bytes: u64,
     /// A larger record is refused: at least 4kb and at most `memory / parallelism / 4`, else
-    /// 64mb or that if it is less.
+    /// 64mb or `memory / parallelism / 5` if that is less. Two connectors hold a record about
+    /// four times; what does not fit into `memory` ends in the error `memory_limit`.
     pub max_record_bytes: u64,
     /// How many streams are moved at a time: 1 to 64, else 1.
     pub parallelism: u32,

@@ -31,6 +31,8 @@ pub trait Source: Sized + 'static {
     const SYNC_MODES: &'static [SyncMode] = &[SyncMode::FullRefresh];
     /// Systems whose native value forms it gives.
     const NATIVE_FORMS: &'static [&'static str] = &[];
+    /// Whether [`ReadRequest::filter`] is understood: a condition in the system's own language.
+    const TAKES_FILTER: bool = false;
 
     /// Checks the configuration. Connects to nothing yet.
     fn open(config: Self::Config) -> Result<Self>;
@@ -143,6 +145,7 @@ pub fn spec<S: Source>() -> Spec {
         sync_modes: S::SYNC_MODES.to_vec(),
         write_modes: Vec::new(),
         native_forms: S::NATIVE_FORMS.iter().map(|s| (*s).into()).collect(),
+        takes_filter: S::TAKES_FILTER,
     }
 }
 

@@ -192,6 +192,26 @@ impl Reader<'_> {
         Ok(names)
     }
 
+    /// A mapping of names to names, each value once.
+    pub(super) fn pairs(
+        &mut self,
+        entry: &Entry,
+        path: &Path<'_>,
+    ) -> Result<Vec<(String, String)>, DocumentError> {
+        let mut pairs: Vec<(String, String)> = Vec::new();
+        for entry in self.mapping(entry, path)? {
+            let step = Step::Key(&entry.key);
+            let path = path.then(&step);
+            let to = self.name(&entry.value, &path)?;
+            if pairs.iter().any(|(_, other)| *other == to) {
+                let message = format!("{path}: another column is renamed to {to:?} too");
+                return Err(self.bad_value(entry.value.at, &path, message));
+            }
+            pairs.push((entry.key.clone(), to));
+        }
+        Ok(pairs)
+    }
+
     /// A whole mapping as JSON.
     pub(super) fn object(
         &mut self,
