@@ -38,6 +38,15 @@ impl Scan<'_> {
         }
     }
 
+    /// True for a minus; a plus is skipped.
+    fn sign(&mut self) -> bool {
+        let negative = self.accept(b'-');
+        if !negative {
+            self.accept(b'+');
+        }
+        negative
+    }
+
     /// All digits that stand here, as a number, and how many; at most 19, as i64 has.
     fn digits(&mut self) -> Option<(i128, usize)> {
         let len = self.rest.iter().take_while(|b| b.is_ascii_digit()).count();
@@ -87,10 +96,7 @@ impl Scan<'_> {
 
     /// `YYYY-MM-DD`, as days since 1970-01-01.
     fn date(&mut self) -> Result<i64, Reason> {
-        let negative = self.accept(b'-');
-        if !negative {
-            self.accept(b'+');
-        }
+        let negative = self.sign();
         let (year, len) = self.digits().ok_or(NOT_A_DATE)?;
         // i64 seconds reach 12 digits of years.
         if !(4..=12).contains(&len) {
@@ -334,47 +340,53 @@ struct Component {
     nanos: i64,
     has_fraction: bool,
     designator: u8,
+    /// After the `T`.
+    in_time: bool,
 }
 
 impl Component {
+    fn signed(&self, size: i128) -> i128 {
+        if self.negative { -size } else { size }
+    }
+
     /// The whole number with its sign; a fraction is refused.
     fn whole(&self) -> Result<i128, Reason> {
         if self.has_fraction {
-            return Err("has a fraction of something else than seconds");
+            return Err("has a fraction of something else than hours, minutes and seconds");
         }
-        Ok(if self.negative {
-            -self.whole
-        } else {
-            self.whole
-        })
+        Ok(self.signed(self.whole))
     }
 
-    /// Hours, minutes or seconds in nanoseconds; none for another designator.
-    fn time_nanos(&self) -> Result<Option<i128>, Reason> {
-        let seconds = match self.designator {
-            b'H' => self.whole()? * 3600,
-            b'M' => self.whole()? * 60,
-            b'S' => {
-                let nanos = self.whole * 1_000_000_000 + i128::from(self.nanos);
-                return Ok(Some(if self.negative { -nanos } else { nanos }));
-            }
-            _ => return Ok(None),
-        };
-        Ok(Some(seconds * 1_000_000_000))
+    /// In nanoseconds, if its unit is `seconds` long.
+    fn nanos(&self, seconds: i64) -> i128 {
+        // A component is below 10^19, so this is below 10^34.
+        let size = self.whole * 1_000_000_000 + i128::from(self.nanos);
+        self.signed(size * i128::from(seconds))
+    }
+
+    /// Hours, minutes or seconds in nanoseconds.
+    fn time_nanos(&self) -> Result<i128, Reason> {
+        match self.designator {
+            b'H' => Ok(self.nanos(3600)),
+            b'M' => Ok(self.nanos(60)),
+            b'S' => Ok(self.nanos(1)),
+            _ => Err(NOT_A_DURATION),
+        }
     }
 }
 
-const NOT_A_DURATION: Reason = "is not an ISO 8601 duration like PT12.5S";
+const NOT_A_DURATION: Reason = "is not an ISO 8601 duration like P1DT2H30M or -PT1.5S";
 
-/// Walks the components of `P…T…`; the callback also learns whether `T` came before.
+/// Walks the components of `P…T…`. A sign before the `P` is that of each of them (ISO 8601-2).
 fn for_components(
     text: &[u8],
-    mut each: impl FnMut(&Component, bool) -> Result<(), Reason>,
+    mut each: impl FnMut(&Component) -> Result<(), Reason>,
 ) -> Result<(), Reason> {
-    let Some(rest) = text.strip_prefix(b"P") else {
+    let mut scan = Scan { rest: text };
+    let all_negative = scan.sign();
+    if !scan.accept(b'P') {
         return Err(NOT_A_DURATION);
-    };
-    let mut scan = Scan { rest };
+    }
     let (mut in_time, mut any) = (false, false);
     while !scan.rest.is_empty() {
         if !in_time && scan.accept(b'T') {
@@ -382,9 +394,9 @@ fn for_components(
             any = false;
             continue;
         }
-        let negative = scan.accept(b'-');
+        let negative = scan.sign() != all_negative;
         let (whole, _) = scan.digits().ok_or(NOT_A_DURATION)?;
-        let has_fraction = scan.accept(b'.');
+        let has_fraction = scan.accept(b'.') || scan.accept(b',');
         let nanos = match has_fraction {
             true => scan.fraction(NOT_A_DURATION)?,
             false => 0,
@@ -400,18 +412,28 @@ fn for_components(
             nanos,
             has_fraction,
             designator: *designator,
+            in_time,
         };
-        each(&component, in_time)?;
+        each(&component)?;
     }
     if any { Ok(()) } else { Err(NOT_A_DURATION) }
 }
 
-/// Reads `PT1H2M3.5S` as units. Days and longer are refused: they have no fixed length.
+/// Reads `P1DT2H3.5S` as units. A day has 24 hours; months and years are refused, for they have no
+/// fixed length.
 pub fn parse_duration(text: &[u8], unit: TimeUnit) -> Result<i64, Reason> {
     let mut total = 0_i128;
-    for_components(text, |component, in_time| {
-        let nanos = component.time_nanos()?.filter(|_| in_time);
-        let nanos = nanos.ok_or("has a part that is neither hours, minutes nor seconds")?;
+    for_components(text, |component| {
+        let nanos = match (component.in_time, component.designator) {
+            (true, _) => component.time_nanos()?,
+            (false, b'D') => component.nanos(SECONDS_PER_DAY),
+            (false, b'W') => component.nanos(7 * SECONDS_PER_DAY),
+            (false, b'Y' | b'M') => {
+                return Err("has years or months, which have no fixed length: \
+                            the type interval holds them");
+            }
+            (false, _) => return Err(NOT_A_DURATION),
+        };
         total = total.checked_add(nanos).ok_or(OUT_OF_RANGE)?;
         Ok(())
     })?;
@@ -443,9 +465,9 @@ fn write_seconds(value: i64, unit: TimeUnit, out: &mut Vec<u8>) {
 pub fn parse_interval(text: &[u8]) -> Result<IntervalMonthDayNano, Reason> {
     // A component is below 10^19: i128 holds the sums of whole parts of any text in memory.
     let (mut months, mut days, mut nanos) = (0_i128, 0_i128, 0_i128);
-    for_components(text, |component, in_time| {
-        if in_time {
-            let more = component.time_nanos()?.ok_or(NOT_A_DURATION)?;
+    for_components(text, |component| {
+        if component.in_time {
+            let more = component.time_nanos()?;
             nanos = nanos.checked_add(more).ok_or(OUT_OF_RANGE)?;
             return Ok(());
         }
@@ -635,11 +657,32 @@ mod tests {
                 );
             }
         }
-        assert_eq!(parse_duration(b"PT1H2M3S", TimeUnit::Second), Ok(3723));
-        assert!(parse_duration(b"P1D", us).is_err());
-        assert!(parse_duration(b"PT", us).is_err());
-        assert!(parse_duration(b"PT0.5M", us).is_err());
-        assert!(parse_duration(b"PT0.5S", TimeUnit::Second).is_err());
+        for (duration, millis) in [
+            ("PT1H2M3S", 3_723_000),
+            ("-PT1.5S", -1500),
+            ("+PT1,5S", 1500),
+            ("-PT1M-0.5S", -59_500),
+            ("PT0.5H", 1_800_000),
+            ("P1D", 86_400_000),
+            ("P1W1DT1H", 694_800_000),
+            ("-P0.5D", -43_200_000),
+            ("P1DT0H0M0S", 86_400_000),
+        ] {
+            let parsed = parse_duration(duration.as_bytes(), TimeUnit::Millisecond);
+            assert_eq!(parsed, Ok(millis), "{duration}");
+        }
+        for (duration, part) in [
+            ("P1M", "type interval"),
+            ("P1YT1H", "type interval"),
+            ("PT", "not an ISO 8601 duration"),
+            ("--PT1S", "not an ISO 8601 duration"),
+            ("P1H", "not an ISO 8601 duration"),
+            ("PT0.5S", "finer"),
+            ("1 day", "not an ISO 8601 duration"),
+        ] {
+            let reason = parse_duration(duration.as_bytes(), TimeUnit::Second).unwrap_err();
+            assert!(reason.contains(part), "{duration}: {reason}");
+        }
         let interval = IntervalMonthDayNano::new(1, -2, 3_000_000_004);
         assert_eq!(
             text(|out| write_interval(interval, out)),
@@ -656,6 +699,10 @@ mod tests {
         assert_eq!(
             parse_interval(b"P1Y2M1W1DT1H"),
             Ok(IntervalMonthDayNano::new(14, 8, 3_600_000_000_000))
+        );
+        assert_eq!(
+            parse_interval(b"-P1Y2DT1.5H"),
+            Ok(IntervalMonthDayNano::new(-12, -2, -5_400_000_000_000))
         );
         for bad in [
             &b"P"[..],
