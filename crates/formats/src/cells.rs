@@ -10,7 +10,7 @@ use rapidbyte_wire::types::{is_json, is_uuid};
 use crate::error::{FormatError, Misfit};
 use crate::json;
 use crate::spelling::is_bare_float;
-use crate::text::{self, Reason, bytes, decimal, number, time};
+use crate::text::{self, Reason, bytes, decimal, duration, number, time};
 
 type Fit = Result<(), Box<Misfit>>;
 
@@ -205,8 +205,8 @@ impl Cells {
             Values::Timestamp(v, unit, zoned) => {
                 time::write_timestamp(v[row], *unit, *zoned, out);
             }
-            Values::Duration(v, unit) => time::write_duration(v[row], *unit, out),
-            Values::Interval(v) => time::write_interval(v[row], out),
+            Values::Duration(v, unit) => duration::write_duration(v[row], *unit, out),
+            Values::Interval(v) => duration::write_interval(v[row], out),
             Values::Uuid(v) => match v.value(row).try_into() {
                 Ok(uuid) => bytes::write_uuid(uuid, out),
                 Err(_) => return Err(self.misfit("is not 16 bytes")),

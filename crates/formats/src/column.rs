@@ -12,7 +12,7 @@ use rapidbyte_wire::types::{is_json, is_uuid};
 use crate::error::{FormatError, Misfit};
 use crate::json::{self, Stop};
 use crate::spelling::{self, Spelling};
-use crate::text::{self, Reason, bytes, decimal, number, time};
+use crate::text::{self, Reason, bytes, decimal, duration, number, time};
 
 type Fit = Result<(), Box<Misfit>>;
 
@@ -306,8 +306,8 @@ impl Column {
             Values::Timestamp(v, unit, zoned) => {
                 time::parse_timestamp(text, *unit, *zoned).map(|x| v.push(x))
             }
-            Values::Duration(v, unit) => time::parse_duration(text, *unit).map(|x| v.push(x)),
-            Values::Interval(v) => time::parse_interval(text).map(|x| v.push(x)),
+            Values::Duration(v, unit) => duration::parse_duration(text, *unit).map(|x| v.push(x)),
+            Values::Interval(v) => duration::parse_interval(text).map(|x| v.push(x)),
             Values::Uuid(v) => bytes::parse_uuid(text).map(|x| v.extend_from_slice(&x)),
             Values::FixedBinary(v, width) => push_fixed_binary(v, *width, text),
             Values::Binary(b) => bytes::parse_binary(text, &mut b.data).and_then(|()| b.end()),

@@ -27,6 +27,7 @@
 
 pub mod bytes;
 pub mod decimal;
+pub mod duration;
 pub mod number;
 pub mod time;
 
