@@ -226,7 +226,8 @@ fn open_stage(
     })
 }
 
-/// Planning has a quarter of the memory; a run then has all of it.
+/// Each side may take half of the memory for planning, before a run has all of it: a source that
+/// samples may have to hold one whole record.
 fn planning_sandbox(
     document: &Document,
     host: &Host,
@@ -235,7 +236,7 @@ fn planning_sandbox(
 ) -> Sandbox {
     Sandbox {
         grants: Arc::clone(grants),
-        memory: MemoryBudget::new(document.resources.memory as usize / 4),
+        memory: MemoryBudget::new(document.resources.memory as usize / 2),
         limits: Limits::default(),
         clock: clock.clone(),
         cancel: host.cancel.clone(),
