@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::{Arc, OnceLock};
 
-use rapidbyte_engine::{Class, Failure};
+use rapidbyte_engine::{Class, Document, Failure};
 use rapidbyte_runtime::{Level, LogSink};
 use serde_json::{Value, json};
 
@@ -107,9 +107,10 @@ impl Output {
         }
     }
 
-    /// Where connectors' messages go.
-    pub fn log_sink(&self) -> LogSink {
+    /// Where connectors' messages go, without the secrets of the pipeline they work for.
+    pub fn log_sink(&self, document: Option<&Document>) -> LogSink {
         let output = self.clone();
+        let document = document.cloned();
         Arc::new(move |connector, stream, level, message| {
             let (name, color) = match level {
                 Level::Error => ("error", "31"),
@@ -125,7 +126,11 @@ impl Output {
                 let from = stream.map_or(connector.to_owned(), |s| format!("{connector} {s}"));
                 let head = output.paint(color, &format!("{name} [{from}]"));
                 let fields = json!({ "connector": connector, "stream": stream });
-                output.message(name, &head, &printable(message), fields);
+                let message = match &document {
+                    Some(document) => document.redact(message),
+                    None => message.to_owned(),
+                };
+                output.message(name, &head, &printable(&message), fields);
             }
         })
     }

@@ -21,7 +21,7 @@ pub fn signalled() -> Option<u8> {
 }
 
 /// The runtime, the connectors' folders and the log.
-pub fn host(output: &Output) -> Result<Host, Failure> {
+pub fn host(output: &Output, document: Option<&Document>) -> Result<Host, Failure> {
     let cache = open_cache(output);
     let runtime = Runtime::new(cache)
         .map_err(|error| Failure::new(Class::Environment, "no_runtime", error))?;
@@ -30,7 +30,7 @@ pub fn host(output: &Output) -> Result<Host, Failure> {
     Ok(Host {
         runtime,
         connector_dirs: connector_dirs(),
-        log: output.log_sink(),
+        log: output.log_sink(document),
         cancel,
     })
 }

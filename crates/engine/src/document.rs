@@ -26,6 +26,7 @@ mod node;
 mod path;
 mod read;
 mod resources;
+mod secrets;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -39,6 +40,7 @@ pub use error::{DocumentError, Location, code};
 
 use crate::compress::Compression;
 use node::Node;
+use secrets::Secrets;
 
 /// A larger pipeline file is not read.
 const MAX_DOCUMENT_BYTES: u64 = 4 << 20;
@@ -71,7 +73,7 @@ pub struct Document {
     #[serde(skip)]
     pub file: String,
     #[serde(skip)]
-    secrets: Vec<String>,
+    secrets: Secrets,
     #[serde(skip)]
     root: Arc<Node>,
 }
@@ -221,13 +223,11 @@ impl Document {
             file,
             base_dir,
             variables: &variables,
-            secrets: Vec::new(),
+            secrets: Secrets::default(),
             interpolated: 0,
         };
         let read = keys::root(&mut reader, &root)?;
-        let mut secrets = reader.secrets;
-        // Longest first: a secret may hold another one.
-        secrets.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        let secrets = reader.secrets;
         Ok(Self {
             version: VERSION,
             pipeline: read.pipeline,
@@ -250,21 +250,16 @@ impl Document {
         self.root.locate(path)
     }
 
-    /// The values that came from variables and files, longest first; none from a default, none
-    /// of less than four bytes.
-    pub fn secrets(&self) -> &[String] {
-        &self.secrets
+    /// Remembers, for this document and its clones, what a connector's config schema marks as
+    /// secret (`x-secret`).
+    pub(crate) fn keep_secrets(&self, schema: &Value, config: &Map<String, Value>) {
+        self.secrets.add_marked(schema, config);
     }
 
-    /// `text` with every secret in it replaced by `***`.
+    /// `text` with every secret in it replaced by `***`: values that came from variables and
+    /// files, and those that a connector marks; none from a default, none of less than four bytes.
     pub fn redact(&self, text: &str) -> String {
-        let mut text = text.to_owned();
-        for secret in &self.secrets {
-            if text.contains(secret.as_str()) {
-                text = text.replace(secret.as_str(), "***");
-            }
-        }
-        text
+        self.secrets.redact(text)
     }
 }
 

@@ -213,6 +213,7 @@ fn open_stage(
         );
         Failure::new(Class::Run, "contract_broken", text)
     })?;
+    document.keep_secrets(&schema, config);
     let config_key = format!("{}.config", side.name);
     refuse_unknown_keys(document, &schema, &schema, config, &config_key, 0)?;
     let grants = Arc::new(Grants::from_config(&schema, config, &document.base_dir));

@@ -18,6 +18,8 @@ pub trait Source: Sized + 'static {
     /// The configuration. Put `#[serde(deny_unknown_fields)]` on it, so that a misspelt key is an
     /// error, and `#[schemars(extend("x-grant" = "read"))]` on a key that names a file, `"host"`,
     /// `"port"` or `"url"` on one that names a server: the host grants exactly what stands there.
+    /// `"tls-mode"`, `"tls-root-cert"`, `"tls-cert"` and `"tls-key"` say how the host speaks TLS
+    /// to it. `"x-secret" = true` keeps a value out of every message.
     type Config: DeserializeOwned + JsonSchema;
     /// Reads one stream.
     type Reader: Reader;

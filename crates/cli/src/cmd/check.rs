@@ -11,7 +11,7 @@ use crate::setup;
 pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), Failure> {
     let document = setup::document(pipeline, common)?;
     let redacted = super::redacted(&document);
-    let host = setup::host(output)?;
+    let host = setup::host(output, Some(&document))?;
     let clock = Clock::new();
     let (source_stage, mut source) =
         plan::open_source(&document, &host, &clock).map_err(&redacted)?;
