@@ -35,7 +35,7 @@ SELECT i, i % 2 = 0, -32768 + i, 2147483647 - i, 'NaN', '-0'::float8,
         ELSE '4713-01-01 00:00:00 BC' END,
     '-infinity', '2024-02-29 12:00:00.123', '-178000000 years 11 mons -3 days 04:05:06.000001',
     'quote''d', i, ARRAY[[1, NULL], [3, 4]], ARRAY['', NULL, '"', ','],
-    ARRAY['so so', NULL]::app.mood[], '[3:4]={1.10,NaN}', '[1,5)', '{[2020-01-01,),}',
+    ARRAY['so so', NULL]::app.mood[], '[3:4]={1.10,NaN}', '[1,5)', '{[2020-01-01,)}',
     '::ffff:1.2.3.4/96', '10.0.0.0/8', '08:00:2b:01:02:03', '10101', '1', '(1e300,-0)',
     '-92233720368547758.08', 'a:1A b:2', '<a>&amp;</a>', '16/B374D848', 'end'
 FROM generate_series(1, 5000) i;
@@ -112,12 +112,17 @@ fn columns_where_and_rename_are_obeyed() {
     let (source, target) = (shared().database(), shared().database());
     source
         .client()
-        .batch_execute("CREATE TABLE t AS SELECT i, i * 2 AS twice, 'x' AS z FROM generate_series(1, 10) i")
+        .batch_execute(
+            "CREATE TABLE t AS SELECT i, i * 2 AS twice, 'x' AS z FROM generate_series(1, 10) i",
+        )
         .expect("a table");
-    let streams = "[{name: public.t, columns: [twice, i], where: 'i > 7', rename: {twice: double}}]";
+    let streams =
+        "[{name: public.t, columns: [twice, i], where: 'i > 7', rename: {twice: double}}]";
     let report = Folder::new().report(&copy(&source, &target, streams, "schema: raw"));
     assert_eq!(report["rows"], 3);
-    let row = target.client().query_one("SELECT sum(double), sum(i) FROM raw.t", &[]);
+    let row = target
+        .client()
+        .query_one("SELECT sum(double), sum(i) FROM raw.t", &[]);
     let row = row.expect("sums");
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (54, 27));
     let wrong = streams.replace("i > 7", "no_such > 7");
@@ -138,7 +143,10 @@ fn replace_shows_the_old_rows_or_the_new() {
     let folder = Folder::new();
     folder.report(&pipeline);
     assert_eq!(content(&mut client, "v").0, 100);
-    source.client().batch_execute("DELETE FROM t").expect("no rows");
+    source
+        .client()
+        .batch_execute("DELETE FROM t")
+        .expect("no rows");
     assert_eq!(folder.report(&pipeline)["rows"], 0);
     assert_eq!(content(&mut client, "t").0, 0);
 }
@@ -149,35 +157,61 @@ fn a_failed_run_leaves_nothing_in_the_target() {
     let seed = "CREATE TABLE t (a int); INSERT INTO t SELECT generate_series(1, 1000); INSERT INTO t VALUES (1)";
     source.client().batch_execute(seed).expect("a table");
     let mut client = target.client();
-    client.batch_execute("CREATE TABLE t (a int UNIQUE)").expect("a table");
+    client
+        .batch_execute("CREATE TABLE t (a int UNIQUE)")
+        .expect("a table");
     let (error, code) = Folder::new().error(&copy(&source, &target, "[public.t]", ""));
-    assert_eq!((error["code"].as_str(), code), (Some("pg_23505"), 4), "{error:#}");
+    assert_eq!(
+        (error["code"].as_str(), code),
+        (Some("pg_23505"), 4),
+        "{error:#}"
+    );
     assert_eq!(content(&mut client, "t").0, 0);
 }
 
 #[test]
 fn wrong_servers_and_credentials_are_told_apart() {
     let database = shared().database();
-    database.client().batch_execute("CREATE TABLE t (a int)").expect("a table");
+    database
+        .client()
+        .batch_execute("CREATE TABLE t (a int)")
+        .expect("a table");
     let good = copy(&database, &database, "[public.t]", "schema: raw");
     let url = database.url();
     let port = shared().port().to_string();
     let name = database.name();
     let cases = [
-        (url.replace(&format!(":{port}/"), ":1/"), "connect_failed", 3),
+        (
+            url.replace(&format!(":{port}/"), ":1/"),
+            "connect_failed",
+            3,
+        ),
         (url.replace(name, "nowhere"), "pg_3D000", 2),
-        (url.replace("127.0.0.1", "host.invalid"), "connect_failed", 3),
-        (format!("{url}?sslmode=require"), "tls_required", 3),
+        (
+            url.replace("127.0.0.1", "host.invalid"),
+            "connect_failed",
+            3,
+        ),
+        (format!("{url}?sslmode=require"), "tls_required", 2),
         (format!("{url}?sslmoed=require"), "bad_url", 2),
     ];
     for (wrong, code, exit) in cases {
         let pipeline = good.replacen(&url, &wrong, 1);
         let (error, exited) = Folder::new().error(&pipeline);
-        assert_eq!((error["code"].as_str(), exited), (Some(code), exit), "{error:#}");
+        assert_eq!(
+            (error["code"].as_str(), exited),
+            (Some(code), exit),
+            "{error:#}"
+        );
         assert!(error["hint"].is_string(), "{error:#}");
     }
     let missing = good.replace("public.t", "public.tt");
-    Folder::new().refuses(&missing, "unknown_stream", 2, &["did you mean \"public.t\""]);
+    Folder::new().refuses(
+        &missing,
+        "unknown_stream",
+        2,
+        &["did you mean \"public.t\""],
+    );
 }
 
 #[test]
@@ -250,7 +284,11 @@ fn a_password_is_in_no_output_and_no_file() {
     let (_, rest) = url.rsplit_once('@').expect("a host");
     let literal = format!("postgres://canary:{CANARY}@{rest}");
     for url in [literal.as_str(), "${SOURCE_URL}", "literal and wrong"] {
-        let url = if url == "literal and wrong" { format!("{literal}_nowhere") } else { url.to_owned() };
+        let url = if url == "literal and wrong" {
+            format!("{literal}_nowhere")
+        } else {
+            url.to_owned()
+        };
         let folder = Folder::new();
         folder.write(
             "p.yaml",
@@ -277,7 +315,9 @@ fn a_password_is_in_no_output_and_no_file() {
             assert!(!folder.read(&format!("out/{name}")).contains(CANARY));
         }
     }
-    client.batch_execute("DROP OWNED BY canary; DROP ROLE canary").expect("no role");
+    client
+        .batch_execute("DROP OWNED BY canary; DROP ROLE canary")
+        .expect("no role");
 }
 
 #[test]
@@ -288,7 +328,10 @@ fn what_moved_is_planned_before() {
         .batch_execute("CREATE TABLE t (a numeric(10, 2) NOT NULL, b varchar(7), PRIMARY KEY (a))")
         .expect("a table");
     let folder = Folder::new();
-    folder.write("p.yaml", copy(&source, &target, "[public.t]", "schema: raw"));
+    folder.write(
+        "p.yaml",
+        copy(&source, &target, "[public.t]", "schema: raw"),
+    );
     let plan = folder.rapidbyte(&["plan", "p.yaml", "--output", "json"]);
     let plan: Value = serde_json::from_str(&plan.stdout).expect("one document");
     let stream = &plan["streams"][0];
@@ -297,6 +340,11 @@ fn what_moved_is_planned_before() {
     assert_eq!(stream["columns"][0]["fit"], "exact");
     let statements = stream["statements"].to_string();
     assert!(statements.contains("CREATE TABLE"), "{statements}");
-    let there = target.client().query_one("SELECT to_regclass('raw.t') IS NULL", &[]);
-    assert!(there.expect("an answer").get::<_, bool>(0), "plan changes nothing");
+    let there = target
+        .client()
+        .query_one("SELECT to_regclass('raw.t') IS NULL", &[]);
+    assert!(
+        there.expect("an answer").get::<_, bool>(0),
+        "plan changes nothing"
+    );
 }
