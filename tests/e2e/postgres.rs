@@ -348,3 +348,28 @@ fn what_moved_is_planned_before() {
         "plan changes nothing"
     );
 }
+
+#[test]
+fn the_example_pipeline_runs() {
+    let (source, target) = (shared().database(), shared().database());
+    source
+        .client()
+        .batch_execute("CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE VIEW v AS SELECT a + 1 AS b FROM t")
+        .expect("a table");
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../pipelines/postgres.yaml");
+    for _ in 0..2 {
+        let ended: Ended = Folder::new()
+            .command(&["run", example])
+            .env("SOURCE_URL", source.url())
+            .env("TARGET_URL", target.url())
+            .output()
+            .expect("the program starts")
+            .into();
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    }
+    let row = target
+        .client()
+        .query_one("SELECT a, b FROM raw.t, raw.v", &[]);
+    let row = row.expect("one row in each");
+    assert_eq!((row.get::<_, i32>(0), row.get::<_, i32>(1)), (1, 2));
+}
