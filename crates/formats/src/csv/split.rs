@@ -184,7 +184,10 @@ impl Splitter {
             return Err(self.unterminated());
         }
         if self.pending.ends_with(b"\r") {
-            return Err(self.bare_cr(&self.pending));
+            // What is wrong before it is told first, wherever the pieces of the file ended.
+            let pending = std::mem::take(&mut self.pending);
+            self.split(&pending)?;
+            return Err(self.bare_cr(&pending));
         }
         self.pending.push(b'\n');
         self.split_pending(&mut on_record)?;
@@ -485,6 +488,7 @@ mod tests {
             (b"a\n\"b\"c\r\n", "csv_bad_quote", 2),
             (b"a\n\"b\n\",\"c\nd\n", "csv_unterminated_quote", 3),
             (b"\"", "csv_unterminated_quote", 1),
+            (b"\"\"a\r", "csv_bad_quote", 1),
         ] {
             let bytes: Vec<&[u8]> = data.chunks(1).collect();
             for pieces in [&[data][..], &bytes] {
