@@ -115,10 +115,11 @@ fn every_layout() -> RecordBatch {
     map.keys().append_value("k");
     map.values().append_null();
     for valid in [true, false, true] {
-        map.append(valid).unwrap();
+        map.append(valid).expect("one key for each value");
     }
     let uuids = vec![Some([7_u8; 16]), None, Some([9; 16])].into_iter();
-    let uuids = FixedSizeBinaryArray::try_from_sparse_iter_with_size(uuids, 16).unwrap();
+    let uuids =
+        FixedSizeBinaryArray::try_from_sparse_iter_with_size(uuids, 16).expect("16 bytes each");
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("rows", Arc::new(rows)),
         ("flags", Arc::new(flags)),
