@@ -56,6 +56,12 @@ impl Folder {
         self
     }
 
+    pub fn set_mode(&self, name: &str, mode: u32) {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(self.path().join(name), mode).expect("a mode");
+    }
+
     pub fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path().join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
     }
@@ -92,6 +98,7 @@ impl Folder {
     }
 
     /// Runs a pipeline of this text and expects its report.
+    #[track_caller]
     pub fn report(&self, pipeline: &str) -> Value {
         self.write("p.yaml", pipeline);
         let ended = self.rapidbyte(&["run", "p.yaml", "--output", "json"]);
@@ -101,6 +108,7 @@ impl Folder {
 
     /// Runs a pipeline of this text and expects an error, as the JSON document says it, with the
     /// exit code.
+    #[track_caller]
     pub fn error(&self, pipeline: &str) -> (Value, i32) {
         self.write("p.yaml", pipeline);
         let ended = self.rapidbyte(&["run", "p.yaml", "--output", "json"]);
@@ -112,6 +120,7 @@ impl Folder {
     }
 
     /// The same, and compares code, exit code and parts of message and location.
+    #[track_caller]
     pub fn refuses(&self, pipeline: &str, code: &str, exit: i32, parts: &[&str]) {
         let (error, exited) = self.error(pipeline);
         assert_eq!(
