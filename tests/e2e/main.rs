@@ -8,6 +8,7 @@ mod files;
 mod hostile;
 mod interrupt;
 mod output;
+mod pooler;
 mod postgres;
 mod settings;
 mod support;

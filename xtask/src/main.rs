@@ -13,6 +13,7 @@ mod build;
 mod bundle;
 mod check;
 mod demo;
+mod pgbouncer;
 mod postgres;
 mod python;
 mod step;

@@ -116,9 +116,6 @@ fn reach(host: &Host, settings: &Settings, wanted: TargetSession) -> Result<Clie
         open(host, settings, second, deadline).map_err(|_| refusal.error)
     });
     let mut client = opened.map_err(|error| explain(error, host, settings))?;
-    client
-        .settle()
-        .map_err(|error| explain(error, host, settings))?;
     if !client.is_wanted(wanted)? {
         client.close();
         let what = match wanted {
@@ -197,7 +194,8 @@ pub(crate) fn secure(
     }
 }
 
-/// Sends the start-up message. Only parameters that poolers know too: they refuse any other.
+/// Sends the start-up message. Only parameters that poolers know too: they refuse any other, and
+/// what is set afterwards, outside a transaction, they pass on to whoever comes next.
 fn greet(wire: &mut Wire, settings: &Settings, deadline: Deadline) -> Result<()> {
     let mut parameters = vec![
         ("user", settings.user.as_str()),
@@ -249,14 +247,6 @@ fn explain(mut error: Error, host: &Host, settings: &Settings) -> Error {
 }
 
 impl Client {
-    /// Sets what decides how values are written, and cannot be set in the start-up message.
-    fn settle(&mut self) -> Result<()> {
-        self.execute(
-            "SET extra_float_digits = 3; SET IntervalStyle = 'postgres'; SET bytea_output = 'hex'",
-        )
-        .map(drop)
-    }
-
     fn is_wanted(&mut self, wanted: TargetSession) -> Result<bool> {
         let (question, yes) = match wanted {
             TargetSession::Any | TargetSession::PreferStandby => return Ok(true),

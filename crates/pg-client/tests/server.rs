@@ -164,40 +164,25 @@ fn the_wanted_kind_of_server_is_chosen() {
 }
 
 #[test]
-fn settings_that_decide_how_values_are_written_are_fixed() {
+fn the_encoding_and_the_form_of_times_are_fixed() {
     let database = shared().database();
     let name = database.name();
     database
         .client()
         .batch_execute(&format!(
-            "ALTER DATABASE {name} SET extra_float_digits = -5; \
-             ALTER DATABASE {name} SET DateStyle = 'German'; \
+            "ALTER DATABASE {name} SET DateStyle = 'German'; \
              ALTER DATABASE {name} SET TimeZone = 'Asia/Tokyo'; \
-             ALTER DATABASE {name} SET IntervalStyle = 'iso_8601'; \
-             ALTER DATABASE {name} SET bytea_output = 'escape'; \
              ALTER DATABASE {name} SET client_encoding = 'LATIN1'"
         ))
         .unwrap();
     let answers = client(&database)
-        .simple_query(
-            "SELECT 0.1::float8 + 0.2, 'ä', timestamptz '2024-02-03 04:05:06Z', \
-             interval '1 day 2 hours', '\\x00ff'::bytea",
-        )
+        .simple_query("SELECT 'ä', timestamptz '2024-02-03 04:05:06Z'")
         .unwrap();
     let row = &answers[0].rows[0];
     let texts: Vec<_> = (0..row.len())
         .map(|at| row.text(at).unwrap().unwrap())
         .collect();
-    assert_eq!(
-        texts,
-        [
-            "0.30000000000000004",
-            "ä",
-            "2024-02-03 04:05:06+00",
-            "1 day 02:00:00",
-            "\\x00ff"
-        ]
-    );
+    assert_eq!(texts, ["ä", "2024-02-03 04:05:06+00"]);
 }
 
 #[test]

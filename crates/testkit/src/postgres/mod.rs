@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use thiserror::Error;
 
 mod options;
+mod pgbouncer;
 mod programs;
 mod server;
 mod user;
@@ -27,6 +28,7 @@ mod watchdog;
 
 pub use ::postgres::{Client, NoTls, Row, SimpleQueryMessage};
 pub use options::{Auth, Options, Tls};
+pub use pgbouncer::{PGBOUNCER, PgBouncer, PoolMode};
 pub use programs::VARIABLE;
 pub use server::Server;
 
@@ -52,7 +54,7 @@ pub enum Failure {
     /// A program ended although it should not, or ended badly.
     #[error("{program} ended ({status}):\n{log}")]
     Ended {
-        /// `initdb` or `postgres`.
+        /// `initdb`, `postgres` or `pgbouncer`.
         program: &'static str,
         /// How it ended.
         status: std::process::ExitStatus,

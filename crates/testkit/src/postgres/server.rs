@@ -21,7 +21,7 @@ use super::{Database, Failure, Options, programs_folder, system};
 /// Another process may take a free port before the server does.
 const MAX_PORTS: usize = 5;
 /// How long a server may take to accept, on a machine that is busy with other tests.
-const STARTUP: Duration = Duration::from_secs(60);
+pub(super) const STARTUP: Duration = Duration::from_secs(60);
 /// Of a log, this much is shown.
 const LOG_SHOWN_BYTES: u64 = 4 << 10;
 /// For every server. Memory as PostgreSQL has it; no vacuum while something is measured or asserted.
@@ -92,6 +92,11 @@ impl Server {
     /// The TCP port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The superuser's.
+    pub(super) fn password(&self) -> &str {
+        &self.password
     }
 
     /// The process that tests may stop, continue or kill; nothing when it does not run.
@@ -328,12 +333,12 @@ impl Drop for Server {
     }
 }
 
-fn free_port() -> std::io::Result<u16> {
+pub(super) fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
 
 /// The last of a file; nothing when it cannot be read.
-fn tail(file: &Path) -> String {
+pub(super) fn tail(file: &Path) -> String {
     let read = || -> std::io::Result<Vec<u8>> {
         let mut file = File::open(file)?;
         let size = file.metadata()?.len();
