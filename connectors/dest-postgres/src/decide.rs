@@ -143,13 +143,13 @@ fn fresh(
     if !found.facts.has_schema {
         prelude.push(ddl::create_schema(&name.schema).map_err(convert)?);
     }
-    for missing in &found.missing_types {
-        let schema = ddl::create_schema(&missing.schema).map_err(convert)?;
-        if !missing.has_schema && !prelude.contains(&schema) {
-            prelude.push(schema);
-        }
-        prelude.push(missing.sql.clone());
-    }
+    let types = crate::look::prelude(&found.missing_types)?;
+    prelude.extend(
+        types
+            .into_iter()
+            .filter(|sql| !prelude.contains(sql))
+            .collect::<Vec<_>>(),
+    );
     let mut create = vec![
         ddl::create_table(&name.schema, &name.table, &targets, &target.primary_key)
             .map_err(convert)?,
@@ -264,6 +264,7 @@ fn existing(
             Vec::new()
         }
     };
+    notes.extend(targets.iter().filter_map(sequence_note));
     let strict = unfilled.iter().any(|column| refuses_null(&column.ty));
     let method = method(settings, Some(table), casts, strict, found, &mut notes)?;
     if schema.fields().is_empty() && (method != Method::Copy || !relation.columns.is_empty()) {
@@ -292,6 +293,19 @@ fn refuse_kind(name: &Name, table: &TableFacts) -> Result<()> {
     };
     let text = format!("{name} is {what}, which takes no rows");
     Err(Error::schema("not_a_table", text).hint("name another table with `schema:` or `table:`"))
+}
+
+/// Values that a sequence would else give do not move it.
+fn sequence_note(column: &Column) -> Option<String> {
+    let default = column.default.as_deref().unwrap_or_default();
+    let has_sequence = matches!(
+        column.generated,
+        Generated::IdentityAlways | Generated::IdentityByDefault
+    ) || default.contains("nextval(");
+    has_sequence.then(|| {
+        let column = quote_ident(&column.name);
+        format!("{column} keeps the stream's values, and its sequence stays where it is")
+    })
 }
 
 /// A column that the table lacks.
@@ -505,7 +519,7 @@ impl Decision {
     }
 }
 
-/// A literal for messages that name a lock.
+/// Lets one stream after another make schemas and types, until the end of the transaction.
 pub(crate) fn lock_prelude() -> String {
     // One for all: what is locked is short.
     format!(

@@ -6,7 +6,8 @@ use rapidbyte_pg::insert::{self, Parameter};
 use rapidbyte_pg::model::Generated;
 use rapidbyte_pg::{Column, Fit as PgFit, ddl, fit};
 use rapidbyte_pg_client::{
-    COPY_HEADER_BYTES, Client, CopyIn, Format, Param, Statement, TransactionStatus,
+    COPY_HEADER_BYTES, Client, CopyIn, Format, Param, Settings as Server, Statement,
+    TransactionStatus,
 };
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
@@ -23,9 +24,13 @@ const MAX_KEPT_BYTES: usize = 16 << 20;
 /// The temporary table whose row type the rows of an INSERT have.
 const STAGED: &str = "rapidbyte_rows";
 
+/// Between two batches the transaction waits for the source, however long that takes.
+const PATIENT: &str = "SET LOCAL idle_in_transaction_session_timeout = 0";
+
 /// A load that is not committed. Dropped, the server forgets it with the connection.
 pub(crate) struct Load {
     name: Name,
+    server: Server,
     wire: Wire,
     method: Rows,
     /// For COPY: the statement.
@@ -71,7 +76,7 @@ impl Load {
         if !decided.prelude.is_empty() {
             make_prelude(&mut client, settings, target, &name, &schema)?;
         }
-        client.simple_query(&format!("BEGIN; {}", local_settings()))?;
+        client.simple_query(&format!("BEGIN; {}; {PATIENT}", local_settings()))?;
         for statement in decided.create.iter().chain(&decided.clear) {
             client.simple_query(statement)?;
         }
@@ -91,6 +96,7 @@ impl Load {
         Ok(Self {
             copy: copy_statement(&name, columns),
             name,
+            server: settings.server.clone(),
             wire: Wire::Idle(client),
             method,
             copy_flush_bytes: settings.copy_flush_bytes,
@@ -239,7 +245,16 @@ impl Load {
             // Behind a pooler the next session would find its name taken.
             client.forget(statement)?;
         }
-        client.execute("COMMIT").map_err(uncertain)?;
+        let answers = client.simple_query("SELECT pg_catalog.txid_current()")?;
+        let transaction = answers.first().map(rapidbyte_pg_client::Rows::single);
+        let transaction = transaction.transpose()?.unwrap_or_default().to_owned();
+        if let Err(error) = client.execute("COMMIT") {
+            // Only once the connection has gone it is a question what became of it.
+            if client.is_usable() {
+                return Err(error);
+            }
+            client = ensure_committed(&self.server, &transaction, error)?;
+        }
         let receipt = Receipt {
             rows,
             bytes: self.bytes,
@@ -478,18 +493,24 @@ fn lost() -> Error {
     Error::internal("the load has failed and is given up")
 }
 
-/// A commit whose answer did not come may have happened.
-fn uncertain(error: Error) -> Error {
-    let is_server_word = error.code.starts_with("pg_") && !error.code.starts_with("pg_57P");
-    if is_server_word {
-        return error;
-    }
-    Error::data(
-        "commit_unknown",
-        format!(
+/// Asks, over a new connection, what became of a transaction whose COMMIT had no answer
+/// (`txid_status`, PostgreSQL manual, "Transaction ID and Snapshot Information Functions").
+fn ensure_committed(server: &Server, transaction: &str, error: Error) -> Result<Client> {
+    let unknown = || {
+        let text = format!(
             "no answer came to the commit, which may have happened: {}",
             error.message
-        ),
-    )
-    .hint("look whether the rows are there before you run again")
+        );
+        Error::data("commit_unknown", text)
+            .hint("look whether the rows are there before you run again")
+    };
+    let mut client = Client::connect(server).map_err(|_| unknown())?;
+    let sql = format!("SELECT pg_catalog.txid_status({transaction})");
+    let answers = client.simple_query(&sql).map_err(|_| unknown())?;
+    let status = answers.first().map(rapidbyte_pg_client::Rows::single);
+    match status {
+        Some(Ok("committed")) => Ok(client),
+        Some(Ok("aborted")) => Err(error),
+        _ => Err(unknown()),
+    }
 }
