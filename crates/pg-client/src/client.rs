@@ -165,6 +165,11 @@ impl Client {
         self.max_result_bytes = bytes;
     }
 
+    /// How much is asked of the connection at a time, in bytes; 64 KiB unless set.
+    pub fn set_read_bytes(&mut self, bytes: u32) {
+        self.wire.read_bytes = bytes.max(1);
+    }
+
     pub(crate) fn max_result_bytes(&self) -> usize {
         self.max_result_bytes
     }

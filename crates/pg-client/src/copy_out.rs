@@ -111,6 +111,45 @@ impl<C: BorrowMut<Client>> CopyOut<C> {
         }
     }
 
+    /// Hands what came from the connection to `take` as it is, the heads of CopyData messages
+    /// among it: for a decoder that steps over them itself, and so saves a copy. `take` gives how
+    /// many bytes it took; where not all, what is left begins with the head of a message. Waits up
+    /// to `wait` only when nothing is there. Not to be mixed with the other ways to read on one
+    /// copy. Errors: as [`CopyOut::read_into`], and those of `take`.
+    pub fn feed(
+        &mut self,
+        wait: Duration,
+        mut take: impl FnMut(&[u8]) -> Result<usize>,
+    ) -> Result<CopyRead> {
+        if self.has_ended {
+            return Ok(CopyRead::End);
+        }
+        let mut has_waited = false;
+        loop {
+            let wire = &mut self.client.borrow_mut().wire;
+            let there = wire.input().len();
+            if there > 0 {
+                let taken = take(wire.input())?;
+                wire.consume(taken);
+                if taken > 0 {
+                    return Ok(CopyRead::Data(taken));
+                }
+                if self.ends_here()? {
+                    return Ok(CopyRead::End);
+                }
+                // A notice stood before the next CopyData.
+                if self.client.borrow_mut().wire.input().len() < there {
+                    continue;
+                }
+            }
+            // As in `read_into`.
+            if has_waited || !self.client.borrow_mut().wire.fill(wait)? {
+                return Ok(CopyRead::Idle);
+            }
+            has_waited = true;
+        }
+    }
+
     /// One message as it came. Errors: as [`CopyOut::read_into`]; `message_too_large`.
     pub fn next(&mut self, wait: Duration) -> Result<CopyNext<'_>> {
         if self.has_ended {

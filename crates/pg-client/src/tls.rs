@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use rapidbyte_sdk::connection::Connection;
 use rapidbyte_sdk::Result;
+use rapidbyte_sdk::connection::Connection;
 
 /// Whether TLS can be had at all; a connector that is built natively has none.
 pub(crate) const AVAILABLE: bool = cfg!(target_family = "wasm");

@@ -55,6 +55,8 @@ pub(crate) struct Wire {
     /// Everything before it in `input` was looked at.
     at: usize,
     max_message_bytes: usize,
+    /// Asked of the connection at a time.
+    pub read_bytes: u32,
 }
 
 impl Wire {
@@ -66,6 +68,7 @@ impl Wire {
             input: Vec::new(),
             at: 0,
             max_message_bytes: MAX_GREETING_BYTES,
+            read_bytes: READ_BYTES,
         }
     }
 
@@ -142,7 +145,7 @@ impl Wire {
 
     /// Reads more into the input; false when nothing came in time.
     pub fn fill(&mut self, wait: Duration) -> Result<bool> {
-        let bytes = match self.connection.read(READ_BYTES, wait) {
+        let bytes = match self.connection.read(self.read_bytes, wait) {
             Ok(bytes) => bytes,
             Err(error) if is_timeout(&error) => return Ok(false),
             Err(error) => return Err(error),

@@ -1,0 +1,137 @@
+//! What can be read: relations as streams.
+
+use std::collections::HashMap;
+
+use rapidbyte_pg::catalog;
+use rapidbyte_pg::form::{field, form};
+use rapidbyte_pg_client::Client;
+use rapidbyte_sdk::log;
+use rapidbyte_sdk::prelude::*;
+
+use crate::error::about;
+use crate::relation::{self, Relation};
+
+/// Relations that are described in one round trip.
+const CHUNK_RELATIONS: usize = 500;
+/// Columns that are described in one round trip: a few megabytes of JSON.
+const CHUNK_COLUMNS: u32 = 5000;
+
+/// All streams. What cannot be one is warned of.
+pub(crate) fn streams(client: &mut Client, native: bool) -> Result<Vec<Stream>> {
+    let relations = without_namesakes(relation::list(client)?);
+    let mut streams = Vec::with_capacity(relations.len());
+    for chunk in chunks(&relations) {
+        let oids: Vec<u32> = chunk.iter().map(|relation| relation.oid).collect();
+        let by_oid: HashMap<u32, &Relation> = chunk.iter().map(|r| (r.oid, r)).collect();
+        for described in relation::describe(client, &oids)? {
+            let stream = described.and_then(|described| {
+                let Some(relation) = by_oid.get(&described.oid) else {
+                    return Err(Error::internal("a relation that was not asked for"));
+                };
+                stream(relation, &described, native).map_err(|e| about(e, &relation.stream()))
+            });
+            match stream {
+                Ok(stream) => streams.push(stream),
+                Err(error) => log::warn(format_args!(
+                    "a table is not listed: {}{}",
+                    error.stream.map_or(String::new(), |name| name + ": "),
+                    error.message
+                )),
+            }
+        }
+    }
+    Ok(streams)
+}
+
+fn without_namesakes(relations: Vec<Relation>) -> Vec<Relation> {
+    let mut count: HashMap<String, usize> = HashMap::new();
+    for relation in &relations {
+        *count.entry(relation.stream()).or_default() += 1;
+    }
+    let is_alone = |relation: &Relation| {
+        let is_alone = count.get(&relation.stream()) == Some(&1);
+        if !is_alone {
+            log::warn(format_args!(
+                "{} is not listed: another relation is named {} too",
+                relation.sql(),
+                relation.stream()
+            ));
+        }
+        is_alone
+    };
+    relations.into_iter().filter(is_alone).collect()
+}
+
+/// Cut so that each answer stays small.
+fn chunks(relations: &[Relation]) -> Vec<&[Relation]> {
+    let mut chunks = Vec::new();
+    let (mut begin, mut columns) = (0, 0);
+    for (at, relation) in relations.iter().enumerate() {
+        let is_full = at - begin == CHUNK_RELATIONS || columns + relation.columns > CHUNK_COLUMNS;
+        if is_full && at > begin {
+            chunks.push(&relations[begin..at]);
+            (begin, columns) = (at, 0);
+        }
+        columns += relation.columns;
+    }
+    if begin < relations.len() {
+        chunks.push(&relations[begin..]);
+    }
+    chunks
+}
+
+fn stream(relation: &Relation, described: &catalog::Relation, native: bool) -> Result<Stream> {
+    let columns = &described.columns;
+    let fields: Vec<Field> = columns.iter().map(|column| field(column, native)).collect();
+    let mut stream = Stream::new(relation.stream(), &Schema::new(fields))?;
+    stream.source_types = columns.iter().map(|c| c.type_text.clone()).collect();
+    stream.primary_key.clone_from(&described.primary_key);
+    stream.estimated_rows = relation.rows;
+    stream.estimated_bytes = relation.bytes;
+    stream.notes = notes(relation, described, native);
+    Ok(stream)
+}
+
+fn notes(relation: &Relation, described: &catalog::Relation, native: bool) -> Vec<String> {
+    let mut notes = Vec::new();
+    let mut note = |is_so: bool, text: &str| {
+        if is_so {
+            notes.push(text.to_owned());
+        }
+    };
+    let is_part = relation.is_readable() && !relation.is_readable_whole();
+    note(!relation.is_readable(), "this role may not read it");
+    note(is_part, "this role may read some of its columns only");
+    note(
+        relation.has_row_security,
+        "row-level security is active for this role: only the rows that its policies show are read",
+    );
+    note(
+        relation.has_children,
+        "other tables inherit from it: their rows are read with it, as SELECT does",
+    );
+    note(relation.kind == 'p', "partitioned: read as one stream");
+    note(relation.kind == 'v', "a view");
+    note(relation.kind == 'm', "a materialized view");
+    note(
+        relation.kind == 'f',
+        "a foreign table: its rows are not of the snapshot of the others",
+    );
+    note(
+        relation.is_unlogged,
+        "unlogged: empty after a crash of the server, and on a standby",
+    );
+    note(
+        !relation.is_populated,
+        "the materialized view has no data yet: REFRESH MATERIALIZED VIEW",
+    );
+    note(described.columns.is_empty(), "it has no columns");
+    for column in &described.columns {
+        let is_text = form(column, native).needs_text_cast();
+        note(
+            is_text,
+            &format!("{} ({}) is read as text", column.name, column.type_text),
+        );
+    }
+    notes
+}

@@ -1,0 +1,84 @@
+//! Reads tables and views of PostgreSQL by binary COPY.
+//!
+//! What an operator may say is [`Config`]; which relations there are is [`mod@relation`]'s part,
+//! the one moment that all streams are read as of is [`session`]'s, one read is [`Rows`]. How
+//! types and values are held in Arrow is the crate `rapidbyte-pg`, the protocol is
+//! `rapidbyte-pg-client`.
+
+mod check;
+mod config;
+mod discover;
+mod error;
+mod read;
+mod relation;
+mod session;
+
+use rapidbyte_pg::NATIVE_FORM;
+use rapidbyte_pg_client::Client;
+use rapidbyte_sdk::prelude::*;
+
+pub use config::Config;
+use config::Settled;
+use error::about;
+pub use read::Rows;
+
+/// The connector, opened with one configuration.
+pub struct Postgres {
+    settings: Settled,
+    /// The transaction that exported the snapshot: readers can join it while it is open, and the
+    /// tables' shapes stay as they are.
+    coordinator: Option<Client>,
+}
+
+impl Source for Postgres {
+    type Config = Config;
+    type Reader = Rows;
+    const NAME: &str = "source-postgres";
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+    const DESCRIPTION: &str = "Reads tables and views of PostgreSQL";
+    const NATIVE_FORMS: &'static [&'static str] = &[NATIVE_FORM];
+    const TAKES_FILTER: bool = true;
+
+    fn open(config: Config) -> Result<Self> {
+        Ok(Self {
+            settings: config.settle()?,
+            coordinator: None,
+        })
+    }
+
+    fn check(&mut self) -> Result<Vec<CheckItem>> {
+        Ok(check::items(&self.settings))
+    }
+
+    fn discover(&mut self, forms: &[String]) -> Result<Vec<Stream>> {
+        let mut client = session::connect(&self.settings)?;
+        session::begin(&mut client, &self.settings, None)?;
+        let native = forms.iter().any(|form| form == NATIVE_FORM);
+        let streams = discover::streams(&mut client, native)?;
+        client.close();
+        Ok(streams)
+    }
+
+    fn snapshot(&mut self, streams: &[String]) -> Result<String> {
+        // An older one is given up first: it may be all the connections that we may have.
+        self.coordinator = None;
+        let mut client = session::connect(&self.settings)?;
+        let token = session::export(&mut client, &self.settings, streams)?;
+        self.coordinator = Some(client);
+        token.to_json()
+    }
+
+    fn read(&mut self, request: &ReadRequest) -> Result<Rows> {
+        if request.cursor.is_some() {
+            return Err(Error::config(
+                "no_cursor",
+                "tables are read whole: there is no place to go on from",
+            )
+            .hint("sync_mode: full_refresh")
+            .in_stream(&request.stream));
+        }
+        Rows::begin(&self.settings, request).map_err(|error| about(error, &request.stream))
+    }
+}
+
+rapidbyte_sdk::export_source!(Postgres);

@@ -1,0 +1,173 @@
+//! One read: a COPY of one relation, decoded as it comes.
+
+use std::time::{Duration, Instant};
+
+use rapidbyte_pg::copy::Decoder;
+use rapidbyte_pg::form::{form, select_expression};
+use rapidbyte_pg::ident::quote_ident;
+use rapidbyte_pg::{Column, NATIVE_FORM};
+use rapidbyte_pg_client::{Client, CopyOut, CopyRead};
+use rapidbyte_sdk::phase::{self, Kind};
+use rapidbyte_sdk::prelude::*;
+
+use crate::config::Settled;
+use crate::error::{about, convert};
+use crate::relation::{self, Relation};
+use crate::session;
+
+/// Rows of a batch whose columns take next to nothing, or that has no columns.
+const MAX_BATCH_ROWS: usize = 1 << 20;
+
+/// Reads the rows of one stream. Holds one piece of the connection's bytes, one incomplete record
+/// and one batch.
+pub struct Rows {
+    stream: String,
+    decoder: Decoder,
+    /// Nothing once the server has sent everything.
+    copy: Option<CopyOut<Client>>,
+    batch_bytes: usize,
+}
+
+impl Rows {
+    /// Begins to read. The transaction ends with the connection.
+    pub(crate) fn begin(settings: &Settled, request: &ReadRequest) -> Result<Self> {
+        let stream = &request.stream;
+        let mut client = if request.snapshot.is_empty() {
+            let mut client = session::connect(settings)?;
+            session::pin(&mut client, settings, std::slice::from_ref(stream))?;
+            client
+        } else {
+            session::join(settings, &request.snapshot)?
+        };
+        let (relation, all) = look_up(&mut client, stream)?;
+        let columns = relation::choose(all, request.columns.as_deref())?;
+        let native = request.forms.iter().any(|form| form == NATIVE_FORM);
+        let filter = request.filter.as_deref();
+        let sql = statement(&relation, &columns, native, filter);
+        let copy = client
+            .into_copy_out(&sql)
+            .map_err(|error| explain(error, &relation, settings))?;
+        // More than memory is no limit.
+        let max_record_bytes = usize::try_from(request.max_record_bytes).unwrap_or(usize::MAX);
+        Ok(Self {
+            stream: stream.clone(),
+            decoder: Decoder::new(&columns, native, max_record_bytes),
+            copy: Some(copy),
+            batch_bytes: (request.batch_bytes as usize).max(1),
+        })
+    }
+
+    fn is_full(&self) -> bool {
+        self.decoder.bytes() >= self.batch_bytes || self.decoder.rows() >= MAX_BATCH_ROWS
+    }
+
+    fn take(&mut self) -> Result<Event> {
+        let _phase = phase::enter(Kind::Decode);
+        self.decoder.take_batch().map(Event::Batch).map_err(convert)
+    }
+
+    fn step(&mut self, wait: Duration) -> Result<Event> {
+        let begin = Instant::now();
+        while !self.is_full() {
+            let Some(copy) = &mut self.copy else {
+                return if self.decoder.rows() > 0 {
+                    self.take()
+                } else {
+                    Ok(Event::End)
+                };
+            };
+            let decoder = &mut self.decoder;
+            let left = wait.saturating_sub(begin.elapsed());
+            let read = copy.feed(left, |bytes| {
+                let _phase = phase::enter(Kind::Decode);
+                decoder.push_messages(bytes).map_err(convert)
+            })?;
+            match read {
+                CopyRead::Data(_) => {}
+                CopyRead::Idle => return Ok(Event::Idle),
+                CopyRead::End => {
+                    self.decoder.finish().map_err(convert)?;
+                    if let Some(copy) = self.copy.take() {
+                        copy.into_client().close();
+                    }
+                }
+            }
+        }
+        self.take()
+    }
+}
+
+impl Reader for Rows {
+    fn schema(&self) -> SchemaRef {
+        self.decoder.schema().clone()
+    }
+
+    fn next(&mut self, wait: Duration) -> Result<Event> {
+        self.step(wait).map_err(|error| about(error, &self.stream))
+    }
+}
+
+/// The relation and its columns as the transaction sees them.
+fn look_up(client: &mut Client, stream: &str) -> Result<(Relation, Vec<Column>)> {
+    let mut found = relation::find(client, &[stream.to_owned()])?;
+    let relation = found
+        .pop()
+        .ok_or_else(|| Error::internal("a stream without its relation"))?;
+    let described = relation::describe(client, &[relation.oid])?.pop();
+    let described = described.ok_or_else(|| {
+        let text = "the table was dropped since the run began";
+        Error::schema("unknown_stream", text)
+    })??;
+    Ok((relation, described.columns))
+}
+
+/// The COPY that gives these columns.
+///
+/// `COPY table` is faster than a query, and does not do for everything: it leaves out the rows of
+/// inheriting tables, refuses views, foreign and partitioned tables and generated columns, and
+/// casts nothing.
+fn statement(
+    relation: &Relation,
+    columns: &[Column],
+    native: bool,
+    filter: Option<&str>,
+) -> String {
+    let needs_query =
+        |column: &Column| column.is_computed() || form(column, native).needs_text_cast();
+    let is_plain = relation.kind == 'r'
+        && !relation.has_children
+        && !relation.has_row_security
+        && filter.is_none()
+        && !columns.is_empty()
+        && !columns.iter().any(needs_query);
+    let table = relation.sql();
+    let from = if is_plain {
+        let names: Vec<String> = columns.iter().map(|c| quote_ident(&c.name)).collect();
+        format!("{table} ({})", names.join(", "))
+    } else {
+        let expressions: Vec<String> = columns
+            .iter()
+            .map(|column| select_expression(column, native))
+            .collect();
+        let condition = filter.map_or(String::new(), |text| format!(" WHERE ({text})"));
+        format!(
+            "(SELECT {} FROM {table}{condition})",
+            expressions.join(", ")
+        )
+    };
+    format!("COPY {from} TO STDOUT (FORMAT binary)")
+}
+
+/// Says what to grant where the privilege is missing.
+fn explain(error: Error, relation: &Relation, settings: &Settled) -> Error {
+    if error.code != "pg_42501" {
+        return error;
+    }
+    let role = quote_ident(&settings.connection.user);
+    error.hint(format!(
+        "GRANT USAGE ON SCHEMA {} TO {role}; GRANT SELECT ON {} TO {role}; or leave out the \
+         columns that may not be read",
+        quote_ident(&relation.schema),
+        relation.sql()
+    ))
+}

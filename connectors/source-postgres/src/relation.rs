@@ -1,0 +1,233 @@
+//! Which relations there are, what may be done with each, and their columns.
+//!
+//! A stream's name is `schema.name` as the two are written in the catalog, without quotes. Two
+//! relations can come to the same name when there are dots in theirs; such a name is refused.
+
+use std::collections::HashMap;
+
+use rapidbyte_pg::Column;
+use rapidbyte_pg::catalog;
+use rapidbyte_pg::ident::{qualified, quote_literal};
+use rapidbyte_pg_client::{Client, Rows};
+use rapidbyte_sdk::prelude::*;
+use serde::Deserialize;
+
+use crate::error::convert;
+use crate::session::query;
+
+/// One text of JSON for each relation. Takes no lock: sizes are those of the last vacuum or
+/// analyze, summed over partitions and children; a relation of no pages may be new or empty.
+const RELATIONS: &str = "\
+SELECT pg_catalog.json_build_object(
+    'oid', c.oid::int8, 'schema', n.nspname, 'name', c.relname, 'kind', c.relkind,
+    'columns', c.relnatts, 'rows', size.rows, 'bytes', size.bytes,
+    'is_unlogged', c.relpersistence = 'u', 'is_populated', c.relispopulated,
+    'has_children', c.relkind = 'r' AND c.relhassubclass AND EXISTS (
+        SELECT 1 FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid),
+    'has_row_security', c.relrowsecurity AND pg_catalog.row_security_active(c.oid),
+    'usage', COALESCE(pg_catalog.has_schema_privilege(n.oid, 'USAGE'), false),
+    'select', COALESCE(pg_catalog.has_table_privilege(c.oid, 'SELECT'), false),
+    'select_some', COALESCE(pg_catalog.has_any_column_privilege(c.oid, 'SELECT'), false))::text
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+CROSS JOIN LATERAL (
+    WITH RECURSIVE parts(oid) AS (
+        SELECT c.oid
+        UNION
+        SELECT i.inhrelid FROM parts JOIN pg_catalog.pg_inherits i ON i.inhparent = parts.oid
+    )
+    SELECT pg_catalog.sum(p.reltuples::int8) AS rows,
+        pg_catalog.sum(p.relpages::int8 * pg_catalog.current_setting('block_size')::int8) AS bytes
+    FROM parts JOIN pg_catalog.pg_class p ON p.oid = parts.oid
+    WHERE p.relkind IN ('r', 'm') AND p.reltuples >= 0 AND p.relpages > 0
+) AS size
+WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.relpersistence <> 't'
+  AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
+  AND $WANTED
+ORDER BY n.nspname, c.relname";
+
+/// What `pg_class` and our privileges say of one relation.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Relation {
+    pub oid: u32,
+    pub schema: String,
+    pub name: String,
+    /// `r` table, `p` partitioned, `v` view, `m` materialized view, `f` foreign table.
+    pub kind: char,
+    /// With dropped ones.
+    pub columns: u32,
+    pub rows: Option<u64>,
+    pub bytes: Option<u64>,
+    pub is_unlogged: bool,
+    /// False for a materialized view `WITH NO DATA`.
+    pub is_populated: bool,
+    /// Other tables inherit from it, and their rows are its rows.
+    pub has_children: bool,
+    /// Policies hide rows from us.
+    pub has_row_security: bool,
+    usage: bool,
+    select: bool,
+    select_some: bool,
+}
+
+impl Relation {
+    /// The name of the stream.
+    pub fn stream(&self) -> String {
+        format!("{}.{}", self.schema, self.name)
+    }
+
+    /// Its name in SQL.
+    pub fn sql(&self) -> String {
+        qualified(&self.schema, &self.name)
+    }
+
+    /// All columns may be read.
+    pub fn is_readable_whole(&self) -> bool {
+        self.usage && self.select
+    }
+
+    /// At least one column may be read.
+    pub fn is_readable(&self) -> bool {
+        self.usage && (self.select || self.select_some)
+    }
+}
+
+/// All relations but partitions, whose rows are read with their table.
+pub(crate) fn list(client: &mut Client) -> Result<Vec<Relation>> {
+    ask(client, "NOT c.relispartition")
+}
+
+/// The relations of these streams. Errors: `unknown_stream`, `ambiguous_stream`.
+pub(crate) fn find(client: &mut Client, streams: &[String]) -> Result<Vec<Relation>> {
+    if streams.is_empty() {
+        return Ok(Vec::new());
+    }
+    let literals: Vec<_> = streams.iter().map(|name| literal(name)).collect();
+    let wanted = format!("n.nspname || '.' || c.relname IN ({})", literals.join(", "));
+    let mut found: HashMap<String, Vec<Relation>> = HashMap::new();
+    for relation in ask(client, &wanted)? {
+        found.entry(relation.stream()).or_default().push(relation);
+    }
+    let mut relations = Vec::with_capacity(streams.len());
+    for stream in streams {
+        match found.get(stream).map(Vec::as_slice) {
+            Some([relation]) => relations.push(relation.clone()),
+            Some([first, second, ..]) => return Err(ambiguous(stream, first, second)),
+            _ => return Err(unknown(client, stream)),
+        }
+    }
+    Ok(relations)
+}
+
+/// A NUL cannot stand in a statement, nor in a name.
+fn literal(text: &str) -> String {
+    quote_literal(&text.replace('\0', ""))
+}
+
+pub(crate) fn ambiguous(stream: &str, first: &Relation, second: &Relation) -> Error {
+    Error::schema(
+        "ambiguous_stream",
+        format!("{} and {} have the same name", first.sql(), second.sql()),
+    )
+    .hint("rename one of them, or read both through views with other names")
+    .in_stream(stream)
+}
+
+fn unknown(client: &mut Client, stream: &str) -> Error {
+    let name = stream.rsplit('.').next().unwrap_or(stream);
+    let similar = format!(
+        "(pg_catalog.lower(n.nspname || '.' || c.relname) = pg_catalog.lower({}) \
+          OR pg_catalog.lower(c.relname) = pg_catalog.lower({}))",
+        literal(stream),
+        literal(name)
+    );
+    // An error here would hide the one that matters.
+    let similar = ask(client, &similar).unwrap_or_default();
+    let names: Vec<String> = similar.iter().take(5).map(Relation::stream).collect();
+    let hint = if names.is_empty() {
+        "streams are named schema.table, in the letters of the catalog; `rapidbyte discover` \
+         lists them"
+            .to_owned()
+    } else {
+        format!("did you mean {}?", names.join(" or "))
+    };
+    let text = "there is no such table or view in this database";
+    Error::schema("unknown_stream", text)
+        .hint(hint)
+        .in_stream(stream)
+}
+
+fn ask(client: &mut Client, wanted: &str) -> Result<Vec<Relation>> {
+    let rows = query(client, &RELATIONS.replace("$WANTED", wanted))?;
+    let parse = |text: &str| {
+        serde_json::from_str(text)
+            .map_err(|error| Error::internal(format!("a row of the catalog: {error}")))
+    };
+    texts(&rows)?.into_iter().map(parse).collect()
+}
+
+/// The first value of each row.
+pub(crate) fn texts(rows: &Rows) -> Result<Vec<&str>> {
+    rows.rows
+        .iter()
+        .map(|row| Ok(row.text(0)?.unwrap_or_default()))
+        .collect()
+}
+
+/// The columns and keys of relations, in one round trip; those that are gone are left out. A
+/// relation that cannot be understood (a type nested too deep) is an error of its own.
+pub(crate) fn describe(
+    client: &mut Client,
+    oids: &[u32],
+) -> Result<Vec<Result<catalog::Relation>>> {
+    let sql = format!(
+        "{}; {}",
+        catalog::columns_query(oids),
+        catalog::types_query(oids)
+    );
+    let answers = client.simple_query(&sql)?;
+    let [columns, types] = answers.as_slice() else {
+        return Err(Error::internal("not two answers to two questions"));
+    };
+    let (columns, types) = (texts(columns)?, texts(types)?);
+    if let Ok(all) = catalog::parse(columns.iter().copied(), types.iter().copied()) {
+        return Ok(all.into_iter().map(Ok).collect());
+    }
+    let one = |row: &&str| {
+        let parsed = catalog::parse([*row], types.iter().copied()).map_err(convert)?;
+        parsed
+            .into_iter()
+            .next()
+            .ok_or_else(|| Error::internal("a relation that was read is not there"))
+    };
+    Ok(columns.iter().map(one).collect())
+}
+
+/// The wanted columns in their order; all if nothing is said. Errors: `unknown_column`,
+/// `duplicate_column`, `no_columns`.
+pub(crate) fn choose(all: Vec<Column>, wanted: Option<&[String]>) -> Result<Vec<Column>> {
+    let Some(wanted) = wanted else {
+        return Ok(all);
+    };
+    if wanted.is_empty() {
+        return Err(Error::config("no_columns", "the list of columns is empty")
+            .hint("name a column, or leave the list out to read all"));
+    }
+    let mut chosen: Vec<Column> = Vec::with_capacity(wanted.len());
+    for name in wanted {
+        if chosen.iter().any(|column| column.name == *name) {
+            let text = format!("the column {name:?} is named twice");
+            return Err(Error::config("duplicate_column", text).in_column(name));
+        }
+        let Some(column) = all.iter().find(|column| column.name == *name) else {
+            let names: Vec<&str> = all.iter().map(|c| c.name.as_str()).take(50).collect();
+            return Err(
+                Error::schema("unknown_column", format!("there is no column {name:?}"))
+                    .hint(format!("the columns are {}", names.join(", ")))
+                    .in_column(name),
+            );
+        };
+        chosen.push(column.clone());
+    }
+    Ok(chosen)
+}

@@ -1,0 +1,174 @@
+//! Transactions that all see one moment.
+//!
+//! The session of a run opens one transaction, locks the tables against changes of their shape,
+//! and only then takes and exports its snapshot; each reader imports it. The order matters: a
+//! table that `ALTER TABLE` rewrites between a snapshot and its read looks empty under that
+//! snapshot (PostgreSQL manual, "Caveats" of "Concurrency Control"), and nothing would say so.
+//!
+//! Everything is set within the transaction, so that a pooler that gives a server for the length
+//! of a transaction will do.
+
+use rapidbyte_pg::catalog::SESSION_SETTINGS;
+use rapidbyte_pg::ident::quote_literal;
+use rapidbyte_pg_client::{Client, Host, Rows};
+use rapidbyte_sdk::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::config::Settled;
+use crate::relation::{self, Relation};
+
+/// The oldest server whose catalog we know.
+pub(crate) const OLDEST: u32 = 120_000;
+/// Limits that a server may set for short transactions, and the version that has each.
+const TIMEOUTS: [(&str, u32); 4] = [
+    ("statement_timeout", 0),
+    ("lock_timeout", 0),
+    ("idle_in_transaction_session_timeout", 0),
+    ("transaction_timeout", 170_000),
+];
+/// Descriptions of tables come whole; a table has 1600 columns at most, and expressions and
+/// comments have no limit.
+const MAX_CATALOG_BYTES: usize = 64 << 20;
+/// Tables in one LOCK statement.
+const LOCK_TABLES: usize = 500;
+
+/// What travels from the session to its readers as JSON.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Token {
+    /// What `pg_export_snapshot` gave.
+    snapshot: String,
+    /// The server that knows it.
+    host: String,
+    port: u16,
+}
+
+/// Connects, and refuses a server that is too old.
+pub(crate) fn connect(settings: &Settled) -> Result<Client> {
+    let mut client = Client::connect(&settings.connection)?;
+    client.set_read_bytes(settings.fetch_bytes);
+    client.set_max_result_bytes(MAX_CATALOG_BYTES);
+    check_version(&client)?;
+    Ok(client)
+}
+
+/// Refuses a server that is too old.
+pub(crate) fn check_version(client: &Client) -> Result<()> {
+    if client.server_version() >= OLDEST {
+        return Ok(());
+    }
+    let version = client.parameter("server_version").unwrap_or("unknown");
+    Err(Error::config(
+        "server_too_old",
+        format!("the server's version is {version}"),
+    )
+    .hint("PostgreSQL 12 or newer is needed"))
+}
+
+/// Begins a transaction that reads, with the session's settings; nothing is looked at yet.
+pub(crate) fn begin(client: &mut Client, settings: &Settled, snapshot: Option<&str>) -> Result<()> {
+    let mut sql = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; ".to_owned();
+    if let Some(id) = snapshot {
+        sql += &format!("SET TRANSACTION SNAPSHOT {}; ", quote_literal(id));
+    }
+    let version = client.server_version();
+    let options = settings.connection.options.as_deref().unwrap_or_default();
+    for (name, since) in TIMEOUTS {
+        // What the operator wrote stays.
+        if version >= since && !options.contains(name) {
+            sql += &format!("SET {name} = 0; ");
+        }
+    }
+    sql += SESSION_SETTINGS;
+    client.execute(&sql)?;
+    Ok(())
+}
+
+/// Connects and begins the transaction of one reader, under the session's snapshot.
+pub(crate) fn join(settings: &Settled, token: &str) -> Result<Client> {
+    let token: Token = serde_json::from_str(token)
+        .map_err(|error| Error::internal(format!("the snapshot's token: {error}")))?;
+    let mut settings = settings.clone();
+    // Of several servers only this one knows the snapshot.
+    settings
+        .connection
+        .hosts
+        .retain(|host| host.name == token.host && host.port == token.port);
+    if settings.connection.hosts.is_empty() {
+        let text = format!("the snapshot is of {}, which is not named", token.server());
+        return Err(Error::internal(text));
+    }
+    let mut client = connect(&settings)?;
+    begin(&mut client, &settings, Some(&token.snapshot)).map_err(|error| {
+        match error.code.as_str() {
+            // Invalid parameter, undefined object: which of them depends on the version.
+            "pg_22023" | "pg_42704" => Error::new(
+                ErrorKind::Connection,
+                "snapshot_gone",
+                format!(
+                    "the server does not know the snapshot of this run: {}",
+                    error.message
+                ),
+            )
+            .hint(
+                "the run's first connection was lost, or the address leads to several servers; \
+                 run again, and name one server",
+            ),
+            _ => error,
+        }
+    })?;
+    Ok(client)
+}
+
+/// Locks the streams' tables and takes the snapshot that all readers will see. The client must be
+/// kept for as long as they begin.
+pub(crate) fn export(client: &mut Client, settings: &Settled, streams: &[String]) -> Result<Token> {
+    pin(client, settings, streams)?;
+    let rows = query(client, "SELECT pg_catalog.pg_export_snapshot()")?;
+    let Host { name, port } = client.host().clone();
+    Ok(Token {
+        snapshot: rows.single()?.to_owned(),
+        host: name,
+        port,
+    })
+}
+
+/// Begins a transaction and locks tables in it before anything is looked at.
+pub(crate) fn pin(client: &mut Client, settings: &Settled, streams: &[String]) -> Result<()> {
+    let relations = streams
+        .chunks(LOCK_TABLES)
+        .map(|names| relation::find(client, names))
+        .collect::<Result<Vec<_>>>()?
+        .concat();
+    begin(client, settings, None)?;
+    // Views and foreign tables cannot be locked so. Where the privilege is missing, the read will
+    // say so.
+    let tables: Vec<String> = relations
+        .iter()
+        .filter(|relation| matches!(relation.kind, 'r' | 'p') && relation.is_readable_whole())
+        .map(Relation::sql)
+        .collect();
+    for tables in tables.chunks(LOCK_TABLES) {
+        client.execute(&format!(
+            "LOCK TABLE {} IN ACCESS SHARE MODE",
+            tables.join(", ")
+        ))?;
+    }
+    Ok(())
+}
+
+/// The answer of one statement.
+pub(crate) fn query(client: &mut Client, sql: &str) -> Result<Rows> {
+    let answer = client.simple_query(sql)?.pop();
+    answer.ok_or_else(|| Error::internal("a statement without an answer"))
+}
+
+impl Token {
+    fn server(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+
+    pub fn to_json(&self) -> Result<String> {
+        serde_json::to_string(self).map_err(Error::internal)
+    }
+}
