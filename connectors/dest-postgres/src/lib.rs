@@ -9,6 +9,7 @@ mod config;
 mod decide;
 mod load;
 mod look;
+mod settle;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -16,6 +16,7 @@ use crate::config::{Name, Settings};
 use crate::convert;
 use crate::decide::{Decision, Method, decide, lock_prelude, new_columns};
 use crate::look::{local_settings, look, look_around};
+use crate::settle::Pending;
 
 /// Of one INSERT; the server holds its parameter in memory, and so do we.
 const INSERT_BYTES: usize = 4 << 20;
@@ -245,15 +246,13 @@ impl Load {
             // Behind a pooler the next session would find its name taken.
             client.forget(statement)?;
         }
-        let answers = client.simple_query("SELECT pg_catalog.txid_current()")?;
-        let transaction = answers.first().map(rapidbyte_pg_client::Rows::single);
-        let transaction = transaction.transpose()?.unwrap_or_default().to_owned();
+        let pending = Pending::of(&mut client)?;
         if let Err(error) = client.execute("COMMIT") {
             // Only once the connection has gone it is a question what became of it.
             if client.is_usable() {
                 return Err(error);
             }
-            client = ensure_committed(&self.server, &transaction, error)?;
+            client = pending.settle(&self.server, error)?;
         }
         let receipt = Receipt {
             rows,
@@ -491,26 +490,4 @@ fn ensure_all(name: &Name, sent: u64, taken: u64) -> Result<()> {
 
 fn lost() -> Error {
     Error::internal("the load has failed and is given up")
-}
-
-/// Asks, over a new connection, what became of a transaction whose COMMIT had no answer
-/// (`txid_status`, PostgreSQL manual, "Transaction ID and Snapshot Information Functions").
-fn ensure_committed(server: &Server, transaction: &str, error: Error) -> Result<Client> {
-    let unknown = || {
-        let text = format!(
-            "no answer came to the commit, which may have happened: {}",
-            error.message
-        );
-        Error::data("commit_unknown", text)
-            .hint("look whether the rows are there before you run again")
-    };
-    let mut client = Client::connect(server).map_err(|_| unknown())?;
-    let sql = format!("SELECT pg_catalog.txid_status({transaction})");
-    let answers = client.simple_query(&sql).map_err(|_| unknown())?;
-    let status = answers.first().map(rapidbyte_pg_client::Rows::single);
-    match status {
-        Some(Ok("committed")) => Ok(client),
-        Some(Ok("aborted")) => Err(error),
-        _ => Err(unknown()),
-    }
 }
