@@ -78,7 +78,12 @@ impl Load {
             make_prelude(&mut client, settings, target, &name, &schema)?;
         }
         client.simple_query(&format!("BEGIN; {}; {PATIENT}", local_settings()))?;
-        for statement in decided.create.iter().chain(&decided.clear) {
+        for statement in &decided.create {
+            client
+                .simple_query(statement)
+                .map_err(|error| made_meanwhile(&name, error))?;
+        }
+        for statement in &decided.clear {
             client.simple_query(statement)?;
         }
         if !decided.clear.is_empty() {
@@ -316,6 +321,18 @@ fn make_prelude(
         client.simple_query(statement)?;
     }
     client.execute("COMMIT").map(drop)
+}
+
+/// Another session may make the same table between our look and our statement; what the server
+/// says then depends on how far it was.
+fn made_meanwhile(name: &Name, error: Error) -> Error {
+    match error.code.as_str() {
+        "pg_42P07" | "pg_23505" | "pg_42710" => {
+            let text = format!("another session made {name} meanwhile: {}", error.message);
+            Error::new(ErrorKind::Transient, "table_appeared", text).hint("run again")
+        }
+        _ => error,
+    }
 }
 
 /// Triggers may have kept rows of a DELETE.

@@ -46,7 +46,12 @@ pub(crate) struct Facts {
 pub(crate) struct TableFacts {
     pub oid: u32,
     pub kind: char,
+    /// INSERT into some columns at least.
     pub may_insert: bool,
+    /// Columns that this role may not insert into.
+    pub closed_columns: Vec<String>,
+    /// False for a view that the server cannot insert into.
+    pub is_insertable: bool,
     pub may_delete: bool,
     pub may_select: bool,
     /// Rules for INSERT, and for DELETE; not those that make a view.
@@ -76,6 +81,12 @@ SELECT pg_catalog.json_build_object(
         'oid', c.oid::int8, 'kind', c.relkind,
         'may_insert', pg_catalog.has_schema_privilege(n.oid, 'USAGE')
             AND pg_catalog.has_any_column_privilege(c.oid, 'INSERT'),
+        'closed_columns', (SELECT COALESCE(pg_catalog.json_agg(a.attname), '[]')
+            FROM pg_catalog.pg_attribute a
+            WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+              AND NOT pg_catalog.has_column_privilege(c.oid, a.attnum, 'INSERT')),
+        'is_insertable', CASE WHEN c.relkind = 'v'
+            THEN pg_catalog.pg_relation_is_updatable(c.oid, true) & 8 <> 0 ELSE true END,
         'may_delete', pg_catalog.has_table_privilege(c.oid, 'DELETE'),
         'may_select', pg_catalog.has_table_privilege(c.oid, 'SELECT'),
         'insert_rules', (SELECT pg_catalog.count(*) FROM pg_catalog.pg_rewrite r
