@@ -131,6 +131,39 @@ fn columns_where_and_rename_are_obeyed() {
 }
 
 #[test]
+fn a_new_table_has_the_sources_key_if_all_of_it_moves() {
+    let (source, target) = (shared().database(), shared().database());
+    source
+        .client()
+        .batch_execute(
+            "CREATE TABLE t (a int, \"B\" text, c int, PRIMARY KEY (\"B\", a)); INSERT INTO t VALUES (1, 'x', 2);
+             CREATE TABLE mother (a int PRIMARY KEY); CREATE TABLE daughter () INHERITS (mother);
+             INSERT INTO mother VALUES (1); INSERT INTO daughter VALUES (1)",
+        )
+        .expect("tables");
+    let mut client = target.client();
+    let mut key = |streams: &str, schema: &str, table: &str| {
+        let pipeline = copy(&source, &target, streams, &format!("schema: {schema}"));
+        Folder::new().report(&pipeline);
+        let sql = format!(
+            "SELECT coalesce(max(pg_get_constraintdef(oid)), 'none') FROM pg_constraint \
+             WHERE conrelid = '{schema}.{table}'::regclass AND contype = 'p'"
+        );
+        client.query_one(&sql, &[]).expect("a key").get::<_, String>(0)
+    };
+    let whole = key("[public.t]", "whole", "t");
+    assert_eq!(whole, "PRIMARY KEY (\"B\", a)");
+    let renamed = "[{name: public.t, columns: [c, a, B], rename: {a: id, c: a}}]";
+    assert_eq!(key(renamed, "renamed", "t"), "PRIMARY KEY (\"B\", id)");
+    assert_eq!(key("[{name: public.t, columns: [B, c]}]", "part", "t"), "none");
+    // The rows of both, which have the same key.
+    assert_eq!(key("[public.mother]", "family", "mother"), "none");
+    let again = copy(&source, &target, "[public.t]", "schema: whole");
+    let (error, exit) = Folder::new().error(&again);
+    assert_eq!((error["code"].as_str(), exit), (Some("pg_23505"), 4), "{error:#}");
+}
+
+#[test]
 fn replace_shows_the_old_rows_or_the_new() {
     let (source, target) = (shared().database(), shared().database());
     let seed = "CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 100)";

@@ -25,6 +25,9 @@ const MAX_KEPT_BYTES: usize = 16 << 20;
 /// The temporary table whose row type the rows of an INSERT have.
 const STAGED: &str = "rapidbyte_rows";
 
+/// Whatever the role's default: after a lock that had to be waited for, what others have committed
+/// must be seen.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 /// Between two batches the transaction waits for the source, however long that takes.
 const PATIENT: &str = "SET LOCAL idle_in_transaction_session_timeout = 0";
 
@@ -77,7 +80,7 @@ impl Load {
         if !decided.prelude.is_empty() {
             make_prelude(&mut client, settings, target, &name, &schema)?;
         }
-        client.simple_query(&format!("BEGIN; {}; {PATIENT}", local_settings()))?;
+        client.simple_query(&format!("{BEGIN}; {}; {PATIENT}", local_settings()))?;
         for statement in &decided.create {
             client
                 .simple_query(statement)
@@ -315,7 +318,11 @@ fn make_prelude(
     name: &Name,
     schema: &Schema,
 ) -> Result<()> {
-    client.simple_query(&format!("BEGIN; {}; {}", local_settings(), lock_prelude()))?;
+    client.simple_query(&format!(
+        "{BEGIN}; {}; {}",
+        local_settings(),
+        lock_prelude()
+    ))?;
     let decided = decide_now(client, settings, target, name, schema, true)?;
     for statement in &decided.prelude {
         client.simple_query(statement)?;
