@@ -24,6 +24,9 @@ pub fn lint(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
     host.args(["--", "-D", "warnings"]);
     steps.program("lint: clippy, host and native tests", host)?;
     components(workspace, steps)?;
+    let mut docs = workspace.cargo(["doc", "--release", "--workspace", "--no-deps"]);
+    docs.env("RUSTDOCFLAGS", "-D warnings");
+    steps.program("lint: documentation", docs)?;
     dependencies(workspace, steps)
 }
 

@@ -58,6 +58,12 @@ impl Config {
             converted.hint = error.hint;
             converted
         })?;
+        if let Some(other) = unknown_placeholder(&self.path) {
+            let text = format!("{other} stands for nothing");
+            return Err(Error::config("unknown_placeholder", text)
+                .hint("write {stream} for the stream's name")
+                .at("config.path"));
+        }
         Ok(Settings {
             path: self.path,
             format,
@@ -83,4 +89,21 @@ impl Settings {
         }
         Ok(self.path.replace(STREAM, stream))
     }
+}
+
+/// A word in braces that is not `{stream}`.
+fn unknown_placeholder(path: &str) -> Option<&str> {
+    let mut rest = path;
+    while let Some(start) = rest.find('{') {
+        rest = &rest[start..];
+        let end = rest.find('}')? + 1;
+        let word = &rest[1..end - 1];
+        let is_word =
+            !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_');
+        if is_word && &rest[..end] != STREAM {
+            return Some(&rest[..end]);
+        }
+        rest = &rest[1..];
+    }
+    None
 }

@@ -333,6 +333,11 @@ fn wrong_configurations_name_their_key() {
         ),
         (json!({"path": "a*.csv"}), "invalid_path", "config.path"),
         (json!({"path": "out/"}), "invalid_path", "config.path"),
+        (
+            json!({"path": "{stream}/{strm}.csv"}),
+            "unknown_placeholder",
+            "config.path",
+        ),
     ] {
         let shown = config.to_string();
         let error = open(folder.path(), config).err().expect(&shown);

@@ -1,7 +1,7 @@
 //! Reads CSV and JSON Lines files.
 //!
-//! Which files make which streams is [`files`]' part, what an operator may say is [`Config`], one
-//! read is [`Rows`]. How values and rows stand in a file is the crate `rapidbyte-formats`.
+//! Which files make which streams is the part of `files`, what an operator may say is [`Config`], one
+//! read is `Rows`. How values and rows stand in a file is the crate `rapidbyte-formats`.
 //!
 //! A schema is declared (`schema:`, `schemas:`) or inferred from the beginning of a stream's
 //! files. Nothing is inferred while reading: what does not fit the schema, and what an inferred type

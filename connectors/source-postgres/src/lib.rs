@@ -1,7 +1,7 @@
 //! Reads tables and views of PostgreSQL by binary COPY.
 //!
-//! What an operator may say is [`Config`]; which relations there are is [`mod@relation`]'s part,
-//! the one moment that all streams are read as of is [`session`]'s, one read is [`Rows`]. How
+//! What an operator may say is [`Config`]; which relations there are is the part of `relation`,
+//! the one moment that all streams are read as of is that of `session`, one read is `Rows`. How
 //! types and values are held in Arrow is the crate `rapidbyte-pg`, the protocol is
 //! `rapidbyte-pg-client`.
 

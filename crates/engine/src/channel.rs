@@ -16,7 +16,6 @@
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 /// A channel that holds at most `max_messages` messages of `budget_bytes` in all.
 ///
@@ -63,10 +62,6 @@ pub struct Cancel {
     channel: Arc<dyn Cancellable + Send + Sync>,
 }
 
-/// How long a call was blocked; zero if it was not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Waited(pub Duration);
-
 /// What [`Receiver::recv`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Received<T> {
@@ -93,17 +88,13 @@ pub enum SendError {
 
 impl<T> Sender<T> {
     /// Puts a message of `bytes` bytes into the channel and waits for room first.
-    ///
-    /// Gives the time it was blocked.
-    pub fn send(&mut self, item: T, bytes: usize) -> Result<Waited, SendError> {
-        let mut blocked_since = None;
+    pub fn send(&mut self, item: T, bytes: usize) -> Result<(), SendError> {
         let mut state = self.shared.lock();
         loop {
             state.refusal()?;
             if state.has_room(bytes, self.shared.budget_bytes, self.shared.max_messages) {
                 break;
             }
-            blocked_since.get_or_insert_with(Instant::now);
             state.sender_waits = true;
             state = wait(&self.shared.space, state);
             state.sender_waits = false;
@@ -115,9 +106,7 @@ impl<T> Sender<T> {
         if wake {
             self.shared.arrival.notify_one();
         }
-        Ok(Waited(
-            blocked_since.map_or(Duration::ZERO, |at| at.elapsed()),
-        ))
+        Ok(())
     }
 
     /// Says that there is no more and there was no error.
@@ -161,12 +150,6 @@ impl<T> Receiver<T> {
     ///
     /// What is not an item stays so: a later call gives the same again.
     pub fn recv(&mut self) -> Received<T> {
-        self.recv_timed().0
-    }
-
-    /// As [`Receiver::recv`], with the time it was blocked.
-    pub fn recv_timed(&mut self) -> (Received<T>, Waited) {
-        let mut blocked_since = None;
         let mut state = self.shared.lock();
         let (received, wake) = loop {
             if state.cancelled {
@@ -182,7 +165,6 @@ impl<T> Receiver<T> {
             if state.ended {
                 break (Received::End, false);
             }
-            blocked_since.get_or_insert_with(Instant::now);
             state.receiver_waits = true;
             state = wait(&self.shared.arrival, state);
             state.receiver_waits = false;
@@ -191,8 +173,7 @@ impl<T> Receiver<T> {
         if wake {
             self.shared.space.notify_one();
         }
-        let waited = blocked_since.map_or(Duration::ZERO, |at: Instant| at.elapsed());
-        (received, Waited(waited))
+        received
     }
 }
 

@@ -153,7 +153,7 @@ fn send(
     let before = clock.enter(Phase::ChannelWait);
     let sent = sender.send(message, bytes);
     clock.enter(before);
-    sent.map(|_| ()).map_err(|_| Stopped::Peer)
+    sent.map_err(|_| Stopped::Peer)
 }
 
 fn schema_changed(work: &Work<'_>) -> Failure {

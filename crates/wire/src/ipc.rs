@@ -9,7 +9,8 @@ use arrow_ipc::reader::read_record_batch;
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{Schema, SchemaRef};
 
-use crate::{WireError, verify};
+use crate::WireError;
+use crate::verify::{self, Layout};
 
 /// Encodes the batches of one stream. Each call gives one `RecordBatch` message.
 pub struct Encoder {
@@ -46,6 +47,7 @@ impl Encoder {
 /// Decodes the batches of one stream. Hostile bytes give an error, never a panic.
 pub struct Decoder {
     schema: SchemaRef,
+    layout: Layout,
     dictionaries: HashMap<i64, ArrayRef>,
 }
 
@@ -53,8 +55,8 @@ impl Decoder {
     /// Begins with the stream's `Schema` message.
     pub fn new(schema_message: &[u8]) -> Result<Self, WireError> {
         let schema = decode_schema(schema_message)?;
-        crate::types::check_portable(&schema)?;
         Ok(Self {
+            layout: Layout::of(&schema)?,
             schema: Arc::new(schema),
             dictionaries: HashMap::new(),
         })
@@ -70,17 +72,9 @@ impl Decoder {
     pub fn decode(&self, message: Vec<u8>) -> Result<RecordBatch, WireError> {
         let buffer = Buffer::from_vec(message);
         let (message, body_at) = verify::split(&buffer)?;
-        let Some(batch) = message.header_as_record_batch() else {
-            return Err(WireError::Batch(format!(
-                "a {:?} message",
-                message.header_type()
-            )));
-        };
-        if message.bodyLength() != (buffer.len() - body_at) as i64 {
-            return Err(WireError::Batch(
-                "the body is not as long as it says".into(),
-            ));
-        }
+        let batch = self
+            .layout
+            .verify_parts(&message, buffer.len() - body_at, None)?;
         let schema = Arc::clone(&self.schema);
         let body = buffer.slice(body_at);
         let version = message.version();

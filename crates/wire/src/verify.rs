@@ -8,12 +8,52 @@ use arrow_schema::{DataType, Schema};
 
 use crate::WireError;
 
-/// How many field nodes and buffers a batch of a schema has, in order of the columns.
+/// The field nodes and buffers that a batch of a schema has, in order of the columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     /// Nodes below and including each top-level column.
     column_nodes: Vec<usize>,
-    buffers: usize,
+    buffers: Vec<Slot>,
+}
+
+/// A buffer's place: the node that it belongs to, and what it holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Slot {
+    node: usize,
+    content: Content,
+}
+
+/// What a buffer holds for a node of `n` values ("Columnar Format", Buffer Listing for Each
+/// Layout, in the Arrow documentation).
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Content {
+    /// A bit for each value, or nothing where none is null.
+    Validity,
+    /// A bit for each value.
+    Bits,
+    /// So many bytes for each value.
+    Values(u64),
+    /// `n + 1` numbers of so many bytes, or none for no value.
+    Offsets(u64),
+    /// As many bytes as the offsets say.
+    Bytes,
+}
+
+impl Content {
+    /// True if `bytes` can hold it for `values` values of which `nulls` are null.
+    fn fits(&self, bytes: u64, values: u64, nulls: u64) -> bool {
+        match self {
+            Self::Validity if nulls == 0 && bytes == 0 => true,
+            Self::Validity | Self::Bits => bytes >= values.div_ceil(8),
+            Self::Values(width) => bytes >= values.saturating_mul(*width),
+            Self::Offsets(width) => {
+                let empty = values == 0 && bytes == 0;
+                let needed = values.saturating_add(1).saturating_mul(*width);
+                bytes.is_multiple_of(*width) && (empty || bytes >= needed)
+            }
+            Self::Bytes => true,
+        }
+    }
 }
 
 /// Flatbuffer headers above this size are refused: 64 MiB describes over a million columns.
@@ -23,14 +63,15 @@ impl Layout {
     /// The layout of every batch of `schema`.
     pub fn of(schema: &Schema) -> Result<Self, WireError> {
         crate::types::check_portable(schema)?;
-        let mut buffers = 0;
+        let mut buffers = Vec::new();
+        let mut nodes = 0;
         let column_nodes = schema
             .fields()
             .iter()
             .map(|field| {
-                let mut nodes = 0;
-                count(field.data_type(), &mut nodes, &mut buffers);
-                nodes
+                let before = nodes;
+                list(field.data_type(), &mut nodes, &mut buffers);
+                nodes - before
             })
             .collect();
         Ok(Self {
@@ -41,22 +82,33 @@ impl Layout {
 
     /// Checks one `RecordBatch` message that is said to hold `rows` rows.
     pub fn verify(&self, whole: &[u8], rows: u64) -> Result<(), WireError> {
-        let bad = |what: String| Err(WireError::Batch(what));
         let (message, body_at) = split(whole)?;
-        let body = &whole[body_at..];
+        self.verify_parts(&message, whole.len() - body_at, Some(rows))?;
+        Ok(())
+    }
+
+    /// Checks a message with a body of `body` bytes and gives its batch. Without a number of
+    /// rows beside it, the header's own counts.
+    pub(crate) fn verify_parts<'a>(
+        &self,
+        message: &arrow_ipc::Message<'a>,
+        body: usize,
+        rows: Option<u64>,
+    ) -> Result<arrow_ipc::RecordBatch<'a>, WireError> {
+        let bad = |what: String| Err(WireError::Batch(what));
         let Some(batch) = message.header_as_record_batch() else {
             return bad(format!(
                 "a {:?} message where a batch was due",
                 message.header_type()
             ));
         };
-        if message.bodyLength() != body.len() as i64 {
+        if message.bodyLength() != body as i64 {
             return bad(format!(
-                "body of {} bytes said to be {}",
-                body.len(),
+                "body of {body} bytes said to be {}",
                 message.bodyLength()
             ));
         }
+        let rows = rows.unwrap_or(batch.length().unsigned_abs());
         if batch.compression().is_some() {
             return bad("compressed buffers are not part of the contract".into());
         }
@@ -66,68 +118,95 @@ impl Layout {
                 batch.length()
             ));
         }
-        self.verify_nodes(&batch, rows)?;
-        let buffers = batch
-            .buffers()
-            .map(|b| b.iter().collect::<Vec<_>>())
-            .unwrap_or_default();
-        if buffers.len() != self.buffers {
+        let nodes = self.verify_nodes(&batch, rows)?;
+        self.verify_buffers(&batch, &nodes, body as u64)?;
+        Ok(batch)
+    }
+
+    fn verify_buffers(
+        &self,
+        batch: &arrow_ipc::RecordBatch<'_>,
+        nodes: &[Node],
+        body: u64,
+    ) -> Result<(), WireError> {
+        let bad = |what: String| Err(WireError::Batch(what));
+        let count = batch.buffers().map_or(0, |buffers| buffers.len());
+        if count != self.buffers.len() {
             return bad(format!(
-                "{} buffers, the schema asks for {}",
-                buffers.len(),
-                self.buffers
+                "{count} buffers, the schema asks for {}",
+                self.buffers.len()
             ));
         }
-        for buffer in buffers {
-            let end = buffer.offset().checked_add(buffer.length());
-            let inside = buffer.offset() >= 0
-                && buffer.length() >= 0
-                && end.is_some_and(|end| end <= body.len() as i64);
+        for (buffer, slot) in batch.buffers().iter().flatten().zip(&self.buffers) {
+            let (offset, length) = (buffer.offset(), buffer.length());
+            let place = u64::try_from(offset).ok().zip(u64::try_from(length).ok());
+            let inside = place.is_some_and(|(offset, length)| {
+                offset.checked_add(length).is_some_and(|end| end <= body)
+            });
             if !inside {
                 return bad(format!(
-                    "buffer at {} of {} bytes in a body of {}",
-                    buffer.offset(),
-                    buffer.length(),
-                    body.len()
+                    "buffer at {offset} of {length} bytes in a body of {body}"
+                ));
+            }
+            let node = &nodes[slot.node];
+            if !slot
+                .content
+                .fits(length.unsigned_abs(), node.values, node.nulls)
+            {
+                return bad(format!(
+                    "{:?} of {length} bytes for {} values",
+                    slot.content, node.values
                 ));
             }
         }
         Ok(())
     }
 
-    fn verify_nodes(&self, batch: &arrow_ipc::RecordBatch<'_>, rows: u64) -> Result<(), WireError> {
-        let nodes = batch
-            .nodes()
-            .map(|n| n.iter().collect::<Vec<_>>())
-            .unwrap_or_default();
+    fn verify_nodes(
+        &self,
+        batch: &arrow_ipc::RecordBatch<'_>,
+        rows: u64,
+    ) -> Result<Vec<Node>, WireError> {
+        let bad = |what: String| Err(WireError::Batch(what));
+        let count = batch.nodes().map_or(0, |nodes| nodes.len());
         let expected: usize = self.column_nodes.iter().sum();
-        if nodes.len() != expected {
-            return Err(WireError::Batch(format!(
-                "{} field nodes, the schema asks for {expected}",
-                nodes.len()
-            )));
+        if count != expected {
+            return bad(format!(
+                "{count} field nodes, the schema asks for {expected}"
+            ));
         }
-        for node in &nodes {
+        let mut nodes = Vec::with_capacity(count);
+        for node in batch.nodes().iter().flatten() {
             if node.length() < 0 || !(0..=node.length()).contains(&node.null_count()) {
-                return Err(WireError::Batch(format!(
+                return bad(format!(
                     "a field of {} values with {} nulls",
                     node.length(),
                     node.null_count()
-                )));
+                ));
             }
+            nodes.push(Node {
+                values: node.length().unsigned_abs(),
+                nulls: node.null_count().unsigned_abs(),
+            });
         }
         let mut at = 0;
         for column in &self.column_nodes {
-            if u64::try_from(nodes[at].length()) != Ok(rows) {
-                return Err(WireError::Batch(format!(
+            if nodes[at].values != rows {
+                return bad(format!(
                     "a column of {} values in a batch of {rows} rows",
-                    nodes[at].length()
-                )));
+                    nodes[at].values
+                ));
             }
             at += column;
         }
-        Ok(())
+        Ok(nodes)
     }
+}
+
+/// What a batch says of one field.
+struct Node {
+    values: u64,
+    nulls: u64,
 }
 
 /// The parsed header of an encapsulated message, and where its body begins.
@@ -163,27 +242,41 @@ pub fn fingerprint(schema_message: &[u8]) -> u64 {
 }
 
 /// Adds the nodes and buffers of a column of `data_type`.
-fn count(data_type: &DataType, nodes: &mut usize, buffers: &mut usize) {
+fn list(data_type: &DataType, nodes: &mut usize, buffers: &mut Vec<Slot>) {
+    let node = *nodes;
     *nodes += 1;
+    let mut add = |content| buffers.push(Slot { node, content });
     match data_type {
-        DataType::Null => {}
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary => {
-            *buffers += 3;
+        // No buffers at all: not even a validity.
+        DataType::Null => return,
+        _ => add(Content::Validity),
+    }
+    match data_type {
+        DataType::Utf8 | DataType::Binary => {
+            add(Content::Offsets(4));
+            add(Content::Bytes);
         }
-        DataType::List(item) | DataType::LargeList(item) | DataType::Map(item, _) => {
-            *buffers += 2;
-            count(item.data_type(), nodes, buffers);
+        DataType::LargeUtf8 | DataType::LargeBinary => {
+            add(Content::Offsets(8));
+            add(Content::Bytes);
         }
-        DataType::FixedSizeList(item, _) => {
-            *buffers += 1;
-            count(item.data_type(), nodes, buffers);
+        DataType::List(item) | DataType::Map(item, _) => {
+            add(Content::Offsets(4));
+            list(item.data_type(), nodes, buffers);
         }
-        DataType::Struct(fields) => {
-            *buffers += 1;
-            fields
-                .iter()
-                .for_each(|field| count(field.data_type(), nodes, buffers));
+        DataType::LargeList(item) => {
+            add(Content::Offsets(8));
+            list(item.data_type(), nodes, buffers);
         }
-        _ => *buffers += 2,
+        DataType::FixedSizeList(item, _) => list(item.data_type(), nodes, buffers),
+        DataType::Struct(fields) => fields
+            .iter()
+            .for_each(|field| list(field.data_type(), nodes, buffers)),
+        DataType::Boolean => add(Content::Bits),
+        DataType::FixedSizeBinary(width) => add(Content::Values(u64::from(width.unsigned_abs()))),
+        // What is left has a width, and what has none was refused by `check_portable`.
+        other => add(Content::Values(
+            other.primitive_width().unwrap_or_default() as u64
+        )),
     }
 }

@@ -2,10 +2,17 @@
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Int64Array, ListArray, RecordBatch, StringArray, types::Int32Type};
-use arrow_schema::Schema;
+use arrow_array::builder::{Int32Builder, MapBuilder, StringBuilder};
+use arrow_array::types::{Int16Type, Int32Type, Int64Type};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Decimal256Array, FixedSizeBinaryArray, FixedSizeListArray,
+    Int64Array, LargeBinaryArray, LargeListArray, ListArray, NullArray, RecordBatch, StringArray,
+    StructArray,
+};
+use arrow_buffer::NullBuffer;
+use arrow_schema::{Field, Fields, Schema};
 use proptest::prelude::*;
-use rapidbyte_wire::ipc::{Decoder, Encoder};
+use rapidbyte_wire::ipc::{Decoder, Encoder, encode_schema};
 use rapidbyte_wire::verify::Layout;
 
 fn batch() -> RecordBatch {
@@ -36,6 +43,14 @@ fn a_batch_comes_back_equal() {
     let batch = batch();
     let mut encoder = Encoder::new(&batch.schema()).unwrap();
     let decoder = Decoder::new(encoder.schema_message()).unwrap();
+    let all = every_layout();
+    let message = Encoder::new(&all.schema()).unwrap().encode(&all).unwrap();
+    let schema_message = encode_schema(&all.schema()).unwrap();
+    let again = Decoder::new(&schema_message)
+        .unwrap()
+        .decode(message)
+        .unwrap();
+    assert_eq!(again, all);
     for slice in [batch.clone(), batch.slice(1, 2), batch.slice(0, 0)] {
         let message = encoder.encode(&slice).unwrap();
         let layout = Layout::of(decoder.schema()).unwrap();
@@ -75,16 +90,78 @@ fn a_lie_about_rows_or_schema_is_seen() {
     assert!(layout.verify(&schema_message, 3).is_err());
 }
 
+/// A column of every layout.
+fn every_layout() -> RecordBatch {
+    let ids = Int64Array::from(vec![Some(1), None, Some(3)]);
+    let texts = StringArray::from(vec![Some("ä"), Some(""), None]);
+    let flags = BooleanArray::from(vec![Some(true), None, Some(false)]);
+    let fields = Fields::from(vec![
+        Field::new("id", ids.data_type().clone(), true),
+        Field::new("name", texts.data_type().clone(), true),
+    ]);
+    let nulls = NullBuffer::from(vec![true, false, true]);
+    let values: Vec<ArrayRef> = vec![Arc::new(ids.clone()), Arc::new(texts.clone())];
+    let rows = StructArray::new(fields, values, Some(nulls.clone()));
+    let pairs = FixedSizeListArray::from_iter_primitive::<Int16Type, _, _>(
+        vec![Some(vec![Some(1), None]), None, Some(vec![None, Some(2)])],
+        2,
+    );
+    let large = LargeListArray::from_iter_primitive::<Int64Type, _, _>(vec![
+        Some(vec![Some(1)]),
+        None,
+        Some(vec![]),
+    ]);
+    let mut map = MapBuilder::new(None, StringBuilder::new(), Int32Builder::new());
+    map.keys().append_value("k");
+    map.values().append_null();
+    for valid in [true, false, true] {
+        map.append(valid).expect("one key for each value");
+    }
+    let uuids = vec![Some([7_u8; 16]), None, Some([9; 16])].into_iter();
+    let uuids =
+        FixedSizeBinaryArray::try_from_sparse_iter_with_size(uuids, 16).expect("16 bytes each");
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("rows", Arc::new(rows)),
+        ("flags", Arc::new(flags)),
+        ("pairs", Arc::new(pairs)),
+        ("large", Arc::new(large)),
+        ("map", Arc::new(map.finish())),
+        ("uuids", Arc::new(uuids)),
+        ("nothing", Arc::new(NullArray::new(3))),
+        (
+            "decimals",
+            Arc::new(Decimal256Array::from(vec![None, None, None])),
+        ),
+        (
+            "bytes",
+            Arc::new(LargeBinaryArray::from(vec![Some(&b"x"[..]), None, None])),
+        ),
+    ];
+    RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(n, c)| (n, c, true)))
+        .expect("columns of one length")
+}
+
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
-    fn damage_never_panics(at in 0usize..2000, value: u8, cut in 0usize..2000) {
-        let batch = batch();
+    fn damage_never_panics(
+        all: bool,
+        places in prop::collection::vec((any::<usize>(), any::<u8>()), 1..4),
+        cut in prop::option::weighted(0.2, any::<usize>()),
+    ) {
+        let batch = if all { every_layout() } else { batch() };
         let mut encoder = Encoder::new(&batch.schema()).unwrap();
         let mut message = encoder.encode(&batch).unwrap();
         let layout = Layout::of(&batch.schema()).unwrap();
-        let at = at % message.len();
-        message[at] = value;
-        message.truncate(message.len() - cut % message.len());
+        layout.verify(&message, 3).unwrap();
+        for (at, value) in places {
+            let at = at % message.len();
+            message[at] = value;
+        }
+        if let Some(cut) = cut {
+            message.truncate(cut % message.len());
+        }
         let _ = layout.verify(&message, 3);
         let decoder = Decoder::new(encoder.schema_message()).unwrap();
         let _ = decoder.decode(message);

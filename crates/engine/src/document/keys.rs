@@ -74,6 +74,15 @@ pub(super) fn root(reader: &mut Reader<'_>, node: &Node) -> Result<Root, Documen
     if let Some(entry) = entries.iter().find(|entry| entry.key == "version") {
         version(reader, &entry.value)?;
     }
+    // A key that stands one level too high explains why it is missing below: told first.
+    let stray = |entry: &&Entry| {
+        let key = entry.key.as_str();
+        !ROOT.contains(&key) && MAPPINGS.iter().any(|(_, keys)| keys.contains(&key))
+    };
+    if let Some(entry) = entries.iter().find(stray) {
+        let step = Step::Key(&entry.key);
+        return Err(unknown(reader, entry, &Path::ROOT.then(&step), ROOT));
+    }
     let (mut pipeline, mut source, mut destination) = (None, None, None);
     let mut resources = Resources::default();
     let mut default_sync_mode = SyncMode::default();
@@ -81,12 +90,12 @@ pub(super) fn root(reader: &mut Reader<'_>, node: &Node) -> Result<Root, Documen
         let step = Step::Key(&entry.key);
         let path = &Path::ROOT.then(&step);
         match entry.key.as_str() {
-            "version" => {}
             "pipeline" => pipeline = Some(pipeline_name(reader, &entry.value, path)?),
             "source" => source = Some(read_source(reader, entry, path)?),
             "defaults" => default_sync_mode = defaults(reader, entry, path)?,
             "destination" => destination = Some(read_destination(reader, entry, path)?),
             "resources" => resources = resources::read(reader, entry, path)?,
+            "version" => {}
             _ => return Err(unknown(reader, entry, path, ROOT)),
         }
     }

@@ -295,6 +295,13 @@ fn the_first_mistake_in_the_file_is_reported() {
     assert_eq!(fails(text).code, code::UNSET_VARIABLE);
     let text = "nonsense: 1\nversion: 1\nsource:\n  config: {a: \"${NOT_SET}\"}\n";
     assert_eq!(fails(text).code, code::UNKNOWN_KEY);
+    // But a key that is missed above because it stands below, one level too high, comes first.
+    let text = "version: 1\nsource:\n  use: source-file\nstreams: [a]\n";
+    let error = fails(text);
+    assert_eq!(
+        (error.code, error.path.as_str()),
+        (code::UNKNOWN_KEY, "streams")
+    );
     let text = "nonsense: 1\nversion: 9\n";
     assert_eq!(
         fails(text).path,
