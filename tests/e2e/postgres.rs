@@ -149,18 +149,28 @@ fn a_new_table_has_the_sources_key_if_all_of_it_moves() {
             "SELECT coalesce(max(pg_get_constraintdef(oid)), 'none') FROM pg_constraint \
              WHERE conrelid = '{schema}.{table}'::regclass AND contype = 'p'"
         );
-        client.query_one(&sql, &[]).expect("a key").get::<_, String>(0)
+        client
+            .query_one(&sql, &[])
+            .expect("a key")
+            .get::<_, String>(0)
     };
     let whole = key("[public.t]", "whole", "t");
     assert_eq!(whole, "PRIMARY KEY (\"B\", a)");
     let renamed = "[{name: public.t, columns: [c, a, B], rename: {a: id, c: a}}]";
     assert_eq!(key(renamed, "renamed", "t"), "PRIMARY KEY (\"B\", id)");
-    assert_eq!(key("[{name: public.t, columns: [B, c]}]", "part", "t"), "none");
+    assert_eq!(
+        key("[{name: public.t, columns: [B, c]}]", "part", "t"),
+        "none"
+    );
     // The rows of both, which have the same key.
     assert_eq!(key("[public.mother]", "family", "mother"), "none");
     let again = copy(&source, &target, "[public.t]", "schema: whole");
     let (error, exit) = Folder::new().error(&again);
-    assert_eq!((error["code"].as_str(), exit), (Some("pg_23505"), 4), "{error:#}");
+    assert_eq!(
+        (error["code"].as_str(), exit),
+        (Some("pg_23505"), 4),
+        "{error:#}"
+    );
 }
 
 #[test]
