@@ -285,6 +285,17 @@ fn missing_privileges_are_told_with_the_grant_to_run() {
     let items = open(&database).check().unwrap();
     assert!(items.iter().all(|item| item.problem.is_none()), "{items:?}");
     drop(to);
+    let name = database.name();
+    client
+        .batch_execute(&format!("REVOKE CONNECT ON DATABASE {name} FROM PUBLIC"))
+        .unwrap();
+    let mut to = open_with(&url, json!({"schema": "raw"}));
+    let error = append(&mut to, "t", &batch(&[1])).unwrap_err();
+    assert_eq!(
+        (error.code.as_str(), kind(&error)),
+        ("pg_42501", "Auth".into())
+    );
+    assert!(error.message.contains(name), "{error:?}");
     client
         .batch_execute("DROP OWNED BY writer_2; DROP ROLE writer_2")
         .unwrap();
@@ -395,6 +406,9 @@ fn a_server_that_stops_in_the_middle_is_a_connection_error_and_nothing_is_left()
         }
         let error = error.unwrap();
         assert_eq!(kind(&error), "Connection", "{error:?}");
+        assert_eq!(error.stream.as_deref(), Some("t"));
+        let hint = error.hint.unwrap();
+        assert!(hint.contains("nothing of this load is visible"), "{hint}");
         to.abort("t").unwrap();
         server.run_again().unwrap();
         let mut client = server.client("postgres");
