@@ -8,7 +8,7 @@ use std::thread;
 
 use common::*;
 use dest_postgres::Postgres;
-use rapidbyte_pg::Column;
+use rapidbyte_pg::{Column, Kind, PgType};
 use rapidbyte_sdk::prelude::arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use rapidbyte_sdk::prelude::{
     DataType, Destination, Error, Field, Result, Schema, WriteMode, Writer,
@@ -333,7 +333,7 @@ fn of_two_that_make_the_same_table_one_is_told_to_run_again() {
         let mut second = open_with(&url, json!({"schema": "raw"}));
         append(&mut second, "t", &batch(&[3]))
     });
-    let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+    let waiting = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity USING (pid) WHERE NOT granted AND datname = current_database()";
     while one(&mut client, waiting) == "0" {
         assert!(!second.is_finished(), "the second has to wait");
     }
@@ -345,4 +345,41 @@ fn of_two_that_make_the_same_table_one_is_told_to_run_again() {
     );
     append(&mut open(&database), "t", &batch(&[3])).unwrap();
     assert_eq!(ids(&mut client, "raw.t"), "1,2,3");
+}
+
+#[test]
+fn two_that_need_the_same_missing_type_wait_for_each_other() {
+    let database = database();
+    let mut client = database.client();
+    let mood = PgType {
+        oid: 20_000,
+        schema: "app".into(),
+        name: "mood".into(),
+        kind: Kind::Enum {
+            labels: vec!["sad".into(), "so so".into()],
+        },
+    };
+    let field = rapidbyte_pg::form::field(&Column::new("m", mood, "app.mood"), true);
+    let column: ArrayRef = Arc::new(StringArray::from(vec!["so so"]));
+    let rows = RecordBatch::try_new(Arc::new(Schema::new(vec![field])), vec![column]).unwrap();
+    // Both have looked, and neither has made anything.
+    let mut holder = database.client();
+    holder
+        .batch_execute("BEGIN; SELECT pg_advisory_xact_lock(hashtext('rapidbyte.schema'))")
+        .unwrap();
+    let load = |stream: &'static str| {
+        let (url, rows) = (database.url(), rows.clone());
+        thread::spawn(move || append(&mut open_with(&url, json!({})), stream, &rows))
+    };
+    let loads = [load("raw.a"), load("raw.b")];
+    let waiting = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity USING (pid) WHERE NOT granted AND locktype = 'advisory' AND datname = current_database()";
+    while one(&mut client, waiting) != "2" {
+        assert!(loads.iter().all(|load| !load.is_finished()), "both wait");
+    }
+    holder.batch_execute("COMMIT").unwrap();
+    for load in loads {
+        load.join().unwrap().unwrap();
+    }
+    let sql = "SELECT a.m || '/' || b.m FROM raw.a, raw.b";
+    assert_eq!(one(&mut client, sql), "so so/so so");
 }
