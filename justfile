@@ -28,9 +28,13 @@ test *arguments:
 e2e *filters:
     cargo xtask test --test e2e "$@"
 
-# Measure the release binary against its goals: `just bench --rows 1000000 --iters 7`.
+# INSERT and COPY between two PostgreSQL databases, beside psql: `just bench --rows 1000000 --iters 7`.
 bench *arguments:
     cargo xtask bench "$@"
+
+# What needs no server, against the goals: start-up, loading, throughput, memory.
+bench-engine *arguments:
+    cargo xtask bench-engine "$@"
 
 # Formatting, clippy for host and connectors, dependencies.
 lint:

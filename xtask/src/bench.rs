@@ -1,4 +1,5 @@
-//! What the program costs, measured as whole processes of the release binary.
+//! What the program costs, measured as whole processes of the release binary: with PostgreSQL by a
+//! program of its own (`crates/bench`), without any server here.
 //!
 //! A pipeline of `benches/` is run several times; the table shows median, least and greatest
 //! beside the goal, and every value goes to a line of `target/bench/<unix seconds>.jsonl`. A run
@@ -67,6 +68,36 @@ pub fn bench(
     Ok(())
 }
 
+/// Builds, then has the bench program start a server and measure.
+pub fn postgres(
+    workspace: &Workspace,
+    steps: &mut Steps,
+    arguments: &[String],
+) -> Result<(), Failure> {
+    const NO_BUILD: &str = "--no-build";
+    let server = crate::postgres::programs_folder(workspace, steps)?;
+    if !arguments.iter().any(|argument| argument == NO_BUILD) {
+        build::build(workspace, steps)?;
+    }
+    let mut program = workspace.cargo(["run", "--release", "--quiet", "-p", "rapidbyte-bench"]);
+    program
+        .args(["--", "--log"])
+        .arg(workspace.bench())
+        .args(arguments.iter().filter(|argument| *argument != NO_BUILD))
+        .env("RAPIDBYTE_BIN", workspace.binary())
+        .env("BENCH_COMMIT", commit(workspace))
+        .env(crate::postgres::VARIABLE, server);
+    steps.program("bench: PostgreSQL to PostgreSQL", program)
+}
+
+/// The checked-out commit, marked when files have changed since.
+fn commit(workspace: &Workspace) -> String {
+    let mut git = workspace.command("git");
+    git.args(["describe", "--always", "--dirty", "--abbrev=12"]);
+    git.arg("--exclude=*");
+    capture(git).unwrap_or_else(|_| "unknown".to_owned())
+}
+
 fn parse(arguments: &[String]) -> Result<Settings, Failure> {
     let mut settings = Settings {
         rows: 1_000_000,
@@ -86,7 +117,11 @@ fn parse(arguments: &[String]) -> Result<Settings, Failure> {
             "--rows" => settings.rows = count()?.into(),
             "--iters" => settings.iterations = count()? as usize,
             "--no-build" => settings.build = false,
-            _ => return Err(Failure::usage(format!("`bench` knows no option `{flag}`"))),
+            _ => {
+                return Err(Failure::usage(format!(
+                    "`bench-engine` knows no option `{flag}`"
+                )));
+            }
         }
     }
     Ok(settings)
@@ -335,10 +370,7 @@ impl<'a> Bench<'a> {
 
     /// What all figures of one bench share, as members of a JSON object.
     fn context(&self, stamp: u64) -> String {
-        let mut git = self.workspace.command("git");
-        git.args(["describe", "--always", "--dirty", "--abbrev=12"]);
-        git.arg("--exclude=*");
-        let commit = capture(git).unwrap_or_else(|_| "unknown".to_owned());
+        let commit = commit(self.workspace);
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
         format!(
             r#""unix_secs":{stamp},"commit":{},"built":{},"cores":{cores},"iterations":{}"#,

@@ -33,8 +33,11 @@ Commands:
   run <pipeline> [flags]   build, then `rapidbyte run <pipeline> [flags]`
   test [options] [filter]  build, then every test; a filter picks tests by a part of their name
                            options: -p <package>, --test <target>
-  bench [options]          build, then measure whole processes against the goals
-                           options: --rows <n>, --iters <n>, --no-build (measure the last build)
+  bench [options]          build, then measure INSERT and COPY between two PostgreSQL databases
+                           beside psql; options: --rows <n,n>, --iters <n>, --workload
+                           <narrow,hard,wide>, --no-build (measure the last build)
+  bench-engine [options]   build, then measure what needs no server against the goals
+                           options: --rows <n>, --iters <n>, --no-build
   lint                     formatting, clippy for the host and for the connectors, cargo-deny
   fmt                      format the code
   ci                       lint, then test
@@ -67,7 +70,8 @@ fn dispatch(
     match name {
         "run" => return demo::run(workspace, steps, arguments),
         "test" => return test::test(workspace, steps, arguments),
-        "bench" => return bench::bench(workspace, steps, arguments),
+        "bench" => return bench::postgres(workspace, steps, arguments),
+        "bench-engine" => return bench::bench(workspace, steps, arguments),
         _ => {}
     }
     if let Some(unknown) = arguments.first() {

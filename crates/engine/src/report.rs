@@ -26,6 +26,8 @@ pub struct Report {
     /// The most memory that the whole process had resident so far, where the system tells.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_rss_bytes: Option<u64>,
+    /// Processor time that the whole process took so far, all threads together.
+    pub cpu_secs: f64,
     /// How the connectors were loaded.
     pub connectors: Vec<ConnectorReport>,
     /// Sums over planning and all streams.
@@ -67,6 +69,12 @@ pub(crate) fn peak_rss_bytes() -> Option<u64> {
         .find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1024)
+}
+
+/// User and system time of all threads (`CLOCK_PROCESS_CPUTIME_ID` of POSIX).
+pub(crate) fn cpu_secs() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// One stream of a finished run.

@@ -97,6 +97,7 @@ fn move_all(plan: &mut Plan, host: &Host, progress: &Progress) -> Result<Report,
         bytes: streams.iter().map(|stream| stream.bytes).sum(),
         peak_connector_bytes: moved.iter().map(|stream| stream.peak).max().unwrap_or(0) as u64,
         peak_rss_bytes: crate::report::peak_rss_bytes(),
+        cpu_secs: crate::report::cpu_secs(),
         connectors: vec![
             connector(&plan.source, "source"),
             connector(&plan.destination, "destination"),

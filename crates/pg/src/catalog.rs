@@ -15,8 +15,9 @@ use crate::{Owner, PgError};
 
 /// Statements for a session whose text output must be exact and the same everywhere: the source
 /// selects some columns as text (see [`mod@crate::form`]), and types must be written with their
-/// schema.
+/// schema. Without JIT: compiling the questions below takes 80 ms, answering them 2.
 pub const SESSION_SETTINGS: &str = "\
+SET jit = off; \
 SET client_encoding = 'UTF8'; \
 SET search_path = ''; \
 SET DateStyle = 'ISO, YMD'; \

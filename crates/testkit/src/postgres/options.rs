@@ -56,6 +56,9 @@ pub struct Options {
     pub conf: Vec<String>,
     /// Lines for the beginning of `pg_hba.conf`, such as `host all reader all reject`.
     pub hba: Vec<String>,
+    /// Keeps what it commits, as PostgreSQL does by default, for measurements; else a crash of the
+    /// machine may lose it, which tests do not mind.
+    pub durable: bool,
     /// Makes the server speak TLS; needs server programs that were built with it.
     pub tls: Option<Tls>,
 }
@@ -67,6 +70,7 @@ impl Default for Options {
             password: "testkit".into(),
             conf: Vec::new(),
             hba: Vec::new(),
+            durable: false,
             tls: None,
         }
     }

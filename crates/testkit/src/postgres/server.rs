@@ -24,10 +24,13 @@ const MAX_PORTS: usize = 5;
 const STARTUP: Duration = Duration::from_secs(60);
 /// Of a log, this much is shown.
 const LOG_SHOWN_BYTES: u64 = 4 << 10;
+/// For every server. Memory as PostgreSQL has it; no vacuum while something is measured or asserted.
+const CONF: &str = "max_connections = 100\nshared_buffers = 128MB\nmax_wal_size = 4GB\n\
+    autovacuum = off\nlisten_addresses = '127.0.0.1'\nlog_min_messages = warning\n\
+    lc_messages = 'C'\n";
 /// Makes tests fast; none of them survives a crash of the machine.
-const CONF: &str = "fsync = off\nfull_page_writes = off\nmax_connections = 100\n\
-    shared_buffers = 64MB\nmax_wal_size = 1GB\nautovacuum = off\nlisten_addresses = '127.0.0.1'\n\
-    log_min_messages = warning\nlc_messages = 'C'\n";
+const HASTY: &str = "fsync = off\nfull_page_writes = off\nshared_buffers = 64MB\n\
+    max_wal_size = 1GB\n";
 
 /// A running server; dropping it stops it at once and removes everything.
 #[derive(Debug)]
@@ -184,6 +187,9 @@ impl Server {
         let mut conf = format!(
             "{CONF}unix_socket_directories = '{folder}'\npassword_encryption = '{encryption}'\n"
         );
+        if !options.durable {
+            conf += HASTY;
+        }
         if let Some(tls) = &options.tls {
             self.write(&self.data().join("server.crt"), &tls.certificate)?;
             self.write(&self.data().join("server.key"), &tls.key)?;
