@@ -1,6 +1,6 @@
 //! Tables between real PostgreSQL databases, and between PostgreSQL and files.
 
-use rapidbyte_testkit::postgres::{Client, Database, shared};
+use rapidbyte_testkit::postgres::{Client, Database, Options, Server, shared};
 use serde_json::Value;
 
 use crate::support::{Ended, Folder};
@@ -131,6 +131,49 @@ fn columns_where_and_rename_are_obeyed() {
 }
 
 #[test]
+fn a_new_table_has_the_sources_key_if_all_of_it_moves() {
+    let (source, target) = (shared().database(), shared().database());
+    source
+        .client()
+        .batch_execute(
+            "CREATE TABLE t (a int, \"B\" text, c int, PRIMARY KEY (\"B\", a)); INSERT INTO t VALUES (1, 'x', 2);
+             CREATE TABLE mother (a int PRIMARY KEY); CREATE TABLE daughter () INHERITS (mother);
+             INSERT INTO mother VALUES (1); INSERT INTO daughter VALUES (1)",
+        )
+        .expect("tables");
+    let mut client = target.client();
+    let mut key = |streams: &str, schema: &str, table: &str| {
+        let pipeline = copy(&source, &target, streams, &format!("schema: {schema}"));
+        Folder::new().report(&pipeline);
+        let sql = format!(
+            "SELECT coalesce(max(pg_get_constraintdef(oid)), 'none') FROM pg_constraint \
+             WHERE conrelid = '{schema}.{table}'::regclass AND contype = 'p'"
+        );
+        client
+            .query_one(&sql, &[])
+            .expect("a key")
+            .get::<_, String>(0)
+    };
+    let whole = key("[public.t]", "whole", "t");
+    assert_eq!(whole, "PRIMARY KEY (\"B\", a)");
+    let renamed = "[{name: public.t, columns: [c, a, B], rename: {a: id, c: a}}]";
+    assert_eq!(key(renamed, "renamed", "t"), "PRIMARY KEY (\"B\", id)");
+    assert_eq!(
+        key("[{name: public.t, columns: [B, c]}]", "part", "t"),
+        "none"
+    );
+    // The rows of both, which have the same key.
+    assert_eq!(key("[public.mother]", "family", "mother"), "none");
+    let again = copy(&source, &target, "[public.t]", "schema: whole");
+    let (error, exit) = Folder::new().error(&again);
+    assert_eq!(
+        (error["code"].as_str(), exit),
+        (Some("pg_23505"), 4),
+        "{error:#}"
+    );
+}
+
+#[test]
 fn replace_shows_the_old_rows_or_the_new() {
     let (source, target) = (shared().database(), shared().database());
     let seed = "CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 100)";
@@ -167,6 +210,59 @@ fn a_failed_run_leaves_nothing_in_the_target() {
         "{error:#}"
     );
     assert_eq!(content(&mut client, "t").0, 0);
+}
+
+/// Starts a run, waits until its rows are being copied, and lets `fault` happen to the server.
+fn run_into(server: &mut Server, pipeline: &str, fault: impl FnOnce(&mut Server)) -> Ended {
+    let folder = Folder::new();
+    folder.write("p.yaml", pipeline);
+    let child = folder
+        .command(&["run", "p.yaml", "--output", "json"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let copying = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) \
+                   WHERE a.query LIKE 'COPY public.t %' AND l.mode = 'RowExclusiveLock'";
+    let mut client = server.client("postgres");
+    let begin = std::time::Instant::now();
+    while client
+        .query_one(copying, &[])
+        .expect("a count")
+        .get::<_, i64>(0)
+        == 0
+    {
+        assert!(begin.elapsed().as_secs() < 60, "no row was copied");
+    }
+    drop(client);
+    fault(server);
+    child.wait_with_output().expect("it ends").into()
+}
+
+#[test]
+fn a_target_that_stops_in_the_middle_is_named_and_keeps_its_rows() {
+    let mut server = Server::start(&Options::default()).expect("a server");
+    // Not endless: what is not stopped may not fill a disk.
+    let pipeline = |rows: u32| {
+        format!(
+            "version: 1\npipeline: t\n\
+             source: {{ use: source-generate, config: {{ rows: {rows}, preset: narrow, streams: [t] }}, streams: [t] }}\n\
+             destination: {{ use: dest-postgres, config: {{ url: \"{}\" }}, write_mode: replace }}\n",
+            server.url("postgres")
+        )
+    };
+    let (few, many) = (pipeline(10), pipeline(2_000_000));
+    Folder::new().report(&few);
+    let ended = run_into(&mut server, &many, Server::stop);
+    let document: Value = serde_json::from_str(&ended.stdout).expect("one document");
+    let error = &document["error"];
+    assert_eq!(ended.code, Some(3), "{error:#}");
+    assert_eq!(error["connector"], "dest-postgres", "{error:#}");
+    assert_eq!(error["stream"], "t", "{error:#}");
+    server.run_again().expect("the same data");
+    assert_eq!(content(&mut server.client("postgres"), "t").0, 10);
+    // The next run is good.
+    assert_eq!(Folder::new().report(&few)["rows"], 10);
 }
 
 #[test]

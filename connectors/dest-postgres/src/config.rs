@@ -64,8 +64,8 @@ pub struct Config {
     /// The schema to write to. If absent that of the stream (`public` of `public.orders`), or
     /// `public`.
     pub schema: Option<String>,
-    /// The table to write to. If absent that of the stream (`orders` of `public.orders`), for
-    /// which `{stream}` stands; more than one stream needs it.
+    /// The table to write to; `{stream}` stands for the stream's name without its schema (`orders`
+    /// of `public.orders`), and is all of it if absent. More than one stream needs it.
     pub table: Option<String>,
     /// How rows are loaded: `copy` unless said otherwise. A table that COPY cannot fill is filled
     /// by INSERT all the same.

@@ -143,13 +143,13 @@ fn fresh(
     if !found.facts.has_schema {
         prelude.push(ddl::create_schema(&name.schema).map_err(convert)?);
     }
-    for missing in &found.missing_types {
-        let schema = ddl::create_schema(&missing.schema).map_err(convert)?;
-        if !missing.has_schema && !prelude.contains(&schema) {
-            prelude.push(schema);
-        }
-        prelude.push(missing.sql.clone());
-    }
+    let types = crate::look::prelude(&found.missing_types)?;
+    prelude.extend(
+        types
+            .into_iter()
+            .filter(|sql| !prelude.contains(sql))
+            .collect::<Vec<_>>(),
+    );
     let mut create = vec![
         ddl::create_table(&name.schema, &name.table, &targets, &target.primary_key)
             .map_err(convert)?,
@@ -163,7 +163,15 @@ fn fresh(
                 .into(),
         );
     }
+    if !target.primary_key.is_empty() {
+        let key: Vec<_> = target.primary_key.iter().map(|c| quote_ident(c)).collect();
+        notes.push(format!(
+            "its primary key is ({}): rows whose key is there already will be refused",
+            key.join(", ")
+        ));
+    }
     let method = method(settings, None, casts, false, found, &mut notes)?;
+    refuse_no_columns(name, schema, method, false)?;
     Ok(Decision {
         prelude,
         create,
@@ -226,16 +234,7 @@ fn existing(
     found: &Found,
 ) -> Result<Decision> {
     refuse_kind(name, table)?;
-    if !table.may_insert {
-        let user = quote_ident(&found.facts.user);
-        return Err(no_privilege(
-            format!("{user} may not insert into {name}"),
-            format!(
-                "GRANT USAGE ON SCHEMA {} TO {user}; GRANT INSERT ON {name} TO {user}",
-                quote_ident(&name.schema)
-            ),
-        ));
-    }
+    may_insert(name, schema, table, found)?;
     let mut columns = Vec::new();
     let mut targets = Vec::new();
     let mut casts = false;
@@ -264,12 +263,10 @@ fn existing(
             Vec::new()
         }
     };
+    notes.extend(targets.iter().filter_map(sequence_note));
     let strict = unfilled.iter().any(|column| refuses_null(&column.ty));
     let method = method(settings, Some(table), casts, strict, found, &mut notes)?;
-    if schema.fields().is_empty() && (method != Method::Copy || !relation.columns.is_empty()) {
-        let text = format!("the stream has no columns, so nothing can be written to {name}");
-        return Err(Error::schema("no_columns", text));
-    }
+    refuse_no_columns(name, schema, method, !relation.columns.is_empty())?;
     Ok(Decision {
         prelude: Vec::new(),
         create: Vec::new(),
@@ -281,7 +278,57 @@ fn existing(
     })
 }
 
+fn may_insert(name: &Name, schema: &Schema, table: &TableFacts, found: &Found) -> Result<()> {
+    let user = quote_ident(&found.facts.user);
+    let closed: Vec<String> = table
+        .closed_columns
+        .iter()
+        .filter(|column| schema.field_with_name(column).is_ok())
+        .map(|column| quote_ident(column))
+        .collect();
+    if !table.may_insert {
+        return Err(no_privilege(
+            format!("{user} may not insert into {name}"),
+            format!(
+                "GRANT USAGE ON SCHEMA {} TO {user}; GRANT INSERT ON {name} TO {user}",
+                quote_ident(&name.schema)
+            ),
+        ));
+    }
+    if !closed.is_empty() {
+        let columns = closed.join(", ");
+        return Err(no_privilege(
+            format!("{user} may not insert into these columns of {name}: {columns}"),
+            format!("GRANT INSERT ({columns}) ON {name} TO {user}"),
+        ));
+    }
+    Ok(())
+}
+
+/// Rows of no columns can only be copied, and only into a table of no columns.
+fn refuse_no_columns(
+    name: &Name,
+    schema: &Schema,
+    method: Method,
+    has_columns: bool,
+) -> Result<()> {
+    if !schema.fields().is_empty() || (method == Method::Copy && !has_columns) {
+        return Ok(());
+    }
+    let text = format!("the stream has no columns, so nothing can be written to {name}");
+    let hint = match has_columns {
+        true => "leave the stream out, or write to another table",
+        false => "leave the stream out, or load_method: copy",
+    };
+    Err(Error::schema("no_columns", text).hint(hint))
+}
+
 fn refuse_kind(name: &Name, table: &TableFacts) -> Result<()> {
+    if table.kind == 'v' && !table.is_insertable {
+        let text = format!("{name} is a view that takes no rows");
+        return Err(Error::schema("not_a_table", text)
+            .hint("write to its table, or give the view a trigger INSTEAD OF INSERT"));
+    }
     let what = match table.kind {
         'r' | 'p' | 'v' | 'f' => return Ok(()),
         'm' => "a materialized view",
@@ -292,6 +339,19 @@ fn refuse_kind(name: &Name, table: &TableFacts) -> Result<()> {
     };
     let text = format!("{name} is {what}, which takes no rows");
     Err(Error::schema("not_a_table", text).hint("name another table with `schema:` or `table:`"))
+}
+
+/// Values that a sequence would else give do not move it.
+fn sequence_note(column: &Column) -> Option<String> {
+    let default = column.default.as_deref().unwrap_or_default();
+    let has_sequence = matches!(
+        column.generated,
+        Generated::IdentityAlways | Generated::IdentityByDefault
+    ) || default.contains("nextval(");
+    has_sequence.then(|| {
+        let column = quote_ident(&column.name);
+        format!("{column} keeps the stream's values, and its sequence stays where it is")
+    })
 }
 
 /// A column that the table lacks.
@@ -351,7 +411,12 @@ fn has_type_default(ty: &PgType) -> bool {
 }
 
 /// How the rows of a table are replaced: by DELETE in the load's transaction. Readers see the old
-/// rows until the commit, and keep what depends on the table.
+/// rows until the commit, and whatever depends on the table stays.
+///
+/// A new table in the place of the old one, or TRUNCATE, would leave no dead rows behind, but a
+/// transaction of REPEATABLE READ that began before (a dump, or a read of ours) would then find
+/// the table empty: the new rows are not in its snapshot and the old ones are gone (PostgreSQL
+/// manual, "Caveats" of "Concurrency Control").
 fn clear(
     name: &Name,
     table: &TableFacts,
@@ -505,7 +570,7 @@ impl Decision {
     }
 }
 
-/// A literal for messages that name a lock.
+/// Lets one stream after another make schemas and types, until the end of the transaction.
 pub(crate) fn lock_prelude() -> String {
     // One for all: what is locked is short.
     format!(

@@ -9,6 +9,7 @@ mod config;
 mod decide;
 mod load;
 mod look;
+mod settle;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -102,7 +103,7 @@ impl Destination for Postgres {
         self.abort(stream)?;
         let client = self.client()?;
         let load = Load::begin(client, &self.settings, target, name.clone())
-            .map_err(|error| error.in_stream(stream))?;
+            .map_err(|error| given_up(error, stream))?;
         self.owners.insert(name, stream.clone());
         self.open.borrow_mut().insert(stream.clone(), load);
         Ok(PostgresWriter {
@@ -123,7 +124,7 @@ impl Destination for Postgres {
             return Err(Error::internal(text).in_stream(stream));
         };
         let rows: u64 = parts.iter().map(|part| part.rows).sum();
-        let (client, receipt) = load.commit(rows).map_err(|error| error.in_stream(stream))?;
+        let (client, receipt) = load.commit(rows).map_err(|error| given_up(error, stream))?;
         self.keep(client);
         Ok(receipt)
     }
@@ -212,7 +213,7 @@ impl PostgresWriter {
             let text = "the load is committed or given up";
             return Err(Error::internal(text).in_stream(&*self.stream));
         };
-        let done = act(load).map_err(|error| error.in_stream(&*self.stream));
+        let done = act(load).map_err(|error| given_up(error, &self.stream));
         if done.is_err()
             && let Some(load) = open.remove(&*self.stream)
         {
@@ -231,6 +232,18 @@ impl Writer for PostgresWriter {
     fn flush(&mut self) -> Result<Part> {
         self.with_load(Load::flush)
     }
+}
+
+/// The error that ends a load. Without its connection the server keeps nothing of it; a commit of
+/// which that is not known is no error of the connection any more.
+fn given_up(error: Error, stream: &str) -> Error {
+    let error = error.in_stream(stream);
+    if !matches!(error.kind, ErrorKind::Connection) {
+        return error;
+    }
+    let next = error.hint.clone();
+    let next = next.unwrap_or_else(|| "run again once the server is back".into());
+    error.hint(format!("nothing of this load is visible; {next}"))
 }
 
 /// The contract's error for an error of the codec.

@@ -6,7 +6,8 @@ use rapidbyte_pg::insert::{self, Parameter};
 use rapidbyte_pg::model::Generated;
 use rapidbyte_pg::{Column, Fit as PgFit, ddl, fit};
 use rapidbyte_pg_client::{
-    COPY_HEADER_BYTES, Client, CopyIn, Format, Param, Statement, TransactionStatus,
+    COPY_HEADER_BYTES, Client, CopyIn, Format, Param, Settings as Server, Statement,
+    TransactionStatus,
 };
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
@@ -15,6 +16,7 @@ use crate::config::{Name, Settings};
 use crate::convert;
 use crate::decide::{Decision, Method, decide, lock_prelude, new_columns};
 use crate::look::{local_settings, look, look_around};
+use crate::settle::Pending;
 
 /// Of one INSERT; the server holds its parameter in memory, and so do we.
 const INSERT_BYTES: usize = 4 << 20;
@@ -23,9 +25,16 @@ const MAX_KEPT_BYTES: usize = 16 << 20;
 /// The temporary table whose row type the rows of an INSERT have.
 const STAGED: &str = "rapidbyte_rows";
 
+/// Whatever the role's default: after a lock that had to be waited for, what others have committed
+/// must be seen.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+/// Between two batches the transaction waits for the source, however long that takes.
+const PATIENT: &str = "SET LOCAL idle_in_transaction_session_timeout = 0";
+
 /// A load that is not committed. Dropped, the server forgets it with the connection.
 pub(crate) struct Load {
     name: Name,
+    server: Server,
     wire: Wire,
     method: Rows,
     /// For COPY: the statement.
@@ -71,8 +80,13 @@ impl Load {
         if !decided.prelude.is_empty() {
             make_prelude(&mut client, settings, target, &name, &schema)?;
         }
-        client.simple_query(&format!("BEGIN; {}", local_settings()))?;
-        for statement in decided.create.iter().chain(&decided.clear) {
+        client.simple_query(&format!("{BEGIN}; {}; {PATIENT}", local_settings()))?;
+        for statement in &decided.create {
+            client
+                .simple_query(statement)
+                .map_err(|error| made_meanwhile(&name, error))?;
+        }
+        for statement in &decided.clear {
             client.simple_query(statement)?;
         }
         if !decided.clear.is_empty() {
@@ -91,6 +105,7 @@ impl Load {
         Ok(Self {
             copy: copy_statement(&name, columns),
             name,
+            server: settings.server.clone(),
             wire: Wire::Idle(client),
             method,
             copy_flush_bytes: settings.copy_flush_bytes,
@@ -239,7 +254,14 @@ impl Load {
             // Behind a pooler the next session would find its name taken.
             client.forget(statement)?;
         }
-        client.execute("COMMIT").map_err(uncertain)?;
+        let pending = Pending::of(&mut client)?;
+        if let Err(error) = client.execute("COMMIT") {
+            // Only once the connection has gone it is a question what became of it.
+            if client.is_usable() {
+                return Err(error);
+            }
+            client = pending.settle(&self.server, error)?;
+        }
         let receipt = Receipt {
             rows,
             bytes: self.bytes,
@@ -296,12 +318,28 @@ fn make_prelude(
     name: &Name,
     schema: &Schema,
 ) -> Result<()> {
-    client.simple_query(&format!("BEGIN; {}; {}", local_settings(), lock_prelude()))?;
+    client.simple_query(&format!(
+        "{BEGIN}; {}; {}",
+        local_settings(),
+        lock_prelude()
+    ))?;
     let decided = decide_now(client, settings, target, name, schema, true)?;
     for statement in &decided.prelude {
         client.simple_query(statement)?;
     }
     client.execute("COMMIT").map(drop)
+}
+
+/// Another session may make the same table between our look and our statement; what the server
+/// says then depends on how far it was.
+fn made_meanwhile(name: &Name, error: Error) -> Error {
+    match error.code.as_str() {
+        "pg_42P07" | "pg_23505" | "pg_42710" => {
+            let text = format!("another session made {name} meanwhile: {}", error.message);
+            Error::new(ErrorKind::Transient, "table_appeared", text).hint("run again")
+        }
+        _ => error,
+    }
 }
 
 /// Triggers may have kept rows of a DELETE.
@@ -476,20 +514,4 @@ fn ensure_all(name: &Name, sent: u64, taken: u64) -> Result<()> {
 
 fn lost() -> Error {
     Error::internal("the load has failed and is given up")
-}
-
-/// A commit whose answer did not come may have happened.
-fn uncertain(error: Error) -> Error {
-    let is_server_word = error.code.starts_with("pg_") && !error.code.starts_with("pg_57P");
-    if is_server_word {
-        return error;
-    }
-    Error::data(
-        "commit_unknown",
-        format!(
-            "no answer came to the commit, which may have happened: {}",
-            error.message
-        ),
-    )
-    .hint("look whether the rows are there before you run again")
 }

@@ -1,7 +1,7 @@
 //! What the server has: read from the catalog, changing nothing.
 
 use rapidbyte_pg::catalog::{self, Relation, Types};
-use rapidbyte_pg::ident::quote_literal;
+use rapidbyte_pg::ident::{qualified, quote_literal};
 use rapidbyte_pg::{Column, ddl};
 use rapidbyte_pg_client::{Client, Rows};
 use rapidbyte_sdk::prelude::*;
@@ -46,7 +46,12 @@ pub(crate) struct Facts {
 pub(crate) struct TableFacts {
     pub oid: u32,
     pub kind: char,
+    /// INSERT into some columns at least.
     pub may_insert: bool,
+    /// Columns that this role may not insert into.
+    pub closed_columns: Vec<String>,
+    /// False for a view that the server cannot insert into.
+    pub is_insertable: bool,
     pub may_delete: bool,
     pub may_select: bool,
     /// Rules for INSERT, and for DELETE; not those that make a view.
@@ -76,6 +81,12 @@ SELECT pg_catalog.json_build_object(
         'oid', c.oid::int8, 'kind', c.relkind,
         'may_insert', pg_catalog.has_schema_privilege(n.oid, 'USAGE')
             AND pg_catalog.has_any_column_privilege(c.oid, 'INSERT'),
+        'closed_columns', (SELECT COALESCE(pg_catalog.json_agg(a.attname), '[]')
+            FROM pg_catalog.pg_attribute a
+            WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+              AND NOT pg_catalog.has_column_privilege(c.oid, a.attnum, 'INSERT')),
+        'is_insertable', CASE WHEN c.relkind = 'v'
+            THEN pg_catalog.pg_relation_is_updatable(c.oid, true) & 8 <> 0 ELSE true END,
         'may_delete', pg_catalog.has_table_privilege(c.oid, 'DELETE'),
         'may_select', pg_catalog.has_table_privilege(c.oid, 'SELECT'),
         'insert_rules', (SELECT pg_catalog.count(*) FROM pg_catalog.pg_rewrite r
@@ -168,43 +179,65 @@ fn texts(rows: &Rows) -> Result<Vec<&str>> {
     rows.rows.iter().map(text).collect()
 }
 
-/// The types that the columns need and the server lacks; `missing_type` for one that only a person
-/// can make.
+/// The types that the columns need and the server lacks; `missing_type`, with all the statements
+/// to run, if one of them is not made without asking.
 fn missing_types(client: &mut Client, columns: &[Column]) -> Result<Vec<MissingType>> {
-    let needed: Vec<_> = columns
-        .iter()
-        .flat_map(|column| ddl::types_of(&column.ty))
-        .collect();
+    let mut needed: Vec<(ddl::TypeStatement, &Column)> = Vec::new();
+    for column in columns {
+        for ty in ddl::types_of(&column.ty) {
+            if !needed.iter().any(|(known, _)| known.sql == ty.sql) {
+                needed.push((ty, column));
+            }
+        }
+    }
     if needed.is_empty() {
         return Ok(Vec::new());
     }
     let names: Vec<_> = needed
         .iter()
-        .map(|ty| (ty.schema.as_str(), ty.name.as_str()))
+        .map(|(ty, _)| (ty.schema.as_str(), ty.name.as_str()))
         .collect();
     let answers = client.simple_query(&catalog::types_by_name_query(&names))?;
     let there = match answers.first() {
         Some(rows) => Types::parse(texts(rows)?).map_err(convert)?,
         None => return Err(Error::internal("a question without an answer")),
     };
-    let exists = |schema: &str, name: &str| matches!(there.find(schema, name), Ok(Some(_)));
-    let mut missing: Vec<MissingType> = Vec::new();
-    for column in columns {
-        let needed = ddl::types_of(&column.ty);
-        let statements = ddl::missing_types(&column.ty, exists)
-            .map_err(|error| convert(error).in_column(&column.name))?;
-        let lacking = needed.iter().filter(|ty| !exists(&ty.schema, &ty.name));
-        for (ty, sql) in lacking.zip(statements) {
-            if missing.iter().any(|known| known.sql == sql) {
-                continue;
-            }
-            let has_schema = facts(client, &ty.schema, "")?.has_schema;
-            missing.push(MissingType {
-                schema: ty.schema.clone(),
-                has_schema,
-                sql,
-            });
+    let mut missing = Vec::new();
+    let mut refused = None;
+    for (ty, column) in needed {
+        if there.find(&ty.schema, &ty.name).map_err(convert)?.is_some() {
+            continue;
         }
+        let has_schema = facts(client, &ty.schema, "")?.has_schema;
+        if !ty.is_automatic {
+            refused.get_or_insert((qualified(&ty.schema, &ty.name), column));
+        }
+        missing.push(MissingType {
+            schema: ty.schema,
+            has_schema,
+            sql: ty.sql,
+        });
     }
-    Ok(missing)
+    let Some((name, column)) = refused else {
+        return Ok(missing);
+    };
+    let text =
+        format!("the target has no type {name}, and only enums and domains are made unasked");
+    let statements = prelude(&missing)?.join("; ");
+    Err(Error::schema("missing_type", text)
+        .hint(format!("run on the target: {statements}"))
+        .in_column(&column.name))
+}
+
+/// The statements that make the types, and the schemas they go to.
+pub(crate) fn prelude(missing: &[MissingType]) -> Result<Vec<String>> {
+    let mut statements = Vec::new();
+    for ty in missing {
+        let schema = ddl::create_schema(&ty.schema).map_err(convert)?;
+        if !ty.has_schema && !statements.contains(&schema) {
+            statements.push(schema);
+        }
+        statements.push(ty.sql.clone());
+    }
+    Ok(statements)
 }

@@ -8,19 +8,19 @@ use std::sync::Arc;
 use common::*;
 use rapidbyte_sdk::prelude::arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use rapidbyte_sdk::prelude::{DataType, Destination, Field, Fit, Schema, WriteMode, Writer};
-use rapidbyte_testkit::postgres::{Options, Server};
+use rapidbyte_testkit::postgres::{Database, Options, Server};
 use serde_json::json;
 
-/// A table `raw.t` made by `columns`, and what a plan, or else a load of `id, t` says.
-fn against(columns: &str) -> (String, String) {
-    let database = database();
+/// A table `raw.t` made by `columns`, and what a plan, and a load of `id, t` say.
+fn against(database: &Database<'_>, columns: &str, method: &str) -> (String, String) {
     let mut client = database.client();
     client
         .batch_execute(&format!(
-            "CREATE SCHEMA raw; CREATE TABLE raw.t ({columns})"
+            "DROP SCHEMA IF EXISTS raw CASCADE; CREATE SCHEMA raw; CREATE TABLE raw.t ({columns})"
         ))
         .unwrap();
-    let mut to = open(&database);
+    let config = json!({"schema": "raw", "load_method": method});
+    let mut to = open_with(&database.url(), config);
     let planned = plan(&mut to, "t", &batch(&[1, 2]));
     let written = append(&mut to, "t", &batch(&[1, 2]));
     let planned = match planned {
@@ -46,6 +46,7 @@ fn against(columns: &str) -> (String, String) {
 
 #[test]
 fn an_existing_table_takes_what_fits_and_refuses_the_rest_by_name() {
+    let database = database();
     for (columns, plan_says, load_says) in [
         ("id int8, t text", "fits", "1,2"),
         ("t text, id numeric(20)", "fits", "1,2"),
@@ -95,6 +96,7 @@ fn an_existing_table_takes_what_fits_and_refuses_the_rest_by_name() {
             "id: the target's numeric is narrower",
             "column_refused id",
         ),
+        ("id int8, t varchar(3)", "fits", "1,2"),
         (
             "id date, t text",
             "id: int8 does not become date",
@@ -112,9 +114,11 @@ fn an_existing_table_takes_what_fits_and_refuses_the_rest_by_name() {
             "1,2",
         ),
     ] {
-        let (planned, written) = against(columns);
-        assert!(planned.starts_with(plan_says), "{columns}: {planned}");
-        assert_eq!(written, load_says, "{columns}");
+        for method in ["copy", "insert"] {
+            let (planned, written) = against(&database, columns, method);
+            assert!(planned.starts_with(plan_says), "{columns}: {planned}");
+            assert_eq!(written, load_says, "{columns} {method}");
+        }
     }
 }
 
@@ -285,6 +289,17 @@ fn missing_privileges_are_told_with_the_grant_to_run() {
     let items = open(&database).check().unwrap();
     assert!(items.iter().all(|item| item.problem.is_none()), "{items:?}");
     drop(to);
+    let name = database.name();
+    client
+        .batch_execute(&format!("REVOKE CONNECT ON DATABASE {name} FROM PUBLIC"))
+        .unwrap();
+    let mut to = open_with(&url, json!({"schema": "raw"}));
+    let error = append(&mut to, "t", &batch(&[1])).unwrap_err();
+    assert_eq!(
+        (error.code.as_str(), kind(&error)),
+        ("pg_42501", "Auth".into())
+    );
+    assert!(error.message.contains(name), "{error:?}");
     client
         .batch_execute("DROP OWNED BY writer_2; DROP ROLE writer_2")
         .unwrap();
@@ -395,6 +410,9 @@ fn a_server_that_stops_in_the_middle_is_a_connection_error_and_nothing_is_left()
         }
         let error = error.unwrap();
         assert_eq!(kind(&error), "Connection", "{error:?}");
+        assert_eq!(error.stream.as_deref(), Some("t"));
+        let hint = error.hint.unwrap();
+        assert!(hint.contains("nothing of this load is visible"), "{hint}");
         to.abort("t").unwrap();
         server.run_again().unwrap();
         let mut client = server.client("postgres");

@@ -118,3 +118,46 @@ fn replace_shows_the_old_rows_until_the_commit() {
         assert_eq!(ids(&mut client, "raw.fresh"), "1,2");
     }
 }
+
+#[test]
+fn a_transaction_that_began_before_a_replace_sees_the_old_rows_after_it() {
+    let database = database();
+    let mut client = database.client();
+    client
+        .batch_execute("CREATE SCHEMA raw; CREATE TABLE raw.t (id int8, t text); INSERT INTO raw.t VALUES (7), (8)")
+        .unwrap();
+    let mut reader = database.client();
+    // Its snapshot is taken; the table is not touched yet, and so not locked.
+    reader
+        .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
+        .unwrap();
+    replace(&mut open(&database), "t", &batch(&[1, 2])).unwrap();
+    assert_eq!(ids(&mut client, "raw.t"), "1,2");
+    assert_eq!(ids(&mut reader, "raw.t"), "7,8");
+}
+
+#[test]
+fn a_role_whose_transactions_are_serializable_loads_all_the_same() {
+    let database = database();
+    let url = format!(
+        "{}?options=-c%20default_transaction_isolation%3Dserializable",
+        database.url()
+    );
+    let mut client = database.client();
+    client
+        .batch_execute(
+            "CREATE SCHEMA raw; CREATE TABLE raw.t (id int8, t text); INSERT INTO raw.t VALUES (7)",
+        )
+        .unwrap();
+    let mut to = open_with(&url, serde_json::json!({"schema": "raw"}));
+    let rows = batch(&[1, 2]);
+    let mut writer = to
+        .open_writer(&target("t", &rows.schema(), WriteMode::Replace), 0)
+        .unwrap();
+    writer.write(&rows).unwrap();
+    let isolation = "SELECT count(*) FROM pg_locks WHERE mode = 'SIReadLock'";
+    assert_eq!(one(&mut client, isolation), "0");
+    let part = writer.flush().unwrap();
+    to.commit("t", vec![part], 0, None).unwrap();
+    assert_eq!(ids(&mut client, "raw.t"), "1,2");
+}

@@ -85,7 +85,10 @@ fn stream(relation: &Relation, described: &catalog::Relation, native: bool) -> R
     let fields: Vec<Field> = columns.iter().map(|column| field(column, native)).collect();
     let mut stream = Stream::new(relation.stream(), &Schema::new(fields))?;
     stream.source_types = columns.iter().map(|c| c.type_text.clone()).collect();
-    stream.primary_key.clone_from(&described.primary_key);
+    // Rows of inheriting tables are read with it, and may have the same key.
+    if !relation.has_children {
+        stream.primary_key.clone_from(&described.primary_key);
+    }
     stream.estimated_rows = relation.rows;
     stream.estimated_bytes = relation.bytes;
     stream.notes = notes(relation, described, native);

@@ -428,11 +428,15 @@ fn place(
         .iter()
         .map(|i| discovered.source_types.get(*i).cloned().unwrap_or_default())
         .collect();
+    let asked_key = &document.destination.primary_key;
     let target = Target {
         stream: discovered.name.clone(),
         schema: ipc::encode_schema(&schema).map_err(broken)?,
         write_mode: write_mode(document),
-        primary_key: document.destination.primary_key.clone(),
+        primary_key: match asked_key.is_empty() {
+            true => moved_key(&discovered.primary_key, &read, &schema),
+            false => asked_key.clone(),
+        },
     };
     let placed = destination
         .plan(&target)
@@ -449,6 +453,19 @@ fn place(
         placed,
         discovered,
     })
+}
+
+/// The source's key under the new names of its columns; none when one of them does not move,
+/// because the rest need not be unique. `read` and `schema` are the same columns.
+fn moved_key(key: &[String], read: &Schema, schema: &Schema) -> Vec<String> {
+    let moved = |column: &String| {
+        let index = read.index_of(column).ok()?;
+        Some(schema.field(index).name().clone())
+    };
+    key.iter()
+        .map(moved)
+        .collect::<Option<_>>()
+        .unwrap_or_default()
 }
 
 /// The columns under the names that the pipeline gives them. Batches carry no names, so nothing
@@ -535,5 +552,30 @@ impl StreamPlan {
             .hint("leave it out with columns:, or choose another destination or format");
         failure.column = Some(column.column.clone());
         Err(failure)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_schema::DataType;
+
+    use super::*;
+
+    #[test]
+    fn a_key_moves_whole_under_its_new_names_or_not_at_all() {
+        let schema = |names: &[&str]| {
+            let field = |name: &&str| Field::new(*name, DataType::Int64, false);
+            Schema::new(names.iter().map(field).collect::<Vec<_>>())
+        };
+        let (read, renamed) = (schema(&["b", "a", "c"]), schema(&["a", "id", "c"]));
+        for (key, moved) in [
+            (&["a", "b"][..], &["id", "a"][..]),
+            (&["c"], &["c"]),
+            (&["a", "left_out"], &[]),
+            (&[], &[]),
+        ] {
+            let key: Vec<String> = key.iter().map(|name| (*name).into()).collect();
+            assert_eq!(moved_key(&key, &read, &renamed), moved, "{key:?}");
+        }
     }
 }
