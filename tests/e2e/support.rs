@@ -1,8 +1,11 @@
 //! A folder with a pipeline in it, and the program run on it.
 
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use rapidbyte_testkit::postgres::PASSWORD;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -19,8 +22,13 @@ pub fn testkit(name: &str) -> String {
     path.to_str().expect("UTF-8").to_owned()
 }
 
-/// A folder of one test, removed at its end.
-pub struct Folder(TempDir);
+/// A folder of one test, removed at its end. What the program left in it is searched for the
+/// password of the servers first.
+pub struct Folder {
+    folder: TempDir,
+    /// What the test itself wrote.
+    written: RefCell<HashSet<PathBuf>>,
+}
 
 /// How the program ended.
 #[derive(Debug)]
@@ -31,28 +39,120 @@ pub struct Ended {
 }
 
 impl From<Output> for Ended {
+    /// Every output that a test looks at comes by here.
+    #[track_caller]
     fn from(output: Output) -> Self {
-        Self {
+        let ended = Self {
             code: output.status.code(),
             stdout: String::from_utf8(output.stdout).expect("UTF-8"),
             stderr: String::from_utf8(output.stderr).expect("UTF-8"),
+        };
+        assert_no_secret("standard output", ended.stdout.as_bytes(), PASSWORD);
+        assert_no_secret("standard error", ended.stderr.as_bytes(), PASSWORD);
+        ended
+    }
+}
+
+/// Looks for `secret` in all its usual spellings.
+#[track_caller]
+pub fn assert_no_secret(place: &str, bytes: &[u8], secret: &str) {
+    for spelling in spellings(secret) {
+        let is_there = bytes
+            .windows(spelling.len())
+            .any(|window| window == spelling.as_bytes());
+        assert!(
+            !is_there,
+            "{spelling:?} is in {place}: {}",
+            String::from_utf8_lossy(bytes)
+        );
+    }
+}
+
+/// Plain, hexadecimal, as in URLs, in base64 at each place within its groups, as in JSON.
+fn spellings(secret: &str) -> Vec<String> {
+    let lower: String = secret.bytes().map(|b| format!("{b:02x}")).collect();
+    let all: String = secret.bytes().map(|b| format!("%{b:02X}")).collect();
+    let needed: String = secret
+        .bytes()
+        .map(|b| match b {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(b).to_string(),
+            _ => format!("%{b:02X}"),
+        })
+        .collect();
+    let json = Value::from(secret).to_string();
+    let ascii: String = secret
+        .chars()
+        .map(|c| match c {
+            '"' | '\\' => format!("\\{c}"),
+            c if c.is_ascii() => c.to_string(),
+            c => format!("\\u{:04x}", u32::from(c)),
+        })
+        .collect();
+    let mut spellings = vec![
+        secret.to_owned(),
+        lower.to_uppercase(),
+        lower,
+        all,
+        needed,
+        json[1..json.len() - 1].to_owned(),
+        ascii,
+    ];
+    spellings.extend((0..3).map(|skipped| base64(&secret.as_bytes()[skipped..])));
+    spellings
+}
+
+/// Only whole groups: what follows the secret does not change them.
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for group in bytes.as_chunks::<3>().0 {
+        let bits = u32::from_be_bytes([0, group[0], group[1], group[2]]);
+        for shift in [18, 12, 6, 0] {
+            text.push(LETTERS[(bits >> shift) as usize & 63] as char);
+        }
+    }
+    text
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        let mut folders = vec![self.path().to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+                let path = entry.path();
+                let kind = entry.file_type().expect("a kind");
+                if kind.is_dir() {
+                    folders.push(path);
+                } else if kind.is_file() && !self.written.borrow().contains(&path) {
+                    // What this account may not read, the test made so.
+                    let bytes = std::fs::read(&path).unwrap_or_default();
+                    assert_no_secret(&path.display().to_string(), &bytes, PASSWORD);
+                }
+            }
         }
     }
 }
 
 impl Folder {
     pub fn new() -> Self {
-        Self(tempfile::tempdir().expect("a temporary folder"))
+        Self {
+            folder: tempfile::tempdir().expect("a temporary folder"),
+            written: RefCell::default(),
+        }
     }
 
     pub fn path(&self) -> &Path {
-        self.0.path()
+        self.folder.path()
     }
 
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> &Self {
         let path = self.path().join(name);
         std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
-        std::fs::write(path, content).expect("a file");
+        std::fs::write(&path, content).expect("a file");
+        self.written.borrow_mut().insert(path);
         self
     }
 
@@ -90,6 +190,7 @@ impl Folder {
         command
     }
 
+    #[track_caller]
     pub fn rapidbyte(&self, arguments: &[&str]) -> Ended {
         self.command(arguments)
             .output()

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::OnceLock;
 use std::thread::{self, JoinHandle};
 
-use rapidbyte_testkit::postgres::{Options, Server, Tls};
+use rapidbyte_testkit::postgres::{Options, PASSWORD, Server, Tls};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     date_time_ymd,
@@ -85,11 +85,10 @@ fn server((certificate, key): (String, String)) -> Server {
 }
 
 /// A pipeline that reads the view over a connection with these parameters.
-fn pipeline(server: &Server, user: &str, parameters: &str) -> String {
-    let port = server.port();
-    reading(&format!(
-        "postgres://{user}@localhost:{port}/postgres?{parameters}"
-    ))
+fn pipeline(server: &Server, role: &str, parameters: &str) -> String {
+    let url = server.url_of(role, PASSWORD, "postgres");
+    let url = url.replace("127.0.0.1", "localhost");
+    reading(&format!("{url}?{parameters}"))
 }
 
 fn reading(url: &str) -> String {
@@ -107,20 +106,18 @@ fn folder() -> Folder {
     folder
 }
 
-const PASSWORD: &str = "postgres:testkit";
-
 /// Runs and answers whether the server saw TLS.
 #[track_caller]
 fn is_encrypted(server: &Server, parameters: &str) -> bool {
     let folder = folder();
-    folder.report(&pipeline(server, PASSWORD, parameters));
+    folder.report(&pipeline(server, "postgres", parameters));
     let row: serde_json::Value = serde_json::from_str(&folder.read("s.jsonl")).expect("one row");
     row["ssl"].as_bool().expect("true or false")
 }
 
 #[track_caller]
 fn refused(server: &Server, parameters: &str, code: &str, exit: i32) {
-    folder().refuses(&pipeline(server, PASSWORD, parameters), code, exit, &[]);
+    folder().refuses(&pipeline(server, "postgres", parameters), code, exit, &[]);
 }
 
 #[test]
@@ -149,8 +146,12 @@ fn the_right_certificate_passes_every_check() {
         "channel_binding_missing",
         3,
     );
-    let address = pipeline(&server, PASSWORD, "sslmode=verify-full&sslrootcert=ca.pem")
-        .replace("localhost", "127.0.0.1");
+    let address = pipeline(
+        &server,
+        "postgres",
+        "sslmode=verify-full&sslrootcert=ca.pem",
+    )
+    .replace("localhost", "127.0.0.1");
     folder().refuses(&address, "tls_wrong_name", 3, &["localhost"]);
     // The server lets `bare` in without TLS only: `prefer` obeys, as in libpq, `require` does not.
     let bare = |mode: &str| pipeline(&server, "bare", &format!("sslmode={mode}"));
@@ -193,7 +194,11 @@ fn a_certificate_for_another_name_passes_where_the_name_does_not_matter() {
     ));
     assert!(is_encrypted(&server, "sslmode=require"));
     folder().refuses(
-        &pipeline(&server, PASSWORD, "sslmode=verify-full&sslrootcert=ca.pem"),
+        &pipeline(
+            &server,
+            "postgres",
+            "sslmode=verify-full&sslrootcert=ca.pem",
+        ),
         "tls_wrong_name",
         3,
         &["db.example.com"],
@@ -224,14 +229,14 @@ fn a_certificate_that_signs_itself_is_believed_when_it_is_named() {
     assert!(is_encrypted(&server, "sslmode=require"));
     let checked = "sslmode=verify-full&sslrootcert=ca.pem";
     folder().refuses(
-        &pipeline(&server, PASSWORD, checked),
+        &pipeline(&server, "postgres", checked),
         "tls_self_signed",
         3,
         &[],
     );
     let folder = folder();
     folder.write("ca.pem", pem);
-    folder.report(&pipeline(&server, PASSWORD, checked));
+    folder.report(&pipeline(&server, "postgres", checked));
 }
 
 #[test]
@@ -284,7 +289,7 @@ fn bytes_put_in_before_tls_are_fatal() {
             stream.write_all(b"SN").expect("an answer");
             Vec::new()
         });
-        let url = format!("postgres://{PASSWORD}@127.0.0.1:{port}/postgres?sslmode={mode}");
+        let url = format!("postgres://postgres:secret@127.0.0.1:{port}/postgres?sslmode={mode}");
         folder().refuses(&reading(&url), "tls_injected", 3, &[]);
         thread.join().expect("the listener");
     }
@@ -299,7 +304,7 @@ fn nothing_but_the_request_leaves_before_tls_has_begun() {
         stream.read_to_end(&mut rest).expect("the end");
         rest
     });
-    let url = format!("postgres://{PASSWORD}@127.0.0.1:{port}/postgres?sslmode=require");
+    let url = format!("postgres://postgres:secret@127.0.0.1:{port}/postgres?sslmode=require");
     folder().refuses(&reading(&url), "tls_required", 2, &[]);
     assert_eq!(thread.join().expect("the listener"), b"");
 }
@@ -314,10 +319,10 @@ fn the_name_is_told_to_the_server_and_the_password_is_not_in_the_clear() {
         hello.truncate(read);
         hello
     });
-    let url = format!("postgres://{PASSWORD}@localhost:{port}/postgres?sslmode=require");
+    let url = format!("postgres://postgres:secret@localhost:{port}/postgres?sslmode=require");
     let (error, _) = folder().error(&reading(&url));
     assert_eq!(error["code"], "tls_handshake", "{error:#}");
     let hello = thread.join().expect("the listener");
     let holds = |what: &[u8]| hello.windows(what.len()).any(|window| window == what);
-    assert!(holds(b"localhost") && !holds(b"testkit"));
+    assert!(holds(b"localhost") && !holds(b"secret"));
 }

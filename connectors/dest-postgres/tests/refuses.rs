@@ -224,7 +224,7 @@ fn insert_is_chosen_where_copy_would_pass_something_over() {
         );
     }
     assert_eq!(one(&mut client, "SELECT count(*) FROM raw.log"), "4");
-    let url = database.url().replace("postgres:testkit@", "writer_1:w@");
+    let url = database.url_of("writer_1", "w");
     let mut writer = open_with(&url, json!({"schema": "raw"}));
     let planned = plan(&mut writer, "secured", &batch(&[1])).unwrap();
     assert!(
@@ -251,7 +251,7 @@ fn missing_privileges_are_told_with_the_grant_to_run() {
     client
         .batch_execute("CREATE SCHEMA raw; CREATE SCHEMA other; CREATE TABLE raw.t (id int8, t text); CREATE ROLE writer_2 LOGIN PASSWORD 'w'; GRANT USAGE ON SCHEMA raw TO writer_2; REVOKE TEMP ON DATABASE test_1 FROM PUBLIC".replace("test_1", database.name()).as_str())
         .unwrap();
-    let url = database.url().replace("postgres:testkit@", "writer_2:w@");
+    let url = database.url_of("writer_2", "w");
     let said = |config: serde_json::Value, stream: &str, hint: &str| {
         let mut to = open_with(&url, config);
         let error = append(&mut to, stream, &batch(&[1])).unwrap_err();

@@ -170,11 +170,12 @@ fn a_foreign_table_is_filled_through_its_wrapper() {
             }
             let port = rapidbyte_testkit::postgres::shared().port();
             let database = one(client, "SELECT current_database()");
+            let password = rapidbyte_testkit::postgres::PASSWORD.replace('\'', "''");
             let sql = format!(
                 "CREATE EXTENSION postgres_fdw; CREATE TABLE raw.there (id int8, t text);
                  CREATE SERVER self FOREIGN DATA WRAPPER postgres_fdw
                     OPTIONS (host '127.0.0.1', port '{port}', dbname '{database}');
-                 CREATE USER MAPPING FOR PUBLIC SERVER self OPTIONS (user 'postgres', password 'testkit');
+                 CREATE USER MAPPING FOR PUBLIC SERVER self OPTIONS (user 'postgres', password '{password}');
                  CREATE FOREIGN TABLE raw.far (id int8, t text) SERVER self OPTIONS (table_name 'there')"
             );
             client.batch_execute(&sql).unwrap();
@@ -217,7 +218,7 @@ fn columns_that_the_role_may_not_fill_are_named_before_anything_moves() {
              GRANT INSERT (id, more) ON raw.t TO writer_3",
         )
         .unwrap();
-    let url = database.url().replace("postgres:testkit@", "writer_3:w@");
+    let url = database.url_of("writer_3", "w");
     for method in METHODS {
         let mut to = open_by(&url, method);
         let error = plan(&mut to, "t", &batch(&[1])).unwrap_err();

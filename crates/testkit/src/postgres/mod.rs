@@ -27,7 +27,7 @@ mod user;
 mod watchdog;
 
 pub use ::postgres::{Client, NoTls, Row, SimpleQueryMessage};
-pub use options::{Auth, Options, Tls};
+pub use options::{Auth, Options, PASSWORD, Tls};
 pub use pgbouncer::{PGBOUNCER, PgBouncer, PoolMode};
 pub use programs::VARIABLE;
 pub use server::Server;
@@ -111,6 +111,11 @@ impl<'a> Database<'a> {
     /// `postgres://postgres:…@127.0.0.1:…/…`, for the program under test.
     pub fn url(&self) -> String {
         self.server.url(&self.name)
+    }
+
+    /// The same for another role.
+    pub fn url_of(&self, role: &str, password: &str) -> String {
+        self.server.url_of(role, password, &self.name)
     }
 
     /// A client of the superuser for seeding and asserting, past everything a test set up.

@@ -1,5 +1,10 @@
 //! How a test's server is set up.
 
+/// The superuser's password unless a test chooses another. It has what has to be escaped in URLs,
+/// YAML, JSON and SQL, so that no spelling of it is harmless, and it is nowhere else by chance:
+/// tests look for it in everything that the program prints and writes.
+pub const PASSWORD: &str = "c4nary \"ü\\' +/%:@";
+
 /// How clients prove who they are when they come over TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Auth {
@@ -67,7 +72,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             auth: Auth::ScramSha256,
-            password: "testkit".into(),
+            password: PASSWORD.into(),
             conf: Vec::new(),
             hba: Vec::new(),
             durable: false,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::server::{STARTUP, free_port, tail};
+use super::server::{STARTUP, free_port, tail, url};
 use super::user::User;
 use super::watchdog::Watchdog;
 use super::{Failure, Server, system};
@@ -65,7 +65,8 @@ impl PgBouncer {
             users.display()
         );
         fs::write(&config, text).map_err(system("writing pgbouncer.ini"))?;
-        fs::write(&users, format!("\"postgres\" \"{password}\"\n"))
+        let quoted = password.replace('"', "\"\"");
+        fs::write(&users, format!("\"postgres\" \"{quoted}\"\n"))
             .map_err(system("writing the users"))?;
         let log = File::create(folder.path().join("log")).map_err(system("making a log"))?;
         let mut command = Command::new(program);
@@ -88,7 +89,7 @@ impl PgBouncer {
             watchdog: None,
             password,
             port,
-            folder: folder,
+            folder,
         };
         started.watchdog = Some(watchdog.map_err(system("starting a watchdog"))?);
         started.wait_until_it_accepts()?;
@@ -115,8 +116,7 @@ impl PgBouncer {
 
     /// As [`Server::url`], through the pooler.
     pub fn url(&self, database: &str) -> String {
-        let (password, port) = (&self.password, self.port);
-        format!("postgres://postgres:{password}@127.0.0.1:{port}/{database}")
+        url("postgres", &self.password, self.port, database)
     }
 }
 

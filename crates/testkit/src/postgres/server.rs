@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ::postgres::{Client, Config, NoTls};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -85,8 +86,12 @@ impl Server {
 
     /// `postgres://postgres:…@127.0.0.1:…/database`.
     pub fn url(&self, database: &str) -> String {
-        let (password, port) = (&self.password, self.port);
-        format!("postgres://postgres:{password}@127.0.0.1:{port}/{database}")
+        self.url_of("postgres", &self.password, database)
+    }
+
+    /// The same for another role.
+    pub fn url_of(&self, role: &str, password: &str, database: &str) -> String {
+        url(role, password, self.port, database)
     }
 
     /// The TCP port on 127.0.0.1.
@@ -331,6 +336,13 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// Whatever characters are in it.
+pub(super) fn url(role: &str, password: &str, port: u16, database: &str) -> String {
+    let encoded = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
+    let (role, password) = (encoded(role), encoded(password));
+    format!("postgres://{role}:{password}@127.0.0.1:{port}/{database}")
 }
 
 pub(super) fn free_port() -> std::io::Result<u16> {
