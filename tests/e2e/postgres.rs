@@ -1,6 +1,6 @@
 //! Tables between real PostgreSQL databases, and between PostgreSQL and files.
 
-use rapidbyte_testkit::postgres::{Client, Database, Options, PASSWORD, Server, shared};
+use rapidbyte_testkit::postgres::{Client, Database, Options, PASSWORD, Server, SmallDisk, shared};
 use serde_json::Value;
 
 use crate::support::{Ended, Folder};
@@ -222,21 +222,26 @@ fn run_into(server: &mut Server, pipeline: &str, fault: impl FnOnce(&mut Server)
         .stderr(std::process::Stdio::piped())
         .spawn()
         .expect("the program starts");
-    let copying = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) \
-                   WHERE a.query LIKE 'COPY public.t %' AND l.mode = 'RowExclusiveLock'";
-    let mut client = server.client("postgres");
+    wait_for_copy(&mut server.client("postgres"), "COPY public.t %");
+    fault(server);
+    child.wait_with_output().expect("it ends").into()
+}
+
+/// Returns when rows are being copied into a table.
+fn wait_for_copy(client: &mut Client, statement: &str) {
+    let copying = format!(
+        "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) \
+         WHERE a.query LIKE '{statement}' AND l.mode = 'RowExclusiveLock'"
+    );
     let begin = std::time::Instant::now();
     while client
-        .query_one(copying, &[])
+        .query_one(&copying, &[])
         .expect("a count")
         .get::<_, i64>(0)
         == 0
     {
         assert!(begin.elapsed().as_secs() < 60, "no row was copied");
     }
-    drop(client);
-    fault(server);
-    child.wait_with_output().expect("it ends").into()
 }
 
 #[test]
@@ -266,6 +271,87 @@ fn a_target_that_stops_in_the_middle_is_named_and_keeps_its_rows() {
 }
 
 #[test]
+fn a_source_that_stops_in_the_middle_is_named_and_nothing_arrives() {
+    let mut server = Server::start(&Options::default()).expect("a server");
+    server
+        .client("postgres")
+        .batch_execute(
+            "CREATE TABLE t AS SELECT i AS id, repeat('x', 200) AS s FROM generate_series(1, 1000000) i",
+        )
+        .expect("a table");
+    let target = shared().database();
+    let folder = Folder::new();
+    folder.write(
+        "p.yaml",
+        format!(
+            "version: 1\npipeline: t\nsource: {{ use: source-postgres, config: {{ url: \"{}\" }}, streams: [public.t] }}\n\
+             destination: {{ use: dest-postgres, config: {{ url: \"{}\", schema: raw }}, write_mode: append }}\n",
+            server.url("postgres"),
+            target.url()
+        ),
+    );
+    let child = folder
+        .command(&["run", "p.yaml", "--output", "json"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    wait_for_copy(&mut target.client(), "COPY raw.t %");
+    server.stop();
+    let ended: Ended = child.wait_with_output().expect("it ends").into();
+    let document: Value = serde_json::from_str(&ended.stdout).expect("one document");
+    let error = &document["error"];
+    assert_eq!(ended.code, Some(3), "{error:#}");
+    assert_eq!(error["connector"], "source-postgres", "{error:#}");
+    assert_eq!(error["stream"], "public.t", "{error:#}");
+    let tables = "SELECT count(*) FROM pg_class WHERE relname = 't'";
+    let row = target.client().query_one(tables, &[]).expect("a count");
+    assert_eq!(row.get::<_, i64>(0), 0);
+}
+
+#[test]
+fn a_full_disk_of_the_server_is_told_and_the_next_run_is_good() {
+    let Some(disk) = SmallDisk::mount(8).unwrap_or_else(|failure| panic!("{failure}")) else {
+        eprintln!("SKIPPED: this account may not mount a file system");
+        return;
+    };
+    let server = Server::start(&Options::default()).expect("a server");
+    let mut client = server.client("postgres");
+    client
+        .batch_execute(&format!(
+            "CREATE TABLESPACE small LOCATION '{}'",
+            disk.path().display()
+        ))
+        .expect("a tablespace");
+    client
+        .batch_execute("CREATE TABLE t (id int8, note text) TABLESPACE small")
+        .expect("a table");
+    let pipeline = |rows: u32, method: &str| {
+        format!(
+            "version: 1\npipeline: t\n\
+             source: {{ use: source-generate, config: {{ rows: {rows}, columns: {{ id: int64, note: string }}, streams: [t] }}, streams: [t] }}\n\
+             destination: {{ use: dest-postgres, config: {{ url: \"{}\", load_method: {method} }}, write_mode: append }}\n",
+            server.url("postgres")
+        )
+    };
+    for method in ["copy", "insert"] {
+        let (error, code) = Folder::new().error(&pipeline(2_000_000, method));
+        assert_eq!(error["code"], "pg_53100", "{error:#}");
+        assert_eq!(error["connector"], "dest-postgres", "{error:#}");
+        assert!(
+            error["hint"]
+                .as_str()
+                .is_some_and(|hint| hint.contains("disk"))
+        );
+        assert_eq!(code, 1, "{error:#}");
+        assert_eq!(content(&mut client, "t").0, 0);
+        client.batch_execute("TRUNCATE t").expect("space");
+    }
+    Folder::new().report(&pipeline(100, "copy"));
+    assert_eq!(content(&mut client, "t").0, 100);
+}
+
+#[test]
 fn wrong_servers_and_credentials_are_told_apart() {
     let database = shared().database();
     database
@@ -283,6 +369,8 @@ fn wrong_servers_and_credentials_are_told_apart() {
             3,
         ),
         (url.replace(name, "nowhere"), "pg_3D000", 2),
+        (database.url_of("postgres", "wrong"), "pg_28P01", 3),
+        (database.url_of("nobody", PASSWORD), "pg_28P01", 3),
         (
             url.replace("127.0.0.1", "host.invalid"),
             "connect_failed",

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use thiserror::Error;
 
+mod disk;
 mod options;
 mod pgbouncer;
 mod programs;
@@ -27,6 +28,7 @@ mod user;
 mod watchdog;
 
 pub use ::postgres::{Client, NoTls, Row, SimpleQueryMessage};
+pub use disk::SmallDisk;
 pub use options::{Auth, Options, PASSWORD, Tls};
 pub use pgbouncer::{PGBOUNCER, PgBouncer, PoolMode};
 pub use programs::VARIABLE;
