@@ -9,6 +9,7 @@ use rapidbyte_sdk::prelude::*;
 
 use crate::config::{LoadMethod, Name, Settings};
 use crate::convert;
+use crate::lock::Lock;
 use crate::look::{Found, TableFacts};
 
 /// Everything that is needed to plan and to load one stream.
@@ -17,8 +18,10 @@ pub(crate) struct Decision {
     pub prelude: Vec<String>,
     /// Run in the load's transaction: the table, its comments.
     pub create: Vec<String>,
+    /// Taken in the load's transaction on a table that was there.
+    pub lock: Option<Lock>,
     /// Run in the load's transaction, for replace: what empties the table.
-    pub clear: Vec<String>,
+    pub clear: Option<String>,
     /// The columns to fill, in the schema's order, with the table's own types.
     pub targets: Vec<Column>,
     /// For each column: what becomes of it.
@@ -175,7 +178,8 @@ fn fresh(
     Ok(Decision {
         prelude,
         create,
-        clear: Vec::new(),
+        lock: None,
+        clear: None,
         targets,
         columns,
         method,
@@ -257,12 +261,13 @@ fn existing(
     refuse_unfilled(name, &unfilled)?;
     let mut notes = Vec::new();
     let clear = match target.write_mode {
-        WriteMode::Replace => clear(name, table, found, &mut notes)?,
+        WriteMode::Replace => Some(clear(name, table, found, &mut notes)?),
         _ => {
             notes.push("rows are added to the table, all of them at the commit".into());
-            Vec::new()
+            None
         }
     };
+    let lock = matches!(table.kind, 'r' | 'p').then(|| Lock::of(name, clear.is_some()));
     notes.extend(targets.iter().filter_map(sequence_note));
     let strict = unfilled.iter().any(|column| refuses_null(&column.ty));
     let method = method(settings, Some(table), casts, strict, found, &mut notes)?;
@@ -270,6 +275,7 @@ fn existing(
     Ok(Decision {
         prelude: Vec::new(),
         create: Vec::new(),
+        lock,
         clear,
         targets,
         columns,
@@ -422,7 +428,7 @@ fn clear(
     table: &TableFacts,
     found: &Found,
     notes: &mut Vec<String>,
-) -> Result<Vec<String>> {
+) -> Result<String> {
     let refused = |what: String, hint: &str| {
         Err(Error::schema(
             "replace_not_possible",
@@ -477,15 +483,12 @@ fn clear(
     );
     if !table.incoming_keys.is_empty() {
         notes.push(format!(
-            "fails if rows elsewhere are there for these foreign keys: {}",
+            "fails if rows elsewhere refer to rows of it by these foreign keys, unless they are \
+             DEFERRABLE and hold again at the end: {}",
             table.incoming_keys.join(", ")
         ));
     }
-    // Of two runs at a time the second waits here, and then sees what the first has committed.
-    Ok(vec![
-        format!("LOCK TABLE {name} IN SHARE ROW EXCLUSIVE MODE"),
-        format!("DELETE FROM {name}"),
-    ])
+    Ok(format!("DELETE FROM {name}"))
 }
 
 /// COPY, unless something needs INSERT; says why.
@@ -565,8 +568,10 @@ impl Decision {
 
     /// All statements that a run would make before the first row.
     pub(crate) fn statements(&self) -> Vec<String> {
-        let all = self.prelude.iter().chain(&self.create).chain(&self.clear);
-        all.cloned().collect()
+        let lock = self.lock.as_ref().filter(|_| self.clear.is_some());
+        let lock = lock.map(|lock| &lock.statement);
+        let before = self.prelude.iter().chain(&self.create);
+        before.chain(lock).chain(&self.clear).cloned().collect()
     }
 }
 

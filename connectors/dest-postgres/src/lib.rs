@@ -8,6 +8,7 @@
 mod config;
 mod decide;
 mod load;
+mod lock;
 mod look;
 mod settle;
 

@@ -15,6 +15,7 @@ use rapidbyte_sdk::prelude::*;
 use crate::config::{Name, Settings};
 use crate::convert;
 use crate::decide::{Decision, Method, decide, lock_prelude, new_columns};
+use crate::lock;
 use crate::look::{local_settings, look, look_around};
 use crate::settle::Pending;
 
@@ -28,8 +29,20 @@ const STAGED: &str = "rapidbyte_rows";
 /// Whatever the role's default: after a lock that had to be waited for, what others have committed
 /// must be seen.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
-/// Between two batches the transaction waits for the source, however long that takes.
-const PATIENT: &str = "SET LOCAL idle_in_transaction_session_timeout = 0";
+/// Limits of a role or database that are meant for people: a load takes as long as it takes, and
+/// between two batches waits for the source. The version that brought each.
+const TIMEOUTS: [(&str, u32); 3] = [
+    ("statement_timeout", 0),
+    ("idle_in_transaction_session_timeout", 0),
+    ("transaction_timeout", 170_000),
+];
+/// The server looks now and then whether we are still there, also while it waits for a lock, so that
+/// a run that was stopped holds up nobody (PostgreSQL 14 and later, not on every system).
+const NOTICED: &str = "SELECT pg_catalog.set_config('client_connection_check_interval', '1000', true) \
+    WHERE pg_catalog.current_setting('client_connection_check_interval', true) IS NOT NULL \
+      AND pg_catalog.version() ~ 'linux'";
+/// Foreign keys that allow it are checked when the new rows are there.
+const DEFERRED: &str = "SET CONSTRAINTS ALL DEFERRED";
 
 /// A load that is not committed. Dropped, the server forgets it with the connection.
 pub(crate) struct Load {
@@ -80,16 +93,19 @@ impl Load {
         if !decided.prelude.is_empty() {
             make_prelude(&mut client, settings, target, &name, &schema)?;
         }
-        client.simple_query(&format!("{BEGIN}; {}; {PATIENT}", local_settings()))?;
+        client.simple_query(&begin(&client, &settings.server))?;
         for statement in &decided.create {
             client
                 .simple_query(statement)
                 .map_err(|error| made_meanwhile(&name, error))?;
         }
-        for statement in &decided.clear {
-            client.simple_query(statement)?;
+        if let Some(lock) = &decided.lock {
+            lock::take(&mut client, &name, lock)?;
         }
-        if !decided.clear.is_empty() {
+        if let Some(clear) = &decided.clear {
+            client
+                .simple_query(&format!("{DEFERRED}; {clear}"))
+                .map_err(still_referenced)?;
             ensure_empty(&mut client, &name)?;
         }
         // Again, now that the table is there and held: with the server's own numbers of its types.
@@ -328,6 +344,29 @@ fn make_prelude(
         client.simple_query(statement)?;
     }
     client.execute("COMMIT").map(drop)
+}
+
+/// Begins the transaction of a load, with limits as the operator wrote them or none.
+fn begin(client: &Client, server: &Server) -> String {
+    let mut sql = format!("{BEGIN}; {}; {NOTICED}", local_settings());
+    let options = server.options.as_deref().unwrap_or_default();
+    for (timeout, since) in TIMEOUTS {
+        if client.server_version() >= since && !options.contains(timeout) {
+            sql += &format!("; SET LOCAL {timeout} = 0");
+        }
+    }
+    sql
+}
+
+/// A foreign key that is checked at once stands against deleting all rows first.
+fn still_referenced(error: Error) -> Error {
+    if error.code != "pg_23503" {
+        return error;
+    }
+    error.hint(
+        "rows of another table refer to rows that are replaced: make that foreign key DEFERRABLE \
+         (ALTER TABLE … ALTER CONSTRAINT … DEFERRABLE), so that it is checked at the end",
+    )
 }
 
 /// Another session may make the same table between our look and our statement; what the server

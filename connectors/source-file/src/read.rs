@@ -28,6 +28,8 @@ struct Open {
     input: Input,
     /// When it was opened, in bytes.
     size: u64,
+    /// As [`Input::modified`] said when it was opened.
+    modified: u64,
     /// How much of it was read.
     offset: u64,
     chunk: Vec<u8>,
@@ -87,6 +89,7 @@ impl Open {
         let input = files::open(&path)?;
         Ok(Self {
             size: input.size(),
+            modified: input.modified(),
             path,
             input,
             offset: 0,
@@ -95,8 +98,8 @@ impl Open {
         })
     }
 
-    /// Reads the next piece; false at the end. A file that grows or shrinks meanwhile may end
-    /// within a record, or hold half of an old and half of a new state.
+    /// Reads the next piece; false at the end. A file that is written to meanwhile may end within
+    /// a record, or hold half of an old and half of a new state.
     fn read(&mut self) -> Result<bool> {
         let left = self.size.saturating_sub(self.offset);
         self.taken = 0;
@@ -111,13 +114,14 @@ impl Open {
             return Ok(true);
         }
         let size = self.input.size();
-        if size == self.size {
+        if size == self.size && self.input.modified() == self.modified {
             return Ok(false);
         }
-        let text = format!(
-            "{} changed while it was read: it had {} bytes and has {size}",
-            self.path, self.size
-        );
+        let how = match size == self.size {
+            true => "it was written to".to_owned(),
+            false => format!("it had {} bytes and has {size}", self.size),
+        };
+        let text = format!("{} changed while it was read: {how}", self.path);
         Err(Error::data("file_changed", text)
             .hint("let its writer finish, or have it write a new file and rename it")
             .at(&self.path))

@@ -549,7 +549,10 @@ impl StreamPlan {
             .unwrap_or("the destination cannot hold its type");
         let mut failure = Failure::new(Class::Contract, "column_refused", note)
             .in_stream(&self.name)
-            .hint("leave it out with columns:, or choose another destination or format");
+            .hint(
+                "leave it out with columns:, have the source give another type (schema:, where it \
+                 takes one), or change the destination",
+            );
         failure.column = Some(column.column.clone());
         Err(failure)
     }

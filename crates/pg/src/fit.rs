@@ -492,7 +492,8 @@ fn integer_into(
         _ => return refused(format!("{} does not become {}", from.name, to.sql)),
     };
     if needs > bytes {
-        return refused(format!("{} is narrower than {}", to.sql, field.data_type()));
+        let from = rapidbyte_wire::types::type_name(field);
+        return refused(format!("{} is narrower than {from}", to.sql));
     }
     let exact = builtin::by_oid(from.oid).is_some_and(|from| from.oid == to.oid);
     Ok((Op::Int(bytes), note(!exact)))

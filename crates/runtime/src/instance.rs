@@ -99,7 +99,10 @@ impl Instance {
                 "memory_limit",
                 format!("needs more memory than the {mib} MiB it shares"),
             )
-            .hint("raise resources.memory, or lower batch_bytes or parallelism")
+            .hint(
+                "raise resources.memory, or lower batch_bytes or parallelism; a record takes several \
+                 times its size, so lower max_record_bytes to have large ones refused by name",
+            )
         } else if trap.is::<Busy>() {
             let seconds = state.sandbox.limits.busy.as_secs();
             internal(

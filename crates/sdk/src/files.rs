@@ -40,6 +40,11 @@ impl Input {
         self.0.size()
     }
 
+    /// When it was last written to: nanoseconds since 1970, 0 where nobody knows.
+    pub fn modified(&self) -> u64 {
+        self.0.modified()
+    }
+
     /// At most `len` bytes from `offset`; empty at the end of the file.
     pub fn read(&self, offset: u64, len: u32) -> Result<Vec<u8>> {
         self.0.read(offset, len)
@@ -83,6 +88,7 @@ mod native {
     use std::io::Write;
     use std::os::unix::fs::FileExt;
     use std::path::{Path, PathBuf};
+    use std::time::UNIX_EPOCH;
 
     use super::Entry;
     use crate::{Error, ErrorKind, Result};
@@ -184,6 +190,14 @@ mod native {
     impl Input {
         pub fn size(&self) -> u64 {
             self.0.metadata().map_or(0, |m| m.len())
+        }
+
+        pub fn modified(&self) -> u64 {
+            let modified = self.0.metadata().and_then(|m| m.modified()).ok();
+            let since = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+            since.map_or(0, |since| {
+                u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+            })
         }
 
         pub fn read(&self, offset: u64, len: u32) -> Result<Vec<u8>> {

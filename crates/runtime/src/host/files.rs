@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cap_std::ambient_authority;
+use std::time::UNIX_EPOCH;
+
 use cap_std::fs::{Dir, File, OpenOptions, OpenOptionsExt};
 use rapidbyte_wire::pattern;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
@@ -318,6 +320,17 @@ fn probe(granted: &Granted) -> std::io::Result<()> {
 impl HostInput for State {
     fn size(&mut self, this: Resource<Input>) -> wasmtime::Result<u64> {
         Ok(self.table.get(&this)?.file.metadata()?.len())
+    }
+
+    fn modified(&mut self, this: Resource<Input>) -> wasmtime::Result<u64> {
+        let modified = self.table.get(&this)?.file.metadata();
+        let since = modified
+            .and_then(|metadata| metadata.modified())
+            .ok()
+            .and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        Ok(since.map_or(0, |since| {
+            u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+        }))
     }
 
     fn read(&mut self, this: Resource<Input>, offset: u64, len: u32) -> Outcome<Vec<u8>> {
