@@ -1,0 +1,327 @@
+//! What is listed, what is checked, and the one moment of a run.
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+
+mod common;
+
+use common::*;
+use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::source;
+use rapidbyte_testkit::postgres::{Auth, Options, Server, shared};
+use source_postgres::Postgres;
+
+#[test]
+fn all_relations_are_listed_with_what_is_known_of_them() {
+    let database = shared().database();
+    let sql = "
+        CREATE SCHEMA shop;
+        CREATE TABLE shop.orders (
+            id bigint GENERATED ALWAYS AS IDENTITY, region text NOT NULL, total numeric(12,2),
+            twice numeric GENERATED ALWAYS AS (total * 2) STORED, doc tsvector,
+            PRIMARY KEY (region, id));
+        COMMENT ON COLUMN shop.orders.total IS 'with tax';
+        INSERT INTO shop.orders (region, total) SELECT 'eu', 1 FROM generate_series(1, 5000);
+        CREATE TABLE shop.parted (id int) PARTITION BY RANGE (id);
+        CREATE TABLE shop.part_1 PARTITION OF shop.parted FOR VALUES FROM (0) TO (1000);
+        CREATE TABLE shop.part_2 PARTITION OF shop.parted FOR VALUES FROM (1000) TO (9000);
+        INSERT INTO shop.parted SELECT generate_series(0, 2999);
+        CREATE VIEW shop.seen AS SELECT id FROM shop.orders;
+        CREATE MATERIALIZED VIEW shop.stale AS SELECT id FROM shop.orders WITH NO DATA;
+        CREATE UNLOGGED TABLE shop.fast (id int);
+        CREATE EXTENSION postgres_fdw;
+        CREATE SERVER elsewhere FOREIGN DATA WRAPPER postgres_fdw;
+        CREATE FOREIGN TABLE shop.far (id int) SERVER elsewhere;
+        CREATE TEMP TABLE passing (id int);
+        ANALYZE";
+    let mut client = database.client();
+    if client.batch_execute(sql).is_err() {
+        // Server programs without the extension.
+        let sql: String = sql
+            .split_inclusive(';')
+            .filter(|statement| {
+                !["EXTENSION", "SERVER"]
+                    .iter()
+                    .any(|word| statement.contains(word))
+            })
+            .collect();
+        client.batch_execute(&sql).unwrap();
+    }
+    let mut source = open(&database.url());
+    let streams = source.discover(&[]).unwrap();
+    let names: Vec<&str> = streams
+        .iter()
+        .map(|s| s.name.as_str())
+        .filter(|n| *n != "shop.far")
+        .collect();
+    let expected = [
+        "shop.fast",
+        "shop.orders",
+        "shop.parted",
+        "shop.seen",
+        "shop.stale",
+    ];
+    assert_eq!(names, expected);
+    let orders = find(&streams, "shop.orders");
+    assert_eq!(orders.primary_key, ["region", "id"]);
+    assert_eq!(orders.estimated_rows, Some(5000));
+    assert!(orders.estimated_bytes.unwrap() >= 5000 * 20);
+    assert_eq!(
+        orders.source_types,
+        ["bigint", "text", "numeric(12,2)", "numeric", "tsvector"]
+    );
+    let fields = schema(orders);
+    let metadata = |at: usize| fields.field(at).metadata()["rapidbyte.postgresql"].clone();
+    assert!(metadata(0).contains("identity_always"));
+    assert!(metadata(2).contains("with tax"));
+    assert!(metadata(3).contains("stored"));
+    assert!(!fields.field(0).is_nullable() && fields.field(2).is_nullable());
+    assert!(
+        orders
+            .notes
+            .iter()
+            .any(|n| n == "doc (tsvector) is read as text")
+    );
+    assert_eq!(find(&streams, "shop.parted").estimated_rows, Some(3000));
+    assert_eq!(find(&streams, "shop.fast").estimated_rows, None);
+    for (name, note) in [
+        ("shop.parted", "partitioned"),
+        ("shop.fast", "unlogged"),
+        ("shop.seen", "a view"),
+        ("shop.stale", "no data yet"),
+    ] {
+        let notes = &find(&streams, name).notes;
+        assert!(notes.iter().any(|n| n.contains(note)), "{name}: {notes:?}");
+    }
+    let error = refused(&mut source, &request("shop.stale"));
+    assert_eq!(error.code, "pg_55000", "{error:?}");
+}
+
+#[test]
+fn thousands_of_tables_are_listed() {
+    let database = shared().database();
+    let sql = "DO $$ BEGIN FOR i IN 1..1200 LOOP EXECUTE format('CREATE TABLE t%s (id int, a text, b numeric)', i); END LOOP; END $$;
+        DO $$ BEGIN EXECUTE 'CREATE TABLE wide (' || (SELECT string_agg(format('c%s int', i), ',') FROM generate_series(1, 1600) i) || ')'; END $$";
+    // One transaction for each loop holds more locks than the server has room for.
+    let mut client = database.client();
+    for statement in sql.split_inclusive("END $$;") {
+        client.batch_execute(statement).unwrap();
+    }
+    let mut source = open(&database.url());
+    let streams = source.discover(&[]).unwrap();
+    assert_eq!(streams.len(), 1201);
+    assert_eq!(schema(find(&streams, "public.wide")).fields().len(), 1600);
+}
+
+#[test]
+fn all_reads_are_as_of_the_snapshot() {
+    let database = shared().database();
+    let mut client = database.client();
+    let sql = "CREATE TABLE a (id int); CREATE TABLE b (id int);
+        INSERT INTO a VALUES (1); INSERT INTO b VALUES (1)";
+    client.batch_execute(sql).unwrap();
+    let mut session = open(&database.url());
+    let snapshot = session
+        .snapshot(&["public.a".into(), "public.b".into()])
+        .unwrap();
+    client
+        .batch_execute("INSERT INTO a VALUES (2); DELETE FROM b; INSERT INTO b VALUES (3)")
+        .unwrap();
+    // As in a run: each reader is a component of its own.
+    for stream in ["public.a", "public.b"] {
+        let mut other = open(&database.url());
+        let mut request = request(stream);
+        request.snapshot.clone_from(&snapshot);
+        assert_eq!(
+            ints(&read(&mut other, &request).unwrap(), 0),
+            [1],
+            "{stream}"
+        );
+        request.snapshot.clear();
+        assert_ne!(
+            ints(&read(&mut other, &request).unwrap(), 0),
+            [1],
+            "{stream}"
+        );
+    }
+    // A table that is rewritten would look empty.
+    let alter = "SET lock_timeout = '50ms'; ALTER TABLE a ALTER id TYPE bigint";
+    let error = client.batch_execute(alter).unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "55P03");
+    drop(session);
+    let mut other = open(&database.url());
+    let mut gone = request("public.a");
+    gone.snapshot = snapshot;
+    // The server notices that the first connection is gone when it gets to it.
+    let error = loop {
+        match other.read(&gone) {
+            Ok(_) => std::thread::yield_now(),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(
+        (error.code.as_str(), kind(&error).as_str()),
+        ("snapshot_gone", "Connection")
+    );
+}
+
+#[test]
+fn a_missing_privilege_says_what_to_grant() {
+    let server = Server::start(&Options {
+        auth: Auth::Trust,
+        ..Options::default()
+    })
+    .unwrap();
+    let sql =
+        "CREATE ROLE \"Reader\" LOGIN; CREATE SCHEMA s; GRANT USAGE ON SCHEMA s TO \"Reader\";
+        CREATE SCHEMA hidden; CREATE TABLE hidden.t (id int);
+        CREATE TABLE s.secret (id int); CREATE TABLE s.part (id int, x int);
+        GRANT SELECT (id) ON s.part TO \"Reader\";
+        CREATE TABLE s.ruled (id int); INSERT INTO s.ruled VALUES (1), (2);
+        ALTER TABLE s.ruled ENABLE ROW LEVEL SECURITY; GRANT SELECT ON s.ruled TO \"Reader\";
+        CREATE POLICY p ON s.ruled USING (id = 2)";
+    server.client("postgres").batch_execute(sql).unwrap();
+    let mut source = open(&as_role(&server.url("postgres"), "Reader"));
+    let all: Vec<String> = ["s.secret", "s.part", "s.ruled"].map(str::to_owned).into();
+    source.snapshot(&all).unwrap();
+    for stream in ["s.secret", "hidden.t", "s.part"] {
+        let error = refused(&mut source, &request(stream));
+        assert_eq!(
+            (error.code.as_str(), kind(&error).as_str()),
+            ("pg_42501", "Auth")
+        );
+        let hint = error.hint.unwrap();
+        assert!(
+            hint.contains(&format!("GRANT SELECT ON {stream} TO \"Reader\"")),
+            "{hint}"
+        );
+    }
+    let batches = read(&mut source, &columns("s.part", &["id"])).unwrap();
+    assert_eq!(rows(&batches), 0);
+    let batches = read(&mut source, &request("s.ruled")).unwrap();
+    assert_eq!(ints(&batches, 0), [2]);
+    let streams = source.discover(&[]).unwrap();
+    let has = |name: &str, note: &str| find(&streams, name).notes.iter().any(|n| n.contains(note));
+    assert!(has("s.ruled", "row-level security"));
+    assert!(has("s.secret", "may not read"));
+    assert!(has("s.part", "some of its columns"));
+
+    let items = source.check().unwrap();
+    let read = items.iter().find(|item| item.name == "read").unwrap();
+    assert!(read.problem.is_none());
+    assert_eq!(
+        read.detail,
+        "2 of 4 tables and views are readable; not readable: hidden.t, s.secret"
+    );
+    server
+        .client("postgres")
+        .batch_execute("REVOKE USAGE ON SCHEMA s FROM \"Reader\"")
+        .unwrap();
+    let items = source.check().unwrap();
+    let read = items.iter().find(|item| item.name == "read").unwrap();
+    let problem = read.problem.as_ref().unwrap();
+    assert_eq!(
+        (problem.code.as_str(), kind(problem).as_str()),
+        ("nothing_readable", "Auth")
+    );
+    assert!(problem.hint.as_ref().unwrap().contains("GRANT SELECT"));
+}
+
+#[test]
+fn check_says_where_we_are() {
+    let database = shared().database();
+    let mut source = open(&database.url());
+    let items = source.check().unwrap();
+    let names: Vec<&str> = items.iter().map(|item| item.name.as_str()).collect();
+    assert_eq!(names, ["connect", "version", "snapshot", "read"]);
+    assert!(items.iter().all(|item| item.problem.is_none()), "{items:?}");
+    let connect = &items[0].detail;
+    for part in [
+        "PostgreSQL 1",
+        "as postgres",
+        database.name(),
+        "without TLS",
+    ] {
+        assert!(connect.contains(part), "{connect}");
+    }
+    let mut wrong = open(&database.url().replace(database.name(), "no_such"));
+    let items = wrong.check().unwrap();
+    assert_eq!(items.len(), 1);
+    assert_eq!(items[0].problem.as_ref().unwrap().code, "pg_3D000");
+}
+
+#[test]
+fn limits_of_the_server_do_not_end_a_read() {
+    let database = shared().database();
+    let mut client = database.client();
+    let sql = format!(
+        "CREATE TABLE t (id int); ALTER DATABASE {} SET statement_timeout = '1ms';
+         ALTER DATABASE {0} SET idle_in_transaction_session_timeout = '1ms'",
+        database.name()
+    );
+    client.batch_execute(&sql).unwrap();
+    let mut source = open(&database.url());
+    let snapshot = source.snapshot(&["public.t".into()]).unwrap();
+    client
+        .batch_execute("SET statement_timeout = 0; SELECT pg_sleep(0.05)")
+        .unwrap();
+    let mut request = request("public.t");
+    request.snapshot = snapshot;
+    read(&mut source, &request).unwrap();
+}
+
+#[test]
+fn a_configuration_that_makes_no_sense_is_refused() {
+    for (config, code, at) in [
+        (
+            r#"{"host": "a", "user": "u", "hsot": "b"}"#,
+            "invalid_config",
+            "config.hsot",
+        ),
+        (
+            r#"{"url": "postgres://u@a/", "fetch_bytes": 100}"#,
+            "invalid_config",
+            "config.fetch_bytes",
+        ),
+        (r#"{"url": "mysql://u@a/"}"#, "bad_url", "config.url"),
+        (
+            r#"{"host": "a", "user": "u", "port": 70000}"#,
+            "invalid_config",
+            "config.port",
+        ),
+        (
+            r#"{"host": "a", "user": "u", "sslmode": "on"}"#,
+            "bad_setting",
+            "config.sslmode",
+        ),
+    ] {
+        let Err(error) = source::open::<Postgres>(config) else {
+            panic!("{config}");
+        };
+        assert_eq!(
+            (error.code.as_str(), kind(&error).as_str()),
+            (code, "Config")
+        );
+        assert_eq!(error.location.as_deref(), Some(at), "{error:?}");
+    }
+}
+
+#[test]
+fn the_schema_carries_the_marks_of_the_grants() {
+    let spec = source::spec::<Postgres>();
+    let schema: serde_json::Value = serde_json::from_str(&spec.config_schema).unwrap();
+    for (key, mark) in [
+        ("url", "url"),
+        ("host", "host"),
+        ("port", "port"),
+        ("sslmode", "tls-mode"),
+        ("sslrootcert", "tls-root-cert"),
+        ("sslcert", "tls-cert"),
+        ("sslkey", "tls-key"),
+    ] {
+        assert_eq!(schema["properties"][key]["x-grant"], mark, "{key}");
+    }
+    for key in ["url", "password"] {
+        assert_eq!(schema["properties"][key]["x-secret"], true, "{key}");
+    }
+    assert_eq!(schema["properties"]["port"]["default"], 5432);
+    assert_eq!(spec.native_forms, ["postgresql"]);
+}
