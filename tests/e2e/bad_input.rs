@@ -169,6 +169,36 @@ fn data_that_does_not_keep_its_schema() {
 }
 
 #[test]
+fn data_that_would_be_changed_or_lost() {
+    let folder = Folder::new();
+    folder.write("in.csv", "a,b\r1,2\r3,4\r");
+    refuses(
+        &folder,
+        &copy("csv", "csv"),
+        "csv_bare_cr",
+        4,
+        &["in.csv:1"],
+    );
+    let sampled = copy("csv", "csv").replace("in.csv\n", "in.csv\n    sample_rows: 2\n");
+    folder.write("in.csv", "a,b\n1,1.5\n2,1.25\n3,1.100\n");
+    refuses(
+        &folder,
+        &sampled,
+        "value_does_not_fit",
+        4,
+        &["in.csv:4", "\"b\"", "1.100", "schema:"],
+    );
+    let number = copy("csv", "csv").replace("in.csv\n", "in.csv\n    null_text: 5\n");
+    refuses(
+        &folder,
+        &number,
+        "invalid_config",
+        2,
+        &["p.yaml:7", "a text (in quotes"],
+    );
+}
+
+#[test]
 fn a_missing_input_and_a_folder_that_cannot_be_written() {
     let folder = Folder::new();
     refuses(

@@ -31,6 +31,32 @@ fn csv_to_jsonl_and_back_is_the_same_text() {
 }
 
 #[test]
+fn csv_with_inferred_types_comes_back_with_the_same_characters() {
+    let folder = Folder::new();
+    let file = "id,price,temp,version,code,seen\n\
+        1,1.10,39,1.10,007,2026-11-21T10:11:12.120Z\n\
+        2,20.00,39.92,1.9.1,+1,2026-11-21T10:11:13Z\n\
+        3,,-0.5,2.0,1e5,\n";
+    folder.write("in.csv", file);
+    folder.report(&copy("csv", "csv"));
+    assert_eq!(folder.read("out/in.csv"), file);
+    folder.report(&copy("csv", "jsonl"));
+    let json = folder.read("out/in.jsonl");
+    let first = "{\"id\":1,\"price\":1.10,\"temp\":39.0,\"version\":\"1.10\",\"code\":\"007\",\
+        \"seen\":\"2026-11-21T10:11:12.120Z\"}";
+    assert_eq!(json.lines().next(), Some(first));
+}
+
+#[test]
+fn an_empty_file_of_declared_columns_has_no_rows() {
+    let folder = Folder::new();
+    folder.write("in.csv", "");
+    let declared = copy("csv", "csv").replace("in.csv\n", "in.csv\n    schema: { a: int64 }\n");
+    assert_eq!(folder.report(&declared)["rows"], 0);
+    assert_eq!(folder.read("out/in.csv"), "a\n");
+}
+
+#[test]
 fn a_run_leaves_exactly_the_file_it_was_asked_for() {
     let folder = Folder::new();
     folder.write("in.csv", "a\n1\n");

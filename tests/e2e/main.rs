@@ -8,5 +8,6 @@ mod files;
 mod hostile;
 mod interrupt;
 mod output;
+mod postgres;
 mod settings;
 mod support;

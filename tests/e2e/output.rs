@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Folder, copy, generate};
+use crate::support::{Ended, Folder, copy, generate};
 
 #[test]
 fn the_parts_of_each_stage_sum_to_its_wall_time() {
@@ -131,4 +131,93 @@ fn secrets_are_not_shown() {
     folder.write(".env", "HIDDEN=topsecretpath\n");
     let (error, _) = folder.error(&copy("csv", "csv").replace("in.csv", "${HIDDEN}.csv"));
     assert!(!error.to_string().contains("topsecretpath"), "{error:#}");
+}
+
+#[test]
+fn wrong_arguments_are_json_where_json_was_asked_for() {
+    let ended = Folder::new().rapidbyte(&["run", "--output", "json", "--wrong"]);
+    let document: Value = serde_json::from_str(&ended.stdout).expect("one document");
+    assert_eq!(
+        (document["error"]["code"].as_str(), ended.code),
+        (Some("bad_argument"), Some(2))
+    );
+    let text = document["error"].to_string();
+    assert!(
+        text.contains("--wrong") && text.contains("--help"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_failed_run_names_the_streams_that_it_committed() {
+    let folder = Folder::new();
+    folder
+        .write("in-a.csv", "n\n1\n")
+        .write("in-b.csv", "n\n1\nx\n")
+        .write("in-c.csv", "n\n1\n");
+    let pipeline = copy("csv", "csv")
+        .replace("in.csv", "\"in-{stream}.csv\"\n    schema: { n: int64 }")
+        .replace("[in]", "[a, c, b]");
+    let (error, code) = folder.error(&pipeline);
+    assert_eq!(code, 4, "{error:#}");
+    assert_eq!(error["stream"], "b");
+    assert_eq!(error["committed"], serde_json::json!(["a", "c"]));
+    assert_eq!(folder.files("out"), ["a.csv", "c.csv"]);
+    let text = folder.rapidbyte(&["run", "p.yaml"]).stderr;
+    assert!(text.contains("committed before: a, c"), "{text}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_report_that_cannot_be_written_is_an_error_and_a_reader_that_left_is_none() {
+    let folder = Folder::new();
+    folder.write("p.yaml", generate(10, ""));
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+    let mut command = folder.command(&["run", "p.yaml"]);
+    command.stdout(full.expect("a device that is always full"));
+    let ended: Ended = command.output().expect("the program starts").into();
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("output_failed"), "{}", ended.stderr);
+
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = folder.command(&["run", "p.yaml"]);
+    command.stdout(writer);
+    let ended: Ended = command.output().expect("the program starts").into();
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn a_home_that_is_not_there_is_not_made() {
+    let folder = Folder::new();
+    folder.write("p.yaml", generate(1, ""));
+    for home in ["nobody", "/nobody/at/home"] {
+        let ended: Ended = folder
+            .command(&["run", "p.yaml"])
+            .env_remove("XDG_CACHE_HOME")
+            .env_remove("XDG_STATE_HOME")
+            .env("HOME", home)
+            .output()
+            .expect("the program starts")
+            .into();
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        assert!(
+            ended.stderr.contains("compiled in each run"),
+            "{}",
+            ended.stderr
+        );
+    }
+    assert_eq!(folder.files("."), ["p.yaml"]);
+}
+
+#[test]
+fn check_sees_what_only_the_plan_knows() {
+    let folder = Folder::new();
+    folder
+        .write("in.csv", "a\n1\n")
+        .write("out/in.csv", "old\n")
+        .write("p.yaml", copy("csv", "csv").replace("replace", "append"));
+    let ended = folder.rapidbyte(&["check", "p.yaml"]);
+    assert_ne!(ended.code, Some(0), "{}", ended.stdout);
+    assert!(ended.stdout.contains("plan"), "{}", ended.stdout);
 }

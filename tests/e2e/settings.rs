@@ -132,7 +132,7 @@ fn memory_bounds_a_connector() {
         testkit("source-misbehave"),
         testkit("dest-null")
     );
-    for (memory, share) in [("64mb", "48 MiB"), ("128mb", "96 MiB")] {
+    for (memory, share) in [("64mb", "56 MiB"), ("128mb", "112 MiB")] {
         let pipeline = format!("{bomb}resources: {{ memory: {memory} }}\n");
         folder.refuses(&pipeline, "memory_limit", 1, &[share, "resources.memory"]);
     }
@@ -163,4 +163,48 @@ fn compression_changes_the_way_and_not_the_rows() {
             .is_some_and(|hash| hash.len() > "null:".len())
     );
     assert!(hashes.iter().all(|hash| *hash == hashes[0]), "{hashes:?}");
+}
+
+#[test]
+fn rename_gives_columns_their_name_in_the_destination() {
+    let folder = Folder::new();
+    folder.write("in.csv", "a,b,c\n1,x,2\n");
+    let renamed =
+        |what: &str| copy("csv", "csv").replace("[in]", &format!("[{{name: in, {what}}}]"));
+    folder.report(&renamed("columns: [c, a], rename: {c: total}"));
+    assert_eq!(folder.read("out/in.csv"), "total,a\n2,1\n");
+    folder.report(&renamed("rename: {a: b, b: a}"));
+    assert_eq!(folder.read("out/in.csv"), "b,a,c\n1,x,2\n");
+    let at = ["source.streams[0].rename", "p.yaml:"];
+    folder.refuses(&renamed("rename: {x: y}"), "unknown_column", 2, &at);
+    folder.refuses(&renamed("rename: {a: b}"), "bad_rename", 2, &at);
+    folder.refuses(
+        &renamed("rename: {a: z, b: z}"),
+        "bad_value",
+        2,
+        &["p.yaml:", "renamed"],
+    );
+}
+
+#[test]
+fn where_is_refused_by_a_source_without_conditions() {
+    let folder = Folder::new();
+    folder.write("in.csv", "a\n1\n");
+    let filtered = copy("csv", "csv").replace("[in]", "[{name: in, where: a > 1}]");
+    let at = ["source.streams[0].where", "p.yaml:7:31"];
+    folder.refuses(&filtered, "unsupported_where", 2, &at);
+}
+
+#[test]
+fn a_record_as_large_as_the_default_limit_passes() {
+    let folder = Folder::new();
+    // 50 MiB; the default is a fifth of 256 MiB.
+    let text = "x".repeat(50 << 20);
+    folder.write("in.csv", format!("a,b\n1,{text}\n2,y\n"));
+    let declared = "path: in.csv\n    schema: { a: int64, b: string }";
+    let report = folder.report(&copy("csv", "jsonl").replace("path: in.csv", declared));
+    assert_eq!(report["rows"], 2);
+    let written = folder.read("out/in.jsonl");
+    assert_eq!(written.lines().count(), 2);
+    assert!(written.contains(&text));
 }

@@ -13,6 +13,10 @@ struct Selection {
     filters: Vec<String>,
 }
 
+/// Where proptest takes its seed from. It is fixed unless the variable is set (another number
+/// looks further), so that two runs of one commit give one answer.
+const SEED: &str = "PROPTEST_RNG_SEED";
+
 /// Builds what tests need and runs them. Tests find it by four variables, all absolute:
 /// `RAPIDBYTE_BIN` the binary, `RAPIDBYTE_CONNECTORS` the folder of bundled connectors,
 /// `RAPIDBYTE_TESTKIT` the folder of the test kit's components, `RAPIDBYTE_POSTGRES_BIN` the folder
@@ -22,6 +26,7 @@ pub fn test(workspace: &Workspace, steps: &mut Steps, arguments: &[String]) -> R
     let server = postgres::programs_folder(workspace, steps)?;
     build::build(workspace, steps)?;
     build::testkit(workspace, steps)?;
+    let seed = std::env::var(SEED).unwrap_or_else(|_| "20261121".to_owned());
     let mut program = workspace.cargo(["test", "--release", "--no-fail-fast"]);
     if !selection.targets.iter().any(|argument| argument == "-p") {
         program.arg("--workspace");
@@ -33,7 +38,8 @@ pub fn test(workspace: &Workspace, steps: &mut Steps, arguments: &[String]) -> R
         .env("RAPIDBYTE_BIN", workspace.binary())
         .env("RAPIDBYTE_CONNECTORS", workspace.bundle())
         .env("RAPIDBYTE_TESTKIT", workspace.testkit())
-        .env(postgres::VARIABLE, server);
+        .env(postgres::VARIABLE, server)
+        .env(SEED, seed);
     steps.program(
         "test: workspace, release (shares the host's dependencies)",
         program,

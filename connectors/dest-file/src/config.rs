@@ -1,6 +1,6 @@
 //! What stands under `config:`, and what it comes to.
 
-use rapidbyte_formats::{Choice, Format};
+use rapidbyte_formats::{Choice, Format, FormatName, NullText};
 use rapidbyte_sdk::pattern;
 use rapidbyte_sdk::prelude::*;
 use schemars::JsonSchema;
@@ -23,18 +23,8 @@ pub struct Config {
     pub quote: Option<String>,
     /// CSV: the first line names the columns. True if absent.
     pub header: Option<bool>,
-    /// CSV: what stands for NULL. Empty if absent.
-    pub null_text: Option<String>,
-}
-
-/// The name of a format.
-#[derive(Debug, Clone, Copy, serde::Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum FormatName {
-    /// Comma-separated values, or with another delimiter.
-    Csv,
-    /// One JSON object a line.
-    Jsonl,
+    /// CSV: what stands for NULL, the first of several texts. Empty if absent.
+    pub null_text: Option<NullText>,
 }
 
 /// A configuration without open questions.
@@ -55,16 +45,13 @@ impl Config {
         }
         let choice = Choice {
             path: &self.path,
-            format: self.format.map(|name| match name {
-                FormatName::Csv => "csv",
-                FormatName::Jsonl => "jsonl",
-            }),
+            format: self.format,
             delimiter: self.delimiter.as_deref(),
             quote: self.quote.as_deref(),
             header: self.header,
-            null_text: self.null_text.map(|text| vec![text]),
+            null_text: self.null_text.as_ref(),
         };
-        let format = Format::choose(choice).map_err(|error| {
+        let format = choice.settle().map_err(|error| {
             let key = error.column.as_deref().unwrap_or("format");
             let mut converted =
                 Error::config(error.code, &error.message).at(format!("config.{key}"));

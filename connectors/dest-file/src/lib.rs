@@ -16,8 +16,8 @@ use rapidbyte_formats::{FormatError, Owner};
 use rapidbyte_sdk::files;
 use rapidbyte_sdk::prelude::*;
 
+pub use config::Config;
 use config::Settings;
-pub use config::{Config, FormatName};
 pub use write::FileWriter;
 use write::Unfinished;
 
@@ -117,7 +117,7 @@ pub(crate) fn convert(error: FormatError) -> Error {
         Owner::Data => ErrorKind::Data,
         Owner::Internal => ErrorKind::Internal,
     };
-    let mut converted = Error::new(kind, error.code, &error.message);
+    let mut converted = Error::new(kind, error.code, error.to_string());
     converted.hint = error.hint;
     converted.column = error.column;
     converted

@@ -51,7 +51,11 @@ impl Unfinished {
                 let encoded = self
                     .encoder
                     .encode(batch, row, &mut self.buffer, BUFFER_BYTES);
-                row = encoded.map_err(convert)?;
+                row = encoded.map_err(|mut error| {
+                    // Counted from the stream's first row.
+                    error.row = error.row.map(|row| row + self.rows);
+                    convert(error)
+                })?;
             }
             if self.buffer.len() >= BUFFER_BYTES {
                 self.write_buffer()?;

@@ -154,11 +154,14 @@ fn a_value_that_json_does_not_have_stops_the_file() {
     let mut files = open(folder.path(), json!({"path": "a.jsonl"})).unwrap();
     let floats: ArrayRef = Arc::new(Float64Array::from(vec![1.0, f64::NAN]));
     let batch = RecordBatch::try_from_iter([("f", floats)]).unwrap();
-    let error = write(&mut files, "s", WriteMode::Replace, &[batch]).unwrap_err();
+    let batches = [batch.slice(0, 1), batch];
+    let error = write(&mut files, "s", WriteMode::Replace, &batches).unwrap_err();
     assert_eq!(
         (error.code.as_str(), kind(&error)),
         ("json_not_finite", "Data".to_owned())
     );
+    // The second of the second batch.
+    assert!(error.message.starts_with("row 3: column \"f\""), "{error}");
     assert_eq!(
         (error.stream.as_deref(), error.column.as_deref()),
         (Some("s"), Some("f"))
@@ -321,6 +324,11 @@ fn wrong_configurations_name_their_key() {
         (
             json!({"path": "a.jsonl", "null_text": "x"}),
             "unused_option",
+            "config.null_text",
+        ),
+        (
+            json!({"path": "a.csv", "null_text": 5}),
+            "invalid_config",
             "config.null_text",
         ),
         (json!({"path": "a*.csv"}), "invalid_path", "config.path"),

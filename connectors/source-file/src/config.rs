@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use rapidbyte_formats::{Choice, Format};
+use rapidbyte_formats::{Choice, Format, FormatName, NullText};
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::types::parse_field;
 use schemars::{JsonSchema, Schema as JsonSchemaValue, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
-/// Rows that a guess is made from, if nothing else is said.
+/// Rows that types are inferred from, if nothing else is said.
 const SAMPLE_ROWS: u64 = 10_000;
-/// Bytes that a guess is made from, if nothing else is said: 1 MiB.
+/// Bytes that types are inferred from, if nothing else is said: 1 MiB.
 const SAMPLE_BYTES: u64 = 1 << 20;
 
 /// What stands under `config:`.
@@ -35,36 +35,16 @@ pub struct Config {
     /// CSV: the first line of each file names the columns. True if absent.
     pub header: Option<bool>,
     /// CSV: unquoted fields with this text, or one of these, are NULL. Empty if absent.
-    pub null_text: Option<Texts>,
-    /// The columns in order, as `name: type` or `name: type not null`. Guessed if absent.
+    pub null_text: Option<NullText>,
+    /// The columns in order, as `name: type` or `name: type not null`. Inferred if absent.
     pub schema: Option<Columns>,
     /// The columns of single streams.
     #[serde(default)]
     pub schemas: BTreeMap<String, Columns>,
-    /// Rows of each stream that a guess is made from: 10000 if absent.
+    /// Rows of each stream that types are inferred from: 10000 if absent.
     pub sample_rows: Option<u64>,
-    /// Bytes of each stream that a guess is made from: 1048576 if absent.
+    /// Bytes of each stream that types are inferred from: 1048576 if absent.
     pub sample_bytes: Option<u64>,
-}
-
-/// The name of a format.
-#[derive(Debug, Clone, Copy, serde::Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum FormatName {
-    /// Comma-separated values, or with another delimiter.
-    Csv,
-    /// One JSON object a line.
-    Jsonl,
-}
-
-/// One text or several.
-#[derive(Debug, serde::Deserialize, JsonSchema)]
-#[serde(untagged)]
-pub enum Texts {
-    /// One.
-    One(String),
-    /// Several.
-    Several(Vec<String>),
 }
 
 /// Columns in the order in which they were written.
@@ -203,19 +183,13 @@ impl Config {
     fn format(&self) -> Result<Format> {
         let choice = Choice {
             path: &self.path,
-            format: self.format.map(|name| match name {
-                FormatName::Csv => "csv",
-                FormatName::Jsonl => "jsonl",
-            }),
+            format: self.format,
             delimiter: self.delimiter.as_deref(),
             quote: self.quote.as_deref(),
             header: self.header,
-            null_text: self.null_text.as_ref().map(|texts| match texts {
-                Texts::One(text) => vec![text.clone()],
-                Texts::Several(texts) => texts.clone(),
-            }),
+            null_text: self.null_text.as_ref(),
         };
-        Format::choose(choice).map_err(|error| {
+        choice.settle().map_err(|error| {
             let key = error.column.as_deref().unwrap_or("format");
             let mut converted =
                 Error::config(error.code, &error.message).at(format!("config.{key}"));

@@ -3,8 +3,9 @@
 //! Which files make which streams is [`files`]' part, what an operator may say is [`Config`], one
 //! read is [`Rows`]. How values and rows stand in a file is the crate `rapidbyte-formats`.
 //!
-//! A schema is declared (`schema:`, `schemas:`) or guessed from the beginning of a stream's files.
-//! Nothing is guessed while reading: what does not fit the schema is an error with file and line.
+//! A schema is declared (`schema:`, `schemas:`) or inferred from the beginning of a stream's
+//! files. Nothing is inferred while reading: what does not fit the schema, and what an inferred type
+//! would change, is an error with file and line.
 
 mod config;
 mod files;
@@ -17,7 +18,7 @@ use rapidbyte_formats::{FormatError, Limits, Owner};
 use rapidbyte_sdk::prelude::*;
 
 use config::Settings;
-pub use config::{Columns, Config, FormatName, Texts};
+pub use config::{Columns, Config};
 use files::FileStream;
 pub use read::Rows;
 use sample::Known;
@@ -25,7 +26,7 @@ use sample::Known;
 /// The connector, opened with one configuration.
 pub struct Files {
     settings: Settings,
-    /// Schemas that were declared or guessed already, by stream.
+    /// Schemas that were declared or inferred already, by stream.
     known: HashMap<String, Known>,
 }
 
@@ -95,7 +96,7 @@ impl Source for Files {
         let Some(stream) = streams.iter().find(|s| s.name == request.stream) else {
             return Err(files::unknown_stream(&request.stream, &streams));
         };
-        let schema = self.stream_schema(stream)?.schema;
+        let known = self.stream_schema(stream)?;
         let limits = Limits {
             batch_bytes: request.batch_bytes as usize,
             // More than memory is no limit.
@@ -105,8 +106,13 @@ impl Source for Files {
         let decoder = self
             .settings
             .format
-            .decoder(schema, request.columns.as_deref(), limits)
+            .decoder(known.schema, request.columns.as_deref(), limits)
             .map_err(|error| convert(error, &stream.name, None))?;
+        let decoder = if known.inferred {
+            decoder.inferred()
+        } else {
+            decoder
+        };
         Ok(Rows::new(stream, decoder))
     }
 }

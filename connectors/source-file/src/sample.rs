@@ -1,5 +1,6 @@
-//! What a stream's columns are: declared, or guessed from the beginning of its files.
+//! What a stream's columns are: declared, or inferred from the beginning of its files.
 
+use rapidbyte_formats::{FormatError, Sampler};
 use rapidbyte_sdk::files;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
@@ -14,9 +15,14 @@ use crate::read::CHUNK_BYTES;
 pub(crate) struct Known {
     pub schema: SchemaRef,
     pub notes: Vec<String>,
+    /// Nobody declared them.
+    pub inferred: bool,
 }
 
-/// The declared columns; without a declaration the guessed ones.
+/// A record of a sample is as long as the engine's default allows, or as the sample is.
+const MAX_RECORD_BYTES: u64 = 64 << 20;
+
+/// The declared columns; without a declaration the inferred ones.
 pub(crate) fn know(settings: &Settings, stream: &FileStream) -> Result<Known> {
     let declared = settings
         .schemas
@@ -26,59 +32,83 @@ pub(crate) fn know(settings: &Settings, stream: &FileStream) -> Result<Known> {
         Some(schema) => Ok(Known {
             schema: schema.clone(),
             notes: Vec::new(),
+            inferred: false,
         }),
-        None => guess(settings, stream),
+        None => infer(settings, stream),
     }
 }
 
-/// Looks at the files in order until there are enough rows or bytes.
-fn guess(settings: &Settings, stream: &FileStream) -> Result<Known> {
-    let mut left = settings.sample_bytes;
-    // A record within the sample is no larger than the sample.
-    let max_record_bytes = usize::try_from(left)
-        .unwrap_or(usize::MAX)
-        .saturating_add(1);
-    let failed = |error, path: &str| convert(error, &stream.name, Some(path));
+/// Looks at the files in order until there are enough rows or bytes, and one whole row at least.
+fn infer(settings: &Settings, stream: &FileStream) -> Result<Known> {
+    let declare = "declare the columns under schema:";
+    let failed = |error: FormatError, path: Option<&str>| {
+        let too_large = error.code == "record_too_large";
+        let mut error = convert(error, &stream.name, path);
+        if too_large {
+            error.hint = Some(format!("{declare}; a longer record cannot be sampled"));
+        }
+        error
+    };
+    let max_record_bytes = settings.sample_bytes.max(MAX_RECORD_BYTES);
     let mut sampler = settings
         .format
-        .sampler(settings.sample_rows, max_record_bytes)
-        .map_err(|error| convert(error, &stream.name, None))?;
+        .sampler(
+            settings.sample_rows,
+            usize::try_from(max_record_bytes).unwrap_or(usize::MAX),
+        )
+        .map_err(|error| failed(error, None))?;
+    let mut left = settings.sample_bytes;
     for (path, _) in &stream.files {
-        if left == 0 || sampler.is_done() {
+        if is_enough(&sampler, left) {
             break;
         }
-        let input = files::open(path)?;
-        let mut offset = 0;
-        sampler.begin_file();
-        loop {
-            let len = left.min(CHUNK_BYTES.into());
-            if len == 0 || sampler.is_done() {
-                sampler.end_of_sample();
-                break;
-            }
-            // At most `CHUNK_BYTES`.
-            let bytes = input.read(offset, len as u32)?;
-            let _phase = phase::enter(Kind::Decode);
-            if bytes.is_empty() {
-                sampler.end_of_file().map_err(|error| failed(error, path))?;
-                break;
-            }
-            offset += bytes.len() as u64;
-            left = left.saturating_sub(bytes.len() as u64);
-            sampler.push(&bytes).map_err(|error| failed(error, path))?;
-        }
+        sample_file(&mut sampler, &mut left, path, |error| {
+            failed(error, Some(path))
+        })?;
     }
-    let guessed = sampler
-        .finish()
-        .map_err(|error| convert(error, &stream.name, None))?;
-    if guessed.schema.fields().is_empty() {
+    let inferred = sampler.finish().map_err(|error| failed(error, None))?;
+    if inferred.schema.fields().is_empty() {
         let text = "no sampled row names a column";
         return Err(Error::schema("no_columns", text)
-            .hint("declare the columns under schema:")
+            .hint(declare)
             .in_stream(&stream.name));
     }
     Ok(Known {
-        schema: guessed.schema,
-        notes: guessed.notes,
+        schema: inferred.schema,
+        notes: inferred.notes,
+        inferred: true,
     })
+}
+
+fn is_enough(sampler: &Sampler, left: u64) -> bool {
+    sampler.is_done() || (left == 0 && sampler.rows() > 0)
+}
+
+/// Looks at one file, from its beginning on.
+fn sample_file(
+    sampler: &mut Sampler,
+    left: &mut u64,
+    path: &str,
+    failed: impl Fn(FormatError) -> Error,
+) -> Result<()> {
+    let input = files::open(path)?;
+    let mut offset = 0;
+    sampler.begin_file();
+    while !is_enough(sampler, *left) {
+        // The sample's rest; with none left, on to the end of the first row.
+        let len = match *left {
+            0 => CHUNK_BYTES,
+            left => left.min(CHUNK_BYTES.into()) as u32,
+        };
+        let bytes = input.read(offset, len)?;
+        let _phase = phase::enter(Kind::Decode);
+        if bytes.is_empty() {
+            return sampler.end_of_file().map_err(failed);
+        }
+        offset += bytes.len() as u64;
+        *left = left.saturating_sub(bytes.len() as u64);
+        sampler.push(&bytes).map_err(&failed)?;
+    }
+    sampler.end_of_sample();
+    Ok(())
 }

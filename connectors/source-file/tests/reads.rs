@@ -38,6 +38,7 @@ fn request(stream: &str, columns: Option<&[&str]>) -> ReadRequest {
         snapshot: String::new(),
         cursor: None,
         columns: columns.map(|names| names.iter().map(|n| (*n).to_owned()).collect()),
+        filter: None,
         forms: Vec::new(),
         batch_bytes: 1 << 20,
         max_record_bytes: 1 << 20,
@@ -205,6 +206,11 @@ fn wrong_configurations_name_their_key() {
             "config.schema.x",
         ),
         (
+            json!({"path": "a.csv", "null_text": ["", 5]}),
+            "invalid_config",
+            "config.null_text",
+        ),
+        (
             json!({"path": "a.csv", "sample_rows": 0}),
             "invalid_config",
             "config.sample_rows",
@@ -280,6 +286,12 @@ fn bad_data_names_file_line_stream_and_column() {
         (Some("s"), Some("y"))
     );
     assert!(error.location.unwrap().ends_with("d/2.csv:3"));
+    // The place is said once.
+    assert_eq!(
+        error.message,
+        "column \"y\" (int64): \"b\" is not a whole number"
+    );
+    assert!(error.hint.is_none(), "{:?}", error.hint);
     let config = json!({"path": "d/3.csv", "schema": {"x": "int64", "y": "int64"}});
     let error = read(&mut open(folder.path(), config).unwrap(), "3", None).unwrap_err();
     assert_eq!(
@@ -356,6 +368,84 @@ fn a_record_that_the_sample_cuts_is_read_whole() {
         read(&mut source, "a", None).unwrap(),
         "{\"x\":1,\"y\":2}\n{\"x\":7,\"y\":8}\n"
     );
+}
+
+#[test]
+fn a_first_record_larger_than_the_sample_is_sampled_whole() {
+    let long = "y".repeat(2_000_000);
+    let folder = folder(&[
+        (
+            "a.jsonl",
+            &format!("{{\"x\":\"{long}\",\"n\":1}}\n{{\"z\":1}}\n"),
+        ),
+        ("a.csv", &format!("x,n\n{long},1\n{long},z\n")),
+        ("h.csv", &format!("{long},n\n1,2\n")),
+    ]);
+    for (path, shown_as) in [
+        ("a.jsonl", "a: x string, n int64"),
+        ("a.csv", "a: x string, n int64"),
+    ] {
+        let config = json!({"path": path, "sample_bytes": 10, "sample_rows": 1});
+        let streams = open(folder.path(), config).unwrap().discover(&[]).unwrap();
+        assert_eq!(shown(&streams[0]), shown_as);
+    }
+    let config = json!({"path": "h.csv", "sample_bytes": 10});
+    let streams = open(folder.path(), config).unwrap().discover(&[]).unwrap();
+    assert!(shown(&streams[0]).ends_with("y int64, n int64"));
+}
+
+#[test]
+fn files_without_rows_are_streams_without_rows() {
+    let folder = folder(&[
+        ("a.csv", ""),
+        ("a.jsonl", ""),
+        ("b-1.csv", ""),
+        ("b-2.csv", "x\n1\n"),
+    ]);
+    for path in ["a.csv", "a.jsonl"] {
+        let config = json!({"path": path, "schema": {"x": "int64"}});
+        let mut source = open(folder.path(), config).unwrap();
+        assert_eq!(read(&mut source, "a", None).unwrap(), "");
+        let error = open(folder.path(), json!({"path": path}))
+            .unwrap()
+            .discover(&[])
+            .unwrap_err();
+        assert!(error.hint.unwrap().contains("schema"), "{}", error.code);
+    }
+    let mut source = open(folder.path(), json!({"path": "b-*.csv"})).unwrap();
+    assert_eq!(read(&mut source, "b", None).unwrap(), "{\"x\":1}\n");
+}
+
+#[test]
+fn a_value_that_an_inferred_type_would_change_names_its_place() {
+    let folder = folder(&[("a.csv", "x,y\n1.5,1\n1.25,2\n1.100,3\n")]);
+    let config = json!({"path": "a.csv", "sample_rows": 2});
+    let mut source = open(folder.path(), config).unwrap();
+    let error = read(&mut source, "a", None).unwrap_err();
+    assert_eq!(
+        (error.code.as_str(), error.column.as_deref(), kind(&error)),
+        ("value_does_not_fit", Some("x"), "Data".to_owned())
+    );
+    assert!(error.message.contains("\"1.100\""), "{}", error.message);
+    assert!(error.location.unwrap().ends_with("a.csv:4"));
+    assert!(error.hint.unwrap().contains("schema:"));
+    let config = json!({"path": "a.csv", "schema": {"x": "float64", "y": "int8"}});
+    let text = read(&mut open(folder.path(), config).unwrap(), "a", None).unwrap();
+    assert!(text.ends_with("{\"x\":1.1,\"y\":3}\n"), "{text}");
+}
+
+#[test]
+fn a_file_with_old_line_ends_is_refused() {
+    let folder = folder(&[("a.csv", "x,y\r1,2\r3,4\r")]);
+    for config in [
+        json!({"path": "a.csv"}),
+        json!({"path": "a.csv", "schema": {"x": "int64", "y": "int64"}}),
+    ] {
+        let error = read(&mut open(folder.path(), config).unwrap(), "a", None).unwrap_err();
+        assert_eq!(error.code, "csv_bare_cr");
+        assert!(error.location.unwrap().ends_with("a.csv:1"));
+        assert!(error.hint.unwrap().contains("line ends"));
+    }
 }
 
 #[test]

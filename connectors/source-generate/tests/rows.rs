@@ -80,6 +80,7 @@ fn request(batch_bytes: u32) -> ReadRequest {
         snapshot: String::new(),
         cursor: None,
         columns: None,
+        filter: None,
         forms: Vec::new(),
         batch_bytes,
         max_record_bytes: 64 << 20,

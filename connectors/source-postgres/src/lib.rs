@@ -37,6 +37,7 @@ impl Source for Postgres {
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     const DESCRIPTION: &str = "Reads tables and views of PostgreSQL";
     const NATIVE_FORMS: &'static [&'static str] = &[NATIVE_FORM];
+    const TAKES_FILTER: bool = true;
 
     fn open(config: Config) -> Result<Self> {
         Ok(Self {

@@ -42,7 +42,7 @@ impl Rows {
         let (relation, all) = look_up(&mut client, stream)?;
         let columns = relation::choose(all, request.columns.as_deref())?;
         let native = request.forms.iter().any(|form| form == NATIVE_FORM);
-        let filter: Option<&str> = None; // from the request
+        let filter = request.filter.as_deref();
         let sql = statement(&relation, &columns, native, filter);
         let copy = client
             .into_copy_out(&sql)

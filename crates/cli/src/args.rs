@@ -1,8 +1,12 @@
 //! Arguments as they are typed.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use rapidbyte_engine::{Class, Failure};
+use serde_json::json;
 
 /// Moves tables between databases and files: fast, with every type intact, in bounded memory.
 #[derive(Debug, Parser)]
@@ -12,8 +16,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
     max_term_width = 100,
     after_help = "\
 Exit codes: 0 done, 1 the run failed, 2 the pipeline file or an argument is wrong, 3 something \
-outside cannot be reached or is not allowed, 4 the data does not keep its schema, 130 and 143 \
-interrupted."
+outside cannot be reached or is not allowed, 4 the data does not keep its schema, 129, 130 and \
+143 interrupted."
 )]
 pub struct Arguments {
     #[command(flatten)]
@@ -93,4 +97,31 @@ pub enum ConnectorVerb {
         /// Bundled names or paths; without any, all bundled connectors.
         names: Vec<String>,
     },
+}
+
+/// Ends the program when its arguments are wrong, or when they ask for help or the version.
+///
+/// A program that asked for JSON gets its error as JSON too.
+pub fn refuse(error: &clap::Error) -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let wants_json = arguments.iter().any(|argument| argument == "--output=json")
+        || arguments
+            .windows(2)
+            .any(|pair| pair[0] == "--output" && pair[1] == "json");
+    if error.use_stderr() && wants_json {
+        let text = error.to_string();
+        let mut lines = text.lines();
+        let first = lines.next().unwrap_or_default();
+        let rest: Vec<&str> = lines
+            .map(str::trim)
+            .filter(|line| !line.is_empty())
+            .collect();
+        let message = first.strip_prefix("error: ").unwrap_or(first);
+        let failure = Failure::new(Class::Config, "bad_argument", message).hint(rest.join(" "));
+        println!("{:#}", json!({ "status": "error", "error": failure }));
+    } else {
+        // Nothing can be told where standard error is closed.
+        let _ = error.print();
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }

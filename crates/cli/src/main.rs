@@ -14,7 +14,10 @@ use args::{Arguments, Verb};
 use output::Output;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return args::refuse(&error),
+    };
     let output = Output::new(&arguments.common);
     let result = match &arguments.verb {
         Verb::Run(run) => cmd::run::run(run, &arguments.common, &output),
@@ -24,7 +27,7 @@ fn main() -> ExitCode {
         Verb::Connector(verb) => cmd::connector::run(verb, &output),
         Verb::Version => cmd::version::run(&output),
     };
-    match result {
+    match result.and_then(|()| output.delivered()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             output.failure(&failure);

@@ -1,9 +1,9 @@
 //! Rendering: text for people, JSON for programs, colours only where they are wanted.
 
-use std::io::{IsTerminal, Write};
-use std::sync::Arc;
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::sync::{Arc, OnceLock};
 
-use rapidbyte_engine::Failure;
+use rapidbyte_engine::{Class, Document, Failure};
 use rapidbyte_runtime::{Level, LogSink};
 use serde_json::{Value, json};
 
@@ -19,6 +19,8 @@ pub struct Output {
     color: bool,
     /// Standard error is a terminal that can be drawn on.
     pub live: bool,
+    /// The first result that standard output did not take.
+    unwritten: Arc<OnceLock<std::io::Error>>,
 }
 
 impl Output {
@@ -34,20 +36,46 @@ impl Output {
             log_json,
             color: terminal && !no_color && !common.no_color,
             live: terminal && !log_json && !common.quiet,
+            unwritten: Arc::default(),
         }
     }
 
     /// A result for people; nothing in JSON mode or when quiet.
     pub fn text(&self, text: &str) {
         if !self.json && !self.quiet {
-            print(&mut std::io::stdout(), text);
+            self.result(text);
         }
     }
 
     /// A result for programs; nothing in text mode.
     pub fn document(&self, document: &Value) {
         if self.json {
-            print(&mut std::io::stdout(), &format!("{document:#}"));
+            self.result(&format!("{document:#}"));
+        }
+    }
+
+    /// A reader that went away, as in `rapidbyte plan | head`, is no error; a full disk is.
+    fn result(&self, text: &str) {
+        let mut stdout = std::io::stdout();
+        let written = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
+        match written {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                // Only the first one is told.
+                let _ = self.unwritten.set(error);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether every result reached standard output.
+    pub fn delivered(&self) -> Result<(), Failure> {
+        match self.unwritten.get() {
+            None => Ok(()),
+            Some(error) => {
+                let text = format!("the result could not be written to standard output: {error}");
+                Err(Failure::new(Class::Run, "output_failed", text)
+                    .hint("the command itself was done; free space, or send its output elsewhere"))
+            }
         }
     }
 
@@ -79,9 +107,10 @@ impl Output {
         }
     }
 
-    /// Where connectors' messages go.
-    pub fn log_sink(&self) -> LogSink {
+    /// Where connectors' messages go, without the secrets of the pipeline they work for.
+    pub fn log_sink(&self, document: Option<&Document>) -> LogSink {
         let output = self.clone();
+        let document = document.cloned();
         Arc::new(move |connector, stream, level, message| {
             let (name, color) = match level {
                 Level::Error => ("error", "31"),
@@ -97,7 +126,11 @@ impl Output {
                 let from = stream.map_or(connector.to_owned(), |s| format!("{connector} {s}"));
                 let head = output.paint(color, &format!("{name} [{from}]"));
                 let fields = json!({ "connector": connector, "stream": stream });
-                output.message(name, &head, &printable(message), fields);
+                let message = match &document {
+                    Some(document) => document.redact(message),
+                    None => message.to_owned(),
+                };
+                output.message(name, &head, &printable(&message), fields);
             }
         })
     }
@@ -127,7 +160,7 @@ impl Output {
     }
 }
 
-/// A reader that went away, as in `rapidbyte plan | head`, is no error.
+/// Messages go to standard error; where that is closed nobody listens.
 fn print(to: &mut dyn Write, text: &str) {
     let _ = writeln!(to, "{text}");
 }

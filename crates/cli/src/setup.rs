@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use rapidbyte_engine::{Class, Document, Environment, Failure, Host};
 use rapidbyte_runtime::cache::Cache;
 use rapidbyte_runtime::{Cancel, Runtime};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::{Common, Pipeline};
@@ -15,13 +15,13 @@ use crate::output::Output;
 /// The exit code of the signal that came, 0 for none.
 static SIGNALLED: AtomicU8 = AtomicU8::new(0);
 
-/// 130 or 143 after a signal.
+/// 130, 143 or 129 after a signal.
 pub fn signalled() -> Option<u8> {
     Some(SIGNALLED.load(Ordering::SeqCst)).filter(|code| *code != 0)
 }
 
 /// The runtime, the connectors' folders and the log.
-pub fn host(output: &Output) -> Result<Host, Failure> {
+pub fn host(output: &Output, document: Option<&Document>) -> Result<Host, Failure> {
     let cache = open_cache(output);
     let runtime = Runtime::new(cache)
         .map_err(|error| Failure::new(Class::Environment, "no_runtime", error))?;
@@ -30,7 +30,7 @@ pub fn host(output: &Output) -> Result<Host, Failure> {
     Ok(Host {
         runtime,
         connector_dirs: connector_dirs(),
-        log: output.log_sink(),
+        log: output.log_sink(document),
         cancel,
     })
 }
@@ -47,12 +47,15 @@ pub fn document(pipeline: &Pipeline, common: &Common) -> Result<Document, Failur
 
 /// A run without a cache works and compiles each time, which is worth a word.
 fn open_cache(output: &Output) -> Option<Cache> {
-    let home = variable("HOME");
+    // A service may run with a HOME that is not there; it is not ours to make.
+    let home = variable("HOME").filter(|home| home.is_dir());
     let below_home = |dir: &str| home.as_ref().map(|home| home.join(dir));
     let cache = variable("XDG_CACHE_HOME").or_else(|| below_home(".cache"));
     let state = variable("XDG_STATE_HOME").or_else(|| below_home(".local/state"));
     let (Some(cache), Some(state)) = (cache, state) else {
-        output.warn("neither HOME nor XDG_CACHE_HOME is set: connectors are compiled in each run");
+        output.warn(
+            "neither HOME nor XDG_CACHE_HOME is a folder: connectors are compiled in each run",
+        );
         return None;
     };
     match Cache::open(
@@ -81,16 +84,17 @@ fn connector_dirs() -> Vec<PathBuf> {
     dirs
 }
 
+/// A folder's absolute path; others are ignored, as the XDG base directory specification asks.
 fn variable(name: &str) -> Option<PathBuf> {
     std::env::var_os(name)
-        .filter(|value| !value.is_empty())
         .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
 }
 
 /// The first signal cancels the run, the second ends the process at once.
 fn watch_signals(cancel: &Cancel) -> Result<(), Failure> {
     let failed = |error| Failure::new(Class::Environment, "no_signals", error);
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
     let cancel = cancel.clone();
     let watch = move || {
         for signal in signals.forever() {

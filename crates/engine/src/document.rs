@@ -26,6 +26,7 @@ mod node;
 mod path;
 mod read;
 mod resources;
+mod secrets;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -39,6 +40,7 @@ pub use error::{DocumentError, Location, code};
 
 use crate::compress::Compression;
 use node::Node;
+use secrets::Secrets;
 
 /// A larger pipeline file is not read.
 const MAX_DOCUMENT_BYTES: u64 = 4 << 20;
@@ -71,7 +73,7 @@ pub struct Document {
     #[serde(skip)]
     pub file: String,
     #[serde(skip)]
-    secrets: Vec<String>,
+    secrets: Secrets,
     #[serde(skip)]
     root: Arc<Node>,
 }
@@ -97,6 +99,20 @@ pub struct Stream {
     pub sync_mode: SyncMode,
     /// The columns to read, in order; not empty, each once. Absent: all of them.
     pub columns: Option<Vec<String>>,
+    /// `where`: only rows that meet this condition, in the source's own language (SQL). A source
+    /// without conditions refuses it.
+    #[serde(rename = "where", skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
+    /// Columns that get another name on their way: the source's name, then the new one.
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_map")]
+    pub rename: Vec<(String, String)>,
+}
+
+fn as_map<S: serde::Serializer>(
+    pairs: &[(String, String)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(pairs.iter().map(|(from, to)| (from, to)))
 }
 
 /// `sync_mode`: how a stream is read. `defaults: { sync_mode }` sets it for every stream that
@@ -149,10 +165,11 @@ pub struct Resources {
     /// Bytes for all streams together: 32mb to 64gb, else 256mb.
     pub memory: u64,
     /// About how many bytes of Arrow data are in one batch: 4kb to 256mb and at most
-    /// `memory / parallelism / 8`, else 1mb or that if it is less.
+    /// `memory / parallelism / 16`, else 1mb or that if it is less.
     pub batch_bytes: u64,
     /// A larger record is refused: at least 4kb and at most `memory / parallelism / 4`, else
-    /// 64mb or that if it is less.
+    /// 64mb or `memory / parallelism / 5` if that is less. Two connectors hold a record about
+    /// four times; what does not fit into `memory` ends in the error `memory_limit`.
     pub max_record_bytes: u64,
     /// How many streams are moved at a time: 1 to 64, else 1.
     pub parallelism: u32,
@@ -206,13 +223,11 @@ impl Document {
             file,
             base_dir,
             variables: &variables,
-            secrets: Vec::new(),
+            secrets: Secrets::default(),
             interpolated: 0,
         };
         let read = keys::root(&mut reader, &root)?;
-        let mut secrets = reader.secrets;
-        // Longest first: a secret may hold another one.
-        secrets.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        let secrets = reader.secrets;
         Ok(Self {
             version: VERSION,
             pipeline: read.pipeline,
@@ -235,21 +250,16 @@ impl Document {
         self.root.locate(path)
     }
 
-    /// The values that came from variables and files, longest first; none from a default, none
-    /// of less than four bytes.
-    pub fn secrets(&self) -> &[String] {
-        &self.secrets
+    /// Remembers, for this document and its clones, what a connector's config schema marks as
+    /// secret (`x-secret`).
+    pub(crate) fn keep_secrets(&self, schema: &Value, config: &Map<String, Value>) {
+        self.secrets.add_marked(schema, config);
     }
 
-    /// `text` with every secret in it replaced by `***`.
+    /// `text` with every secret in it replaced by `***`: values that came from variables and
+    /// files, and those that a connector marks; none from a default, none of less than four bytes.
     pub fn redact(&self, text: &str) -> String {
-        let mut text = text.to_owned();
-        for secret in &self.secrets {
-            if text.contains(secret.as_str()) {
-                text = text.replace(secret.as_str(), "***");
-            }
-        }
-        text
+        self.secrets.redact(text)
     }
 }
 

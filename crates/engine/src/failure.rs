@@ -53,6 +53,9 @@ pub struct Failure {
     /// The function of the contract that was called.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub export: Option<String>,
+    /// Streams that were committed before the run stopped: they stay.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub committed: Vec<String>,
 }
 
 impl Failure {
@@ -69,6 +72,7 @@ impl Failure {
             column: None,
             connector: None,
             export: None,
+            committed: Vec::new(),
         }
     }
 
@@ -88,7 +92,7 @@ impl Failure {
         failure
     }
 
-    fn locate(&mut self, document: &Document, key: &str) {
+    pub(crate) fn locate(&mut self, document: &Document, key: &str) {
         self.location = document
             .locate(key)
             .map(|place| format!("{}:{}:{}", document.file, place.line, place.column));
@@ -189,7 +193,7 @@ impl From<DocumentError> for Failure {
     }
 }
 
-/// Where, what and what to do, on one to two lines.
+/// Where, what and what to do, on one to three lines.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "error[{}]", self.code)?;
@@ -208,6 +212,9 @@ impl fmt::Display for Failure {
         }
         if let Some(hint) = &self.hint {
             write!(f, "\n  hint: {hint}")?;
+        }
+        if !self.committed.is_empty() {
+            write!(f, "\n  committed before: {}", self.committed.join(", "))?;
         }
         Ok(())
     }

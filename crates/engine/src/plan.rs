@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow_schema::Schema;
+use arrow_schema::{Field, Schema};
 use rapidbyte_runtime::{
     Clock, Connector, Destination, Fit, Grants, Kind, Limits, MemoryBudget, Phase, Plan as Placed,
     Sandbox, Source, Spec, Stream, SyncMode, Target, WriteMode,
@@ -58,8 +58,12 @@ pub struct StreamPlan {
     pub columns: Option<Vec<String>>,
     /// What the source said.
     pub discovered: Stream,
-    /// The columns that move.
+    /// Only rows that meet it.
+    pub filter: Option<String>,
+    /// The columns that move, under their new names.
     pub schema: Schema,
+    /// The `Schema` message that the reader must give: the same columns under the source's names.
+    pub(crate) read_schema: Vec<u8>,
     /// The source's own names of the columns' types.
     pub source_types: Vec<String>,
     /// What the destination is asked to write.
@@ -91,10 +95,10 @@ impl Plan {
             .discover(&forms)
             .map_err(|e| Failure::from_runtime(e, &document, "source"))?;
         let mut streams = Vec::new();
-        for (asked, stream) in select(&document, &source.spec, found)? {
-            streams.push(place(&document, asked, stream, &mut writer)?);
+        for (entry, stream) in select(&document, &source.spec, found)? {
+            streams.push(place(&document, entry, stream, &mut writer)?);
         }
-        refuse_shared_targets(&streams)?;
+        refuse_shared_targets(&document, &streams)?;
         clock.enter(Phase::Other);
         Ok(Self {
             document,
@@ -209,6 +213,7 @@ fn open_stage(
         );
         Failure::new(Class::Run, "contract_broken", text)
     })?;
+    document.keep_secrets(&schema, config);
     let config_key = format!("{}.config", side.name);
     refuse_unknown_keys(document, &schema, &schema, config, &config_key, 0)?;
     let grants = Arc::new(Grants::from_config(&schema, config, &document.base_dir));
@@ -222,7 +227,8 @@ fn open_stage(
     })
 }
 
-/// Planning has a quarter of the memory; a run then has all of it.
+/// Each side may take half of the memory for planning, before a run has all of it: a source that
+/// samples may have to hold one whole record.
 fn planning_sandbox(
     document: &Document,
     host: &Host,
@@ -231,7 +237,7 @@ fn planning_sandbox(
 ) -> Sandbox {
     Sandbox {
         grants: Arc::clone(grants),
-        memory: MemoryBudget::new(document.resources.memory as usize / 4),
+        memory: MemoryBudget::new(document.resources.memory as usize / 2),
         limits: Limits::default(),
         clock: clock.clone(),
         cancel: host.cancel.clone(),
@@ -335,11 +341,11 @@ fn check_modes(document: &Document, destination: &Stage) -> Result<(), Failure> 
 
 /// The found streams that the document asks for, in its order. An exact name wins over a
 /// wildcard; a stream that several wildcards cover moves once, by the first.
-fn select<'a>(
-    document: &'a Document,
+fn select(
+    document: &Document,
     source: &Spec,
     found: Vec<Stream>,
-) -> Result<Vec<(&'a document::Stream, Stream)>, Failure> {
+) -> Result<Vec<(usize, Stream)>, Failure> {
     let names: Vec<String> = found.iter().map(|stream| stream.name.clone()).collect();
     for (index, entry) in document.source.streams.iter().enumerate() {
         let key = format!("source.streams[{index}]");
@@ -353,6 +359,12 @@ fn select<'a>(
                 "unsupported_sync_mode",
                 text,
             ));
+        }
+        if entry.filter.is_some() && !source.takes_filter {
+            let key = format!("{key}.where");
+            let text = format!("{} cannot filter rows", source.name);
+            return Err(Failure::at_key(document, &key, "unsupported_where", text)
+                .hint("leave where: out, or filter behind the pipeline"));
         }
         if names.iter().any(|name| entry.matches(name)) {
             continue;
@@ -376,11 +388,7 @@ fn select<'a>(
         .filter_map(|stream| Some((document.source.entry_for(&stream.name)?, stream)))
         .collect();
     selected.sort_by_key(|(index, _)| *index);
-    let streams = &document.source.streams;
-    Ok(selected
-        .into_iter()
-        .map(|(index, stream)| (&streams[index], stream))
-        .collect())
+    Ok(selected)
 }
 
 fn some_of(names: &[String]) -> String {
@@ -394,10 +402,11 @@ fn some_of(names: &[String]) -> String {
 
 fn place(
     document: &Document,
-    asked: &document::Stream,
+    entry: usize,
     discovered: Stream,
     destination: &mut Destination,
 ) -> Result<StreamPlan, Failure> {
+    let asked = &document.source.streams[entry];
     let broken = |e: rapidbyte_wire::WireError| {
         Failure::new(Class::Run, "contract_broken", e).in_stream(&discovered.name)
     };
@@ -409,11 +418,12 @@ fn place(
             .iter()
             .map(|column| {
                 all.index_of(column)
-                    .map_err(|_| unknown_column(&discovered, &all, column))
+                    .map_err(|_| unknown_column(document, entry, &discovered, &all, column))
             })
             .collect::<Result<_, _>>()?;
     }
-    let schema = all.project(&wanted).map_err(|e| broken(e.into()))?;
+    let read = all.project(&wanted).map_err(|e| broken(e.into()))?;
+    let schema = rename(document, entry, &discovered, &read)?;
     let source_types = wanted
         .iter()
         .map(|i| discovered.source_types.get(*i).cloned().unwrap_or_default())
@@ -431,6 +441,8 @@ fn place(
         name: discovered.name.clone(),
         sync_mode: sync_mode(asked.sync_mode),
         columns: asked.columns.clone(),
+        filter: asked.filter.clone(),
+        read_schema: ipc::encode_schema(&read).map_err(broken)?,
         schema,
         source_types,
         target,
@@ -439,20 +451,53 @@ fn place(
     })
 }
 
-fn unknown_column(stream: &Stream, schema: &Schema, column: &str) -> Failure {
+/// The columns under the names that the pipeline gives them. Batches carry no names, so nothing
+/// else changes.
+fn rename(
+    document: &Document,
+    entry: usize,
+    stream: &Stream,
+    read: &Schema,
+) -> Result<Schema, Failure> {
+    let asked = &document.source.streams[entry];
+    let key = format!("source.streams[{entry}].rename");
+    let mut fields: Vec<Arc<Field>> = read.fields().iter().cloned().collect();
+    for (from, to) in &asked.rename {
+        let index = read.index_of(from).map_err(|_| {
+            let mut failure = unknown_column(document, entry, stream, read, from);
+            failure.locate(document, &key);
+            failure
+        })?;
+        fields[index] = Arc::new(fields[index].as_ref().clone().with_name(to));
+    }
+    let renamed = Schema::new_with_metadata(fields, read.metadata().clone());
+    types::check_portable(&renamed).map_err(|error| {
+        Failure::at_key(document, &key, "bad_rename", error).in_stream(&stream.name)
+    })?;
+    Ok(renamed)
+}
+
+fn unknown_column(
+    document: &Document,
+    entry: usize,
+    stream: &Stream,
+    schema: &Schema,
+    column: &str,
+) -> Failure {
     let names: Vec<String> = schema.fields().iter().map(|f| f.name().clone()).collect();
     let hint = match nearest(column, names.iter().map(String::as_str)) {
         Some(near) => format!("did you mean {near:?}?"),
         None => format!("it has {}", some_of(&names)),
     };
     let text = format!("no column {column:?}");
-    Failure::new(Class::Config, "unknown_column", text)
+    let key = format!("source.streams[{entry}].columns");
+    Failure::at_key(document, &key, "unknown_column", text)
         .in_stream(&stream.name)
         .hint(hint)
 }
 
 /// Two streams in one file would overwrite each other.
-fn refuse_shared_targets(streams: &[StreamPlan]) -> Result<(), Failure> {
+fn refuse_shared_targets(document: &Document, streams: &[StreamPlan]) -> Result<(), Failure> {
     let mut seen: HashMap<&str, &str> = HashMap::new();
     for stream in streams {
         let location = stream.placed.location.as_str();
@@ -464,8 +509,9 @@ fn refuse_shared_targets(streams: &[StreamPlan]) -> Result<(), Failure> {
                 "{other} and {} would both be written to {location}",
                 stream.name
             );
-            return Err(Failure::new(Class::Config, "shared_target", text)
-                .hint("put {stream} into the destination's path"));
+            let key = "destination.config";
+            return Err(Failure::at_key(document, key, "shared_target", text)
+                .hint("put {stream} into the destination's path or table"));
         }
     }
     Ok(())

@@ -29,8 +29,8 @@ impl Share {
     fn of(memory: u64, parallelism: u32) -> Self {
         let share = memory as usize / parallelism.max(1) as usize;
         Self {
-            instances: share / 4 * 3,
-            channel: share / 8,
+            instances: share / 8 * 7,
+            channel: share / 16,
         }
     }
 }
@@ -177,21 +177,21 @@ fn move_streams(
             });
         }
     });
-    if host.cancel.is_cancelled() {
-        return Err(Failure::cancelled());
-    }
-    if let Some(cause) = shared
-        .cause
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner)
-    {
-        return Err(cause);
-    }
     let mut moved = shared
         .moved
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
     moved.sort_by_key(|(index, _)| *index);
+    let cause = shared
+        .cause
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    let interrupted = host.cancel.is_cancelled().then(Failure::cancelled);
+    if let Some(mut cause) = interrupted.or(cause) {
+        let done = moved.iter().map(|(_, moved)| moved.report.name.clone());
+        cause.committed = done.collect();
+        return Err(cause);
+    }
     Ok(moved.into_iter().map(|(_, moved)| moved).collect())
 }
 

@@ -103,12 +103,13 @@ pub(crate) fn pump_source(
             snapshot: work.snapshot.into(),
             cursor: None,
             columns: work.stream.columns.clone(),
+            filter: work.stream.filter.clone(),
             forms: work.plan.forms(),
             batch_bytes: u32::try_from(resources.batch_bytes).unwrap_or(u32::MAX),
             max_record_bytes: resources.max_record_bytes,
         })
         .map_err(failed)?;
-    if schema != work.stream.target.schema {
+    if schema != work.stream.read_schema {
         return Err(Stopped::because(schema_changed(work)));
     }
     let compress_failed = |e| Stopped::because(Failure::new(Class::Run, "compress_failed", e));

@@ -9,7 +9,8 @@ use rapidbyte_wire::types::{is_json, is_uuid};
 
 use crate::error::{FormatError, Misfit};
 use crate::json;
-use crate::text::{self, Reason, bytes, decimal, number, time};
+use crate::spelling::is_bare_float;
+use crate::text::{self, Reason, bytes, decimal, duration, number, time};
 
 type Fit = Result<(), Box<Misfit>>;
 
@@ -32,7 +33,8 @@ enum Values {
     U32(ScalarBuffer<u32>),
     U64(ScalarBuffer<u64>),
     F32(ScalarBuffer<f32>),
-    F64(ScalarBuffer<f64>),
+    /// True if whole values are written without a point in CSV.
+    F64(ScalarBuffer<f64>, bool),
     Decimal128(ScalarBuffer<i128>, i8),
     Decimal256(ScalarBuffer<i256>, i8),
     Date(ScalarBuffer<i32>),
@@ -74,7 +76,7 @@ impl Values {
             DataType::UInt32 => Self::U32(fixed(array)),
             DataType::UInt64 => Self::U64(fixed(array)),
             DataType::Float32 => Self::F32(fixed(array)),
-            DataType::Float64 => Self::F64(fixed(array)),
+            DataType::Float64 => Self::F64(fixed(array), is_bare_float(field)),
             DataType::Decimal128(_, s) if *s >= 0 => Self::Decimal128(fixed(array), *s),
             DataType::Decimal256(_, s) if *s >= 0 => Self::Decimal256(fixed(array), *s),
             DataType::Date32 => Self::Date(fixed(array)),
@@ -188,7 +190,7 @@ impl Cells {
             Values::U32(v) => number::write_int(v[row], out),
             Values::U64(v) => number::write_int(v[row], out),
             Values::F32(v) => number::write_float(v[row], out),
-            Values::F64(v) => number::write_float(v[row], out),
+            Values::F64(v, bare) => number::write_float_as(v[row], *bare, out),
             Values::Decimal128(v, s) => decimal::write_i128(v[row], *s, out),
             Values::Decimal256(v, s) => {
                 decimal::write_i256(v[row], *s, out).map_err(|r| self.misfit(r))?;
@@ -203,8 +205,8 @@ impl Cells {
             Values::Timestamp(v, unit, zoned) => {
                 time::write_timestamp(v[row], *unit, *zoned, out);
             }
-            Values::Duration(v, unit) => time::write_duration(v[row], *unit, out),
-            Values::Interval(v) => time::write_interval(v[row], out),
+            Values::Duration(v, unit) => duration::write_duration(v[row], *unit, out),
+            Values::Interval(v) => duration::write_interval(v[row], out),
             Values::Uuid(v) => match v.value(row).try_into() {
                 Ok(uuid) => bytes::write_uuid(uuid, out),
                 Err(_) => return Err(self.misfit("is not 16 bytes")),
@@ -227,7 +229,9 @@ impl Cells {
         }
         match &self.values {
             Values::F32(v) if !v[row].is_finite() => return Err(self.not_finite(v[row].into())),
-            Values::F64(v) if !v[row].is_finite() => return Err(self.not_finite(v[row])),
+            Values::F64(v, _) if !v[row].is_finite() => return Err(self.not_finite(v[row])),
+            // A point shows JSON's readers that it is no whole number by type.
+            Values::F64(v, _) => number::write_float(v[row], out),
             Values::String(v) => json::write_string(v.value(row), out),
             Values::LargeString(v) => json::write_string(v.value(row), out),
             Values::Json(v) => return self.write_document(v.value(row), out),

@@ -11,7 +11,8 @@ use rapidbyte_wire::types::{is_json, is_uuid};
 
 use crate::error::{FormatError, Misfit};
 use crate::json::{self, Stop};
-use crate::text::{self, Reason, bytes, decimal, number, time};
+use crate::spelling::{self, Spelling};
+use crate::text::{self, Reason, bytes, decimal, duration, number, time};
 
 type Fit = Result<(), Box<Misfit>>;
 
@@ -20,6 +21,18 @@ pub(crate) struct Column {
     field: FieldRef,
     values: Values,
     nulls: NullBufferBuilder,
+    kept: Kept,
+}
+
+/// What must be kept of a text besides its value.
+#[derive(Clone, Copy)]
+enum Kept {
+    /// Nothing: every spelling is read.
+    Value,
+    /// Every character.
+    Text(Spelling),
+    /// Every digit that counts, of a JSON number that becomes a float.
+    Digits,
 }
 
 /// Offsets end where i32 does, for the large types too: a batch is far smaller.
@@ -173,7 +186,24 @@ impl Column {
             values: Values::of(field)?,
             field: field.clone(),
             nulls: NullBufferBuilder::new(0),
+            kept: Kept::Value,
         })
+    }
+
+    /// From here on refuses texts that would be written back with other characters.
+    pub(crate) fn keep_text(&mut self) {
+        self.kept = Spelling::of(&self.field).map_or(Kept::Value, Kept::Text);
+    }
+
+    /// From here on refuses JSON numbers of which a float would lose digits, on every level.
+    pub(crate) fn keep_digits(&mut self) {
+        match &mut self.values {
+            Values::F64(_) => self.kept = Kept::Digits,
+            Values::List(_, item) => item.keep_digits(),
+            Values::Struct(columns) => columns.iter_mut().for_each(Self::keep_digits),
+            Values::Map(_, kv) => kv.iter_mut().for_each(Self::keep_digits),
+            _ => {}
+        }
     }
 
     pub(crate) fn field(&self) -> &FieldRef {
@@ -276,8 +306,8 @@ impl Column {
             Values::Timestamp(v, unit, zoned) => {
                 time::parse_timestamp(text, *unit, *zoned).map(|x| v.push(x))
             }
-            Values::Duration(v, unit) => time::parse_duration(text, *unit).map(|x| v.push(x)),
-            Values::Interval(v) => time::parse_interval(text).map(|x| v.push(x)),
+            Values::Duration(v, unit) => duration::parse_duration(text, *unit).map(|x| v.push(x)),
+            Values::Interval(v) => duration::parse_interval(text).map(|x| v.push(x)),
             Values::Uuid(v) => bytes::parse_uuid(text).map(|x| v.extend_from_slice(&x)),
             Values::FixedBinary(v, width) => push_fixed_binary(v, *width, text),
             Values::Binary(b) => bytes::parse_binary(text, &mut b.data).and_then(|()| b.end()),
@@ -296,7 +326,8 @@ impl Column {
                 };
             }
         };
-        self.finish_value(pushed, text)
+        let kept = pushed.and_then(|()| self.kept.check(text));
+        self.finish_value(kept, text)
     }
 
     fn finish_value(&mut self, pushed: Result<(), Reason>, text: &[u8]) -> Fit {
@@ -472,6 +503,20 @@ impl Column {
             .buffers(buffers)
             .child_data(children)
             .build()?)
+    }
+}
+
+impl Kept {
+    fn check(self, text: &[u8]) -> Result<(), Reason> {
+        match self {
+            Self::Text(spelling) if !spelling.is_own(text) => {
+                Err("would be written back in another way")
+            }
+            Self::Digits if !spelling::float_keeps(text) => {
+                Err("has more digits than a float64 keeps")
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -19,7 +19,8 @@ use rapidbyte_wire::types::type_name;
 /// | `csv_bad_utf8`, `jsonl_bad_utf8` | text that is not UTF-8 |
 /// | `csv_bad_quote` | characters after a closing quote |
 /// | `csv_unterminated_quote` | the file ends inside quotes |
-/// | `csv_missing_header` | a file without its header line |
+/// | `csv_bare_cr` | a CR outside quotes that no LF follows |
+/// | `csv_missing_header` | nothing from which columns could be inferred: no file has a header line |
 /// | `csv_missing_column`, `csv_unknown_column`, `csv_duplicate_column` | a header that does not name the schema's columns |
 /// | `jsonl_broken_line` | a line that is not JSON |
 /// | `jsonl_not_an_object` | a line that is JSON, but no object |
@@ -29,19 +30,23 @@ use rapidbyte_wire::types::type_name;
 /// | `schema_mismatch` | a batch that is not of the encoder's schema |
 /// | `decoder_failed` | a call after an error |
 /// | `arrow` | Arrow refused an array (a fault of this crate) |
+/// Shown with its place, as far as it is known: `line 7: column "total" (int64): "12x" is not a
+/// whole number`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
+#[error("{}{message}", self.place())]
 pub struct FormatError {
     /// Stable and short: one of the table above.
     pub code: &'static str,
-    /// A lower-case fragment: what happened, with line and column where they are known.
+    /// A lower-case fragment: what happened, with the column if it is known, without the place.
     pub message: String,
     /// What to do next.
     pub hint: Option<String>,
     /// The top-level column.
     pub column: Option<String>,
-    /// The physical line of the file, from 1; newlines inside quotes count.
+    /// The physical line of the file that was read, from 1; newlines inside quotes count.
     pub line: Option<u64>,
+    /// The row of the batch that was written, from 1.
+    pub row: Option<u64>,
 }
 
 /// Who acts on an error.
@@ -58,6 +63,14 @@ pub enum Owner {
 }
 
 impl FormatError {
+    fn place(&self) -> String {
+        match (self.line, self.row) {
+            (Some(line), _) => format!("line {line}: "),
+            (None, Some(row)) => format!("row {row}: "),
+            (None, None) => String::new(),
+        }
+    }
+
     /// Who acts on it.
     pub fn owner(&self) -> Owner {
         match self.code {
@@ -80,6 +93,7 @@ impl FormatError {
             hint: None,
             column: None,
             line: None,
+            row: None,
         }
     }
 
@@ -95,6 +109,12 @@ impl FormatError {
 
     pub(crate) fn line(mut self, line: u64) -> Self {
         self.line = Some(line);
+        self
+    }
+
+    /// In a row of a batch, given from 0.
+    pub(crate) fn row(mut self, row: usize) -> Self {
+        self.row = Some(row as u64 + 1);
         self
     }
 
@@ -181,15 +201,13 @@ impl Misfit {
         self
     }
 
-    /// The error for a person: `line 7, column "total" (int64): "12x" is not a whole number`.
-    pub(crate) fn into_error(self, column: &str, line: Option<u64>) -> FormatError {
-        let place = line.map_or_else(String::new, |line| format!("line {line}, "));
+    /// The error for a person: `column "total" (int64): "12x" is not a whole number`.
+    pub(crate) fn into_error(self, column: &str) -> FormatError {
         let message = format!(
-            "{place}column {column:?}{} ({}): {}",
+            "column {column:?}{} ({}): {}",
             self.path, self.type_name, self.reason
         );
-        let mut error = FormatError::new(self.code, message).column(column);
-        error.line = line;
+        let error = FormatError::new(self.code, message).column(column);
         match self.code {
             "json_not_finite" => error
                 .hint("JSON has no NaN and no infinity: write CSV, or make the column a string"),

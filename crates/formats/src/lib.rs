@@ -2,9 +2,10 @@
 //!
 //! - [`text`] owns how one value is written: the same text stands in a CSV field, in a JSON string
 //!   and in an error message.
-//! - [`csv`] and [`jsonl`] own how values stand in a file: a push decoder, an encoder and the
+//! - [`csv`] and [`jsonl`] own how values stand in a file: reading records, an encoder and the
 //!   inference of a schema from a sample.
-//! - [`Format`] is one door to both, chosen by a path's ending or by an operator.
+//! - [`Format`] is one door to both: a push [`Decoder`], an [`Encoder`], a [`Sampler`]. [`Choice`]
+//!   is how an operator chooses one.
 //!
 //! Everything is exact. A value that its column cannot hold, a field too many, a key that nobody
 //! declared or text that is not UTF-8 is a [`FormatError`] with line and column; nothing becomes
@@ -13,14 +14,15 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use rapidbyte_formats::{Limits, csv};
+//! use rapidbyte_formats::{Format, Limits, csv};
 //! use rapidbyte_wire::types::parse_field;
 //!
 //! let schema = Arc::new(arrow_schema::Schema::new(vec![
 //!     parse_field("id", "int64", false)?,
 //!     parse_field("total", "decimal(18, 4)", true)?,
 //! ]));
-//! let mut decoder = csv::Decoder::new(schema, None, csv::Dialect::default(), Limits::default())?;
+//! let format = Format::Csv(csv::Dialect::default());
+//! let mut decoder = format.decoder(schema, None, Limits::default())?;
 //! decoder.begin_file();
 //! let mut bytes: &[u8] = b"total,id\n12.5,1\n,2\n";
 //! while !bytes.is_empty() {
@@ -35,15 +37,20 @@
 //! ```
 
 mod cells;
+mod choice;
 mod column;
 pub mod csv;
+mod decoder;
 mod error;
 mod format;
 mod json;
 pub mod jsonl;
 mod rows;
+mod spelling;
 pub mod text;
 
+pub use choice::{Choice, FormatName, NullText};
+pub use decoder::Decoder;
 pub use error::{FormatError, Owner};
-pub use format::{Choice, Decoder, Encoder, Format, Sampler};
+pub use format::{Encoder, Format, Sampler};
 pub use rows::Limits;

@@ -5,6 +5,7 @@ use arrow_schema::{Schema, SchemaRef};
 
 use crate::FormatError;
 use crate::column::Column;
+use crate::error::Misfit;
 
 /// What a decoder may hold at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +36,8 @@ pub(crate) struct Rows {
     rows: usize,
     bytes: usize,
     limits: Limits,
+    /// The types are a guess.
+    inferred: bool,
 }
 
 /// Where each column of the file goes: to a wanted column, or nowhere.
@@ -78,16 +81,31 @@ impl Rows {
             rows: 0,
             bytes: 0,
             limits,
+            inferred: false,
         };
         Ok((rows, targets))
     }
 
-    pub(crate) fn schema(&self) -> &SchemaRef {
-        &self.schema
+    /// The types are a guess, so that no column may change its values.
+    pub(crate) fn inferred(&mut self, keep: fn(&mut Column)) {
+        self.inferred = true;
+        self.columns.iter_mut().for_each(keep);
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.rows
+    /// The error for a value that a column did not take.
+    pub(crate) fn refuse(&self, misfit: Misfit, column: usize) -> FormatError {
+        let error = misfit.into_error(self.columns[column].field().name());
+        if !self.inferred || error.code != "value_does_not_fit" {
+            return error;
+        }
+        error.hint(
+            "the type was inferred from the first rows: declare the column's type under schema:, \
+             or raise sample_rows and sample_bytes so that inference sees such values",
+        )
+    }
+
+    pub(crate) fn schema(&self) -> &SchemaRef {
+        &self.schema
     }
 
     pub(crate) fn bytes(&self) -> usize {

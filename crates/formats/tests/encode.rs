@@ -92,17 +92,17 @@ fn every_type_has_its_text() {
     let fields: Vec<_> = COLUMNS.iter().map(|c| c.3).collect();
     let csv = format!("{}\n{}\n", names.join(","), fields.join(","));
 
-    let batches = Format::Jsonl
+    let batches = Format::jsonl()
         .decode(&schema(&types), jsonl.as_bytes())
         .unwrap();
     let written = |format: &Format, batch: &RecordBatch| {
         String::from_utf8(format.encode(batch).unwrap()).unwrap()
     };
-    assert_eq!(written(&Format::Jsonl, &batches[0]), jsonl);
-    let format = Format::Csv(Dialect::default());
+    assert_eq!(written(&Format::jsonl(), &batches[0]), jsonl);
+    let format = Format::csv(Dialect::default());
     assert_eq!(written(&format, &batches[0]), csv);
     let batches = format.decode(&schema(&types), csv.as_bytes()).unwrap();
-    assert_eq!(written(&Format::Jsonl, &batches[0]), jsonl);
+    assert_eq!(written(&Format::jsonl(), &batches[0]), jsonl);
 }
 
 fn batch(type_name: &str, array: ArrayRef) -> RecordBatch {
@@ -130,7 +130,7 @@ fn texts_that_would_be_read_as_something_else_are_quoted() {
         header: true,
         null_text: vec!["NULL".into()],
     };
-    let out = Format::Csv(dialect).encode(&batch).unwrap();
+    let out = Format::csv(dialect).encode(&batch).unwrap();
     assert_eq!(
         String::from_utf8(out).unwrap(),
         "c\n''\n' a'\n'a '\n'NULL'\n'\u{feff}x'\n'a;b'\na,b\n'it''s'\n'x\ry'\nplain\n"
@@ -139,32 +139,32 @@ fn texts_that_would_be_read_as_something_else_are_quoted() {
 
 #[test]
 fn what_a_format_cannot_hold_is_refused_by_name() {
-    let csv = Format::Csv(Dialect::default());
+    let csv = Format::csv(Dialect::default());
     let floats = || -> ArrayRef { Arc::new(Float64Array::from(vec![1.0, f64::NEG_INFINITY])) };
     let nulls = || -> ArrayRef { Arc::new(StringArray::from(vec!["[null]", " null "])) };
     let broken = || -> ArrayRef { Arc::new(StringArray::from(vec!["{"])) };
     let late = || -> ArrayRef { Arc::new(Time64MicrosecondArray::from(vec![86_400_000_000])) };
     for (format, batch, code, part) in [
         (
-            &Format::Jsonl,
+            &Format::jsonl(),
             batch("float64", floats()),
             "json_not_finite",
             "column \"c\" (float64): \"-Infinity\"",
         ),
         (
-            &Format::Jsonl,
+            &Format::jsonl(),
             batch("json", nulls()),
             "json_null_value",
             "column \"c\" (json)",
         ),
         (
-            &Format::Jsonl,
+            &Format::jsonl(),
             batch("json", broken()),
             "value_does_not_fit",
             "not JSON",
         ),
         (
-            &Format::Jsonl,
+            &Format::jsonl(),
             batch("time", late()),
             "value_does_not_fit",
             "no time of day",
@@ -198,7 +198,7 @@ fn what_a_format_cannot_hold_is_refused_by_name() {
         null_text: vec![],
         ..Dialect::default()
     };
-    let error = Format::Csv(dialect)
+    let error = Format::csv(dialect)
         .encode(&batch("float64", floats()))
         .unwrap_err();
     assert_eq!(error.code, "bad_dialect");
@@ -282,10 +282,10 @@ fn throughput_of_seven_columns() {
         );
         kept
     };
-    let format = Format::Csv(Dialect::default());
+    let format = Format::csv(Dialect::default());
     let batches = measure("csv", csv.as_bytes(), &format);
     let mut jsonl = Vec::new();
-    for (what, format) in [("csv", format), ("jsonl", Format::Jsonl)] {
+    for (what, format) in [("csv", format), ("jsonl", Format::jsonl())] {
         let start = Instant::now();
         let out: Vec<Vec<u8>> = batches
             .iter()
@@ -298,5 +298,5 @@ fn throughput_of_seven_columns() {
         );
         jsonl = out.concat();
     }
-    measure("jsonl", &jsonl, &Format::Jsonl);
+    measure("jsonl", &jsonl, &Format::jsonl());
 }

@@ -370,7 +370,7 @@ proptest! {
         cut in any::<usize>(),
     ) {
         prop_assume!(!dialect.null_text.is_empty());
-        check(&Format::Csv(dialect), &batch(&types, rows, seed, false), cut);
+        check(&Format::csv(dialect), &batch(&types, rows, seed, false), cut);
     }
 
     #[test]
@@ -380,7 +380,7 @@ proptest! {
         seed in prop::collection::vec(any::<u64>(), 4),
         cut in any::<usize>(),
     ) {
-        check(&Format::Jsonl, &batch(&types, rows, seed, true), cut);
+        check(&Format::jsonl(), &batch(&types, rows, seed, true), cut);
     }
 
     #[test]
@@ -400,7 +400,7 @@ proptest! {
         let file = pieces.concat();
         let kind = if TYPES[kind].contains("b c") { "json" } else { TYPES[kind] };
         let schema = schema(&[("a", kind), ("b", "string")]);
-        for format in [Format::Csv(Dialect { header, ..Dialect::default() }), Format::Jsonl] {
+        for format in [Format::csv(Dialect { header, ..Dialect::default() }), Format::jsonl()] {
             let whole = format.decode(&schema, &file);
             let cut = cut % (file.len() + 1);
             let limits = Limits { batch_rows: 1, ..Limits::default() };
@@ -420,14 +420,14 @@ fn every_type_comes_back() {
     for at in 0..TYPES.len() {
         for seed in 0..20 {
             let finite = batch(&[at], 9, vec![seed], true);
-            check(&Format::Jsonl, &finite, 7);
+            check(&Format::jsonl(), &finite, 7);
             check(
-                &Format::Csv(Dialect::default()),
+                &Format::csv(Dialect::default()),
                 &batch(&[at, at], 9, vec![seed], false),
                 11,
             );
             check(
-                &Format::Csv(Dialect::default()),
+                &Format::csv(Dialect::default()),
                 &batch(&[at], 9, vec![seed], false),
                 3,
             );

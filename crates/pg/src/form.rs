@@ -238,7 +238,7 @@ pub fn select_expression(column: &Column, native: bool) -> String {
     }
 }
 
-/// The column that a field came from, if it came from PostgreSQL.
+/// The column that a field came from, if it came from PostgreSQL, under the field's name.
 ///
 /// `bad_metadata` when the entry does not parse or is nested too deep.
 pub fn column_of(field: &Field) -> Result<Option<Column>, PgError> {
@@ -256,10 +256,12 @@ pub fn column_of(field: &Field) -> Result<Option<Column>, PgError> {
         )
         .in_column(field.name())
     };
-    let column: Column = serde_json::from_str(json).map_err(|error| bad(error.to_string()))?;
+    let mut column: Column = serde_json::from_str(json).map_err(|error| bad(error.to_string()))?;
     if column.ty.depth() > MAX_DEPTH {
         return Err(bad(format!("its type is nested deeper than {MAX_DEPTH}")));
     }
+    // The field may have been renamed on its way.
+    column.name.clone_from(field.name());
     Ok(Some(column))
 }
 

@@ -97,6 +97,7 @@ pub fn spec<D: Destination>() -> Spec {
         sync_modes: Vec::new(),
         write_modes: D::WRITE_MODES.to_vec(),
         native_forms: D::NATIVE_FORMS.iter().map(|s| (*s).into()).collect(),
+        takes_filter: false,
     }
 }
 

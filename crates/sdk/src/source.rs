@@ -18,6 +18,8 @@ pub trait Source: Sized + 'static {
     /// The configuration. Put `#[serde(deny_unknown_fields)]` on it, so that a misspelt key is an
     /// error, and `#[schemars(extend("x-grant" = "read"))]` on a key that names a file, `"host"`,
     /// `"port"` or `"url"` on one that names a server: the host grants exactly what stands there.
+    /// `"tls-mode"`, `"tls-root-cert"`, `"tls-cert"` and `"tls-key"` say how the host speaks TLS
+    /// to it. `"x-secret" = true` keeps a value out of every message.
     type Config: DeserializeOwned + JsonSchema;
     /// Reads one stream.
     type Reader: Reader;
@@ -31,6 +33,8 @@ pub trait Source: Sized + 'static {
     const SYNC_MODES: &'static [SyncMode] = &[SyncMode::FullRefresh];
     /// Systems whose native value forms it gives.
     const NATIVE_FORMS: &'static [&'static str] = &[];
+    /// Whether [`ReadRequest::filter`] is understood: a condition in the system's own language.
+    const TAKES_FILTER: bool = false;
 
     /// Checks the configuration. Connects to nothing yet.
     fn open(config: Self::Config) -> Result<Self>;
@@ -143,6 +147,7 @@ pub fn spec<S: Source>() -> Spec {
         sync_modes: S::SYNC_MODES.to_vec(),
         write_modes: Vec::new(),
         native_forms: S::NATIVE_FORMS.iter().map(|s| (*s).into()).collect(),
+        takes_filter: S::TAKES_FILTER,
     }
 }
 

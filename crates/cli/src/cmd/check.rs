@@ -1,6 +1,6 @@
 //! `rapidbyte check PIPELINE`
 
-use rapidbyte_engine::{Class, Failure, plan};
+use rapidbyte_engine::{Class, Failure, Plan, plan};
 use rapidbyte_runtime::{CheckItem, Clock, Error};
 use serde_json::json;
 
@@ -11,7 +11,7 @@ use crate::setup;
 pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), Failure> {
     let document = setup::document(pipeline, common)?;
     let redacted = super::redacted(&document);
-    let host = setup::host(output)?;
+    let host = setup::host(output, Some(&document))?;
     let clock = Clock::new();
     let (source_stage, mut source) =
         plan::open_source(&document, &host, &clock).map_err(&redacted)?;
@@ -61,6 +61,24 @@ pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), 
             items.push(json!({ "side": side, "name": name, "detail": detail, "problem": problem }));
             first = first.or(problem);
         }
+    }
+    drop((source, destination));
+    if first.is_none() {
+        // What a run would do is asked only when both sides are well.
+        let planned = Plan::new(document.clone(), &host).and_then(|plan| {
+            let streams = &plan.streams;
+            streams
+                .iter()
+                .try_for_each(|stream| stream.refuse_unfit())?;
+            Ok(streams.len())
+        });
+        let (mark, detail) = match &planned {
+            Ok(count) => (output.paint("32", "ok"), format!("{count} streams")),
+            Err(failure) => (output.paint("31", "failed"), failure.message.clone()),
+        };
+        first = planned.err().map(&redacted);
+        rows.push(vec![mark, "both".into(), "plan".into(), detail.clone()]);
+        items.push(json!({ "side": "both", "name": "plan", "detail": detail, "problem": first }));
     }
     output.text(&table(&rows, ""));
     match first {

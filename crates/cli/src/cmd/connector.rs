@@ -12,7 +12,7 @@ use crate::output::{Output, table};
 use crate::setup;
 
 pub fn run(verb: &ConnectorVerb, output: &Output) -> Result<(), Failure> {
-    let host = setup::host(output)?;
+    let host = setup::host(output, None)?;
     match verb {
         ConnectorVerb::List => list(&host, output),
         ConnectorVerb::Inspect { name } => inspect(name, &host, output),
@@ -120,9 +120,13 @@ fn inspect(name: &str, host: &Host, output: &Output) -> Result<(), Failure> {
             } else {
                 ""
             };
-            let grant = property["x-grant"]
-                .as_str()
-                .map(|grant| format!("grants {grant}"));
+            let grant =
+                property["x-grant"]
+                    .as_str()
+                    .map(|grant| match grant.strip_prefix("tls-") {
+                        Some(_) => "for TLS".to_owned(),
+                        None => format!("grants {grant}"),
+                    });
             let about = property["description"].as_str().unwrap_or_default();
             let about = about
                 .lines()

@@ -12,7 +12,7 @@ use crate::setup;
 pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), Failure> {
     let document = setup::document(pipeline, common)?;
     let redacted = super::redacted(&document);
-    let host = setup::host(output)?;
+    let host = setup::host(output, Some(&document))?;
     let (_, mut source) = plan::open_source(&document, &host, &Clock::new()).map_err(&redacted)?;
     let streams = source
         .discover(&[])

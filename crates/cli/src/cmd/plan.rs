@@ -13,7 +13,7 @@ use crate::setup;
 pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), Failure> {
     let document = setup::document(pipeline, common)?;
     let redacted = super::redacted(&document);
-    let host = setup::host(output)?;
+    let host = setup::host(output, Some(&document))?;
     let plan = Plan::new(document, &host).map_err(&redacted)?;
     output.document(&document_of(&plan));
     output.text(&text_of(&plan, output));

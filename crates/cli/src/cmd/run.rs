@@ -14,7 +14,7 @@ use crate::watch::Watch;
 pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), Failure> {
     let document = setup::document(pipeline, common)?;
     let redacted = super::redacted(&document);
-    let host = setup::host(output)?;
+    let host = setup::host(output, Some(&document))?;
     let plan = Plan::new(document, &host).map_err(&redacted)?;
     let progress = rapidbyte_engine::progress(&plan);
     let watch = Watch::start(Arc::clone(&progress), output);

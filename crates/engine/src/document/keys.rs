@@ -21,7 +21,7 @@ const ROOT: &[&str] = &[
     "resources",
 ];
 const SOURCE: &[&str] = &["use", "config", "streams"];
-const STREAM: &[&str] = &["name", "sync_mode", "columns"];
+const STREAM: &[&str] = &["name", "sync_mode", "columns", "where", "rename"];
 const DEFAULTS: &[&str] = &["sync_mode"];
 const DESTINATION: &[&str] = &["use", "config", "write_mode", "primary_key"];
 pub(super) const RESOURCES: &[&str] = &[
@@ -214,6 +214,8 @@ fn read_streams(
                 name_node: item,
                 sync_mode: None,
                 columns: None,
+                filter: None,
+                rename: Vec::new(),
             },
         };
         let name_node = read.name_node;
@@ -231,6 +233,8 @@ fn read_streams(
             name: read.name,
             sync_mode: read.sync_mode.unwrap_or_default(),
             columns: read.columns,
+            filter: read.filter,
+            rename: read.rename,
         });
     }
     Ok((streams, inherits))
@@ -242,6 +246,8 @@ struct StreamEntry<'n> {
     name_node: &'n Node,
     sync_mode: Option<SyncMode>,
     columns: Option<Vec<String>>,
+    filter: Option<String>,
+    rename: Vec<(String, String)>,
 }
 
 fn read_stream<'n>(
@@ -250,7 +256,8 @@ fn read_stream<'n>(
     at: Location,
     path: &Path<'_>,
 ) -> Result<StreamEntry<'n>, DocumentError> {
-    let (mut name, mut mode, mut columns) = (None, None, None);
+    let (mut name, mut mode, mut columns, mut filter) = (None, None, None, None);
+    let mut rename = Vec::new();
     for entry in entries {
         let step = Step::Key(&entry.key);
         let path = &path.then(&step);
@@ -258,6 +265,8 @@ fn read_stream<'n>(
             "name" => name = Some((reader.name(&entry.value, path)?, &*entry.value)),
             "sync_mode" => mode = Some(sync_mode(reader, &entry.value, path)?),
             "columns" => columns = Some(reader.names(entry, path, COLUMNS_EXAMPLE)?),
+            "where" => filter = Some(reader.name(&entry.value, path)?),
+            "rename" => rename = reader.pairs(entry, path)?,
             _ => return Err(unknown(reader, entry, path, STREAM)),
         }
     }
@@ -268,6 +277,8 @@ fn read_stream<'n>(
         name_node,
         sync_mode: mode,
         columns,
+        filter,
+        rename,
     })
 }
 

@@ -9,14 +9,13 @@ use super::error::{DocumentError, Location, code};
 use super::interpolate::{self, Part};
 use super::node::{Entry, Node, NodeValue, Scalar};
 use super::path::{self, Path, Step};
+use super::secrets::Secrets;
 use super::{core, file};
 
 /// The content of one `${file:…}`.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// All values from the environment and from files together: a file may name one value often.
 const MAX_INTERPOLATED_BYTES: usize = 16 << 20;
-/// A shorter value is in too many words to be hidden in messages.
-const MIN_SECRET_BYTES: usize = 4;
 
 /// What reading needs beside the tree, and what it remembers.
 pub(super) struct Reader<'a> {
@@ -24,7 +23,7 @@ pub(super) struct Reader<'a> {
     pub(super) base_dir: &'a FilePath,
     pub(super) variables: &'a Variables<'a>,
     /// What came from outside of the document so far.
-    pub(super) secrets: Vec<String>,
+    pub(super) secrets: Secrets,
     /// Bytes of interpolated text so far.
     pub(super) interpolated: usize,
 }
@@ -192,6 +191,26 @@ impl Reader<'_> {
         Ok(names)
     }
 
+    /// A mapping of names to names, each value once.
+    pub(super) fn pairs(
+        &mut self,
+        entry: &Entry,
+        path: &Path<'_>,
+    ) -> Result<Vec<(String, String)>, DocumentError> {
+        let mut pairs: Vec<(String, String)> = Vec::new();
+        for entry in self.mapping(entry, path)? {
+            let step = Step::Key(&entry.key);
+            let path = path.then(&step);
+            let to = self.name(&entry.value, &path)?;
+            if pairs.iter().any(|(_, other)| *other == to) {
+                let message = format!("{path}: another column is renamed to {to:?} too");
+                return Err(self.bad_value(entry.value.at, &path, message));
+            }
+            pairs.push((entry.key.clone(), to));
+        }
+        Ok(pairs)
+    }
+
     /// A whole mapping as JSON.
     pub(super) fn object(
         &mut self,
@@ -295,9 +314,7 @@ impl Reader<'_> {
     }
 
     fn remember(&mut self, value: String) {
-        if value.len() >= MIN_SECRET_BYTES && !self.secrets.contains(&value) {
-            self.secrets.push(value);
-        }
+        self.secrets.add(&value);
     }
 
     fn variable(

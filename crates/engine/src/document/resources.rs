@@ -21,10 +21,15 @@ const MIN_BATCH: u64 = 4 * KIB;
 const MAX_BATCH: u64 = 256 * MIB;
 const MAX_PARALLELISM: u64 = 64;
 /// A record is held by the source, the channel, the destination and once more while it is
-/// copied: each stream may give a quarter of its share to one.
+/// copied: each stream may give at most a quarter of its share to one.
 const RECORD_SHARE: u64 = 4;
+/// What the largest record may be when nobody asks: two connectors together hold a record about
+/// four times (measured: CSV to JSONL, 4.06 times), and this leaves room for their own memory.
+const DEFAULT_RECORD_SHARE: u64 = 5;
 /// A batch is smaller: several are in the channel.
-const BATCH_SHARE: u64 = 8;
+const BATCH_SHARE: u64 = 16;
+/// Two instances with their code's own data, stacks and buffers.
+const MIN_SHARE: u64 = 16 * MIB;
 
 const DEFAULT_MEMORY: u64 = 256 * MIB;
 const DEFAULT_BATCH: u64 = MIB;
@@ -35,7 +40,7 @@ impl Default for Resources {
         Self {
             memory: DEFAULT_MEMORY,
             batch_bytes: DEFAULT_BATCH,
-            max_record_bytes: DEFAULT_RECORD,
+            max_record_bytes: DEFAULT_RECORD.min(DEFAULT_MEMORY / DEFAULT_RECORD_SHARE),
             parallelism: 1,
             compression: Compression::None,
         }
@@ -52,6 +57,7 @@ pub(super) fn read(
     path: &Path<'_>,
 ) -> Result<Resources, DocumentError> {
     let (mut batch, mut record): (Given, Given) = (None, None);
+    let mut streams_at = None;
     let mut resources = Resources::default();
     for entry in reader.mapping(entry, path)? {
         let step = Step::Key(&entry.key);
@@ -65,7 +71,10 @@ pub(super) fn read(
             "max_record_bytes" => {
                 record = Some((size(reader, node, path, MIN_BATCH, MAX_MEMORY)?, node.at));
             }
-            "parallelism" => resources.parallelism = parallelism(reader, node, path)?,
+            "parallelism" => {
+                resources.parallelism = parallelism(reader, node, path)?;
+                streams_at = Some(node.at);
+            }
             "compression" => {
                 let position = reader.one_of(node, path, &COMPRESSIONS.map(Compression::name))?;
                 resources.compression = COMPRESSIONS[position];
@@ -74,6 +83,9 @@ pub(super) fn read(
         }
     }
     let share = resources.memory / u64::from(resources.parallelism);
+    if let (Some(at), true) = (streams_at, share < MIN_SHARE) {
+        return Err(too_many_streams(reader, &resources, at, path));
+    }
     resources.batch_bytes = match batch {
         Some((bytes, at)) => {
             let limit = (BATCH_SHARE, bytes, at);
@@ -86,7 +98,7 @@ pub(super) fn read(
             let limit = (RECORD_SHARE, bytes, at);
             fit(reader, &resources, "max_record_bytes", limit, path)?
         }
-        None => DEFAULT_RECORD.min(share / RECORD_SHARE),
+        None => DEFAULT_RECORD.min(share / DEFAULT_RECORD_SHARE),
     };
     Ok(resources)
 }
@@ -124,6 +136,34 @@ fn fit(
         hint += &format!(", or parallelism to {fewer} or less");
     }
     Err(reader.bad_value(at, &path, message).hint(hint))
+}
+
+fn too_many_streams(
+    reader: &Reader<'_>,
+    resources: &Resources,
+    at: Location,
+    path: &Path<'_>,
+) -> DocumentError {
+    let step = Step::Key("parallelism");
+    let path = path.then(&step);
+    let Resources {
+        memory,
+        parallelism,
+        ..
+    } = *resources;
+    let message = format!(
+        "{path} is {parallelism}, but memory {} is enough for {} streams at a time",
+        show(memory),
+        memory / MIN_SHARE
+    );
+    let needed = u64::from(parallelism) * MIN_SHARE;
+    let hint = format!(
+        "each needs {}: set parallelism to {} or less, or memory to {} or more",
+        show(MIN_SHARE),
+        memory / MIN_SHARE,
+        show(needed)
+    );
+    reader.bad_value(at, &path, message).hint(hint)
 }
 
 fn parallelism(

@@ -101,7 +101,7 @@ impl Encoder {
                 let start = out.len();
                 cells
                     .write_text(row, out)
-                    .map_err(|misfit| misfit.into_error(cells.field().name(), None))?;
+                    .map_err(|misfit| misfit.into_error(cells.field().name()).row(row))?;
                 if self.doubtful[at] {
                     self.quote_if_needed(start, out);
                 }

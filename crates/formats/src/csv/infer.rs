@@ -1,20 +1,22 @@
 //! Guesses a schema from the beginnings of CSV files.
 //!
-//! A column gets the narrowest of `bool`, `int64`, `float64`, `date`, `timestamp`, `timestamptz`
-//! that holds every sampled value without losing a character that counts; `string` otherwise. So
-//! `007`, whole numbers beyond int64 and floats with more digits than float64 keeps stay strings.
+//! A column gets the first of `bool`, `int64`, `decimal(38, s)`, `float64`, `date`, `timestamp` and
+//! `timestamptz` (in µs, ms, ns) of which every sampled value is written back with the same
+//! characters; `string` otherwise. So `007`, `+1`, `1e5`, whole numbers beyond int64 and a space for
+//! the `T` of a timestamp stay strings, prices with two decimals are `decimal(38, 2)`, and numbers
+//! with different counts of decimals are `float64` if none ends in a zero.
 
 use std::sync::Arc;
 
-use arrow_schema::{Field, Schema, SchemaRef, TimeUnit};
-use rapidbyte_wire::types::parse_field;
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use rapidbyte_wire::types::type_name;
 
 use super::Dialect;
-use super::decode::{duplicate, header_name};
+use super::decode::{duplicate, header_name, ragged};
 use super::split::{Record, Splitter};
 use crate::FormatError;
 use crate::error::shown;
-use crate::text::{number, time};
+use crate::spelling::Spelling;
 
 /// A guessed schema: all columns nullable, in order of the first file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,6 +91,11 @@ impl Sampler {
         self.guesses.rows >= self.guesses.max_rows
     }
 
+    /// Sampled rows so far.
+    pub fn rows(&self) -> u64 {
+        self.guesses.rows
+    }
+
     /// The file ends here.
     pub fn end_of_file(&mut self) -> Result<(), FormatError> {
         let guesses = &mut self.guesses;
@@ -142,16 +149,7 @@ impl Guesses {
             return Ok(true);
         }
         if record.len() != self.order.len() {
-            let line = record.line;
-            return Err(FormatError::new(
-                "csv_ragged_row",
-                format!(
-                    "line {line}: expected {} fields, got {}",
-                    self.order.len(),
-                    record.len()
-                ),
-            )
-            .line(line));
+            return Err(ragged(record, self.order.len()));
         }
         for (at, column) in self.order.iter().enumerate() {
             let (text, quoted) = record.field(at, &mut self.scratch);
@@ -187,7 +185,9 @@ impl Guesses {
             let Some(column) = self.columns.iter().position(|c| c.name == name) else {
                 return Err(FormatError::new(
                     "csv_unknown_column",
-                    format!("line {line}: the header names the column {name:?}, which an earlier file does not have"),
+                    format!(
+                        "the header names the column {name:?}, which an earlier file does not have"
+                    ),
                 )
                 .column(&name)
                 .line(line));
@@ -204,7 +204,9 @@ impl Guesses {
                 let name = &self.columns[column].name;
                 Err(FormatError::new(
                     "csv_missing_column",
-                    format!("line {line}: the header does not name the column {name:?}, which an earlier file has"),
+                    format!(
+                        "the header does not name the column {name:?}, which an earlier file has"
+                    ),
                 )
                 .column(name)
                 .line(line))
@@ -213,71 +215,14 @@ impl Guesses {
     }
 }
 
-/// A type, and which texts are its values without doubt.
-struct Candidate {
-    type_name: &'static str,
-    holds: fn(&[u8]) -> bool,
-}
-
-/// In order of preference.
-const CANDIDATES: [Candidate; 6] = [
-    Candidate {
-        type_name: "bool",
-        holds: |text| matches!(text, b"true" | b"false"),
-    },
-    Candidate {
-        type_name: "int64",
-        holds: is_plain_int,
-    },
-    Candidate {
-        type_name: "float64",
-        holds: is_plain_float,
-    },
-    Candidate {
-        type_name: "date",
-        holds: |text| time::parse_date(text).is_ok(),
-    },
-    Candidate {
-        type_name: "timestamp",
-        holds: |text| time::parse_timestamp(text, TimeUnit::Microsecond, false).is_ok(),
-    },
-    Candidate {
-        type_name: "timestamptz",
-        holds: |text| time::parse_timestamp(text, TimeUnit::Microsecond, true).is_ok(),
-    },
-];
-
-/// No leading zeros and no plus: what int64 would write.
-fn is_plain_int(text: &[u8]) -> bool {
-    let digits = text.strip_prefix(b"-").unwrap_or(text);
-    let plain = matches!(digits, [b'1'..=b'9', ..]) || text == b"0";
-    plain && number::parse_i64(text).is_ok()
-}
-
-/// Largest whole number up to which float64 holds every one.
-const EXACT_WHOLE: u64 = 1 << 53;
-
-/// A number that float64 holds with all its digits.
-fn is_plain_float(text: &[u8]) -> bool {
-    if matches!(text, b"NaN" | b"Infinity" | b"-Infinity") {
-        return true;
-    }
-    if is_plain_int(text) {
-        return number::parse_i64(text).is_ok_and(|v| v.unsigned_abs() <= EXACT_WHOLE);
-    }
-    let digits = text.strip_prefix(b"-").unwrap_or(text);
-    let plain = matches!(digits, [b'1'..=b'9', ..] | [b'0', b'.', ..]);
-    // Whole numbers beyond int64 may be identifiers.
-    plain && digits.iter().any(|b| !b.is_ascii_digit()) && number::float_keeps_digits(text)
-}
-
 struct Guess {
     name: String,
-    possible: [bool; CANDIDATES.len()],
+    /// The types that hold all values so far, the best first.
+    possible: Vec<Spelling>,
     values: u64,
     /// A value with a digit was among them; `NaN` alone makes no number.
     any_digit: bool,
-    /// The value that ruled out the last candidate.
+    /// The value that ruled out the last type.
     example: Option<String>,
 }
 
@@ -285,7 +230,7 @@ impl Guess {
     fn new(name: String) -> Self {
         Self {
             name,
-            possible: [true; CANDIDATES.len()],
+            possible: Vec::new(),
             values: 0,
             any_digit: false,
             example: None,
@@ -298,23 +243,22 @@ impl Guess {
             return;
         }
         self.any_digit |= text.iter().any(u8::is_ascii_digit);
-        for (possible, candidate) in self.possible.iter_mut().zip(&CANDIDATES) {
-            *possible = *possible && (candidate.holds)(text);
+        if self.values == 1 {
+            self.possible = Spelling::candidates(text);
+        } else {
+            self.possible.retain(|spelling| spelling.holds(text));
         }
-        if !self.possible.contains(&true) {
+        if self.possible.is_empty() {
             self.example = Some(shown(text));
         }
     }
 
     fn decide(&self, rows: u64) -> (Field, String) {
-        let chosen = self
-            .possible
-            .iter()
-            .zip(&CANDIDATES)
-            .find(|(possible, _)| **possible)
-            .map(|(_, candidate)| candidate.type_name)
-            .filter(|name| self.values > 0 && (self.any_digit || *name == "bool"));
-        let type_name = chosen.unwrap_or("string");
+        let chosen = self.possible.first();
+        let field = match chosen.filter(|s| self.any_digit || **s == Spelling::Bool) {
+            Some(spelling) => spelling.field(&self.name),
+            None => Field::new(&self.name, DataType::Utf8, true),
+        };
         let why = match (&self.example, self.values) {
             (_, 0) => format!("no value in {rows} sampled rows"),
             (Some(example), _) => {
@@ -322,16 +266,14 @@ impl Guess {
             }
             (None, values) => format!("all {values} values of {rows} sampled rows"),
         };
-        let field = parse_field(&self.name, type_name, true)
-            .unwrap_or_else(|_| Field::new(&self.name, arrow_schema::DataType::Utf8, true));
-        (field, format!("{}: {type_name} ({why})", self.name))
+        let note = format!("{}: {} ({why})", self.name, type_name(&field));
+        (field, note)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rapidbyte_wire::types::type_name;
 
     fn infer(files: &[&str]) -> Result<Inferred, FormatError> {
         let mut sampler = Sampler::new(Dialect::default(), 1000, 1 << 20)?;
@@ -352,25 +294,43 @@ mod tests {
     fn columns_get_the_type_that_loses_nothing() {
         for (values, expected) in [
             (&["1", "-20", ""][..], "int64"),
-            (&["1", "2.50"], "float64"),
-            (&["0.1", "NaN", "-Infinity"], "float64"),
+            (&["1.10", "2.00", "-0.05"], "decimal(38, 2)"),
+            (&["1.5"], "decimal(38, 1)"),
+            (&["1.5", "2.25"], "float64"),
+            (&["1", "2.5"], "float64"),
+            (&["1.0", "2.25"], "float64"),
+            (&["1", "1.0", "2.25"], "string"),
+            (&["1", "2.50"], "string"),
+            (&["0.1", "NaN", "-Infinity", "2.25"], "float64"),
             (&["NaN"], "string"),
-            (&["1.5e300", "-0.0"], "float64"),
+            (&["1.5e+300", "-0.0"], "float64"),
+            (&["1e5"], "string"),
+            (&["-0", "1"], "float64"),
             (&["007", "1"], "string"),
             (&["+1"], "string"),
+            (&[" 1"], "string"),
             (&["9223372036854775808"], "string"),
-            (&["0.12345678901234567890"], "string"),
+            (&["0.12345678901234567890"], "decimal(38, 20)"),
+            (&["0.12345678901234567890", "0.5"], "string"),
             (&["9007199254740993", "0.5"], "string"),
             (&["true", "false"], "bool"),
+            (&["true", "TRUE"], "string"),
             (&["t", "f"], "string"),
             (&["2026-11-21"], "date"),
-            (&["2026-11-21 10:11:12.123"], "timestamp"),
+            (&["2026-11-21T10:11:12"], "timestamp"),
+            (
+                &["2026-11-21T10:11:12.120", "2026-11-21T10:11:12"],
+                "timestamp(ms)",
+            ),
+            (&["2026-11-21T10:11:12.123456789"], "timestamp(ns)"),
+            (&["2026-11-21 10:11:12.123"], "string"),
+            (&["2026-11-21T10:11:12.000"], "string"),
+            (&["2026-11-21T10:11:12Z"], "timestamptz"),
             (
                 &["2026-11-21T10:11:12Z", "2026-11-21T10:11:12+02"],
-                "timestamptz",
+                "string",
             ),
-            (&["2026-11-21T10:11:12.123456789"], "string"),
-            (&["2026-11-21", "2026-11-21 10:11:12"], "string"),
+            (&["2026-11-21", "2026-11-21T10:11:12"], "string"),
             (&["", ""], "string"),
             (&["\"\"", "1"], "string"),
             (&["\"12\"", "1"], "int64"),

@@ -1,14 +1,17 @@
 //! CSV (RFC 4180) to Arrow and back.
 //!
 //! What this reader makes of what the standard leaves open:
-//! - Lines end with LF or CRLF; a CR elsewhere is data. A UTF-8 byte order mark is skipped.
+//! - Lines end with LF or CRLF. A CR alone is data within quotes and refused outside them
+//!   (`csv_bare_cr`), for a file whose lines end so would look like one long header. A UTF-8 byte
+//!   order mark is skipped.
 //! - A field is quoted if its first character is a quote; a quote further on in an unquoted field
 //!   is data. After the closing quote only a delimiter or the end of the line may come.
 //! - An unquoted field that equals a null text is NULL; a quoted one never is. By default the null
 //!   text is empty, so `,,` holds a NULL and `,"",` an empty string, as in PostgreSQL's CSV.
 //! - White space belongs to the value.
 //! - An empty line is skipped if there are two or more columns. With one column it is a row whose
-//!   field is empty (NULL by default): the encoder writes such rows so.
+//!   field is empty (NULL by default), the last line too: the encoder writes such rows so.
+//! - A file without any line has no rows, whether a header was to come or not.
 //! - The header names the columns, in any order; it must name every column of the schema, no other
 //!   and none twice.
 //!
@@ -19,8 +22,7 @@ mod encode;
 mod infer;
 mod split;
 
-pub use decode::Decoder;
-pub(crate) use decode::failed;
+pub(crate) use decode::Reader;
 pub use encode::Encoder;
 pub(crate) use encode::columns;
 pub use infer::{Inferred, Sampler};

@@ -3,7 +3,7 @@
 //! A record that lies whole in a piece is split in place. Of one that does not, the beginning is
 //! kept, and a scan that can stop at any byte looks for its end; then it is split like the others.
 
-use memchr::{memchr, memchr_iter, memchr2};
+use memchr::{memchr, memchr_iter, memchr3};
 
 use super::Dialect;
 use crate::FormatError;
@@ -77,6 +77,8 @@ enum State {
     Quoted,
     /// After a quote within quotes: the end of the field or the first of two.
     Quote,
+    /// After a CR outside quotes: an LF, or a line end that is refused.
+    Cr,
     /// After characters that follow a closing quote: the line's end is all that is looked for.
     Broken,
 }
@@ -181,6 +183,12 @@ impl Splitter {
         if self.state == State::Quoted {
             return Err(self.unterminated());
         }
+        if self.pending.ends_with(b"\r") {
+            // What is wrong before it is told first, wherever the pieces of the file ended.
+            let pending = std::mem::take(&mut self.pending);
+            self.split(&pending)?;
+            return Err(self.bare_cr(&pending));
+        }
         self.pending.push(b'\n');
         self.split_pending(&mut on_record)?;
         Ok(())
@@ -220,10 +228,7 @@ impl Splitter {
         }
         Err(FormatError::new(
             "record_too_large",
-            format!(
-                "line {}: a record larger than {} bytes",
-                self.line, self.max_record_bytes
-            ),
+            format!("a record larger than {} bytes", self.max_record_bytes),
         )
         .hint("raise resources.max_record_bytes, or look for a quote that is never closed")
         .line(self.line))
@@ -266,8 +271,8 @@ impl Splitter {
         while at < bytes.len() {
             let rest = &bytes[at..];
             let found = match self.state {
-                State::FieldStart | State::Quote => Some(0),
-                State::Unquoted => memchr2(self.delimiter, b'\n', rest),
+                State::FieldStart | State::Quote | State::Cr => Some(0),
+                State::Unquoted => memchr3(self.delimiter, b'\n', b'\r', rest),
                 State::Quoted => memchr(self.quote, rest),
                 State::Broken => memchr(b'\n', rest),
             };
@@ -280,8 +285,9 @@ impl Splitter {
                 State::Quoted => State::Quote,
                 State::Quote if byte == self.quote => State::Quoted,
                 State::FieldStart if byte == self.quote => State::Quoted,
-                State::Broken => return (at, true),
+                State::Broken | State::Cr => return (at, true),
                 _ if byte == b'\n' => return (at, true),
+                _ if byte == b'\r' => State::Cr,
                 _ if byte == self.delimiter => State::FieldStart,
                 State::Quote => State::Broken,
                 _ => State::Unquoted,
@@ -311,38 +317,51 @@ impl Splitter {
                         (Some(b'\n'), _) => return Ok(Split::Record(at + 1, lines)),
                         (Some(b'\r'), Some(b'\n')) => return Ok(Split::Record(at + 2, lines)),
                         (None, _) | (Some(b'\r'), None) => return Ok(Split::Open(None)),
+                        (Some(b'\r'), Some(_)) => return Err(self.bare_cr(&data[..at])),
                         _ => return Err(self.bad_quote(data, at)),
                     }
                 }
                 Some(_) => {
-                    let Some(end) = find_either(data, at, delimiter, b'\n') else {
+                    let Some(end) = find_end(data, at, delimiter) else {
                         return Ok(Split::Open(None));
                     };
-                    let last = data[end] == b'\n' && delimiter != b'\n';
-                    let cr = last && end > at && data[end - 1] == b'\r';
                     self.spans.push(Span {
                         start: at,
-                        end: end - usize::from(cr),
+                        end,
                         quoted: false,
                         doubled: false,
                     });
                     at = end + 1;
-                    if last {
-                        return Ok(Split::Record(at, lines));
+                    match data[end] {
+                        b'\n' => return Ok(Split::Record(at, lines)),
+                        b'\r' => match data.get(at) {
+                            Some(b'\n') => return Ok(Split::Record(at + 1, lines)),
+                            Some(_) => return Err(self.bare_cr(&data[..end])),
+                            None => return Ok(Split::Open(None)),
+                        },
+                        _ => {}
                     }
                 }
             }
         }
     }
 
+    /// A CR behind `before`, the beginning of a record, that ends no line and is not in quotes:
+    /// old programs end lines so, and then the whole file would look like one header.
+    fn bare_cr(&self, before: &[u8]) -> FormatError {
+        FormatError::new(
+            "csv_bare_cr",
+            "a carriage return (CR) that no line feed (LF) follows, outside quotes",
+        )
+        .hint("convert the line ends to LF or CRLF, or put a field that holds a CR in quotes")
+        .line(self.line + count_lines(before))
+    }
+
     fn bad_quote(&self, data: &[u8], at: usize) -> FormatError {
         let line = self.line + count_lines(&data[..at]);
         FormatError::new(
             "csv_bad_quote",
-            format!(
-                "line {line}: field {} goes on after its closing quote",
-                self.spans.len()
-            ),
+            format!("field {} goes on after its closing quote", self.spans.len()),
         )
         .hint("a quote inside a quoted field is written twice")
         .line(line)
@@ -356,7 +375,7 @@ impl Splitter {
         };
         FormatError::new(
             "csv_unterminated_quote",
-            format!("line {line}: the quote that opens here is never closed"),
+            "the quote that opens here is never closed",
         )
         .line(line)
     }
@@ -379,26 +398,34 @@ fn quoted(data: &[u8], start: usize, quote: u8) -> Option<Span> {
     }
 }
 
-/// Finds `a` or `b`, eight bytes at a time: fields are short, so the set-up of a vectorised search
-/// would cost more than the search.
+/// Finds the delimiter, an LF or a CR, eight bytes at a time: fields are short, so the set-up of a
+/// vectorised search would cost more than the search.
 #[inline]
-fn find_either(data: &[u8], from: usize, a: u8, b: u8) -> Option<usize> {
+fn find_end(data: &[u8], from: usize, delimiter: u8) -> Option<usize> {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGHS: u64 = 0x8080_8080_8080_8080;
-    let (spread_a, spread_b) = (ONES * u64::from(a), ONES * u64::from(b));
-    // The highest bit of each byte that is zero; above the first one it may be wrong.
-    let zeros = |word: u64| word.wrapping_sub(ONES) & !word & HIGHS;
+    const AFTER_CR: u64 = 14;
+    let spread = ONES * u64::from(delimiter);
+    // The highest bit of each byte below `limit`; above the first one it may be wrong.
+    let below = |word: u64, limit: u64| word.wrapping_sub(ONES * limit) & !word & HIGHS;
+    let ends = |byte: u8| byte == delimiter || matches!(byte, b'\n' | b'\r');
     let mut at = from;
     while let Some(chunk) = data.get(at..).and_then(<[u8]>::first_chunk::<8>) {
         let word = u64::from_le_bytes(*chunk);
-        let found = zeros(word ^ spread_a) | zeros(word ^ spread_b);
-        if found != 0 {
-            return Some(at + found.trailing_zeros() as usize / 8);
+        let found = below(word ^ spread, 1) | below(word, AFTER_CR);
+        if found == 0 {
+            at += 8;
+            continue;
         }
-        at += 8;
+        at += found.trailing_zeros() as usize / 8;
+        if ends(data[at]) {
+            return Some(at);
+        }
+        // Another control character, such as a tab.
+        at += 1;
     }
     let rest = data.get(at..)?;
-    Some(at + rest.iter().position(|byte| *byte == a || *byte == b)?)
+    Some(at + rest.iter().position(|byte| ends(*byte))?)
 }
 
 #[cfg(test)]
@@ -429,7 +456,7 @@ mod tests {
 
     #[test]
     fn records_are_the_same_wherever_pieces_end() {
-        let data = b"\xef\xbb\xbfa,\"b \"\"c\"\"\nd\",e\r\n,\"\",\n\nx\"y,z\rw\n\"q\",last";
+        let data = b"\xef\xbb\xbfa,\"b \"\"c\"\"\nd\",e\r\n,\"\",\n\nx\"y,\"z\rw\"\n\"q\",last";
         let whole = split(&[data]).unwrap();
         let plain = |text: &str| (text.to_owned(), false);
         let quoted = |text: &str| (text.to_owned(), true);
@@ -439,7 +466,7 @@ mod tests {
                 (1, vec![plain("a"), quoted("b \"c\"\nd"), plain("e")]),
                 (3, vec![plain(""), quoted(""), plain("")]),
                 (4, vec![plain("")]),
-                (5, vec![plain("x\"y"), plain("z\rw")]),
+                (5, vec![plain("x\"y"), quoted("z\rw")]),
                 (6, vec![quoted("q"), plain("last")]),
             ]
         );
@@ -458,9 +485,10 @@ mod tests {
     fn broken_quotes_name_their_line_wherever_pieces_end() {
         for (data, code, line) in [
             (&b"a,b\n\"x\ny\"z,\"1\n2\n"[..], "csv_bad_quote", 3),
-            (b"a\n\"b\"\rc\n", "csv_bad_quote", 2),
+            (b"a\n\"b\"c\r\n", "csv_bad_quote", 2),
             (b"a\n\"b\n\",\"c\nd\n", "csv_unterminated_quote", 3),
             (b"\"", "csv_unterminated_quote", 1),
+            (b"\"\"a\r", "csv_bad_quote", 1),
         ] {
             let bytes: Vec<&[u8]> = data.chunks(1).collect();
             for pieces in [&[data][..], &bytes] {
@@ -481,16 +509,51 @@ mod tests {
     }
 
     #[test]
-    fn either_byte_is_found_at_every_place() {
-        for len in 0..40 {
-            for at in 0..len {
-                let mut data = vec![b'\x80'; len];
-                data[at] = b',';
-                assert_eq!(find_either(&data, 0, b',', b'\n'), Some(at));
-                data[at] = b'\n';
-                assert_eq!(find_either(&data, at, b',', b'\n'), Some(at));
-                assert_eq!(find_either(&data, at + 1, b',', b'\n'), None);
+    fn a_carriage_return_alone_is_refused_wherever_pieces_end() {
+        for (data, line) in [
+            (&b"a,b\r1,2\r3,4\r"[..], 1),
+            (b"a\r", 1),
+            (b"\r", 1),
+            (b"a,b\n1,2\r", 2),
+            (b"a,b\r\n1,2\r3,4\r\n", 2),
+            (b"a,b\n\r1,2\n", 2),
+            (b"a,b\n1,\r,3\n", 2),
+            (b"\"a\"\r\"b\"\r", 1),
+            (b"a\n\"b\n\"\r\r\n", 3),
+            (b"a\n\"b\n\",c\rd\n", 3),
+            (b"a\n\"b\"\r", 2),
+            (b"a\r\r\n", 1),
+            (b"\xef\xbb\xbf\r", 1),
+        ] {
+            for at in 0..=data.len() {
+                let error = split(&[&data[..at], &data[at..]]).unwrap_err();
+                assert_eq!(
+                    (error.code, error.line),
+                    ("csv_bare_cr", Some(line)),
+                    "{:?} cut at {at}",
+                    String::from_utf8_lossy(data)
+                );
+            }
+            let bytes: Vec<&[u8]> = data.chunks(1).collect();
+            assert_eq!(split(&bytes).unwrap_err().code, "csv_bare_cr");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_field_is_found_at_every_place() {
+        for filler in [b'\x80', b'\t', b'\0', b'\x0e', b'\x0c', b'x'] {
+            for len in 0..40 {
+                for at in 0..len {
+                    let mut data = vec![filler; len];
+                    for end in [b',', b'\n', b'\r'] {
+                        data[at] = end;
+                        assert_eq!(find_end(&data, 0, b','), Some(at));
+                        assert_eq!(find_end(&data, at, b','), Some(at));
+                        assert_eq!(find_end(&data, at + 1, b','), None);
+                    }
+                }
             }
         }
+        assert_eq!(find_end(b"abcdefgh\tx", 0, b'\t'), Some(8));
     }
 }

@@ -49,7 +49,7 @@ impl Encoder {
                 out.extend_from_slice(key);
                 cells
                     .write_json(row, out)
-                    .map_err(|misfit| misfit.into_error(cells.field().name(), None))?;
+                    .map_err(|misfit| misfit.into_error(cells.field().name()).row(row))?;
             }
             out.extend_from_slice(b"}\n");
             row += 1;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use arrow_schema::{Field, Schema};
 use rapidbyte_wire::types::parse_field;
 
+use super::decode::duplicate;
 use super::lines::{Lines, broken};
 use crate::FormatError;
 pub use crate::csv::Inferred;
@@ -63,6 +64,11 @@ impl Sampler {
     /// True once there are enough rows.
     pub fn is_done(&self) -> bool {
         self.rows >= self.max_rows
+    }
+
+    /// Sampled rows so far.
+    pub fn rows(&self) -> u64 {
+        self.rows
     }
 
     /// The file ends here.
@@ -121,12 +127,7 @@ fn look(
             columns.len() - 1
         });
         if !seen.insert(at) {
-            return Err(FormatError::new(
-                "jsonl_duplicate_key",
-                format!("line {line}: the key {key:?} comes twice"),
-            )
-            .column(&key)
-            .line(line));
+            return Err(duplicate(&key, line));
         }
         let column = &mut columns[at].1;
         column.values += u64::from(value != "null");

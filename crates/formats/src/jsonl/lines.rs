@@ -81,11 +81,7 @@ impl Lines {
         self.line += 1;
         let text = std::str::from_utf8(line).map_err(|error| {
             let at = error.valid_up_to() + 1;
-            FormatError::new(
-                "jsonl_bad_utf8",
-                format!("line {number}: not UTF-8 at byte {at}"),
-            )
-            .line(number)
+            FormatError::new("jsonl_bad_utf8", format!("not UTF-8 at byte {at}")).line(number)
         })?;
         let text = match number {
             1 => text.strip_prefix('\u{feff}').unwrap_or(text),
@@ -101,16 +97,12 @@ impl Lines {
         if len <= self.max_record_bytes {
             return Ok(());
         }
-        let line = self.line;
         Err(FormatError::new(
             "record_too_large",
-            format!(
-                "line {line}: a record larger than {} bytes",
-                self.max_record_bytes
-            ),
+            format!("a record larger than {} bytes", self.max_record_bytes),
         )
         .hint("raise resources.max_record_bytes")
-        .line(line))
+        .line(self.line))
     }
 }
 
@@ -122,7 +114,7 @@ pub(crate) fn broken(text: &str, line: u64, error: &serde_json::Error) -> Format
         return FormatError::new(
             "jsonl_not_an_object",
             format!(
-                "line {line}: {} is no JSON object",
+                "{} is no JSON object",
                 crate::error::shown(text.trim().as_bytes())
             ),
         )
@@ -139,7 +131,7 @@ pub(crate) fn broken(text: &str, line: u64, error: &serde_json::Error) -> Format
     let what = message.split(" at line ").next().unwrap_or_default();
     FormatError::new(
         "jsonl_broken_line",
-        format!("line {line}, character {character}: {what}"),
+        format!("character {character}: {what}"),
     )
     .line(line)
 }

@@ -9,6 +9,9 @@
 //! - Nothing is converted on the way: a number is no string, a string is no number, `1.0` is no
 //!   whole number.
 //!
+//! Under an inferred schema a number that its column would round is refused; a declared `float64`
+//! takes the nearest float.
+//!
 //! JSON has no NaN and no infinity (`json_not_finite`), and the JSON document `null` of a `json`
 //! column cannot be told from NULL (`json_null_value`): both are refused when writing.
 
@@ -17,6 +20,6 @@ mod encode;
 mod infer;
 mod lines;
 
-pub use decode::Decoder;
+pub(crate) use decode::Reader;
 pub use encode::Encoder;
 pub use infer::{Inferred, Sampler};

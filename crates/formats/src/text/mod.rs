@@ -11,19 +11,23 @@
 //! | `time` | `10:11:12`, `10:11:12.123456` | `10:11` |
 //! | `timestamp` | `2026-11-21T10:11:12.123456` | a space for `T` |
 //! | `timestamptz` | `2026-11-21T10:11:12.123456Z` | `+02`, `+0200`, `+02:00` |
-//! | `duration` | `PT12.345S` | `PT1H2M3S` |
-//! | `interval` | `P1M2DT3.000000004S` | years, weeks, hours, minutes |
+//! | `duration` | `PT12.345S` | `-PT1H2M3S`, `PT0.5H`, `P1W2D` with days of 24 hours |
+//! | `interval` | `P1M2DT3.000000004S` | years, weeks, hours, minutes, a sign before the `P` |
 //! | `uuid` | `00112233-4455-6677-8899-aabbccddeeff` | upper case, without hyphens |
 //!
 //! A fraction of a second is left out when it is zero, else it has all digits of the unit.
 //! Sources: RFC 3339, ISO 8601-1 (durations, expanded years), RFC 9562 (UUID), "Binary Data Types"
 //! in the PostgreSQL manual (`\x`).
 //!
+//! A `float64` column that inference found to have whole values without a point (`39` beside
+//! `39.92`) writes them so in CSV.
+//!
 //! Every `parse_*` gives back the reason why a text is not such a value; it reads on after the
 //! text: `"12x" is not a whole number`.
 
 pub mod bytes;
 pub mod decimal;
+pub mod duration;
 pub mod number;
 pub mod time;
 

@@ -151,6 +151,14 @@ pub fn write_float<T: Float>(value: T, out: &mut Vec<u8>) {
     out.extend_from_slice(text);
 }
 
+/// The same, and whole values without `.0` if `bare`.
+pub fn write_float_as(value: f64, bare: bool, out: &mut Vec<u8>) {
+    write_float(value, out);
+    if bare && out.ends_with(b".0") {
+        out.truncate(out.len() - 2);
+    }
+}
+
 /// True if reading `text` as `float64` and writing it again gives the same number: no digit of it
 /// is lost. `text` is a decimal number, an exponent allowed.
 pub fn float_keeps_digits(text: &[u8]) -> bool {

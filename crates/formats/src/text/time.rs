@@ -1,19 +1,18 @@
-//! Dates, times of day, timestamps, durations and intervals.
+//! Dates, times of day and timestamps.
 //!
 //! Calendar: proleptic Gregorian, astronomical years (0 is 1 BC), days without leap seconds.
 
-use arrow_buffer::IntervalMonthDayNano;
 use arrow_schema::TimeUnit;
 
 use super::Reason;
 use super::number::write_int;
 
-const SECONDS_PER_DAY: i64 = 86_400;
-const OUT_OF_RANGE: Reason = "is out of range";
-const TOO_FINE: Reason = "has a finer fraction of a second than the type holds";
+pub(super) const SECONDS_PER_DAY: i64 = 86_400;
+pub(super) const OUT_OF_RANGE: Reason = "is out of range";
+pub(super) const TOO_FINE: Reason = "has a finer fraction of a second than the type holds";
 
 /// How many of the unit make a second.
-fn per_second(unit: TimeUnit) -> i64 {
+pub(super) fn per_second(unit: TimeUnit) -> i64 {
     match unit {
         TimeUnit::Second => 1,
         TimeUnit::Millisecond => 1_000,
@@ -23,12 +22,12 @@ fn per_second(unit: TimeUnit) -> i64 {
 }
 
 /// Reads from the left.
-struct Scan<'a> {
-    rest: &'a [u8],
+pub(super) struct Scan<'a> {
+    pub rest: &'a [u8],
 }
 
 impl Scan<'_> {
-    fn accept(&mut self, byte: u8) -> bool {
+    pub fn accept(&mut self, byte: u8) -> bool {
         match self.rest {
             [first, rest @ ..] if *first == byte => {
                 self.rest = rest;
@@ -38,8 +37,17 @@ impl Scan<'_> {
         }
     }
 
+    /// True for a minus; a plus is skipped.
+    pub fn sign(&mut self) -> bool {
+        let negative = self.accept(b'-');
+        if !negative {
+            self.accept(b'+');
+        }
+        negative
+    }
+
     /// All digits that stand here, as a number, and how many; at most 19, as i64 has.
-    fn digits(&mut self) -> Option<(i128, usize)> {
+    pub fn digits(&mut self) -> Option<(i128, usize)> {
         let len = self.rest.iter().take_while(|b| b.is_ascii_digit()).count();
         if !(1..=19).contains(&len) {
             return None;
@@ -62,7 +70,7 @@ impl Scan<'_> {
     }
 
     /// Digits after a point as nanoseconds; those after the ninth must be zeros.
-    fn fraction(&mut self, malformed: Reason) -> Result<i64, Reason> {
+    pub fn fraction(&mut self, malformed: Reason) -> Result<i64, Reason> {
         let len = self.rest.iter().take_while(|b| b.is_ascii_digit()).count();
         if len == 0 {
             return Err(malformed);
@@ -87,10 +95,7 @@ impl Scan<'_> {
 
     /// `YYYY-MM-DD`, as days since 1970-01-01.
     fn date(&mut self) -> Result<i64, Reason> {
-        let negative = self.accept(b'-');
-        if !negative {
-            self.accept(b'+');
-        }
+        let negative = self.sign();
         let (year, len) = self.digits().ok_or(NOT_A_DATE)?;
         // i64 seconds reach 12 digits of years.
         if !(4..=12).contains(&len) {
@@ -287,7 +292,7 @@ fn write_time_of_day(seconds: i64, fraction: i64, unit: TimeUnit, out: &mut Vec<
 }
 
 /// Writes a point and all digits of the unit, or nothing for zero.
-fn write_fraction(fraction: i64, unit: TimeUnit, out: &mut Vec<u8>) {
+pub(super) fn write_fraction(fraction: i64, unit: TimeUnit, out: &mut Vec<u8>) {
     if fraction == 0 {
         return;
     }
@@ -324,160 +329,6 @@ pub fn write_timestamp(value: i64, unit: TimeUnit, zoned: bool, out: &mut Vec<u8
     write_time_of_day(seconds.rem_euclid(SECONDS_PER_DAY), fraction, unit, out);
     if zoned {
         out.push(b'Z');
-    }
-}
-
-/// One `number designator` of an ISO 8601 duration.
-struct Component {
-    negative: bool,
-    whole: i128,
-    nanos: i64,
-    has_fraction: bool,
-    designator: u8,
-}
-
-impl Component {
-    /// The whole number with its sign; a fraction is refused.
-    fn whole(&self) -> Result<i128, Reason> {
-        if self.has_fraction {
-            return Err("has a fraction of something else than seconds");
-        }
-        Ok(if self.negative {
-            -self.whole
-        } else {
-            self.whole
-        })
-    }
-
-    /// Hours, minutes or seconds in nanoseconds; none for another designator.
-    fn time_nanos(&self) -> Result<Option<i128>, Reason> {
-        let seconds = match self.designator {
-            b'H' => self.whole()? * 3600,
-            b'M' => self.whole()? * 60,
-            b'S' => {
-                let nanos = self.whole * 1_000_000_000 + i128::from(self.nanos);
-                return Ok(Some(if self.negative { -nanos } else { nanos }));
-            }
-            _ => return Ok(None),
-        };
-        Ok(Some(seconds * 1_000_000_000))
-    }
-}
-
-const NOT_A_DURATION: Reason = "is not an ISO 8601 duration like PT12.5S";
-
-/// Walks the components of `P…T…`; the callback also learns whether `T` came before.
-fn for_components(
-    text: &[u8],
-    mut each: impl FnMut(&Component, bool) -> Result<(), Reason>,
-) -> Result<(), Reason> {
-    let Some(rest) = text.strip_prefix(b"P") else {
-        return Err(NOT_A_DURATION);
-    };
-    let mut scan = Scan { rest };
-    let (mut in_time, mut any) = (false, false);
-    while !scan.rest.is_empty() {
-        if !in_time && scan.accept(b'T') {
-            in_time = true;
-            any = false;
-            continue;
-        }
-        let negative = scan.accept(b'-');
-        let (whole, _) = scan.digits().ok_or(NOT_A_DURATION)?;
-        let has_fraction = scan.accept(b'.');
-        let nanos = match has_fraction {
-            true => scan.fraction(NOT_A_DURATION)?,
-            false => 0,
-        };
-        let [designator, rest @ ..] = scan.rest else {
-            return Err(NOT_A_DURATION);
-        };
-        scan.rest = rest;
-        any = true;
-        let component = Component {
-            negative,
-            whole,
-            nanos,
-            has_fraction,
-            designator: *designator,
-        };
-        each(&component, in_time)?;
-    }
-    if any { Ok(()) } else { Err(NOT_A_DURATION) }
-}
-
-/// Reads `PT1H2M3.5S` as units. Days and longer are refused: they have no fixed length.
-pub fn parse_duration(text: &[u8], unit: TimeUnit) -> Result<i64, Reason> {
-    let mut total = 0_i128;
-    for_components(text, |component, in_time| {
-        let nanos = component.time_nanos()?.filter(|_| in_time);
-        let nanos = nanos.ok_or("has a part that is neither hours, minutes nor seconds")?;
-        total = total.checked_add(nanos).ok_or(OUT_OF_RANGE)?;
-        Ok(())
-    })?;
-    let step = i128::from(1_000_000_000 / per_second(unit));
-    if total % step != 0 {
-        return Err(TOO_FINE);
-    }
-    i64::try_from(total / step).map_err(|_| OUT_OF_RANGE)
-}
-
-/// Writes a duration in seconds: `PT-12.5S`.
-pub fn write_duration(value: i64, unit: TimeUnit, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"PT");
-    write_seconds(value, unit, out);
-}
-
-fn write_seconds(value: i64, unit: TimeUnit, out: &mut Vec<u8>) {
-    let per_second = per_second(unit).unsigned_abs();
-    let size = value.unsigned_abs();
-    if value < 0 {
-        out.push(b'-');
-    }
-    write_int(size / per_second, out);
-    write_fraction((size % per_second) as i64, unit, out);
-    out.push(b'S');
-}
-
-/// Reads `P1Y2M3W4DT5H6M7.8S` as months, days and nanoseconds.
-pub fn parse_interval(text: &[u8]) -> Result<IntervalMonthDayNano, Reason> {
-    // A component is below 10^19: i128 holds the sums of whole parts of any text in memory.
-    let (mut months, mut days, mut nanos) = (0_i128, 0_i128, 0_i128);
-    for_components(text, |component, in_time| {
-        if in_time {
-            let more = component.time_nanos()?.ok_or(NOT_A_DURATION)?;
-            nanos = nanos.checked_add(more).ok_or(OUT_OF_RANGE)?;
-            return Ok(());
-        }
-        let value = component.whole()?;
-        match component.designator {
-            b'Y' => months += value * 12,
-            b'M' => months += value,
-            b'W' => days += value * 7,
-            b'D' => days += value,
-            _ => return Err(NOT_A_DURATION),
-        }
-        Ok(())
-    })?;
-    Ok(IntervalMonthDayNano::new(
-        i32::try_from(months).map_err(|_| OUT_OF_RANGE)?,
-        i32::try_from(days).map_err(|_| OUT_OF_RANGE)?,
-        i64::try_from(nanos).map_err(|_| OUT_OF_RANGE)?,
-    ))
-}
-
-/// Writes an interval as `P1M2DT3.000000004S`; a part that is zero is left out.
-pub fn write_interval(value: IntervalMonthDayNano, out: &mut Vec<u8>) {
-    out.push(b'P');
-    for (part, designator) in [(value.months, b'M'), (value.days, b'D')] {
-        if part != 0 {
-            write_int(part, out);
-            out.push(designator);
-        }
-    }
-    if value.nanoseconds != 0 || (value.months == 0 && value.days == 0) {
-        out.push(b'T');
-        write_seconds(value.nanoseconds, TimeUnit::Nanosecond, out);
     }
 }
 
@@ -615,58 +466,6 @@ mod tests {
                     "{written}"
                 );
             }
-        }
-    }
-
-    #[test]
-    fn durations_and_intervals_come_back() {
-        let us = TimeUnit::Microsecond;
-        assert_eq!(
-            text(|out| write_duration(-12_500_000, us, out)),
-            "PT-12.500000S"
-        );
-        for unit in [TimeUnit::Second, us, TimeUnit::Nanosecond] {
-            for value in [i64::MIN, -1, 0, 1, i64::MAX] {
-                let written = text(|out| write_duration(value, unit, out));
-                assert_eq!(
-                    parse_duration(written.as_bytes(), unit),
-                    Ok(value),
-                    "{written}"
-                );
-            }
-        }
-        assert_eq!(parse_duration(b"PT1H2M3S", TimeUnit::Second), Ok(3723));
-        assert!(parse_duration(b"P1D", us).is_err());
-        assert!(parse_duration(b"PT", us).is_err());
-        assert!(parse_duration(b"PT0.5M", us).is_err());
-        assert!(parse_duration(b"PT0.5S", TimeUnit::Second).is_err());
-        let interval = IntervalMonthDayNano::new(1, -2, 3_000_000_004);
-        assert_eq!(
-            text(|out| write_interval(interval, out)),
-            "P1M-2DT3.000000004S"
-        );
-        for value in [
-            interval,
-            IntervalMonthDayNano::new(0, 0, 0),
-            IntervalMonthDayNano::new(i32::MIN, i32::MAX, i64::MIN),
-        ] {
-            let written = text(|out| write_interval(value, out));
-            assert_eq!(parse_interval(written.as_bytes()), Ok(value), "{written}");
-        }
-        assert_eq!(
-            parse_interval(b"P1Y2M1W1DT1H"),
-            Ok(IntervalMonthDayNano::new(14, 8, 3_600_000_000_000))
-        );
-        for bad in [
-            &b"P"[..],
-            b"1M",
-            b"P1",
-            b"P1.5M",
-            b"P99999999999M",
-            b"P1X",
-            b"PT1D",
-        ] {
-            assert!(parse_interval(bad).is_err(), "{bad:?}");
         }
     }
 }

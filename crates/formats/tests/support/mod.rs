@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
-use rapidbyte_formats::{FormatError, Limits, csv, jsonl};
+use rapidbyte_formats::{FormatError, Limits, csv};
 use rapidbyte_wire::types::parse_field;
 
 /// A schema from names and types; `!` behind a type means NOT NULL.
@@ -18,18 +18,22 @@ pub fn schema(columns: &[(&str, &str)]) -> SchemaRef {
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
-pub enum Decoder {
-    Csv(csv::Decoder),
-    Jsonl(jsonl::Decoder),
-}
+/// A decoder and what tests do with it.
+pub struct Decoder(rapidbyte_formats::Decoder);
 
+/// A format and what tests do with it.
 #[derive(Debug, Clone)]
-pub enum Format {
-    Csv(csv::Dialect),
-    Jsonl,
-}
+pub struct Format(pub rapidbyte_formats::Format);
 
 impl Format {
+    pub fn csv(dialect: csv::Dialect) -> Self {
+        Self(rapidbyte_formats::Format::Csv(dialect))
+    }
+
+    pub fn jsonl() -> Self {
+        Self(rapidbyte_formats::Format::Jsonl)
+    }
+
     pub fn decoder(
         &self,
         schema: &SchemaRef,
@@ -45,15 +49,27 @@ impl Format {
         wanted: Option<&[String]>,
         limits: Limits,
     ) -> Result<Decoder, FormatError> {
-        Ok(match self {
-            Self::Csv(dialect) => Decoder::Csv(csv::Decoder::new(
-                schema.clone(),
-                wanted,
-                dialect.clone(),
-                limits,
-            )?),
-            Self::Jsonl => Decoder::Jsonl(jsonl::Decoder::new(schema.clone(), wanted, limits)?),
-        })
+        self.0.decoder(schema.clone(), wanted, limits).map(Decoder)
+    }
+
+    /// What is inferred from the first rows of a file.
+    pub fn infer(&self, file: &[u8], rows: u64) -> Result<csv::Inferred, FormatError> {
+        let mut sampler = self.0.sampler(rows, 1 << 20)?;
+        sampler.begin_file();
+        sampler.push(file)?;
+        if sampler.is_done() {
+            sampler.end_of_sample();
+        } else {
+            sampler.end_of_file()?;
+        }
+        sampler.finish()
+    }
+
+    /// Decodes a file with the schema that is inferred from its first rows.
+    pub fn decode_inferred(&self, file: &[u8], rows: u64) -> Result<Vec<RecordBatch>, FormatError> {
+        let schema = self.infer(file, rows)?.schema;
+        let decoder = self.0.decoder(schema, None, Limits::default())?;
+        Decoder(decoder.inferred()).file(&[file])
     }
 
     pub fn decode(&self, schema: &SchemaRef, file: &[u8]) -> Result<Vec<RecordBatch>, FormatError> {
@@ -72,55 +88,35 @@ impl Format {
     ) -> Result<Vec<u8>, FormatError> {
         let mut out = Vec::new();
         let mut row = 0;
-        match self {
-            Self::Csv(dialect) => {
-                let encoder = csv::Encoder::new(batch.schema(), dialect.clone())?;
-                encoder.write_header(&mut out);
-                while row < batch.num_rows() {
-                    let until = out.len() + step_bytes;
-                    row = encoder.encode(batch, row, &mut out, until)?;
-                }
-            }
-            Self::Jsonl => {
-                let encoder = jsonl::Encoder::new(batch.schema())?;
-                while row < batch.num_rows() {
-                    let until = out.len() + step_bytes;
-                    row = encoder.encode(batch, row, &mut out, until)?;
-                }
-            }
+        let encoder = self.0.encoder(batch.schema())?;
+        encoder.write_header(&mut out);
+        while row < batch.num_rows() {
+            let until = out.len() + step_bytes;
+            row = encoder.encode(batch, row, &mut out, until)?;
         }
         Ok(out)
     }
 }
 
-macro_rules! both {
-    ($self:ident, $decoder:ident => $call:expr) => {
-        match $self {
-            Decoder::Csv($decoder) => $call,
-            Decoder::Jsonl($decoder) => $call,
-        }
-    };
-}
-
 impl Decoder {
     pub fn push(&mut self, bytes: &[u8]) -> Result<usize, FormatError> {
-        both!(self, d => d.push(bytes))
+        self.0.push(bytes)
     }
 
     pub fn begin_file(&mut self) {
-        both!(self, d => d.begin_file());
+        self.0.begin_file();
     }
 
     pub fn end_of_file(&mut self) -> Result<(), FormatError> {
-        both!(self, d => d.end_of_file())
+        self.0.end_of_file()
     }
 
     pub fn bytes(&self) -> usize {
-        both!(self, d => d.bytes())
+        self.0.bytes()
     }
 
     pub fn take(&mut self) -> Result<Option<RecordBatch>, FormatError> {
-        both!(self, d => d.take_batch())
+        self.0.take_batch()
     }
 
     /// One file in pieces, to its end.

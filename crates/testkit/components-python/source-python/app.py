@@ -39,6 +39,7 @@ class Source(wit_world.exports.Source):
             sync_modes=[types.SyncMode.FULL_REFRESH],
             write_modes=[],
             native_forms=[],
+            takes_filter=False,
         )
 
     def open(self, config: str) -> source.Session:

@@ -16,6 +16,8 @@ fn the_least_document_has_the_defaults() {
             name: "orders".to_owned(),
             sync_mode: SyncMode::FullRefresh,
             columns: None,
+            filter: None,
+            rename: Vec::new(),
         }]
     );
     assert_eq!(document.destination.write_mode, WriteMode::Append);
@@ -39,6 +41,8 @@ source:
     - name: public.orders
       sync_mode: cdc
       columns: [id, total]
+      where: total > 0
+      rename: { total: amount }
     - public.*
 destination:
   use: dest-postgres
@@ -60,7 +64,13 @@ resources:
             "use": "./mine.wasm",
             "config": {"z": 1, "a": [true, null]},
             "streams": [
-                {"name": "public.orders", "sync_mode": "cdc", "columns": ["id", "total"]},
+                {
+                    "name": "public.orders",
+                    "sync_mode": "cdc",
+                    "columns": ["id", "total"],
+                    "where": "total > 0",
+                    "rename": {"total": "amount"},
+                },
                 {"name": "public.*", "sync_mode": "incremental", "columns": null},
             ],
         },
@@ -131,8 +141,9 @@ fn mistakes_in_keys_and_values_say_what_to_do() {
              defaults, destination, resources)",
         ),
         (
-            source("  streams:\n    - name: a\n      where: x > 1\n"),
-            "p.yaml:7:7: unknown key \"where\" (the keys here are: name, sync_mode, columns)",
+            source("  streams:\n    - name: a\n      having: x > 1\n"),
+            "p.yaml:7:7: unknown key \"having\" (the keys here are: name, sync_mode, columns, where, \
+             rename)",
         ),
         (
             LEAST.replace("version: 1\n", ""),

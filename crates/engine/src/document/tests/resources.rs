@@ -1,6 +1,5 @@
 use super::*;
 
-const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
@@ -77,7 +76,7 @@ fn a_size_from_a_variable_is_not_shown() {
 
 #[test]
 fn parallelism_is_a_number_from_1_to_64() {
-    assert_eq!(resources("parallelism: 64").parallelism, 64);
+    assert_eq!(resources("parallelism: 64, memory: 1gb").parallelism, 64);
     for bad in ["0", "65", "-1", "1.0", "many", "99999999999"] {
         assert_eq!(
             message(&format!("parallelism: {bad}")),
@@ -105,14 +104,26 @@ fn compression_is_one_of_three() {
 #[test]
 fn what_is_not_set_follows_from_memory_and_parallelism() {
     assert_eq!(resources("memory: 256mb"), Resources::default());
-    let small = resources("memory: 32mb, parallelism: 64");
-    assert_eq!(small.max_record_bytes, 128 * KIB);
-    assert_eq!(small.batch_bytes, 64 * KIB);
+    let small = resources("memory: 32mb, parallelism: 2");
+    assert_eq!(small.max_record_bytes, 16 * MIB / 5);
+    assert_eq!(small.batch_bytes, MIB);
     let large = resources("memory: 64gb");
     assert_eq!(large.max_record_bytes, 64 * MIB);
     assert_eq!(large.batch_bytes, MIB);
     let half = resources("memory: 256mb, parallelism: 2");
-    assert_eq!(half.max_record_bytes, 32 * MIB);
+    assert_eq!(half.max_record_bytes, 128 * MIB / 5);
+}
+
+#[test]
+fn more_streams_than_the_memory_is_enough_for_are_refused() {
+    assert_eq!(
+        message("memory: 32mb, parallelism: 64"),
+        "p.yaml:8:41: resources.parallelism is 64, but memory 32mb is enough for 2 streams at a \
+         time (each needs 16mb: set parallelism to 2 or less, or memory to 1gb or more)"
+    );
+    resources("memory: 1gb, parallelism: 64");
+    // Whichever of the two is written first.
+    assert!(message("parallelism: 64, memory: 32mb").contains("enough for 2 streams"));
 }
 
 #[test]
@@ -141,10 +152,10 @@ fn a_batch_size_that_does_not_fit_says_which_numbers_would() {
     assert_eq!(
         message("memory: 32mb, batch_bytes: 5000000"),
         "p.yaml:8:41: resources.batch_bytes is 5000000, but memory 32mb with parallelism 1 \
-         leaves at most 4mb (memory / parallelism / 8) (set batch_bytes to 4mb or less, or \
-         memory to 39mb or more)"
+         leaves at most 2mb (memory / parallelism / 16) (set batch_bytes to 2mb or less, or \
+         memory to 77mb or more)"
     );
-    resources("memory: 39mb, batch_bytes: 5000000");
+    resources("memory: 77mb, batch_bytes: 5000000");
 }
 
 #[test]

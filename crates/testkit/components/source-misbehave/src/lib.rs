@@ -253,6 +253,7 @@ mod tests {
             snapshot: String::new(),
             cursor: None,
             columns: None,
+            filter: None,
             forms: Vec::new(),
             batch_bytes: 1,
             max_record_bytes: 1,

@@ -1,0 +1,210 @@
+//! What stands under `config:`, and what it comes to.
+
+use rapidbyte_pg::ident;
+use rapidbyte_pg_client::{Fields, Settings as Server};
+use rapidbyte_sdk::prelude::*;
+use schemars::JsonSchema;
+
+use crate::convert;
+
+/// Stands for the stream's name, without its schema, in `table`.
+const STREAM: &str = "{stream}";
+/// The schema of a stream whose name says none.
+const DEFAULT_SCHEMA: &str = "public";
+/// Measured: from 1,000 to 5,000 rows a statement nothing changes.
+const INSERT_ROWS: u32 = 2_000;
+const MAX_INSERT_ROWS: u32 = 100_000;
+/// Measured: 64 to 128 KiB are fastest.
+const COPY_FLUSH_BYTES: u32 = 128 << 10;
+const COPY_FLUSH_LIMITS: std::ops::RangeInclusive<u32> = (4 << 10)..=(8 << 20);
+
+/// What stands under `config:`.
+#[derive(serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// `postgres://user:password@host:port/database?sslmode=…`; or the keys below.
+    #[schemars(extend("x-grant" = "url", "x-secret" = true))]
+    pub url: Option<String>,
+    /// The server's name or address.
+    #[schemars(extend("x-grant" = "host"))]
+    pub host: Option<String>,
+    /// The server's port; 5432 if absent.
+    #[serde(default = "default_port")]
+    #[schemars(extend("x-grant" = "port"))]
+    pub port: Option<u16>,
+    /// The role to log in as.
+    pub user: Option<String>,
+    /// Its password.
+    #[schemars(extend("x-secret" = true))]
+    pub password: Option<String>,
+    /// The database; that of the user's name if absent.
+    pub database: Option<String>,
+    /// disable, allow, prefer, require, verify-ca or verify-full; see docs/tls.md.
+    #[schemars(extend("x-grant" = "tls-mode"))]
+    pub sslmode: Option<String>,
+    /// A PEM file with the authorities to believe; the host reads it.
+    #[schemars(extend("x-grant" = "tls-root-cert"))]
+    pub sslrootcert: Option<String>,
+    /// A PEM file with the client's certificate; the host reads it.
+    #[schemars(extend("x-grant" = "tls-cert"))]
+    pub sslcert: Option<String>,
+    /// A PEM file with the key of `sslcert`; the host reads it.
+    #[schemars(extend("x-grant" = "tls-key"))]
+    pub sslkey: Option<String>,
+    /// disable, prefer or require: whether the password's proof is bound to the TLS session.
+    pub channel_binding: Option<String>,
+    /// any, read-write, read-only, primary, standby or prefer-standby.
+    pub target_session_attrs: Option<String>,
+    /// Shown in pg_stat_activity; `rapidbyte` if absent.
+    pub application_name: Option<String>,
+    /// Command-line options for the server, such as `-c statement_timeout=5min`.
+    pub options: Option<String>,
+    /// Seconds; 30 if absent.
+    pub connect_timeout: Option<u32>,
+    /// The schema to write to. If absent that of the stream (`public` of `public.orders`), or
+    /// `public`.
+    pub schema: Option<String>,
+    /// The table to write to. If absent that of the stream (`orders` of `public.orders`), for
+    /// which `{stream}` stands; more than one stream needs it.
+    pub table: Option<String>,
+    /// How rows are loaded: `copy` unless said otherwise. A table that COPY cannot fill is filled
+    /// by INSERT all the same.
+    #[serde(default)]
+    pub load_method: LoadMethod,
+    /// Rows for each INSERT, 1 to 100,000; 2,000 if absent.
+    pub insert_rows: Option<u32>,
+    /// Bytes that COPY sends at a time, 4 KiB to 8 MiB; 128 KiB if absent.
+    pub copy_flush_bytes: Option<u32>,
+}
+
+fn default_port() -> Option<u16> {
+    Some(5432)
+}
+
+/// How rows are loaded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LoadMethod {
+    /// `COPY … FROM STDIN (FORMAT binary)`.
+    #[default]
+    Copy,
+    /// `INSERT … SELECT … FROM unnest($1)`.
+    Insert,
+}
+
+/// A configuration without open questions.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub server: Server,
+    schema: Option<String>,
+    table: Option<String>,
+    pub load_method: LoadMethod,
+    pub insert_rows: usize,
+    pub copy_flush_bytes: usize,
+}
+
+/// A table by its schema and name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Name {
+    pub schema: String,
+    pub table: String,
+}
+
+impl Name {
+    /// As it stands in SQL.
+    pub fn sql(&self) -> String {
+        ident::qualified(&self.schema, &self.table)
+    }
+}
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.sql())
+    }
+}
+
+impl Config {
+    pub(crate) fn settle(self) -> Result<Settings> {
+        let insert_rows = self.insert_rows.unwrap_or(INSERT_ROWS);
+        if !(1..=MAX_INSERT_ROWS).contains(&insert_rows) {
+            let text = format!("{insert_rows} is not from 1 to {MAX_INSERT_ROWS}");
+            return Err(Error::config("bad_setting", text).at("config.insert_rows"));
+        }
+        let copy_flush_bytes = self.copy_flush_bytes.unwrap_or(COPY_FLUSH_BYTES);
+        if !COPY_FLUSH_LIMITS.contains(&copy_flush_bytes) {
+            let (least, most) = (COPY_FLUSH_LIMITS.start(), COPY_FLUSH_LIMITS.end());
+            let text = format!("{copy_flush_bytes} is not from {least} to {most}");
+            return Err(Error::config("bad_setting", text).at("config.copy_flush_bytes"));
+        }
+        if let Some(schema) = &self.schema {
+            ident::check_name(schema).map_err(|error| convert(error).at("config.schema"))?;
+        }
+        // The port's default is for the keys; a URL has its own.
+        let port = self
+            .port
+            .filter(|_| self.url.is_none() || self.host.is_some());
+        let fields = Fields {
+            host: self.host,
+            port,
+            user: self.user,
+            password: self.password,
+            database: self.database,
+            sslmode: self.sslmode,
+            sslrootcert: self.sslrootcert,
+            sslcert: self.sslcert,
+            sslkey: self.sslkey,
+            channel_binding: self.channel_binding,
+            target_session_attrs: self.target_session_attrs,
+            application_name: self.application_name,
+            options: self.options,
+            connect_timeout: self.connect_timeout,
+        };
+        Ok(Settings {
+            server: Server::from_config(self.url.as_deref(), fields)?,
+            schema: self.schema,
+            table: self.table,
+            load_method: self.load_method,
+            insert_rows: insert_rows as usize,
+            copy_flush_bytes: copy_flush_bytes as usize,
+        })
+    }
+}
+
+impl Settings {
+    /// The table of a stream: `schema.table`, or a name without a schema. Errors: `bad_name`.
+    pub(crate) fn name_of(&self, stream: &str) -> Result<Name> {
+        let (schema, table) = match stream.split_once('.') {
+            Some((schema, table)) if !schema.is_empty() && !table.is_empty() => (schema, table),
+            _ => (DEFAULT_SCHEMA, stream),
+        };
+        let name = Name {
+            schema: self.schema.clone().unwrap_or_else(|| schema.to_owned()),
+            table: match &self.table {
+                Some(pattern) => pattern.replace(STREAM, table),
+                None => table.to_owned(),
+            },
+        };
+        for (text, key) in [(&name.schema, "schema"), (&name.table, "table")] {
+            ident::check_name(text).map_err(|error| {
+                let location = format!("config.{key}");
+                convert(error)
+                    .hint(format!("name another with `{key}:`"))
+                    .in_stream(stream)
+                    .at(location)
+            })?;
+        }
+        if name.schema.starts_with("pg_") || name.schema == "information_schema" {
+            let text = format!("the schema {:?} is the server's own", name.schema);
+            return Err(Error::config("bad_name", text)
+                .hint("name another with `schema:`")
+                .in_stream(stream)
+                .at("config.schema"));
+        }
+        Ok(name)
+    }
+
+    /// The schema that every stream goes to, if the configuration names one.
+    pub(crate) fn fixed_schema(&self) -> Option<&str> {
+        self.schema.as_deref()
+    }
+}

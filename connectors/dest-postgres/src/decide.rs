@@ -1,0 +1,515 @@
+//! How a stream gets into its table: decided from what is there, before anything is changed.
+
+use rapidbyte_pg::catalog::Relation;
+use rapidbyte_pg::ident::{quote_ident, quote_literal};
+use rapidbyte_pg::model::Generated;
+use rapidbyte_pg::{Column, Fit as PgFit, Kind, PgType, ddl, fit};
+use rapidbyte_sdk::Fit;
+use rapidbyte_sdk::prelude::*;
+
+use crate::config::{LoadMethod, Name, Settings};
+use crate::convert;
+use crate::look::{Found, TableFacts};
+
+/// Everything that is needed to plan and to load one stream.
+pub(crate) struct Decision {
+    /// Run and committed on their own before the load: schemas and types that are missing.
+    pub prelude: Vec<String>,
+    /// Run in the load's transaction: the table, its comments.
+    pub create: Vec<String>,
+    /// Run in the load's transaction, for replace: what empties the table.
+    pub clear: Vec<String>,
+    /// The columns to fill, in the schema's order, with the table's own types.
+    pub targets: Vec<Column>,
+    /// For each column: what becomes of it.
+    pub columns: Vec<ColumnPlan>,
+    pub method: Method,
+    pub notes: Vec<String>,
+}
+
+/// How rows are loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Method {
+    Copy,
+    /// INSERT; `staged` when the rows need a row type of their own, because a column is cast from
+    /// text or a column that is not filled refuses NULL already in the table's row type.
+    Insert {
+        staged: bool,
+    },
+}
+
+/// The columns of the table to create: the types that the values come from, or else those that
+/// hold all of them. `Err` in a place: why there is none.
+pub(crate) fn new_columns(schema: &Schema) -> Result<Vec<Result<Column, String>>> {
+    let column = |field: &std::sync::Arc<Field>| -> Result<_> {
+        let column = rapidbyte_pg::fit::column_for(field).map_err(convert)?;
+        Ok(column.map(|column| Column {
+            name: field.name().clone(),
+            not_null: !field.is_nullable(),
+            // Values of generated and identity columns are data here.
+            generated: Generated::No,
+            default: None,
+            collation: None,
+            ..column
+        }))
+    };
+    schema.fields().iter().map(column).collect()
+}
+
+/// Decides. `schema` is the stream's; `new` the columns of [`new_columns`].
+pub(crate) fn decide(
+    settings: &Settings,
+    target: &Target,
+    name: &Name,
+    schema: &Schema,
+    new: Vec<Result<Column, String>>,
+    found: &Found,
+) -> Result<Decision> {
+    refuse_modes(target, found)?;
+    let decision = match (&found.relation, &found.facts.table) {
+        (Some(relation), Some(table)) => {
+            existing(settings, target, name, schema, relation, table, found)
+        }
+        _ => fresh(settings, target, name, schema, new, found),
+    };
+    decision.map_err(|error| error.in_stream(&target.stream))
+}
+
+fn refuse_modes(target: &Target, found: &Found) -> Result<()> {
+    if matches!(target.write_mode, WriteMode::Upsert) {
+        let text = "dest-postgres does not upsert yet";
+        return Err(Error::config("write_mode_not_supported", text)
+            .hint("write_mode: append or replace")
+            .in_stream(&target.stream));
+    }
+    if found.facts.in_recovery || found.facts.read_only {
+        return Err(read_only(found.facts.in_recovery).in_stream(&target.stream));
+    }
+    Ok(())
+}
+
+/// A server that takes no rows.
+pub(crate) fn read_only(in_recovery: bool) -> Error {
+    if in_recovery {
+        Error::config(
+            "read_only_server",
+            "the server is a standby, which takes no rows",
+        )
+        .hint("connect to the primary, or name all servers and set target_session_attrs=primary")
+    } else {
+        Error::config(
+            "read_only_server",
+            "transactions are read-only here (default_transaction_read_only = on)",
+        )
+        .hint("ALTER ROLE … SET default_transaction_read_only = off, or connect to another server")
+    }
+}
+
+fn no_privilege(text: String, grant: String) -> Error {
+    Error::new(ErrorKind::Auth, "no_privilege", text).hint(format!("run as its owner: {grant}"))
+}
+
+/// A table that is not there.
+fn fresh(
+    settings: &Settings,
+    target: &Target,
+    name: &Name,
+    schema: &Schema,
+    new: Vec<Result<Column, String>>,
+    found: &Found,
+) -> Result<Decision> {
+    may_create(name, found)?;
+    refuse_unknown_key(target, schema)?;
+    let mut columns = Vec::new();
+    let mut targets = Vec::new();
+    let mut casts = false;
+    for (field, column) in schema.fields().iter().zip(new) {
+        match column {
+            Ok(column) => {
+                let fit = fit(field, &column).map_err(convert)?;
+                casts |= matches!(fit, PgFit::Cast(_));
+                columns.push(column_plan(field, &column, fit));
+                targets.push(column);
+            }
+            Err(reason) => columns.push(ColumnPlan {
+                column: field.name().clone(),
+                target_type: String::new(),
+                fit: Fit::Refused,
+                note: Some(reason),
+            }),
+        }
+    }
+    let mut prelude = Vec::new();
+    if !found.facts.has_schema {
+        prelude.push(ddl::create_schema(&name.schema).map_err(convert)?);
+    }
+    for missing in &found.missing_types {
+        let schema = ddl::create_schema(&missing.schema).map_err(convert)?;
+        if !missing.has_schema && !prelude.contains(&schema) {
+            prelude.push(schema);
+        }
+        prelude.push(missing.sql.clone());
+    }
+    let mut create = vec![
+        ddl::create_table(&name.schema, &name.table, &targets, &target.primary_key)
+            .map_err(convert)?,
+    ];
+    create.extend(ddl::comments(&name.schema, &name.table, &targets));
+    let mut notes = vec!["a new table; it is there from the commit on".to_owned()];
+    if !prelude.is_empty() {
+        notes.push(
+            "schemas and types are made in a short transaction before the load, so that streams \
+             do not wait for each other; they stay when the load is given up"
+                .into(),
+        );
+    }
+    let method = method(settings, None, casts, false, found, &mut notes)?;
+    Ok(Decision {
+        prelude,
+        create,
+        clear: Vec::new(),
+        targets,
+        columns,
+        method,
+        notes,
+    })
+}
+
+fn may_create(name: &Name, found: &Found) -> Result<()> {
+    let facts = &found.facts;
+    let user = quote_ident(&facts.user);
+    let lacking = found.missing_types.iter().find(|ty| !ty.has_schema);
+    if !facts.may_create_schema && (!facts.has_schema || lacking.is_some()) {
+        let schema = lacking.map_or(&name.schema, |ty| &ty.schema);
+        let database = quote_ident(&facts.database);
+        return Err(no_privilege(
+            format!(
+                "the schema {schema} is missing, and {user} may not create schemas in {database}"
+            ),
+            format!(
+                "CREATE SCHEMA {schema} AUTHORIZATION {user}; or GRANT CREATE ON DATABASE \
+                 {database} TO {user}",
+                schema = quote_ident(schema)
+            ),
+        ));
+    }
+    if facts.has_schema && !facts.may_create_table {
+        let schema = quote_ident(&name.schema);
+        return Err(no_privilege(
+            format!("{user} may not create tables in the schema {schema}"),
+            format!("GRANT USAGE, CREATE ON SCHEMA {schema} TO {user}"),
+        ));
+    }
+    Ok(())
+}
+
+fn refuse_unknown_key(target: &Target, schema: &Schema) -> Result<()> {
+    let missing = |key: &&String| schema.field_with_name(key).is_err();
+    match target.primary_key.iter().find(missing) {
+        Some(key) => Err(Error::config(
+            "unknown_key",
+            format!("the primary key names {key:?}, which is no column of the stream"),
+        )
+        .in_column(key)),
+        None => Ok(()),
+    }
+}
+
+/// A table, or something like it, that is there.
+fn existing(
+    settings: &Settings,
+    target: &Target,
+    name: &Name,
+    schema: &Schema,
+    relation: &Relation,
+    table: &TableFacts,
+    found: &Found,
+) -> Result<Decision> {
+    refuse_kind(name, table)?;
+    if !table.may_insert {
+        let user = quote_ident(&found.facts.user);
+        return Err(no_privilege(
+            format!("{user} may not insert into {name}"),
+            format!(
+                "GRANT USAGE ON SCHEMA {} TO {user}; GRANT INSERT ON {name} TO {user}",
+                quote_ident(&name.schema)
+            ),
+        ));
+    }
+    let mut columns = Vec::new();
+    let mut targets = Vec::new();
+    let mut casts = false;
+    for field in schema.fields() {
+        match relation.columns.iter().find(|c| c.name == *field.name()) {
+            Some(column) => {
+                let fit = fit(field, column).map_err(convert)?;
+                casts |= matches!(fit, PgFit::Cast(_));
+                columns.push(column_plan(field, column, fit));
+                targets.push(column.clone());
+            }
+            None => columns.push(absent(name, field)?),
+        }
+    }
+    let unfilled: Vec<&Column> = relation
+        .columns
+        .iter()
+        .filter(|column| schema.field_with_name(&column.name).is_err())
+        .collect();
+    refuse_unfilled(name, &unfilled)?;
+    let mut notes = Vec::new();
+    let clear = match target.write_mode {
+        WriteMode::Replace => clear(name, table, found, &mut notes)?,
+        _ => {
+            notes.push("rows are added to the table, all of them at the commit".into());
+            Vec::new()
+        }
+    };
+    let strict = unfilled.iter().any(|column| refuses_null(&column.ty));
+    let method = method(settings, Some(table), casts, strict, found, &mut notes)?;
+    if schema.fields().is_empty() && (method != Method::Copy || !relation.columns.is_empty()) {
+        let text = format!("the stream has no columns, so nothing can be written to {name}");
+        return Err(Error::schema("no_columns", text));
+    }
+    Ok(Decision {
+        prelude: Vec::new(),
+        create: Vec::new(),
+        clear,
+        targets,
+        columns,
+        method,
+        notes,
+    })
+}
+
+fn refuse_kind(name: &Name, table: &TableFacts) -> Result<()> {
+    let what = match table.kind {
+        'r' | 'p' | 'v' | 'f' => return Ok(()),
+        'm' => "a materialized view",
+        'S' => "a sequence",
+        'i' | 'I' => "an index",
+        'c' => "a composite type",
+        _ => "no table",
+    };
+    let text = format!("{name} is {what}, which takes no rows");
+    Err(Error::schema("not_a_table", text).hint("name another table with `schema:` or `table:`"))
+}
+
+/// A column that the table lacks.
+fn absent(name: &Name, field: &Field) -> Result<ColumnPlan> {
+    let column = rapidbyte_pg::fit::column_for(field).map_err(convert)?;
+    let target_type = column.map_or_else(|_| String::new(), |column| column.type_text);
+    let column = quote_ident(field.name());
+    let note = match target_type.as_str() {
+        "" => format!("{name} has no column {column}"),
+        ty => format!(
+            "{name} has no column {column}; run on the target: \
+             ALTER TABLE {name} ADD COLUMN {column} {ty}; or leave it out by `columns:`"
+        ),
+    };
+    Ok(ColumnPlan {
+        column: field.name().clone(),
+        target_type,
+        fit: Fit::Refused,
+        note: Some(note),
+    })
+}
+
+/// Columns of the table that the stream does not have must get along without it.
+fn refuse_unfilled(name: &Name, unfilled: &[&Column]) -> Result<()> {
+    let needs = |column: &&&Column| {
+        let is_filled = column.default.is_some()
+            || column.generated != Generated::No
+            || has_type_default(&column.ty);
+        !is_filled && (column.not_null || refuses_null(&column.ty))
+    };
+    let Some(column) = unfilled.iter().find(needs) else {
+        return Ok(());
+    };
+    let quoted = quote_ident(&column.name);
+    Err(Error::schema(
+        "unfilled_column",
+        format!("the column {quoted} of {name} refuses NULL, has no default, and the stream does not fill it"),
+    )
+    .hint(format!(
+        "run on the target: ALTER TABLE {name} ALTER COLUMN {quoted} DROP NOT NULL, or give it a default"
+    ))
+    .in_column(&column.name))
+}
+
+fn refuses_null(ty: &PgType) -> bool {
+    match &ty.kind {
+        Kind::Domain { not_null, base, .. } => *not_null || refuses_null(base),
+        _ => false,
+    }
+}
+
+fn has_type_default(ty: &PgType) -> bool {
+    match &ty.kind {
+        Kind::Domain { default, base, .. } => default.is_some() || has_type_default(base),
+        _ => false,
+    }
+}
+
+/// How the rows of a table are replaced: by DELETE in the load's transaction. Readers see the old
+/// rows until the commit, and keep what depends on the table.
+fn clear(
+    name: &Name,
+    table: &TableFacts,
+    found: &Found,
+    notes: &mut Vec<String>,
+) -> Result<Vec<String>> {
+    let refused = |what: String, hint: &str| {
+        Err(Error::schema(
+            "replace_not_possible",
+            format!("{name} cannot be replaced: {what}"),
+        )
+        .hint(hint))
+    };
+    if !matches!(table.kind, 'r' | 'p') {
+        return refused(
+            "it is no table of this server".into(),
+            "write to the table itself",
+        );
+    }
+    if table.children > 0 {
+        return refused(
+            "other tables inherit from it, and their rows would be seen besides".into(),
+            "write to another table",
+        );
+    }
+    if table.row_security {
+        return refused(
+            "row-level security may hide rows from this role, and they would stay".into(),
+            "run as the table's owner, or as a role with BYPASSRLS",
+        );
+    }
+    if table.delete_rules > 0 {
+        return refused(
+            "it has rules for DELETE".into(),
+            "drop the rules, or write to another table",
+        );
+    }
+    if !table.cascading_keys.is_empty() {
+        return refused(
+            format!(
+                "rows elsewhere would be deleted or changed by the foreign keys {}",
+                table.cascading_keys.join(", ")
+            ),
+            "write to another table, or make the keys ON DELETE NO ACTION",
+        );
+    }
+    if !(table.may_delete && table.may_select) {
+        let user = quote_ident(&found.facts.user);
+        return Err(no_privilege(
+            format!("{user} may not delete the rows of {name}"),
+            format!("GRANT SELECT, INSERT, DELETE ON {name} TO {user}"),
+        ));
+    }
+    notes.push(
+        "DELETE and load in one transaction: readers see the old rows until the commit; other \
+         writers wait; vacuum frees the old rows' room later"
+            .into(),
+    );
+    if !table.incoming_keys.is_empty() {
+        notes.push(format!(
+            "fails if rows elsewhere are there for these foreign keys: {}",
+            table.incoming_keys.join(", ")
+        ));
+    }
+    // Of two runs at a time the second waits here, and then sees what the first has committed.
+    Ok(vec![
+        format!("LOCK TABLE {name} IN SHARE ROW EXCLUSIVE MODE"),
+        format!("DELETE FROM {name}"),
+    ])
+}
+
+/// COPY, unless something needs INSERT; says why.
+fn method(
+    settings: &Settings,
+    table: Option<&TableFacts>,
+    casts: bool,
+    strict: bool,
+    found: &Found,
+    notes: &mut Vec<String>,
+) -> Result<Method> {
+    let why = match table {
+        _ if settings.load_method == LoadMethod::Insert => Some("load_method is insert"),
+        Some(table) if table.kind == 'v' => Some("it is a view"),
+        Some(table) if table.insert_rules > 0 => Some("COPY passes over the table's rules"),
+        Some(table) if table.row_security => Some("COPY does not work with row-level security"),
+        _ if casts => Some("values are cast from text"),
+        _ => None,
+    };
+    let Some(why) = why else {
+        notes.push("loaded by COPY in binary".into());
+        return Ok(Method::Copy);
+    };
+    notes.push(format!("loaded by INSERT: {why}"));
+    let staged = casts || strict;
+    if staged && !found.facts.may_use_temp {
+        let (user, database) = (
+            quote_ident(&found.facts.user),
+            quote_ident(&found.facts.database),
+        );
+        return Err(no_privilege(
+            format!("{user} may not create temporary tables in {database}, which the rows need"),
+            format!("GRANT TEMPORARY ON DATABASE {database} TO {user}"),
+        ));
+    }
+    Ok(Method::Insert { staged })
+}
+
+fn column_plan(field: &Field, column: &Column, fit: PgFit) -> ColumnPlan {
+    let (fit, note) = match fit {
+        PgFit::Direct => (Fit::Exact, None),
+        PgFit::Widened(note) => (Fit::Widened, Some(note)),
+        PgFit::Cast(ty) => (
+            Fit::Exact,
+            Some(format!("the server reads the text as {ty}")),
+        ),
+        PgFit::Refused(reason) if column.is_computed() => {
+            let hint = "leave it out by `columns:`";
+            (Fit::Refused, Some(format!("{reason}: {hint}")))
+        }
+        PgFit::Refused(reason) => (Fit::Refused, Some(reason)),
+    };
+    ColumnPlan {
+        column: field.name().clone(),
+        target_type: column.type_text.clone(),
+        fit,
+        note,
+    }
+}
+
+impl Decision {
+    /// Refuses what the plan refuses.
+    pub(crate) fn ensure_loadable(&self, name: &Name) -> Result<()> {
+        let refused = self
+            .columns
+            .iter()
+            .find(|column| column.fit == Fit::Refused);
+        let Some(column) = refused else {
+            return Ok(());
+        };
+        let note = column.note.as_deref().unwrap_or("it does not fit");
+        let text = format!("the column {:?} cannot go to {name}: {note}", column.column);
+        Err(Error::schema("column_refused", text)
+            .hint("`rapidbyte plan` shows every column")
+            .in_column(&column.column))
+    }
+
+    /// All statements that a run would make before the first row.
+    pub(crate) fn statements(&self) -> Vec<String> {
+        let all = self.prelude.iter().chain(&self.create).chain(&self.clear);
+        all.cloned().collect()
+    }
+}
+
+/// A literal for messages that name a lock.
+pub(crate) fn lock_prelude() -> String {
+    // One for all: what is locked is short.
+    format!(
+        "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext({}))",
+        quote_literal("rapidbyte.schema")
+    )
+}

@@ -1,0 +1,250 @@
+//! Writes to tables of PostgreSQL, each stream in one transaction.
+//!
+//! A table that is missing is made with the exact types of the columns; one that is there is
+//! compared by name, and what does not fit is refused before the first row. Rows go by COPY in
+//! binary, or by INSERT where COPY cannot. How values and types become bytes and statements is the
+//! crate `rapidbyte-pg`, how they travel `rapidbyte-pg-client`.
+
+mod config;
+mod decide;
+mod load;
+mod look;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use rapidbyte_pg::{Owner, PgError};
+use rapidbyte_pg_client::Client;
+use rapidbyte_sdk::prelude::*;
+
+pub use config::{Config, LoadMethod};
+use config::{Name, Settings};
+use load::Load;
+
+/// Older servers lack what the catalog is asked for.
+const MIN_VERSION: u32 = 120_000;
+
+/// The connector, opened with one configuration.
+pub struct Postgres {
+    settings: Settings,
+    /// Connected and without a transaction.
+    idle: Option<Client>,
+    open: OpenLoads,
+    /// Which stream each table belongs to, in this session.
+    owners: BTreeMap<Name, String>,
+}
+
+/// Loads that are not committed, by stream: shared with the writers, because the commit is the
+/// destination's and not the writer's.
+type OpenLoads = Rc<RefCell<BTreeMap<String, Load>>>;
+
+impl Destination for Postgres {
+    type Config = Config;
+    type Writer = PostgresWriter;
+    const NAME: &str = "dest-postgres";
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+    const DESCRIPTION: &str = "Writes to tables of PostgreSQL";
+    const WRITE_MODES: &[WriteMode] = &[WriteMode::Append, WriteMode::Replace];
+    const NATIVE_FORMS: &[&str] = &[rapidbyte_pg::NATIVE_FORM];
+
+    fn open(config: Config) -> Result<Self> {
+        Ok(Self {
+            settings: config.settle()?,
+            idle: None,
+            open: OpenLoads::default(),
+            owners: BTreeMap::new(),
+        })
+    }
+
+    fn check(&mut self) -> Result<Vec<CheckItem>> {
+        let connect = format!("connect {}", self.settings.server);
+        let mut client = match self.client() {
+            Ok(client) => client,
+            Err(error) => return Ok(vec![CheckItem::failed(connect, error)]),
+        };
+        let mut items = vec![CheckItem::ok(connect, version_text(&client))];
+        items.extend(check_session(&mut client, self.settings.fixed_schema())?);
+        self.keep(client);
+        Ok(items)
+    }
+
+    fn plan(&mut self, target: &Target) -> Result<Plan> {
+        let name = self.settings.name_of(&target.stream)?;
+        let schema = target.arrow_schema()?;
+        let mut client = self.client()?;
+        let decided = load::decide_now(&mut client, &self.settings, target, &name, &schema, false);
+        self.keep(client);
+        let decided = decided?;
+        Ok(Plan {
+            location: name.sql(),
+            statements: decided.statements(),
+            columns: decided.columns,
+            notes: decided.notes,
+        })
+    }
+
+    fn open_writer(&mut self, target: &Target, _epoch: u64) -> Result<PostgresWriter> {
+        let stream = &target.stream;
+        let name = self.settings.name_of(stream)?;
+        match self.owners.get(&name) {
+            Some(owner) if owner != stream => {
+                let text = format!("{owner} and {stream} would both be written to {name}");
+                return Err(Error::config("shared_target", text)
+                    .hint("put {stream} into `table`, or leave `schema` out")
+                    .in_stream(stream)
+                    .at("config.table"));
+            }
+            _ => {}
+        }
+        // An older load of the stream in this session is given up.
+        self.abort(stream)?;
+        let client = self.client()?;
+        let load = Load::begin(client, &self.settings, target, name.clone())
+            .map_err(|error| error.in_stream(stream))?;
+        self.owners.insert(name, stream.clone());
+        self.open.borrow_mut().insert(stream.clone(), load);
+        Ok(PostgresWriter {
+            open: self.open.clone(),
+            stream: stream.as_str().into(),
+        })
+    }
+
+    fn commit(
+        &mut self,
+        stream: &str,
+        parts: Vec<Part>,
+        _seq: u64,
+        _cursor: Option<&str>,
+    ) -> Result<Receipt> {
+        let Some(load) = self.open.borrow_mut().remove(stream) else {
+            let text = "a commit without rows that are written";
+            return Err(Error::internal(text).in_stream(stream));
+        };
+        let rows: u64 = parts.iter().map(|part| part.rows).sum();
+        let (client, receipt) = load.commit(rows).map_err(|error| error.in_stream(stream))?;
+        self.keep(client);
+        Ok(receipt)
+    }
+
+    fn abort(&mut self, stream: &str) -> Result<()> {
+        let load = self.open.borrow_mut().remove(stream);
+        if let Some(client) = load.and_then(Load::give_up) {
+            self.keep(client);
+        }
+        Ok(())
+    }
+}
+
+impl Postgres {
+    /// The connection that does nothing, or a new one.
+    fn client(&mut self) -> Result<Client> {
+        let idle = self.idle.take().filter(Client::is_usable);
+        let client = idle.map_or_else(|| Client::connect(&self.settings.server), Ok)?;
+        if client.server_version() < MIN_VERSION {
+            let text = format!("{}; 12 is needed", version_text(&client));
+            return Err(Error::config("old_server", text).hint("upgrade the server"));
+        }
+        Ok(client)
+    }
+
+    fn keep(&mut self, client: Client) {
+        if client.is_usable() {
+            self.idle = Some(client);
+        }
+    }
+}
+
+fn version_text(client: &Client) -> String {
+    let version = client.parameter("server_version").unwrap_or("unknown");
+    format!("PostgreSQL {version}")
+}
+
+/// What the session may do.
+fn check_session(client: &mut Client, schema: Option<&str>) -> Result<Vec<CheckItem>> {
+    let mut items = Vec::new();
+    if client.is_pgbouncer() {
+        items.push(CheckItem::ok(
+            "pooler",
+            "a pooler such as PgBouncer seems to stand between; every load stays in one transaction",
+        ));
+    }
+    let wanted = schema.unwrap_or("public");
+    let facts = look::facts(client, wanted, "")?;
+    items.push(if facts.in_recovery || facts.read_only {
+        CheckItem::failed("write", decide::read_only(facts.in_recovery))
+    } else {
+        CheckItem::ok("write", format!("{} may write transactions", facts.user))
+    });
+    let name = format!("schema {wanted}");
+    items.push(match (facts.has_schema, facts.may_create_table) {
+        (true, true) => CheckItem::ok(name, "tables may be created"),
+        // Enough for tables that are there.
+        (true, false) => CheckItem::ok(
+            name,
+            "tables may not be created; only those there can be written",
+        ),
+        (false, _) if facts.may_create_schema => CheckItem::ok(name, "missing, will be created"),
+        (false, _) => CheckItem::failed(
+            name,
+            Error::new(
+                ErrorKind::Auth,
+                "no_privilege",
+                format!("it is missing, and {} may not create schemas", facts.user),
+            )
+            .hint("let its owner create the schema, or GRANT CREATE ON DATABASE"),
+        ),
+    });
+    Ok(items)
+}
+
+/// Writes the rows of one stream.
+pub struct PostgresWriter {
+    open: OpenLoads,
+    stream: Arc<str>,
+}
+
+impl PostgresWriter {
+    fn with_load<T>(&self, act: impl FnOnce(&mut Load) -> Result<T>) -> Result<T> {
+        let mut open = self.open.borrow_mut();
+        let Some(load) = open.get_mut(&*self.stream) else {
+            let text = "the load is committed or given up";
+            return Err(Error::internal(text).in_stream(&*self.stream));
+        };
+        let done = act(load).map_err(|error| error.in_stream(&*self.stream));
+        if done.is_err()
+            && let Some(load) = open.remove(&*self.stream)
+        {
+            // Nothing of it can be committed any more: the locks go now.
+            drop(load.give_up());
+        }
+        done
+    }
+}
+
+impl Writer for PostgresWriter {
+    fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        self.with_load(|load| load.write(batch))
+    }
+
+    fn flush(&mut self) -> Result<Part> {
+        self.with_load(Load::flush)
+    }
+}
+
+/// The contract's error for an error of the codec.
+pub(crate) fn convert(error: PgError) -> Error {
+    let kind = match error.owner {
+        Owner::Config => ErrorKind::Config,
+        Owner::Schema => ErrorKind::Schema,
+        Owner::Data => ErrorKind::Data,
+        Owner::Internal => ErrorKind::Internal,
+    };
+    let mut converted = Error::new(kind, error.code, &error.message);
+    converted.hint = error.hint;
+    converted.column = error.column;
+    converted
+}
+
+rapidbyte_sdk::export_destination!(Postgres);

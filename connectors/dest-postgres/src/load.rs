@@ -1,0 +1,495 @@
+//! One stream on its way into its table: a transaction on a connection of its own.
+
+use rapidbyte_pg::copy::Encoder;
+use rapidbyte_pg::ident::{qualified, quote_ident};
+use rapidbyte_pg::insert::{self, Parameter};
+use rapidbyte_pg::model::Generated;
+use rapidbyte_pg::{Column, Fit as PgFit, ddl, fit};
+use rapidbyte_pg_client::{
+    COPY_HEADER_BYTES, Client, CopyIn, Format, Param, Statement, TransactionStatus,
+};
+use rapidbyte_sdk::phase::{self, Kind};
+use rapidbyte_sdk::prelude::*;
+
+use crate::config::{Name, Settings};
+use crate::convert;
+use crate::decide::{Decision, Method, decide, lock_prelude, new_columns};
+use crate::look::{local_settings, look, look_around};
+
+/// Of one INSERT; the server holds its parameter in memory, and so do we.
+const INSERT_BYTES: usize = 4 << 20;
+/// A buffer above this is sent in pieces and given back: one huge row must not keep its room.
+const MAX_KEPT_BYTES: usize = 16 << 20;
+/// The temporary table whose row type the rows of an INSERT have.
+const STAGED: &str = "rapidbyte_rows";
+
+/// A load that is not committed. Dropped, the server forgets it with the connection.
+pub(crate) struct Load {
+    name: Name,
+    wire: Wire,
+    method: Rows,
+    /// For COPY: the statement.
+    copy: String,
+    copy_flush_bytes: usize,
+    insert_rows: usize,
+    /// Room for a message's header, then what is encoded and not sent.
+    buffer: Vec<u8>,
+    rows: u64,
+    bytes: u64,
+    /// Rows that the server has confirmed.
+    confirmed: u64,
+    /// Rows and bytes of the parts so far.
+    flushed: (u64, u64),
+}
+
+/// How rows become bytes.
+enum Rows {
+    Copy(Encoder),
+    Insert(Parameter, Statement),
+}
+
+/// What the connection does.
+enum Wire {
+    Idle(Client),
+    Copying(CopyIn<Client>, u64),
+    /// It failed and was given up.
+    Lost,
+}
+
+impl Load {
+    /// Prepares the table in a transaction and is ready for rows. Nothing is visible before
+    /// [`Load::commit`], apart from schemas and types that were missing.
+    pub(crate) fn begin(
+        mut client: Client,
+        settings: &Settings,
+        target: &Target,
+        name: Name,
+    ) -> Result<Self> {
+        let schema = target.arrow_schema()?;
+        let decided = decide_now(&mut client, settings, target, &name, &schema, false)?;
+        decided.ensure_loadable(&name)?;
+        if !decided.prelude.is_empty() {
+            make_prelude(&mut client, settings, target, &name, &schema)?;
+        }
+        client.simple_query(&format!("BEGIN; {}", local_settings()))?;
+        for statement in decided.create.iter().chain(&decided.clear) {
+            client.simple_query(statement)?;
+        }
+        if !decided.clear.is_empty() {
+            ensure_empty(&mut client, &name)?;
+        }
+        // Again, now that the table is there and held: with the server's own numbers of its types.
+        let decided = decide_now(&mut client, settings, target, &name, &schema, true)?;
+        decided.ensure_loadable(&name)?;
+        let columns = &decided.targets;
+        let method = match decided.method {
+            Method::Copy => Rows::Copy(Encoder::new(&schema, columns).map_err(convert)?),
+            Method::Insert { staged } => prepare(&mut client, &name, &schema, columns, staged)?,
+        };
+        // Triggers, rules and defaults may count on the user's own path.
+        client.simple_query("SET LOCAL search_path TO DEFAULT")?;
+        Ok(Self {
+            copy: copy_statement(&name, columns),
+            name,
+            wire: Wire::Idle(client),
+            method,
+            copy_flush_bytes: settings.copy_flush_bytes,
+            insert_rows: settings.insert_rows,
+            buffer: vec![0; COPY_HEADER_BYTES],
+            rows: 0,
+            bytes: 0,
+            confirmed: 0,
+            flushed: (0, 0),
+        })
+    }
+
+    pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        if batch.num_rows() == 0 {
+            return Ok(());
+        }
+        match self.method {
+            Rows::Copy(_) => self.copy(batch)?,
+            Rows::Insert(..) => self.insert(batch)?,
+        }
+        self.rows += batch.num_rows() as u64;
+        Ok(())
+    }
+
+    fn copy(&mut self, batch: &RecordBatch) -> Result<()> {
+        let Rows::Copy(encoder) = &mut self.method else {
+            return Ok(());
+        };
+        begin_copy(&mut self.wire, &self.copy, encoder, &mut self.buffer)?;
+        let Wire::Copying(copy, sent) = &mut self.wire else {
+            return Err(lost());
+        };
+        let full_bytes = self.copy_flush_bytes + COPY_HEADER_BYTES;
+        let rows = {
+            let _phase = phase::enter(Kind::Encode);
+            encoder.bind(batch).map_err(convert)?
+        };
+        let mut row = 0;
+        while row < rows.len() {
+            {
+                let _phase = phase::enter(Kind::Encode);
+                row = rows
+                    .encode(row, full_bytes, &mut self.buffer)
+                    .map_err(convert)?;
+            }
+            if self.buffer.len() >= full_bytes {
+                self.bytes += send(copy, &mut self.buffer)?;
+            }
+        }
+        *sent += rows.len() as u64;
+        Ok(())
+    }
+
+    fn insert(&mut self, batch: &RecordBatch) -> Result<()> {
+        let (Rows::Insert(parameter, statement), Wire::Idle(client)) =
+            (&mut self.method, &mut self.wire)
+        else {
+            return Err(lost());
+        };
+        let rows = {
+            let _phase = phase::enter(Kind::Encode);
+            parameter.bind(batch).map_err(convert)?
+        };
+        let _phase = phase::enter(Kind::Flush);
+        let mut pipeline = client.pipeline()?;
+        let mut row = 0;
+        while row < rows.len() {
+            self.buffer.clear();
+            {
+                let _phase = phase::enter(Kind::Encode);
+                let some = row..row.saturating_add(self.insert_rows);
+                row = rows
+                    .encode(some, INSERT_BYTES, &mut self.buffer)
+                    .map_err(convert)?;
+            }
+            self.bytes += self.buffer.len() as u64;
+            let params = [Param {
+                type_oid: 0,
+                format: Format::Binary,
+                value: Some(&self.buffer),
+            }];
+            if pipeline.execute(statement, &params).is_err() {
+                break;
+            }
+        }
+        // Says the error of an execution, too.
+        let touched = pipeline.finish()?;
+        self.buffer.shrink_to(MAX_KEPT_BYTES);
+        self.confirmed += touched;
+        ensure_all(&self.name, rows.len() as u64, touched)
+    }
+
+    /// Ends the COPY: every row is in the transaction then.
+    pub(crate) fn flush(&mut self) -> Result<Part> {
+        let _phase = phase::enter(Kind::Flush);
+        self.end_copy()?;
+        if self.confirmed != self.rows {
+            return Err(Error::internal(format!(
+                "{} rows were written, the server has {}",
+                self.rows, self.confirmed
+            )));
+        }
+        let (rows, bytes) = self.flushed;
+        self.flushed = (self.rows, self.bytes);
+        Ok(Part {
+            data: Vec::new(),
+            rows: self.rows - rows,
+            bytes: self.bytes - bytes,
+        })
+    }
+
+    fn end_copy(&mut self) -> Result<()> {
+        let (mut copy, sent) = match std::mem::replace(&mut self.wire, Wire::Lost) {
+            Wire::Copying(copy, sent) => (copy, sent),
+            other => {
+                self.wire = other;
+                return Ok(());
+            }
+        };
+        if let Rows::Copy(encoder) = &self.method {
+            encoder.trailer(&mut self.buffer);
+        }
+        self.bytes += send(&mut copy, &mut self.buffer)?;
+        let taken = copy.finish()?;
+        self.wire = Wire::Idle(copy.into_client());
+        self.confirmed += taken;
+        ensure_all(&self.name, sent, taken)
+    }
+
+    /// Makes the rows of the parts visible. Gives the client back.
+    pub(crate) fn commit(mut self, rows: u64) -> Result<(Client, Receipt)> {
+        if (self.rows, self.flushed.0) != (rows, rows) {
+            return Err(Error::internal(format!(
+                "a commit of {rows} rows, {} were written and {} flushed",
+                self.rows, self.flushed.0
+            )));
+        }
+        let _phase = phase::enter(Kind::Commit);
+        let Wire::Idle(mut client) = std::mem::replace(&mut self.wire, Wire::Lost) else {
+            return Err(lost());
+        };
+        if client.transaction_status() != TransactionStatus::Open {
+            return Err(Error::internal("a commit without an open transaction"));
+        }
+        if let Rows::Insert(_, statement) = self.method {
+            // Behind a pooler the next session would find its name taken.
+            client.forget(statement)?;
+        }
+        client.execute("COMMIT").map_err(uncertain)?;
+        let receipt = Receipt {
+            rows,
+            bytes: self.bytes,
+            location: self.name.sql(),
+        };
+        Ok((client, receipt))
+    }
+
+    /// Rolls back, and gives the client back if it can be used again.
+    pub(crate) fn give_up(self) -> Option<Client> {
+        let mut client = match self.wire {
+            Wire::Idle(client) => client,
+            Wire::Copying(mut copy, _) => {
+                // Failing, the connection is closed, and the server rolls back by itself.
+                copy.fail("the load was given up").ok()?;
+                copy.into_client()
+            }
+            Wire::Lost => return None,
+        };
+        if !client.is_usable() || client.execute("ROLLBACK").is_err() {
+            return None;
+        }
+        if let Rows::Insert(_, statement) = self.method {
+            client.forget(statement).ok()?;
+        }
+        Some(client)
+    }
+}
+
+/// Reads the catalog and decides; `inside` the transaction that is open, or in one of its own.
+pub(crate) fn decide_now(
+    client: &mut Client,
+    settings: &Settings,
+    target: &Target,
+    name: &Name,
+    schema: &Schema,
+    inside: bool,
+) -> Result<Decision> {
+    let new = new_columns(schema)?;
+    let columns: Vec<Column> = new.iter().flatten().cloned().collect();
+    let found = match inside {
+        true => look(client, name, &columns),
+        false => look_around(client, name, &columns),
+    };
+    let found = found.map_err(|error| error.in_stream(&target.stream))?;
+    decide(settings, target, name, schema, new, &found)
+}
+
+/// Makes schemas and types, one stream at a time: of two that need the same, the second finds it.
+fn make_prelude(
+    client: &mut Client,
+    settings: &Settings,
+    target: &Target,
+    name: &Name,
+    schema: &Schema,
+) -> Result<()> {
+    client.simple_query(&format!("BEGIN; {}; {}", local_settings(), lock_prelude()))?;
+    let decided = decide_now(client, settings, target, name, schema, true)?;
+    for statement in &decided.prelude {
+        client.simple_query(statement)?;
+    }
+    client.execute("COMMIT").map(drop)
+}
+
+/// Triggers may have kept rows of a DELETE.
+fn ensure_empty(client: &mut Client, name: &Name) -> Result<()> {
+    let sql = format!("SELECT EXISTS (SELECT FROM {name})::text");
+    let answers = client.simple_query(&sql)?;
+    let left = answers.first().map(rapidbyte_pg_client::Rows::single);
+    if left.transpose()? == Some("false") {
+        return Ok(());
+    }
+    let text = format!("rows of {name} are still there after they were deleted");
+    Err(Error::schema("rows_kept", text)
+        .hint("a BEFORE DELETE trigger keeps them: drop it, or write to another table"))
+}
+
+fn copy_statement(name: &Name, columns: &[Column]) -> String {
+    let names: Vec<_> = columns.iter().map(|c| quote_ident(&c.name)).collect();
+    // A list of no columns is no syntax, and means the same for a table that has none.
+    let list = match names.as_slice() {
+        [] => String::new(),
+        names => format!(" ({})", names.join(", ")),
+    };
+    format!("COPY {name}{list} FROM STDIN (FORMAT binary)")
+}
+
+/// Begins a COPY where none is under way.
+fn begin_copy(
+    wire: &mut Wire,
+    statement: &str,
+    encoder: &Encoder,
+    buffer: &mut Vec<u8>,
+) -> Result<()> {
+    let client = match std::mem::replace(wire, Wire::Lost) {
+        Wire::Idle(client) => client,
+        other => {
+            *wire = other;
+            return Ok(());
+        }
+    };
+    let _phase = phase::enter(Kind::Query);
+    *wire = Wire::Copying(client.into_copy_in(statement)?, 0);
+    buffer.truncate(COPY_HEADER_BYTES);
+    encoder.header(buffer);
+    Ok(())
+}
+
+/// Sends what is behind the header's room and gives its bytes.
+fn send(copy: &mut CopyIn<Client>, buffer: &mut Vec<u8>) -> Result<u64> {
+    let _phase = phase::enter(Kind::Flush);
+    let bytes = buffer.len() - COPY_HEADER_BYTES;
+    if bytes > MAX_KEPT_BYTES {
+        copy.send(&buffer[COPY_HEADER_BYTES..])?;
+    } else {
+        copy.send_framed(buffer)?;
+    }
+    buffer.truncate(COPY_HEADER_BYTES);
+    buffer.shrink_to(MAX_KEPT_BYTES);
+    Ok(bytes as u64)
+}
+
+/// The statement of an INSERT and its parameter.
+fn prepare(
+    client: &mut Client,
+    name: &Name,
+    schema: &Schema,
+    columns: &[Column],
+    staged: bool,
+) -> Result<Rows> {
+    let (sql, row_columns, relation) = if staged {
+        let (row_columns, casts) = staged_columns(schema, columns)?;
+        let table = ddl::create_table("pg_temp", STAGED, &row_columns, &[]).map_err(convert)?;
+        let table = table.replacen("CREATE TABLE", "CREATE TEMPORARY TABLE", 1);
+        client.simple_query(&format!("{table} ON COMMIT DROP"))?;
+        let schema_name = client.simple_query(
+            "SELECT nspname FROM pg_catalog.pg_namespace WHERE oid = pg_catalog.pg_my_temp_schema()",
+        )?;
+        let schema_name = schema_name
+            .first()
+            .map(rapidbyte_pg_client::Rows::single)
+            .transpose()?
+            .unwrap_or_default()
+            .to_owned();
+        let sql = cast_statement(name, &schema_name, columns, &casts);
+        let staging = Name {
+            schema: schema_name,
+            table: STAGED.into(),
+        };
+        let found = look(client, &staging, &[])?;
+        (sql, row_columns, found.relation)
+    } else {
+        let sql = insert::statement(&name.schema, &name.table, columns);
+        (sql, columns.to_vec(), look(client, name, &[])?.relation)
+    };
+    let Some(relation) = relation else {
+        return Err(Error::internal(
+            "the table whose rows are written is not there",
+        ));
+    };
+    // The row's own types, with this server's numbers.
+    let targets: Vec<Column> = row_columns
+        .iter()
+        .filter_map(|wanted| relation.columns.iter().find(|c| c.name == wanted.name))
+        .cloned()
+        .collect();
+    let parameter = Parameter::new(schema, &targets, &relation.row_type()).map_err(convert)?;
+    let statement = client.prepare(&sql, &[])?;
+    Ok(Rows::Insert(parameter, statement))
+}
+
+/// The columns of the staged rows, and the types that some must be cast to.
+fn staged_columns(
+    schema: &Schema,
+    columns: &[Column],
+) -> Result<(Vec<Column>, Vec<Option<String>>)> {
+    let mut rows = Vec::with_capacity(columns.len());
+    let mut casts = Vec::with_capacity(columns.len());
+    for (field, column) in schema.fields().iter().zip(columns) {
+        let (row, cast) = match fit(field, column).map_err(convert)? {
+            PgFit::Cast(ty) => (column.as_text(), Some(ty)),
+            _ => (
+                Column {
+                    not_null: false,
+                    ..column.clone()
+                },
+                None,
+            ),
+        };
+        rows.push(row);
+        casts.push(cast);
+    }
+    Ok((rows, casts))
+}
+
+fn cast_statement(
+    name: &Name,
+    temp_schema: &str,
+    columns: &[Column],
+    casts: &[Option<String>],
+) -> String {
+    let names: Vec<_> = columns.iter().map(|c| quote_ident(&c.name)).collect();
+    let given: Vec<_> = names
+        .iter()
+        .zip(casts)
+        .map(|(name, cast)| match cast {
+            Some(ty) => format!("u.{name}::{ty}"),
+            None => format!("u.{name}"),
+        })
+        .collect();
+    let always = |column: &Column| column.generated == Generated::IdentityAlways;
+    let overriding = if columns.iter().any(always) {
+        " OVERRIDING SYSTEM VALUE"
+    } else {
+        ""
+    };
+    format!(
+        "INSERT INTO {name} ({}){overriding} SELECT {} FROM unnest($1::{}[]) AS u",
+        names.join(", "),
+        given.join(", "),
+        qualified(temp_schema, STAGED)
+    )
+}
+
+/// A row that the server did not keep is lost; that may not go unsaid.
+fn ensure_all(name: &Name, sent: u64, taken: u64) -> Result<()> {
+    if sent == taken {
+        return Ok(());
+    }
+    let text = format!("{sent} rows were sent to {name}, and the server kept {taken}");
+    Err(Error::data("rows_not_kept", text)
+        .hint("a trigger or rule of the table drops or redirects rows: change it, or write to another table"))
+}
+
+fn lost() -> Error {
+    Error::internal("the load has failed and is given up")
+}
+
+/// A commit whose answer did not come may have happened.
+fn uncertain(error: Error) -> Error {
+    let is_server_word = error.code.starts_with("pg_") && !error.code.starts_with("pg_57P");
+    if is_server_word {
+        return error;
+    }
+    Error::data(
+        "commit_unknown",
+        format!(
+            "no answer came to the commit, which may have happened: {}",
+            error.message
+        ),
+    )
+    .hint("look whether the rows are there before you run again")
+}

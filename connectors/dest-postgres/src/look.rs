@@ -1,0 +1,210 @@
+//! What the server has: read from the catalog, changing nothing.
+
+use rapidbyte_pg::catalog::{self, Relation, Types};
+use rapidbyte_pg::ident::quote_literal;
+use rapidbyte_pg::{Column, ddl};
+use rapidbyte_pg_client::{Client, Rows};
+use rapidbyte_sdk::prelude::*;
+
+use crate::config::Name;
+use crate::convert;
+
+/// What decides how a stream gets into its table.
+pub(crate) struct Found {
+    pub facts: Facts,
+    /// The table with its columns, if it is there.
+    pub relation: Option<Relation>,
+    /// User types that the table to create needs and the server lacks: the statements.
+    pub missing_types: Vec<MissingType>,
+}
+
+/// A statement that makes a type, and the schema it goes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MissingType {
+    pub schema: String,
+    pub has_schema: bool,
+    pub sql: String,
+}
+
+/// One row of JSON, as [`FACTS`] asks for it.
+#[derive(Debug, Clone, serde::Deserialize)]
+pub(crate) struct Facts {
+    pub user: String,
+    pub database: String,
+    pub in_recovery: bool,
+    pub read_only: bool,
+    /// CREATE on the database: schemas may be made.
+    pub may_create_schema: bool,
+    pub may_use_temp: bool,
+    pub has_schema: bool,
+    pub may_create_table: bool,
+    pub table: Option<TableFacts>,
+}
+
+/// Of a relation that is there.
+#[derive(Debug, Clone, serde::Deserialize)]
+pub(crate) struct TableFacts {
+    pub oid: u32,
+    pub kind: char,
+    pub may_insert: bool,
+    pub may_delete: bool,
+    pub may_select: bool,
+    /// Rules for INSERT, and for DELETE; not those that make a view.
+    pub insert_rules: u32,
+    pub delete_rules: u32,
+    /// Row-level security holds for this role.
+    pub row_security: bool,
+    /// Tables that inherit from it, without partitions.
+    pub children: u32,
+    /// Foreign keys of others that would change their rows when ours are deleted.
+    pub cascading_keys: Vec<String>,
+    /// Foreign keys of others that forbid to delete rows that they name.
+    pub incoming_keys: Vec<String>,
+}
+
+const FACTS: &str = "\
+SELECT pg_catalog.json_build_object(
+    'user', current_user, 'database', pg_catalog.current_database(),
+    'in_recovery', pg_catalog.pg_is_in_recovery(),
+    'read_only', pg_catalog.current_setting('default_transaction_read_only') = 'on',
+    'may_create_schema', pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE'),
+    'may_use_temp', pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMP'),
+    'has_schema', n.oid IS NOT NULL,
+    'may_create_table', COALESCE(pg_catalog.has_schema_privilege(n.oid, 'CREATE')
+        AND pg_catalog.has_schema_privilege(n.oid, 'USAGE'), false),
+    'table', (SELECT pg_catalog.json_build_object(
+        'oid', c.oid::int8, 'kind', c.relkind,
+        'may_insert', pg_catalog.has_schema_privilege(n.oid, 'USAGE')
+            AND pg_catalog.has_any_column_privilege(c.oid, 'INSERT'),
+        'may_delete', pg_catalog.has_table_privilege(c.oid, 'DELETE'),
+        'may_select', pg_catalog.has_table_privilege(c.oid, 'SELECT'),
+        'insert_rules', (SELECT pg_catalog.count(*) FROM pg_catalog.pg_rewrite r
+            WHERE r.ev_class = c.oid AND r.ev_type = '3'),
+        'delete_rules', (SELECT pg_catalog.count(*) FROM pg_catalog.pg_rewrite r
+            WHERE r.ev_class = c.oid AND r.ev_type = '4'),
+        'row_security', pg_catalog.row_security_active(c.oid),
+        'children', (SELECT pg_catalog.count(*) FROM pg_catalog.pg_inherits i
+            WHERE i.inhparent = c.oid AND c.relkind <> 'p'),
+        'cascading_keys', (SELECT COALESCE(pg_catalog.json_agg(
+                k.conname || ' of ' || k.conrelid::pg_catalog.regclass), '[]')
+            FROM pg_catalog.pg_constraint k WHERE k.confrelid = c.oid AND k.conrelid <> c.oid
+              AND k.contype = 'f' AND k.confdeltype IN ('c', 'n', 'd')),
+        'incoming_keys', (SELECT COALESCE(pg_catalog.json_agg(
+                k.conname || ' of ' || k.conrelid::pg_catalog.regclass), '[]')
+            FROM pg_catalog.pg_constraint k WHERE k.confrelid = c.oid AND k.conrelid <> c.oid
+              AND k.contype = 'f' AND k.confdeltype NOT IN ('c', 'n', 'd')))
+        FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relname = $TABLE))::text
+FROM (VALUES (1)) AS one LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = $SCHEMA";
+
+/// The settings of the session for this transaction alone: behind a pooler the next one may be on
+/// another server connection.
+pub(crate) fn local_settings() -> String {
+    catalog::SESSION_SETTINGS.replace("SET ", "SET LOCAL ")
+}
+
+/// Reads the catalog in a transaction of its own that can change nothing.
+pub(crate) fn look_around(client: &mut Client, name: &Name, columns: &[Column]) -> Result<Found> {
+    let begin = format!("BEGIN READ ONLY; {}", local_settings());
+    client.simple_query(&begin)?;
+    let found = look(client, name, columns);
+    if client.is_usable() {
+        client.simple_query("ROLLBACK")?;
+    }
+    found
+}
+
+/// Reads the catalog in the transaction that is open, with [`local_settings`]. `columns` are those
+/// of the table to create if there is none.
+pub(crate) fn look(client: &mut Client, name: &Name, columns: &[Column]) -> Result<Found> {
+    let facts = facts(client, &name.schema, &name.table)?;
+    let relation = match &facts.table {
+        Some(table) => Some(relation(client, table.oid)?),
+        None => None,
+    };
+    let missing_types = match relation {
+        Some(_) => Vec::new(),
+        None => missing_types(client, columns)?,
+    };
+    Ok(Found {
+        facts,
+        relation,
+        missing_types,
+    })
+}
+
+/// What there is about one schema and one name.
+pub(crate) fn facts(client: &mut Client, schema: &str, table: &str) -> Result<Facts> {
+    let sql = FACTS
+        .replace("$SCHEMA", &quote_literal(schema))
+        .replace("$TABLE", &quote_literal(table));
+    let answers = client.simple_query(&sql)?;
+    let row = answers.first().map(Rows::single).transpose()?;
+    serde_json::from_str(row.unwrap_or_default())
+        .map_err(|error| Error::internal(format!("an answer of the catalog: {error}")))
+}
+
+fn relation(client: &mut Client, oid: u32) -> Result<Relation> {
+    let sql = format!(
+        "{}; {}",
+        catalog::columns_query(&[oid]),
+        catalog::types_query(&[oid])
+    );
+    let answers = client.simple_query(&sql)?;
+    let [columns, types] = answers.as_slice() else {
+        return Err(Error::internal("two questions without two answers"));
+    };
+    let found = catalog::parse(texts(columns)?, texts(types)?).map_err(convert)?;
+    found.into_iter().next().ok_or_else(|| {
+        Error::schema(
+            "table_vanished",
+            "the table is gone that was there a moment ago",
+        )
+        .hint("run again")
+    })
+}
+
+fn texts(rows: &Rows) -> Result<Vec<&str>> {
+    let text = |row| rapidbyte_pg_client::Row::text(row, 0).map(Option::unwrap_or_default);
+    rows.rows.iter().map(text).collect()
+}
+
+/// The types that the columns need and the server lacks; `missing_type` for one that only a person
+/// can make.
+fn missing_types(client: &mut Client, columns: &[Column]) -> Result<Vec<MissingType>> {
+    let needed: Vec<_> = columns
+        .iter()
+        .flat_map(|column| ddl::types_of(&column.ty))
+        .collect();
+    if needed.is_empty() {
+        return Ok(Vec::new());
+    }
+    let names: Vec<_> = needed
+        .iter()
+        .map(|ty| (ty.schema.as_str(), ty.name.as_str()))
+        .collect();
+    let answers = client.simple_query(&catalog::types_by_name_query(&names))?;
+    let there = match answers.first() {
+        Some(rows) => Types::parse(texts(rows)?).map_err(convert)?,
+        None => return Err(Error::internal("a question without an answer")),
+    };
+    let exists = |schema: &str, name: &str| matches!(there.find(schema, name), Ok(Some(_)));
+    let mut missing: Vec<MissingType> = Vec::new();
+    for column in columns {
+        let needed = ddl::types_of(&column.ty);
+        let statements = ddl::missing_types(&column.ty, exists)
+            .map_err(|error| convert(error).in_column(&column.name))?;
+        let lacking = needed.iter().filter(|ty| !exists(&ty.schema, &ty.name));
+        for (ty, sql) in lacking.zip(statements) {
+            if missing.iter().any(|known| known.sql == sql) {
+                continue;
+            }
+            let has_schema = facts(client, &ty.schema, "")?.has_schema;
+            missing.push(MissingType {
+                schema: ty.schema.clone(),
+                has_schema,
+                sql,
+            });
+        }
+    }
+    Ok(missing)
+}

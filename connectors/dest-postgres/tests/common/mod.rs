@@ -1,0 +1,98 @@
+//! A database of its own for each test, and batches for it.
+#![allow(dead_code, reason = "no test file uses all of it")]
+
+use std::sync::Arc;
+
+use dest_postgres::Postgres;
+use rapidbyte_sdk::prelude::arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use rapidbyte_sdk::prelude::{
+    DataType, Destination, Error, Field, Plan, Receipt, Result, Schema, Target, WriteMode, Writer,
+};
+use rapidbyte_sdk::{destination, ipc};
+use rapidbyte_testkit::postgres::{Client, Database, shared};
+use serde_json::{Value, json};
+
+pub fn database() -> Database<'static> {
+    shared().database()
+}
+
+pub fn open_with(url: &str, mut config: Value) -> Postgres {
+    config["url"] = json!(url);
+    destination::open::<Postgres>(&config.to_string()).unwrap_or_else(|e| panic!("{e:?}"))
+}
+
+pub fn open(database: &Database<'_>) -> Postgres {
+    open_with(&database.url(), json!({"schema": "raw"}))
+}
+
+pub fn open_insert(database: &Database<'_>) -> Postgres {
+    let config = json!({"schema": "raw", "load_method": "insert", "insert_rows": 2});
+    open_with(&database.url(), config)
+}
+
+pub fn target(stream: &str, schema: &Schema, write_mode: WriteMode) -> Target {
+    Target {
+        stream: stream.into(),
+        schema: ipc::encode_schema(schema).unwrap(),
+        write_mode,
+        primary_key: Vec::new(),
+    }
+}
+
+/// `id bigint not null, t text`.
+pub fn batch(ids: &[i64]) -> RecordBatch {
+    let texts = ids.iter().map(|id| (*id > 1).then(|| format!("t\t{id}")));
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(Int64Array::from(ids.to_vec())),
+        Arc::new(StringArray::from_iter(texts)),
+    ];
+    let schema = Schema::new(vec![
+        Field::new("id", DataType::Int64, false),
+        Field::new("t", DataType::Utf8, true),
+    ]);
+    RecordBatch::try_new(Arc::new(schema), columns).unwrap()
+}
+
+pub fn write(
+    to: &mut Postgres,
+    stream: &str,
+    mode: WriteMode,
+    batches: &[RecordBatch],
+) -> Result<Receipt> {
+    let mut writer = to.open_writer(&target(stream, &batches[0].schema(), mode), 0)?;
+    for batch in batches {
+        writer.write(batch)?;
+    }
+    let part = writer.flush()?;
+    to.commit(stream, vec![part], 0, None)
+}
+
+pub fn append(to: &mut Postgres, stream: &str, batch: &RecordBatch) -> Result<Receipt> {
+    write(to, stream, WriteMode::Append, std::slice::from_ref(batch))
+}
+
+pub fn replace(to: &mut Postgres, stream: &str, batch: &RecordBatch) -> Result<Receipt> {
+    write(to, stream, WriteMode::Replace, std::slice::from_ref(batch))
+}
+
+pub fn plan(to: &mut Postgres, stream: &str, batch: &RecordBatch) -> Result<Plan> {
+    to.plan(&target(stream, &batch.schema(), WriteMode::Append))
+}
+
+/// The one value that a question gives, as text.
+pub fn one(client: &mut Client, sql: &str) -> String {
+    let row = client.query_one(&format!("SELECT ({sql})::text"), &[]);
+    let value: Option<String> = row.unwrap_or_else(|e| panic!("{sql}: {e:?}")).get(0);
+    value.unwrap_or_else(|| "NULL".into())
+}
+
+pub fn ids(client: &mut Client, table: &str) -> String {
+    one(
+        client,
+        &format!("SELECT string_agg(id::text, ',' ORDER BY id) FROM {table}"),
+    )
+}
+
+pub fn kind(error: &Error) -> String {
+    format!("{:?}", error.kind).replace("ErrorKind::", "")
+}

@@ -1,0 +1,418 @@
+//! What is refused, how, and which way a table is filled.
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::*;
+use rapidbyte_sdk::prelude::arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use rapidbyte_sdk::prelude::{DataType, Destination, Field, Fit, Schema, WriteMode, Writer};
+use rapidbyte_testkit::postgres::{Options, Server};
+use serde_json::json;
+
+/// A table `raw.t` made by `columns`, and what a plan, or else a load of `id, t` says.
+fn against(columns: &str) -> (String, String) {
+    let database = database();
+    let mut client = database.client();
+    client
+        .batch_execute(&format!(
+            "CREATE SCHEMA raw; CREATE TABLE raw.t ({columns})"
+        ))
+        .unwrap();
+    let mut to = open(&database);
+    let planned = plan(&mut to, "t", &batch(&[1, 2]));
+    let written = append(&mut to, "t", &batch(&[1, 2]));
+    let planned = match planned {
+        Ok(plan) => {
+            let refused = plan.columns.iter().find(|c| c.fit == Fit::Refused);
+            refused.map_or_else(
+                || "fits".into(),
+                |c| format!("{}: {}", c.column, c.note.clone().unwrap()),
+            )
+        }
+        Err(error) => format!("{}: {}", error.code, error.message),
+    };
+    let written = match written {
+        Ok(_) => ids(&mut client, "raw.t"),
+        Err(error) => {
+            assert_eq!(one(&mut client, "SELECT count(*) FROM raw.t"), "0");
+            assert_eq!(error.stream.as_deref(), Some("t"));
+            format!("{} {}", error.code, error.column.unwrap_or_default())
+        }
+    };
+    (planned, written)
+}
+
+#[test]
+fn an_existing_table_takes_what_fits_and_refuses_the_rest_by_name() {
+    for (columns, plan_says, load_says) in [
+        ("id int8, t text", "fits", "1,2"),
+        ("t text, id numeric(20)", "fits", "1,2"),
+        (
+            "id int8, t varchar(5) NOT NULL DEFAULT 'x'",
+            "fits",
+            "pg_23502 t",
+        ),
+        ("id int8, t text, extra int", "fits", "1,2"),
+        (
+            "id int8, t text, extra int NOT NULL DEFAULT 1",
+            "fits",
+            "1,2",
+        ),
+        (
+            "id int8, t text, extra int GENERATED ALWAYS AS IDENTITY",
+            "fits",
+            "1,2",
+        ),
+        (
+            "id int8, t text, extra int8 GENERATED ALWAYS AS (id * 2) STORED",
+            "fits",
+            "1,2",
+        ),
+        (
+            "id int8 GENERATED ALWAYS AS IDENTITY, t text",
+            "fits",
+            "1,2",
+        ),
+        (
+            "id int8, t text, extra int NOT NULL",
+            "unfilled_column: the column extra of raw.t refuses NULL",
+            "unfilled_column extra",
+        ),
+        (
+            "id int8",
+            "t: raw.t has no column t; run on the target: ALTER TABLE raw.t ADD COLUMN t text",
+            "column_refused t",
+        ),
+        (
+            "id int4, t text",
+            "id: integer is narrower",
+            "column_refused id",
+        ),
+        (
+            "id numeric(18), t text",
+            "id: the target's numeric is narrower",
+            "column_refused id",
+        ),
+        (
+            "id date, t text",
+            "id: int8 does not become date",
+            "column_refused id",
+        ),
+        (
+            "id int8, t text GENERATED ALWAYS AS ('x') STORED",
+            "t: the server computes this column: leave it out by `columns:`",
+            "column_refused t",
+        ),
+        ("id int8 CHECK (id < 2), t text", "fits", "pg_23514 "),
+        (
+            "id int8 UNIQUE, t text UNIQUE, CHECK (id > 0)",
+            "fits",
+            "1,2",
+        ),
+    ] {
+        let (planned, written) = against(columns);
+        assert!(planned.starts_with(plan_says), "{columns}: {planned}");
+        assert_eq!(written, load_says, "{columns}");
+    }
+}
+
+#[test]
+fn a_unique_violation_is_the_servers_own_and_leaves_the_table_as_it_was() {
+    let database = database();
+    let mut client = database.client();
+    client
+        .batch_execute("CREATE SCHEMA raw; CREATE TABLE raw.t (id int8 PRIMARY KEY, t text); INSERT INTO raw.t VALUES (2)")
+        .unwrap();
+    for mut to in [open(&database), open_insert(&database)] {
+        let error = append(&mut to, "t", &batch(&[1, 2, 3])).unwrap_err();
+        assert_eq!(
+            (error.code.as_str(), kind(&error).as_str()),
+            ("pg_23505", "Data")
+        );
+        assert!(error.message.contains("(id)=(2)"), "{error:?}");
+        assert_eq!(ids(&mut client, "raw.t"), "2");
+        // The session goes on.
+        append(&mut to, "other", &batch(&[1])).unwrap();
+    }
+    // One that is checked at the commit.
+    client
+        .batch_execute("CREATE TABLE raw.d (id int8 UNIQUE DEFERRABLE INITIALLY DEFERRED, t text)")
+        .unwrap();
+    let error = append(&mut open(&database), "d", &batch(&[1, 1])).unwrap_err();
+    assert_eq!(error.code, "pg_23505");
+    assert_eq!(ids(&mut client, "raw.d"), "NULL");
+}
+
+#[test]
+fn rows_that_a_trigger_drops_are_an_error() {
+    let database = database();
+    let mut client = database.client();
+    client
+        .batch_execute("CREATE SCHEMA raw; CREATE TABLE raw.t (id int8, t text); CREATE FUNCTION raw.drop_it() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN IF NEW.id = 2 THEN RETURN NULL; END IF; RETURN NEW; END'; CREATE TRIGGER g BEFORE INSERT ON raw.t FOR EACH ROW EXECUTE FUNCTION raw.drop_it()")
+        .unwrap();
+    for mut to in [open(&database), open_insert(&database)] {
+        let error = append(&mut to, "t", &batch(&[1, 2, 3])).unwrap_err();
+        assert_eq!(error.code, "rows_not_kept");
+        assert!(error.message.contains("3 rows were sent"), "{error:?}");
+        assert_eq!(ids(&mut client, "raw.t"), "NULL");
+        append(&mut to, "t", &batch(&[])).unwrap();
+    }
+    // A trigger that keeps rows which replace deletes.
+    client
+        .batch_execute("CREATE TABLE raw.k (id int8, t text); INSERT INTO raw.k VALUES (9); CREATE FUNCTION raw.keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; CREATE TRIGGER g BEFORE DELETE ON raw.k FOR EACH ROW EXECUTE FUNCTION raw.keep()")
+        .unwrap();
+    let error = replace(&mut open(&database), "k", &batch(&[1])).unwrap_err();
+    assert_eq!(error.code, "rows_kept");
+    assert_eq!(ids(&mut client, "raw.k"), "9");
+}
+
+#[test]
+fn triggers_see_the_users_own_search_path() {
+    let database = database();
+    let mut client = database.client();
+    client
+        .batch_execute("CREATE SCHEMA raw; CREATE TABLE public.audit (id int8); CREATE TABLE raw.t (id int8, t text); CREATE FUNCTION raw.log() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO audit VALUES (NEW.id); RETURN NEW; END'; CREATE TRIGGER g BEFORE INSERT ON raw.t FOR EACH ROW EXECUTE FUNCTION raw.log()")
+        .unwrap();
+    append(&mut open(&database), "t", &batch(&[1, 2])).unwrap();
+    assert_eq!(ids(&mut client, "public.audit"), "1,2");
+}
+
+#[test]
+fn insert_is_chosen_where_copy_would_pass_something_over() {
+    let database = database();
+    let mut client = database.client();
+    client
+        .batch_execute(
+            "CREATE SCHEMA raw; CREATE TABLE raw.log (id int8);
+             CREATE TABLE raw.ruled (id int8, t text);
+             CREATE RULE r AS ON INSERT TO raw.ruled DO ALSO INSERT INTO raw.log VALUES (NEW.id);
+             CREATE VIEW raw.seen AS SELECT * FROM raw.ruled;
+             CREATE TABLE raw.plain (id int8, t text);
+             CREATE TABLE raw.cast_it (id int8, t date);
+             CREATE TABLE raw.secured (id int8, t text);
+             CREATE ROLE writer_1 LOGIN PASSWORD 'w';
+             GRANT USAGE ON SCHEMA raw TO writer_1; GRANT INSERT ON raw.secured TO writer_1;
+             CREATE POLICY p ON raw.secured FOR INSERT WITH CHECK (id < 3);
+             ALTER TABLE raw.secured ENABLE ROW LEVEL SECURITY;",
+        )
+        .unwrap();
+    let mut to = open(&database);
+    for (stream, says) in [
+        (
+            "ruled",
+            "loaded by INSERT: COPY passes over the table's rules",
+        ),
+        ("seen", "loaded by INSERT: it is a view"),
+        ("plain", "loaded by COPY in binary"),
+    ] {
+        let planned = plan(&mut to, stream, &batch(&[1])).unwrap();
+        assert!(
+            planned.notes.iter().any(|note| note == says),
+            "{:?}",
+            planned.notes
+        );
+        append(&mut to, stream, &batch(&[1, 2])).unwrap();
+        assert_eq!(
+            one(&mut client, &format!("SELECT max(id) FROM raw.{stream}")),
+            "2"
+        );
+    }
+    assert_eq!(one(&mut client, "SELECT count(*) FROM raw.log"), "4");
+    let url = database.url().replace("postgres:testkit@", "writer_1:w@");
+    let mut writer = open_with(&url, json!({"schema": "raw"}));
+    let planned = plan(&mut writer, "secured", &batch(&[1])).unwrap();
+    assert!(
+        planned.notes.iter().any(|note| note.contains("row-level")),
+        "{:?}",
+        planned.notes
+    );
+    append(&mut writer, "secured", &batch(&[1, 2])).unwrap();
+    let error = append(&mut writer, "secured", &batch(&[2, 3])).unwrap_err();
+    assert_eq!(error.code, "pg_42501");
+    assert_eq!(ids(&mut client, "raw.secured"), "1,2");
+    let error = replace(&mut writer, "secured", &batch(&[1])).unwrap_err();
+    assert_eq!(error.code, "replace_not_possible");
+    drop((to, writer));
+    client
+        .batch_execute("DROP OWNED BY writer_1; DROP ROLE writer_1")
+        .unwrap();
+}
+
+#[test]
+fn missing_privileges_are_told_with_the_grant_to_run() {
+    let database = database();
+    let mut client = database.client();
+    client
+        .batch_execute("CREATE SCHEMA raw; CREATE SCHEMA other; CREATE TABLE raw.t (id int8, t text); CREATE ROLE writer_2 LOGIN PASSWORD 'w'; GRANT USAGE ON SCHEMA raw TO writer_2; REVOKE TEMP ON DATABASE test_1 FROM PUBLIC".replace("test_1", database.name()).as_str())
+        .unwrap();
+    let url = database.url().replace("postgres:testkit@", "writer_2:w@");
+    let said = |config: serde_json::Value, stream: &str, hint: &str| {
+        let mut to = open_with(&url, config);
+        let error = append(&mut to, stream, &batch(&[1])).unwrap_err();
+        assert_eq!(error.code, "no_privilege", "{error:?}");
+        assert_eq!(kind(&error), "Auth");
+        let told = error.hint.unwrap();
+        assert!(told.contains(hint), "{told}");
+    };
+    said(
+        json!({"schema": "raw"}),
+        "t",
+        "GRANT INSERT ON raw.t TO writer_2",
+    );
+    said(
+        json!({"schema": "raw"}),
+        "new",
+        "GRANT USAGE, CREATE ON SCHEMA raw TO writer_2",
+    );
+    said(
+        json!({"schema": "Nowhere"}),
+        "new",
+        "CREATE SCHEMA \"Nowhere\" AUTHORIZATION writer_2",
+    );
+    client
+        .batch_execute("GRANT INSERT ON raw.t TO writer_2")
+        .unwrap();
+    let mut to = open_with(&url, json!({"schema": "raw"}));
+    append(&mut to, "t", &batch(&[1])).unwrap();
+    let error = replace(&mut to, "t", &batch(&[1])).unwrap_err();
+    assert!(error.hint.unwrap().contains("DELETE ON raw.t"));
+    let items = open_with(&url, json!({"schema": "missing"}))
+        .check()
+        .unwrap();
+    assert!(items.iter().any(|item| item.problem.is_some()));
+    let items = open(&database).check().unwrap();
+    assert!(items.iter().all(|item| item.problem.is_none()), "{items:?}");
+    drop(to);
+    client
+        .batch_execute("DROP OWNED BY writer_2; DROP ROLE writer_2")
+        .unwrap();
+}
+
+#[test]
+fn replace_is_refused_where_it_would_change_or_miss_rows_elsewhere() {
+    let database = database();
+    let mut client = database.client();
+    client
+        .batch_execute(
+            "CREATE SCHEMA raw;
+             CREATE TABLE raw.parent (id int8 PRIMARY KEY, t text); INSERT INTO raw.parent VALUES (1);
+             CREATE TABLE raw.child (p int8 REFERENCES raw.parent ON DELETE CASCADE); INSERT INTO raw.child VALUES (1);
+             CREATE TABLE raw.named (id int8 PRIMARY KEY, t text); INSERT INTO raw.named VALUES (1);
+             CREATE TABLE raw.naming (p int8 REFERENCES raw.named); INSERT INTO raw.naming VALUES (1);
+             CREATE TABLE raw.mother (id int8, t text); CREATE TABLE raw.daughter () INHERITS (raw.mother);
+             CREATE VIEW raw.v AS SELECT * FROM raw.mother",
+        )
+        .unwrap();
+    let mut to = open(&database);
+    for (stream, code) in [
+        ("parent", "replace_not_possible"),
+        ("mother", "replace_not_possible"),
+        ("v", "replace_not_possible"),
+        ("named", "pg_23503"),
+    ] {
+        let error = replace(&mut to, stream, &batch(&[1])).unwrap_err();
+        assert_eq!(error.code, code, "{stream}: {error:?}");
+    }
+    assert_eq!(one(&mut client, "SELECT count(*) FROM raw.child"), "1");
+    assert_eq!(one(&mut client, "SELECT count(*) FROM raw.named"), "1");
+}
+
+#[test]
+fn names_and_configurations_that_cannot_be_are_refused() {
+    let database = database();
+    let mut to = open(&database);
+    let long = format!("public.{}", "x".repeat(64));
+    for (stream, code) in [(long.as_str(), "bad_name"), ("", "bad_name")] {
+        let error = append(&mut to, stream, &batch(&[1])).unwrap_err();
+        assert_eq!(error.code, code, "{stream:?}");
+    }
+    let long = Schema::new(vec![Field::new("x".repeat(64), DataType::Int64, true)]);
+    let column: ArrayRef = Arc::new(Int64Array::from(vec![1]));
+    let long = RecordBatch::try_new(Arc::new(long), vec![column]).unwrap();
+    assert_eq!(append(&mut to, "a", &long).unwrap_err().code, "bad_name");
+    let config = json!({"schema": "raw", "table": "one"});
+    let mut to = open_with(&database.url(), config);
+    append(&mut to, "a", &batch(&[1])).unwrap();
+    assert_eq!(
+        append(&mut to, "b", &batch(&[1])).unwrap_err().code,
+        "shared_target"
+    );
+    let mut client = database.client();
+    let mut to = open_with(&database.url(), json!({"table": "stg_{stream}"}));
+    append(&mut to, "public.orders", &batch(&[1])).unwrap();
+    assert_eq!(ids(&mut client, "public.stg_orders"), "1");
+    for config in [
+        json!({"url": "postgres://a@b/c", "insert_rows": 0}),
+        json!({"url": "postgres://a@b/c", "copy_flush_bytes": 1}),
+        json!({"url": "postgres://a@b/c", "tables": "x"}),
+        json!({"host": "b"}),
+    ] {
+        let opened =
+            rapidbyte_sdk::destination::open::<dest_postgres::Postgres>(&config.to_string());
+        assert!(opened.is_err(), "{config}");
+    }
+}
+
+#[test]
+fn a_standby_or_read_only_server_is_refused() {
+    let database = database();
+    let url = format!(
+        "{}?options=-c%20default_transaction_read_only%3Don",
+        database.url()
+    );
+    let mut to = open_with(&url, json!({"schema": "raw"}));
+    assert_eq!(
+        append(&mut to, "t", &batch(&[1])).unwrap_err().code,
+        "read_only_server"
+    );
+    let items = to.check().unwrap();
+    assert!(items.iter().any(|item| item.problem.is_some()));
+}
+
+#[test]
+fn a_server_that_stops_in_the_middle_is_a_connection_error_and_nothing_is_left() {
+    let mut server = Server::start(&Options::default()).unwrap();
+    for insert in [false, true] {
+        let config = match insert {
+            true => json!({"schema": "raw", "load_method": "insert"}),
+            false => json!({"schema": "raw"}),
+        };
+        let mut to = open_with(&server.url("postgres"), config);
+        let rows = batch(&(0..5_000).collect::<Vec<_>>());
+        let mut writer = to
+            .open_writer(&target("t", &rows.schema(), WriteMode::Append), 0)
+            .unwrap();
+        writer.write(&rows).unwrap();
+        server.stop();
+        let mut error = None;
+        for _ in 0..1_000 {
+            if let Err(failed) = writer.write(&rows) {
+                error = Some(failed);
+                break;
+            }
+        }
+        let error = error.unwrap();
+        assert_eq!(kind(&error), "Connection", "{error:?}");
+        to.abort("t").unwrap();
+        server.run_again().unwrap();
+        let mut client = server.client("postgres");
+        assert_eq!(one(&mut client, "SELECT to_regclass('raw.t')"), "NULL");
+    }
+}
+
+#[test]
+fn a_value_that_cannot_be_held_names_its_column_and_row() {
+    let database = database();
+    let mut to = open(&database);
+    let schema = Schema::new(vec![Field::new("t", DataType::Utf8, true)]);
+    let column: ArrayRef = Arc::new(StringArray::from(vec!["a", "b\0"]));
+    let rows = RecordBatch::try_new(Arc::new(schema), vec![column]).unwrap();
+    let error = append(&mut to, "t", &rows).unwrap_err();
+    assert_eq!(
+        (error.code.as_str(), error.column.as_deref()),
+        ("bad_text", Some("t"))
+    );
+    assert!(error.message.contains("row 2"), "{error:?}");
+}

@@ -1,0 +1,120 @@
+//! Append, replace and abort on a real server.
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+
+mod common;
+
+use common::*;
+use rapidbyte_sdk::prelude::{Destination, Fit, WriteMode, Writer};
+
+#[test]
+fn a_new_table_is_made_filled_and_seen_at_the_commit_only() {
+    let database = database();
+    let mut client = database.client();
+    let mut to = open(&database);
+    let rows = batch(&[1, 2, 3]);
+    let planned = plan(&mut to, "public.orders", &rows).unwrap();
+    assert_eq!(planned.location, "raw.orders");
+    assert_eq!(planned.statements[0], "CREATE SCHEMA IF NOT EXISTS raw");
+    assert!(
+        planned
+            .columns
+            .iter()
+            .all(|column| column.fit == Fit::Exact)
+    );
+    assert_eq!(one(&mut client, "SELECT to_regnamespace('raw')"), "NULL");
+
+    let mut target = target("public.orders", &rows.schema(), WriteMode::Append);
+    target.primary_key = vec!["id".into()];
+    let mut writer = to.open_writer(&target, 0).unwrap();
+    writer.write(&rows).unwrap();
+    let first = writer.flush().unwrap();
+    writer.write(&batch(&[4])).unwrap();
+    let second = writer.flush().unwrap();
+    assert_eq!((first.rows, second.rows), (3, 1));
+    assert!(first.bytes > 40 && second.bytes > 10);
+    assert_eq!(one(&mut client, "SELECT to_regclass('raw.orders')"), "NULL");
+    let receipt = to
+        .commit("public.orders", vec![first, second], 0, None)
+        .unwrap();
+    assert_eq!((receipt.rows, receipt.location.as_str()), (4, "raw.orders"));
+    assert_eq!(ids(&mut client, "raw.orders"), "1,2,3,4");
+    assert_eq!(
+        one(
+            &mut client,
+            "SELECT string_agg(t, ',' ORDER BY id) FROM raw.orders"
+        ),
+        "t\t2,t\t3,t\t4"
+    );
+    assert_eq!(
+        one(
+            &mut client,
+            "SELECT string_agg(a.attname || ' ' || format_type(atttypid, atttypmod) || ' ' || attnotnull, ',') FROM pg_attribute a WHERE attrelid = 'raw.orders'::regclass AND attnum > 0"
+        ),
+        "id bigint true,t text false"
+    );
+    assert_eq!(
+        one(
+            &mut client,
+            "SELECT count(*) FROM pg_constraint WHERE contype = 'p' AND conrelid = 'raw.orders'::regclass"
+        ),
+        "1"
+    );
+    // Once more, into what is there now.
+    append(&mut to, "public.orders", &batch(&[5])).unwrap();
+    assert_eq!(ids(&mut client, "raw.orders"), "1,2,3,4,5");
+}
+
+#[test]
+fn an_abort_leaves_nothing_and_the_session_goes_on() {
+    let database = database();
+    let mut client = database.client();
+    for mut to in [open(&database), open_insert(&database)] {
+        let rows = batch(&[1, 2, 3]);
+        for flushes in [false, true] {
+            let target = target("a", &rows.schema(), WriteMode::Append);
+            let mut writer = to.open_writer(&target, 0).unwrap();
+            writer.write(&rows).unwrap();
+            if flushes {
+                writer.flush().unwrap();
+            }
+            to.abort("a").unwrap();
+            assert_eq!(one(&mut client, "SELECT to_regclass('raw.a')"), "NULL");
+            assert!(writer.write(&rows).is_err());
+        }
+        let locks = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE '%transaction%'";
+        assert_eq!(one(&mut client, locks), "0");
+        append(&mut to, "b", &rows).unwrap();
+    }
+    assert_eq!(ids(&mut client, "raw.b"), "1,1,2,2,3,3");
+}
+
+#[test]
+fn replace_shows_the_old_rows_until_the_commit() {
+    let database = database();
+    let mut client = database.client();
+    for mut to in [open(&database), open_insert(&database)] {
+        client.batch_execute("DROP SCHEMA IF EXISTS raw CASCADE; CREATE SCHEMA raw; CREATE TABLE raw.t (id int8, t text); INSERT INTO raw.t VALUES (7), (8); CREATE VIEW raw.v AS SELECT * FROM raw.t").unwrap();
+        let rows = batch(&[1, 2]);
+        let target = target("t", &rows.schema(), WriteMode::Replace);
+        let planned = to.plan(&target).unwrap();
+        assert!(planned.statements.iter().any(|s| s == "DELETE FROM raw.t"));
+        let mut writer = to.open_writer(&target, 0).unwrap();
+        assert_eq!(ids(&mut client, "raw.t"), "7,8");
+        writer.write(&rows).unwrap();
+        let part = writer.flush().unwrap();
+        assert_eq!(ids(&mut client, "raw.v"), "7,8");
+        // Another writer would add rows that nobody counted.
+        client.batch_execute("SET lock_timeout = '50ms'").unwrap();
+        let error = client
+            .batch_execute("INSERT INTO raw.t VALUES (9)")
+            .unwrap_err();
+        assert_eq!(error.code().unwrap().code(), "55P03");
+        to.commit("t", vec![part], 0, None).unwrap();
+        assert_eq!(ids(&mut client, "raw.v"), "1,2");
+        replace(&mut to, "t", &batch(&[])).unwrap();
+        assert_eq!(ids(&mut client, "raw.t"), "NULL");
+        replace(&mut to, "fresh", &batch(&[])).unwrap();
+        replace(&mut to, "fresh", &rows).unwrap();
+        assert_eq!(ids(&mut client, "raw.fresh"), "1,2");
+    }
+}

@@ -1,0 +1,103 @@
+//! Values that must not be shown.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use percent_encoding::percent_decode_str;
+use serde_json::{Map, Value};
+
+/// Shorter values are too common to be taken out of every message.
+const MIN_SECRET_BYTES: usize = 4;
+
+/// Every secret of a pipeline, shared by the clones of its document. The longest comes first, so
+/// that none is left over in part.
+#[derive(Clone, Default)]
+pub(super) struct Secrets(Arc<RwLock<Vec<String>>>);
+
+impl Secrets {
+    /// Adds a value, unless it is too short to be told apart from a word.
+    pub fn add(&self, value: &str) {
+        if value.len() < MIN_SECRET_BYTES {
+            return;
+        }
+        let mut secrets = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if !secrets.iter().any(|secret| secret == value) {
+            secrets.push(value.into());
+            secrets.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        }
+    }
+
+    /// Adds what a connector's schema marks with `x-secret`: of a URL the password, of anything
+    /// else the whole.
+    pub fn add_marked(&self, schema: &Value, config: &Map<String, Value>) {
+        for (key, value) in config {
+            let property = &schema["properties"][key];
+            let (Value::String(text), true) = (value, property["x-secret"] == true) else {
+                continue;
+            };
+            match password_of(text) {
+                Some(password) => {
+                    self.add(password);
+                    self.add(&percent_decode_str(password).decode_utf8_lossy());
+                }
+                None if property["x-grant"] == "url" => {}
+                None => self.add(text),
+            }
+        }
+    }
+
+    /// `text` with every secret in it replaced by `***`.
+    pub fn redact(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for secret in &*self.0.read().unwrap_or_else(PoisonError::into_inner) {
+            if text.contains(secret.as_str()) {
+                text = text.replace(secret.as_str(), "***");
+            }
+        }
+        text
+    }
+}
+
+/// The password in `scheme://user:password@…`, as it is written there.
+fn password_of(url: &str) -> Option<&str> {
+    let (_, rest) = url.split_once("://")?;
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    // A password may hold what should have been encoded: everything up to the last @ is it.
+    let end = rest[..end].rfind('@').or_else(|| rest.rfind('@'))?;
+    rest[..end].split_once(':').map(|(_, password)| password)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn marked_values_are_taken_out_and_a_url_keeps_its_rest() {
+        let schema = json!({ "properties": {
+            "url": { "x-grant": "url", "x-secret": true }, "password": { "x-secret": true }, "host": {}
+        } });
+        let config = json!({
+            "url": "postgres://me:p%40ss-word@db.example:5432/shop", "password": "hunter22", "host": "db.example"
+        });
+        let secrets = Secrets::default();
+        secrets.add_marked(&schema, config.as_object().expect("an object"));
+        assert_eq!(
+            secrets.redact("postgres://me:p%40ss-word@db.example p@ss-word hunter22 hunter2"),
+            "postgres://me:***@db.example *** *** hunter2"
+        );
+    }
+
+    #[test]
+    fn passwords_are_found_in_urls() {
+        for (url, password) in [
+            ("postgres://u:secret@h/d", Some("secret")),
+            ("postgres://u:se/cr@et@h/d", Some("se/cr@et")),
+            ("postgres://u@h:5432/d", None),
+            ("postgres://h:5432/d", None),
+            ("plain", None),
+        ] {
+            assert_eq!(password_of(url), password, "{url}");
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! What an operator may say about a file, as it stands in a connector's configuration.
+
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
+
+use crate::{Format, FormatError, csv};
+
+/// The name of a format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FormatName {
+    /// Comma-separated values, or with another delimiter.
+    Csv,
+    /// One JSON object a line.
+    Jsonl,
+}
+
+/// One text or several that stand for NULL; the first one is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NullText(pub Vec<String>);
+
+impl<'de> Deserialize<'de> for NullText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Texts;
+        impl<'de> Visitor<'de> for Texts {
+            type Value = NullText;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text (in quotes if it looks like a number) or a list of texts")
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<NullText, E> {
+                Ok(NullText(vec![text.to_owned()]))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<NullText, A::Error> {
+                let mut texts = Vec::new();
+                while let Some(text) = items.next_element()? {
+                    texts.push(text);
+                }
+                Ok(NullText(texts))
+            }
+        }
+        deserializer.deserialize_any(Texts)
+    }
+}
+
+impl JsonSchema for NullText {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "NullText".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "anyOf": [
+                { "type": "string" },
+                { "type": "array", "items": { "type": "string" } },
+            ],
+        })
+    }
+}
+
+/// What an operator said about a file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Choice<'a> {
+    /// Its ending tells the format if nothing else does: `.csv`, `.tsv`, `.jsonl`, `.ndjson`.
+    pub path: &'a str,
+    /// By the path's ending if absent.
+    pub format: Option<FormatName>,
+    /// One character, `\t` or `tab`. A comma if absent, a tab for `.tsv`.
+    pub delimiter: Option<&'a str>,
+    /// One character. A double quote if absent.
+    pub quote: Option<&'a str>,
+    /// True if absent.
+    pub header: Option<bool>,
+    /// The empty text if absent.
+    pub null_text: Option<&'a NullText>,
+}
+
+impl Choice<'_> {
+    /// Settles the format. The error's `column` is the key to change.
+    ///
+    /// Errors: `unknown_format`, `unused_option` (an option of CSV beside JSON Lines),
+    /// `bad_dialect`.
+    pub fn settle(&self) -> Result<Format, FormatError> {
+        let name = self.path.rsplit('/').next().unwrap_or_default();
+        let ending = name.rsplit_once('.').map(|(_, ending)| ending);
+        let ending = ending.unwrap_or_default().to_ascii_lowercase();
+        match (self.format, ending.as_str()) {
+            (Some(FormatName::Csv), _) | (None, "csv" | "tsv") => {
+                self.dialect(&ending).map(Format::Csv)
+            }
+            (Some(FormatName::Jsonl), _) | (None, "jsonl" | "ndjson") => self.without_options(),
+            (None, _) => {
+                let text = format!("the ending of {:?} does not tell its format", self.path);
+                Err(FormatError::new("unknown_format", text)
+                    .hint("set format: csv or format: jsonl")
+                    .column("format"))
+            }
+        }
+    }
+
+    fn dialect(&self, ending: &str) -> Result<csv::Dialect, FormatError> {
+        let plain = csv::Dialect::default();
+        let character = |key: &str, text: Option<&str>, default: u8| match text {
+            None => Ok(default),
+            Some("\\t" | "tab") => Ok(b'\t'),
+            Some(text) => match text.as_bytes() {
+                [byte] => Ok(*byte),
+                _ => {
+                    let text = format!("{text:?} is not one ASCII character");
+                    Err(FormatError::new("bad_dialect", text).column(key))
+                }
+            },
+        };
+        let comma = if ending == "tsv" {
+            b'\t'
+        } else {
+            plain.delimiter
+        };
+        let dialect = csv::Dialect {
+            delimiter: character("delimiter", self.delimiter, comma)?,
+            quote: character("quote", self.quote, plain.quote)?,
+            header: self.header.unwrap_or(plain.header),
+            null_text: self
+                .null_text
+                .map_or(plain.null_text, |texts| texts.0.clone()),
+        };
+        dialect.validate()?;
+        Ok(dialect)
+    }
+
+    fn without_options(&self) -> Result<Format, FormatError> {
+        let options = [
+            ("delimiter", self.delimiter.is_some()),
+            ("quote", self.quote.is_some()),
+            ("header", self.header.is_some()),
+            ("null_text", self.null_text.is_some()),
+        ];
+        match options.iter().find(|(_, given)| *given) {
+            None => Ok(Format::Jsonl),
+            Some((key, _)) => {
+                let text = format!("JSON Lines has no {key}");
+                Err(FormatError::new("unused_option", text)
+                    .hint("leave it out, or set format: csv")
+                    .column(key))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settle(
+        path: &str,
+        format: Option<FormatName>,
+        delimiter: Option<&str>,
+    ) -> Result<Format, FormatError> {
+        let choice = Choice {
+            path,
+            format,
+            delimiter,
+            ..Choice::default()
+        };
+        choice.settle()
+    }
+
+    #[test]
+    fn the_ending_tells_the_format_unless_it_is_said() {
+        let csv = |delimiter| {
+            Format::Csv(csv::Dialect {
+                delimiter,
+                ..csv::Dialect::default()
+            })
+        };
+        let said = Some(FormatName::Csv);
+        assert_eq!(settle("a/b.CSV", None, None), Ok(csv(b',')));
+        assert_eq!(settle("*.tsv", None, None), Ok(csv(b'\t')));
+        assert_eq!(settle("x.tsv", None, Some(";")), Ok(csv(b';')));
+        assert_eq!(settle("x.txt", said, Some("\\t")), Ok(csv(b'\t')));
+        assert_eq!(settle("x.ndjson", None, None), Ok(Format::Jsonl));
+        for (path, delimiter, code, key) in [
+            ("a.csv/b", None, "unknown_format", "format"),
+            ("a.csv", Some("ab"), "bad_dialect", "delimiter"),
+            ("a.jsonl", Some(","), "unused_option", "delimiter"),
+        ] {
+            let error = settle(path, None, delimiter).unwrap_err();
+            assert_eq!((error.code, error.column.as_deref()), (code, Some(key)));
+        }
+    }
+
+    #[test]
+    fn a_null_text_is_one_text_or_several() {
+        let read = |json: &str| serde_json::from_str::<NullText>(json);
+        assert_eq!(read("\"x\"").unwrap(), NullText(vec!["x".into()]));
+        assert_eq!(read("[\"\",\"x\"]").unwrap().0.len(), 2);
+        for wrong in ["5", "[5]", "{}"] {
+            let message = read(wrong).unwrap_err().to_string();
+            assert!(message.contains("expected a "), "{message}");
+            assert!(!message.contains("untagged"), "{message}");
+        }
+    }
+}

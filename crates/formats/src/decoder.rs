@@ -1,0 +1,138 @@
+//! Files to batches: what is the same for every format.
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use rapidbyte_wire::types::check_portable;
+
+use crate::column::Column;
+use crate::rows::{Limits, Rows};
+use crate::{Format, FormatError, csv, jsonl};
+
+/// Decodes files of one schema, pushed piece by piece.
+///
+/// For each file: [`begin_file`](Self::begin_file), [`push`](Self::push) until all bytes are
+/// taken, [`end_of_file`](Self::end_of_file). Whenever the batch [is full](Self::is_full),
+/// [`take_batch`](Self::take_batch). After an error every call answers `decoder_failed`.
+pub struct Decoder {
+    records: Records,
+    rows: Rows,
+    failed: bool,
+}
+
+enum Records {
+    Csv(Box<csv::Reader>),
+    Jsonl(Box<jsonl::Reader>),
+}
+
+impl Decoder {
+    /// A decoder of files with the columns of `schema`, in its order if there is no header.
+    /// Batches have the columns named in `wanted`, in that order; all without.
+    ///
+    /// Errors: `bad_dialect`, `unsupported_type`, `unknown_column`, `no_columns`.
+    pub fn new(
+        format: &Format,
+        schema: SchemaRef,
+        wanted: Option<&[String]>,
+        limits: Limits,
+    ) -> Result<Self, FormatError> {
+        check_portable(&schema)
+            .map_err(|error| FormatError::new("unsupported_type", error.to_string()))?;
+        let (rows, targets) = Rows::new(&schema, wanted, limits)?;
+        let max_record_bytes = limits.max_record_bytes;
+        let records = match format {
+            Format::Csv(dialect) => {
+                let reader = csv::Reader::new(schema, targets, dialect.clone(), max_record_bytes)?;
+                Records::Csv(Box::new(reader))
+            }
+            Format::Jsonl => {
+                let reader = jsonl::Reader::new(schema, targets, max_record_bytes);
+                Records::Jsonl(Box::new(reader))
+            }
+        };
+        Ok(Self {
+            records,
+            rows,
+            failed: false,
+        })
+    }
+
+    /// The same for a schema that a [`Sampler`](crate::Sampler) guessed: a value that its column
+    /// would change is refused. In CSV that is one whose text would be written back differently
+    /// (`1.10` in a `float64`), in JSON a number that loses digits. Under a declared schema every
+    /// spelling of a value is read.
+    #[must_use]
+    pub fn inferred(mut self) -> Self {
+        let keep = match &self.records {
+            Records::Csv(_) => Column::keep_text,
+            Records::Jsonl(_) => Column::keep_digits,
+        };
+        self.rows.inferred(keep);
+        self
+    }
+
+    /// The schema of the batches.
+    pub fn schema(&self) -> &SchemaRef {
+        self.rows.schema()
+    }
+
+    /// Begins a file: line 1, and its header if the dialect has one.
+    pub fn begin_file(&mut self) {
+        match &mut self.records {
+            Records::Csv(reader) => reader.begin_file(),
+            Records::Jsonl(reader) => reader.begin_file(),
+        }
+    }
+
+    /// Takes bytes of the file until the batch is full; gives how many were taken. The rest is to
+    /// be pushed again after [`take_batch`](Self::take_batch).
+    pub fn push(&mut self, bytes: &[u8]) -> Result<usize, FormatError> {
+        self.check()?;
+        if self.is_full() {
+            return Ok(0);
+        }
+        let pushed = match &mut self.records {
+            Records::Csv(reader) => reader.push(bytes, &mut self.rows),
+            Records::Jsonl(reader) => reader.push(bytes, &mut self.rows),
+        };
+        self.failed = pushed.is_err();
+        pushed
+    }
+
+    /// Ends the file; a last record without a line break is a record. A file without any record
+    /// has no rows.
+    pub fn end_of_file(&mut self) -> Result<(), FormatError> {
+        self.check()?;
+        let ended = match &mut self.records {
+            Records::Csv(reader) => reader.end_of_file(&mut self.rows),
+            Records::Jsonl(reader) => reader.end_of_file(&mut self.rows),
+        };
+        self.failed = ended.is_err();
+        ended
+    }
+
+    /// True once the batch has the bytes or rows of [`Limits`].
+    pub fn is_full(&self) -> bool {
+        self.rows.is_full()
+    }
+
+    /// Bytes of the batch's columns so far.
+    pub fn bytes(&self) -> usize {
+        self.rows.bytes()
+    }
+
+    /// The rows so far as a batch, `None` if there are none; the next one begins empty.
+    pub fn take_batch(&mut self) -> Result<Option<RecordBatch>, FormatError> {
+        self.check()?;
+        self.rows.take()
+    }
+
+    fn check(&self) -> Result<(), FormatError> {
+        if self.failed {
+            return Err(FormatError::new(
+                "decoder_failed",
+                "the decoder cannot go on after an error",
+            ));
+        }
+        Ok(())
+    }
+}
