@@ -92,7 +92,13 @@ fn all_relations_are_listed_with_what_is_known_of_them() {
         assert!(notes.iter().any(|n| n.contains(note)), "{name}: {notes:?}");
     }
     let error = refused(&mut source, &request("shop.stale"));
-    assert_eq!(error.code, "pg_55000", "{error:?}");
+    assert_eq!(error.code, "not_populated", "{error:?}");
+    assert!(
+        error
+            .hint
+            .unwrap()
+            .contains("REFRESH MATERIALIZED VIEW shop.stale")
+    );
 }
 
 #[test]
@@ -175,29 +181,33 @@ fn a_missing_privilege_says_what_to_grant() {
         CREATE SCHEMA hidden; CREATE TABLE hidden.t (id int);
         CREATE TABLE s.secret (id int); CREATE TABLE s.part (id int, x int);
         GRANT SELECT (id) ON s.part TO \"Reader\";
-        CREATE TABLE s.ruled (id int); INSERT INTO s.ruled VALUES (1), (2);
-        ALTER TABLE s.ruled ENABLE ROW LEVEL SECURITY; GRANT SELECT ON s.ruled TO \"Reader\";
-        CREATE POLICY p ON s.ruled USING (id = 2)";
+        CREATE TABLE s.ruled (id int); ALTER TABLE s.ruled ENABLE ROW LEVEL SECURITY;
+        GRANT SELECT ON s.ruled TO \"Reader\"";
     server.client("postgres").batch_execute(sql).unwrap();
     let mut source = open(&as_role(&server.url("postgres"), "Reader"));
-    let all: Vec<String> = ["s.secret", "s.part", "s.ruled"].map(str::to_owned).into();
-    source.snapshot(&all).unwrap();
-    for stream in ["s.secret", "hidden.t", "s.part"] {
-        let error = refused(&mut source, &request(stream));
-        assert_eq!(
-            (error.code.as_str(), kind(&error).as_str()),
-            ("pg_42501", "Auth")
-        );
-        let hint = error.hint.unwrap();
-        assert!(
-            hint.contains(&format!("GRANT SELECT ON {stream} TO \"Reader\"")),
-            "{hint}"
-        );
+    for (stream, code) in [("s.secret", "no_privilege"), ("hidden.t", "no_privilege")] {
+        // Before the first row of any stream.
+        let all = ["s.part".to_owned(), stream.to_owned()];
+        for error in [
+            source.snapshot(&all).unwrap_err(),
+            refused(&mut source, &request(stream)),
+        ] {
+            assert_eq!((error.code.as_str(), kind(&error).as_str()), (code, "Auth"));
+            assert_eq!(error.stream.as_deref(), Some(stream));
+            let hint = error.hint.unwrap();
+            let grant = format!("GRANT SELECT ON {stream} TO \"Reader\"");
+            assert!(hint.contains(&grant), "{hint}");
+        }
     }
+    source.snapshot(&["s.part".into()]).unwrap();
+    let error = refused(&mut source, &request("s.part"));
+    assert_eq!(
+        (error.code.as_str(), kind(&error).as_str()),
+        ("pg_42501", "Auth")
+    );
+    assert!(error.hint.unwrap().contains("leave out the columns"));
     let batches = read(&mut source, &columns("s.part", &["id"])).unwrap();
     assert_eq!(rows(&batches), 0);
-    let batches = read(&mut source, &request("s.ruled")).unwrap();
-    assert_eq!(ints(&batches, 0), [2]);
     let streams = source.discover(&[]).unwrap();
     let has = |name: &str, note: &str| find(&streams, name).notes.iter().any(|n| n.contains(note));
     assert!(has("s.ruled", "row-level security"));
@@ -223,6 +233,59 @@ fn a_missing_privilege_says_what_to_grant() {
         ("nothing_readable", "Auth")
     );
     assert!(problem.hint.as_ref().unwrap().contains("GRANT SELECT"));
+}
+
+#[test]
+fn rows_that_policies_hide_are_never_left_out_silently() {
+    let server = Server::start(&Options {
+        auth: Auth::Trust,
+        ..Options::default()
+    })
+    .unwrap();
+    let sql = "CREATE ROLE reader LOGIN; CREATE TABLE ruled (id int);
+        INSERT INTO ruled VALUES (1), (2); GRANT SELECT ON ruled TO reader;
+        ALTER TABLE ruled ENABLE ROW LEVEL SECURITY;
+        CREATE POLICY p ON ruled TO reader USING (id = 2);
+        CREATE ROLE middle; GRANT SELECT ON ruled TO middle;
+        CREATE VIEW seen AS SELECT id FROM ruled; ALTER VIEW seen OWNER TO middle;
+        GRANT SELECT ON seen TO reader;
+        CREATE TABLE parent (id int); CREATE TABLE child () INHERITS (parent);
+        INSERT INTO child VALUES (5); GRANT SELECT ON parent, child TO reader;
+        ALTER TABLE child ENABLE ROW LEVEL SECURITY";
+    server.client("postgres").batch_execute(sql).unwrap();
+    let url = as_role(&server.url("postgres"), "reader");
+    let mut source = open(&url);
+    for error in [
+        source
+            .snapshot(&["public.parent".into(), "public.ruled".into()])
+            .unwrap_err(),
+        refused(&mut source, &request("public.ruled")),
+        refused(&mut source, &filtered("public.ruled", "id = 2")),
+    ] {
+        assert_eq!(
+            (error.code.as_str(), kind(&error).as_str()),
+            ("row_level_security", "Auth")
+        );
+        assert_eq!(error.stream.as_deref(), Some("public.ruled"));
+        assert!(error.hint.unwrap().contains("BYPASSRLS"));
+    }
+    // What is below a view is the server's to know.
+    let error = refused(&mut source, &request("public.seen"));
+    assert_eq!(error.code, "pg_42501");
+    assert!(
+        error.message.contains("row-level security") && error.hint.unwrap().contains("BYPASSRLS")
+    );
+    // The policies of the table that is named count, as in SELECT.
+    let batches = read(&mut source, &request("public.parent")).unwrap();
+    assert_eq!(ints(&batches, 0), [5]);
+
+    let config = format!(r#"{{"url": "{url}", "options": "-c row_security=on"}}"#);
+    let mut visible = source::open::<Postgres>(&config).unwrap();
+    let batches = read(&mut visible, &request("public.ruled")).unwrap();
+    assert_eq!(ints(&batches, 0), [2]);
+    let mut all = open(&server.url("postgres"));
+    let batches = read(&mut all, &request("public.ruled")).unwrap();
+    assert_eq!(ints(&batches, 0), [1, 2]);
 }
 
 #[test]

@@ -26,6 +26,7 @@ pub fn request(stream: &str) -> ReadRequest {
         snapshot: String::new(),
         cursor: None,
         columns: None,
+        filter: None,
         forms: Vec::new(),
         batch_bytes: 1 << 20,
         max_record_bytes: 64 << 20,
@@ -35,6 +36,13 @@ pub fn request(stream: &str) -> ReadRequest {
 pub fn columns(stream: &str, names: &[&str]) -> ReadRequest {
     ReadRequest {
         columns: Some(names.iter().map(|name| (*name).to_owned()).collect()),
+        ..request(stream)
+    }
+}
+
+pub fn filtered(stream: &str, condition: &str) -> ReadRequest {
+    ReadRequest {
+        filter: Some(condition.into()),
         ..request(stream)
     }
 }
