@@ -59,7 +59,9 @@ impl Rows {
     }
 
     fn is_full(&self) -> bool {
-        self.decoder.bytes() >= self.batch_bytes || self.decoder.rows() >= MAX_BATCH_ROWS
+        let rows = self.decoder.rows();
+        // Without a row there is nothing to give, whatever is held.
+        rows >= MAX_BATCH_ROWS || (rows > 0 && self.decoder.bytes() >= self.batch_bytes)
     }
 
     fn take(&mut self) -> Result<Event> {

@@ -316,19 +316,31 @@ fn limits_of_the_server_do_not_end_a_read() {
     let database = shared().database();
     let mut client = database.client();
     let sql = format!(
-        "CREATE TABLE t (id int); ALTER DATABASE {} SET statement_timeout = '1ms';
-         ALTER DATABASE {0} SET idle_in_transaction_session_timeout = '1ms'",
+        "CREATE VIEW t AS SELECT 1 AS id, pg_catalog.pg_sleep(0.7)::text AS s;
+         ALTER DATABASE {} SET statement_timeout = '500ms';
+         ALTER DATABASE {0} SET idle_in_transaction_session_timeout = '500ms'",
         database.name()
     );
     client.batch_execute(&sql).unwrap();
     let mut source = open(&database.url());
     let snapshot = source.snapshot(&["public.t".into()]).unwrap();
-    client
-        .batch_execute("SET statement_timeout = 0; SELECT pg_sleep(0.05)")
-        .unwrap();
+    // The transaction of the snapshot is idle for longer than the server allows.
     let mut request = request("public.t");
     request.snapshot = snapshot;
-    read(&mut source, &request).unwrap();
+    for _ in 0..2 {
+        assert_eq!(rows(&read(&mut source, &request).unwrap()), 1);
+    }
+    let config = format!(
+        r#"{{"url": "{}", "options": "-c statement_timeout=300ms"}}"#,
+        database.url()
+    );
+    let mut limited = source::open::<Postgres>(&config).unwrap();
+    request.snapshot.clear();
+    let error = read(&mut limited, &request).unwrap_err();
+    assert_eq!(
+        error.code, "pg_57014",
+        "what the operator wrote stays: {error:?}"
+    );
 }
 
 #[test]
