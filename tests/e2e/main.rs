@@ -11,3 +11,4 @@ mod output;
 mod postgres;
 mod settings;
 mod support;
+mod types;

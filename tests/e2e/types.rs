@@ -1,0 +1,208 @@
+//! Every type that the server knows, from table to table, with values at its edges and random
+//! ones: exact, or refused by name before the first row.
+//!
+//! `types/user.sql` makes types of every user-defined kind, `types/values.sql` says which values a
+//! base type has, `types/build.sql` lists `pg_type` and makes one table for each type. A type of
+//! the server that `values.sql` does not know fails the test.
+
+use rapidbyte_testkit::postgres::{Client, Database, shared};
+use serde_json::Value;
+
+use crate::support::Folder;
+
+/// Types that are in the source alone: enums and domains are made in the target.
+const ONLY_SOURCE: &str = r#"
+CREATE TYPE app."Made" AS ENUM ('x', 'it''s', 'back\slash');
+CREATE DOMAIN app.made AS app."Made"[] DEFAULT '{}' CHECK (cardinality(VALUE) < 100);
+CREATE DOMAIN "Näs.ty ""S"""."Made it" AS numeric(30, 5) NOT NULL CHECK (VALUE <> 'NaN');
+ALTER DOMAIN "Näs.ty ""S"""."Made it" DROP NOT NULL;
+"#;
+
+/// In each database; a server may lack some.
+const EXTENSIONS: [&str; 5] = ["hstore", "citext", "ltree", "cube", "seg"];
+
+/// Settings that fix how values are written as text.
+const TEXT: &str = "SET DateStyle = 'ISO'; SET IntervalStyle = 'postgres'; SET TimeZone = 'UTC'; \
+                    SET extra_float_digits = 1; SET bytea_output = 'hex'; SET search_path = '';";
+
+/// Types of which the server itself reads no value, neither text nor bytes.
+const REFUSED: [&str; 10] = [
+    "_gtsvector",
+    "gtsvector",
+    "pg_brin_bloom_summary",
+    "pg_brin_minmax_multi_summary",
+    "pg_dependencies",
+    "pg_mcv_list",
+    "pg_ndistinct",
+    "pg_node_tree",
+    "",
+    "",
+];
+
+fn run_sql(client: &mut Client, what: &str, sql: &str) {
+    client
+        .batch_execute(sql)
+        .unwrap_or_else(|error| panic!("{what}: {error:?}"));
+}
+
+fn extensions(client: &mut Client) {
+    for name in EXTENSIONS {
+        // Where it is missing there is nothing to prove about it.
+        let _ = client.batch_execute(&format!("CREATE EXTENSION {name} SCHEMA public"));
+    }
+}
+
+/// The tables, one for each type.
+fn fill(database: &Database<'_>) -> Vec<String> {
+    let mut client = database.client();
+    extensions(&mut client);
+    run_sql(&mut client, "user.sql", include_str!("types/user.sql"));
+    run_sql(&mut client, "types", ONLY_SOURCE);
+    run_sql(
+        &mut client,
+        "schemas",
+        "CREATE SCHEMA gen; CREATE SCHEMA types;",
+    );
+    run_sql(&mut client, "values.sql", include_str!("types/values.sql"));
+    run_sql(&mut client, "build.sql", include_str!("types/build.sql"));
+    run_sql(&mut client, "build", "SELECT gen.build(10000, 1000, 300)");
+    run_sql(&mut client, "modified", "SELECT gen.modified(300)");
+    let sql = "SELECT relname::text FROM pg_class WHERE relnamespace = 'types'::regnamespace AND relkind = 'r' ORDER BY 1";
+    let rows = client.query(sql, &[]).expect("tables");
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+/// An empty database whose types have other OIDs.
+fn target(shift: usize) -> Database<'static> {
+    let database = shared().database();
+    let mut client = database.client();
+    for at in 0..shift {
+        let sql = format!("CREATE TYPE shift_{at} AS ENUM ('a'); CREATE TABLE other_{at} (a int)");
+        run_sql(&mut client, "shift", &sql);
+    }
+    extensions(&mut client);
+    run_sql(&mut client, "user.sql", include_str!("types/user.sql"));
+    database
+}
+
+fn pipeline(from: &Database<'_>, to: &Database<'_>, tables: &[String], more: &str) -> String {
+    let streams: Vec<String> = tables.iter().map(|name| format!("types.{name}")).collect();
+    format!(
+        "version: 1\npipeline: t\nsource: {{ use: source-postgres, config: {{ url: \"{}\" }}, streams: {} }}\n\
+         destination: {{ use: dest-postgres, config: {{ url: \"{}\", {more} }}, write_mode: append }}\n\
+         resources: {{ parallelism: 2 }}\n",
+        from.url(),
+        serde_json::json!(streams),
+        to.url()
+    )
+}
+
+fn quoted(table: &str) -> String {
+    format!("types.\"{}\"", table.replace('"', "\"\""))
+}
+
+/// The declared type of `v`, the number of rows and a hash of all of them.
+fn content(client: &mut Client, table: &str) -> (String, i64, String) {
+    let name = quoted(table);
+    let sql = format!(
+        "SELECT (SELECT format_type(atttypid, atttypmod) FROM pg_attribute
+                 WHERE attrelid = $1::text::regclass AND attname = 'v'),
+             count(*), coalesce(md5(string_agg(md5(t::text), ',' ORDER BY id)), '') FROM {name} t"
+    );
+    let row = client.query_one(&sql, &[&name]);
+    let row = row.unwrap_or_else(|error| panic!("{name}: {error:?}"));
+    (row.get(0), row.get(1), row.get(2))
+}
+
+/// The first value that differs, for the message.
+fn difference(source: &mut Client, target: &mut Client, table: &str) -> String {
+    let sql = format!("SELECT v::text FROM {} ORDER BY id", quoted(table));
+    let mut read = |client: &mut Client| -> Vec<Option<String>> {
+        let rows = client.query(&sql, &[]).expect("values");
+        rows.iter().map(|row| row.get(0)).collect()
+    };
+    let (from, to) = (read(source), read(target));
+    let pairs = from.iter().zip(&to).enumerate();
+    let first = pairs.filter(|(_, (a, b))| a != b).take(1);
+    format!("{first:?}", first = first.collect::<Vec<_>>())
+}
+
+/// Compares table by table; gives what differs.
+fn compare(source: &Database<'_>, target: &Database<'_>, tables: &[String]) -> Vec<String> {
+    let (mut source, mut target) = (source.client(), target.client());
+    run_sql(&mut source, "settings", TEXT);
+    run_sql(&mut target, "settings", TEXT);
+    let mut wrong = Vec::new();
+    for table in tables {
+        let (from, to) = (content(&mut source, table), content(&mut target, table));
+        if from != to {
+            let first = difference(&mut source, &mut target, table);
+            wrong.push(format!("{table}: {from:?} became {to:?}: {first}"));
+        }
+    }
+    wrong
+}
+
+/// The tables that the plan refuses, each with the reason.
+fn refused(pipeline: &str) -> Vec<(String, String)> {
+    let folder = Folder::new();
+    folder.write("p.yaml", pipeline);
+    let plan = folder.rapidbyte(&["plan", "p.yaml", "--output", "json"]);
+    let plan: Value = serde_json::from_str(&plan.stdout).expect("one document");
+    let mut refused = Vec::new();
+    for stream in plan["streams"]
+        .as_array()
+        .unwrap_or_else(|| panic!("{plan:#}"))
+    {
+        for column in stream["columns"].as_array().expect("columns") {
+            if column["fit"] != "exact" {
+                let name = stream["name"].as_str().expect("a name");
+                let name = name.strip_prefix("types.").expect("the schema");
+                refused.push((name.to_owned(), column["note"].to_string()));
+            }
+        }
+    }
+    refused
+}
+
+#[test]
+fn every_type_of_the_server_arrives_or_is_refused_by_name() {
+    let source = shared().database();
+    let tables = fill(&source);
+    assert!(tables.len() > 230, "{} tables", tables.len());
+    let (copied, inserted) = (target(3), target(17));
+    let refused = refused(&pipeline(&source, &copied, &tables, "load_method: copy"));
+    let names: Vec<&str> = refused.iter().map(|(name, _)| name.as_str()).collect();
+    let expected: Vec<String> = REFUSED
+        .iter()
+        .map(|name| format!("t_pg_catalog_{name}"))
+        .collect();
+    assert_eq!(names, expected);
+    let moving: Vec<String> = tables
+        .iter()
+        .filter(|name| !names.contains(&name.as_str()))
+        .cloned()
+        .collect();
+    for (to, method) in [(&copied, "copy"), (&inserted, "insert")] {
+        let pipeline = pipeline(&source, to, &moving, &format!("load_method: {method}"));
+        let report = Folder::new().report(&pipeline);
+        assert_eq!(
+            report["streams"].as_array().map(Vec::len),
+            Some(moving.len())
+        );
+        let wrong = compare(&source, to, &moving);
+        assert!(wrong.is_empty(), "{method}: {wrong:#?}");
+    }
+    for table in &names {
+        let all = ["t_pg_catalog_int4".to_owned(), (*table).to_owned()];
+        let empty = target(1);
+        let pipeline = pipeline(&source, &empty, &all, "load_method: copy");
+        Folder::new().refuses(&pipeline, "column_refused", 4, &[table, "\"v\""]);
+        let sql = "SELECT to_regclass('types.t_pg_catalog_int4') IS NULL";
+        let nothing = empty.client().query_one(sql, &[]).expect("an answer");
+        assert!(
+            nothing.get::<_, bool>(0),
+            "nothing moved before {table} was refused"
+        );
+    }
+}
