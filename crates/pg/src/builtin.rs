@@ -98,6 +98,15 @@ const REG: [u32; 11] = [
     24, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191,
 ];
 
+/// `pg_node_tree`, `pg_ndistinct`, `gtsvector`, `pg_dependencies`, `pg_brin_bloom_summary`,
+/// `pg_brin_minmax_multi_summary`, `pg_mcv_list`: their input and receive functions raise errors.
+const NO_INPUT: [u32; 7] = [194, 3361, 3642, 3402, 4600, 4601, 5017];
+
+/// True for the types whose values only the server itself makes.
+pub fn has_no_input(oid: u32) -> bool {
+    NO_INPUT.contains(&oid)
+}
+
 /// True for the types whose values name an object of one server by its OID.
 pub fn is_reg(oid: u32) -> bool {
     REG.contains(&oid)

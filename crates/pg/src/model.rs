@@ -11,8 +11,10 @@ use serde::{Deserialize, Serialize};
 pub const MAX_DEPTH: usize = 32;
 /// A type made of more parts than this is refused.
 pub const MAX_PARTS: usize = 10_000;
-/// OIDs below this are the same on every server (`FirstNormalObjectId`).
-pub const FIRST_USER_OID: u32 = 16_384;
+/// OIDs below this are the same on every server (`FirstGenbkiObjectId`). The types of the
+/// information schema and the row types of the system's tables are above it: they differ between
+/// versions.
+pub const FIRST_USER_OID: u32 = 10_000;
 
 /// A type of one server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -251,6 +253,14 @@ impl PgType {
             Kind::Other => false,
             _ => self.parts().into_iter().all(PgType::has_binary),
         }
+    }
+
+    /// The type itself or a part of it whose values the server takes from nobody.
+    pub fn without_input(&self) -> Option<&PgType> {
+        if crate::builtin::has_no_input(self.oid) {
+            return Some(self);
+        }
+        self.parts().into_iter().find_map(PgType::without_input)
     }
 
     /// True if a value's binary form is its text.

@@ -15,31 +15,37 @@ SELECT t.oid, t.typname::text AS name,
     0 AS rows
 FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace LEFT JOIN pg_type e ON e.oid = t.typelem
 -- Row types of the system's own tables and of ours here are left out, with their arrays.
-WHERE t.typtype <> 'p' AND n.nspname NOT IN ('gen', 'types', 'pg_toast')
+WHERE t.typtype <> 'p' AND e.typtype IS DISTINCT FROM 'p' AND n.nspname NOT IN ('gen', 'types', 'pg_toast')
   AND NOT (n.nspname IN ('pg_catalog', 'information_schema')
            AND (t.typtype = 'c' OR (t.typinput = 'array_in'::regproc AND e.typtype = 'c')));
 CREATE UNIQUE INDEX ON gen.type (table_name);
 
--- A value of the table of a type, by the number of an attempt.
+-- A value of the table of a type, by the number of an attempt: every second time one of the first
+-- rows, which are the edges.
 CREATE FUNCTION gen.pick(part oid, factor int) RETURNS text LANGUAGE sql AS $$
-    SELECT format('(SELECT v FROM types.%I WHERE id = 1 + $1 * %s %% %s)', table_name, factor, rows)
+    SELECT format('(SELECT v FROM types.%I WHERE id = 1 + CASE WHEN $1 %% 2 = 0
+        THEN ($1 / 2 + %s) %% %s ELSE $1 * %2$s %% %4$s END)', table_name, factor, least(rows, 25), rows)
     FROM gen.type WHERE oid = part
 $$;
 
 CREATE FUNCTION gen.expression(t gen.type) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-    a text := gen.pick(t.parts[1], 7);
-    b text := gen.pick(t.parts[1], 11);
-    c text := gen.pick(t.parts[1], 13);
+    a text := gen.pick(t.parts[1], 17);
+    b text := gen.pick(t.parts[1], 19);
+    c text := gen.pick(t.parts[1], 23);
 BEGIN
     RETURN CASE t.kind
         WHEN 'e' THEN format('(enum_range(NULL::%s))[1 + $1 %% %s]', t.sql,
             (SELECT count(*) FROM pg_enum WHERE enumtypid = t.oid))
         WHEN 'd' THEN format('%s::%s', a, t.sql)
-        WHEN 'array' THEN format('CASE $1 %% 5 WHEN 0 THEN ''{}''::%1$s WHEN 1 THEN ARRAY[%2$s]
+        -- ARRAY[] of a domain over an array would have two dimensions.
+        WHEN 'array' THEN CASE WHEN (SELECT kind FROM gen.type WHERE oid = t.parts[1]) = 'd'
+            THEN format('CASE $1 %% 3 WHEN 0 THEN ''{}''::%1$s ELSE array_append(array_append(
+                array_append(''{}''::%1$s, %2$s), NULL), %3$s) END', t.sql, a, b)
+            ELSE format('CASE $1 %% 5 WHEN 0 THEN ''{}''::%1$s WHEN 1 THEN ARRAY[%2$s]
             WHEN 2 THEN ARRAY[%2$s, NULL, %3$s, %4$s]
             WHEN 3 THEN ARRAY[ARRAY[%2$s, NULL], ARRAY[%3$s, %4$s]]
-            ELSE ARRAY[ARRAY[ARRAY[%2$s]], ARRAY[ARRAY[%3$s]]] END', t.sql, a, b, c)
+            ELSE ARRAY[ARRAY[ARRAY[%2$s]], ARRAY[ARRAY[%3$s]]] END', t.sql, a, b, c) END
         WHEN 'c' THEN format('ROW(%s)::%s', (
             SELECT string_agg(gen.pick(part, 2 * n::int + 1), ', ' ORDER BY n)
             FROM unnest(t.parts) WITH ORDINALITY AS u(part, n)), t.sql)
@@ -56,17 +62,17 @@ END $$;
 CREATE FUNCTION gen.fill(table_name text, expression text, attempts int) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE
     insert text := format('INSERT INTO types.%I VALUES ($2, %s)', table_name, expression);
-    next int := 2;
+    filled int := 1;
 BEGIN
     EXECUTE format('INSERT INTO types.%I VALUES (1, NULL)', table_name);
     FOR i IN 1..attempts LOOP
         BEGIN
-            EXECUTE insert USING i, next;
-            next := next + 1;
+            EXECUTE insert USING i, filled + 1;
+            filled := filled + 1;
         EXCEPTION WHEN data_exception OR check_violation OR array_subscript_error THEN NULL;
         END;
     END LOOP;
-    RETURN next - 1;
+    RETURN filled;
 END $$;
 
 CREATE FUNCTION gen.fill_base(t gen.type, count int) RETURNS int LANGUAGE plpgsql AS $$
@@ -93,7 +99,7 @@ BEGIN
     RETURN filled;
 END $$;
 
-CREATE FUNCTION gen.build(many int, some int, few int) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION gen.build(portable_rows int, base_rows int, rows_of_parts int) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     portable text[] := ARRAY['bool', 'int2', 'int4', 'int8', 'oid', 'float4', 'float8', 'text', 'varchar',
         'bpchar', 'name', 'bytea', 'uuid', 'json', 'jsonb', 'numeric', 'date', 'time', 'timestamp',
@@ -109,9 +115,9 @@ BEGIN
         EXIT WHEN NOT FOUND;
         EXECUTE format('CREATE TABLE types.%I (id int PRIMARY KEY, v %s)', t.table_name, t.sql);
         IF t.kind = 'b' THEN
-            filled := gen.fill_base(t, CASE WHEN t.name = ANY (portable) THEN many ELSE some END);
+            filled := gen.fill_base(t, CASE WHEN t.name = ANY (portable) THEN portable_rows ELSE base_rows END);
         ELSE
-            filled := gen.fill(t.table_name, gen.expression(t), few);
+            filled := gen.fill(t.table_name, gen.expression(t), rows_of_parts);
         END IF;
         IF t.kind = 'array' AND filled > 5 THEN
             -- Other lower bounds, with NULLs between.
@@ -144,6 +150,6 @@ BEGIN
             EXECUTE format('CREATE TABLE types.%I (id int PRIMARY KEY, v %s)', 'm_' || m.ty, m.ty);
         EXCEPTION WHEN invalid_parameter_value THEN CONTINUE; -- A scale that older servers refuse.
         END;
-        PERFORM gen.fill('m_' || m.ty, gen.pick(('pg_catalog.' || m.base)::regtype, 7) || '::' || m.ty, few);
+        PERFORM gen.fill('m_' || m.ty, gen.pick(('pg_catalog.' || m.base)::regtype, 17) || '::' || m.ty, few);
     END LOOP;
 END $$;
