@@ -115,7 +115,7 @@ fn content(client: &mut Client, table: &str) -> (String, i64, String) {
 /// The first value that differs, for the message.
 fn difference(source: &mut Client, target: &mut Client, table: &str) -> String {
     let sql = format!("SELECT v::text FROM {} ORDER BY id", quoted(table));
-    let mut read = |client: &mut Client| -> Vec<Option<String>> {
+    let read = |client: &mut Client| -> Vec<Option<String>> {
         let rows = client.query(&sql, &[]).expect("values");
         rows.iter().map(|row| row.get(0)).collect()
     };
@@ -146,7 +146,9 @@ fn refused(pipeline: &str) -> Vec<(String, String)> {
     let folder = Folder::new();
     folder.write("p.yaml", pipeline);
     let plan = folder.rapidbyte(&["plan", "p.yaml", "--output", "json"]);
-    let plan: Value = serde_json::from_str(&plan.stdout).expect("one document");
+    // The plan, and after it the error of what is refused.
+    let mut documents = serde_json::Deserializer::from_str(&plan.stdout).into_iter();
+    let plan: Value = documents.next().expect("a plan").expect("JSON");
     let mut refused = Vec::new();
     for stream in plan["streams"]
         .as_array()

@@ -131,7 +131,8 @@ BEGIN
     END IF;
 END $$;
 
--- Types with modifiers, from the values of the type without.
+-- Types with modifiers, from the values of the type without. By way of text, because the server
+-- itself rounds a timestamp to one that it does not read again (294277-01-01).
 CREATE FUNCTION gen.modified(few int) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     m record;
@@ -150,6 +151,6 @@ BEGIN
             EXECUTE format('CREATE TABLE types.%I (id int PRIMARY KEY, v %s)', 'm_' || m.ty, m.ty);
         EXCEPTION WHEN invalid_parameter_value THEN CONTINUE; -- A scale that older servers refuse.
         END;
-        PERFORM gen.fill('m_' || m.ty, gen.pick(('pg_catalog.' || m.base)::regtype, 17) || '::' || m.ty, few);
+        PERFORM gen.fill('m_' || m.ty, gen.pick(('pg_catalog.' || m.base)::regtype, 17) || '::' || m.ty || '::text::' || m.ty, few);
     END LOOP;
 END $$;
