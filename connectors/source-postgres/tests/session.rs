@@ -4,6 +4,7 @@
 mod common;
 
 use common::*;
+use rapidbyte_pg::ident::{nasty_names, quote_ident, quote_literal};
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::source;
 use rapidbyte_testkit::postgres::{Auth, Options, Server, shared};
@@ -309,6 +310,34 @@ fn check_says_where_we_are() {
     let items = wrong.check().unwrap();
     assert_eq!(items.len(), 1);
     assert_eq!(items[0].problem.as_ref().unwrap().code, "pg_3D000");
+}
+
+#[test]
+fn ten_thousand_names_are_quoted_like_the_server_does() {
+    let database = shared().database();
+    let names = nasty_names(10_000);
+    let sql = "SELECT quote_ident(name), quote_literal(name), name IN (
+            SELECT word FROM pg_get_keywords() WHERE catcode <> 'U')
+        FROM unnest($1::text[]) WITH ORDINALITY AS n(name, at) ORDER BY at";
+    let rows = database.client().query(sql, &[&names]).unwrap();
+    assert_eq!(rows.len(), names.len());
+    let (mut bare, mut newer) = (0, 0);
+    for (name, row) in names.iter().zip(&rows) {
+        let (ident, text, is_keyword): (String, String, bool) =
+            (row.get(0), row.get(1), row.get(2));
+        // What quote_literal puts before a backslash does not matter.
+        assert_eq!(quote_literal(name).trim_start(), text.trim_start());
+        bare += usize::from(ident == *name);
+        if quote_ident(name) != ident {
+            // A keyword of newer servers, which this one does not know.
+            assert!(!is_keyword && ident == *name, "{name}: {ident}");
+            assert_eq!(quote_ident(name), format!("\"{name}\""));
+            assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'));
+            newer += 1;
+        }
+    }
+    assert!((1000..9000).contains(&bare), "{bare} bare names");
+    assert!(newer < 20, "{newer}");
 }
 
 #[test]

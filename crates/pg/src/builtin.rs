@@ -112,6 +112,11 @@ pub fn is_reg(oid: u32) -> bool {
     REG.contains(&oid)
 }
 
+/// True for `int2vector` and `oidvector`.
+pub fn is_vector(oid: u32) -> bool {
+    [22, 30].contains(&oid)
+}
+
 /// The built-in type of an OID, if it is in the table.
 pub fn by_oid(oid: u32) -> Option<&'static Builtin> {
     ALL.binary_search_by_key(&oid, |builtin| builtin.oid)

@@ -37,7 +37,8 @@ BEGIN
     RETURN CASE t.kind
         WHEN 'e' THEN format('(enum_range(NULL::%s))[1 + $1 %% %s]', t.sql,
             (SELECT count(*) FROM pg_enum WHERE enumtypid = t.oid))
-        WHEN 'd' THEN format('%s::%s', a, t.sql)
+        -- By way of text, see gen.modified.
+        WHEN 'd' THEN format('%s::%s::text::%2$s', a, t.sql)
         -- ARRAY[] of a domain over an array would have two dimensions.
         WHEN 'array' THEN CASE WHEN (SELECT kind FROM gen.type WHERE oid = t.parts[1]) = 'd'
             THEN format('CASE $1 %% 3 WHEN 0 THEN ''{}''::%1$s ELSE array_append(array_append(
