@@ -112,9 +112,13 @@ pub fn is_reg(oid: u32) -> bool {
     REG.contains(&oid)
 }
 
-/// True for `int2vector` and `oidvector`.
-pub fn is_vector(oid: u32) -> bool {
-    [22, 30].contains(&oid)
+/// `int2vector`, `oidvector`, `tsquery`: their receive functions refuse the empty values that their
+/// send functions send.
+const REFUSE_EMPTY: [u32; 3] = [22, 30, TSQUERY.oid];
+
+/// True for the types of which not every value can be received in binary.
+pub fn refuses_empty(oid: u32) -> bool {
+    REFUSE_EMPTY.contains(&oid)
 }
 
 /// The built-in type of an OID, if it is in the table.

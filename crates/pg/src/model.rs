@@ -247,12 +247,13 @@ impl PgType {
 
     /// True if every value can be sent and received in binary, and means the same elsewhere.
     /// `reg*` types are sent as the OID of an object of this one server, so they do not count;
-    /// nor do `int2vector` and `oidvector`, whose receive functions refuse empty ones.
+    /// nor do `int2vector`, `oidvector` and `tsquery`, whose receive functions refuse empty
+    /// ones.
     pub fn has_binary(&self) -> bool {
         match &self.kind {
             Kind::Base { send } => {
-                use crate::builtin::{is_reg, is_vector};
-                *send != Send::None && !is_reg(self.oid) && !is_vector(self.oid)
+                use crate::builtin::{is_reg, refuses_empty};
+                *send != Send::None && !is_reg(self.oid) && !refuses_empty(self.oid)
             }
             Kind::Other => false,
             _ => self.parts().into_iter().all(PgType::has_binary),

@@ -381,8 +381,8 @@ fn types_that_take_no_values_are_refused_wherever_they_stand() {
 }
 
 #[test]
-fn vectors_travel_as_text_because_empty_ones_have_no_binary_form() {
-    for (oid, name) in [(22, "int2vector"), (30, "oidvector")] {
+fn types_whose_empty_value_has_no_binary_form_travel_as_text() {
+    for (oid, name) in [(22, "int2vector"), (30, "oidvector"), (3615, "tsquery")] {
         let send = rapidbyte_pg::model::Send::Binary;
         let ty = PgType {
             oid,
