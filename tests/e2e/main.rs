@@ -13,3 +13,4 @@ mod postgres;
 mod settings;
 mod support;
 mod tls;
+mod types;

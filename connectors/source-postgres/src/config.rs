@@ -69,6 +69,19 @@ pub(crate) struct Settled {
     pub fetch_bytes: u32,
 }
 
+impl Settled {
+    /// The operator has set this parameter of the server in `options`.
+    pub fn sets(&self, parameter: &str) -> bool {
+        let options = self.connection.options.as_deref().unwrap_or_default();
+        options.contains(parameter)
+    }
+
+    /// The operator wants what row-level security shows of a table, whatever that leaves out.
+    pub fn takes_visible_rows(&self) -> bool {
+        self.sets("row_security")
+    }
+}
+
 impl Config {
     pub(crate) fn settle(self) -> Result<Settled> {
         let fetch_bytes = self.fetch_bytes.unwrap_or(FETCH_BYTES);

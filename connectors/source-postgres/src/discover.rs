@@ -107,7 +107,7 @@ fn notes(relation: &Relation, described: &catalog::Relation, native: bool) -> Ve
     note(is_part, "this role may read some of its columns only");
     note(
         relation.has_row_security,
-        "row-level security is active for this role: only the rows that its policies show are read",
+        "row-level security is active for this role: a run refuses it, unless options set row_security=on",
     );
     note(
         relation.has_children,

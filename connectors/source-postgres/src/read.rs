@@ -40,6 +40,7 @@ impl Rows {
             session::join(settings, &request.snapshot)?
         };
         let (relation, all) = look_up(&mut client, stream)?;
+        relation.refuse_unreadable(settings)?;
         let columns = relation::choose(all, request.columns.as_deref())?;
         let native = request.forms.iter().any(|form| form == NATIVE_FORM);
         let filter = request.filter.as_deref();
@@ -58,7 +59,9 @@ impl Rows {
     }
 
     fn is_full(&self) -> bool {
-        self.decoder.bytes() >= self.batch_bytes || self.decoder.rows() >= MAX_BATCH_ROWS
+        let rows = self.decoder.rows();
+        // Without a row there is nothing to give, whatever is held.
+        rows >= MAX_BATCH_ROWS || (rows > 0 && self.decoder.bytes() >= self.batch_bytes)
     }
 
     fn take(&mut self) -> Result<Event> {
@@ -149,7 +152,8 @@ fn statement(
             .iter()
             .map(|column| select_expression(column, native))
             .collect();
-        let condition = filter.map_or(String::new(), |text| format!(" WHERE ({text})"));
+        // The condition may end in a comment.
+        let condition = filter.map_or(String::new(), |text| format!(" WHERE ({text}\n)"));
         format!(
             "(SELECT {} FROM {table}{condition})",
             expressions.join(", ")
@@ -158,16 +162,18 @@ fn statement(
     format!("COPY {from} TO STDOUT (FORMAT binary)")
 }
 
-/// Says what to grant where the privilege is missing.
+/// Says what to do about rows or columns that may not be read.
 fn explain(error: Error, relation: &Relation, settings: &Settled) -> Error {
     if error.code != "pg_42501" {
         return error;
     }
-    let role = quote_ident(&settings.connection.user);
-    error.hint(format!(
-        "GRANT USAGE ON SCHEMA {} TO {role}; GRANT SELECT ON {} TO {role}; or leave out the \
-         columns that may not be read",
-        quote_ident(&relation.schema),
-        relation.sql()
-    ))
+    let grants = relation.grants(&quote_ident(&settings.connection.user));
+    let more = match relation.kind {
+        'v' => {
+            "the owner of a view needs the same for what is below it, and BYPASSRLS where row-level \
+             security would hide rows"
+        }
+        _ => "or leave out the columns that may not be read",
+    };
+    error.hint(format!("{grants}; {more}"))
 }

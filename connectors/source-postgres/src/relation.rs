@@ -7,11 +7,12 @@ use std::collections::HashMap;
 
 use rapidbyte_pg::Column;
 use rapidbyte_pg::catalog;
-use rapidbyte_pg::ident::{qualified, quote_literal};
+use rapidbyte_pg::ident::{qualified, quote_ident, quote_literal};
 use rapidbyte_pg_client::{Client, Rows};
 use rapidbyte_sdk::prelude::*;
 use serde::Deserialize;
 
+use crate::config::Settled;
 use crate::error::convert;
 use crate::session::query;
 
@@ -89,6 +90,44 @@ impl Relation {
     /// At least one column may be read.
     pub fn is_readable(&self) -> bool {
         self.usage && (self.select || self.select_some)
+    }
+
+    /// Refuses what would give no rows or, silently, not all of them. Errors: `no_privilege`,
+    /// `row_level_security`, `not_populated`.
+    pub fn refuse_unreadable(&self, settings: &Settled) -> Result<()> {
+        let (sql, role) = (self.sql(), quote_ident(&settings.connection.user));
+        let error = if !self.is_readable() {
+            let missing = match self.usage {
+                true => format!("{role} may not read {sql}"),
+                false => format!(
+                    "{role} may not use the schema {}",
+                    quote_ident(&self.schema)
+                ),
+            };
+            Error::new(ErrorKind::Auth, "no_privilege", missing).hint(self.grants(&role))
+        } else if self.has_row_security && !settings.takes_visible_rows() {
+            let text = format!("row-level security hides rows of {sql} from {role}");
+            Error::new(ErrorKind::Auth, "row_level_security", text).hint(
+                "read as the table's owner or as a role with BYPASSRLS; or, to read only the rows \
+                 that the policies show, set options: \"-c row_security=on\" in the source's config",
+            )
+        } else if !self.is_populated {
+            let text = format!("the materialized view {sql} has no data yet");
+            Error::schema("not_populated", text)
+                .hint(format!("run: REFRESH MATERIALIZED VIEW {sql}"))
+        } else {
+            return Ok(());
+        };
+        Err(error.in_stream(self.stream()))
+    }
+
+    /// What lets a role (quoted) read all of it.
+    pub fn grants(&self, role: &str) -> String {
+        format!(
+            "GRANT USAGE ON SCHEMA {} TO {role}; GRANT SELECT ON {} TO {role}",
+            quote_ident(&self.schema),
+            self.sql()
+        )
     }
 }
 

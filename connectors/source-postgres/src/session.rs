@@ -72,12 +72,15 @@ pub(crate) fn begin(client: &mut Client, settings: &Settled, snapshot: Option<&s
         sql += &format!("SET TRANSACTION SNAPSHOT {}; ", quote_literal(id));
     }
     let version = client.server_version();
-    let options = settings.connection.options.as_deref().unwrap_or_default();
     for (name, since) in TIMEOUTS {
         // What the operator wrote stays.
-        if version >= since && !options.contains(name) {
+        if version >= since && !settings.sets(name) {
             sql += &format!("SET {name} = 0; ");
         }
+    }
+    if !settings.takes_visible_rows() {
+        // The server then refuses what policies would filter, below a view too.
+        sql += "SET row_security = off; ";
     }
     sql += SESSION_SETTINGS;
     client.execute(&sql)?;
@@ -133,16 +136,20 @@ pub(crate) fn export(client: &mut Client, settings: &Settled, streams: &[String]
     })
 }
 
-/// Begins a transaction and locks tables in it before anything is looked at.
+/// Begins a transaction and locks tables in it before anything is looked at. Refuses all that
+/// cannot be read before the first row of any.
 pub(crate) fn pin(client: &mut Client, settings: &Settled, streams: &[String]) -> Result<()> {
     let relations = streams
         .chunks(LOCK_TABLES)
         .map(|names| relation::find(client, names))
         .collect::<Result<Vec<_>>>()?
         .concat();
+    for relation in &relations {
+        relation.refuse_unreadable(settings)?;
+    }
     begin(client, settings, None)?;
-    // Views and foreign tables cannot be locked so. Where the privilege is missing, the read will
-    // say so.
+    // Views and foreign tables cannot be locked so; tables of which some columns may be read
+    // neither.
     let tables: Vec<String> = relations
         .iter()
         .filter(|relation| matches!(relation.kind, 'r' | 'p') && relation.is_readable_whole())

@@ -98,9 +98,27 @@ const REG: [u32; 11] = [
     24, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191,
 ];
 
+/// `pg_node_tree`, `pg_ndistinct`, `gtsvector`, `pg_dependencies`, `pg_brin_bloom_summary`,
+/// `pg_brin_minmax_multi_summary`, `pg_mcv_list`: their input and receive functions raise errors.
+const NO_INPUT: [u32; 7] = [194, 3361, 3642, 3402, 4600, 4601, 5017];
+
+/// True for the types whose values only the server itself makes.
+pub fn has_no_input(oid: u32) -> bool {
+    NO_INPUT.contains(&oid)
+}
+
 /// True for the types whose values name an object of one server by its OID.
 pub fn is_reg(oid: u32) -> bool {
     REG.contains(&oid)
+}
+
+/// `int2vector`, `oidvector`, `tsquery`: their receive functions refuse the empty values that their
+/// send functions send.
+const REFUSE_EMPTY: [u32; 3] = [22, 30, TSQUERY.oid];
+
+/// True for the types of which not every value can be received in binary.
+pub fn refuses_empty(oid: u32) -> bool {
+    REFUSE_EMPTY.contains(&oid)
 }
 
 /// The built-in type of an OID, if it is in the table.

@@ -185,6 +185,13 @@ pub(crate) fn decide(field: &Field, target: &Column) -> Result<(Fit, Option<Op>)
         let reason = "the server computes this column".into();
         return Ok((Fit::Refused(reason), None));
     }
+    if let Some(ty) = target.ty.without_input() {
+        let reason = format!(
+            "only the server itself makes values of {}",
+            ty.display_name()
+        );
+        return Ok((Fit::Refused(reason), None));
+    }
     Ok(match source.decide_for(field, target) {
         Ok((op, None)) => (Fit::Direct, Some(op)),
         Ok((op, Some(note))) => (Fit::Widened(note), Some(op)),

@@ -14,7 +14,7 @@
 //! | `interval` | Interval(MonthDayNano) | opaque |
 //! | arrays whose elements have a portable form | List, for one dimension | opaque |
 //! | every other type with binary send and receive | Utf8, cast to text by the server | opaque |
-//! | `reg*` and types without binary send or receive | Utf8, cast to text by the server | the same |
+//! | `reg*`, `int2vector`, `oidvector`, `tsquery` and types without binary send or receive | Utf8, cast to text by the server | the same |
 //!
 //! A domain is held like the type below it. "Opaque" is the canonical extension type
 //! `arrow.opaque` over the bytes of the type's send function. A value that the portable form

@@ -11,8 +11,10 @@ use serde::{Deserialize, Serialize};
 pub const MAX_DEPTH: usize = 32;
 /// A type made of more parts than this is refused.
 pub const MAX_PARTS: usize = 10_000;
-/// OIDs below this are the same on every server (`FirstNormalObjectId`).
-pub const FIRST_USER_OID: u32 = 16_384;
+/// OIDs below this are the same on every server (`FirstGenbkiObjectId`). The types of the
+/// information schema and the row types of the system's tables are above it: they differ between
+/// versions.
+pub const FIRST_USER_OID: u32 = 10_000;
 
 /// A type of one server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -244,13 +246,26 @@ impl PgType {
     }
 
     /// True if every value can be sent and received in binary, and means the same elsewhere.
-    /// `reg*` types are sent as the OID of an object of this one server, so they do not count.
+    /// `reg*` types are sent as the OID of an object of this one server, so they do not count;
+    /// nor do `int2vector`, `oidvector` and `tsquery`, whose receive functions refuse empty
+    /// ones.
     pub fn has_binary(&self) -> bool {
         match &self.kind {
-            Kind::Base { send } => *send != Send::None && !crate::builtin::is_reg(self.oid),
+            Kind::Base { send } => {
+                use crate::builtin::{is_reg, refuses_empty};
+                *send != Send::None && !is_reg(self.oid) && !refuses_empty(self.oid)
+            }
             Kind::Other => false,
             _ => self.parts().into_iter().all(PgType::has_binary),
         }
+    }
+
+    /// The type itself or a part of it whose values the server takes from nobody.
+    pub fn without_input(&self) -> Option<&PgType> {
+        if crate::builtin::has_no_input(self.oid) {
+            return Some(self);
+        }
+        self.parts().into_iter().find_map(PgType::without_input)
     }
 
     /// True if a value's binary form is its text.

@@ -350,3 +350,47 @@ fn deep(levels: usize) -> String {
     let ty = format!("{}{int}{}", array.repeat(levels), "}".repeat(levels));
     format!(r#"{{"name":"c","type":{ty},"typmod":-1,"type_text":"t"}}"#)
 }
+
+#[test]
+fn types_that_take_no_values_are_refused_wherever_they_stand() {
+    let internal = |oid, name: &str, kind| PgType {
+        oid,
+        schema: "pg_catalog".into(),
+        name: name.into(),
+        kind,
+    };
+    let send = rapidbyte_pg::model::Send::Binary;
+    let tree = internal(194, "pg_node_tree", Kind::Base { send });
+    let column = Column::new("c", tree.clone(), "pg_node_tree");
+    refused(both(&column, &column), "values of pg_node_tree");
+    let array = Kind::Array {
+        element: Box::new(tree.clone()),
+    };
+    let array = user(20_001, "_x", array);
+    refused(both(&array, &array), "values of pg_node_tree");
+    let pair = composite(
+        20_003,
+        &[("a", pg::INT4.column("a")), ("b", column.clone())],
+    );
+    refused(both(&pair, &pair), "values of pg_node_tree");
+    // As text it can be kept.
+    assert!(!matches!(
+        of(&column, false, &pg::TEXT.column("c")),
+        Fit::Refused(_)
+    ));
+}
+
+#[test]
+fn types_whose_empty_value_has_no_binary_form_travel_as_text() {
+    for (oid, name) in [(22, "int2vector"), (30, "oidvector"), (3615, "tsquery")] {
+        let send = rapidbyte_pg::model::Send::Binary;
+        let ty = PgType {
+            oid,
+            schema: "pg_catalog".into(),
+            name: name.into(),
+            kind: Kind::Base { send },
+        };
+        let column = Column::new("c", ty, name);
+        assert_eq!(both(&column, &column), Fit::Cast(name.into()));
+    }
+}

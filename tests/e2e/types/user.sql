@@ -1,0 +1,21 @@
+-- Types of every kind that a user can make, in schemas and under names that need quotes.
+CREATE SCHEMA app;
+CREATE SCHEMA "Näs.ty ""S""";
+CREATE TYPE app.mood AS ENUM ('sad', 'so so', 'Ünïcode', 'quote''d', 'back\slash', 'a,b(c){d}"e"', '');
+CREATE TYPE "Näs.ty ""S"""."Select" AS ENUM ('A', 'a');
+CREATE DOMAIN app.positive AS integer CHECK (VALUE > 0);
+CREATE DOMAIN app.exact AS numeric(20, 5);
+CREATE DOMAIN app.glad AS app.mood CHECK (VALUE <> 'sad');
+CREATE DOMAIN app.numbers AS integer[] CHECK (cardinality(VALUE) < 1000);
+CREATE DOMAIN app.twice AS app.exact CHECK (VALUE <> 7);
+CREATE TYPE app.point3 AS (x double precision, "Y y" numeric, "z""z" text);
+CREATE TYPE "Näs.ty ""S"""."order" AS (g app.glad, m app.mood[], p app.point3, d app.twice, n "Näs.ty ""S"""."Select");
+CREATE TYPE app.deep AS (orders "Näs.ty ""S"""."order"[], at timestamptz, name varchar(20), same app.point3[]);
+CREATE DOMAIN app.near AS app.point3 CHECK ((VALUE).x IS DISTINCT FROM 1.5);
+CREATE TYPE app.nothing AS ();
+CREATE TABLE app.rows (id int, dropped text, m app.mood);
+ALTER TABLE app.rows DROP COLUMN dropped;
+CREATE TYPE app.floats AS RANGE (subtype = float8, multirange_type_name = app."Float Sets");
+CREATE TYPE app.moods AS RANGE (subtype = app.mood);
+CREATE TYPE app.exacts AS RANGE (subtype = app.exact);
+CREATE TYPE "Näs.ty ""S"""."TEXTS" AS RANGE (subtype = text, collation = "C");
