@@ -148,20 +148,30 @@ fn a_commit_whose_answer_is_lost_is_looked_up() {
 #[test]
 fn a_load_that_waits_long_for_its_source_is_not_given_up() {
     let database = database();
-    let url = format!(
-        "{}?options=-c%20idle_in_transaction_session_timeout%3D200ms",
-        database.url()
-    );
+    let (name, url) = (database.name(), database.url());
+    database
+        .client()
+        .batch_execute(&format!(
+            "ALTER DATABASE {name} SET idle_in_transaction_session_timeout = '200ms'; \
+             ALTER DATABASE {name} SET statement_timeout = '200ms'"
+        ))
+        .unwrap();
     for method in ["copy", "insert"] {
         let mut to = open_with(&url, json!({"schema": "raw", "load_method": method}));
         let rows = batch(&[1, 2]);
         let target = target(method, &rows.schema(), WriteMode::Append);
         let mut writer = to.open_writer(&target, 0).unwrap();
         // The load is idle while this runs.
-        one(&mut database.client(), "SELECT count(pg_sleep(0.6))");
+        one(
+            &mut shared().client("postgres"),
+            "SELECT count(pg_sleep(0.6))",
+        );
         writer.write(&rows).unwrap();
         let part = writer.flush().unwrap();
-        one(&mut database.client(), "SELECT count(pg_sleep(0.6))");
+        one(
+            &mut shared().client("postgres"),
+            "SELECT count(pg_sleep(0.6))",
+        );
         to.commit(method, vec![part], 0, None).unwrap();
         assert_eq!(ids(&mut database.client(), &format!("raw.{method}")), "1,2");
     }

@@ -105,13 +105,13 @@ fn compression_is_one_of_three() {
 fn what_is_not_set_follows_from_memory_and_parallelism() {
     assert_eq!(resources("memory: 256mb"), Resources::default());
     let small = resources("memory: 32mb, parallelism: 2");
-    assert_eq!(small.max_record_bytes, 16 * MIB / 5);
+    assert_eq!(small.max_record_bytes, 16 * MIB / 8);
     assert_eq!(small.batch_bytes, MIB);
     let large = resources("memory: 64gb");
     assert_eq!(large.max_record_bytes, 64 * MIB);
     assert_eq!(large.batch_bytes, MIB);
     let half = resources("memory: 256mb, parallelism: 2");
-    assert_eq!(half.max_record_bytes, 128 * MIB / 5);
+    assert_eq!(half.max_record_bytes, 128 * MIB / 8);
 }
 
 #[test]
