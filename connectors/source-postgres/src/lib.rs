@@ -59,7 +59,7 @@ impl Source for Postgres {
         Ok(streams)
     }
 
-    fn snapshot(&mut self, streams: &[String]) -> Result<String> {
+    fn snapshot(&mut self, streams: &[Selection]) -> Result<String> {
         // An older one is given up first: it may be all the connections that we may have.
         self.coordinator = None;
         let mut client = session::connect(&self.settings)?;

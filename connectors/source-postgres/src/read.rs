@@ -124,6 +124,48 @@ fn look_up(client: &mut Client, stream: &str) -> Result<(Relation, Vec<Column>)>
     Ok((relation, described.columns))
 }
 
+/// Asks the server what a read would do and reads nothing: a wrong condition, a missing column and a
+/// missing privilege are told before the first row of any stream. The transaction must be open.
+pub(crate) fn try_out(
+    client: &mut Client,
+    settings: &Settled,
+    selection: &Selection,
+    relation: &Relation,
+) -> Result<()> {
+    let columns = match &selection.columns {
+        None => "*".to_owned(),
+        Some(names) => {
+            let names: Vec<String> = names.iter().map(|name| quote_ident(name)).collect();
+            names.join(", ")
+        }
+    };
+    let mut select = format!("SELECT {columns} FROM {}", relation.sql());
+    if let Some(filter) = &selection.filter {
+        // Alone and between brackets: what closes a bracket itself, or begins another statement,
+        // would mean something else in a longer query.
+        for condition in [filter.clone(), format!("({filter}\n)")] {
+            let parsed = client
+                .prepare(&format!("{select} WHERE {condition}"), &[])
+                .map_err(|error| wrong_filter(error, filter))?;
+            client.forget(parsed)?;
+        }
+        select += &format!(" WHERE ({filter}\n)");
+    }
+    let explained = client.simple_query(&format!("EXPLAIN (COSTS false) {select}"));
+    explained
+        .map(drop)
+        .map_err(|error| explain(error, relation, settings))
+}
+
+fn wrong_filter(error: Error, filter: &str) -> Error {
+    let text = format!("where: {filter}: {}", error.message);
+    let hint = error.hint.unwrap_or_else(|| {
+        "write one condition as it would stand behind WHERE, with names as the server has them"
+            .into()
+    });
+    Error::config("wrong_where", text).hint(hint)
+}
+
 /// The COPY that gives these columns.
 ///
 /// `COPY table` is faster than a query, and does not do for everything: it leaves out the rows of

@@ -125,8 +125,17 @@ pub(crate) fn join(settings: &Settled, token: &str) -> Result<Client> {
 
 /// Locks the streams' tables and takes the snapshot that all readers will see. The client must be
 /// kept for as long as they begin.
-pub(crate) fn export(client: &mut Client, settings: &Settled, streams: &[String]) -> Result<Token> {
-    pin(client, settings, streams)?;
+pub(crate) fn export(
+    client: &mut Client,
+    settings: &Settled,
+    selections: &[Selection],
+) -> Result<Token> {
+    let streams: Vec<String> = selections.iter().map(|s| s.stream.clone()).collect();
+    let relations = pin(client, settings, &streams)?;
+    for (selection, relation) in selections.iter().zip(&relations) {
+        crate::read::try_out(client, settings, selection, relation)
+            .map_err(|error| crate::error::about(error, &selection.stream))?;
+    }
     let rows = query(client, "SELECT pg_catalog.pg_export_snapshot()")?;
     let Host { name, port } = client.host().clone();
     Ok(Token {
@@ -138,7 +147,11 @@ pub(crate) fn export(client: &mut Client, settings: &Settled, streams: &[String]
 
 /// Begins a transaction and locks tables in it before anything is looked at. Refuses all that
 /// cannot be read before the first row of any.
-pub(crate) fn pin(client: &mut Client, settings: &Settled, streams: &[String]) -> Result<()> {
+pub(crate) fn pin(
+    client: &mut Client,
+    settings: &Settled,
+    streams: &[String],
+) -> Result<Vec<Relation>> {
     let relations = streams
         .chunks(LOCK_TABLES)
         .map(|names| relation::find(client, names))
@@ -161,7 +174,7 @@ pub(crate) fn pin(client: &mut Client, settings: &Settled, streams: &[String]) -
             tables.join(", ")
         ))?;
     }
-    Ok(())
+    Ok(relations)
 }
 
 /// The answer of one statement.

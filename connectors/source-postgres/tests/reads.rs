@@ -10,7 +10,7 @@ use common::*;
 use rapidbyte_pg::ident::{nasty_names, qualified, quote_ident};
 use rapidbyte_sdk::ipc;
 use rapidbyte_sdk::prelude::*;
-use rapidbyte_testkit::postgres::{Options, Server, shared};
+use rapidbyte_testkit::postgres::{Options, PASSWORD, Server, shared};
 
 const KINDS: &str = "
     CREATE TABLE plain (id int PRIMARY KEY);
@@ -74,14 +74,11 @@ fn a_foreign_table_gives_its_rows() {
     }
     let rows = "CREATE TABLE t (id int); INSERT INTO t SELECT generate_series(1, 3000)";
     far.client().batch_execute(rows).unwrap();
-    let url = far.url();
-    let (user, host) = url["postgres://".len()..].split_once('@').unwrap();
-    let (user, password) = user.split_once(':').unwrap();
-    let (host, port) = host.split_once('/').unwrap().0.split_once(':').unwrap();
+    let (port, password) = (shared().port(), PASSWORD.replace('\'', "''"));
     let sql = format!(
         "CREATE SERVER far FOREIGN DATA WRAPPER postgres_fdw
-            OPTIONS (host '{host}', port '{port}', dbname '{}');
-         CREATE USER MAPPING FOR {user} SERVER far OPTIONS (user '{user}', password '{password}');
+            OPTIONS (host '127.0.0.1', port '{port}', dbname '{}');
+         CREATE USER MAPPING FOR postgres SERVER far OPTIONS (user 'postgres', password '{password}');
          CREATE FOREIGN TABLE t (id int) SERVER far",
         far.name()
     );
@@ -193,7 +190,7 @@ fn what_is_not_there_is_named_with_what_is_like_it() {
         );
         assert_eq!(error.hint.as_deref(), Some("did you mean public.Orders?"));
     }
-    let error = source.snapshot(&["public.no\0such".into()]).unwrap_err();
+    let error = source.snapshot(&[whole("public.no\0such")]).unwrap_err();
     assert!(error.hint.unwrap().contains("discover"));
     assert_eq!(error.code, "unknown_stream");
 }
@@ -395,7 +392,7 @@ fn nasty_names_are_only_names() {
     let mut source = open(&database.url());
     let streams = source.discover(&[]).unwrap();
     assert_eq!(streams.len(), names.len());
-    let wanted: Vec<String> = streams.iter().map(|s| s.name.clone()).collect();
+    let wanted: Vec<Selection> = streams.iter().map(|s| whole(&s.name)).collect();
     let snapshot = source.snapshot(&wanted).unwrap();
     for name in names {
         let stream = format!("{}.{name}", name_of_schema(name));

@@ -127,7 +127,7 @@ fn all_reads_are_as_of_the_snapshot() {
     client.batch_execute(sql).unwrap();
     let mut session = open(&database.url());
     let snapshot = session
-        .snapshot(&["public.a".into(), "public.b".into()])
+        .snapshot(&[whole("public.a"), whole("public.b")])
         .unwrap();
     client
         .batch_execute("INSERT INTO a VALUES (2); DELETE FROM b; INSERT INTO b VALUES (3)")
@@ -186,9 +186,13 @@ fn a_missing_privilege_says_what_to_grant() {
         GRANT SELECT ON s.ruled TO \"Reader\"";
     server.client("postgres").batch_execute(sql).unwrap();
     let mut source = open(&as_role(&server.url("postgres"), "Reader"));
+    let part = Selection {
+        columns: Some(vec!["id".into()]),
+        ..whole("s.part")
+    };
     for (stream, code) in [("s.secret", "no_privilege"), ("hidden.t", "no_privilege")] {
         // Before the first row of any stream.
-        let all = ["s.part".to_owned(), stream.to_owned()];
+        let all = [part.clone(), whole(stream)];
         for error in [
             source.snapshot(&all).unwrap_err(),
             refused(&mut source, &request(stream)),
@@ -200,7 +204,9 @@ fn a_missing_privilege_says_what_to_grant() {
             assert!(hint.contains(&grant), "{hint}");
         }
     }
-    source.snapshot(&["s.part".into()]).unwrap();
+    source.snapshot(std::slice::from_ref(&part)).unwrap();
+    let error = source.snapshot(&[whole("s.part")]).unwrap_err();
+    assert_eq!(kind(&error), "Auth", "{error:?}");
     let error = refused(&mut source, &request("s.part"));
     assert_eq!(
         (error.code.as_str(), kind(&error).as_str()),
@@ -258,7 +264,7 @@ fn rows_that_policies_hide_are_never_left_out_silently() {
     let mut source = open(&url);
     for error in [
         source
-            .snapshot(&["public.parent".into(), "public.ruled".into()])
+            .snapshot(&[whole("public.parent"), whole("public.ruled")])
             .unwrap_err(),
         refused(&mut source, &request("public.ruled")),
         refused(&mut source, &filtered("public.ruled", "id = 2")),
@@ -352,7 +358,7 @@ fn limits_of_the_server_do_not_end_a_read() {
     );
     client.batch_execute(&sql).unwrap();
     let mut source = open(&database.url());
-    let snapshot = source.snapshot(&["public.t".into()]).unwrap();
+    let snapshot = source.snapshot(&[whole("public.t")]).unwrap();
     // The transaction of the snapshot is idle for longer than the server allows.
     let mut request = request("public.t");
     request.snapshot = snapshot;
@@ -428,4 +434,50 @@ fn the_schema_carries_the_marks_of_the_grants() {
     }
     assert_eq!(schema["properties"]["port"]["default"], 5432);
     assert_eq!(spec.native_forms, ["postgresql"]);
+}
+
+#[test]
+fn a_wrong_condition_is_told_before_the_first_row_of_any_stream() {
+    let database = shared().database();
+    let sql = "CREATE TABLE a (id int, t text); CREATE TABLE b (id int)";
+    database.client().batch_execute(sql).unwrap();
+    let mut source = open(&database.url());
+    let mut of_a = |filter: &str| {
+        let selection = Selection {
+            filter: Some(filter.into()),
+            ..whole("public.a")
+        };
+        source.snapshot(&[whole("public.b"), selection])
+    };
+    for right in [
+        "id < 10",
+        "id < 10 AND t LIKE 'v%' -- small",
+        "t IS NULL OR true",
+    ] {
+        of_a(right).unwrap();
+    }
+    for wrong in [
+        "id",
+        "nope > 1",
+        "id < 10) OR (true",
+        "id < 10; DROP TABLE b",
+        "id < 10 /*",
+        "",
+    ] {
+        let error = of_a(wrong).unwrap_err();
+        assert_eq!(
+            (error.code.as_str(), error.stream.as_deref()),
+            ("wrong_where", Some("public.a")),
+            "{wrong}: {error:?}"
+        );
+        assert!(
+            error.hint.is_some() && !error.message.contains("COPY"),
+            "{error:?}"
+        );
+    }
+    let gone = Selection {
+        columns: Some(vec!["gone".into()]),
+        ..whole("public.a")
+    };
+    assert!(source.snapshot(&[gone]).is_err());
 }

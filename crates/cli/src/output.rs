@@ -1,7 +1,7 @@
 //! Rendering: text for people, JSON for programs, colours only where they are wanted.
 
 use std::io::{ErrorKind, IsTerminal, Write};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rapidbyte_engine::{Class, Document, Failure};
 use rapidbyte_runtime::{Level, LogSink};
@@ -21,6 +21,8 @@ pub struct Output {
     pub live: bool,
     /// The first result that standard output did not take.
     unwritten: Arc<OnceLock<std::io::Error>>,
+    /// As [`Output::known`] says.
+    known: Arc<Mutex<Value>>,
 }
 
 impl Output {
@@ -37,6 +39,7 @@ impl Output {
             color: terminal && !no_color && !common.no_color,
             live: terminal && !log_json && !common.quiet,
             unwritten: Arc::default(),
+            known: Arc::default(),
         }
     }
 
@@ -52,6 +55,12 @@ impl Output {
         if self.json {
             self.result(&format!("{document:#}"));
         }
+    }
+
+    /// What is known when the command fails: members for the document that tells the failure, so
+    /// that there is one document either way.
+    pub fn known(&self, members: Value) {
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = members;
     }
 
     /// A reader that went away, as in `rapidbyte plan | head`, is no error; a full disk is.
@@ -95,7 +104,14 @@ impl Output {
 
     /// The end of a command that did not succeed.
     pub fn failure(&self, failure: &Failure) {
-        self.document(&json!({ "status": "error", "error": failure }));
+        let mut document = json!({ "status": "error", "error": failure });
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(document), Some(known)) = (document.as_object_mut(), known.as_object()) {
+            for (key, value) in known {
+                document.entry(key).or_insert_with(|| value.clone());
+            }
+        }
+        self.document(&document);
         if self.log_json {
             let line = json!({ "level": "error", "message": failure.message, "error": failure });
             print(&mut std::io::stderr(), &line.to_string());

@@ -110,6 +110,23 @@ impl Plan {
         })
     }
 
+    /// Fixes the moment of the run; the source refuses what it cannot read as it is selected, which
+    /// only `plan` and `check` throw away then.
+    pub fn snapshot(&mut self) -> Result<String, Failure> {
+        let selections: Vec<Selection> = self
+            .streams
+            .iter()
+            .map(|stream| Selection {
+                stream: stream.name.clone(),
+                columns: stream.columns.clone(),
+                filter: stream.filter.clone(),
+            })
+            .collect();
+        self.coordinator()
+            .snapshot(&selections)
+            .map_err(|e| Failure::from_runtime(e, &self.document, "source"))
+    }
+
     pub(crate) fn coordinator(&mut self) -> &mut Source {
         self.coordinator
             .get_mut()

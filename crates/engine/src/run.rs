@@ -62,15 +62,7 @@ fn move_all(plan: &mut Plan, host: &Host, progress: &Progress) -> Result<Report,
     }
     let planned = StageReport::new(&plan.clock, Side::Source);
     let start = Instant::now();
-    let names: Vec<String> = plan
-        .streams
-        .iter()
-        .map(|stream| stream.name.clone())
-        .collect();
-    let snapshot = plan
-        .coordinator()
-        .snapshot(&names)
-        .map_err(|e| Failure::from_runtime(e, &plan.document, "source"))?;
+    let snapshot = plan.snapshot()?;
     let moved = move_streams(plan, host, progress, &snapshot)?;
     for stream in &moved {
         if let Some(cursor) = &stream.cursor {

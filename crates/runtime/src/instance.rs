@@ -6,7 +6,7 @@ use wasmtime::{Store, Trap};
 use crate::bindings::destination::{Fence, Part, Plan, Receipt, Target};
 use crate::bindings::destination_world::{DestinationConnector, DestinationConnectorPre};
 use crate::bindings::phase::Kind;
-use crate::bindings::source::{Event, ReadRequest};
+use crate::bindings::source::{Event, ReadRequest, Selection};
 use crate::bindings::source_world::{SourceConnector, SourceConnectorPre};
 use crate::bindings::types::{Batch, CheckItem, Error as ConnectorError, ErrorKind, Spec, Stream};
 use crate::state::{Busy, Cancelled, State, on_epoch};
@@ -244,7 +244,7 @@ impl Source {
     }
 
     /// Fixes one moment for all streams.
-    pub fn snapshot(&mut self, streams: &[String]) -> Result<String> {
+    pub fn snapshot(&mut self, streams: &[Selection]) -> Result<String> {
         let session = self.session();
         let guest = self.bindings.rapidbyte_connector_source().session();
         self.instance.call("session.snapshot", Kind::Query, |s| {

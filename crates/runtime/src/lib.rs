@@ -21,7 +21,7 @@ mod load;
 mod state;
 
 pub use bindings::destination::{ColumnPlan, Fence, Fit, Part, Plan, Receipt, Target};
-pub use bindings::source::{Event, ReadRequest};
+pub use bindings::source::{Event, ReadRequest, Selection};
 pub use bindings::types::{Batch, CheckItem, Error as ConnectorError, ErrorKind};
 pub use bindings::types::{Spec, Stream, SyncMode, WriteMode};
 pub use cancel::{Cancel, Registration};

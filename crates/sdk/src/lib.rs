@@ -70,7 +70,7 @@ pub use rapidbyte_wire::{ipc, pattern, types};
 pub use source::{Event, Reader, Source};
 
 pub use bindings::exports_destination::{ColumnPlan, Fence, Fit, Part, Plan, Receipt, Target};
-pub use bindings::exports_source::ReadRequest;
+pub use bindings::exports_source::{ReadRequest, Selection};
 pub use bindings::types::{CheckItem, Error, ErrorKind, Spec, Stream, SyncMode, WriteMode};
 
 /// What every fallible call of a connector gives.
@@ -80,7 +80,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub mod prelude {
     pub use crate::{
         CheckItem, ColumnPlan, Destination, Error, ErrorKind, Event, Fence, Fit, Part, Plan,
-        ReadRequest, Reader, Receipt, Result, Source, Stream, SyncMode, Target, WriteMode, Writer,
+        ReadRequest, Reader, Receipt, Result, Selection, Source, Stream, SyncMode, Target,
+        WriteMode, Writer,
     };
     pub use arrow_array::{self, *};
     pub use arrow_schema::{self, DataType, Field, Schema, SchemaRef};

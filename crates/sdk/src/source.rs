@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use crate::bindings::exports_source as wit;
 use crate::phase::{self, Kind};
-use crate::{CheckItem, Error, ReadRequest, Result, Spec, Stream, SyncMode, config};
+use crate::{CheckItem, Error, ReadRequest, Result, Selection, Spec, Stream, SyncMode, config};
 
 /// Where rows come from.
 pub trait Source: Sized + 'static {
@@ -51,8 +51,9 @@ pub trait Source: Sized + 'static {
     /// What can be read, with native forms only where they are in `forms`.
     fn discover(&mut self, forms: &[String]) -> Result<Vec<Stream>>;
 
-    /// Fixes one moment for all `streams`; the text comes back in [`ReadRequest::snapshot`].
-    fn snapshot(&mut self, streams: &[String]) -> Result<String> {
+    /// Fixes one moment for all `streams`; the text comes back in [`ReadRequest::snapshot`]. What
+    /// cannot be read as it is selected is best refused here, before the first row of any stream.
+    fn snapshot(&mut self, streams: &[Selection]) -> Result<String> {
         let _ = streams;
         Ok(String::new())
     }
@@ -165,7 +166,7 @@ impl<S: Source> wit::GuestSession for SessionExport<S> {
         self.0.borrow_mut().discover(&forms)
     }
 
-    fn snapshot(&self, streams: Vec<String>) -> Result<String> {
+    fn snapshot(&self, streams: Vec<Selection>) -> Result<String> {
         self.0.borrow_mut().snapshot(&streams)
     }
 

@@ -113,3 +113,12 @@ pub fn find<'a>(streams: &'a [Stream], name: &str) -> &'a Stream {
 pub fn kind(error: &Error) -> String {
     format!("{:?}", error.kind).replace("ErrorKind::", "")
 }
+
+/// All columns and rows of a stream.
+pub fn whole(stream: &str) -> Selection {
+    Selection {
+        stream: stream.into(),
+        columns: None,
+        filter: None,
+    }
+}

@@ -65,12 +65,11 @@ pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), 
     drop((source, destination));
     if first.is_none() {
         // What a run would do is asked only when both sides are well.
-        let planned = Plan::new(document.clone(), &host).and_then(|plan| {
-            let streams = &plan.streams;
-            streams
-                .iter()
-                .try_for_each(|stream| stream.refuse_unfit())?;
-            Ok(streams.len())
+        let planned = Plan::new(document.clone(), &host).and_then(|mut plan| {
+            let mut streams = plan.streams.iter();
+            streams.try_for_each(|stream| stream.refuse_unfit())?;
+            plan.snapshot()?;
+            Ok(plan.streams.len())
         });
         let (mark, detail) = match &planned {
             Ok(count) => (output.paint("32", "ok"), format!("{count} streams")),
@@ -92,6 +91,7 @@ pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), 
             } else {
                 failure.class
             };
+            output.known(json!({ "checks": items }));
             Err(Failure { class, ..failure })
         }
     }

@@ -14,12 +14,14 @@ pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), 
     let document = setup::document(pipeline, common)?;
     let redacted = super::redacted(&document);
     let host = setup::host(output, Some(&document))?;
-    let plan = Plan::new(document, &host).map_err(&redacted)?;
-    output.document(&document_of(&plan));
+    let mut plan = Plan::new(document, &host).map_err(&redacted)?;
     output.text(&text_of(&plan, output));
+    output.known(document_of(&plan));
     for stream in &plan.streams {
         stream.refuse_unfit().map_err(&redacted)?;
     }
+    plan.snapshot().map_err(&redacted)?;
+    output.document(&document_of(&plan));
     Ok(())
 }
 

@@ -36,7 +36,7 @@ class Session(contract.Session):
             )
         ]
 
-    def snapshot(self, streams: List[str]) -> str:
+    def snapshot(self, streams: List[contract.Selection]) -> str:
         return ""
 
     def read(self, request: contract.ReadRequest) -> contract.Reader:

@@ -86,7 +86,7 @@ impl GuestSession for Misbehave {
         }
     }
 
-    fn snapshot(&self, _streams: Vec<String>) -> Result<String> {
+    fn snapshot(&self, _streams: Vec<Selection>) -> Result<String> {
         Ok(String::new())
     }
 
