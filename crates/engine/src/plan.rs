@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow_schema::{Field, Schema};
 use rapidbyte_runtime::{
     Clock, Connector, Destination, Fit, Grants, Kind, Limits, MemoryBudget, Phase, Plan as Placed,
-    Sandbox, Source, Spec, Stream, SyncMode, Target, WriteMode,
+    Sandbox, Selection, Source, Spec, Stream, SyncMode, Target, WriteMode,
 };
 use rapidbyte_wire::{ipc, types};
 use serde_json::{Map, Value};
