@@ -129,7 +129,7 @@ fn columns_where_and_rename_are_obeyed() {
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (54, 27));
     let wrong = streams.replace("i > 7", "no_such > 7");
     let pipeline = copy(&source, &target, &wrong, "schema: raw");
-    Folder::new().refuses(&pipeline, "pg_42703", 4, &["no_such", "public.t"]);
+    Folder::new().refuses(&pipeline, "wrong_where", 2, &["no_such", "public.t"]);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Every key of a pipeline file changes something.
 
+use rapidbyte_testkit::postgres::shared;
+
 use crate::support::{Folder, copy, generate, testkit};
 
 #[test]
@@ -198,8 +200,8 @@ fn where_is_refused_by_a_source_without_conditions() {
 #[test]
 fn a_record_as_large_as_the_default_limit_passes() {
     let folder = Folder::new();
-    // 50 MiB; the default is a fifth of 256 MiB.
-    let text = "x".repeat(50 << 20);
+    // The default is an eighth of 256 MiB.
+    let text = "x".repeat(31 << 20);
     folder.write("in.csv", format!("a,b\n1,{text}\n2,y\n"));
     let declared = "path: in.csv\n    schema: { a: int64, b: string }";
     let report = folder.report(&copy("csv", "jsonl").replace("path: in.csv", declared));
@@ -207,4 +209,46 @@ fn a_record_as_large_as_the_default_limit_passes() {
     let written = folder.read("out/in.jsonl");
     assert_eq!(written.lines().count(), 2);
     assert!(written.contains(&text));
+    // Beyond it, file and line are told, with a schema and where one is inferred.
+    folder.write("in.csv", format!("a,b\n1,{text}{text}{text}\n2,y\n"));
+    for pipeline in [
+        copy("csv", "jsonl"),
+        copy("csv", "jsonl").replace("path: in.csv", declared),
+    ] {
+        folder.refuses(&pipeline, "record_too_large", 4, &["in.csv:2"]);
+    }
+}
+
+#[test]
+fn a_record_as_large_as_the_default_limit_passes_between_databases() {
+    let (source, target) = (shared().database(), shared().database());
+    source
+        .client()
+        .batch_execute("CREATE TABLE t AS SELECT 1 AS id, repeat('x', 31 << 20) AS s")
+        .expect("a table");
+    for method in ["copy", "insert"] {
+        let report = Folder::new().report(&format!(
+            "version: 1\npipeline: t\n\
+             source: {{ use: source-postgres, config: {{ url: \"{}\" }}, streams: [public.t] }}\n\
+             destination: {{ use: dest-postgres, config: {{ url: \"{}\", load_method: {method} }}, write_mode: replace }}\n",
+            source.url(),
+            target.url()
+        ));
+        assert_eq!(report["rows"], 1);
+    }
+    source
+        .client()
+        .batch_execute("INSERT INTO t SELECT 2, repeat('y', 33 << 20)")
+        .expect("a row");
+    let (error, code) = Folder::new().error(&format!(
+        "version: 1\npipeline: t\n\
+         source: {{ use: source-postgres, config: {{ url: \"{}\" }}, streams: [public.t] }}\n\
+         destination: {{ use: dest-postgres, config: {{ url: \"{}\" }}, write_mode: replace }}\n",
+        source.url(),
+        target.url()
+    ));
+    assert_eq!(
+        (error["code"].as_str(), code),
+        (Some("record_too_large"), 4)
+    );
 }

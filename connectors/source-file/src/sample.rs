@@ -19,8 +19,9 @@ pub(crate) struct Known {
     pub inferred: bool,
 }
 
-/// A record of a sample is as long as the engine's default allows, or as the sample is.
-const MAX_RECORD_BYTES: u64 = 64 << 20;
+/// A record of a sample may be as long as the sample or this: planning has half of a run's memory,
+/// and looking at a record takes several times its size.
+const MAX_RECORD_BYTES: u64 = 16 << 20;
 
 /// The declared columns; without a declaration the inferred ones.
 pub(crate) fn know(settings: &Settings, stream: &FileStream) -> Result<Known> {
