@@ -62,7 +62,7 @@ fn each_type_has_its_portable_form() {
         "bin binary [0, 255],",
         "m string \"ok\",",
         "pos int32 5,",
-        "inet string \"10.0.0.1/32\",",
+        "inet string \"10.0.0.1\",",
         "r string \"[1,5)\",",
         "p string \"(1,x)\",",
         "vec string \"'cat' 'rat'\",",

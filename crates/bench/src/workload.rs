@@ -101,7 +101,7 @@ fn hard() -> Vec<Column> {
         column(
             "price",
             "numeric(18,4)",
-            "(i * 7919 % 1000000007) / 10000.0",
+            "(i::bigint * 7919 % 1000000007) / 10000.0",
         ),
         column("key", "uuid", "md5(i::text)::uuid"),
         column(

@@ -231,10 +231,13 @@ pub fn field(column: &Column, native: bool) -> Field {
 /// The expression that selects the column in its form.
 pub fn select_expression(column: &Column, native: bool) -> String {
     let name = quote_ident(&column.name);
-    if form(column, native).needs_text_cast() {
-        format!("{name}::text")
-    } else {
+    if !form(column, native).needs_text_cast() {
         name
+    } else if column.ty.stripped(-1).0.oid == builtin::INET.oid {
+        // Its cast to text is a function of its own, which adds the length of the mask to a host.
+        format!("pg_catalog.textin(pg_catalog.inet_out({name}))")
+    } else {
+        format!("{name}::text")
     }
 }
 
