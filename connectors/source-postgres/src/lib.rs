@@ -25,6 +25,9 @@ pub use read::Rows;
 /// The connector, opened with one configuration.
 pub struct Postgres {
     settings: Settled,
+    /// The connection that discovered, for the snapshot that follows: logging in takes both sides
+    /// milliseconds of work, and the server knows the catalog by then.
+    idle: Option<Client>,
     /// The transaction that exported the snapshot: readers can join it while it is open, and the
     /// tables' shapes stay as they are.
     coordinator: Option<Client>,
@@ -42,6 +45,7 @@ impl Source for Postgres {
     fn open(config: Config) -> Result<Self> {
         Ok(Self {
             settings: config.settle()?,
+            idle: None,
             coordinator: None,
         })
     }
@@ -55,15 +59,28 @@ impl Source for Postgres {
         session::begin(&mut client, &self.settings, None)?;
         let native = forms.iter().any(|form| form == NATIVE_FORM);
         let streams = discover::streams(&mut client, native)?;
-        client.close();
+        client.execute("ROLLBACK")?;
+        self.idle = Some(client);
         Ok(streams)
     }
 
     fn snapshot(&mut self, streams: &[Selection]) -> Result<String> {
         // An older one is given up first: it may be all the connections that we may have.
         self.coordinator = None;
-        let mut client = session::connect(&self.settings)?;
-        let token = session::export(&mut client, &self.settings, streams)?;
+        let idle = self.idle.take().map(|mut client| {
+            let token = session::export(&mut client, &self.settings, streams);
+            (client, token)
+        });
+        let (client, token) = match idle {
+            Some((client, Ok(token))) => (client, token),
+            // It may have been ended while nobody needed it.
+            Some((client, Err(error))) if client.is_usable() => return Err(error),
+            _ => {
+                let mut client = session::connect(&self.settings)?;
+                let token = session::export(&mut client, &self.settings, streams)?;
+                (client, token)
+            }
+        };
         self.coordinator = Some(client);
         token.to_json()
     }
