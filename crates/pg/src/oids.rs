@@ -2,7 +2,9 @@
 //!
 //! Arrays hold their element type's OID and records the OID of each field (`array_send`,
 //! `record_send`); ranges and domains hold none of their own, but may hold such values. User
-//! types have other OIDs on another server, so a value's OIDs must become the target's.
+//! types have other OIDs on another server, so a value's OIDs must become the target's. PostgreSQL
+//! 12 and 13 refuse a value with others; from 14 on `array_recv` and `record_recv` look at them only
+//! where both are built in.
 
 use crate::error::Problem;
 use crate::model::{Kind, PgType};
