@@ -349,9 +349,8 @@ fn make_prelude(
 /// Begins the transaction of a load, with limits as the operator wrote them or none.
 fn begin(client: &Client, server: &Server) -> String {
     let mut sql = format!("{BEGIN}; {}; {NOTICED}", local_settings());
-    let options = server.options.as_deref().unwrap_or_default();
     for (timeout, since) in TIMEOUTS {
-        if client.server_version() >= since && !options.contains(timeout) {
+        if client.server_version() >= since && !server.sets(timeout) {
             sql += &format!("; SET LOCAL {timeout} = 0");
         }
     }

@@ -70,15 +70,9 @@ pub(crate) struct Settled {
 }
 
 impl Settled {
-    /// The operator has set this parameter of the server in `options`.
-    pub fn sets(&self, parameter: &str) -> bool {
-        let options = self.connection.options.as_deref().unwrap_or_default();
-        options.contains(parameter)
-    }
-
     /// The operator wants what row-level security shows of a table, whatever that leaves out.
     pub fn takes_visible_rows(&self) -> bool {
-        self.sets("row_security")
+        self.connection.sets("row_security")
     }
 }
 

@@ -74,7 +74,7 @@ pub(crate) fn begin(client: &mut Client, settings: &Settled, snapshot: Option<&s
     let version = client.server_version();
     for (name, since) in TIMEOUTS {
         // What the operator wrote stays.
-        if version >= since && !settings.sets(name) {
+        if version >= since && !settings.connection.sets(name) {
             sql += &format!("SET {name} = 0; ");
         }
     }

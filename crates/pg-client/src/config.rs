@@ -146,6 +146,12 @@ pub struct Fields {
 }
 
 impl Settings {
+    /// True if `options` names this parameter of the server: the operator's word then stays.
+    pub fn sets(&self, parameter: &str) -> bool {
+        let options = self.options.as_deref().unwrap_or_default();
+        options.contains(parameter)
+    }
+
     /// Reads `postgres://user:password@host:port/database?sslmode=…`. Errors: `bad_url`, at
     /// `config.url`.
     pub fn from_url(url: &str) -> Result<Self> {

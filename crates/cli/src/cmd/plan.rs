@@ -16,12 +16,13 @@ pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), 
     let host = setup::host(output, Some(&document))?;
     let mut plan = Plan::new(document, &host).map_err(&redacted)?;
     output.text(&text_of(&plan, output));
-    output.known(document_of(&plan));
+    let planned = document_of(&plan);
+    output.known(planned.clone());
     for stream in &plan.streams {
         stream.refuse_unfit().map_err(&redacted)?;
     }
     plan.snapshot().map_err(&redacted)?;
-    output.document(&document_of(&plan));
+    output.document(&planned);
     Ok(())
 }
 
