@@ -22,6 +22,7 @@ CREATE TABLE app."Nasty ""T""" (
     mac macaddr, bits bit(5), vb varbit, pt point, cash money, tv tsvector, x xml, l pg_lsn,
     "Ünïcode, ""col""" text NOT NULL DEFAULT ''
 );
+COMMENT ON TABLE app."Nasty ""T""" IS E'a table\n''of'' \\ things';
 COMMENT ON COLUMN app."Nasty ""T""".v IS 'a comment with ''quotes''';
 INSERT INTO app."Nasty ""T""" (id) VALUES (0);
 INSERT INTO app."Nasty ""T"""
@@ -58,12 +59,13 @@ fn content(client: &mut Client, table: &str) -> (i64, String) {
     (row.get(0), row.get(1))
 }
 
-/// `name type not-null comment` of each column.
+/// The table's comment, then `name type not-null comment` of each column.
 fn columns(client: &mut Client, table: &str) -> Vec<String> {
     let sql = format!(
-        "SELECT attname || ' ' || format_type(atttypid, atttypmod) || ' ' || attnotnull || ' ' \
+        "SELECT coalesce(obj_description('{table}'::regclass, 'pg_class'), '') \
+         UNION ALL (SELECT attname || ' ' || format_type(atttypid, atttypmod) || ' ' || attnotnull || ' ' \
          || coalesce(col_description(attrelid, attnum), '') FROM pg_attribute \
-         WHERE attrelid = '{table}'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
+         WHERE attrelid = '{table}'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum)"
     );
     let rows = client.query(&sql, &[]).expect("columns");
     rows.iter().map(|row| row.get(0)).collect()

@@ -1,6 +1,7 @@
 //! How a stream gets into its table: decided from what is there, before anything is changed.
 
 use rapidbyte_pg::catalog::Relation;
+use rapidbyte_pg::form::table_of;
 use rapidbyte_pg::ident::{quote_ident, quote_literal};
 use rapidbyte_pg::model::Generated;
 use rapidbyte_pg::{Column, Fit as PgFit, Kind, PgType, ddl, fit};
@@ -157,7 +158,13 @@ fn fresh(
         ddl::create_table(&name.schema, &name.table, &targets, &target.primary_key)
             .map_err(convert)?,
     ];
-    create.extend(ddl::comments(&name.schema, &name.table, &targets));
+    let about = table_of(schema).map_err(convert)?;
+    create.extend(ddl::comments(
+        &name.schema,
+        &name.table,
+        about.comment.as_deref(),
+        &targets,
+    ));
     let mut notes = vec!["a new table; it is there from the commit on".to_owned()];
     if !prelude.is_empty() {
         notes.push(

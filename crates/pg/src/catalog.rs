@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 
+use crate::form::Table;
 use crate::model::{
     Check, Column, CompositeField, Generated, Kind, MAX_DEPTH, MAX_PARTS, PgType, Send,
 };
@@ -219,6 +220,13 @@ pub struct Relation {
 }
 
 impl Relation {
+    /// What travels of it beside its columns.
+    pub fn table(&self) -> Table {
+        Table {
+            comment: self.comment.clone(),
+        }
+    }
+
     /// The row type, for [`crate::insert`].
     pub fn row_type(&self) -> PgType {
         let field = |column: &Column| CompositeField {

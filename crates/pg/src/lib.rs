@@ -24,5 +24,5 @@ pub mod oids;
 
 pub use error::{Owner, PgError};
 pub use fit::{Fit, fit};
-pub use form::{Form, NATIVE_FORM, column_of, field, form, select_expression};
+pub use form::{Form, NATIVE_FORM, Table, column_of, field, form, select_expression};
 pub use model::{Column, Kind, PgType};
