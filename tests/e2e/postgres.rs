@@ -640,7 +640,7 @@ fn what_moved_is_planned_before() {
     let (source, target) = (shared().database(), shared().database());
     source
         .client()
-        .batch_execute("CREATE TABLE t (a numeric(10, 2) NOT NULL, b varchar(7), PRIMARY KEY (a))")
+        .batch_execute("CREATE TABLE t (a numeric(10, 2) NOT NULL, b varchar(7), PRIMARY KEY (a)); COMMENT ON TABLE t IS 'of things'")
         .expect("a table");
     let folder = Folder::new();
     folder.write(
@@ -654,7 +654,9 @@ fn what_moved_is_planned_before() {
     assert_eq!(stream["columns"][0]["target_type"], "numeric(10,2)");
     assert_eq!(stream["columns"][0]["fit"], "exact");
     let statements = stream["statements"].to_string();
-    assert!(statements.contains("CREATE TABLE"), "{statements}");
+    for part in ["CREATE TABLE", "COMMENT ON TABLE raw.t IS 'of things'"] {
+        assert!(statements.contains(part), "{statements}");
+    }
     let there = target
         .client()
         .query_one("SELECT to_regclass('raw.t') IS NULL", &[]);

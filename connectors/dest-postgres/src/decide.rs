@@ -181,7 +181,6 @@ fn fresh(
         ));
     }
     let method = method(settings, None, casts, false, found, &mut notes)?;
-    refuse_no_columns(name, schema, method, false)?;
     Ok(Decision {
         prelude,
         create,
@@ -246,6 +245,9 @@ fn existing(
 ) -> Result<Decision> {
     refuse_kind(name, table)?;
     may_insert(name, schema, table, found)?;
+    if !relation.columns.is_empty() {
+        refuse_no_columns(name, schema)?;
+    }
     let mut columns = Vec::new();
     let mut targets = Vec::new();
     let mut casts = false;
@@ -278,7 +280,6 @@ fn existing(
     notes.extend(targets.iter().filter_map(sequence_note));
     let strict = unfilled.iter().any(|column| refuses_null(&column.ty));
     let method = method(settings, Some(table), casts, strict, found, &mut notes)?;
-    refuse_no_columns(name, schema, method, !relation.columns.is_empty())?;
     Ok(Decision {
         prelude: Vec::new(),
         create: Vec::new(),
@@ -318,22 +319,13 @@ fn may_insert(name: &Name, schema: &Schema, table: &TableFacts, found: &Found) -
     Ok(())
 }
 
-/// Rows of no columns can only be copied, and only into a table of no columns.
-fn refuse_no_columns(
-    name: &Name,
-    schema: &Schema,
-    method: Method,
-    has_columns: bool,
-) -> Result<()> {
-    if !schema.fields().is_empty() || (method == Method::Copy && !has_columns) {
+/// Rows of no columns can only go into a table of no columns.
+fn refuse_no_columns(name: &Name, schema: &Schema) -> Result<()> {
+    if !schema.fields().is_empty() {
         return Ok(());
     }
     let text = format!("the stream has no columns, so nothing can be written to {name}");
-    let hint = match has_columns {
-        true => "leave the stream out, or write to another table",
-        false => "leave the stream out, or load_method: copy",
-    };
-    Err(Error::schema("no_columns", text).hint(hint))
+    Err(Error::schema("no_columns", text).hint("leave the stream out, or write to another table"))
 }
 
 fn refuse_kind(name: &Name, table: &TableFacts) -> Result<()> {
