@@ -19,22 +19,42 @@ ALTER DOMAIN "Näs.ty ""S"""."Made it" DROP NOT NULL;
 "#;
 
 /// In each database; a server may lack some.
-const EXTENSIONS: [&str; 5] = ["hstore", "citext", "ltree", "cube", "seg"];
+const EXTENSIONS: [&str; 9] = [
+    "hstore",
+    "citext",
+    "ltree",
+    "cube",
+    "seg",
+    "pg_trgm",
+    "btree_gist",
+    "intarray",
+    "isn",
+];
 
 /// Settings that fix how values are written as text.
 const TEXT: &str = "SET DateStyle = 'ISO'; SET IntervalStyle = 'postgres'; SET TimeZone = 'UTC'; \
                     SET extra_float_digits = 1; SET bytea_output = 'hex'; SET search_path = '';";
 
-/// Types of which the server itself reads no value, neither text nor bytes.
-const REFUSED: [&str; 8] = [
-    "_gtsvector",
-    "gtsvector",
-    "pg_brin_bloom_summary",
-    "pg_brin_minmax_multi_summary",
-    "pg_dependencies",
-    "pg_mcv_list",
-    "pg_ndistinct",
-    "pg_node_tree",
+/// Types of which the server itself reads no value, neither text nor bytes, with their arrays; those
+/// of extensions where the server has them.
+const REFUSED: [&str; 17] = [
+    "pg_catalog_gtsvector",
+    "pg_catalog_pg_brin_bloom_summary",
+    "pg_catalog_pg_brin_minmax_multi_summary",
+    "pg_catalog_pg_dependencies",
+    "pg_catalog_pg_mcv_list",
+    "pg_catalog_pg_ndistinct",
+    "pg_catalog_pg_node_tree",
+    "public_gbtreekey16",
+    "public_gbtreekey2",
+    "public_gbtreekey32",
+    "public_gbtreekey4",
+    "public_gbtreekey8",
+    "public_gbtreekey_var",
+    "public_ghstore",
+    "public_gtrgm",
+    "public_intbig_gkey",
+    "public_ltree_gist",
 ];
 
 fn run_sql(client: &mut Client, what: &str, sql: &str) {
@@ -45,8 +65,10 @@ fn run_sql(client: &mut Client, what: &str, sql: &str) {
 
 fn extensions(client: &mut Client) {
     for name in EXTENSIONS {
-        // Where it is missing there is nothing to prove about it.
-        let _ = client.batch_execute(&format!("CREATE EXTENSION {name} SCHEMA public"));
+        let made = client.batch_execute(&format!("CREATE EXTENSION {name} SCHEMA public"));
+        if let Err(error) = made {
+            println!("SKIPPED: the types of {name}: {error}");
+        }
     }
 }
 
@@ -173,10 +195,14 @@ fn every_type_of_the_server_arrives_or_is_refused_by_name() {
     let (copied, inserted) = (target(3), target(17));
     let refused = refused(&pipeline(&source, &copied, &tables, "load_method: copy"));
     let names: Vec<&str> = refused.iter().map(|(name, _)| name.as_str()).collect();
-    let expected: Vec<String> = REFUSED
-        .iter()
-        .map(|name| format!("t_pg_catalog_{name}"))
-        .collect();
+    let is_refused = |table: &&String| {
+        let name = table.strip_prefix("t_").unwrap_or_default();
+        let element = name.replacen("_catalog__", "_catalog_", 1);
+        let element = element.replacen("public__", "public_", 1);
+        REFUSED.contains(&element.as_str())
+    };
+    let expected: Vec<&String> = tables.iter().filter(is_refused).collect();
+    assert!(expected.len() >= 8, "{expected:?}");
     assert_eq!(names, expected);
     let moving: Vec<String> = tables
         .iter()

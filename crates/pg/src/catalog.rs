@@ -175,6 +175,9 @@ SELECT pg_catalog.json_build_object(
     'not_null', t.typnotnull,
     'default', t.typdefault,
     'binary', t.typsend <> 0 AND t.typreceive <> 0,
+    'is_key', (t.typsend = 0 OR t.typreceive = 0) AND EXISTS (
+        SELECT 1 FROM pg_catalog.pg_opclass o
+        WHERE o.opckeytype = t.oid AND o.opcintype <> t.oid),
     'send', (SELECT p.prosrc FROM pg_catalog.pg_proc p WHERE p.oid = t.typsend),
     'checks', CASE WHEN t.typtype = 'd' THEN (
         SELECT pg_catalog.json_agg(pg_catalog.json_build_object('name', k.conname,
@@ -286,6 +289,10 @@ struct RawType {
     not_null: bool,
     default: Option<String>,
     binary: bool,
+    /// Without a binary form, and what an operator class keeps of another type: no such type of the
+    /// server or its extensions has an input function that reads anything.
+    #[serde(default)]
+    is_key: bool,
     send: Option<String>,
     checks: Option<Vec<Check>>,
     labels: Option<Vec<String>>,
@@ -412,6 +419,7 @@ impl RawType {
         // The C function below the SQL name: an extension's type may borrow the text's.
         const TEXT: [&str; 4] = ["textsend", "varcharsend", "bpcharsend", "namesend"];
         match &self.send {
+            _ if self.is_key => Send::Key,
             _ if !self.binary => Send::None,
             Some(send) if TEXT.contains(&send.as_str()) => Send::Text,
             _ => Send::Binary,
