@@ -7,6 +7,7 @@ mod connectors;
 mod files;
 mod hostile;
 mod interrupt;
+mod locks;
 mod output;
 mod pooler;
 mod postgres;

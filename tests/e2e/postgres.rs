@@ -1,6 +1,6 @@
 //! Tables between real PostgreSQL databases, and between PostgreSQL and files.
 
-use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 
 use rapidbyte_testkit::postgres::{Client, Database, Options, PASSWORD, Server, SmallDisk, shared};
 use serde_json::Value;
@@ -49,7 +49,7 @@ const TEXT: &str = "SET DateStyle = 'ISO'; SET IntervalStyle = 'postgres'; SET T
                     SET extra_float_digits = 1; SET bytea_output = 'hex';";
 
 /// Rows and a hash of the whole table's text, whatever the order of its rows.
-fn content(client: &mut Client, table: &str) -> (i64, String) {
+pub fn content(client: &mut Client, table: &str) -> (i64, String) {
     client.batch_execute(TEXT).expect("settings");
     let sql = format!(
         "SELECT count(*), coalesce(md5(string_agg(md5(t::text), ',' ORDER BY md5(t::text))), '') \
@@ -71,7 +71,7 @@ fn columns(client: &mut Client, table: &str) -> Vec<String> {
     rows.iter().map(|row| row.get(0)).collect()
 }
 
-fn copy(from: &Database<'_>, to: &Database<'_>, streams: &str, more: &str) -> String {
+pub fn copy(from: &Database<'_>, to: &Database<'_>, streams: &str, more: &str) -> String {
     format!(
         "version: 1\npipeline: t\nsource:\n  use: source-postgres\n  config: {{ url: \"{}\" }}\n  \
          streams: {streams}\ndestination:\n  use: dest-postgres\n  config: {{ url: \"{}\", {more} }}\n  \
@@ -222,8 +222,8 @@ fn run_into(server: &mut Server, pipeline: &str, fault: impl FnOnce(&mut Server)
     folder.write("p.yaml", pipeline);
     let child = folder
         .command(&["run", "p.yaml", "--output", "json"])
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
         .expect("the program starts");
     wait_for_copy(&mut server.client("postgres"), "COPY public.t %");
@@ -275,105 +275,6 @@ fn a_target_that_stops_in_the_middle_is_named_and_keeps_its_rows() {
 }
 
 #[test]
-fn a_lock_that_is_waited_for_is_told_and_a_stopped_run_leaves_nobody_waiting() {
-    let (source, target) = (shared().database(), shared().database());
-    let table = "CREATE TABLE t AS SELECT i AS id FROM generate_series(1, 10) i";
-    source.client().batch_execute(table).expect("a table");
-    let mut holder = target.client();
-    holder.batch_execute(table).expect("a table");
-    holder
-        .batch_execute("BEGIN; UPDATE t SET id = id WHERE id = 1")
-        .expect("a lock");
-    let folder = Folder::new();
-    folder.write(
-        "p.yaml",
-        copy(&source, &target, "[public.t]", "schema: public").replace("append", "replace"),
-    );
-    let start = || {
-        let mut child = folder
-            .command(&["run", "p.yaml"])
-            .stdout(std::process::Stdio::piped())
-            .stderr(std::process::Stdio::piped())
-            .spawn()
-            .expect("the program starts");
-        let lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
-        let (told, heard) = std::sync::mpsc::channel();
-        // To the end, because a full pipe stops its writer.
-        std::thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                if line.contains("waits for a lock on public.t") {
-                    let _ = told.send(line);
-                }
-            }
-        });
-        let told = heard.recv_timeout(std::time::Duration::from_secs(60));
-        let told = told.unwrap_or_else(|_| {
-            let _ = child.kill();
-            panic!("it does not say that it waits");
-        });
-        assert!(told.contains("UPDATE t SET id"), "{told}");
-        child
-    };
-    let waiting = "SELECT count(*) FROM pg_locks WHERE relation = 't'::regclass AND NOT granted";
-    let count =
-        |client: &mut Client| -> i64 { client.query_one(waiting, &[]).expect("a count").get(0) };
-    let mut other = target.client();
-    let mut child = start();
-    until(|| count(&mut other) == 1, "it waits for the lock");
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("a signal");
-    assert_eq!(child.wait().expect("it ends").code(), Some(130));
-    // The server looks once a second.
-    until(
-        || count(&mut other) == 0,
-        "the stopped run's session has ended",
-    );
-    let mut child = start();
-    holder.batch_execute("COMMIT").expect("the lock is free");
-    assert_eq!(child.wait().expect("it ends").code(), Some(0));
-    assert_eq!(content(&mut other, "t"), content(&mut source.client(), "t"));
-}
-
-/// Asks again and again, a minute at most.
-fn until(mut is_so: impl FnMut() -> bool, what: &str) {
-    let begin = std::time::Instant::now();
-    while !is_so() {
-        assert!(begin.elapsed().as_secs() < 60, "not in a minute: {what}");
-    }
-}
-
-#[test]
-fn replaced_rows_that_others_refer_to_need_a_deferrable_key() {
-    let (source, target) = (shared().database(), shared().database());
-    let table = "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1), (2)";
-    source.client().batch_execute(table).expect("a table");
-    let mut client = target.client();
-    client
-        .batch_execute(&format!(
-            "{table}; CREATE TABLE child (t_id int CONSTRAINT of_t REFERENCES t); INSERT INTO child VALUES (2)"
-        ))
-        .expect("tables");
-    let pipeline =
-        copy(&source, &target, "[public.t]", "schema: public").replace("append", "replace");
-    Folder::new().refuses(&pipeline, "pg_23503", 4, &["DEFERRABLE"]);
-    assert_eq!(content(&mut client, "t").0, 2);
-    client
-        .batch_execute("ALTER TABLE child ALTER CONSTRAINT of_t DEFERRABLE")
-        .expect("a constraint");
-    Folder::new().report(&pipeline);
-    client
-        .batch_execute("INSERT INTO child VALUES (1)")
-        .expect("still a key");
-    // The row that is referred to does not come back: nothing is replaced.
-    source
-        .client()
-        .batch_execute("DELETE FROM t WHERE id = 2")
-        .expect("a row");
-    Folder::new().refuses(&pipeline, "pg_23503", 4, &[]);
-    assert_eq!(content(&mut client, "t").0, 2);
-}
-
-#[test]
 fn a_source_that_stops_in_the_middle_is_named_and_nothing_arrives() {
     let mut server = Server::start(&Options::default()).expect("a server");
     server
@@ -395,8 +296,8 @@ fn a_source_that_stops_in_the_middle_is_named_and_nothing_arrives() {
     );
     let child = folder
         .command(&["run", "p.yaml", "--output", "json"])
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
         .expect("the program starts");
     wait_for_copy(&mut target.client(), "COPY raw.t %");

@@ -17,7 +17,7 @@ use crate::look::{Found, TableFacts};
 pub(crate) struct Decision {
     /// Run and committed on their own before the load: schemas and types that are missing.
     pub prelude: Vec<String>,
-    /// Run in the load's transaction: the table, its comments.
+    /// Run in the load's transaction: the table, then its comments.
     pub create: Vec<String>,
     /// Taken in the load's transaction on a table that was there.
     pub lock: Option<Lock>,

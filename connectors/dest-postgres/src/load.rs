@@ -95,10 +95,11 @@ impl Load {
             make_prelude(&mut client, settings, target, &name, &schema)?;
         }
         client.simple_query(&begin(&client, &settings.server))?;
-        for statement in &decided.create {
-            client
-                .simple_query(statement)
-                .map_err(|error| made_meanwhile(&name, error))?;
+        if let Some((table, comments)) = decided.create.split_first() {
+            lock::make(&mut client, &name, table).map_err(|e| made_meanwhile(&name, e))?;
+            for comment in comments {
+                client.simple_query(comment)?;
+            }
         }
         if let Some(lock) = &decided.lock {
             lock::take(&mut client, &name, lock)?;
