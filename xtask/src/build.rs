@@ -2,7 +2,7 @@
 
 use crate::step::{Failure, Steps};
 use crate::workspace::{Component, TARGET, Workspace};
-use crate::{bundle, python, toolchain};
+use crate::{bundle, c_compiler, python, toolchain};
 
 /// Leaves `target/release/rapidbyte` with its connectors beside it, compiled ahead of time.
 pub fn build(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
@@ -47,7 +47,9 @@ fn components(
         steps.note(&format!("build: no {what} yet"));
         return Ok(());
     }
+    let compiler = c_compiler::setup(workspace, steps)?;
     let mut program = workspace.cargo(["build", "--profile", "connector", "--target", TARGET]);
+    compiler.give_to(&mut program);
     for component in components {
         program.args(["-p", &component.name]);
     }

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 mod bench;
 mod build;
 mod bundle;
+mod c_compiler;
 mod check;
 mod demo;
 mod pgbouncer;
@@ -28,7 +29,8 @@ const HELP: &str = "\
 Usage: cargo xtask <command> [arguments]
 
 Commands:
-  setup                    install what the build needs and rustup can give: the connectors' target
+  setup                    install what the build needs: the connectors' target with rustup, a C
+                           compiler for it from the Python package index (below target/)
   build                    setup, host and connectors in release, connectors compiled ahead of time
   demo                     build, run pipelines/quickstart.yaml, show the first rows it wrote
   run <pipeline> [flags]   build, then `rapidbyte run <pipeline> [flags]`
@@ -81,7 +83,10 @@ fn dispatch(
         )));
     }
     match name {
-        "setup" => toolchain::setup(workspace, steps),
+        "setup" => {
+            toolchain::setup(workspace, steps)?;
+            c_compiler::setup(workspace, steps).map(drop)
+        }
         "build" => build::build(workspace, steps),
         "demo" => demo::demo(workspace, steps),
         "lint" => check::lint(workspace, steps),

@@ -1,8 +1,10 @@
-//! Components written in Python, which prove that the contract is not Rust's alone.
+//! Tools from the Python package index, and components written in Python, which prove that the
+//! contract is not Rust's alone.
 //!
-//! componentize-py comes from the package index into a virtual environment below `target/`, with
-//! its version pinned here; nothing is installed outside. Each folder of
-//! `crates/testkit/components-python` is a guest whose module `app` it turns into a component.
+//! A tool comes into a virtual environment of its own below `target/`, with its version pinned
+//! where it is used; nothing is installed outside. Each folder of
+//! `crates/testkit/components-python` is a guest whose module `app` componentize-py turns into a
+//! component.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,10 +28,12 @@ pub fn build(workspace: &Workspace, steps: &mut Steps) -> Result<Vec<Component>,
     if stale.is_empty() {
         return Ok(guests);
     }
-    let venv = workspace
-        .python()
-        .join(format!("componentize-py-{COMPONENTIZE_PY}"));
-    prepare(workspace, steps, &venv)?;
+    let venv = install(
+        workspace,
+        steps,
+        ("componentize-py", COMPONENTIZE_PY),
+        "tests build a connector that is written in Python",
+    )?;
     for (guest, inputs) in stale {
         steps.step(&format!("build: {}, Python", guest.name), || {
             componentize(workspace, &venv, guest)?;
@@ -39,38 +43,37 @@ pub fn build(workspace: &Workspace, steps: &mut Steps) -> Result<Vec<Component>,
     Ok(guests)
 }
 
-/// Makes the virtual environment, unless it is complete.
-fn prepare(workspace: &Workspace, steps: &mut Steps, venv: &Path) -> Result<(), Failure> {
+/// The virtual environment that holds one package in one version, made unless it is complete;
+/// `why` says for whom Python is missing.
+pub fn install(
+    workspace: &Workspace,
+    steps: &mut Steps,
+    (package, version): (&str, &str),
+    why: &str,
+) -> Result<PathBuf, Failure> {
+    let venv = workspace.python().join(format!("{package}-{version}"));
     let complete = venv.join("complete");
     if complete.is_file() {
-        return Ok(());
+        return Ok(venv);
     }
     if !is_installed("python3", &[]) {
-        return Err(Failure::new(
-            "python3 is not installed: tests build a connector that is written in Python; \
-             install Python 3.10 or newer with its venv module",
-        ));
+        return Err(Failure::new(format!(
+            "python3 is not installed: {why}; install Python 3.10 or newer with its venv module"
+        )));
     }
-    steps.step(
-        &format!("set up: componentize-py {COMPONENTIZE_PY}"),
-        || {
-            let mut create = workspace.command("python3");
-            create.args(["-m", "venv", "--clear"]).arg(venv);
-            run(create)?;
-            let mut install = workspace.command(program(venv, "python3"));
-            install
-                .args([
-                    "-m",
-                    "pip",
-                    "install",
-                    "--quiet",
-                    "--disable-pip-version-check",
-                ])
-                .arg(format!("componentize-py=={COMPONENTIZE_PY}"));
-            run(install)?;
-            write(&complete, b"")
-        },
-    )
+    steps.step(&format!("set up: {package} {version}"), || {
+        let mut create = workspace.command("python3");
+        create.args(["-m", "venv", "--clear"]).arg(&venv);
+        run(create)?;
+        let mut install = workspace.command(program(&venv, "python3"));
+        install
+            .args(["-m", "pip", "install", "--quiet"])
+            .arg("--disable-pip-version-check")
+            .arg(format!("{package}=={version}"));
+        run(install)?;
+        write(&complete, b"")
+    })?;
+    Ok(venv)
 }
 
 fn componentize(workspace: &Workspace, venv: &Path, guest: &Component) -> Result<(), Failure> {

@@ -85,9 +85,14 @@ impl Workspace {
         self.target.join("bench")
     }
 
-    /// Where Python guests and what builds them are kept.
+    /// Where Python guests, and tools from the Python package index, are kept.
     pub fn python(&self) -> PathBuf {
         self.target.join("python")
+    }
+
+    /// Where the programs are that compile C into components.
+    pub fn c_compiler(&self) -> PathBuf {
+        self.target.join("c-compiler")
     }
 
     /// Where a PostgreSQL server for the tests is kept when the system has none.
