@@ -60,7 +60,10 @@ fn a_table_that_another_session_is_making_is_waited_for_and_told() {
     );
     for (ending, code) in [("ROLLBACK", 0), ("COMMIT", 1)] {
         let mut maker = target.client();
-        for sql in ["DROP TABLE IF EXISTS t", "BEGIN; CREATE TABLE t (other int)"] {
+        for sql in [
+            "DROP TABLE IF EXISTS t",
+            "BEGIN; CREATE TABLE t (other int)",
+        ] {
             maker.batch_execute(sql).expect("a table");
         }
         let (child, told) = start_and_wait_for(&folder, "waits to make public.t");
