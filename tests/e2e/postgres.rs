@@ -199,6 +199,26 @@ fn replace_shows_the_old_rows_or_the_new() {
 }
 
 #[test]
+fn a_table_is_not_replaced_by_itself() {
+    let database = shared().database();
+    let mut client = database.client();
+    let table = "CREATE TABLE t AS SELECT i FROM generate_series(1, 10) i";
+    client.batch_execute(table).expect("a table");
+    let before = content(&mut client, "t");
+    let streams = "[{name: public.t, where: 'i > 5'}]";
+    for mode in ["replace", "append"] {
+        let pipeline = copy(&database, &database, streams, "").replace("append", mode);
+        let parts = ["public.t is the table that the stream is read from"];
+        Folder::new().refuses(&pipeline, "target_is_source", 2, &parts);
+        assert_eq!(content(&mut client, "t"), before, "{mode}");
+    }
+    let elsewhere = copy(&database, &database, streams, "table: u").replace("append", "replace");
+    for _ in 0..2 {
+        assert_eq!(Folder::new().report(&elsewhere)["rows"], 5);
+    }
+}
+
+#[test]
 fn a_failed_run_leaves_nothing_in_the_target() {
     let (source, target) = (shared().database(), shared().database());
     let seed = "CREATE TABLE t (a int); INSERT INTO t SELECT generate_series(1, 1000); INSERT INTO t VALUES (1)";

@@ -551,7 +551,7 @@ fn what_files_hold_is_read_without_a_schema_the_same_or_refused() {
     let mut expected = vec!["csv real 5 false: value_does_not_fit".to_owned()];
     for (format, sql_type, code) in NOT_INFERRED {
         let samples = match (format, sql_type) {
-            // The first five are decimals of one kind, which text goes into; a later one is not.
+            // All of them are text, which the server reads; the first five look like decimals.
             ("csv", "real") => &[5][..],
             _ => &[10_000, 5],
         };

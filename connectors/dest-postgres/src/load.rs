@@ -23,6 +23,8 @@ use crate::settle::Pending;
 const INSERT_BYTES: usize = 4 << 20;
 /// A buffer above this is sent in pieces and given back: one huge row must not keep its room.
 const MAX_KEPT_BYTES: usize = 16 << 20;
+/// Columns that are named in an error; more only make it long.
+const MAX_NAMED: usize = 20;
 /// The temporary table whose row type the rows of an INSERT have.
 const STAGED: &str = "rapidbyte_rows";
 
@@ -53,6 +55,8 @@ pub(crate) struct Load {
     /// For COPY: the statement.
     copy: String,
     targets: Vec<Column>,
+    /// Which of the targets the server reads from text.
+    cast: Vec<usize>,
     copy_flush_bytes: usize,
     insert_rows: usize,
     /// Room for a message's header, then what is encoded and not sent.
@@ -122,6 +126,7 @@ impl Load {
         client.simple_query("SET LOCAL search_path TO DEFAULT")?;
         Ok(Self {
             copy: copy_statement(&name, columns),
+            cast: decided.cast,
             targets: decided.targets,
             name,
             server: settings.server.clone(),
@@ -213,7 +218,7 @@ impl Load {
         // Says the error of an execution, too.
         let touched = pipeline
             .finish()
-            .map_err(|error| unread(error, &self.targets))?;
+            .map_err(|error| unread(error, &self.targets, &self.cast))?;
         self.buffer.shrink_to(MAX_KEPT_BYTES);
         self.confirmed += touched;
         ensure_all(&self.name, rows.len() as u64, touched)
@@ -538,11 +543,34 @@ fn cast_statement(name: &Name, temp_schema: &str, columns: &[Column], casts: &[b
     )
 }
 
+/// Names the columns that a text may not have gone into: the server does not.
+fn one_of(error: Error, targets: &[Column], cast: &[usize]) -> Error {
+    let is_of_a_value = error.code.starts_with("pg_22") && error.column.is_none();
+    let columns: Vec<&Column> = cast.iter().filter_map(|at| targets.get(*at)).collect();
+    match columns.as_slice() {
+        [column] if is_of_a_value => error.in_column(&column.name),
+        [_, ..] if is_of_a_value => {
+            let names = columns.iter().take(MAX_NAMED).map(|c| quote_ident(&c.name));
+            let names: Vec<_> = names.collect();
+            let more = if columns.len() > MAX_NAMED {
+                ", …"
+            } else {
+                ""
+            };
+            error.hint(format!(
+                "one of the columns that the server reads from text: {}{more}",
+                names.join(", ")
+            ))
+        }
+        _ => error,
+    }
+}
+
 /// Says which column a text does not go into as it is.
-fn unread(error: Error, targets: &[Column]) -> Error {
+fn unread(error: Error, targets: &[Column], cast: &[usize]) -> Error {
     let refused = cast::refusal(&error.message);
     let Some((column, text)) = refused.and_then(|(at, text)| Some((targets.get(at)?, text))) else {
-        return error;
+        return one_of(error, targets, cast);
     };
     let (name, ty) = (&column.name, &column.type_text);
     let said = format!("column {name:?}: {ty} does not hold the text {text:?} as it is");

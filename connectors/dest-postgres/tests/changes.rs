@@ -128,6 +128,9 @@ fn a_text_that_the_server_would_round_or_cut_is_refused_with_its_column() {
             (found, _) => panic!("{ty} {text:?}: {found:?}"),
         }
     }
+    let unread = through("copy", "integer[]", &texts(&[Some("[1]")])).unwrap_err();
+    let named = (unread.code.as_str(), unread.column.as_deref());
+    assert_eq!(named, ("pg_22P02", Some("v")), "{unread:?}");
     let null = through("copy", "numeric(4,2)", &texts(&[None])).unwrap();
     assert_eq!(null, "NULL");
     // Where parts are rounded nobody could see it.

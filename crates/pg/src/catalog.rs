@@ -65,6 +65,9 @@ const COLUMNS: &str = "\
 SELECT pg_catalog.json_build_object(
     'oid', c.oid::int8, 'schema', n.nspname, 'name', c.relname, 'kind', c.relkind,
     'row_type', c.reltype::int8, 'comment', pg_catalog.obj_description(c.oid, 'pg_class'),
+    'identity', (EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)
+        ::pg_catalog.int8 || '/' || (SELECT d.oid FROM pg_catalog.pg_database d
+            WHERE d.datname = pg_catalog.current_database()) || '/' || c.oid,
     'primary_key', (
         SELECT pg_catalog.json_agg(k.attname ORDER BY o.place)
         FROM pg_catalog.pg_index i
@@ -173,6 +176,8 @@ pub struct Relation {
     pub row_oid: u32,
     /// What `COMMENT ON TABLE` holds.
     pub comment: Option<String>,
+    /// See [`Table`].
+    pub identity: Option<String>,
     /// In their order, without dropped ones.
     pub columns: Vec<Column>,
     /// Names, in the key's order; empty without a key.
@@ -184,6 +189,7 @@ impl Relation {
     pub fn table(&self) -> Table {
         Table {
             comment: self.comment.clone(),
+            identity: self.identity.clone(),
         }
     }
 
@@ -214,6 +220,7 @@ struct RawRelation {
     kind: char,
     row_type: u32,
     comment: Option<String>,
+    identity: Option<String>,
     primary_key: Option<Vec<String>>,
     columns: Option<Vec<RawColumn>>,
 }
@@ -428,6 +435,7 @@ impl RawRelation {
             kind: self.kind,
             row_oid: self.row_type,
             comment: self.comment,
+            identity: self.identity,
             columns: columns
                 .map(|column| column.with_type(types))
                 .collect::<Result<_, _>>()?,

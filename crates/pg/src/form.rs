@@ -236,6 +236,9 @@ pub struct Table {
     /// What `COMMENT ON TABLE` holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
+    /// Which table it is: equal for the same table of the same database of the same running server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
 }
 
 /// The schema of a relation's columns, with what else travels of it in its metadata.
