@@ -6,6 +6,7 @@ mod bad_input;
 mod connectors;
 mod files;
 mod hostile;
+mod installed;
 mod interrupt;
 mod locks;
 mod output;

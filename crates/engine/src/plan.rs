@@ -2,7 +2,6 @@
 //! Nothing is written.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_schema::{Field, Schema};
@@ -46,8 +45,6 @@ pub struct Clocks {
 pub struct Stage {
     /// The loaded connector.
     pub connector: Connector,
-    /// Its file.
-    pub path: PathBuf,
     /// What it says of itself.
     pub spec: Spec,
     /// Its configuration as JSON.
@@ -274,9 +271,9 @@ fn open_stage(
         failure.key = place.key;
         failure
     };
-    let path = host.find(used, &document.base_dir).map_err(located)?;
+    let origin = host.find(used, &document.base_dir).map_err(located)?;
     let before = clock.enter(Phase::Load);
-    let loaded = host.runtime.load(&path);
+    let loaded = host.runtime.load(&origin);
     clock.enter(before);
     let connector = loaded.map_err(|e| located(Failure::from_runtime(e, document, side.name)))?;
     if connector.kind() != side.kind {
@@ -308,7 +305,6 @@ fn open_stage(
     let config = Value::Object(config.clone()).to_string();
     Ok(Stage {
         connector,
-        path,
         spec,
         config,
         grants,

@@ -68,7 +68,8 @@ fn move_all(plan: &mut Plan, host: &Host, progress: &Progress) -> Result<Report,
         &StageReport::new(&plan.clocks.destination, Side::Destination).parts,
     );
     let start = Instant::now();
-    let moved = move_streams(plan, host, progress, &snapshot)?;
+    let begun = start.checked_sub(Duration::from_secs_f64(planned.wall_secs));
+    let moved = move_streams(plan, host, progress, &snapshot, begun.unwrap_or(start))?;
     for stream in &moved {
         if let Some(cursor) = &stream.cursor {
             plan.coordinator()
@@ -132,6 +133,7 @@ fn move_streams(
     host: &Host,
     progress: &Progress,
     snapshot: &str,
+    begun: Instant,
 ) -> Result<Vec<Moved>, Failure> {
     let stop = Cancel::new();
     let stop_too = stop.clone();
@@ -150,6 +152,7 @@ fn move_streams(
                     let state = &progress.streams[index];
                     state.set_state(StreamState::Running);
                     host.say(&plan.streams[index].name, "started");
+                    let at = Instant::now();
                     match move_stream(
                         plan,
                         &plan.streams[index],
@@ -158,7 +161,8 @@ fn move_streams(
                         snapshot,
                         &shared.stop,
                     ) {
-                        Ok(moved) => {
+                        Ok(mut moved) => {
+                            moved.report.start_secs = (at - begun).as_secs_f64();
                             state.set_state(StreamState::Done);
                             host.say(&plan.streams[index].name, "committed");
                             let mut done =
@@ -291,6 +295,7 @@ fn moved(
         bytes: done.bytes,
         written_bytes: done.receipt.bytes,
         batches: done.batches,
+        start_secs: 0.0,
         wall_secs: wall.as_secs_f64(),
         source,
         destination,
