@@ -242,7 +242,7 @@ fn columns_that_the_role_may_not_fill_are_named_before_anything_moves() {
 }
 
 #[test]
-fn a_table_without_columns_takes_rows_without_columns_by_copy_only() {
+fn a_table_without_columns_takes_rows_without_columns() {
     let options =
         rapidbyte_sdk::prelude::arrow_array::RecordBatchOptions::new().with_row_count(Some(3));
     let empty =
