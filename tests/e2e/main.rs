@@ -3,6 +3,7 @@
 //! `cargo xtask test` builds what is needed and says where it is.
 
 mod bad_input;
+mod codes;
 mod connectors;
 mod files;
 mod hostile;
@@ -12,5 +13,6 @@ mod pooler;
 mod postgres;
 mod settings;
 mod support;
+mod terminal;
 mod tls;
 mod types;

@@ -1,8 +1,10 @@
 //! One file for each verb.
 
 pub mod check;
+pub mod completions;
 pub mod connector;
 pub mod discover;
+pub mod explain;
 pub mod plan;
 pub mod run;
 pub mod version;

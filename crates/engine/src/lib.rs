@@ -23,7 +23,7 @@ mod stage;
 
 pub use document::{Document, Environment};
 pub use failure::{Class, Failure};
-pub use host::Host;
+pub use host::{Host, nearest};
 pub use plan::Plan;
 pub use progress::{Progress, StreamProgress, StreamState};
 pub use report::Report;

@@ -6,12 +6,12 @@ use rapidbyte_runtime::Fit;
 use rapidbyte_wire::types;
 use serde_json::{Value, json};
 
-use crate::args::{Common, Pipeline};
+use crate::args::{Common, Plan as Arguments};
 use crate::output::{Output, bytes, count, table};
 use crate::setup;
 
-pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), Failure> {
-    let document = setup::document(pipeline, common)?;
+pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<(), Failure> {
+    let document = setup::document(&arguments.pipeline, common)?;
     let redacted = super::redacted(&document);
     let host = setup::host(output, Some(&document))?;
     let mut plan = Plan::new(document, &host).map_err(&redacted)?;

@@ -6,13 +6,13 @@ use rapidbyte_engine::report::{Report, StageReport};
 use rapidbyte_engine::{Failure, Plan};
 use serde_json::{Map, Value, json};
 
-use crate::args::{Common, Pipeline};
+use crate::args::{Common, Run as Arguments};
 use crate::output::{Output, bytes, count, rate, table};
 use crate::setup;
 use crate::watch::Watch;
 
-pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), Failure> {
-    let document = setup::document(pipeline, common)?;
+pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<(), Failure> {
+    let document = setup::document(&arguments.pipeline, common)?;
     let redacted = super::redacted(&document);
     let host = setup::host(output, Some(&document))?;
     let plan = Plan::new(document, &host).map_err(&redacted)?;
