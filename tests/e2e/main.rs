@@ -11,6 +11,7 @@ mod interrupt;
 mod output;
 mod pooler;
 mod postgres;
+mod schema;
 mod settings;
 mod support;
 mod terminal;

@@ -157,9 +157,6 @@ fn parses(folder: &Folder, example: &str) {
     assert_eq!(ended.code, Some(0), "{example}: {}", ended.stderr);
     let wrong = folder.rapidbyte(&[&arguments[..arguments.len() - 1], &["--wrong"]].concat());
     assert_eq!(wrong.code, Some(2), "{example}: {}", wrong.stderr);
-    assert!(
-        wrong.stderr.contains("--wrong"),
-        "{example}: {}",
-        wrong.stderr
-    );
+    let said = format!("{}{}", wrong.stdout, wrong.stderr);
+    assert!(said.contains("--wrong"), "{example}: {said}");
 }

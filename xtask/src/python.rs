@@ -26,10 +26,8 @@ pub fn build(workspace: &Workspace, steps: &mut Steps) -> Result<Vec<Component>,
     if stale.is_empty() {
         return Ok(guests);
     }
-    let venv = workspace
-        .python()
-        .join(format!("componentize-py-{COMPONENTIZE_PY}"));
-    prepare(workspace, steps, &venv)?;
+    let package = format!("componentize-py=={COMPONENTIZE_PY}");
+    let venv = environment(workspace, steps, &[&package])?;
     for (guest, inputs) in stale {
         steps.step(&format!("build: {}, Python", guest.name), || {
             componentize(workspace, &venv, guest)?;
@@ -39,25 +37,40 @@ pub fn build(workspace: &Workspace, steps: &mut Steps) -> Result<Vec<Component>,
     Ok(guests)
 }
 
-/// Makes the virtual environment, unless it is complete.
-fn prepare(workspace: &Workspace, steps: &mut Steps, venv: &Path) -> Result<(), Failure> {
+/// Where tests find a Python that can check a document against a JSON Schema.
+pub const VARIABLE: &str = "RAPIDBYTE_PYTHON";
+
+/// A Python with a validator of JSON Schema and a reader of YAML.
+pub fn validator(workspace: &Workspace, steps: &mut Steps) -> Result<PathBuf, Failure> {
+    let venv = environment(workspace, steps, &["jsonschema==4.26.0", "pyyaml==6.0.3"])?;
+    Ok(program(&venv, "python3"))
+}
+
+/// The virtual environment with these packages, named after the first; made unless it is complete.
+fn environment(
+    workspace: &Workspace,
+    steps: &mut Steps,
+    packages: &[&str],
+) -> Result<PathBuf, Failure> {
+    let name = packages.first().copied().unwrap_or("empty");
+    let venv = workspace.python().join(name.replace("==", "-"));
     let complete = venv.join("complete");
     if complete.is_file() {
-        return Ok(());
+        return Ok(venv);
     }
     if !is_installed("python3", &[]) {
         return Err(Failure::new(
-            "python3 is not installed: tests build a connector that is written in Python; \
-             install Python 3.10 or newer with its venv module",
+            "python3 is not installed: tests build a connector that is written in Python, and \
+             check the pipelines' schema with it; install Python 3.10 or newer with its venv module",
         ));
     }
     steps.step(
-        &format!("set up: componentize-py {COMPONENTIZE_PY}"),
+        &format!("set up: {}", packages.join(", ").replace("==", " ")),
         || {
             let mut create = workspace.command("python3");
-            create.args(["-m", "venv", "--clear"]).arg(venv);
+            create.args(["-m", "venv", "--clear"]).arg(&venv);
             run(create)?;
-            let mut install = workspace.command(program(venv, "python3"));
+            let mut install = workspace.command(program(&venv, "python3"));
             install
                 .args([
                     "-m",
@@ -66,11 +79,12 @@ fn prepare(workspace: &Workspace, steps: &mut Steps, venv: &Path) -> Result<(), 
                     "--quiet",
                     "--disable-pip-version-check",
                 ])
-                .arg(format!("componentize-py=={COMPONENTIZE_PY}"));
+                .args(packages);
             run(install)?;
             write(&complete, b"")
         },
-    )
+    )?;
+    Ok(venv)
 }
 
 fn componentize(workspace: &Workspace, venv: &Path, guest: &Component) -> Result<(), Failure> {

@@ -7,6 +7,7 @@ pub mod discover;
 pub mod explain;
 pub mod plan;
 pub mod run;
+pub mod schema;
 pub mod version;
 
 use rapidbyte_engine::{Document, Failure};

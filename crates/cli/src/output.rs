@@ -259,8 +259,8 @@ const WIDTHS: std::ops::RangeInclusive<usize> = 40..=100;
 
 /// The columns of standard output.
 fn width() -> usize {
-    let size = rustix::termios::tcgetwinsize(std::io::stdout());
-    let columns = size.ok().map(|size| usize::from(size.ws_col));
+    let size = console::Term::stdout().size_checked();
+    let columns = size.map(|(_, columns)| usize::from(columns));
     columns
         .filter(|columns| *columns > 0)
         .map_or(80, |columns| columns.clamp(*WIDTHS.start(), *WIDTHS.end()))

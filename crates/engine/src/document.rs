@@ -26,6 +26,7 @@ mod node;
 mod path;
 mod read;
 mod resources;
+pub mod schema;
 mod secrets;
 
 use std::fmt;
