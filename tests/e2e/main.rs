@@ -8,6 +8,7 @@ mod connectors;
 mod files;
 mod hostile;
 mod interrupt;
+mod narrow;
 mod output;
 mod pooler;
 mod postgres;

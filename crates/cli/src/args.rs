@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use rapidbyte_engine::{Class, Failure};
+use rapidbyte_engine::{Class, Failure, Narrowing};
 use serde_json::json;
 
 /// Moves tables between databases and files: fast, with every type intact, in bounded memory.
@@ -181,6 +181,18 @@ pub struct Narrow {
     /// Let the limited rows replace all that a target has (with write_mode: replace).
     #[arg(long, requires = "limit")]
     pub limit_replaces: bool,
+}
+
+impl Narrow {
+    /// As the engine takes it.
+    pub fn narrowing(&self) -> Narrowing {
+        Narrowing {
+            select: self.select.clone(),
+            exclude: self.exclude.clone(),
+            limit: self.limit,
+            limit_replaces: self.limit_replaces,
+        }
+    }
 }
 
 /// `explain`

@@ -1,20 +1,31 @@
 //! `rapidbyte plan PIPELINE`
 
 use rapidbyte_engine::plan::{StreamPlan, sync_mode_name, write_mode_name};
-use rapidbyte_engine::{Failure, Plan};
+use rapidbyte_engine::{Failure, Narrowing, Plan};
 use rapidbyte_runtime::Fit;
 use rapidbyte_wire::types;
 use serde_json::{Value, json};
 
-use crate::args::{Common, Plan as Arguments};
+use crate::args::{Common, Pipeline, Plan as Arguments};
 use crate::output::{Output, bytes, count, table};
 use crate::setup;
 
 pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<(), Failure> {
-    let document = setup::document(&arguments.pipeline, common)?;
+    let narrowing = arguments.narrow.narrowing();
+    show(&arguments.pipeline, &narrowing, common, output)
+}
+
+/// Shows what a run with this choice would do.
+pub fn show(
+    pipeline: &Pipeline,
+    narrowing: &Narrowing,
+    common: &Common,
+    output: &Output,
+) -> Result<(), Failure> {
+    let document = setup::document(pipeline, common)?;
     let redacted = super::redacted(&document);
     let host = setup::host(output, Some(&document))?;
-    let mut plan = Plan::new(document, &host).map_err(&redacted)?;
+    let mut plan = Plan::narrowed(document, &host, narrowing).map_err(&redacted)?;
     output.text(&text_of(&plan, output));
     let planned = document_of(&plan);
     output.known(planned.clone());

@@ -12,10 +12,14 @@ use crate::setup;
 use crate::watch::Watch;
 
 pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<(), Failure> {
+    let narrowing = arguments.narrow.narrowing();
+    if arguments.dry_run {
+        return super::plan::show(&arguments.pipeline, &narrowing, common, output);
+    }
     let document = setup::document(&arguments.pipeline, common)?;
     let redacted = super::redacted(&document);
     let host = setup::host(output, Some(&document))?;
-    let plan = Plan::new(document, &host).map_err(&redacted)?;
+    let plan = Plan::narrowed(document, &host, &narrowing).map_err(&redacted)?;
     let progress = rapidbyte_engine::progress(&plan);
     let watch = Watch::start(Arc::clone(&progress), output);
     let report = rapidbyte_engine::run(plan, &host, &progress);
@@ -29,9 +33,10 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
 fn summary(report: &Report, output: &Output) -> String {
     let mut rows = Vec::new();
     for stream in &report.streams {
+        let limited = if stream.limited { " (limit)" } else { "" };
         rows.push(vec![
             stream.name.clone(),
-            format!("{} rows", count(stream.rows)),
+            format!("{} rows{limited}", count(stream.rows)),
             bytes(stream.bytes),
             format!("{:.3} s", stream.wall_secs),
             rate(stream.rows, stream.wall_secs),
@@ -39,6 +44,12 @@ fn summary(report: &Report, output: &Output) -> String {
         ]);
     }
     let mut text = table(&rows, "");
+    if let Some(limit) = report.limit {
+        text.push_str(&format!(
+            "\nlimited to {} rows of each stream by --limit: the source may have more",
+            count(limit)
+        ));
+    }
     for stage in ["source", "destination"] {
         text.push_str("\n\n");
         text.push_str(&breakdown(report, stage, output));
