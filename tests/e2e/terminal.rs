@@ -2,6 +2,7 @@
 
 use std::process::{Command, Stdio};
 
+use rapidbyte_testkit::postgres::{Database, shared};
 use serde_json::Value;
 
 use crate::support::{Ended, Folder};
@@ -56,6 +57,102 @@ fn a_terminal_alone_is_told_of_explain() {
         "{}",
         ended.stderr
     );
+}
+
+/// A pipeline between two databases whose table has types of every fit.
+fn tables() -> (Folder, Database<'static>, Database<'static>) {
+    let (source, target) = (shared().database(), shared().database());
+    let sql = "CREATE TYPE mood AS ENUM ('good', 'bad');
+        CREATE TABLE a_table_with_a_rather_long_name (id bigint PRIMARY KEY, mood mood, n numeric,
+            a_column_with_a_rather_long_name_too timestamp(3) with time zone, o interval);
+        INSERT INTO a_table_with_a_rather_long_name SELECT generate_series(1, 500);
+        ANALYZE a_table_with_a_rather_long_name";
+    source.client().batch_execute(sql).expect("a table");
+    let folder = Folder::new();
+    folder.write(
+        "p.yaml",
+        format!(
+            "version: 1\npipeline: t\n\
+             source:\n  use: source-postgres\n  config: {{ url: \"{}\" }}\n  streams: [\"public.*\"]\n\
+             destination:\n  use: dest-postgres\n  config: {{ url: \"{}\" }}\n",
+            source.url(),
+            target.url()
+        ),
+    );
+    (folder, source, target)
+}
+
+#[test]
+fn plan_shows_everything_on_80_columns() {
+    let (folder, _source, _target) = tables();
+    let ended = folder.rapidbyte(&["plan", "p.yaml"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let port = shared().port().to_string();
+    for part in [
+        &format!("may connect 127.0.0.1:{port}") as &str,
+        "about 500 rows",
+        "CREATE TABLE",
+        "CREATE TYPE",
+        "timestamp(3) with time zone",
+        "5 exact",
+        "1 stream, 5 columns",
+    ] {
+        assert!(
+            ended.stdout.contains(part),
+            "{part:?} is not in {}",
+            ended.stdout
+        );
+    }
+    for line in ended.stdout.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+}
+
+#[test]
+fn plan_as_json_is_complete() {
+    let (folder, _source, _target) = tables();
+    let plan = json(&folder.rapidbyte(&["plan", "p.yaml", "--limit", "9", "--output", "json"]));
+    let stream = &plan["streams"][0];
+    assert_eq!(stream["name"], "public.a_table_with_a_rather_long_name");
+    assert_eq!(
+        (plan["limit"].as_u64(), stream["estimated_rows"].as_u64()),
+        (Some(9), Some(9))
+    );
+    assert_eq!(stream["primary_key"][0], "id");
+    assert_eq!(stream["columns"].as_array().map(Vec::len), Some(5));
+    for key in ["name", "source_type", "type", "target_type", "fit"] {
+        assert!(stream["columns"][1][key].is_string(), "{key}: {stream:#}");
+    }
+    assert!(stream["statements"].to_string().contains("CREATE TABLE"));
+    assert!(
+        plan["source"]["grants"][0]
+            .as_str()
+            .is_some_and(|g| g.starts_with("connect "))
+    );
+    let fits = plan["fits"].as_object().expect("fits");
+    let counted: u64 = fits.values().filter_map(Value::as_u64).sum();
+    assert_eq!((fits.len(), counted), (4, 5), "{fits:?}");
+    assert!(plan["estimated_bytes"].is_u64() && plan["resources"]["memory"].is_u64());
+}
+
+#[test]
+fn plan_shows_what_is_refused_and_then_fails() {
+    let (folder, _source, target) = tables();
+    let there = "CREATE TABLE a_table_with_a_rather_long_name (id bigint, mood int[], n numeric,
+        a_column_with_a_rather_long_name_too timestamptz, o interval)";
+    target.client().batch_execute(there).expect("a table");
+    let ended = folder.rapidbyte(&["plan", "p.yaml"]);
+    assert_eq!(ended.code, Some(4), "{}{}", ended.stdout, ended.stderr);
+    for part in ["mood  refused", "public.mood -> integer[]", "1 refused"] {
+        assert!(
+            ended.stdout.contains(part),
+            "{part:?} is not in {}",
+            ended.stdout
+        );
+    }
+    let document = json(&folder.rapidbyte(&["plan", "p.yaml", "--output", "json"]));
+    assert_eq!(document["error"]["code"], "column_refused");
+    assert_eq!(document["fits"]["refused"], 1);
 }
 
 /// Gives a script to a shell; nothing where that shell is not installed.
