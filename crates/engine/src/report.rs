@@ -17,6 +17,9 @@ pub struct Report {
     pub total_secs: f64,
     /// Of it, planning: loading, discovering, comparing.
     pub plan_secs: f64,
+    /// Rows of each stream at most, where the operator limited them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
     /// Rows of all streams.
     pub rows: u64,
     /// Bytes of Arrow data of all streams.
@@ -94,6 +97,9 @@ pub struct StreamReport {
     pub location: String,
     /// Rows that were committed.
     pub rows: u64,
+    /// The operator's limit was reached: the source may have more rows.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub limited: bool,
     /// Bytes of Arrow data.
     pub bytes: u64,
     /// Bytes that the destination wrote.

@@ -90,6 +90,7 @@ fn move_all(plan: &mut Plan, host: &Host, progress: &Progress) -> Result<Report,
         pipeline: plan.document.pipeline.clone(),
         total_secs: planned.wall_secs + start.elapsed().as_secs_f64(),
         plan_secs: planned.wall_secs,
+        limit: plan.limit,
         rows: streams.iter().map(|stream| stream.rows).sum(),
         bytes: streams.iter().map(|stream| stream.bytes).sum(),
         peak_connector_bytes: moved.iter().map(|stream| stream.peak).max().unwrap_or(0) as u64,
@@ -260,7 +261,9 @@ fn move_stream(
     match (read, written) {
         ((Ok(()), source), (Ok(done), destination)) => {
             let peak = memory.peak();
-            Ok(moved(stream, done, wall, source, destination, peak))
+            let mut moved = moved(stream, done, wall, source, destination, peak);
+            moved.report.limited = plan.limit.is_some_and(|limit| moved.report.rows >= limit);
+            Ok(moved)
         }
         ((read, _), (written, _)) => Err(first_cause(read.err(), written.err())),
     }
@@ -292,6 +295,7 @@ fn moved(
         name: stream.name.clone(),
         location: done.receipt.location,
         rows: done.rows,
+        limited: false,
         bytes: done.bytes,
         written_bytes: done.receipt.bytes,
         batches: done.batches,
