@@ -5,6 +5,7 @@
 mod bad_input;
 mod codes;
 mod connectors;
+mod doctor;
 mod files;
 mod hostile;
 mod interrupt;

@@ -4,6 +4,7 @@ pub mod check;
 pub mod completions;
 pub mod connector;
 pub mod discover;
+pub mod doctor;
 pub mod explain;
 pub mod plan;
 pub mod run;

@@ -70,6 +70,21 @@ const MAX_WASM_BYTES: u64 = 512 << 20;
 /// Stack of a guest: deep recursion traps before it reaches the thread's end.
 const GUEST_STACK_BYTES: usize = 1 << 20;
 
+/// The SHA-256 of a connector's file, in hexadecimal: what identifies it for a person.
+pub fn sha256(path: &Path) -> std::io::Result<String> {
+    let mut file = std::fs::File::open(path)?.take(MAX_WASM_BYTES);
+    let mut hash = ring::digest::Context::new(&ring::digest::SHA256);
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        match file.read(&mut piece)? {
+            0 => break,
+            len => hash.update(&piece[..len]),
+        }
+    }
+    let bytes = hash.finish();
+    Ok(bytes.as_ref().iter().map(|b| format!("{b:02x}")).collect())
+}
+
 fn engine_config() -> Config {
     let mut config = Config::new();
     config
