@@ -8,6 +8,7 @@ mod connectors;
 mod doctor;
 mod files;
 mod hostile;
+mod init;
 mod interrupt;
 mod narrow;
 mod output;

@@ -6,6 +6,7 @@ pub mod connector;
 pub mod discover;
 pub mod doctor;
 pub mod explain;
+pub mod init;
 pub mod plan;
 pub mod run;
 pub mod schema;

@@ -25,7 +25,7 @@ fn main() -> ExitCode {
         Verb::Check(pipeline) => cmd::check::run(pipeline, &arguments.common, &output),
         Verb::Discover(pipeline) => cmd::discover::run(pipeline, &arguments.common, &output),
         Verb::Plan(plan) => cmd::plan::run(plan, &arguments.common, &output),
-        Verb::Init(_) => todo!(),
+        Verb::Init(init) => cmd::init::run(init, &output),
         Verb::Doctor(doctor) => cmd::doctor::run(doctor, &arguments.common, &output),
         Verb::Schema => cmd::schema::run(&output),
         Verb::Explain(explain) => cmd::explain::run(explain, &output),

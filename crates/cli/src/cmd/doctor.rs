@@ -33,6 +33,8 @@ struct Finding {
     hint: Option<String>,
     /// Of a failed one.
     class: Class,
+    /// Of a connector's file, in hexadecimal.
+    sha256: Option<String>,
 }
 
 impl Finding {
@@ -44,6 +46,7 @@ impl Finding {
             detail: detail.into(),
             hint: None,
             class: Class::Run,
+            sha256: None,
         }
     }
 
@@ -75,7 +78,7 @@ impl Finding {
     fn document(&self) -> Value {
         json!({
             "area": self.area, "name": self.name, "state": self.word(), "detail": self.detail,
-            "hint": self.hint,
+            "hint": self.hint, "sha256": self.sha256,
         })
     }
 }
@@ -241,10 +244,16 @@ fn one_connector(name: &str, host: &Host) -> Finding {
             true => "compiled before",
             false => "compiled now",
         };
-        Ok(format!("{}, {how}, sha256 {sha}", spec.version))
+        // Sixteen digits tell connectors apart; JSON has all of them.
+        let short = sha.get(..16).unwrap_or(&sha);
+        let detail = format!("{}, {how}, sha256 {short}", spec.version);
+        Ok((detail, sha))
     });
     match loaded {
-        Ok(detail) => Finding::ok(area, name, detail),
+        Ok((detail, sha)) => Finding {
+            sha256: Some(sha),
+            ..Finding::ok(area, name, detail)
+        },
         Err(failure) => {
             let detail = failure.message.clone();
             Finding::ok(area, name, detail).failed(Class::Run, failure.hint.as_deref())
