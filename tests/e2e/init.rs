@@ -87,7 +87,7 @@ fn generated_rows_are_planned_too() {
     ];
     let ended = folder.rapidbyte(&[&["init"], &flags[..]].concat());
     let document: Value = serde_json::from_str(&ended.stdout).expect("one document");
-    assert_eq!(document["pipeline"], "./pipeline.yaml");
+    assert_eq!(document["pipeline"], "pipeline.yaml");
     assert_eq!(folder.rapidbyte(&["plan", "pipeline.yaml"]).code, Some(0));
 }
 

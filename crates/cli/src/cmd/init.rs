@@ -33,7 +33,7 @@ pub fn run(init: &Init, output: &Output) -> Result<(), Failure> {
     let text = pipeline(&wanted);
     check(&text, &wanted.name)?;
     std::fs::create_dir_all(&init.dir).map_err(|error| unwritable(&init.dir, &error))?;
-    let file = init.dir.join(format!("{}.yaml", wanted.name));
+    let file = within(init, &format!("{}.yaml", wanted.name));
     write(&file, &text, init.force)?;
     let mut extended = Vec::new();
     let ignored: Vec<String> = IGNORED.iter().map(|line| (*line).to_owned()).collect();
@@ -41,7 +41,7 @@ pub fn run(init: &Init, output: &Output) -> Result<(), Failure> {
         (".env.example", variables(&wanted)),
         (".gitignore", ignored),
     ] {
-        let path = init.dir.join(name);
+        let path = within(init, name);
         if extend(&path, &lines).map_err(|error| unwritable(&path, &error))? {
             extended.push(path.display().to_string());
         }
@@ -55,10 +55,18 @@ pub fn run(init: &Init, output: &Output) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A path in the folder that was asked for, without a `./` in front.
+fn within(init: &Init, name: &str) -> PathBuf {
+    match init.dir.as_os_str() == "." {
+        true => PathBuf::from(name),
+        false => init.dir.join(name),
+    }
+}
+
 fn next_steps(wanted: &Wanted, init: &Init, file: &str) -> String {
     let mut steps = Vec::new();
     if !variables(wanted).is_empty() {
-        let (example, env) = (init.dir.join(".env.example"), init.dir.join(".env"));
+        let (example, env) = (within(init, ".env.example"), within(init, ".env"));
         steps.push(format!(
             "cp {} {}   and fill in the connections",
             example.display(),
@@ -68,7 +76,7 @@ fn next_steps(wanted: &Wanted, init: &Init, file: &str) -> String {
     if wanted.source == SourceKind::File {
         steps.push(format!(
             "put files into {}",
-            init.dir.join("data").display()
+            within(init, "data").display()
         ));
     }
     steps.push(format!("rapidbyte doctor {file}"));
