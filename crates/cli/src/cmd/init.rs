@@ -74,10 +74,7 @@ fn next_steps(wanted: &Wanted, init: &Init, file: &str) -> String {
         ));
     }
     if wanted.source == SourceKind::File {
-        steps.push(format!(
-            "put files into {}",
-            within(init, "data").display()
-        ));
+        steps.push(format!("put files into {}", within(init, "data").display()));
     }
     steps.push(format!("rapidbyte doctor {file}"));
     steps.push(format!("rapidbyte plan {file}"));
