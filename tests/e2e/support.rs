@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// What `cargo xtask test` sets.
-fn built(variable: &str) -> PathBuf {
+pub fn built(variable: &str) -> PathBuf {
     let path = std::env::var_os(variable);
     path.unwrap_or_else(|| panic!("{variable} is not set: run `cargo xtask test`"))
         .into()

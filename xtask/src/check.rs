@@ -3,8 +3,8 @@
 use std::process::Stdio;
 
 use crate::step::{Failure, Steps, is_installed};
-use crate::toolchain;
 use crate::workspace::{TARGET, Workspace};
+use crate::{c_compiler, toolchain};
 
 /// Formats the code.
 pub fn fmt(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
@@ -38,7 +38,9 @@ fn components(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
         steps.note("lint: no connectors yet");
         return Ok(());
     }
+    let compiler = c_compiler::setup(workspace, steps)?;
     let mut clippy = workspace.cargo(["clippy", "--profile", "connector", "--target", TARGET]);
+    compiler.give_to(&mut clippy);
     for component in &all {
         clippy.args(["-p", &component.name]);
     }

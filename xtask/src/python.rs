@@ -1,8 +1,10 @@
-//! Components written in Python, which prove that the contract is not Rust's alone.
+//! Tools from the Python package index, and components written in Python, which prove that the
+//! contract is not Rust's alone.
 //!
-//! componentize-py comes from the package index into a virtual environment below `target/`, with
-//! its version pinned here; nothing is installed outside. Each folder of
-//! `crates/testkit/components-python` is a guest whose module `app` it turns into a component.
+//! A tool comes into a virtual environment of its own below `target/`, with its version pinned
+//! where it is used; nothing is installed outside. Each folder of
+//! `crates/testkit/components-python` is a guest whose module `app` componentize-py turns into a
+//! component.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,7 +29,8 @@ pub fn build(workspace: &Workspace, steps: &mut Steps) -> Result<Vec<Component>,
         return Ok(guests);
     }
     let package = format!("componentize-py=={COMPONENTIZE_PY}");
-    let venv = environment(workspace, steps, &[&package])?;
+    let why = "tests build a connector that is written in Python";
+    let venv = environment(workspace, steps, &[&package], why)?;
     for (guest, inputs) in stale {
         steps.step(&format!("build: {}, Python", guest.name), || {
             componentize(workspace, &venv, guest)?;
@@ -42,15 +45,19 @@ pub const VARIABLE: &str = "RAPIDBYTE_PYTHON";
 
 /// A Python with a validator of JSON Schema and a reader of YAML.
 pub fn validator(workspace: &Workspace, steps: &mut Steps) -> Result<PathBuf, Failure> {
-    let venv = environment(workspace, steps, &["jsonschema==4.26.0", "pyyaml==6.0.3"])?;
+    let packages = ["jsonschema==4.26.0", "pyyaml==6.0.3"];
+    let why = "tests check the pipelines' schema with it";
+    let venv = environment(workspace, steps, &packages, why)?;
     Ok(program(&venv, "python3"))
 }
 
 /// The virtual environment with these packages, named after the first; made unless it is complete.
-fn environment(
+/// `why` says for whom Python is missing.
+pub fn environment(
     workspace: &Workspace,
     steps: &mut Steps,
     packages: &[&str],
+    why: &str,
 ) -> Result<PathBuf, Failure> {
     let name = packages.first().copied().unwrap_or("empty");
     let venv = workspace.python().join(name.replace("==", "-"));
@@ -59,31 +66,23 @@ fn environment(
         return Ok(venv);
     }
     if !is_installed("python3", &[]) {
-        return Err(Failure::new(
-            "python3 is not installed: tests build a connector that is written in Python, and \
-             check the pipelines' schema with it; install Python 3.10 or newer with its venv module",
-        ));
+        return Err(Failure::new(format!(
+            "python3 is not installed: {why}; install Python 3.10 or newer with its venv module"
+        )));
     }
-    steps.step(
-        &format!("set up: {}", packages.join(", ").replace("==", " ")),
-        || {
-            let mut create = workspace.command("python3");
-            create.args(["-m", "venv", "--clear"]).arg(&venv);
-            run(create)?;
-            let mut install = workspace.command(program(&venv, "python3"));
-            install
-                .args([
-                    "-m",
-                    "pip",
-                    "install",
-                    "--quiet",
-                    "--disable-pip-version-check",
-                ])
-                .args(packages);
-            run(install)?;
-            write(&complete, b"")
-        },
-    )?;
+    let what = format!("set up: {}", packages.join(", ").replace("==", " "));
+    steps.step(&what, || {
+        let mut create = workspace.command("python3");
+        create.args(["-m", "venv", "--clear"]).arg(&venv);
+        run(create)?;
+        let mut install = workspace.command(program(&venv, "python3"));
+        install
+            .args(["-m", "pip", "install", "--quiet"])
+            .arg("--disable-pip-version-check")
+            .args(packages);
+        run(install)?;
+        write(&complete, b"")
+    })?;
     Ok(venv)
 }
 

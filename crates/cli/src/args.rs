@@ -62,6 +62,7 @@ Examples:
   rapidbyte run pipelines/quickstart.yaml
   rapidbyte run shop.yaml --select public.orders --select 'public.customer*.id'
   rapidbyte run shop.yaml --exclude public.customers.email --limit 1000
+  rapidbyte run shop.yaml --report report.html
   rapidbyte run shop.yaml --dry-run --output json")]
     Run(Run),
     /// Look at everything a run would need, and change nothing.
@@ -110,6 +111,11 @@ A first line in a pipeline lets editors complete and check it:
 Examples:
   rapidbyte schema > pipeline.schema.json")]
     Schema,
+    /// Print the reference of verbs, flags and keys as Markdown.
+    #[command(after_help = "\
+Examples:
+  rapidbyte reference > docs/reference.md")]
+    Reference,
     /// Print a script that completes commands in a shell.
     #[command(after_help = "\
 Examples:
@@ -155,6 +161,9 @@ pub struct Run {
     /// Only show what would be done, as `plan` does.
     #[arg(long)]
     pub dry_run: bool,
+    /// Write the run as one HTML page: timing, speed and memory over time, types, grants.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "dry_run")]
+    pub report: Option<PathBuf>,
 }
 
 /// `plan`

@@ -8,6 +8,7 @@ pub mod doctor;
 pub mod explain;
 pub mod init;
 pub mod plan;
+pub mod reference;
 pub mod run;
 pub mod schema;
 pub mod version;

@@ -4,6 +4,8 @@ mod args;
 mod catalog;
 mod cmd;
 mod output;
+mod page;
+mod samples;
 mod setup;
 mod watch;
 
@@ -27,6 +29,7 @@ fn main() -> ExitCode {
         Verb::Plan(plan) => cmd::plan::run(plan, &arguments.common, &output),
         Verb::Init(init) => cmd::init::run(init, &output),
         Verb::Doctor(doctor) => cmd::doctor::run(doctor, &arguments.common, &output),
+        Verb::Reference => cmd::reference::run(&output),
         Verb::Schema => cmd::schema::run(&output),
         Verb::Explain(explain) => cmd::explain::run(explain, &output),
         Verb::Completions { shell } => cmd::completions::run(*shell, &output),

@@ -2,7 +2,6 @@
 //! Nothing is written.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_schema::{Field, Schema};
@@ -31,18 +30,24 @@ pub struct Plan {
     /// Rows of each stream at most.
     pub limit: Option<u64>,
     /// Where the time of planning went.
-    pub clock: Clock,
+    pub clocks: Clocks,
     /// Kept open for the whole run: it holds the snapshot.
     /// Used by the running thread alone; the mutex lets the stages share the plan.
     pub(crate) coordinator: Mutex<Source>,
+}
+
+/// One clock for each side: both are opened at a time, and wait for each other.
+pub struct Clocks {
+    /// Of the source.
+    pub source: Clock,
+    /// Of the destination.
+    pub destination: Clock,
 }
 
 /// One side of the pipeline.
 pub struct Stage {
     /// The loaded connector.
     pub connector: Connector,
-    /// Its file.
-    pub path: PathBuf,
     /// What it says of itself.
     pub spec: Spec,
     /// Its configuration as JSON.
@@ -99,28 +104,33 @@ impl Plan {
         narrowing: &Narrowing,
     ) -> Result<Self, Failure> {
         narrowing.check(&document)?;
-        let clock = Clock::new();
-        let (source, mut coordinator) = open_source(&document, host, &clock)?;
-        let (destination, mut writer) = open_destination(&document, host, &clock)?;
+        let clocks = Clocks {
+            source: Clock::new(),
+            destination: Clock::new(),
+        };
+        let opened = open_both(&document, host, &clocks)?;
+        let (source, coordinator, found) = opened.reading;
+        let (destination, mut writer) = opened.writing;
         check_modes(&document, &destination)?;
-        let forms = common_forms(&source.spec, &destination.spec);
-        let found = coordinator
-            .discover(&forms)
-            .map_err(|e| Failure::from_runtime(e, &document, "source"))?;
+        clocks.source.enter(Phase::ChannelWait);
+        clocks.destination.enter(Phase::Other);
         let mut streams = Vec::new();
-        let selected = select(&document, &source.spec, found)?;
+        let selected = select(&document, &source.spec, found?)?;
         for chosen in narrow(&document, selected, narrowing)? {
             streams.push(place(&document, chosen, &mut writer)?);
         }
         refuse_shared_targets(&document, &streams)?;
-        clock.enter(Phase::Other);
+        refuse_own_source(&document, &source.grants, &destination.grants, &streams)?;
+        drop(writer);
+        clocks.source.enter(Phase::Other);
+        clocks.destination.enter(Phase::ChannelWait);
         Ok(Self {
             document,
             source,
             destination,
             streams,
             limit: narrowing.limit,
-            clock,
+            clocks,
             coordinator: Mutex::new(coordinator),
         })
     }
@@ -154,6 +164,54 @@ impl Plan {
     }
 }
 
+/// Both sides, open.
+struct Opened {
+    /// With what the source has, or why it could not say.
+    reading: (Stage, Source, Result<Vec<Stream>, Failure>),
+    writing: (Stage, Destination),
+}
+
+/// Opens both sides at a time, each on a thread: most of it is loading code and logging in. A
+/// failure of the source is told first.
+fn open_both(document: &Document, host: &Host, clocks: &Clocks) -> Result<Opened, Failure> {
+    let (tell, told) = std::sync::mpsc::sync_channel(1);
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            let clock = &clocks.destination;
+            let stage = open_stage(document, host, clock, Side::DESTINATION)?;
+            // Nobody listens when the source has failed.
+            let _ = tell.send(stage.spec.clone());
+            drop(tell);
+            let writer = begin_destination(&stage, document, host, clock)?;
+            clock.enter(Phase::ChannelWait);
+            Ok((stage, writer))
+        });
+        let clock = &clocks.source;
+        let reading = open_source(document, host, clock).map(|(stage, mut source)| {
+            let before = clock.enter(Phase::ChannelWait);
+            let other = told.recv();
+            clock.enter(before);
+            let found = match other {
+                Ok(other) => source
+                    .discover(&common_forms(&stage.spec, &other))
+                    .map_err(|e| Failure::from_runtime(e, document, "source")),
+                // Its failure is the one that is told.
+                Err(_) => Ok(Vec::new()),
+            };
+            (stage, source, found)
+        });
+        clock.enter(Phase::ChannelWait);
+        let writing = writing.join().unwrap_or_else(|_| {
+            let text = "the destination's thread panicked: this is a fault of the engine";
+            Err(Failure::new(Class::Run, "internal", text))
+        });
+        Ok(Opened {
+            reading: reading?,
+            writing: writing?,
+        })
+    })
+}
+
 /// Loads the source, checks its configuration and opens a session.
 pub fn open_source(
     document: &Document,
@@ -175,11 +233,21 @@ pub fn open_destination(
     clock: &Clock,
 ) -> Result<(Stage, Destination), Failure> {
     let stage = open_stage(document, host, clock, Side::DESTINATION)?;
+    let destination = begin_destination(&stage, document, host, clock)?;
+    Ok((stage, destination))
+}
+
+fn begin_destination(
+    stage: &Stage,
+    document: &Document,
+    host: &Host,
+    clock: &Clock,
+) -> Result<Destination, Failure> {
     let failed = |e| Failure::from_runtime(e, document, "destination");
     let sandbox = planning_sandbox(document, host, clock, &stage.grants);
     let mut destination = stage.connector.destination(sandbox).map_err(failed)?;
     destination.open(&stage.config).map_err(failed)?;
-    Ok((stage, destination))
+    Ok(destination)
 }
 
 struct Side {
@@ -218,9 +286,9 @@ fn open_stage(
         failure.key = place.key;
         failure
     };
-    let path = host.find(used, &document.base_dir).map_err(located)?;
+    let origin = host.find(used, &document.base_dir).map_err(located)?;
     let before = clock.enter(Phase::Load);
-    let loaded = host.runtime.load(&path);
+    let loaded = host.runtime.load(&origin);
     clock.enter(before);
     let connector = loaded.map_err(|e| located(Failure::from_runtime(e, document, side.name)))?;
     if connector.kind() != side.kind {
@@ -252,7 +320,6 @@ fn open_stage(
     let config = Value::Object(config.clone()).to_string();
     Ok(Stage {
         connector,
-        path,
         spec,
         config,
         grants,
@@ -629,6 +696,28 @@ fn refuse_shared_targets(document: &Document, streams: &[StreamPlan]) -> Result<
             let key = "destination.config";
             return Err(Failure::at_key(document, key, "shared_target", text)
                 .hint("put {stream} into the destination's path or table"));
+        }
+    }
+    Ok(())
+}
+
+/// A file that is read and replaced would be lost if the new one is not what was meant, and what is
+/// written into the pattern that is read would be read by the next run.
+fn refuse_own_source(
+    document: &Document,
+    source: &Grants,
+    destination: &Grants,
+    streams: &[StreamPlan],
+) -> Result<(), Failure> {
+    for stream in streams {
+        let location = stream.placed.location.as_str();
+        let names = streams.iter().map(|stream| stream.name.as_str());
+        if destination.writes_what_is_read(location, source, names) {
+            let text = format!("{location} would be written, and the source reads it");
+            let key = "destination.config";
+            return Err(Failure::at_key(document, key, "target_is_source", text)
+                .in_stream(&stream.name)
+                .hint("write to another file or folder"));
         }
     }
     Ok(())

@@ -21,8 +21,8 @@ pub fn run(verb: &ConnectorVerb, output: &Output) -> Result<(), Failure> {
 }
 
 pub(super) fn load(name: &str, host: &Host) -> Result<(Connector, Spec), Failure> {
-    let path = host.find(name, Path::new("."))?;
-    let connector = host.runtime.load(&path).map_err(failed)?;
+    let origin = host.find(name, Path::new("."))?;
+    let connector = host.runtime.load(&origin).map_err(failed)?;
     let spec = host.describe(&connector, &Clock::new()).map_err(failed)?;
     Ok((connector, spec))
 }
@@ -156,8 +156,8 @@ fn compile(names: &[String], host: &Host, output: &Output) -> Result<(), Failure
     };
     let mut done = Vec::new();
     for name in names {
-        let path = host.find(&name, Path::new("."))?;
-        let loaded = host.runtime.load(&path).map_err(failed)?.loaded();
+        let origin = host.find(&name, Path::new("."))?;
+        let loaded = host.runtime.load(&origin).map_err(failed)?.loaded();
         let how = if loaded.from_cache {
             "was compiled"
         } else {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use rapidbyte_engine::{Class, Document, Failure, Host};
-use rapidbyte_runtime::sha256;
+use rapidbyte_runtime::{Origin, hash_of};
 use serde_json::{Value, json};
 
 use super::{check, connector};
@@ -34,7 +34,7 @@ struct Finding {
     /// Of a failed one.
     class: Class,
     /// Of a connector's file, in hexadecimal.
-    sha256: Option<String>,
+    hash: Option<String>,
 }
 
 impl Finding {
@@ -46,7 +46,7 @@ impl Finding {
             detail: detail.into(),
             hint: None,
             class: Class::Run,
-            sha256: None,
+            hash: None,
         }
     }
 
@@ -78,7 +78,7 @@ impl Finding {
     fn document(&self) -> Value {
         json!({
             "area": self.area, "name": self.name, "state": self.word(), "detail": self.detail,
-            "hint": self.hint, "sha256": self.sha256,
+            "hint": self.hint, HASH: self.hash,
         })
     }
 }
@@ -235,23 +235,39 @@ fn connectors(host: &Host) -> Vec<Finding> {
     names.iter().map(|name| one_connector(name, host)).collect()
 }
 
+/// What identifies a connector: the hash of its `.wasm`, wherever it lies.
+const HASH: &str = "blake3";
+
+/// Where a connector's code is, and its hash in hexadecimal.
+fn identity(origin: &Origin) -> (String, String) {
+    match origin {
+        Origin::File(path) => {
+            let hash = hash_of(path).unwrap_or_else(|error| error.to_string());
+            ("a file".into(), hash)
+        }
+        Origin::Embedded(embedded) => {
+            let hash = embedded.hash.iter().map(|b| format!("{b:02x}"));
+            ("inside the program".into(), hash.collect())
+        }
+    }
+}
+
 fn one_connector(name: &str, host: &Host) -> Finding {
     let area = "connectors";
     let loaded = connector::load(name, host).and_then(|(connector, spec)| {
-        let path = host.find(name, Path::new("."))?;
-        let sha = sha256(&path).unwrap_or_else(|error| error.to_string());
+        let (place, hash) = identity(&host.find(name, Path::new("."))?);
         let how = match connector.loaded().from_cache {
             true => "compiled before",
             false => "compiled now",
         };
         // Sixteen digits tell connectors apart; JSON has all of them.
-        let short = sha.get(..16).unwrap_or(&sha);
-        let detail = format!("{}, {how}, sha256 {short}", spec.version);
-        Ok((detail, sha))
+        let short = hash.get(..16).unwrap_or(&hash);
+        let detail = format!("{}, {how}, {place}, {HASH} {short}", spec.version);
+        Ok((detail, hash))
     });
     match loaded {
-        Ok((detail, sha)) => Finding {
-            sha256: Some(sha),
+        Ok((detail, hash)) => Finding {
+            hash: Some(hash),
             ..Finding::ok(area, name, detail)
         },
         Err(failure) => {

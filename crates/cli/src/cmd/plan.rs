@@ -102,7 +102,7 @@ fn notes(stream: &StreamPlan) -> impl Iterator<Item = &String> {
     stream.discovered.notes.iter().chain(&stream.placed.notes)
 }
 
-fn document_of(plan: &Plan) -> Value {
+pub(super) fn document_of(plan: &Plan) -> Value {
     let stage = |stage: &Stage| {
         json!({
             "connector": stage.connector.name(), "version": stage.spec.version,

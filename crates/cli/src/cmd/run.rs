@@ -8,6 +8,8 @@ use serde_json::{Map, Value, json};
 
 use crate::args::{Common, Run as Arguments};
 use crate::output::{Output, bytes, count, rate, table};
+use crate::page::{Page, Paper};
+use crate::samples::Sampler;
 use crate::setup;
 use crate::watch::Watch;
 
@@ -16,15 +18,31 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
     if arguments.dry_run {
         return super::plan::show(&arguments.pipeline, &narrowing, common, output);
     }
+    let paper = arguments.report.as_deref().map(Paper::at).transpose()?;
     let document = setup::document(&arguments.pipeline, common)?;
     let redacted = super::redacted(&document);
     let host = setup::host(output, Some(&document))?;
     let plan = Plan::narrowed(document, &host, &narrowing).map_err(&redacted)?;
     let progress = rapidbyte_engine::progress(&plan);
+    let planned = paper.is_some().then(|| super::plan::document_of(&plan));
+    let sampler = planned.map(|plan| (Sampler::start(Arc::clone(&progress)), plan));
     let watch = Watch::start(Arc::clone(&progress), output);
-    let report = rapidbyte_engine::run(plan, &host, &progress);
+    let ended = rapidbyte_engine::run(plan, &host, &progress);
     drop(watch);
-    let report = report?;
+    if let (Some(paper), Some((sampler, plan))) = (paper, sampler) {
+        let page = Page {
+            plan: &plan,
+            ended: ended.as_ref(),
+            samples: &sampler.stop(),
+        };
+        let written = paper.write(&page.html());
+        match &ended {
+            Ok(_) => written?,
+            // Why the run failed matters more.
+            Err(_) => drop(written.inspect_err(|error| output.warn(&error.message))),
+        }
+    }
+    let report = ended?;
     output.document(&json!(report));
     output.text(&summary(&report, output));
     Ok(())
