@@ -22,6 +22,9 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 const MAX_LINES: usize = 16;
 /// How far back the rate and the limiting stage look: 5 s of samples.
 const SAMPLES: usize = 50;
+/// Columns that stay free at the end of a line: some terminals break the line at the last one, and
+/// the `^C` that they show must not break it either, or a line is left behind.
+const FREE_COLUMNS: usize = 3;
 /// Columns of a terminal that does not say how many it has.
 const WIDTH: usize = 80;
 
@@ -105,6 +108,8 @@ impl View {
             false => None,
         };
         let width = width.unwrap_or(WIDTH);
+        let longest = self.progress.streams.iter().map(|s| s.name.chars().count());
+        let longest = longest.max().unwrap_or_default();
         let mut shown = self
             .streams
             .iter()
@@ -120,7 +125,10 @@ impl View {
                 continue;
             }
             let running = running.get_or_insert_with(|| Running::new(now));
-            let seen = running.sample(stream, now);
+            let seen = Seen {
+                name_columns: longest,
+                ..running.sample(stream, now)
+            };
             if !self.output.live {
                 if is_due {
                     let secs = self.start.elapsed().as_secs_f64();
@@ -133,8 +141,7 @@ impl View {
                 running.bar = Some(self.all.add(new_bar()));
             }
             if let Some(bar) = &running.bar {
-                // The last column stays free: some terminals break the line there.
-                bar.set_message(seen.line(width.saturating_sub(1)));
+                bar.set_message(seen.line(width.saturating_sub(FREE_COLUMNS)));
                 bar.tick();
             }
         }
@@ -149,6 +156,8 @@ impl View {
                 bar.finish_and_clear();
             }
         }
+        // What cannot be cleared stays; the result follows below it.
+        let _ = self.all.clear();
     }
 }
 
@@ -195,6 +204,7 @@ impl Running {
         });
         Seen {
             name: stream.name.clone(),
+            name_columns: 0,
             rows,
             bytes: stream.bytes(),
             estimated_rows: stream.estimated_rows.filter(|rows| *rows > 0),

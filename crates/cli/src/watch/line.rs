@@ -31,6 +31,8 @@ impl Limit {
 /// What is known of a running stream at one moment.
 pub struct Seen {
     pub name: String,
+    /// The longest name beside it has so many, so that lines stand below each other.
+    pub name_columns: usize,
     pub rows: u64,
     pub bytes: u64,
     /// More than none.
@@ -59,12 +61,12 @@ impl Seen {
         let percent = self
             .share()
             .map(|share| format!("{:>3.0}%", (share * 100.0).floor()));
+        let most = width.min(NAME_COLUMNS.max(width / 3));
+        let padded = self.name_columns.min(most);
+        let name = format!("{:<padded$}", cut(&self.name, most));
         // In order of the line, each with its rank: a lower one stays longer.
         let parts = [
-            (
-                0,
-                Some(cut(&self.name, width.min(NAME_COLUMNS.max(width / 3)))),
-            ),
+            (0, Some(name)),
             (7, self.share().map(bar)),
             (2, percent),
             (1, Some(format!("{} rows", count(self.rows)))),
@@ -166,6 +168,7 @@ mod tests {
     fn seen() -> Seen {
         Seen {
             name: "public.orders".into(),
+            name_columns: 0,
             rows: 250_000,
             bytes: 25 << 20,
             estimated_rows: Some(1_000_000),
@@ -196,6 +199,11 @@ mod tests {
         ] {
             assert_eq!(seen().line(width), expected, "{width}");
         }
+        let padded = Seen {
+            name_columns: 20,
+            ..seen()
+        };
+        assert_eq!(padded.line(40), "public.orders      25%  250,000 rows");
         for width in 0..140 {
             assert!(seen().line(width).chars().count() <= width, "{width}");
         }
