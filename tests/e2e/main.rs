@@ -5,8 +5,10 @@
 mod bad_input;
 mod codes;
 mod connectors;
+mod doctor;
 mod files;
 mod hostile;
+mod init;
 mod installed;
 mod interrupt;
 mod locks;

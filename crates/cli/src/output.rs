@@ -50,6 +50,15 @@ impl Output {
         }
     }
 
+    /// The same, without warnings and without what connectors say.
+    pub fn silent(&self) -> Self {
+        Self {
+            quiet: true,
+            verbose: false,
+            ..self.clone()
+        }
+    }
+
     /// A result for people; nothing in JSON mode or when quiet.
     pub fn text(&self, text: &str) {
         if !self.json && !self.quiet {

@@ -51,27 +51,32 @@ pub fn document(pipeline: &Pipeline, common: &Common) -> Result<Document, Failur
 
 /// A run without a cache works and compiles each time, which is worth a word.
 fn open_cache(output: &Output) -> Option<Cache> {
+    match cache() {
+        Ok(cache) => Some(cache),
+        Err(why) => {
+            output.warn(&why);
+            None
+        }
+    }
+}
+
+/// The cache of compiled connectors, or why there is none.
+pub fn cache() -> Result<Cache, String> {
     // A service may run with a HOME that is not there; it is not ours to make.
     let home = variable("HOME").filter(|home| home.is_dir());
     let below_home = |dir: &str| home.as_ref().map(|home| home.join(dir));
     let cache = variable("XDG_CACHE_HOME").or_else(|| below_home(".cache"));
     let state = variable("XDG_STATE_HOME").or_else(|| below_home(".local/state"));
     let (Some(cache), Some(state)) = (cache, state) else {
-        output.warn(
-            "neither HOME nor XDG_CACHE_HOME is a folder: connectors are compiled in each run",
-        );
-        return None;
+        let text =
+            "neither HOME nor XDG_CACHE_HOME is a folder: connectors are compiled in each run";
+        return Err(text.into());
     };
-    match Cache::open(
+    Cache::open(
         &cache.join("rapidbyte/code"),
         &state.join("rapidbyte/cache.key"),
-    ) {
-        Ok(cache) => Some(cache),
-        Err(error) => {
-            output.warn(&format!("no cache of compiled connectors: {error}"));
-            None
-        }
-    }
+    )
+    .map_err(|error| format!("no cache of compiled connectors: {error}"))
 }
 
 /// `RAPIDBYTE_CONNECTORS`, then `connectors` beside the program.

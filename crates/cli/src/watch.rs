@@ -1,22 +1,32 @@
-//! Shows how far a run is: bars on a terminal, plain lines elsewhere.
+//! Shows how far a run is: a line for each stream on a terminal, plain lines elsewhere.
 
+mod line;
+
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use rapidbyte_engine::{Progress, StreamState};
-use serde_json::json;
+use rapidbyte_engine::{Progress, StreamProgress, StreamState};
 
-use crate::output::{Output, bytes, count, rate};
+use crate::output::Output;
+use line::{Limit, Seen};
 
-/// Redraws on a terminal.
+/// Redraws on a terminal, and samples of which stage waits.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 /// Lines elsewhere: a log should not fill up.
 const LINE_EVERY: Duration = Duration::from_secs(10);
-/// Bars at a time; further running streams are only counted at the end.
-const MAX_BARS: usize = 16;
+/// Lines at a time on a terminal; further running streams are only counted at the end.
+const MAX_LINES: usize = 16;
+/// How far back the rate and the limiting stage look: 5 s of samples.
+const SAMPLES: usize = 50;
+/// Columns that stay free at the end of a line: some terminals break the line at the last one, and
+/// the `^C` that they show must not break it either, or a line is left behind.
+const FREE_COLUMNS: usize = 3;
+/// Columns of a terminal that does not say how many it has.
+const WIDTH: usize = 80;
 
 /// Watches until dropped.
 pub struct Watch {
@@ -35,11 +45,10 @@ impl Watch {
         }
         let (stop, stopped) = bounded::<()>(0);
         let output = output.clone();
-        let every = if output.live { DRAW_EVERY } else { LINE_EVERY };
         let watch = move || {
             let mut view = View::new(progress, output);
-            while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-                view.draw();
+            while stopped.recv_timeout(DRAW_EVERY) == Err(RecvTimeoutError::Timeout) {
+                view.look();
             }
             view.clear();
         };
@@ -68,76 +77,203 @@ struct View {
     progress: Arc<Progress>,
     output: Output,
     all: MultiProgress,
-    bars: Vec<Option<(ProgressBar, Instant)>>,
+    streams: Vec<Option<Running>>,
     start: Instant,
+    /// When plain lines were written last.
+    told: Instant,
 }
 
 impl View {
     fn new(progress: Arc<Progress>, output: Output) -> Self {
-        let bars = progress.streams.iter().map(|_| None).collect();
+        let streams = progress.streams.iter().map(|_| None).collect();
+        let start = Instant::now();
         Self {
             progress,
             output,
             all: MultiProgress::new(),
-            bars,
-            start: Instant::now(),
+            streams,
+            start,
+            told: start,
         }
     }
 
-    fn draw(&mut self) {
-        let live = self.output.live;
-        let mut shown = self.bars.iter().flatten().count();
-        for (stream, bar) in self.progress.streams.iter().zip(&mut self.bars) {
+    /// Takes a sample of every running stream, and shows what is due.
+    fn look(&mut self) {
+        let now = Instant::now();
+        let is_due = now - self.told >= LINE_EVERY;
+        let width = match self.output.live {
+            true => console::Term::stderr()
+                .size_checked()
+                .map(|(_, w)| usize::from(w)),
+            false => None,
+        };
+        let width = width.unwrap_or(WIDTH);
+        let longest = self.progress.streams.iter().map(|s| s.name.chars().count());
+        let longest = longest.max().unwrap_or_default();
+        let mut shown = self
+            .streams
+            .iter()
+            .flatten()
+            .filter(|s| s.bar.is_some())
+            .count();
+        for (stream, running) in self.progress.streams.iter().zip(&mut self.streams) {
             if stream.state() != StreamState::Running {
-                if let Some((bar, _)) = bar.take() {
+                if let Some(bar) = running.take().and_then(|running| running.bar) {
                     bar.finish_and_clear();
                     shown -= 1;
                 }
                 continue;
             }
-            if !live {
-                let secs = self.start.elapsed().as_secs_f64();
-                let (rows, size) = (stream.rows(), stream.bytes());
-                let text = format!("{}: {} rows, {}", stream.name, count(rows), bytes(size));
-                let fields =
-                    json!({ "stream": stream.name, "rows": rows, "bytes": size, "secs": secs });
-                self.output.info(&text, fields);
+            let running = running.get_or_insert_with(|| Running::new(now));
+            let seen = Seen {
+                name_columns: longest,
+                ..running.sample(stream, now)
+            };
+            if !self.output.live {
+                if is_due {
+                    let secs = self.start.elapsed().as_secs_f64();
+                    self.output.info(&seen.sentence(), seen.document(secs));
+                }
                 continue;
             }
-            if bar.is_none() {
-                if shown >= MAX_BARS {
-                    continue;
-                }
+            if running.bar.is_none() && shown < MAX_LINES {
                 shown += 1;
-                *bar = Some((self.all.add(new_bar(stream.estimated_rows)), Instant::now()));
+                running.bar = Some(self.all.add(new_bar()));
             }
-            if let Some((bar, since)) = bar {
-                let rows = stream.rows();
-                let rate = rate(rows, since.elapsed().max(DRAW_EVERY).as_secs_f64());
-                bar.set_position(rows);
-                bar.set_message(format!(
-                    "{}  {} rows  {}  {rate}",
-                    stream.name,
-                    count(rows),
-                    bytes(stream.bytes())
-                ));
+            if let Some(bar) = &running.bar {
+                bar.set_message(seen.line(width.saturating_sub(FREE_COLUMNS)));
                 bar.tick();
             }
+        }
+        if is_due {
+            self.told = now;
         }
     }
 
     fn clear(&mut self) {
-        for (bar, _) in self.bars.iter_mut().filter_map(Option::take) {
-            bar.finish_and_clear();
+        for running in self.streams.iter_mut().filter_map(Option::take) {
+            if let Some(bar) = running.bar {
+                bar.finish_and_clear();
+            }
+        }
+        // What cannot be cleared stays; the result follows below it.
+        let _ = self.all.clear();
+    }
+}
+
+/// A line that is drawn and cleared as a whole.
+fn new_bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg}");
+    ProgressBar::new_spinner()
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+}
+
+/// What is remembered of a stream that runs.
+struct Running {
+    bar: Option<ProgressBar>,
+    start: Instant,
+    samples: VecDeque<Sample>,
+}
+
+struct Sample {
+    at: Instant,
+    rows: u64,
+    source_waits: bool,
+    destination_waits: bool,
+}
+
+impl Running {
+    fn new(now: Instant) -> Self {
+        Self {
+            bar: None,
+            start: now,
+            samples: VecDeque::with_capacity(SAMPLES),
+        }
+    }
+
+    fn sample(&mut self, stream: &StreamProgress, now: Instant) -> Seen {
+        if self.samples.len() == SAMPLES {
+            self.samples.pop_front();
+        }
+        let rows = stream.rows();
+        self.samples.push_back(Sample {
+            at: now,
+            rows,
+            source_waits: stream.source_waits(),
+            destination_waits: stream.destination_waits(),
+        });
+        Seen {
+            name: stream.name.clone(),
+            name_columns: 0,
+            rows,
+            bytes: stream.bytes(),
+            estimated_rows: stream.estimated_rows.filter(|rows| *rows > 0),
+            rows_per_sec: self.rate(rows, now),
+            limit: self.limit(),
+        }
+    }
+
+    /// Rows a second, of the samples that are kept.
+    fn rate(&self, rows: u64, now: Instant) -> f64 {
+        let (at, before) = match self.samples.front() {
+            Some(first) if self.samples.len() == SAMPLES => (first.at, first.rows),
+            _ => (self.start, 0),
+        };
+        let secs = (now - at).max(DRAW_EVERY).as_secs_f64();
+        rows.saturating_sub(before) as f64 / secs
+    }
+
+    /// The stage that the other one has waited for in more than half of the samples.
+    fn limit(&self) -> Option<Limit> {
+        let half = self.samples.len() / 2;
+        let waits = |of: fn(&Sample) -> bool| self.samples.iter().filter(|s| of(s)).count();
+        if waits(|sample| sample.destination_waits) > half {
+            Some(Limit::Source)
+        } else if waits(|sample| sample.source_waits) > half {
+            Some(Limit::Destination)
+        } else {
+            None
         }
     }
 }
 
-fn new_bar(estimated_rows: Option<u64>) -> ProgressBar {
-    let (bar, template) = match estimated_rows.filter(|rows| *rows > 0) {
-        Some(rows) => (ProgressBar::new(rows), "{bar:24} {percent:>3}%  {wide_msg}"),
-        None => (ProgressBar::new_spinner(), "{spinner} {wide_msg}"),
-    };
-    let style = ProgressStyle::with_template(template);
-    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stage_that_is_waited_for_is_the_limit() {
+        let now = Instant::now();
+        let mut running = Running::new(now);
+        let sample = |source_waits, destination_waits| Sample {
+            at: now,
+            rows: 0,
+            source_waits,
+            destination_waits,
+        };
+        assert_eq!(running.limit(), None);
+        running.samples.extend((0..6).map(|_| sample(false, true)));
+        assert_eq!(running.limit(), Some(Limit::Source));
+        running.samples.extend((0..6).map(|_| sample(false, false)));
+        assert_eq!(running.limit(), None);
+        running.samples.extend((0..20).map(|_| sample(true, false)));
+        assert_eq!(running.limit(), Some(Limit::Destination));
+    }
+
+    #[test]
+    fn the_rate_forgets_what_is_long_ago() {
+        let start = Instant::now();
+        let mut running = Running::new(start);
+        for n in 0..SAMPLES as u32 {
+            running.samples.push_back(Sample {
+                at: start + DRAW_EVERY * (100 + n),
+                rows: 1000,
+                source_waits: false,
+                destination_waits: false,
+            });
+        }
+        let now = start + DRAW_EVERY * 150;
+        assert!((running.rate(1000, now)).abs() < 1e-9);
+        assert!((running.rate(1500, now) - 100.0).abs() < 1e-6);
+    }
 }

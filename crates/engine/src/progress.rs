@@ -1,6 +1,6 @@
 //! How far a run is, for whoever draws it.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 /// Counts of all streams of a run, updated by the stages while they work.
 #[derive(Debug, Default)]
@@ -19,6 +19,8 @@ pub struct StreamProgress {
     rows: AtomicU64,
     bytes: AtomicU64,
     state: AtomicU8,
+    source_waits: AtomicBool,
+    destination_waits: AtomicBool,
 }
 
 /// What a stream is doing.
@@ -63,6 +65,24 @@ impl StreamProgress {
             2 => StreamState::Done,
             _ => StreamState::Failed,
         }
+    }
+
+    /// At this moment the source waits for the destination to take a batch.
+    pub fn source_waits(&self) -> bool {
+        self.source_waits.load(Ordering::Relaxed)
+    }
+
+    /// At this moment the destination waits for a batch of the source.
+    pub fn destination_waits(&self) -> bool {
+        self.destination_waits.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_source_waits(&self, waits: bool) {
+        self.source_waits.store(waits, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_destination_waits(&self, waits: bool) {
+        self.destination_waits.store(waits, Ordering::Relaxed);
     }
 
     pub(crate) fn add(&self, rows: u64, bytes: u64) {

@@ -38,7 +38,11 @@ impl Share {
 /// The progress of a plan that is about to run.
 pub fn progress(plan: &Plan) -> Arc<Progress> {
     let streams = plan.streams.iter();
-    let new = |s: &StreamPlan| StreamProgress::new(&s.name, s.discovered.estimated_rows);
+    let new = |s: &StreamPlan| {
+        let estimated = s.discovered.estimated_rows;
+        let rows = estimated.map(|rows| plan.limit.map_or(rows, |limit| rows.min(limit)));
+        StreamProgress::new(&s.name, rows)
+    };
     Arc::new(Progress {
         streams: streams.map(new).collect(),
     })
@@ -226,6 +230,7 @@ fn move_stream(
         host,
         memory: Arc::clone(&memory),
         snapshot,
+        progress,
     };
     let (sender, mut receiver) = channel(share.channel, MAX_MESSAGES);
     // The source is stopped when the destination fails; the destination learns of a failed source
@@ -241,7 +246,7 @@ fn move_stream(
             (result, StageReport::new(&clock, Side::Source))
         });
         let clock = Clock::new();
-        let result = pump_destination(&work, &mut receiver, &clock, &stop_destination, progress);
+        let result = pump_destination(&work, &mut receiver, &clock, &stop_destination);
         let report = StageReport::new(&clock, Side::Destination);
         if result.is_err() {
             stop_source.cancel();

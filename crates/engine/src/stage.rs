@@ -36,6 +36,7 @@ pub(crate) struct Work<'a> {
     pub host: &'a Host,
     pub memory: Arc<MemoryBudget>,
     pub snapshot: &'a str,
+    pub progress: &'a StreamProgress,
 }
 
 impl Work<'_> {
@@ -130,6 +131,7 @@ pub(crate) fn pump_source(
                 let frame = frame.map_err(compress_failed)?;
                 let bytes = frame.bytes.len() + MESSAGE_OVERHEAD;
                 send(
+                    work,
                     &mut sender,
                     Message::Batch {
                         frame,
@@ -144,7 +146,7 @@ pub(crate) fn pump_source(
             }
             Event::Checkpoint(cursor) => {
                 let bytes = cursor.len() + MESSAGE_OVERHEAD;
-                send(&mut sender, Message::Checkpoint(cursor), bytes, clock)?;
+                send(work, &mut sender, Message::Checkpoint(cursor), bytes, clock)?;
             }
             Event::Idle => {}
             Event::End => {
@@ -184,13 +186,16 @@ impl Limit {
 }
 
 fn send(
+    work: &Work<'_>,
     sender: &mut Sender<Message>,
     message: Message,
     bytes: usize,
     clock: &Clock,
 ) -> Result<(), Stopped> {
     let before = clock.enter(Phase::ChannelWait);
+    work.progress.set_source_waits(true);
     let sent = sender.send(message, bytes);
+    work.progress.set_source_waits(false);
     clock.enter(before);
     sent.map_err(|_| Stopped::Peer)
 }
@@ -221,7 +226,6 @@ pub(crate) fn pump_destination(
     receiver: &mut Receiver<Message>,
     clock: &Clock,
     cancel: &Cancel,
-    progress: &StreamProgress,
 ) -> Result<Written, Stopped> {
     let failed = |e| Stopped::because(work.failed(e, "destination"));
     let stage = &work.plan.destination;
@@ -242,7 +246,9 @@ pub(crate) fn pump_destination(
     let mut cursor = None;
     loop {
         let before = clock.enter(Phase::ChannelWait);
+        work.progress.set_destination_waits(true);
         let received = receiver.recv();
+        work.progress.set_destination_waits(false);
         clock.enter(before);
         match received {
             Received::Item(Message::Batch {
@@ -263,7 +269,7 @@ pub(crate) fn pump_destination(
                 rows += batch.rows;
                 bytes += batch.data.len() as u64;
                 batches += 1;
-                progress.add(batch.rows, batch.data.len() as u64);
+                work.progress.add(batch.rows, batch.data.len() as u64);
             }
             Received::Item(Message::Checkpoint(at)) => cursor = Some(at),
             Received::End => break,

@@ -18,6 +18,19 @@ pub struct Cache {
     key: [u8; KEY_BYTES],
 }
 
+/// What is in a cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inspection {
+    /// The folder.
+    pub dir: PathBuf,
+    /// Compiled connectors.
+    pub entries: usize,
+    /// Their size together.
+    pub bytes: u64,
+    /// Files that will not be used, because they are cut off, changed, or not of this key.
+    pub damaged: Vec<PathBuf>,
+}
+
 /// Authenticated code, where nobody can change it any more.
 #[derive(Debug)]
 pub enum Code {
@@ -117,6 +130,32 @@ impl Cache {
         }
         self.prune();
         written
+    }
+
+    /// Looks at every entry, for `rapidbyte doctor`. Entries of other versions of the program are
+    /// whole too: they are used by those.
+    pub fn inspect(&self) -> io::Result<Inspection> {
+        let mut found = Inspection {
+            dir: self.dir.clone(),
+            entries: 0,
+            bytes: 0,
+            damaged: Vec::new(),
+        };
+        // More than `MAX_ENTRIES` are there only for the moment before the next one is put.
+        for entry in fs::read_dir(&self.dir)?.take(MAX_ENTRIES * 4) {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let Some(name) = name.strip_suffix(".cwasm") else {
+                continue;
+            };
+            found.entries += 1;
+            found.bytes += fs::symlink_metadata(&path).map_or(0, |metadata| metadata.len());
+            if self.get(name).is_none() {
+                found.damaged.push(path.clone());
+            }
+        }
+        found.damaged.sort();
+        Ok(found)
     }
 
     /// Keeps the newest [`MAX_ENTRIES`] files. What cannot be removed is tried again next time.
@@ -337,6 +376,18 @@ mod tests {
         fs::remove_file(&path).unwrap();
         planted.put(&entry, b"planted").unwrap();
         assert_eq!(get(&cache, &entry), None, "under another key");
+    }
+
+    #[test]
+    fn an_inspection_counts_entries_and_names_damaged_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::open(&dir.path().join("cache"), &dir.path().join("key")).unwrap();
+        cache.put("good", b"code").unwrap();
+        cache.put("bad", b"code").unwrap();
+        fs::write(cache.path("bad"), b"cut").unwrap();
+        let found = cache.inspect().unwrap();
+        assert_eq!((found.entries, found.bytes), (2, 3 + 4 + MAC_BYTES as u64));
+        assert_eq!(found.damaged, [cache.path("bad")]);
     }
 
     #[test]

@@ -146,6 +146,11 @@ impl Grants {
         self.base_dir.join(path)
     }
 
+    /// The paths and patterns that may be written, absolute.
+    pub fn written(&self) -> &[String] {
+        &self.write
+    }
+
     /// One line for each grant, as `plan` shows them.
     pub fn describe(&self) -> Vec<String> {
         let network = self

@@ -1,0 +1,344 @@
+//! `rapidbyte doctor [PIPELINE]`
+
+use std::path::{Path, PathBuf};
+
+use rapidbyte_engine::{Class, Document, Failure, Host};
+use rapidbyte_runtime::{Origin, hash_of};
+use serde_json::{Value, json};
+
+use super::{check, connector};
+use crate::args::{Common, Doctor, Pipeline};
+use crate::output::{Output, bytes, wrapped};
+use crate::setup;
+
+/// Less room than this is worth a word: connectors' code and a small load fit.
+const LOW_DISK_BYTES: u64 = 1 << 30;
+
+/// How something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Ok,
+    /// It works, and could be better.
+    Warning,
+    Failed,
+}
+
+/// Something that was looked at.
+struct Finding {
+    area: &'static str,
+    name: String,
+    state: State,
+    detail: String,
+    /// What to do.
+    hint: Option<String>,
+    /// Of a failed one.
+    class: Class,
+    /// Of a connector's file, in hexadecimal.
+    hash: Option<String>,
+}
+
+impl Finding {
+    fn ok(area: &'static str, name: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self {
+            area,
+            name: name.into(),
+            state: State::Ok,
+            detail: detail.into(),
+            hint: None,
+            class: Class::Run,
+            hash: None,
+        }
+    }
+
+    fn warning(self, hint: &str) -> Self {
+        Self {
+            state: State::Warning,
+            hint: Some(hint.into()),
+            ..self
+        }
+    }
+
+    fn failed(self, class: Class, hint: Option<&str>) -> Self {
+        Self {
+            state: State::Failed,
+            hint: hint.map(str::to_owned),
+            class,
+            ..self
+        }
+    }
+
+    fn word(&self) -> &'static str {
+        match self.state {
+            State::Ok => "ok",
+            State::Warning => "warning",
+            State::Failed => "failed",
+        }
+    }
+
+    fn document(&self) -> Value {
+        json!({
+            "area": self.area, "name": self.name, "state": self.word(), "detail": self.detail,
+            "hint": self.hint, HASH: self.hash,
+        })
+    }
+}
+
+/// Looks at everything, prints it, and fails if something is broken: with exit code 3 if something
+/// outside cannot be reached or is not allowed, else with 1.
+pub fn run(doctor: &Doctor, common: &Common, output: &Output) -> Result<(), Failure> {
+    let pipeline = doctor.file.clone().map(|file| Pipeline { file });
+    let document = match &pipeline {
+        Some(pipeline) => Some(setup::document(pipeline, common)?),
+        None => None,
+    };
+    let mut findings = vec![program()];
+    findings.extend(cache());
+    // What the cache lacks is told above.
+    let host = setup::host(&output.silent(), document.as_ref())?;
+    findings.extend(connectors(&host));
+    if let Some(document) = &document {
+        findings.extend(pipeline_findings(document, &host));
+    }
+    for finding in &findings {
+        output.text(&text_of(finding, output));
+    }
+    let documents: Vec<Value> = findings.iter().map(Finding::document).collect();
+    let failed = || findings.iter().filter(|f| f.state == State::Failed);
+    let outside = failed().find(|finding| finding.class == Class::Environment);
+    let Some(worst) = outside.or_else(|| failed().next()) else {
+        output.document(&json!({ "status": "ok", "findings": documents }));
+        return Ok(());
+    };
+    output.known(json!({ "findings": documents }));
+    let text = match failed().count() {
+        1 => format!("{}: {}", worst.name, worst.detail),
+        count => format!(
+            "{count} things have failed, such as {}: {}",
+            worst.name, worst.detail
+        ),
+    };
+    let failure = Failure::new(worst.class, "unhealthy", text);
+    Err(match &worst.hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    })
+}
+
+fn text_of(finding: &Finding, output: &Output) -> String {
+    let color = match finding.state {
+        State::Ok => "32",
+        State::Warning => "33",
+        State::Failed => "31",
+    };
+    // Padded before it is painted: a terminal does not show the colour's own characters.
+    let mark = format!("{:<8}", finding.word());
+    let head = format!("{:<11} ", finding.area);
+    let text = format!("{}: {}", finding.name, finding.detail);
+    let below = " ".repeat(20);
+    let text = wrapped(&text, output.width, &format!("{mark}{head}"), &below);
+    let mut text = text.replacen(&mark, &output.paint(color, &mark), 1);
+    if let Some(hint) = &finding.hint {
+        text.push('\n');
+        text.push_str(&wrapped(
+            hint,
+            output.width,
+            &format!("{below}hint: "),
+            &below,
+        ));
+    }
+    text
+}
+
+fn program() -> Finding {
+    let place = std::env::current_exe();
+    let place = place.map_or_else(|error| error.to_string(), |path| path.display().to_string());
+    let (os, machine) = (std::env::consts::OS, std::env::consts::ARCH);
+    let version = env!("CARGO_PKG_VERSION");
+    let detail = format!("{version} for {os} {machine}, contract 0.1.0, {place}");
+    Finding::ok("program", "rapidbyte", detail)
+}
+
+/// The cache of compiled connectors and the room beside it.
+fn cache() -> Vec<Finding> {
+    let area = "cache";
+    let cache = match setup::cache() {
+        Ok(cache) => cache,
+        Err(why) => {
+            let hint = "set HOME, or XDG_CACHE_HOME and XDG_STATE_HOME, to folders that this user \
+                        may write to; without a cache each run takes seconds longer";
+            return vec![Finding::ok(area, "open", why).warning(hint)];
+        }
+    };
+    let found = match cache.inspect() {
+        Ok(found) => found,
+        Err(error) => {
+            let hint = "give this user the folder";
+            return vec![Finding::ok(area, "read", error.to_string()).warning(hint)];
+        }
+    };
+    let place = found.dir.display().to_string();
+    let detail = format!("{place}, {} entries, {}", found.entries, bytes(found.bytes));
+    let mut findings = vec![Finding::ok(area, "entries", detail)];
+    if !found.damaged.is_empty() {
+        let names: Vec<String> = found
+            .damaged
+            .iter()
+            .map(|p| p.display().to_string())
+            .collect();
+        let hint = "harmless: they are not used, and compiled again; remove them";
+        findings.push(Finding::ok(area, "damaged", names.join(", ")).warning(hint));
+    }
+    if let Err(error) = writable(&found.dir) {
+        let hint = "what is compiled cannot be kept: give this user the folder, or free space";
+        let detail = format!("{place}: {error}");
+        findings.push(Finding::ok(area, "write", detail).warning(hint));
+    }
+    findings.extend(disk(&found.dir));
+    findings
+}
+
+/// Whether a file can be made in a folder; none is left.
+fn writable(folder: &Path) -> std::io::Result<()> {
+    let path = folder.join(format!(".doctor.{}.tmp", std::process::id()));
+    std::fs::write(&path, b"x")?;
+    std::fs::remove_file(path)
+}
+
+/// The room that is left where a folder is, or will be.
+fn disk(folder: &Path) -> Option<Finding> {
+    let there = folder.ancestors().find(|folder| folder.is_dir())?;
+    let status = rustix::fs::statvfs(there).ok()?;
+    let free = status.f_bavail.saturating_mul(status.f_frsize);
+    let place = there.display().to_string();
+    let finding = Finding::ok("disk", place, format!("{} free", bytes(free)));
+    Some(match free {
+        0 => finding.failed(Class::Run, Some("free space there")),
+        free if free < LOW_DISK_BYTES => finding.warning("that is little: free space there"),
+        _ => finding,
+    })
+}
+
+fn connectors(host: &Host) -> Vec<Finding> {
+    let area = "connectors";
+    let names = host.bundled();
+    if names.is_empty() {
+        let places: Vec<String> = host
+            .connector_dirs
+            .iter()
+            .map(|dir| dir.display().to_string())
+            .collect();
+        let hint = "the connectors lie in the folder `connectors` beside the program, or where \
+                    RAPIDBYTE_CONNECTORS says";
+        let detail = format!("none in {}", places.join(", "));
+        return vec![Finding::ok(area, "bundled", detail).failed(Class::Run, Some(hint))];
+    }
+    names.iter().map(|name| one_connector(name, host)).collect()
+}
+
+/// What identifies a connector: the hash of its `.wasm`, wherever it lies.
+const HASH: &str = "blake3";
+
+/// Where a connector's code is, and its hash in hexadecimal.
+fn identity(origin: &Origin) -> (String, String) {
+    match origin {
+        Origin::File(path) => {
+            let hash = hash_of(path).unwrap_or_else(|error| error.to_string());
+            ("a file".into(), hash)
+        }
+        Origin::Embedded(embedded) => {
+            let hash = embedded.hash.iter().map(|b| format!("{b:02x}"));
+            ("inside the program".into(), hash.collect())
+        }
+    }
+}
+
+fn one_connector(name: &str, host: &Host) -> Finding {
+    let area = "connectors";
+    let loaded = connector::load(name, host).and_then(|(connector, spec)| {
+        let (place, hash) = identity(&host.find(name, Path::new("."))?);
+        let how = match connector.loaded().from_cache {
+            true => "compiled before",
+            false => "compiled now",
+        };
+        // Sixteen digits tell connectors apart; JSON has all of them.
+        let short = hash.get(..16).unwrap_or(&hash);
+        let detail = format!("{}, {how}, {place}, {HASH} {short}", spec.version);
+        Ok((detail, hash))
+    });
+    match loaded {
+        Ok((detail, hash)) => Finding {
+            hash: Some(hash),
+            ..Finding::ok(area, name, detail)
+        },
+        Err(failure) => {
+            let detail = failure.message.clone();
+            Finding::ok(area, name, detail).failed(Class::Run, failure.hint.as_deref())
+        }
+    }
+}
+
+/// What a pipeline needs: its secrets kept, both sides reachable, room where it writes.
+fn pipeline_findings(document: &Document, host: &Host) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    findings.extend(private(&document.base_dir.join(".env")));
+    let sides = match check::sides(document, host) {
+        Ok(sides) => sides,
+        Err(failure) => {
+            findings.push(from_failure("open", failure));
+            return findings;
+        }
+    };
+    let mut is_well = true;
+    for item in sides.items {
+        let name = format!("{} {}", item.side, item.name);
+        is_well &= item.problem.is_none();
+        findings.push(match item.problem {
+            None => Finding::ok("pipeline", name, item.detail),
+            Some(failure) => from_failure(&name, failure),
+        });
+    }
+    if is_well {
+        let item = check::planned(document, host);
+        findings.push(match item.problem {
+            None => Finding::ok("pipeline", "plan", item.detail),
+            Some(failure) => from_failure("plan", failure),
+        });
+    }
+    let mut folders: Vec<PathBuf> = sides
+        .stages
+        .iter()
+        .flat_map(|stage| stage.grants.written())
+        .filter_map(|path| Path::new(path).parent().map(Path::to_path_buf))
+        .collect();
+    folders.sort();
+    folders.dedup();
+    findings.extend(folders.iter().filter_map(|folder| disk(folder)));
+    findings
+}
+
+fn from_failure(name: &str, failure: Failure) -> Finding {
+    // A server that does not answer is not reachable, whatever a run would make of it.
+    let is_outside = failure.class == Class::Environment || failure.code == "timeout";
+    let class = if is_outside {
+        Class::Environment
+    } else {
+        Class::Run
+    };
+    let detail = format!("{} [{}]", failure.message, failure.code);
+    Finding::ok("pipeline", name, detail).failed(class, failure.hint.as_deref())
+}
+
+/// A file with secrets that other users can read is worth a word.
+fn private(file: &Path) -> Option<Finding> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::metadata(file).ok()?.permissions().mode() & 0o777;
+    let finding = Finding::ok(
+        "pipeline",
+        ".env",
+        format!("{} has mode {mode:03o}", file.display()),
+    );
+    Some(match mode & 0o077 {
+        0 => finding,
+        _ => finding.warning("others can read the secrets in it: chmod 600 .env"),
+    })
+}

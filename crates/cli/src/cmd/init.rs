@@ -1,0 +1,380 @@
+//! `rapidbyte init`
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use rapidbyte_engine::{Class, Document, Environment, Failure};
+use serde_json::json;
+
+use crate::args::{DestinationKind, Init, SourceKind};
+use crate::output::Output;
+
+/// The pipeline's name where nobody gives one.
+const NAME: &str = "pipeline";
+/// Questions are asked so often before the command gives up.
+const TRIES: usize = 3;
+/// What never belongs into a repository: secrets, and what pipelines write.
+const IGNORED: [&str; 2] = [".env", "out/"];
+/// Longer files are not extended: they are not what they seem to be.
+const MAX_TEXT_BYTES: u64 = 1 << 20;
+
+/// Everything that is known after flags and answers.
+struct Wanted {
+    source: SourceKind,
+    destination: DestinationKind,
+    name: String,
+}
+
+/// Writes the pipeline, and adds what is missing to `.env.example` and `.gitignore`.
+pub fn run(init: &Init, output: &Output) -> Result<(), Failure> {
+    let wanted = wanted(init)?;
+    let text = pipeline(&wanted);
+    check(&text, &wanted.name)?;
+    std::fs::create_dir_all(&init.dir).map_err(|error| unwritable(&init.dir, &error))?;
+    let file = within(init, &format!("{}.yaml", wanted.name));
+    write(&file, &text, init.force)?;
+    let mut extended = Vec::new();
+    let ignored: Vec<String> = IGNORED.iter().map(|line| (*line).to_owned()).collect();
+    for (name, lines) in [
+        (".env.example", variables(&wanted)),
+        (".gitignore", ignored),
+    ] {
+        let path = within(init, name);
+        if extend(&path, &lines).map_err(|error| unwritable(&path, &error))? {
+            extended.push(path.display().to_string());
+        }
+    }
+    let file = file.display().to_string();
+    output.document(&json!({ "status": "ok", "pipeline": file, "extended": extended }));
+    let mut lines = vec![format!("wrote {file}")];
+    lines.extend(extended.iter().map(|path| format!("added to {path}")));
+    lines.push(format!("\n{}", next_steps(&wanted, init, &file)));
+    output.text(&lines.join("\n"));
+    Ok(())
+}
+
+/// A path in the folder that was asked for, without a `./` in front.
+fn within(init: &Init, name: &str) -> PathBuf {
+    match init.dir.as_os_str() == "." {
+        true => PathBuf::from(name),
+        false => init.dir.join(name),
+    }
+}
+
+fn next_steps(wanted: &Wanted, init: &Init, file: &str) -> String {
+    let mut steps = Vec::new();
+    if !variables(wanted).is_empty() {
+        let (example, env) = (within(init, ".env.example"), within(init, ".env"));
+        steps.push(format!(
+            "cp {} {}   and fill in the connections",
+            example.display(),
+            env.display()
+        ));
+    }
+    if wanted.source == SourceKind::File {
+        steps.push(format!("put files into {}", within(init, "data").display()));
+    }
+    steps.push(format!("rapidbyte doctor {file}"));
+    steps.push(format!("rapidbyte plan {file}"));
+    steps.push(format!("rapidbyte run {file}"));
+    let lines = steps.iter().enumerate();
+    let lines: Vec<String> = lines
+        .map(|(n, step)| format!("{}. {step}", n + 1))
+        .collect();
+    lines.join("\n")
+}
+
+/// Flags, and answers where there is somebody to ask.
+fn wanted(init: &Init) -> Result<Wanted, Failure> {
+    let stdin = std::io::stdin();
+    let is_asked = stdin.is_terminal() && std::io::stderr().is_terminal();
+    if !is_asked {
+        return Ok(Wanted {
+            source: init
+                .source
+                .ok_or_else(|| missing("--source", words::<SourceKind>()))?,
+            destination: init
+                .destination
+                .ok_or_else(|| missing("--destination", words::<DestinationKind>()))?,
+            name: init.name.clone().unwrap_or_else(|| NAME.into()),
+        });
+    }
+    let (mut answers, mut questions) = (stdin.lock(), std::io::stderr());
+    let mut asked =
+        |question: &str, default: &str| ask(&mut answers, &mut questions, question, default);
+    Ok(Wanted {
+        source: match init.source {
+            Some(source) => source,
+            None => choose(&mut asked, "Where do the rows come from?", "--source")?,
+        },
+        destination: match init.destination {
+            Some(destination) => destination,
+            None => choose(&mut asked, "Where do they go to?", "--destination")?,
+        },
+        name: match &init.name {
+            Some(name) => name.clone(),
+            None => asked("The pipeline's name?", NAME)?,
+        },
+    })
+}
+
+fn words<T: ValueEnum>() -> Vec<String> {
+    let values = T::value_variants().iter();
+    let names = values.filter_map(|value| value.to_possible_value());
+    names.map(|value| value.get_name().to_owned()).collect()
+}
+
+fn missing(flag: &str, known: Vec<String>) -> Failure {
+    let text = format!("{flag} is missing, and there is no terminal to ask at");
+    Failure::new(Class::Config, "bad_argument", text)
+        .hint(format!("{flag} takes {}", known.join(", ")))
+}
+
+/// Asks until the answer is one of the words; the first is the default.
+fn choose<T: ValueEnum>(
+    asked: &mut impl FnMut(&str, &str) -> Result<String, Failure>,
+    question: &str,
+    flag: &str,
+) -> Result<T, Failure> {
+    let known = words::<T>();
+    let question = format!("{question} ({})", known.join(", "));
+    let default = known.first().map(String::as_str).unwrap_or_default();
+    for _ in 0..TRIES {
+        if let Ok(value) = T::from_str(&asked(&question, default)?, true) {
+            return Ok(value);
+        }
+    }
+    let text = format!("no answer was one of {}", known.join(", "));
+    Err(Failure::new(Class::Config, "bad_argument", text).hint(format!("say it with {flag}")))
+}
+
+/// One question; an empty answer is the default.
+fn ask(
+    answers: &mut impl BufRead,
+    questions: &mut impl Write,
+    question: &str,
+    default: &str,
+) -> Result<String, Failure> {
+    let failed = |error: std::io::Error| {
+        Failure::new(Class::Config, "bad_argument", format!("no answer: {error}"))
+            .hint("say it with the flags: rapidbyte help init")
+    };
+    write!(questions, "{question} [{default}] ").map_err(failed)?;
+    questions.flush().map_err(failed)?;
+    let mut answer = String::new();
+    if answers.read_line(&mut answer).map_err(failed)? == 0 {
+        return Err(failed(std::io::ErrorKind::UnexpectedEof.into()));
+    }
+    match answer.trim() {
+        "" => Ok(default.to_owned()),
+        answer => Ok(answer.to_owned()),
+    }
+}
+
+/// Whether the text is a pipeline of that name, whatever its variables stand for.
+fn check(text: &str, name: &str) -> Result<(), Failure> {
+    let environment = Environment::from_fn(|_| Some("value".into())).without_env_file();
+    let read = Document::parse(text, "pipeline", Path::new("."), &environment);
+    if read.is_ok_and(|document| document.pipeline == name) {
+        return Ok(());
+    }
+    let text = format!("{name:?} cannot be the name of a pipeline");
+    Err(Failure::new(Class::Config, "bad_argument", text)
+        .hint("--name takes 1 to 64 letters, digits, \"_\", \"-\" and \".\""))
+}
+
+fn write(path: &Path, text: &str, force: bool) -> Result<(), Failure> {
+    let mut options = OpenOptions::new();
+    options.write(true);
+    if force {
+        options.create(true).truncate(true);
+    } else {
+        options.create_new(true);
+    }
+    let written = options
+        .open(path)
+        .and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => {
+            let text = format!("{} is there already", path.display());
+            Failure::new(Class::Config, "file_exists", text)
+                .hint("choose another --name, or overwrite it with --force")
+        }
+        _ => unwritable(path, &error),
+    })
+}
+
+fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
+    let text = format!("{}: {error}", path.display());
+    Failure::new(Class::Environment, "file_io", text)
+        .hint("choose a folder that this user may write to with --dir")
+}
+
+/// Adds the lines that a file does not have yet; true if there were any.
+fn extend(path: &PathBuf, lines: &[String]) -> std::io::Result<bool> {
+    let old = match File::open(path) {
+        Ok(file) => {
+            let size = file.metadata()?.len();
+            if size > MAX_TEXT_BYTES {
+                return Err(std::io::Error::other("the file is above 1 MiB"));
+            }
+            std::io::read_to_string(file)?
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(error),
+    };
+    let key = |line: &str| line.split('=').next().unwrap_or_default().trim().to_owned();
+    let known: Vec<String> = old.lines().map(key).collect();
+    let new: Vec<&String> = lines
+        .iter()
+        .filter(|line| !known.contains(&key(line)))
+        .collect();
+    if new.is_empty() {
+        return Ok(false);
+    }
+    let mut text = String::new();
+    if !old.is_empty() && !old.ends_with('\n') {
+        text.push('\n');
+    }
+    for line in new {
+        text.push_str(line);
+        text.push('\n');
+    }
+    let mut file = OpenOptions::new().append(true).create(true).open(path)?;
+    file.write_all(text.as_bytes())?;
+    Ok(true)
+}
+
+/// Lines of `.env.example`.
+fn variables(wanted: &Wanted) -> Vec<String> {
+    let mut lines = Vec::new();
+    if wanted.source == SourceKind::Postgres {
+        lines.push("SOURCE_URL=postgres://reader:secret@db.example.com:5432/shop?sslmode=require");
+    }
+    if wanted.destination == DestinationKind::Postgres {
+        lines.push("TARGET_URL=postgres://loader:secret@dwh.example.com:5432/dwh?sslmode=require");
+    }
+    lines.into_iter().map(str::to_owned).collect()
+}
+
+fn pipeline(wanted: &Wanted) -> String {
+    let source = match wanted.source {
+        SourceKind::Postgres => POSTGRES_SOURCE,
+        SourceKind::File => FILE_SOURCE,
+        SourceKind::Generate => GENERATE_SOURCE,
+    };
+    let destination = match wanted.destination {
+        DestinationKind::Postgres => POSTGRES_DESTINATION,
+        DestinationKind::File => FILE_DESTINATION,
+    };
+    let name = &wanted.name;
+    format!(
+        "\
+# What this pipeline moves. First `rapidbyte plan {name}.yaml`, then `rapidbyte run {name}.yaml`.
+# Relative paths begin at the folder of this file. `rapidbyte help schema` says how an editor can
+# complete and check it.
+
+version: 1                        # of this format
+pipeline: {name}
+
+{source}
+{destination}
+# resources:
+#   memory: 256mb                 # for everything together
+#   parallelism: 1                # streams at a time
+"
+    )
+}
+
+const POSTGRES_SOURCE: &str = "\
+source:
+  use: source-postgres
+  config:
+    url: \"${SOURCE_URL}\"          # from the environment or .env; no other host can be reached
+  streams:
+    - name: public.*              # schema.table; `*` and `?` match several
+      # columns: [id, total]      # only these, in this order
+      # where: \"total > 0\"        # only rows that meet a condition in SQL
+";
+
+const FILE_SOURCE: &str = "\
+source:
+  use: source-file
+  config:
+    path: \"data/{stream}.csv\"     # each file is a stream; .jsonl is read too
+    # null_text: [\"\", \"NULL\"]     # unquoted texts that mean NULL
+    # schemas:                    # instead of what is inferred: `rapidbyte plan` shows it
+    #   orders: { id: int64 not null, total: \"decimal(18, 2)\" }
+  streams:
+    - name: \"*\"                   # or single names: orders
+      # columns: [id, total]      # only these, in this order
+";
+
+const GENERATE_SOURCE: &str = "\
+source:
+  use: source-generate
+  config:
+    rows: 1000
+    preset: narrow                # or declare them: columns: { id: int64, name: string }
+  streams:
+    - name: rows
+";
+
+const POSTGRES_DESTINATION: &str = "\
+destination:
+  use: dest-postgres
+  config:
+    url: \"${TARGET_URL}\"          # from the environment or .env; no other host can be reached
+    schema: raw                   # public.orders becomes raw.orders
+    # load_method: insert         # where a server refuses COPY
+  write_mode: replace             # readers see the old rows or the new ones; or append
+";
+
+const FILE_DESTINATION: &str = "\
+destination:
+  use: dest-file
+  config:
+    path: \"out/{stream}.jsonl\"    # or .csv; nothing else can be written
+  write_mode: replace             # the new file takes the old one's place in one step
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_combination_is_a_pipeline() {
+        for source in SourceKind::value_variants() {
+            for destination in DestinationKind::value_variants() {
+                let wanted = Wanted {
+                    source: *source,
+                    destination: *destination,
+                    name: "shop".into(),
+                };
+                check(&pipeline(&wanted), "shop").expect("a pipeline");
+            }
+        }
+    }
+
+    #[test]
+    fn questions_have_defaults_and_end() {
+        let answer = |typed: &str| {
+            let mut typed = std::io::Cursor::new(typed.to_owned());
+            let mut shown = Vec::new();
+            let mut asked = |q: &str, d: &str| ask(&mut typed, &mut shown, q, d);
+            let chosen: Result<SourceKind, Failure> = choose(&mut asked, "From?", "--source");
+            (chosen, String::from_utf8(shown).expect("UTF-8"))
+        };
+        let (chosen, shown) = answer("nowhere\nFile\n");
+        assert_eq!(chosen.ok(), Some(SourceKind::File));
+        assert_eq!(
+            shown,
+            "From? (postgres, file, generate) [postgres] ".repeat(2)
+        );
+        assert_eq!(answer("\n").0.ok(), Some(SourceKind::Postgres));
+        assert!(answer("").0.is_err());
+        assert!(answer("x\ny\nz\nfile\n").0.is_err());
+    }
+}
