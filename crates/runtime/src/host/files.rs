@@ -21,6 +21,7 @@ use crate::Phase;
 use crate::bindings::files::{Entry, Host, HostInput, HostOutput};
 use crate::bindings::types::{Error, ErrorKind};
 use crate::grants::Granted;
+use crate::host::folder::{OutputFolder, begin};
 use crate::state::State;
 
 /// A file that is read.
@@ -42,12 +43,12 @@ pub struct Output {
 /// The most that one `read` gives.
 const MAX_READ: u32 = 16 << 20;
 /// Files that one pattern may find.
-const MAX_ENTRIES: usize = 100_000;
+pub(super) const MAX_ENTRIES: usize = 100_000;
 
 /// `O_NONBLOCK`, which changes nothing for a regular file.
 const NONBLOCK: i32 = OFlags::NONBLOCK.bits().cast_signed();
 
-type Outcome<T> = wasmtime::Result<Result<T, Error>>;
+pub(super) type Outcome<T> = wasmtime::Result<Result<T, Error>>;
 
 impl Host for State {
     fn find(&mut self, asked: String) -> Outcome<Vec<Entry>> {
@@ -113,16 +114,37 @@ impl Host for State {
         };
         Ok(probe(&granted).map_err(|error| failed(&path, &error)))
     }
+
+    fn create_folder(
+        &mut self,
+        folder: String,
+        pattern: String,
+    ) -> Outcome<Resource<OutputFolder>> {
+        let Some(granted) = self.sandbox.grants.folder(&folder, &pattern) else {
+            return Ok(Err(self.not_granted("replace", &folder)));
+        };
+        if let Err(error) = self.one_more_file() {
+            return Ok(Err(error));
+        }
+        let clock = self.sandbox.clock.clone();
+        match clock.outside(Phase::Query, || begin(granted, folder)) {
+            Ok(output) => {
+                self.files += 1;
+                Ok(Ok(self.table.push(output)?))
+            }
+            Err(error) => Ok(Err(error)),
+        }
+    }
 }
 
 impl State {
-    fn not_granted(&self, what: &str, path: &str) -> Error {
+    pub(super) fn not_granted(&self, what: &str, path: &str) -> Error {
         let text = format!("{} may not {what} {path}", self.connector);
         Error::new(ErrorKind::Config, "file_not_granted", text)
             .hint("a connector reaches only the paths that its configuration names")
     }
 
-    fn one_more_file(&self) -> Result<(), Error> {
+    pub(super) fn one_more_file(&self) -> Result<(), Error> {
         let limit = self.sandbox.limits.files;
         if self.files < limit {
             return Ok(());
@@ -226,15 +248,20 @@ fn find(granted: &Granted) -> std::io::Result<Vec<(String, u64)>> {
 fn create(granted: &Granted, shown: &str) -> std::io::Result<Output> {
     std::fs::create_dir_all(&granted.root)?;
     let (root, inside) = below(granted)?;
+    refuse_special(&granted.path)?;
+    create_within(&root, &inside, shown)
+}
+
+/// Begins a file at `inside` below a folder.
+pub(super) fn create_within(root: &Dir, inside: &Path, shown: &str) -> std::io::Result<Output> {
     let name = PathBuf::from(inside.file_name().ok_or(Io::InvalidInput)?);
     let dir = match inside.parent().filter(|p| !p.as_os_str().is_empty()) {
         Some(parent) => {
             root.create_dir_all(parent)?;
             root.open_dir(parent)?
         }
-        None => root,
+        None => root.try_clone()?,
     };
-    refuse_special(&granted.path)?;
     remove_stale(&dir, &name);
     let (file, temporary) = create_temporary(&dir, &name)?;
     Ok(Output {
@@ -432,7 +459,7 @@ impl Drop for Output {
     }
 }
 
-fn failed(path: &str, error: &std::io::Error) -> Error {
+pub(super) fn failed(path: &str, error: &std::io::Error) -> Error {
     let (kind, code, hint) = match error.kind() {
         Io::NotFound => (
             ErrorKind::Config,
@@ -461,6 +488,15 @@ fn failed(path: &str, error: &std::io::Error) -> Error {
         ),
     };
     Error::new(kind, code, format!("{path}: {error}")).hint(hint)
+}
+
+#[cfg(test)]
+impl Output {
+    /// What a guest does with two calls.
+    pub(super) fn write_and_commit(&mut self, bytes: &[u8]) {
+        self.file.write_all(bytes).expect("written");
+        self.commit().expect("committed");
+    }
 }
 
 #[cfg(test)]
