@@ -50,6 +50,7 @@ pub mod jsonl;
 mod rows;
 mod spelling;
 pub mod text;
+mod texts;
 
 pub use choice::{Choice, FormatName, NullText};
 pub use compression::Compression;
@@ -57,3 +58,4 @@ pub use decoder::Decoder;
 pub use error::{FormatError, Owner};
 pub use format::{Encoder, Format, Sampler};
 pub use rows::Limits;
+pub use texts::{Texts, repeat};

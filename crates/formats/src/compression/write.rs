@@ -13,6 +13,8 @@ use crate::FormatError;
 /// What `gzip` and `zstd` take without being told.
 const GZIP_LEVEL: u32 = 6;
 const ZSTD_LEVEL: i32 = 3;
+/// 256 KiB instead of 2 MiB.
+const SMALL_WINDOW_LOG: u32 = 18;
 
 /// Compresses one file: one member or frame, with a checksum of its content.
 pub struct Compressor(Codec);
@@ -27,6 +29,18 @@ enum Codec {
 impl Compressor {
     /// Begins a file. Errors: `compression_failed`.
     pub fn new(compression: Compression) -> Result<Self, FormatError> {
+        Self::with_zstd_window(compression, None)
+    }
+
+    /// The same in about 1 MiB of memory, for files of which many are written at a time.
+    pub fn small(compression: Compression) -> Result<Self, FormatError> {
+        Self::with_zstd_window(compression, Some(SMALL_WINDOW_LOG))
+    }
+
+    fn with_zstd_window(
+        compression: Compression,
+        window_log: Option<u32>,
+    ) -> Result<Self, FormatError> {
         let out = Vec::new();
         Ok(Self(match compression {
             Compression::None => Codec::None(out),
@@ -38,6 +52,9 @@ impl Compressor {
             Compression::Zstd => {
                 let encoder = ZstdEncoder::new(out, ZSTD_LEVEL).and_then(|mut encoder| {
                     encoder.include_checksum(true)?;
+                    if let Some(log) = window_log {
+                        encoder.window_log(log)?;
+                    }
                     Ok(encoder)
                 });
                 Codec::Zstd(encoder.map_err(|error| failed(&error))?)

@@ -37,6 +37,8 @@ pub struct Output {
     temporary: PathBuf,
     name: PathBuf,
     shown: String,
+    /// An older file of its name may be replaced.
+    replaces: bool,
     committed: bool,
 }
 
@@ -249,11 +251,16 @@ fn create(granted: &Granted, shown: &str) -> std::io::Result<Output> {
     std::fs::create_dir_all(&granted.root)?;
     let (root, inside) = below(granted)?;
     refuse_special(&granted.path)?;
-    create_within(&root, &inside, shown)
+    create_within(&root, &inside, shown, true)
 }
 
 /// Begins a file at `inside` below a folder.
-pub(super) fn create_within(root: &Dir, inside: &Path, shown: &str) -> std::io::Result<Output> {
+pub(super) fn create_within(
+    root: &Dir,
+    inside: &Path,
+    shown: &str,
+    replaces: bool,
+) -> std::io::Result<Output> {
     let name = PathBuf::from(inside.file_name().ok_or(Io::InvalidInput)?);
     let dir = match inside.parent().filter(|p| !p.as_os_str().is_empty()) {
         Some(parent) => {
@@ -270,6 +277,7 @@ pub(super) fn create_within(root: &Dir, inside: &Path, shown: &str) -> std::io::
         temporary,
         name,
         shown: shown.into(),
+        replaces,
         committed: false,
     })
 }
@@ -437,6 +445,11 @@ impl Output {
     /// the old file or the new one.
     fn commit(&mut self) -> std::io::Result<()> {
         self.file.sync_all()?;
+        if !self.replaces && self.dir.try_exists(&self.name)? {
+            // Names that differ in case alone are one name on some file systems.
+            let text = "two files of one folder have the same name for this file system";
+            return Err(std::io::Error::new(Io::InvalidInput, text));
+        }
         self.dir.rename(&self.temporary, &self.dir, &self.name)?;
         self.committed = true;
         // The handle in `dir` only names the folder: it cannot be synced itself.
@@ -496,6 +509,10 @@ impl Output {
     pub(super) fn write_and_commit(&mut self, bytes: &[u8]) {
         self.file.write_all(bytes).expect("written");
         self.commit().expect("committed");
+    }
+
+    pub(super) fn commit_for_test(&mut self) -> std::io::Result<()> {
+        self.commit()
     }
 }
 

@@ -249,7 +249,7 @@ impl OutputFolder {
         let inside = Path::new(path)
             .strip_prefix(&self.granted.folder)
             .map_err(std::io::Error::other)?;
-        create_within(&self.dir, inside, shown)
+        create_within(&self.dir, inside, shown, false)
     }
 
     /// The files' names, then the exchange, then the entry in the folder around: after this a

@@ -152,3 +152,12 @@ fn what_killed_runs_left_is_removed_and_what_a_run_writes_is_not() {
         [".orders.x.tmp/day=1/p-0.csv", "orders/day=7/p-0.csv"]
     );
 }
+
+#[test]
+fn no_file_of_a_folder_replaces_another_one() {
+    let root = tempfile::tempdir().expect("a folder");
+    let folder = written(root.path(), &["day=1/p-0.csv"]).expect("a folder");
+    let path = format!("{}/day=1/p-0.csv", folder.granted.folder);
+    let mut again = folder.create(&path, "p-0").expect("a file");
+    assert!(again.commit_for_test().is_err());
+}
