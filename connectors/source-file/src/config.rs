@@ -10,6 +10,8 @@ use rapidbyte_sdk::types::parse_field;
 use schemars::{JsonSchema, Schema as JsonSchemaValue, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
+use crate::partition::Partitions;
+
 /// Rows that types are inferred from, if nothing else is said.
 const SAMPLE_ROWS: u64 = 10_000;
 /// Bytes that types are inferred from, if nothing else is said: 1 MiB.
@@ -44,6 +46,8 @@ pub struct Config {
     /// The columns of single streams.
     #[serde(default)]
     pub schemas: BTreeMap<String, Columns>,
+    /// Columns whose values stand in the names of folders, `day=2026-11-21`, with their types.
+    pub partitions: Option<Columns>,
     /// Rows of each stream that types are inferred from: 10000 if absent.
     pub sample_rows: Option<u64>,
     /// Bytes of each stream that types are inferred from: 1048576 if absent.
@@ -130,6 +134,7 @@ pub(crate) struct Settings {
     pub compression: Option<Compression>,
     pub schema: Option<SchemaRef>,
     pub schemas: BTreeMap<String, SchemaRef>,
+    pub partitions: Option<Partitions>,
     pub sample_rows: u64,
     pub sample_bytes: u64,
 }
@@ -168,6 +173,11 @@ impl Config {
             .as_ref()
             .map(|c| c.parse("schema"))
             .transpose()?;
+        let partitions = self
+            .partitions
+            .as_ref()
+            .map(|columns| columns.parse("partitions").map(Partitions::new))
+            .transpose()?;
         let schemas = self
             .schemas
             .iter()
@@ -180,6 +190,7 @@ impl Config {
             compression: self.compression,
             schema,
             schemas,
+            partitions,
             sample_rows: self.sample_rows.unwrap_or(SAMPLE_ROWS),
             sample_bytes: self.sample_bytes.unwrap_or(SAMPLE_BYTES),
         })

@@ -483,3 +483,67 @@ fn two_hundred_megabytes_take_the_memory_of_one_batch() {
         start.elapsed()
     );
 }
+
+#[test]
+fn values_of_folders_are_columns() {
+    let folder = folder(&[
+        ("t/day=2026-11-21/who=a%2Fb/1.csv", "id\n1\n2\n"),
+        (
+            "t/day=2026-11-22/who=__HIVE_DEFAULT_PARTITION__/1.csv",
+            "id\n3\n",
+        ),
+        ("t/day=2026-11-22/who=x/1.csv", "id\n"),
+        ("t/day=2026-11-22/who=y/1.csv", "id\n4\n"),
+    ]);
+    let config =
+        |partitions: Value| json!({"path": "{stream}/day=*/who=*/*.csv", "partitions": partitions});
+    let both = json!({"day": "date not null", "who": "string"});
+    let mut source = open(folder.path(), config(both)).unwrap();
+    let streams = source.discover(&[]).unwrap();
+    assert_eq!(
+        shown(&streams[0]),
+        "t: id int64, day date not null, who string"
+    );
+    assert_eq!(
+        streams[0].source_types,
+        ["csv text", "folder name", "folder name"]
+    );
+    assert_eq!(
+        read(&mut source, "t", None).unwrap(),
+        "{\"id\":1,\"day\":\"2026-11-21\",\"who\":\"a/b\"}\n\
+         {\"id\":2,\"day\":\"2026-11-21\",\"who\":\"a/b\"}\n\
+         {\"id\":3,\"day\":\"2026-11-22\",\"who\":null}\n\
+         {\"id\":4,\"day\":\"2026-11-22\",\"who\":\"y\"}\n"
+    );
+    assert_eq!(
+        read(&mut source, "t", Some(&["who"])).unwrap(),
+        "{\"who\":\"a/b\"}\n{\"who\":\"a/b\"}\n{\"who\":null}\n{\"who\":\"y\"}\n"
+    );
+    for (partitions, code, column) in [
+        (json!({"hour": "int64"}), "partition_folder", "hour"),
+        (json!({"day": "int64"}), "value_does_not_fit", "day"),
+        (
+            json!({"who": "string not null"}),
+            "null_in_required_column",
+            "who",
+        ),
+        (
+            json!({"id": "int64", "day": "date"}),
+            "partition_folder",
+            "id",
+        ),
+    ] {
+        let mut source = open(folder.path(), config(partitions)).unwrap();
+        let error = read(&mut source, "t", None).unwrap_err();
+        assert_eq!(
+            (error.code.as_str(), error.column.as_deref()),
+            (code, Some(column))
+        );
+        assert!(error.location.unwrap().contains("/t/day="));
+    }
+    std::fs::create_dir_all(folder.path().join("u/id=1")).unwrap();
+    std::fs::write(folder.path().join("u/id=1/1.csv"), "id\n1\n").unwrap();
+    let config = json!({"path": "{stream}/id=*/*.csv", "partitions": {"id": "int64"}});
+    let mut source = open(folder.path(), config).unwrap();
+    assert_eq!(source.discover(&[]).unwrap_err().code, "duplicate_column");
+}

@@ -80,8 +80,13 @@ impl FormatError {
     /// Who acts on it.
     pub fn owner(&self) -> Owner {
         match self.code {
-            "bad_dialect" | "unknown_format" | "unused_option" | "unsupported_type"
-            | "unknown_column" | "no_columns" => Owner::Config,
+            "bad_dialect"
+            | "unknown_format"
+            | "unused_option"
+            | "unsupported_type"
+            | "unknown_column"
+            | "no_columns"
+            | "zstd_window_too_large" => Owner::Config,
             "csv_missing_header"
             | "csv_missing_column"
             | "csv_unknown_column"
