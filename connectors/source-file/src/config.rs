@@ -11,6 +11,7 @@ use schemars::{JsonSchema, Schema as JsonSchemaValue, SchemaGenerator, json_sche
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
 use crate::partition::Partitions;
+use crate::times::TimeForms;
 
 /// Rows that types are inferred from, if nothing else is said.
 const SAMPLE_ROWS: u64 = 10_000;
@@ -46,6 +47,13 @@ pub struct Config {
     /// The columns of single streams.
     #[serde(default)]
     pub schemas: BTreeMap<String, Columns>,
+    /// How declared timestamps stand in the files, such as `%d.%m.%Y %H:%M`. ISO 8601 if absent.
+    pub timestamp_format: Option<String>,
+    /// How declared dates stand in the files, such as `%d.%m.%Y`. ISO 8601 if absent.
+    pub date_format: Option<String>,
+    /// The same for single columns, which goes before.
+    #[serde(default)]
+    pub column_formats: BTreeMap<String, String>,
     /// Columns whose values stand in the names of folders, `day=2026-11-21`, with their types.
     pub partitions: Option<Columns>,
     /// Rows of each stream that types are inferred from: 10000 if absent.
@@ -135,6 +143,7 @@ pub(crate) struct Settings {
     pub schema: Option<SchemaRef>,
     pub schemas: BTreeMap<String, SchemaRef>,
     pub partitions: Option<Partitions>,
+    pub times: TimeForms,
     pub sample_rows: u64,
     pub sample_bytes: u64,
 }
@@ -182,12 +191,14 @@ impl Config {
             .schemas
             .iter()
             .map(|(name, c)| Ok((name.clone(), c.parse(&format!("schemas.{name}"))?)))
-            .collect::<Result<_>>()?;
+            .collect::<Result<BTreeMap<_, _>>>()?;
+        let times = TimeForms::settle(&self, schema.iter().chain(schemas.values()))?;
         Ok(Settings {
             path: self.path,
             stream: self.stream,
             format,
             compression: self.compression,
+            times,
             schema,
             schemas,
             partitions,

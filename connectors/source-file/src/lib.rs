@@ -13,6 +13,7 @@ mod open;
 mod partition;
 mod read;
 mod sample;
+mod times;
 
 use std::collections::HashMap;
 
@@ -128,13 +129,12 @@ impl Source for Files {
         let decoder = self
             .settings
             .format
-            .decoder(known.schema, wanted, limits)
+            .decoder(known.schema.clone(), wanted, limits)
+            .and_then(|decoder| match known.inferred {
+                true => Ok(decoder.inferred()),
+                false => self.settings.times.apply(decoder, &known.schema),
+            })
             .map_err(|error| convert(error, &stream.name, None))?;
-        let decoder = if known.inferred {
-            decoder.inferred()
-        } else {
-            decoder
-        };
         let rows = Rows::new(
             stream,
             decoder,

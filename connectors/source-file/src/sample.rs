@@ -34,7 +34,7 @@ pub(crate) fn know(settings: &Settings, stream: &FileStream) -> Result<Known> {
     match declared {
         Some(schema) => Ok(Known {
             schema: schema.clone(),
-            notes: Vec::new(),
+            notes: settings.times.notes(schema),
             inferred: false,
         }),
         None => infer(settings, stream),
