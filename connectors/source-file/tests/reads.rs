@@ -561,7 +561,7 @@ fn dates_and_timestamps_of_a_declared_form_are_read_strictly() {
     let config = |path: &str| {
         json!({
             "path": path, "delimiter": ";",
-            "schema": {"id": "int64", "day": "date", "seen": "timestamp", "sent": "timestamptz(ms)"},
+            "schema": {"id": "int64", "day": "date", "seen": "timestamp", "sent": "timestamptz"},
             "date_format": "%d.%m.%Y", "timestamp_format": "%d.%m.%Y %H:%M",
             "column_formats": {"sent": "%F %T%z"},
         })
