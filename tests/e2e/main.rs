@@ -4,14 +4,19 @@
 
 mod bad_input;
 mod compressed;
+mod codes;
 mod connectors;
 mod files;
 mod hostile;
+mod installed;
 mod interrupt;
+mod narrow;
 mod output;
 mod pooler;
 mod postgres;
+mod schema;
 mod settings;
 mod support;
+mod terminal;
 mod tls;
 mod types;

@@ -2,7 +2,6 @@
 //! Nothing is written.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_schema::{Field, Schema};
@@ -16,6 +15,7 @@ use serde_json::{Map, Value};
 use crate::document::{self, Document};
 use crate::failure::{Class, Failure};
 use crate::host::{Host, nearest};
+use crate::narrow::{Candidate, Narrowing};
 
 /// Everything that a run will do, settled before the first row.
 pub struct Plan {
@@ -27,19 +27,27 @@ pub struct Plan {
     pub destination: Stage,
     /// What moves, in order.
     pub streams: Vec<StreamPlan>,
+    /// Rows of each stream at most.
+    pub limit: Option<u64>,
     /// Where the time of planning went.
-    pub clock: Clock,
+    pub clocks: Clocks,
     /// Kept open for the whole run: it holds the snapshot.
     /// Used by the running thread alone; the mutex lets the stages share the plan.
     pub(crate) coordinator: Mutex<Source>,
+}
+
+/// One clock for each side: both are opened at a time, and wait for each other.
+pub struct Clocks {
+    /// Of the source.
+    pub source: Clock,
+    /// Of the destination.
+    pub destination: Clock,
 }
 
 /// One side of the pipeline.
 pub struct Stage {
     /// The loaded connector.
     pub connector: Connector,
-    /// Its file.
-    pub path: PathBuf,
     /// What it says of itself.
     pub spec: Spec,
     /// Its configuration as JSON.
@@ -86,26 +94,42 @@ fn common_forms(source: &Spec, destination: &Spec) -> Vec<String> {
 impl Plan {
     /// Loads, opens and asks both connectors.
     pub fn new(document: Document, host: &Host) -> Result<Self, Failure> {
-        let clock = Clock::new();
-        let (source, mut coordinator) = open_source(&document, host, &clock)?;
-        let (destination, mut writer) = open_destination(&document, host, &clock)?;
+        Self::narrowed(document, host, &Narrowing::default())
+    }
+
+    /// The same for a part of what the pipeline moves.
+    pub fn narrowed(
+        document: Document,
+        host: &Host,
+        narrowing: &Narrowing,
+    ) -> Result<Self, Failure> {
+        narrowing.check(&document)?;
+        let clocks = Clocks {
+            source: Clock::new(),
+            destination: Clock::new(),
+        };
+        let opened = open_both(&document, host, &clocks)?;
+        let (source, coordinator, found) = opened.reading;
+        let (destination, mut writer) = opened.writing;
         check_modes(&document, &destination)?;
-        let forms = common_forms(&source.spec, &destination.spec);
-        let found = coordinator
-            .discover(&forms)
-            .map_err(|e| Failure::from_runtime(e, &document, "source"))?;
+        clocks.source.enter(Phase::ChannelWait);
+        clocks.destination.enter(Phase::Other);
         let mut streams = Vec::new();
-        for (entry, stream) in select(&document, &source.spec, found)? {
-            streams.push(place(&document, entry, stream, &mut writer)?);
+        let selected = select(&document, &source.spec, found?)?;
+        for chosen in narrow(&document, selected, narrowing)? {
+            streams.push(place(&document, chosen, &mut writer)?);
         }
         refuse_shared_targets(&document, &streams)?;
-        clock.enter(Phase::Other);
+        drop(writer);
+        clocks.source.enter(Phase::Other);
+        clocks.destination.enter(Phase::ChannelWait);
         Ok(Self {
             document,
             source,
             destination,
             streams,
-            clock,
+            limit: narrowing.limit,
+            clocks,
             coordinator: Mutex::new(coordinator),
         })
     }
@@ -139,6 +163,54 @@ impl Plan {
     }
 }
 
+/// Both sides, open.
+struct Opened {
+    /// With what the source has, or why it could not say.
+    reading: (Stage, Source, Result<Vec<Stream>, Failure>),
+    writing: (Stage, Destination),
+}
+
+/// Opens both sides at a time, each on a thread: most of it is loading code and logging in. A
+/// failure of the source is told first.
+fn open_both(document: &Document, host: &Host, clocks: &Clocks) -> Result<Opened, Failure> {
+    let (tell, told) = std::sync::mpsc::sync_channel(1);
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            let clock = &clocks.destination;
+            let stage = open_stage(document, host, clock, Side::DESTINATION)?;
+            // Nobody listens when the source has failed.
+            let _ = tell.send(stage.spec.clone());
+            drop(tell);
+            let writer = begin_destination(&stage, document, host, clock)?;
+            clock.enter(Phase::ChannelWait);
+            Ok((stage, writer))
+        });
+        let clock = &clocks.source;
+        let reading = open_source(document, host, clock).map(|(stage, mut source)| {
+            let before = clock.enter(Phase::ChannelWait);
+            let other = told.recv();
+            clock.enter(before);
+            let found = match other {
+                Ok(other) => source
+                    .discover(&common_forms(&stage.spec, &other))
+                    .map_err(|e| Failure::from_runtime(e, document, "source")),
+                // Its failure is the one that is told.
+                Err(_) => Ok(Vec::new()),
+            };
+            (stage, source, found)
+        });
+        clock.enter(Phase::ChannelWait);
+        let writing = writing.join().unwrap_or_else(|_| {
+            let text = "the destination's thread panicked: this is a fault of the engine";
+            Err(Failure::new(Class::Run, "internal", text))
+        });
+        Ok(Opened {
+            reading: reading?,
+            writing: writing?,
+        })
+    })
+}
+
 /// Loads the source, checks its configuration and opens a session.
 pub fn open_source(
     document: &Document,
@@ -160,11 +232,21 @@ pub fn open_destination(
     clock: &Clock,
 ) -> Result<(Stage, Destination), Failure> {
     let stage = open_stage(document, host, clock, Side::DESTINATION)?;
+    let destination = begin_destination(&stage, document, host, clock)?;
+    Ok((stage, destination))
+}
+
+fn begin_destination(
+    stage: &Stage,
+    document: &Document,
+    host: &Host,
+    clock: &Clock,
+) -> Result<Destination, Failure> {
     let failed = |e| Failure::from_runtime(e, document, "destination");
     let sandbox = planning_sandbox(document, host, clock, &stage.grants);
     let mut destination = stage.connector.destination(sandbox).map_err(failed)?;
     destination.open(&stage.config).map_err(failed)?;
-    Ok((stage, destination))
+    Ok(destination)
 }
 
 struct Side {
@@ -203,9 +285,9 @@ fn open_stage(
         failure.key = place.key;
         failure
     };
-    let path = host.find(used, &document.base_dir).map_err(located)?;
+    let origin = host.find(used, &document.base_dir).map_err(located)?;
     let before = clock.enter(Phase::Load);
-    let loaded = host.runtime.load(&path);
+    let loaded = host.runtime.load(&origin);
     clock.enter(before);
     let connector = loaded.map_err(|e| located(Failure::from_runtime(e, document, side.name)))?;
     if connector.kind() != side.kind {
@@ -237,7 +319,6 @@ fn open_stage(
     let config = Value::Object(config.clone()).to_string();
     Ok(Stage {
         connector,
-        path,
         spec,
         config,
         grants,
@@ -417,12 +498,75 @@ fn some_of(names: &[String]) -> String {
     }
 }
 
-fn place(
-    document: &Document,
+/// A stream that moves, and why.
+struct Chosen {
+    /// Its entry in the pipeline.
     entry: usize,
     discovered: Stream,
+    /// The wanted columns; none means all.
+    columns: Option<Vec<String>>,
+    /// Columns of the pipeline that do not move this time.
+    left_out: Vec<String>,
+}
+
+/// What is left of the selected streams and their columns.
+fn narrow(
+    document: &Document,
+    selected: Vec<(usize, Stream)>,
+    narrowing: &Narrowing,
+) -> Result<Vec<Chosen>, Failure> {
+    let candidate = |(entry, stream): &(usize, Stream)| {
+        let asked = document.source.streams[*entry].columns.clone();
+        let columns = match asked {
+            Some(columns) => columns,
+            None => {
+                let schema = ipc::decode_schema(&stream.schema).map_err(|error| {
+                    Failure::new(Class::Run, "contract_broken", error).in_stream(&stream.name)
+                })?;
+                schema.fields().iter().map(|f| f.name().clone()).collect()
+            }
+        };
+        Ok(Candidate {
+            name: stream.name.clone(),
+            columns,
+        })
+    };
+    let candidates: Vec<Candidate> = selected
+        .iter()
+        .map(candidate)
+        .collect::<Result<_, Failure>>()?;
+    let kept = narrowing.kept(&candidates)?;
+    let mut chosen = Vec::new();
+    for (((entry, discovered), candidate), kept) in selected.into_iter().zip(candidates).zip(kept) {
+        let Some(kept) = kept else { continue };
+        let mut left_out = candidate.columns;
+        left_out.retain(|column| !kept.contains(column));
+        let asked = &document.source.streams[entry].columns;
+        let columns = match left_out.is_empty() {
+            true => asked.clone(),
+            false => Some(kept),
+        };
+        chosen.push(Chosen {
+            entry,
+            discovered,
+            columns,
+            left_out,
+        });
+    }
+    Ok(chosen)
+}
+
+fn place(
+    document: &Document,
+    chosen: Chosen,
     destination: &mut Destination,
 ) -> Result<StreamPlan, Failure> {
+    let Chosen {
+        entry,
+        discovered,
+        columns: wanted_columns,
+        left_out,
+    } = chosen;
     let asked = &document.source.streams[entry];
     let broken = |e: rapidbyte_wire::WireError| {
         Failure::new(Class::Run, "contract_broken", e).in_stream(&discovered.name)
@@ -430,7 +574,7 @@ fn place(
     let all = ipc::decode_schema(&discovered.schema).map_err(broken)?;
     types::check_portable(&all).map_err(broken)?;
     let mut wanted: Vec<usize> = (0..all.fields().len()).collect();
-    if let Some(columns) = &asked.columns {
+    if let Some(columns) = &wanted_columns {
         wanted = columns
             .iter()
             .map(|column| {
@@ -440,7 +584,7 @@ fn place(
             .collect::<Result<_, _>>()?;
     }
     let read = all.project(&wanted).map_err(|e| broken(e.into()))?;
-    let schema = rename(document, entry, &discovered, &read)?;
+    let schema = rename(document, entry, &discovered, &read, &left_out)?;
     let source_types = wanted
         .iter()
         .map(|i| discovered.source_types.get(*i).cloned().unwrap_or_default())
@@ -461,7 +605,7 @@ fn place(
     Ok(StreamPlan {
         name: discovered.name.clone(),
         sync_mode: sync_mode(asked.sync_mode),
-        columns: asked.columns.clone(),
+        columns: wanted_columns,
         filter: asked.filter.clone(),
         read_schema: ipc::encode_schema(&read).map_err(broken)?,
         schema,
@@ -492,11 +636,16 @@ fn rename(
     entry: usize,
     stream: &Stream,
     read: &Schema,
+    left_out: &[String],
 ) -> Result<Schema, Failure> {
     let asked = &document.source.streams[entry];
     let key = format!("source.streams[{entry}].rename");
     let mut fields: Vec<Arc<Field>> = read.fields().iter().cloned().collect();
-    for (from, to) in &asked.rename {
+    for (from, to) in asked
+        .rename
+        .iter()
+        .filter(|(from, _)| !left_out.contains(from))
+    {
         let index = read.index_of(from).map_err(|_| {
             let mut failure = unknown_column(document, entry, stream, read, from);
             failure.locate(document, &key);

@@ -1,8 +1,11 @@
 //! From a `.wasm` file to a connector that can be instantiated.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::Read;
+use std::io::{Read, Take};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,7 +17,7 @@ use wasmtime::{Config, Engine, OptLevel};
 use crate::bindings::destination_world::DestinationConnectorPre;
 use crate::bindings::source_world::SourceConnectorPre;
 use crate::bindings::types::{Error as ConnectorError, ErrorKind};
-use crate::cache::Cache;
+use crate::cache::{self, Cache, Code};
 use crate::state::{EPOCH_TICK, State};
 use crate::{Destination, Error, Result, Sandbox, Source, host};
 
@@ -25,6 +28,28 @@ pub enum Kind {
     Source,
     /// `rapidbyte:connector/destination`.
     Destination,
+}
+
+/// Where a connector's code is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// A `.wasm` file.
+    File(PathBuf),
+    /// The program itself.
+    Embedded(&'static Embedded),
+}
+
+/// A connector that the program carries inside.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Embedded {
+    /// Such as `source-file`.
+    pub name: &'static str,
+    /// BLAKE3 of the `.wasm`.
+    pub hash: [u8; 32],
+    /// Bytes of the `.wasm`.
+    pub size: usize,
+    /// The `.wasm` as one zstd frame.
+    pub zstd: &'static [u8],
 }
 
 /// How a connector was loaded.
@@ -44,7 +69,7 @@ struct Inner {
     engine: Engine,
     linker: Linker<State>,
     cache: Option<Cache>,
-    loaded: Mutex<HashMap<PathBuf, Connector>>,
+    loaded: Mutex<HashMap<Origin, Connector>>,
     /// Dropped with the runtime, which ends the epoch thread.
     _stop: Sender<()>,
 }
@@ -101,23 +126,19 @@ impl Runtime {
     }
 
     /// Loads a connector: from memory when this runtime has it, from the cache, or by compiling.
-    pub fn load(&self, path: &Path) -> Result<Connector> {
-        let mut loaded = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(connector) = loaded.get(path) {
+    /// Two threads may load two connectors at a time.
+    pub fn load(&self, origin: &Origin) -> Result<Connector> {
+        let loaded = || self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(connector) = loaded().get(origin) {
             return Ok(connector.clone());
         }
-        let name = path
-            .file_stem()
-            .and_then(|s| s.to_str())
-            .unwrap_or("connector")
-            .to_owned();
+        let name = origin.name().to_owned();
         let start = Instant::now();
-        let wasm = read(path, MAX_WASM_BYTES).map_err(|error| load_error(&name, error))?;
         let (component, from_cache) = self
-            .component(&wasm, path)
+            .component(origin)
             .map_err(|error| load_error(&name, error))?;
         let world = self
-            .world(&component, path)
+            .world(&component, origin)
             .map_err(|error| load_error(&name, error))?;
         let timing = Loaded {
             from_cache,
@@ -128,29 +149,28 @@ impl Runtime {
             world,
             loaded: timing,
         };
-        loaded.insert(path.to_path_buf(), connector.clone());
+        loaded().insert(origin.clone(), connector.clone());
         Ok(connector)
     }
 
-    #[expect(
-        unsafe_code,
-        reason = "wasmtime loads native code only through an unsafe function"
-    )]
-    fn component(&self, wasm: &[u8], path: &Path) -> Result<(Component, bool), ConnectorError> {
+    /// True if it came from the cache.
+    fn component(&self, origin: &Origin) -> Result<(Component, bool), ConnectorError> {
         let Inner { engine, cache, .. } = &*self.0;
-        let name = Cache::name(wasm, compatibility(engine), SETTINGS);
-        if let Some(code) = cache.as_ref().and_then(|cache| cache.get(&name)) {
-            // SAFETY: `Cache::get` gives only bytes that this user's key authenticates, which
-            // `Component::serialize` of an engine with these settings wrote below.
-            if let Ok(component) = unsafe { Component::deserialize(engine, &code) } {
+        let name = |hash| Cache::name(&hash, compatibility(engine), SETTINGS);
+        if let Some(cache) = cache {
+            let name = name(origin.hash()?);
+            if let Some(component) = cache.get(&name).and_then(|code| trust(engine, code)) {
                 return Ok((component, true));
             }
         }
-        let component = Component::new(engine, wasm).map_err(|error| {
+        let wasm = origin.wasm()?;
+        // A file may be another one by now.
+        let name = name(*blake3::hash(&wasm).as_bytes());
+        let component = Component::new(engine, &wasm).map_err(|error| {
             ConnectorError::new(
                 ErrorKind::Config,
                 "invalid_component",
-                format!("{} is damaged or truncated: {error:#}", path.display()),
+                format!("{origin} is damaged or truncated: {error:#}"),
             )
             .hint("build or download it again")
         })?;
@@ -161,7 +181,7 @@ impl Runtime {
         Ok((component, false))
     }
 
-    fn world(&self, component: &Component, path: &Path) -> Result<World, ConnectorError> {
+    fn world(&self, component: &Component, origin: &Origin) -> Result<World, ConnectorError> {
         let Inner { engine, linker, .. } = &*self.0;
         let exports: Vec<String> = component
             .component_type()
@@ -191,8 +211,7 @@ impl Runtime {
                 exports.join(", ")
             };
             return Err(wrong(format!(
-                "{} is no connector: it exports {what}",
-                path.display()
+                "{origin} is no connector: it exports {what}"
             )));
         };
         let pre = linker.instantiate_pre(component);
@@ -202,12 +221,51 @@ impl Runtime {
                 .and_then(DestinationConnectorPre::new)
                 .map(World::Destination),
         };
-        world.map_err(|error| {
-            wrong(format!(
-                "{} does not fit the contract: {error:#}",
-                path.display()
-            ))
-        })
+        world.map_err(|error| wrong(format!("{origin} does not fit the contract: {error:#}")))
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Embedded(embedded) => write!(f, "{} in the program", embedded.name),
+        }
+    }
+}
+
+impl Origin {
+    /// The file's name without `.wasm`.
+    fn name(&self) -> &str {
+        match self {
+            Self::File(path) => {
+                let stem = path.file_stem().and_then(|stem| stem.to_str());
+                stem.unwrap_or("connector")
+            }
+            Self::Embedded(embedded) => embedded.name,
+        }
+    }
+
+    /// Of the `.wasm`: reading all of a file at once would cost more than hashing it.
+    fn hash(&self) -> Result<[u8; 32], ConnectorError> {
+        match self {
+            Self::File(path) => {
+                cache::hash(open(path, MAX_WASM_BYTES)?).map_err(|error| unread(path, &error))
+            }
+            Self::Embedded(embedded) => Ok(embedded.hash),
+        }
+    }
+
+    fn wasm(&self) -> Result<Vec<u8>, ConnectorError> {
+        match self {
+            Self::File(path) => read(path, MAX_WASM_BYTES),
+            Self::Embedded(embedded) => zstd::bulk::decompress(embedded.zstd, embedded.size)
+                .map_err(|error| {
+                    let text = format!("{self}: {error}");
+                    ConnectorError::new(ErrorKind::Internal, "not_a_component", text)
+                        .hint("the program is damaged: install it again")
+                }),
+        }
     }
 }
 
@@ -286,30 +344,62 @@ fn compatibility(engine: &Engine) -> u64 {
     hasher.finish()
 }
 
-/// The bytes of a component, at most `limit` of them.
-fn read(path: &Path, limit: u64) -> Result<Vec<u8>, ConnectorError> {
-    let config = |code: &str, what: &dyn std::fmt::Display| {
-        ConnectorError::new(
-            ErrorKind::Config,
-            code,
-            format!("{}: {what}", path.display()),
-        )
-    };
-    let unread = |error: std::io::Error| config("connector_not_found", &error);
-    let size = || config("not_a_component", &"not a file of a connector's size");
-    let metadata = std::fs::metadata(path).map_err(unread)?;
+/// Maps code of the cache, or copies it where it cannot be mapped.
+#[expect(
+    unsafe_code,
+    reason = "wasmtime loads native code only through an unsafe function"
+)]
+fn trust(engine: &Engine, code: Code) -> Option<Component> {
+    if let Code::Sealed(file) = &code {
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        // SAFETY: `Cache::get` gives only code that this user's key authenticates, which
+        // `Component::serialize` of an engine with these settings wrote. The file is sealed:
+        // what was authenticated cannot change while it is mapped.
+        if let Ok(component) = unsafe { Component::deserialize_file(engine, path) } {
+            return Some(component);
+        }
+    }
+    let code = code.into_bytes().ok()?;
+    // SAFETY: the same bytes, in memory of our own.
+    unsafe { Component::deserialize(engine, &code) }.ok()
+}
+
+fn not_loadable(path: &Path, code: &str, what: &dyn std::fmt::Display) -> ConnectorError {
+    ConnectorError::new(
+        ErrorKind::Config,
+        code,
+        format!("{}: {what}", path.display()),
+    )
+}
+
+fn unread(path: &Path, error: &std::io::Error) -> ConnectorError {
+    not_loadable(path, "connector_not_found", error)
+}
+
+fn wrong_size(path: &Path) -> ConnectorError {
+    not_loadable(path, "not_a_component", &"not a file of a connector's size")
+}
+
+/// Opens a regular file; it ends behind `limit`.
+fn open(path: &Path, limit: u64) -> Result<Take<File>, ConnectorError> {
+    let failed = |error| unread(path, &error);
+    let metadata = std::fs::metadata(path).map_err(failed)?;
     if !metadata.is_file() || metadata.len() > limit {
-        return Err(size());
+        return Err(wrong_size(path));
     }
     // The file may be another one, or have grown, since it was looked at.
-    let file = std::fs::File::open(path).map_err(unread)?;
-    let mut wasm = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or_default());
-    let len = file
-        .take(limit + 1)
+    Ok(File::open(path).map_err(failed)?.take(limit + 1))
+}
+
+/// The bytes of a component, at most `limit` of them.
+fn read(path: &Path, limit: u64) -> Result<Vec<u8>, ConnectorError> {
+    let config = |code: &str, what: &dyn std::fmt::Display| not_loadable(path, code, what);
+    let mut wasm = Vec::new();
+    let len = open(path, limit)?
         .read_to_end(&mut wasm)
-        .map_err(unread)?;
+        .map_err(|error| unread(path, &error))?;
     if len as u64 > limit {
-        return Err(size());
+        return Err(wrong_size(path));
     }
     match wasm.get(..8) {
         Some([0, b'a', b's', b'm', _, _, 1, 0]) => Ok(wasm),
