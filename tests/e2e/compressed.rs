@@ -258,7 +258,7 @@ fn partitions_lie_within_the_grant_that_the_plan_shows() {
     );
     folder.write("p.yaml", &pipeline);
     let plan = folder.rapidbyte(&["plan", "p.yaml"]);
-    let grant = "may: write out/*/day=*/who=*/a.csv";
+    let grant = "may write out/*/day=*/who=*/a.csv";
     assert!(plan.stdout.contains(grant), "{}", plan.stdout);
     folder.report(&pipeline);
     assert_eq!(folder.files("out/in"), ["day=2026-11-21", "day=2026-11-22"]);

@@ -164,6 +164,10 @@ fn a_dialect_is_read_as_it_is_declared() {
     folder.refuses(&wrong, "bad_time_pattern", 2, &["config.date_format", "%y"]);
 }
 
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 #[test]
 fn decimal_commas_are_refused_and_the_plan_says_what_was_inferred() {
     let folder = Folder::new();
@@ -179,7 +183,8 @@ fn decimal_commas_are_refused_and_the_plan_says_what_was_inferred() {
         "price: string (all 2 values of 2 sampled rows have a comma, which is not read as a number)",
         "rate: float64 (1 of 2 values of 2 sampled rows have a fraction)",
     ] {
-        assert!(text.contains(why), "{text}");
+        // Lines of the text are broken.
+        assert!(words(&text).contains(why), "{text}");
         assert!(json.contains(why), "{json}");
     }
     let declared = pipeline.replace(

@@ -3,8 +3,8 @@
 //! `cargo xtask test` builds what is needed and says where it is.
 
 mod bad_input;
-mod compressed;
 mod codes;
+mod compressed;
 mod connectors;
 mod files;
 mod hostile;

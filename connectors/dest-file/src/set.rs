@@ -128,7 +128,7 @@ impl FileSet {
             self.files += 1;
             if self.files > MAX_FILES {
                 let text = format!("{} would get more than {MAX_FILES} files", self.folder);
-                return Err(Error::config("too_many_files", text)
+                return Err(Error::config("too_many_parts", text)
                     .hint("partition by columns of fewer values, or split into larger files"));
             }
             let next = self.places.get(place).map_or(0, |place| place.next);
