@@ -48,6 +48,23 @@ fn csv_with_inferred_types_comes_back_with_the_same_characters() {
 }
 
 #[test]
+fn a_file_does_not_replace_what_is_read() {
+    let folder = Folder::new();
+    folder.write("in.csv", HARD);
+    std::os::unix::fs::symlink(".", folder.path().join("link")).expect("a link");
+    let to = |path: &str| copy("csv", "csv").replace("out/{stream}.csv", path);
+    for path in ["\"{stream}.csv\"", "./in.csv", "link/in.csv"] {
+        let parts = ["in.csv would be written, and the source reads it"];
+        folder.refuses(&to(path), "target_is_source", 2, &parts);
+        assert_eq!(folder.read("in.csv"), HARD, "{path}");
+    }
+    let pattern = to("b.csv").replace("path: in.csv", "path: \"?*.csv\"\n    stream: in");
+    folder.refuses(&pattern, "target_is_source", 2, &["b.csv"]);
+    folder.report(&to("b.csv"));
+    assert_eq!(folder.read("b.csv"), HARD);
+}
+
+#[test]
 fn an_empty_file_of_declared_columns_has_no_rows() {
     let folder = Folder::new();
     folder.write("in.csv", "");

@@ -10,6 +10,7 @@ mod files;
 mod hostile;
 mod installed;
 mod interrupt;
+mod locks;
 mod narrow;
 mod output;
 mod pooler;

@@ -1,6 +1,6 @@
 //! Tables between real PostgreSQL databases, and between PostgreSQL and files.
 
-use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 
 use rapidbyte_testkit::postgres::{Client, Database, Options, PASSWORD, Server, SmallDisk, shared};
 use serde_json::Value;
@@ -22,6 +22,7 @@ CREATE TABLE app."Nasty ""T""" (
     mac macaddr, bits bit(5), vb varbit, pt point, cash money, tv tsvector, x xml, l pg_lsn,
     "Ünïcode, ""col""" text NOT NULL DEFAULT ''
 );
+COMMENT ON TABLE app."Nasty ""T""" IS E'a table\n''of'' \\ things';
 COMMENT ON COLUMN app."Nasty ""T""".v IS 'a comment with ''quotes''';
 INSERT INTO app."Nasty ""T""" (id) VALUES (0);
 INSERT INTO app."Nasty ""T"""
@@ -48,7 +49,7 @@ const TEXT: &str = "SET DateStyle = 'ISO'; SET IntervalStyle = 'postgres'; SET T
                     SET extra_float_digits = 1; SET bytea_output = 'hex';";
 
 /// Rows and a hash of the whole table's text, whatever the order of its rows.
-fn content(client: &mut Client, table: &str) -> (i64, String) {
+pub fn content(client: &mut Client, table: &str) -> (i64, String) {
     client.batch_execute(TEXT).expect("settings");
     let sql = format!(
         "SELECT count(*), coalesce(md5(string_agg(md5(t::text), ',' ORDER BY md5(t::text))), '') \
@@ -58,18 +59,19 @@ fn content(client: &mut Client, table: &str) -> (i64, String) {
     (row.get(0), row.get(1))
 }
 
-/// `name type not-null comment` of each column.
+/// The table's comment, then `name type not-null comment` of each column.
 fn columns(client: &mut Client, table: &str) -> Vec<String> {
     let sql = format!(
-        "SELECT attname || ' ' || format_type(atttypid, atttypmod) || ' ' || attnotnull || ' ' \
+        "SELECT coalesce(obj_description('{table}'::regclass, 'pg_class'), '') \
+         UNION ALL (SELECT attname || ' ' || format_type(atttypid, atttypmod) || ' ' || attnotnull || ' ' \
          || coalesce(col_description(attrelid, attnum), '') FROM pg_attribute \
-         WHERE attrelid = '{table}'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
+         WHERE attrelid = '{table}'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum)"
     );
     let rows = client.query(&sql, &[]).expect("columns");
     rows.iter().map(|row| row.get(0)).collect()
 }
 
-fn copy(from: &Database<'_>, to: &Database<'_>, streams: &str, more: &str) -> String {
+pub fn copy(from: &Database<'_>, to: &Database<'_>, streams: &str, more: &str) -> String {
     format!(
         "version: 1\npipeline: t\nsource:\n  use: source-postgres\n  config: {{ url: \"{}\" }}\n  \
          streams: {streams}\ndestination:\n  use: dest-postgres\n  config: {{ url: \"{}\", {more} }}\n  \
@@ -197,6 +199,26 @@ fn replace_shows_the_old_rows_or_the_new() {
 }
 
 #[test]
+fn a_table_is_not_replaced_by_itself() {
+    let database = shared().database();
+    let mut client = database.client();
+    let table = "CREATE TABLE t AS SELECT i FROM generate_series(1, 10) i";
+    client.batch_execute(table).expect("a table");
+    let before = content(&mut client, "t");
+    let streams = "[{name: public.t, where: 'i > 5'}]";
+    for mode in ["replace", "append"] {
+        let pipeline = copy(&database, &database, streams, "").replace("append", mode);
+        let parts = ["public.t is the table that the stream is read from"];
+        Folder::new().refuses(&pipeline, "target_is_source", 2, &parts);
+        assert_eq!(content(&mut client, "t"), before, "{mode}");
+    }
+    let elsewhere = copy(&database, &database, streams, "table: u").replace("append", "replace");
+    for _ in 0..2 {
+        assert_eq!(Folder::new().report(&elsewhere)["rows"], 5);
+    }
+}
+
+#[test]
 fn a_failed_run_leaves_nothing_in_the_target() {
     let (source, target) = (shared().database(), shared().database());
     let seed = "CREATE TABLE t (a int); INSERT INTO t SELECT generate_series(1, 1000); INSERT INTO t VALUES (1)";
@@ -220,8 +242,8 @@ fn run_into(server: &mut Server, pipeline: &str, fault: impl FnOnce(&mut Server)
     folder.write("p.yaml", pipeline);
     let child = folder
         .command(&["run", "p.yaml", "--output", "json"])
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
         .expect("the program starts");
     wait_for_copy(&mut server.client("postgres"), "COPY public.t %");
@@ -273,105 +295,6 @@ fn a_target_that_stops_in_the_middle_is_named_and_keeps_its_rows() {
 }
 
 #[test]
-fn a_lock_that_is_waited_for_is_told_and_a_stopped_run_leaves_nobody_waiting() {
-    let (source, target) = (shared().database(), shared().database());
-    let table = "CREATE TABLE t AS SELECT i AS id FROM generate_series(1, 10) i";
-    source.client().batch_execute(table).expect("a table");
-    let mut holder = target.client();
-    holder.batch_execute(table).expect("a table");
-    holder
-        .batch_execute("BEGIN; UPDATE t SET id = id WHERE id = 1")
-        .expect("a lock");
-    let folder = Folder::new();
-    folder.write(
-        "p.yaml",
-        copy(&source, &target, "[public.t]", "schema: public").replace("append", "replace"),
-    );
-    let start = || {
-        let mut child = folder
-            .command(&["run", "p.yaml"])
-            .stdout(std::process::Stdio::piped())
-            .stderr(std::process::Stdio::piped())
-            .spawn()
-            .expect("the program starts");
-        let lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
-        let (told, heard) = std::sync::mpsc::channel();
-        // To the end, because a full pipe stops its writer.
-        std::thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                if line.contains("waits for a lock on public.t") {
-                    let _ = told.send(line);
-                }
-            }
-        });
-        let told = heard.recv_timeout(std::time::Duration::from_secs(60));
-        let told = told.unwrap_or_else(|_| {
-            let _ = child.kill();
-            panic!("it does not say that it waits");
-        });
-        assert!(told.contains("UPDATE t SET id"), "{told}");
-        child
-    };
-    let waiting = "SELECT count(*) FROM pg_locks WHERE relation = 't'::regclass AND NOT granted";
-    let count =
-        |client: &mut Client| -> i64 { client.query_one(waiting, &[]).expect("a count").get(0) };
-    let mut other = target.client();
-    let mut child = start();
-    until(|| count(&mut other) == 1, "it waits for the lock");
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("a signal");
-    assert_eq!(child.wait().expect("it ends").code(), Some(130));
-    // The server looks once a second.
-    until(
-        || count(&mut other) == 0,
-        "the stopped run's session has ended",
-    );
-    let mut child = start();
-    holder.batch_execute("COMMIT").expect("the lock is free");
-    assert_eq!(child.wait().expect("it ends").code(), Some(0));
-    assert_eq!(content(&mut other, "t"), content(&mut source.client(), "t"));
-}
-
-/// Asks again and again, a minute at most.
-fn until(mut is_so: impl FnMut() -> bool, what: &str) {
-    let begin = std::time::Instant::now();
-    while !is_so() {
-        assert!(begin.elapsed().as_secs() < 60, "not in a minute: {what}");
-    }
-}
-
-#[test]
-fn replaced_rows_that_others_refer_to_need_a_deferrable_key() {
-    let (source, target) = (shared().database(), shared().database());
-    let table = "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1), (2)";
-    source.client().batch_execute(table).expect("a table");
-    let mut client = target.client();
-    client
-        .batch_execute(&format!(
-            "{table}; CREATE TABLE child (t_id int CONSTRAINT of_t REFERENCES t); INSERT INTO child VALUES (2)"
-        ))
-        .expect("tables");
-    let pipeline =
-        copy(&source, &target, "[public.t]", "schema: public").replace("append", "replace");
-    Folder::new().refuses(&pipeline, "pg_23503", 4, &["DEFERRABLE"]);
-    assert_eq!(content(&mut client, "t").0, 2);
-    client
-        .batch_execute("ALTER TABLE child ALTER CONSTRAINT of_t DEFERRABLE")
-        .expect("a constraint");
-    Folder::new().report(&pipeline);
-    client
-        .batch_execute("INSERT INTO child VALUES (1)")
-        .expect("still a key");
-    // The row that is referred to does not come back: nothing is replaced.
-    source
-        .client()
-        .batch_execute("DELETE FROM t WHERE id = 2")
-        .expect("a row");
-    Folder::new().refuses(&pipeline, "pg_23503", 4, &[]);
-    assert_eq!(content(&mut client, "t").0, 2);
-}
-
-#[test]
 fn a_source_that_stops_in_the_middle_is_named_and_nothing_arrives() {
     let mut server = Server::start(&Options::default()).expect("a server");
     server
@@ -393,8 +316,8 @@ fn a_source_that_stops_in_the_middle_is_named_and_nothing_arrives() {
     );
     let child = folder
         .command(&["run", "p.yaml", "--output", "json"])
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
         .expect("the program starts");
     wait_for_copy(&mut target.client(), "COPY raw.t %");
@@ -638,7 +561,7 @@ fn what_moved_is_planned_before() {
     let (source, target) = (shared().database(), shared().database());
     source
         .client()
-        .batch_execute("CREATE TABLE t (a numeric(10, 2) NOT NULL, b varchar(7), PRIMARY KEY (a))")
+        .batch_execute("CREATE TABLE t (a numeric(10, 2) NOT NULL, b varchar(7), PRIMARY KEY (a)); COMMENT ON TABLE t IS 'of things'")
         .expect("a table");
     let folder = Folder::new();
     folder.write(
@@ -652,7 +575,9 @@ fn what_moved_is_planned_before() {
     assert_eq!(stream["columns"][0]["target_type"], "numeric(10,2)");
     assert_eq!(stream["columns"][0]["fit"], "exact");
     let statements = stream["statements"].to_string();
-    assert!(statements.contains("CREATE TABLE"), "{statements}");
+    for part in ["CREATE TABLE", "COMMENT ON TABLE raw.t IS 'of things'"] {
+        assert!(statements.contains(part), "{statements}");
+    }
     let there = target
         .client()
         .query_one("SELECT to_regclass('raw.t') IS NULL", &[]);

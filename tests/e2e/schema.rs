@@ -78,6 +78,53 @@ fn the_published_schema_is_what_the_program_prints() {
 }
 
 #[test]
+fn the_published_reference_is_what_the_program_prints() {
+    let printed = Folder::new().rapidbyte(&["reference"]);
+    assert_eq!(printed.code, Some(0), "{}", printed.stderr);
+    let published = root().join("docs/reference.md");
+    let published = std::fs::read_to_string(published).expect("docs/reference.md");
+    assert_eq!(
+        published, printed.stdout,
+        "run `rapidbyte reference > docs/reference.md`"
+    );
+}
+
+/// The whole pipelines in a page.
+fn pipelines_of(page: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(page).expect("UTF-8");
+    let blocks = text.split("\n```yaml\n").skip(1);
+    let blocks = blocks.filter_map(|block| Some(block.split_once("\n```")?.0.to_owned()));
+    blocks
+        .filter(|block| block.contains("version: 1"))
+        .collect()
+}
+
+#[test]
+fn every_pipeline_of_the_documentation_keeps_the_schema() {
+    let folder = Folder::new();
+    let docs = std::fs::read_dir(root().join("docs")).expect("docs");
+    let mut pages: Vec<PathBuf> = docs.map(|entry| entry.expect("an entry").path()).collect();
+    pages.push(root().join("README.md"));
+    let (mut names, mut files) = (Vec::new(), Vec::new());
+    for page in pages
+        .iter()
+        .filter(|page| page.extension().is_some_and(|e| e == "md"))
+    {
+        for pipeline in pipelines_of(page) {
+            let name = format!("{}.yaml", names.len());
+            folder.write(&name, pipeline);
+            files.push(folder.path().join(&name));
+            names.push(page.display().to_string());
+        }
+    }
+    assert!(files.len() > 8, "{names:?}");
+    for ((name, file), faults) in names.iter().zip(&files).zip(faults(&folder, &files)) {
+        let text = std::fs::read_to_string(file).expect("UTF-8");
+        assert_eq!(faults, [""; 0], "{name}: {text}");
+    }
+}
+
+#[test]
 fn every_example_names_the_schema_and_keeps_it() {
     let examples = examples();
     for (path, faults) in examples.iter().zip(faults(&Folder::new(), &examples)) {

@@ -1,6 +1,7 @@
 //! How a stream gets into its table: decided from what is there, before anything is changed.
 
 use rapidbyte_pg::catalog::Relation;
+use rapidbyte_pg::form::table_of;
 use rapidbyte_pg::ident::{quote_ident, quote_literal};
 use rapidbyte_pg::model::Generated;
 use rapidbyte_pg::{Column, Fit as PgFit, Kind, PgType, ddl, fit};
@@ -16,7 +17,7 @@ use crate::look::{Found, TableFacts};
 pub(crate) struct Decision {
     /// Run and committed on their own before the load: schemas and types that are missing.
     pub prelude: Vec<String>,
-    /// Run in the load's transaction: the table, its comments.
+    /// Run in the load's transaction: the table, then its comments.
     pub create: Vec<String>,
     /// Taken in the load's transaction on a table that was there.
     pub lock: Option<Lock>,
@@ -24,6 +25,8 @@ pub(crate) struct Decision {
     pub clear: Option<String>,
     /// The columns to fill, in the schema's order, with the table's own types.
     pub targets: Vec<Column>,
+    /// Which of the targets the server reads from text.
+    pub cast: Vec<usize>,
     /// For each column: what becomes of it.
     pub columns: Vec<ColumnPlan>,
     pub method: Method,
@@ -125,12 +128,14 @@ fn fresh(
     refuse_unknown_key(target, schema)?;
     let mut columns = Vec::new();
     let mut targets = Vec::new();
-    let mut casts = false;
+    let mut cast = Vec::new();
     for (field, column) in schema.fields().iter().zip(new) {
         match column {
             Ok(column) => {
                 let fit = fit(field, &column).map_err(convert)?;
-                casts |= matches!(fit, PgFit::Cast(_));
+                if matches!(fit, PgFit::Cast(_)) {
+                    cast.push(targets.len());
+                }
                 columns.push(column_plan(field, &column, fit));
                 targets.push(column);
             }
@@ -157,7 +162,13 @@ fn fresh(
         ddl::create_table(&name.schema, &name.table, &targets, &target.primary_key)
             .map_err(convert)?,
     ];
-    create.extend(ddl::comments(&name.schema, &name.table, &targets));
+    let about = table_of(schema).map_err(convert)?;
+    create.extend(ddl::comments(
+        &name.schema,
+        &name.table,
+        about.comment.as_deref(),
+        &targets,
+    ));
     let mut notes = vec!["a new table; it is there from the commit on".to_owned()];
     if !prelude.is_empty() {
         notes.push(
@@ -173,14 +184,14 @@ fn fresh(
             key.join(", ")
         ));
     }
-    let method = method(settings, None, casts, false, found, &mut notes)?;
-    refuse_no_columns(name, schema, method, false)?;
+    let method = method(settings, None, !cast.is_empty(), false, found, &mut notes)?;
     Ok(Decision {
         prelude,
         create,
         lock: None,
         clear: None,
         targets,
+        cast,
         columns,
         method,
         notes,
@@ -238,15 +249,21 @@ fn existing(
     found: &Found,
 ) -> Result<Decision> {
     refuse_kind(name, table)?;
+    refuse_itself(name, schema, relation)?;
     may_insert(name, schema, table, found)?;
+    if !relation.columns.is_empty() {
+        refuse_no_columns(name, schema)?;
+    }
     let mut columns = Vec::new();
     let mut targets = Vec::new();
-    let mut casts = false;
+    let mut cast = Vec::new();
     for field in schema.fields() {
         match relation.columns.iter().find(|c| c.name == *field.name()) {
             Some(column) => {
                 let fit = fit(field, column).map_err(convert)?;
-                casts |= matches!(fit, PgFit::Cast(_));
+                if matches!(fit, PgFit::Cast(_)) {
+                    cast.push(targets.len());
+                }
                 columns.push(column_plan(field, column, fit));
                 targets.push(column.clone());
             }
@@ -270,14 +287,21 @@ fn existing(
     let lock = matches!(table.kind, 'r' | 'p').then(|| Lock::of(name, clear.is_some()));
     notes.extend(targets.iter().filter_map(sequence_note));
     let strict = unfilled.iter().any(|column| refuses_null(&column.ty));
-    let method = method(settings, Some(table), casts, strict, found, &mut notes)?;
-    refuse_no_columns(name, schema, method, !relation.columns.is_empty())?;
+    let method = method(
+        settings,
+        Some(table),
+        !cast.is_empty(),
+        strict,
+        found,
+        &mut notes,
+    )?;
     Ok(Decision {
         prelude: Vec::new(),
         create: Vec::new(),
         lock,
         clear,
         targets,
+        cast,
         columns,
         method,
         notes,
@@ -311,22 +335,25 @@ fn may_insert(name: &Name, schema: &Schema, table: &TableFacts, found: &Found) -
     Ok(())
 }
 
-/// Rows of no columns can only be copied, and only into a table of no columns.
-fn refuse_no_columns(
-    name: &Name,
-    schema: &Schema,
-    method: Method,
-    has_columns: bool,
-) -> Result<()> {
-    if !schema.fields().is_empty() || (method == Method::Copy && !has_columns) {
+/// Rows of no columns can only go into a table of no columns.
+fn refuse_no_columns(name: &Name, schema: &Schema) -> Result<()> {
+    if !schema.fields().is_empty() {
         return Ok(());
     }
     let text = format!("the stream has no columns, so nothing can be written to {name}");
-    let hint = match has_columns {
-        true => "leave the stream out, or write to another table",
-        false => "leave the stream out, or load_method: copy",
-    };
-    Err(Error::schema("no_columns", text).hint(hint))
+    Err(Error::schema("no_columns", text).hint("leave the stream out, or write to another table"))
+}
+
+/// A table that replaces itself by some of its rows has lost the others.
+fn refuse_itself(name: &Name, schema: &Schema, relation: &Relation) -> Result<()> {
+    let source = table_of(schema).map_err(convert)?.identity;
+    if source.is_none() || source != relation.identity {
+        return Ok(());
+    }
+    let text = format!("{name} is the table that the stream is read from");
+    Err(Error::config("target_is_source", text)
+        .hint("write to another table or schema: `table:`, `schema:`")
+        .at("destination.config"))
 }
 
 fn refuse_kind(name: &Name, table: &TableFacts) -> Result<()> {

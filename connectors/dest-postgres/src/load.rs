@@ -4,7 +4,7 @@ use rapidbyte_pg::copy::Encoder;
 use rapidbyte_pg::ident::{qualified, quote_ident};
 use rapidbyte_pg::insert::{self, Parameter};
 use rapidbyte_pg::model::Generated;
-use rapidbyte_pg::{Column, Fit as PgFit, ddl, fit};
+use rapidbyte_pg::{Column, Fit as PgFit, cast, ddl, fit};
 use rapidbyte_pg_client::{
     COPY_HEADER_BYTES, Client, CopyIn, Format, Param, Settings as Server, Statement,
     TransactionStatus,
@@ -23,6 +23,8 @@ use crate::settle::Pending;
 const INSERT_BYTES: usize = 4 << 20;
 /// A buffer above this is sent in pieces and given back: one huge row must not keep its room.
 const MAX_KEPT_BYTES: usize = 16 << 20;
+/// Columns that are named in an error; more only make it long.
+const MAX_NAMED: usize = 20;
 /// The temporary table whose row type the rows of an INSERT have.
 const STAGED: &str = "rapidbyte_rows";
 
@@ -52,6 +54,9 @@ pub(crate) struct Load {
     method: Rows,
     /// For COPY: the statement.
     copy: String,
+    targets: Vec<Column>,
+    /// Which of the targets the server reads from text.
+    cast: Vec<usize>,
     copy_flush_bytes: usize,
     insert_rows: usize,
     /// Room for a message's header, then what is encoded and not sent.
@@ -94,10 +99,11 @@ impl Load {
             make_prelude(&mut client, settings, target, &name, &schema)?;
         }
         client.simple_query(&begin(&client, &settings.server))?;
-        for statement in &decided.create {
-            client
-                .simple_query(statement)
-                .map_err(|error| made_meanwhile(&name, error))?;
+        if let Some((table, comments)) = decided.create.split_first() {
+            lock::make(&mut client, &name, table).map_err(|e| made_meanwhile(&name, e))?;
+            for comment in comments {
+                client.simple_query(comment)?;
+            }
         }
         if let Some(lock) = &decided.lock {
             lock::take(&mut client, &name, lock)?;
@@ -120,6 +126,8 @@ impl Load {
         client.simple_query("SET LOCAL search_path TO DEFAULT")?;
         Ok(Self {
             copy: copy_statement(&name, columns),
+            cast: decided.cast,
+            targets: decided.targets,
             name,
             server: settings.server.clone(),
             wire: Wire::Idle(client),
@@ -208,7 +216,9 @@ impl Load {
             }
         }
         // Says the error of an execution, too.
-        let touched = pipeline.finish()?;
+        let touched = pipeline
+            .finish()
+            .map_err(|error| unread(error, &self.targets, &self.cast))?;
         self.buffer.shrink_to(MAX_KEPT_BYTES);
         self.confirmed += touched;
         ensure_all(&self.name, rows.len() as u64, touched)
@@ -487,43 +497,36 @@ fn prepare(
     Ok(Rows::Insert(parameter, statement))
 }
 
-/// The columns of the staged rows, and the types that some must be cast to.
-fn staged_columns(
-    schema: &Schema,
-    columns: &[Column],
-) -> Result<(Vec<Column>, Vec<Option<String>>)> {
+/// The columns of the staged rows, and which are cast from text.
+fn staged_columns(schema: &Schema, columns: &[Column]) -> Result<(Vec<Column>, Vec<bool>)> {
     let mut rows = Vec::with_capacity(columns.len());
     let mut casts = Vec::with_capacity(columns.len());
     for (field, column) in schema.fields().iter().zip(columns) {
-        let (row, cast) = match fit(field, column).map_err(convert)? {
-            PgFit::Cast(ty) => (column.as_text(), Some(ty)),
-            _ => (
-                Column {
-                    not_null: false,
-                    ..column.clone()
-                },
-                None,
-            ),
-        };
-        rows.push(row);
-        casts.push(cast);
+        let is_cast = matches!(fit(field, column).map_err(convert)?, PgFit::Cast(_));
+        rows.push(match is_cast {
+            true => column.as_text(),
+            false => Column {
+                not_null: false,
+                ..column.clone()
+            },
+        });
+        casts.push(is_cast);
     }
     Ok((rows, casts))
 }
 
-fn cast_statement(
-    name: &Name,
-    temp_schema: &str,
-    columns: &[Column],
-    casts: &[Option<String>],
-) -> String {
+fn cast_statement(name: &Name, temp_schema: &str, columns: &[Column], casts: &[bool]) -> String {
     let names: Vec<_> = columns.iter().map(|c| quote_ident(&c.name)).collect();
-    let given: Vec<_> = names
+    let given: Vec<_> = columns
         .iter()
         .zip(casts)
-        .map(|(name, cast)| match cast {
-            Some(ty) => format!("u.{name}::{ty}"),
-            None => format!("u.{name}"),
+        .enumerate()
+        .map(|(place, (column, is_cast))| {
+            let given = format!("u.{}", quote_ident(&column.name));
+            match is_cast {
+                true => cast::expression(&given, place, column),
+                false => given,
+            }
         })
         .collect();
     let always = |column: &Column| column.generated == Generated::IdentityAlways;
@@ -538,6 +541,42 @@ fn cast_statement(
         given.join(", "),
         qualified(temp_schema, STAGED)
     )
+}
+
+/// Names the columns that a text may not have gone into: the server does not.
+fn one_of(error: Error, targets: &[Column], cast: &[usize]) -> Error {
+    let is_of_a_value = error.code.starts_with("pg_22") && error.column.is_none();
+    let columns: Vec<&Column> = cast.iter().filter_map(|at| targets.get(*at)).collect();
+    match columns.as_slice() {
+        [column] if is_of_a_value => error.in_column(&column.name),
+        [_, ..] if is_of_a_value => {
+            let names = columns.iter().take(MAX_NAMED).map(|c| quote_ident(&c.name));
+            let names: Vec<_> = names.collect();
+            let more = if columns.len() > MAX_NAMED {
+                ", …"
+            } else {
+                ""
+            };
+            error.hint(format!(
+                "one of the columns that the server reads from text: {}{more}",
+                names.join(", ")
+            ))
+        }
+        _ => error,
+    }
+}
+
+/// Says which column a text does not go into as it is.
+fn unread(error: Error, targets: &[Column], cast: &[usize]) -> Error {
+    let refused = cast::refusal(&error.message);
+    let Some((column, text)) = refused.and_then(|(at, text)| Some((targets.get(at)?, text))) else {
+        return one_of(error, targets, cast);
+    };
+    let (name, ty) = (&column.name, &column.type_text);
+    let said = format!("column {name:?}: {ty} does not hold the text {text:?} as it is");
+    Error::data("value_does_not_fit", said)
+        .hint("give the target's column another type, or convert the text in the source")
+        .in_column(name)
 }
 
 /// A row that the server did not keep is lost; that may not go unsaid.

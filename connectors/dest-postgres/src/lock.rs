@@ -1,7 +1,7 @@
 //! Waiting for a lock, and saying for whom.
 
 use rapidbyte_pg::ident::quote_literal;
-use rapidbyte_pg_client::Client;
+use rapidbyte_pg_client::{Client, Rows};
 use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
 
@@ -16,15 +16,25 @@ const NO_PRIVILEGE: &str = "pg_42501";
 /// More are not listed: one is enough to know whom to ask.
 const MAX_LISTED: usize = 3;
 
-/// Who holds locks on a table, the oldest transaction first. Queries of others are shown to members
-/// of `pg_read_all_stats` only.
-const HOLDERS: &str = "SELECT 'session ' || a.pid || ' of ' || coalesce(a.usename, '?') || ', for ' \
+/// How long a statement waits for a lock, in ms, before somebody is told.
+const PATIENCE_MS: u32 = 1000;
+/// In ms; 0 for ever.
+const LIMIT: &str = "SELECT setting FROM pg_catalog.pg_settings WHERE name = 'lock_timeout'";
+
+/// The sessions that `$WHO` are, the oldest transaction first. Queries of others are shown to
+/// members of `pg_read_all_stats` only.
+const SESSIONS: &str = "SELECT 'session ' || a.pid || ' of ' || coalesce(a.usename, '?') || ', for ' \
     || coalesce(extract(epoch FROM now() - a.xact_start)::int8, 0) || ' s, with: ' \
     || left(regexp_replace(coalesce(a.query, ''), E'\\\\s+', ' ', 'g'), 200) \
     FROM pg_catalog.pg_stat_activity a WHERE a.pid <> pg_catalog.pg_backend_pid() AND a.pid IN ( \
     SELECT l.pid FROM pg_catalog.pg_locks l WHERE l.granted AND l.locktype = 'relation' \
     AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()) \
-    AND l.relation = $TABLE::pg_catalog.regclass) ORDER BY a.xact_start";
+    AND $WHO) ORDER BY a.xact_start";
+/// They hold locks on a table.
+const HOLDERS: &str = "l.relation = $TABLE::pg_catalog.regclass";
+/// They are making tables that nobody else sees yet; which, cannot be known.
+const MAKERS: &str = "l.mode = 'AccessExclusiveLock' \
+    AND NOT EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = l.relation)";
 
 /// A lock on a table for the length of a load.
 #[derive(Debug, Clone)]
@@ -64,21 +74,56 @@ pub(crate) fn take(client: &mut Client, name: &Name, lock: &Lock) -> Result<()> 
         Err(error) => return Err(error),
     }
     client.simple_query(ROLLBACK)?;
-    let question = HOLDERS.replace("$TABLE", &quote_literal(&name.to_string()));
-    let answers = client.simple_query(&question)?;
-    let mut holders = Vec::new();
-    for row in answers.first().into_iter().flat_map(|rows| &rows.rows) {
-        holders.extend(row.text(0)?.map(str::to_owned));
-    }
-    let others = holders.len().saturating_sub(MAX_LISTED);
-    holders.truncate(MAX_LISTED);
-    if others > 0 {
-        holders.push(format!("and {others} more"));
-    }
+    let holders = HOLDERS.replace("$TABLE", &quote_literal(&name.to_string()));
+    let holders = sessions(client, &holders)?;
     log::warn(format!(
-        "waits for a lock on {name}, which another session holds: {}",
-        holders.join("; ")
+        "waits for a lock on {name}, which another session holds: {holders}"
     ));
     client.simple_query(statement)?;
     client.simple_query(RELEASE).map(drop)
+}
+
+/// Runs the statement that makes the table, and says for whom it waits when another session is
+/// making one of that name, too. The transaction must be open.
+pub(crate) fn make(client: &mut Client, name: &Name, statement: &str) -> Result<()> {
+    let answers = client.simple_query(&format!("{SAVEPOINT}; {LIMIT}"))?;
+    let limit = answers.last().map(Rows::single).transpose()?;
+    let limit = limit.and_then(|limit| limit.parse().ok()).unwrap_or(0);
+    if !(1..=PATIENCE_MS).contains(&limit) {
+        let tried = client.simple_query(&format!(
+            "SET LOCAL lock_timeout = {PATIENCE_MS}; {statement}; SET LOCAL lock_timeout = {limit}; \
+             {RELEASE}"
+        ));
+        match tried {
+            Err(error) if error.code == NOT_AVAILABLE => {}
+            tried => return tried.map(drop),
+        }
+        // The limit is as before then.
+        client.simple_query(ROLLBACK)?;
+        let makers = sessions(client, MAKERS)?;
+        log::warn(format!(
+            "waits to make {name}: another session may be making it, too, and has not committed: \
+             {makers}"
+        ));
+    }
+    client.simple_query(statement)?;
+    client.simple_query(RELEASE).map(drop)
+}
+
+/// A few sessions, for people.
+fn sessions(client: &mut Client, who: &str) -> Result<String> {
+    let answers = client.simple_query(&SESSIONS.replace("$WHO", who))?;
+    let mut sessions = Vec::new();
+    for row in answers.first().into_iter().flat_map(|rows| &rows.rows) {
+        sessions.extend(row.text(0)?.map(str::to_owned));
+    }
+    let others = sessions.len().saturating_sub(MAX_LISTED);
+    sessions.truncate(MAX_LISTED);
+    if others > 0 {
+        sessions.push(format!("and {others} more"));
+    }
+    if sessions.is_empty() {
+        return Ok("it cannot be seen which".into());
+    }
+    Ok(sessions.join("; "))
 }

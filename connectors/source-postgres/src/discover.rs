@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use rapidbyte_pg::catalog;
-use rapidbyte_pg::form::{field, form};
+use rapidbyte_pg::form::{form, schema};
 use rapidbyte_pg_client::Client;
 use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
@@ -82,8 +82,8 @@ fn chunks(relations: &[Relation]) -> Vec<&[Relation]> {
 
 fn stream(relation: &Relation, described: &catalog::Relation, native: bool) -> Result<Stream> {
     let columns = &described.columns;
-    let fields: Vec<Field> = columns.iter().map(|column| field(column, native)).collect();
-    let mut stream = Stream::new(relation.stream(), &Schema::new(fields))?;
+    let schema = schema(columns, native, &described.table());
+    let mut stream = Stream::new(relation.stream(), &schema)?;
     stream.source_types = columns.iter().map(|c| c.type_text.clone()).collect();
     // Rows of inheriting tables are read with it, and may have the same key.
     if !relation.has_children {

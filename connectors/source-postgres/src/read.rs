@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rapidbyte_pg::copy::Decoder;
 use rapidbyte_pg::form::{form, select_expression};
 use rapidbyte_pg::ident::quote_ident;
-use rapidbyte_pg::{Column, NATIVE_FORM};
+use rapidbyte_pg::{Column, NATIVE_FORM, catalog};
 use rapidbyte_pg_client::{Client, CopyOut, CopyRead};
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
@@ -39,9 +39,10 @@ impl Rows {
         } else {
             session::join(settings, &request.snapshot)?
         };
-        let (relation, all) = look_up(&mut client, stream)?;
+        let (relation, described) = look_up(&mut client, stream)?;
+        let table = described.table();
         relation.refuse_unreadable(settings)?;
-        let columns = relation::choose(all, request.columns.as_deref())?;
+        let columns = relation::choose(described.columns, request.columns.as_deref())?;
         let native = request.forms.iter().any(|form| form == NATIVE_FORM);
         let filter = request.filter.as_deref();
         let sql = statement(&relation, &columns, native, filter);
@@ -52,7 +53,8 @@ impl Rows {
         let max_record_bytes = usize::try_from(request.max_record_bytes).unwrap_or(usize::MAX);
         Ok(Self {
             stream: stream.clone(),
-            decoder: Decoder::new(&columns, native, max_record_bytes),
+            decoder: Decoder::new(&columns, native, max_record_bytes)
+                .of_table(&columns, native, &table),
             copy: Some(copy),
             batch_bytes: (request.batch_bytes as usize).max(1),
         })
@@ -111,7 +113,7 @@ impl Reader for Rows {
 }
 
 /// The relation and its columns as the transaction sees them.
-fn look_up(client: &mut Client, stream: &str) -> Result<(Relation, Vec<Column>)> {
+fn look_up(client: &mut Client, stream: &str) -> Result<(Relation, catalog::Relation)> {
     let mut found = relation::find(client, &[stream.to_owned()])?;
     let relation = found
         .pop()
@@ -121,7 +123,7 @@ fn look_up(client: &mut Client, stream: &str) -> Result<(Relation, Vec<Column>)>
         let text = "the table was dropped since the run began";
         Error::schema("unknown_stream", text)
     })??;
-    Ok((relation, described.columns))
+    Ok((relation, described))
 }
 
 /// Asks the server what a read would do and reads nothing: a wrong condition, a missing column and a

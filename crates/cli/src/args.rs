@@ -111,6 +111,11 @@ A first line in a pipeline lets editors complete and check it:
 Examples:
   rapidbyte schema > pipeline.schema.json")]
     Schema,
+    /// Print the reference of verbs, flags and keys as Markdown.
+    #[command(after_help = "\
+Examples:
+  rapidbyte reference > docs/reference.md")]
+    Reference,
     /// Print a script that completes commands in a shell.
     #[command(after_help = "\
 Examples:

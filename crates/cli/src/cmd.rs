@@ -6,6 +6,7 @@ pub mod connector;
 pub mod discover;
 pub mod explain;
 pub mod plan;
+pub mod reference;
 pub mod run;
 pub mod schema;
 pub mod version;

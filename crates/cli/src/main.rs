@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         Verb::Discover(pipeline) => cmd::discover::run(pipeline, &arguments.common, &output),
         Verb::Plan(plan) => cmd::plan::run(plan, &arguments.common, &output),
         Verb::Init(_) | Verb::Doctor(_) => todo!(),
+        Verb::Reference => cmd::reference::run(&output),
         Verb::Schema => cmd::schema::run(&output),
         Verb::Explain(explain) => cmd::explain::run(explain, &output),
         Verb::Completions { shell } => cmd::completions::run(*shell, &output),

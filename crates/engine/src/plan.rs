@@ -120,6 +120,7 @@ impl Plan {
             streams.push(place(&document, chosen, &mut writer)?);
         }
         refuse_shared_targets(&document, &streams)?;
+        refuse_own_source(&document, &source.grants, &destination.grants, &streams)?;
         drop(writer);
         clocks.source.enter(Phase::Other);
         clocks.destination.enter(Phase::ChannelWait);
@@ -695,6 +696,28 @@ fn refuse_shared_targets(document: &Document, streams: &[StreamPlan]) -> Result<
             let key = "destination.config";
             return Err(Failure::at_key(document, key, "shared_target", text)
                 .hint("put {stream} into the destination's path or table"));
+        }
+    }
+    Ok(())
+}
+
+/// A file that is read and replaced would be lost if the new one is not what was meant, and what is
+/// written into the pattern that is read would be read by the next run.
+fn refuse_own_source(
+    document: &Document,
+    source: &Grants,
+    destination: &Grants,
+    streams: &[StreamPlan],
+) -> Result<(), Failure> {
+    for stream in streams {
+        let location = stream.placed.location.as_str();
+        let names = streams.iter().map(|stream| stream.name.as_str());
+        if destination.writes_what_is_read(location, source, names) {
+            let text = format!("{location} would be written, and the source reads it");
+            let key = "destination.config";
+            return Err(Failure::at_key(document, key, "target_is_source", text)
+                .in_stream(&stream.name)
+                .hint("write to another file or folder"));
         }
     }
     Ok(())

@@ -9,6 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde::Deserialize;
 
+use crate::form::Table;
 use crate::model::{
     Check, Column, CompositeField, Generated, Kind, MAX_DEPTH, MAX_PARTS, PgType, Send,
 };
@@ -64,6 +65,9 @@ const COLUMNS: &str = "\
 SELECT pg_catalog.json_build_object(
     'oid', c.oid::int8, 'schema', n.nspname, 'name', c.relname, 'kind', c.relkind,
     'row_type', c.reltype::int8, 'comment', pg_catalog.obj_description(c.oid, 'pg_class'),
+    'identity', (EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)
+        ::pg_catalog.int8 || '/' || (SELECT d.oid FROM pg_catalog.pg_database d
+            WHERE d.datname = pg_catalog.current_database()) || '/' || c.oid,
     'primary_key', (
         SELECT pg_catalog.json_agg(k.attname ORDER BY o.place)
         FROM pg_catalog.pg_index i
@@ -131,6 +135,9 @@ SELECT pg_catalog.json_build_object(
     'not_null', t.typnotnull,
     'default', t.typdefault,
     'binary', t.typsend <> 0 AND t.typreceive <> 0,
+    'is_key', (t.typsend = 0 OR t.typreceive = 0) AND EXISTS (
+        SELECT 1 FROM pg_catalog.pg_opclass o
+        WHERE o.opckeytype = t.oid AND o.opcintype <> t.oid),
     'send', (SELECT p.prosrc FROM pg_catalog.pg_proc p WHERE p.oid = t.typsend),
     'checks', CASE WHEN t.typtype = 'd' THEN (
         SELECT pg_catalog.json_agg(pg_catalog.json_build_object('name', k.conname,
@@ -169,6 +176,8 @@ pub struct Relation {
     pub row_oid: u32,
     /// What `COMMENT ON TABLE` holds.
     pub comment: Option<String>,
+    /// See [`Table`].
+    pub identity: Option<String>,
     /// In their order, without dropped ones.
     pub columns: Vec<Column>,
     /// Names, in the key's order; empty without a key.
@@ -176,6 +185,14 @@ pub struct Relation {
 }
 
 impl Relation {
+    /// What travels of it beside its columns.
+    pub fn table(&self) -> Table {
+        Table {
+            comment: self.comment.clone(),
+            identity: self.identity.clone(),
+        }
+    }
+
     /// The row type, for [`crate::insert`].
     pub fn row_type(&self) -> PgType {
         let field = |column: &Column| CompositeField {
@@ -203,6 +220,7 @@ struct RawRelation {
     kind: char,
     row_type: u32,
     comment: Option<String>,
+    identity: Option<String>,
     primary_key: Option<Vec<String>>,
     columns: Option<Vec<RawColumn>>,
 }
@@ -235,6 +253,10 @@ struct RawType {
     not_null: bool,
     default: Option<String>,
     binary: bool,
+    /// Without a binary form, and what an operator class keeps of another type: no such type of the
+    /// server or its extensions has an input function that reads anything.
+    #[serde(default)]
+    is_key: bool,
     send: Option<String>,
     checks: Option<Vec<Check>>,
     labels: Option<Vec<String>>,
@@ -362,6 +384,7 @@ impl RawType {
         // The C function below the SQL name: an extension's type may borrow the text's.
         const TEXT: [&str; 4] = ["textsend", "varcharsend", "bpcharsend", "namesend"];
         match &self.send {
+            _ if self.is_key => Send::Key,
             _ if !self.binary => Send::None,
             Some(send) if TEXT.contains(&send.as_str()) => Send::Text,
             _ => Send::Binary,
@@ -412,6 +435,7 @@ impl RawRelation {
             kind: self.kind,
             row_oid: self.row_type,
             comment: self.comment,
+            identity: self.identity,
             columns: columns
                 .map(|column| column.with_type(types))
                 .collect::<Result<_, _>>()?,

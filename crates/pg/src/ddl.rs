@@ -50,17 +50,26 @@ pub fn create_table(
     ))
 }
 
-/// `COMMENT ON COLUMN …` for each column that has a comment.
-pub fn comments(schema: &str, table: &str, columns: &[Column]) -> Vec<String> {
-    let comment = |column: &Column| {
-        let text = column.comment.as_deref()?;
-        let (table, name) = (qualified(schema, table), quote_ident(&column.name));
+/// `COMMENT ON TABLE …` if there is a comment, and `COMMENT ON COLUMN …` for each column that has
+/// one.
+pub fn comments(
+    schema: &str,
+    table: &str,
+    comment: Option<&str>,
+    columns: &[Column],
+) -> Vec<String> {
+    let table = qualified(schema, table);
+    let of_table =
+        comment.map(|text| format!("COMMENT ON TABLE {table} IS {}", quote_literal(text)));
+    let of_column = |column: &Column| {
+        let (name, text) = (quote_ident(&column.name), column.comment.as_deref()?);
         Some(format!(
             "COMMENT ON COLUMN {table}.{name} IS {}",
             quote_literal(text)
         ))
     };
-    columns.iter().filter_map(comment).collect()
+    let of_columns = columns.iter().filter_map(of_column);
+    of_table.into_iter().chain(of_columns).collect()
 }
 
 fn name_list(names: &[String]) -> String {
@@ -214,8 +223,11 @@ mod tests {
             "CREATE TABLE raw.\"order\" (\n    id bigint NOT NULL,\n    \"Total\" numeric(18,4),\n    PRIMARY KEY (id)\n)"
         );
         assert_eq!(
-            comments("raw", "order", &columns),
-            ["COMMENT ON COLUMN raw.\"order\".\"Total\" IS E'it''s \\\\ net'"]
+            comments("raw", "order", Some("o'r"), &columns),
+            [
+                "COMMENT ON TABLE raw.\"order\" IS 'o''r'",
+                "COMMENT ON COLUMN raw.\"order\".\"Total\" IS E'it''s \\\\ net'",
+            ]
         );
         assert_eq!(
             create_table("raw", "t", &[], &[]).expect("names"),

@@ -18,8 +18,8 @@ pub(crate) enum Op {
     Null,
     /// As the Arrow type says: booleans, floats, dates, times, decimals, bytes.
     Plain,
-    /// Text; `check` if it may hold NUL characters.
-    Text { check: bool },
+    /// Text; `check` if it may hold NUL characters, `limit` if it may be too long.
+    Text { check: bool, limit: Option<Limit> },
     /// A version byte, then text.
     Versioned(u8, bool),
     /// An integer of this many bytes.
@@ -36,6 +36,31 @@ pub(crate) enum Op {
         depth: usize,
         element: Box<Op>,
     },
+}
+
+/// How long a text may be. The server itself refuses longer ones, but for surplus blanks at the end,
+/// which it cuts and says nothing (`varchar_input`, `bpchar_input`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limit {
+    pub chars: u32,
+    /// Blanks at the end mean nothing at either side.
+    pub ignores_blanks: bool,
+}
+
+impl Limit {
+    fn holds(self, text: &[u8]) -> bool {
+        let limit = self.chars as usize;
+        if text.len() <= limit {
+            return true;
+        }
+        let mut end = text.len();
+        while self.ignores_blanks && end > 0 && text[end - 1] == b' ' {
+            end -= 1;
+        }
+        // All bytes of UTF-8 but those that continue a character.
+        let begins = |byte: &&u8| **byte & 0xC0 != 0x80;
+        text[..end].iter().filter(begins).count() <= limit
+    }
 }
 
 /// The values of one column of one batch.
@@ -311,8 +336,10 @@ impl<'a> Values<'a> {
         Ok(match op {
             Op::Null => Some(Self::Null),
             Op::Plain => Self::plain(array),
-            Op::Text { check } => return Self::text(array, None, *check),
-            Op::Versioned(version, check) => return Self::text(array, Some(*version), *check),
+            Op::Text { check, limit } => return Self::text(array, None, *check, *limit),
+            Op::Versioned(version, check) => {
+                return Self::text(array, Some(*version), *check, None);
+            }
             Op::Int(width) => match (array.data_type(), width) {
                 (DataType::Int16, 2) => Some(Self::I16(array.as_primitive::<Int16Type>().values())),
                 (DataType::Int32, 4) => Some(Self::I32(array.as_primitive::<Int32Type>().values())),
@@ -343,6 +370,7 @@ impl<'a> Values<'a> {
         array: &'a ArrayRef,
         version: Option<u8>,
         check: bool,
+        limit: Option<Limit>,
     ) -> Result<Option<Self>, (usize, Problem)> {
         let Some((offsets, data)) = variable(array) else {
             return Ok(None);
@@ -358,6 +386,13 @@ impl<'a> Values<'a> {
                 if let Some(row) = (0..rows).find(holds_nul) {
                     return Err((row, Problem::Nul));
                 }
+            }
+        }
+        if let Some(limit) = limit {
+            let is_long =
+                |row: &usize| !array.is_null(*row) && !limit.holds(&data[offsets.range(*row)]);
+            if let Some(row) = (0..rows).find(is_long) {
+                return Err((row, Problem::TooLong(limit.chars)));
             }
         }
         Ok(Some(Self::Bytes {

@@ -1,5 +1,7 @@
 //! The one error of this crate.
 
+use std::borrow::Cow;
+
 /// Who acts on an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
@@ -93,6 +95,8 @@ pub(crate) enum Problem {
     Text,
     Nul,
     TooLarge,
+    /// More than so many characters.
+    TooLong(u32),
 }
 
 impl Problem {
@@ -112,8 +116,8 @@ impl Problem {
         }
     }
 
-    fn what(self) -> &'static str {
-        match self {
+    fn what(self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
             Self::Malformed => "the value's bytes are not of the column's type",
             Self::NotANumber => "NaN does not fit into a decimal",
             Self::Infinite => "an infinite value does not fit",
@@ -130,7 +134,13 @@ impl Problem {
             Self::Text => "the text is not UTF-8",
             Self::Nul => "the text holds a NUL character, which PostgreSQL cannot store",
             Self::TooLarge => "the value or the batch is above 2 GiB",
-        }
+            Self::TooLong(limit) => {
+                return Cow::Owned(format!(
+                    "the text has more than the {limit} characters that the target's column \
+                     holds (blanks at its end count)"
+                ));
+            }
+        })
     }
 
     fn advice(self) -> &'static str {
@@ -139,6 +149,10 @@ impl Problem {
             Self::Nul | Self::Text => "clean the text in the source",
             Self::NotRectangular => "make the inner lists equally long and not null, or write JSON",
             Self::TooLarge => "lower resources.batch_bytes",
+            Self::TooLong(_) => {
+                "make the target's column longer (ALTER TABLE … ALTER COLUMN … TYPE …), or cut the \
+                 text in the source"
+            }
             _ => {
                 "choose a destination that takes PostgreSQL's own forms, leave the column out, \
                  or convert it in the source"

@@ -24,7 +24,8 @@ use rapidbyte_wire::types;
 
 use crate::PgError;
 use crate::builtin::{self, Builtin, numeric_typmod, to_numeric_typmod};
-use crate::encode::Op;
+use crate::cast::has_inner_modifier;
+use crate::encode::{Limit, Op};
 use crate::form::{Form, OPAQUE, carried};
 use crate::model::{Column, Kind, PgType};
 use crate::oids::Rewrite;
@@ -235,15 +236,16 @@ impl Source {
     fn text_into(&self, target: &Column) -> Decision {
         let (from, from_typmod) = self.column.stripped();
         let (to, to_typmod) = target.stripped();
+        let from_typmod = if self.is_text_cast { -1 } else { from_typmod };
         let text = Op::Text {
             check: self.is_foreign,
+            limit: limit((from, from_typmod), (to, to_typmod)),
         };
         if to.is_textual() {
-            let limit = if self.is_text_cast { -1 } else { from_typmod };
-            return Ok((text, length_note(from, limit, to, to_typmod)));
+            return Ok((text, length_note(from, from_typmod, to, to_typmod)));
         }
         if self.is_text_cast {
-            return Err(Fit::Cast(target.type_text.clone()));
+            return self.cast_into(target);
         }
         match &to.kind {
             Kind::Enum { labels } => {
@@ -259,8 +261,21 @@ impl Source {
                 }
                 Ok((text, None))
             }
-            _ => Err(Fit::Cast(target.type_text.clone())),
+            _ => self.cast_into(target),
         }
+    }
+
+    /// Text that the server reads: it must not round or cut parts where nobody sees it.
+    fn cast_into(&self, target: &Column) -> Decision {
+        let ((from, from_typmod), (to, to_typmod)) = (self.column.stripped(), target.stripped());
+        let is_same = || same_wire(from, from_typmod, to, to_typmod).is_ok();
+        if has_inner_modifier(to) && !(self.is_text_cast && is_same()) {
+            return refused(format!(
+                "the server would round or cut parts of {}, whose types have limits",
+                to.display_name()
+            ));
+        }
+        Err(Fit::Cast(target.type_text.clone()))
     }
 
     fn json_into(&self, from: &PgType, target: &Column) -> Decision {
@@ -273,35 +288,53 @@ impl Source {
             return Ok((Op::Versioned(1, check), note));
         }
         if to.oid == builtin::JSON.oid {
-            return Ok((Op::Text { check }, None));
+            return Ok((Op::Text { check, limit: None }, None));
         }
         if to.is_textual() {
-            return Ok((Op::Text { check }, length_note(from, -1, to, to_typmod)));
+            let limit = limit((from, -1), (to, to_typmod));
+            let note = length_note(from, -1, to, to_typmod);
+            return Ok((Op::Text { check, limit }, note));
         }
-        Err(Fit::Cast(target.type_text.clone()))
+        self.cast_into(target)
     }
+}
+
+/// How many characters a `varchar(n)` or `char(n)` holds.
+fn characters(ty: &PgType, typmod: i32) -> Option<u32> {
+    let limited = [builtin::VARCHAR.oid, builtin::BPCHAR.oid].contains(&ty.oid);
+    u32::try_from(typmod.checked_sub(4).filter(|_| limited)?).ok()
+}
+
+/// What must be looked at in each text, because the server would cut blanks at its end.
+fn limit((from, from_typmod): (&PgType, i32), (to, to_typmod): (&PgType, i32)) -> Option<Limit> {
+    let chars = characters(to, to_typmod)?;
+    let always_fits = characters(from, from_typmod).is_some_and(|most| most <= chars);
+    let both_padded = [from, to].iter().all(|ty| ty.oid == builtin::BPCHAR.oid);
+    (!always_fits).then_some(Limit {
+        chars,
+        ignores_blanks: both_padded,
+    })
 }
 
 fn length_note(from: &PgType, from_typmod: i32, to: &PgType, to_typmod: i32) -> Option<String> {
     if to.oid == builtin::NAME.oid && from.oid != to.oid {
         return Some("the server refuses names of more than 63 bytes".into());
     }
-    let limit = |ty: &PgType, typmod: i32| {
-        let limited = [builtin::VARCHAR.oid, builtin::BPCHAR.oid].contains(&ty.oid);
-        (limited && typmod >= 4).then(|| typmod - 4)
-    };
-    let to_limit = limit(to, to_typmod)?;
+    let most = characters(to, to_typmod)?;
     let pads = to.oid == builtin::BPCHAR.oid;
-    match limit(from, from_typmod) {
-        Some(from_limit) if from_limit <= to_limit => (pads
-            && (from_limit != to_limit || from.oid != to.oid))
-            .then(|| format!("padded with blanks to {to_limit} characters")),
-        _ => Some(format!(
-            "the server refuses values of more than {to_limit} characters, cuts surplus blanks \
-             at the end{}",
-            if pads { " and pads with blanks" } else { "" }
-        )),
+    let given = characters(from, from_typmod);
+    if limit((from, from_typmod), (to, to_typmod)).is_some() {
+        let pads = if pads {
+            "; shorter ones are padded with blanks"
+        } else {
+            ""
+        };
+        return Some(format!(
+            "values of more than {most} characters are refused{pads}"
+        ));
     }
+    (pads && (given != Some(most) || from.oid != to.oid))
+        .then(|| format!("padded with blanks to {most} characters"))
 }
 
 /// True for two types that are one: built-in types by OID, others by schema and name.

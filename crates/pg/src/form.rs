@@ -26,8 +26,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
-use arrow_schema::{DataType, Field, IntervalUnit, TimeUnit};
+use arrow_schema::{DataType, Field, IntervalUnit, Schema, TimeUnit};
 use rapidbyte_wire::types;
+use serde::{Deserialize, Serialize};
 
 use crate::builtin::{self, numeric_typmod};
 use crate::ident::quote_ident;
@@ -36,7 +37,8 @@ use crate::{Owner, PgError};
 
 /// The name of the native forms, in a connector's `native-forms` list.
 pub const NATIVE_FORM: &str = "postgresql";
-/// The key of a field's metadata that holds its [`Column`] as JSON.
+/// The key of a field's metadata that holds its [`Column`] as JSON, and of a schema's that holds its
+/// [`Table`].
 pub const METADATA_KEY: &str = "rapidbyte.postgresql";
 /// The extension name of values in a system's own bytes.
 pub const OPAQUE: &str = "arrow.opaque";
@@ -226,6 +228,42 @@ pub fn field(column: &Column, native: bool) -> Field {
         metadata.insert(METADATA_KEY.to_owned(), json);
     }
     Field::new(&column.name, form.data_type(), !column.not_null).with_metadata(metadata)
+}
+
+/// What travels of a table or view beside its columns.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Table {
+    /// What `COMMENT ON TABLE` holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+    /// Which table it is: equal for the same table of the same database of the same running server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
+}
+
+/// The schema of a relation's columns, with what else travels of it in its metadata.
+pub fn schema(columns: &[Column], native: bool, table: &Table) -> Schema {
+    let fields: Vec<_> = columns.iter().map(|column| field(column, native)).collect();
+    let mut metadata = HashMap::new();
+    if *table != Table::default()
+        && let Ok(json) = serde_json::to_string(table)
+    {
+        metadata.insert(METADATA_KEY.to_owned(), json);
+    }
+    Schema::new_with_metadata(fields, metadata)
+}
+
+/// The table that a schema came from; nothing is known of one that is not PostgreSQL's.
+///
+/// `bad_metadata` when the entry does not parse.
+pub fn table_of(schema: &Schema) -> Result<Table, PgError> {
+    let Some(json) = schema.metadata().get(METADATA_KEY) else {
+        return Ok(Table::default());
+    };
+    serde_json::from_str(json).map_err(|error| {
+        let text = format!("the PostgreSQL metadata of the schema: {error}");
+        PgError::new(Owner::Internal, "bad_metadata", text)
+    })
 }
 
 /// The expression that selects the column in its form.

@@ -149,9 +149,13 @@ pub fn statement(schema: &str, table: &str, columns: &[Column]) -> String {
         ""
     };
     let given: Vec<_> = names.iter().map(|name| format!("u.{name}")).collect();
+    // A list of no columns is no syntax, and means the same for a table that has none.
+    let list = match names.as_slice() {
+        [] => String::new(),
+        names => format!(" ({})", names.join(", ")),
+    };
     format!(
-        "INSERT INTO {table} ({}){overriding} SELECT {} FROM unnest($1::{table}[]) AS u",
-        names.join(", "),
+        "INSERT INTO {table}{list}{overriding} SELECT {} FROM unnest($1::{table}[]) AS u",
         given.join(", ")
     )
 }

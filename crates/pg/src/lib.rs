@@ -2,12 +2,13 @@
 //!
 //! This crate owns what both PostgreSQL connectors must agree on: how a column's type is written
 //! down ([`model`]), how its values are held in Arrow ([`mod@form`]), the binary COPY format
-//! ([`copy`]), rows as one parameter ([`insert`]), which field fits which column ([`mod@fit`]),
+//! ([`copy`]), rows as one parameter ([`insert`]), text that is cast ([`cast`]), which field fits which column ([`mod@fit`]),
 //! identifiers ([`ident`]), statements ([`ddl`]) and the questions to the catalog ([`catalog`]).
 //! It opens no connection and knows no stream: bytes and catalog rows come in, batches,
 //! statements and bytes go out. All of it treats bytes and metadata as hostile.
 
 pub mod builtin;
+pub mod cast;
 pub mod catalog;
 pub mod copy;
 mod datetime;
@@ -24,5 +25,5 @@ pub mod oids;
 
 pub use error::{Owner, PgError};
 pub use fit::{Fit, fit};
-pub use form::{Form, NATIVE_FORM, column_of, field, form, select_expression};
+pub use form::{Form, NATIVE_FORM, Table, column_of, field, form, select_expression};
 pub use model::{Column, Kind, PgType};

@@ -92,6 +92,8 @@ pub enum Kind {
 pub enum Send {
     /// There is no binary send or no binary receive function.
     None,
+    /// Nor is any text read: what an index keeps of the values of another type.
+    Key,
     /// Bytes of the type's own making.
     Binary,
     /// The text itself (`textsend` and its like).
@@ -253,16 +255,19 @@ impl PgType {
         match &self.kind {
             Kind::Base { send } => {
                 use crate::builtin::{is_reg, refuses_empty};
-                *send != Send::None && !is_reg(self.oid) && !refuses_empty(self.oid)
+                let is_sent = matches!(send, Send::Binary | Send::Text);
+                is_sent && !is_reg(self.oid) && !refuses_empty(self.oid)
             }
             Kind::Other => false,
             _ => self.parts().into_iter().all(PgType::has_binary),
         }
     }
 
-    /// The type itself or a part of it whose values the server takes from nobody.
+    /// The type itself or a part of it whose values the server takes from nobody: those of indexes,
+    /// pseudo-types and the types of its own statistics.
     pub fn without_input(&self) -> Option<&PgType> {
-        if crate::builtin::has_no_input(self.oid) {
+        let is_own = matches!(self.kind, Kind::Other | Kind::Base { send: Send::Key });
+        if is_own || crate::builtin::has_no_input(self.oid) {
             return Some(self);
         }
         self.parts().into_iter().find_map(PgType::without_input)

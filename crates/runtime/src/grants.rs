@@ -21,6 +21,8 @@ use tls::Settings;
 pub struct Grants {
     network: Vec<Server>,
     read: Vec<String>,
+    /// The same with `{stream}` as it was written.
+    read_by_stream: Vec<String>,
     write: Vec<String>,
     /// The folder that relative paths are relative to: the pipeline file's.
     base_dir: PathBuf,
@@ -36,6 +38,10 @@ struct Server {
 
 /// `$ref`s and nested objects deeper than this are not followed.
 const MAX_DEPTH: usize = 16;
+/// Stands for a stream's name in a path.
+const STREAM: &str = "{stream}";
+/// Stands for a file's number in a path.
+const PART: &str = "{part}";
 
 impl Grants {
     /// No grant at all.
@@ -88,9 +94,12 @@ impl Grants {
             };
             let mark = property.get("x-grant").and_then(Value::as_str);
             match mark {
-                Some("read") => self
-                    .read
-                    .extend(texts.iter().map(|t| absolute(&self.base_dir, t))),
+                Some("read") => {
+                    let base = &self.base_dir;
+                    self.read.extend(texts.iter().map(|t| absolute(base, t)));
+                    self.read_by_stream
+                        .extend(texts.iter().map(|t| normal(base, t)));
+                }
                 Some("write") => self
                     .write
                     .extend(texts.iter().map(|t| absolute(&self.base_dir, t))),
@@ -170,6 +179,33 @@ impl Grants {
         path.strip_prefix(base)
             .and_then(|p| p.strip_prefix('/'))
             .unwrap_or(path)
+    }
+
+    /// True if `path` may be written here and is a file that `source` reads for one of these
+    /// streams, now or, by its pattern, once it is there.
+    pub fn writes_what_is_read<'a>(
+        &self,
+        path: &str,
+        source: &Self,
+        streams: impl IntoIterator<Item = &'a str>,
+    ) -> bool {
+        let Some(target) = self.writable(path) else {
+            return false;
+        };
+        let target = on_disk(&target.path);
+        let is_read = |stream: &str| {
+            source.read_by_stream.iter().any(|read| {
+                let read = read.replace(STREAM, stream);
+                // A link is read as what it leads to.
+                let file = std::fs::canonicalize(&read);
+                let file = file.ok().and_then(|file| file.to_str().map(str::to_owned));
+                let read = file.as_ref().unwrap_or(&read);
+                // What is written is a pattern too where it is a folder of files.
+                let named = on_disk(read);
+                pattern::matches(&named, &target) || pattern::matches(&target, &named)
+            })
+        };
+        streams.into_iter().any(is_read)
     }
 
     /// The absolute form of a path or pattern that may be read.
@@ -256,9 +292,13 @@ fn partition(column: &str) -> String {
 
 /// Joins and removes `.` and `..` without looking at the disk; placeholders become `*`.
 fn absolute(base_dir: &Path, path: &str) -> String {
-    let path = path.replace("{stream}", "*").replace("{part}", "*");
+    normal(base_dir, &path.replace(STREAM, "*").replace(PART, "*"))
+}
+
+/// The same, with `{stream}` as it is.
+fn normal(base_dir: &Path, path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
-    let joined = base_dir.join(&path);
+    let joined = base_dir.join(path);
     for component in joined.components() {
         match component {
             Component::Normal(part) => parts.extend(part.to_str()),
@@ -269,6 +309,25 @@ fn absolute(base_dir: &Path, path: &str) -> String {
         }
     }
     format!("/{}", parts.join("/"))
+}
+
+/// A path or pattern whose folder, as far as it is there, is named as the disk has it: without
+/// links.
+fn on_disk(path: &str) -> String {
+    let parts: Vec<&str> = path.split('/').collect();
+    let folders = parts.len() - 1;
+    let literal = parts[..folders]
+        .iter()
+        .take_while(|part| !pattern::is_pattern(part));
+    for known in (1..=literal.count()).rev() {
+        let folder = std::fs::canonicalize(format!("{}/", parts[..known].join("/")));
+        let folder = folder.ok().and_then(|f| f.to_str().map(str::to_owned));
+        if let Some(folder) = folder {
+            let folder = folder.trim_end_matches('/');
+            return format!("{folder}/{}", parts[known..].join("/"));
+        }
+    }
+    path.to_owned()
 }
 
 /// The setting that a mark stands for, by its name in libpq.
@@ -412,6 +471,41 @@ mod tests {
             ("out/*", &format!("out/*/{files}")),
         ] {
             assert!(!may(folder, pattern), "{folder} {pattern}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_read_is_known_when_it_is_to_be_written() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let base = folder.path().canonicalize().expect("a path");
+        std::fs::create_dir(base.join("data")).expect("a folder");
+        std::os::unix::fs::symlink("data", base.join("link")).expect("a link");
+        std::fs::write(base.join("data/a.csv"), "").expect("a file");
+        std::os::unix::fs::symlink("data/a.csv", base.join("file")).expect("a link");
+        let of = |mark: &str, path: &str| {
+            let schema = json!({"properties": {"path": {"x-grant": mark}}});
+            let config = json!({"path": path});
+            let config = config.as_object().expect("an object");
+            Grants::from_config(&schema, config, &base)
+        };
+        for (read, write, path, expected) in [
+            ("data/a.csv", "data/a.csv", "data/a.csv", true),
+            ("data/a.csv", "data/../data/./a.csv", "data/a.csv", true),
+            ("link/a.csv", "data/{stream}.csv", "data/a.csv", true),
+            ("file", "link/a.csv", "link/a.csv", true),
+            ("data/*.csv", "data/new.csv", "data/new.csv", true),
+            ("data/{stream}.csv", "data/s.csv", "data/s.csv", true),
+            ("data/{stream}.csv", "data/new.csv", "data/new.csv", false),
+            ("data/a.csv", "data/b.csv", "data/b.csv", false),
+            ("data/a.csv", "data/{part}.csv", "data/*.csv", true),
+            ("data/?.csv", "data/{part}.csv", "data/*.csv", true),
+            ("data/a.csv", "data/b-{part}.csv", "data/b-*.csv", false),
+            ("data/*.csv", "other/a.csv", "other/a.csv", false),
+            // Not a file: nothing is granted.
+            ("data/*", "data/a.csv", "public.t", false),
+        ] {
+            let found = of("write", write).writes_what_is_read(path, &of("read", read), ["r", "s"]);
+            assert_eq!(found, expected, "{read} {write} {path}");
         }
     }
 

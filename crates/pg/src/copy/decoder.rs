@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow_schema::{Schema, SchemaRef};
+use arrow_schema::SchemaRef;
 
 use super::columns::{Cell, ColumnBuilder};
 use super::{HEADER_BYTES, SIGNATURE};
-use crate::form::{field, form};
+use crate::form::{Table, form, schema};
 use crate::model::Column;
 use crate::{Owner, PgError};
 
@@ -70,14 +70,14 @@ impl Decoder {
     ///
     /// A row of more than `max_record_bytes` (at most 1 GiB) is an error.
     pub fn new(columns: &[Column], native: bool, max_record_bytes: usize) -> Self {
-        let fields: Vec<_> = columns.iter().map(|column| field(column, native)).collect();
+        let schema = schema(columns, native, &Table::default());
         let builders = columns
             .iter()
-            .zip(&fields)
+            .zip(schema.fields())
             .map(|(column, field)| ColumnBuilder::new(field, &form(column, native)))
             .collect();
         Self {
-            schema: Arc::new(Schema::new(fields)),
+            schema: Arc::new(schema),
             columns: builders,
             max_record_bytes: max_record_bytes.min(MAX_RECORD_BYTES),
             state: State::Header,
@@ -88,6 +88,13 @@ impl Decoder {
             taken: 0,
             message_left: 0,
         }
+    }
+
+    /// The same, with what travels of the table in the schema of the batches.
+    #[must_use]
+    pub fn of_table(mut self, columns: &[Column], native: bool, table: &Table) -> Self {
+        self.schema = Arc::new(schema(columns, native, table));
+        self
     }
 
     /// The schema of the batches.
