@@ -1,4 +1,4 @@
-//! Reads CSV and JSON Lines files.
+//! Reads CSV and JSON Lines files, compressed ones too.
 //!
 //! Which files make which streams is the part of `files`, what an operator may say is [`Config`], one
 //! read is `Rows`. How values and rows stand in a file is the crate `rapidbyte-formats`.
@@ -9,8 +9,11 @@
 
 mod config;
 mod files;
+mod open;
+mod partition;
 mod read;
 mod sample;
+mod times;
 
 use std::collections::HashMap;
 
@@ -48,12 +51,15 @@ impl Source for Files {
         let streams = files::find(&self.settings)?;
         let items = streams.iter().map(|stream| {
             let name = format!("read {}", stream.name);
-            match self.stream_schema(stream) {
-                Ok(known) => CheckItem::ok(
+            let schema = self
+                .stream_schema(stream)
+                .and_then(|known| self.all_columns(stream, &known));
+            match schema {
+                Ok(schema) => CheckItem::ok(
                     name,
                     format!(
                         "{} columns, {} files, {} bytes",
-                        known.schema.fields().len(),
+                        schema.fields().len(),
                         stream.files.len(),
                         stream.bytes()
                     ),
@@ -70,14 +76,20 @@ impl Source for Files {
             .iter()
             .map(|found| {
                 let known = self.stream_schema(found)?;
-                let mut stream = Stream::new(&found.name, &known.schema)?;
+                let schema = self.all_columns(found, &known)?;
+                let mut stream = Stream::new(&found.name, &schema)?;
                 let text = match self.settings.format {
                     rapidbyte_formats::Format::Csv(_) => "csv text",
                     rapidbyte_formats::Format::Jsonl => "json value",
                 };
                 stream.source_types = vec![text.into(); known.schema.fields().len()];
+                let all = schema.fields().len();
+                stream.source_types.resize(all, "folder name".into());
                 stream.estimated_bytes = Some(found.bytes());
                 stream.notes = known.notes;
+                stream
+                    .notes
+                    .extend(found.compression_note(self.settings.compression));
                 Ok(stream)
             })
             .collect()
@@ -103,21 +115,54 @@ impl Source for Files {
             max_record_bytes: usize::try_from(request.max_record_bytes).unwrap_or(usize::MAX),
             ..Limits::default()
         };
+        let all = self.all_columns(stream, &known)?;
+        let wanted = request.columns.as_deref();
+        let partitions = self.settings.partitions.clone();
+        let folders = partitions.map(|partitions| {
+            let picked = partitions.pick(&all, wanted);
+            (partitions, picked)
+        });
+        let wanted = match &folders {
+            Some((_, picked)) => Some(picked.from_files.as_slice()),
+            None => wanted,
+        };
         let decoder = self
             .settings
             .format
-            .decoder(known.schema, request.columns.as_deref(), limits)
+            .decoder(known.schema.clone(), wanted, limits)
+            .and_then(|decoder| match known.inferred {
+                true => Ok(decoder.inferred()),
+                false => self.settings.times.apply(decoder, &known.schema),
+            })
             .map_err(|error| convert(error, &stream.name, None))?;
-        let decoder = if known.inferred {
-            decoder.inferred()
-        } else {
-            decoder
-        };
-        Ok(Rows::new(stream, decoder))
+        let rows = Rows::new(
+            stream,
+            decoder,
+            self.settings.compression,
+            limits.max_record_bytes,
+        );
+        Ok(match folders {
+            Some((partitions, picked)) => rows.with_folders(partitions, picked),
+            None => rows,
+        })
     }
 }
 
 impl Files {
+    /// The columns of the files and of the folders that they lie in.
+    fn all_columns(&self, stream: &FileStream, known: &Known) -> Result<SchemaRef> {
+        let Some(partitions) = &self.settings.partitions else {
+            return Ok(known.schema.clone());
+        };
+        // A file in other folders is found before anything is read.
+        for (path, _) in &stream.files {
+            let values = partitions.values(path);
+            values.map_err(|error| error.in_stream(&stream.name))?;
+        }
+        let all = partitions.add_to(&known.schema);
+        all.map_err(|error| error.in_stream(&stream.name))
+    }
+
     fn stream_schema(&mut self, stream: &FileStream) -> Result<Known> {
         if let Some(known) = self.known.get(&stream.name) {
             return Ok(known.clone());

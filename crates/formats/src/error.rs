@@ -13,6 +13,8 @@ use rapidbyte_wire::types::type_name;
 /// | `unknown_column` | a wanted column is not in the schema |
 /// | `no_columns` | CSV cannot hold rows without columns |
 /// | `value_does_not_fit` | a value its column cannot hold exactly |
+/// | `decimal_comma` | a number with a comma, of decimals or thousands |
+/// | `bad_time_pattern` | a declared form of dates that cannot be followed |
 /// | `null_in_required_column` | a NULL where the schema allows none |
 /// | `record_too_large` | a record above `max_record_bytes`, or a column of a batch above 2 GiB |
 /// | `csv_ragged_row` | more or fewer fields than columns |
@@ -27,6 +29,12 @@ use rapidbyte_wire::types::type_name;
 /// | `jsonl_unknown_field`, `jsonl_duplicate_key` | a key nobody declared, a key that comes twice |
 /// | `json_not_finite` | NaN or infinity, which JSON does not have |
 /// | `json_null_value` | the JSON document `null`, which would be read back as NULL |
+/// | `compressed_truncated` | the file ends within its compressed data |
+/// | `compressed_damaged` | compressed data that contradicts itself or its checksum, or is none |
+/// | `compressed_trailing_bytes` | other bytes after the compressed data |
+/// | `compressed_unsupported` | a dictionary, or the legacy format of LZ4 |
+/// | `zstd_window_too_large` | zstd data that needs more memory than there is for it |
+/// | `compression_failed` | the library refused to work (a fault of this crate) |
 /// | `schema_mismatch` | a batch that is not of the encoder's schema |
 /// | `decoder_failed` | a call after an error |
 /// | `arrow` | Arrow refused an array (a fault of this crate) |
@@ -74,14 +82,21 @@ impl FormatError {
     /// Who acts on it.
     pub fn owner(&self) -> Owner {
         match self.code {
-            "bad_dialect" | "unknown_format" | "unused_option" | "unsupported_type"
-            | "unknown_column" | "no_columns" => Owner::Config,
+            "bad_dialect"
+            | "unknown_format"
+            | "unused_option"
+            | "unsupported_type"
+            | "unknown_column"
+            | "no_columns"
+            | "zstd_window_too_large" => Owner::Config,
             "csv_missing_header"
             | "csv_missing_column"
             | "csv_unknown_column"
             | "csv_duplicate_column"
             | "jsonl_unknown_field" => Owner::Schema,
-            "schema_mismatch" | "decoder_failed" | "arrow" => Owner::Internal,
+            "schema_mismatch" | "decoder_failed" | "arrow" | "compression_failed" => {
+                Owner::Internal
+            }
             _ => Owner::Data,
         }
     }
@@ -214,6 +229,10 @@ impl Misfit {
             "json_null_value" => {
                 error.hint("it would be read back as NULL: write CSV, or make the column a string")
             }
+            "decimal_comma" => error.hint(
+                "decimal commas and separators of thousands are not read as numbers: export the \
+                 file with decimal points, or declare the column as string and convert it later",
+            ),
             "null_in_required_column" => error.hint("declare the column nullable"),
             _ => error,
         }

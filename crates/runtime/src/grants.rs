@@ -2,7 +2,8 @@
 //!
 //! A property of the connector's config schema may carry `x-grant`: `read` or `write` for a path
 //! or pattern, `host`, `port` or `url` for a server. Exactly the values that the operator wrote
-//! there are granted; nothing else is. `tls-mode`, `tls-root-cert`, `tls-cert` and `tls-key`, and
+//! there are granted; nothing else is. `folders` grants nothing by itself: each item adds a folder
+//! `<item>=*` before the file's name to the `write` paths beside it. `tls-mode`, `tls-root-cert`, `tls-cert` and `tls-key`, and
 //! the parameters `sslmode`, `sslrootcert`, `sslcert` and `sslkey` of a `url`, grant nothing: they
 //! say how the host does TLS with the servers named beside them.
 
@@ -39,6 +40,8 @@ struct Server {
 const MAX_DEPTH: usize = 16;
 /// Stands for a stream's name in a path.
 const STREAM: &str = "{stream}";
+/// Stands for a file's number in a path.
+const PART: &str = "{part}";
 
 impl Grants {
     /// No grant at all.
@@ -47,7 +50,7 @@ impl Grants {
     }
 
     /// What `config` names, by the marks of its JSON Schema. Paths are relative to `base_dir`,
-    /// which must be absolute; `{stream}` in a path stands for any name.
+    /// which must be absolute; `{stream}` and `{part}` in a path stand for any part of a name.
     pub fn from_config(schema: &Value, config: &Map<String, Value>, base_dir: &Path) -> Self {
         let mut grants = Self {
             base_dir: base_dir.to_path_buf(),
@@ -75,6 +78,8 @@ impl Grants {
         let mut ports: Vec<u16> = Vec::new();
         let mut urls: Vec<Server> = Vec::new();
         let mut tls = Settings::default();
+        let mut folders: Vec<String> = Vec::new();
+        let written_before = self.write.len();
         for (key, property) in properties {
             let property = resolve(root, property);
             let at = format!("{at}.{key}");
@@ -98,6 +103,7 @@ impl Grants {
                 Some("write") => self
                     .write
                     .extend(texts.iter().map(|t| absolute(&self.base_dir, t))),
+                Some("folders") => folders.extend(texts.iter().map(|text| partition(text))),
                 Some("host") => hosts.extend(texts.iter().map(|t| t.to_ascii_lowercase())),
                 Some("port") => ports.extend(value.as_u64().and_then(|p| u16::try_from(p).ok())),
                 Some("url") => urls.extend(texts.iter().flat_map(|t| servers(t, &at))),
@@ -112,6 +118,10 @@ impl Grants {
                     }
                 }
             }
+        }
+        for path in &mut self.write[written_before..] {
+            let name = path.rfind('/').map_or(0, |at| at + 1);
+            path.insert_str(name, &folders.concat());
         }
         for mut server in urls {
             server.tls = server.tls.or(&tls);
@@ -194,7 +204,10 @@ impl Grants {
                 // A link is read as what it leads to.
                 let file = std::fs::canonicalize(&read);
                 let file = file.ok().and_then(|file| file.to_str().map(str::to_owned));
-                file.as_ref() == Some(&target) || pattern::matches(&on_disk(&read), &target)
+                let read = file.as_ref().unwrap_or(&read);
+                // What is written is a pattern too where it is a folder of files.
+                let named = on_disk(read);
+                pattern::matches(&named, &target) || pattern::matches(&target, &named)
             })
         };
         streams.into_iter().any(is_read)
@@ -209,6 +222,30 @@ impl Grants {
     pub(crate) fn writable(&self, path: &str) -> Option<Granted> {
         granted(&self.write, absolute(&self.base_dir, path))
     }
+
+    /// A folder that may be replaced as a whole: all files of the pattern, which lies below it,
+    /// may be written.
+    pub(crate) fn folder(&self, folder: &str, pattern: &str) -> Option<GrantedFolder> {
+        let folder = absolute(&self.base_dir, folder);
+        let Granted { path, root, .. } = self.writable(pattern)?;
+        let is_below = path.strip_prefix(&folder)?.starts_with('/');
+        let reaches_out = !Path::new(&folder).starts_with(&root);
+        (is_below && !reaches_out && !pattern::is_pattern(&folder)).then_some(GrantedFolder {
+            folder,
+            pattern: path,
+            root,
+        })
+    }
+}
+
+/// A folder whose files may all be written.
+pub(crate) struct GrantedFolder {
+    /// Absolute and without `..`.
+    pub folder: String,
+    /// The files in it, absolute.
+    pub pattern: String,
+    /// The longest part of the grant that is a folder without a pattern.
+    pub root: PathBuf,
 }
 
 /// A path under the grant that allows it.
@@ -253,9 +290,14 @@ fn resolve<'a>(root: &'a Value, property: &'a Value) -> &'a Value {
     }
 }
 
-/// Joins and removes `.` and `..` without looking at the disk; `{stream}` becomes `*`.
+/// The pattern of the folders of a partition column.
+fn partition(column: &str) -> String {
+    format!("{}=*/", rapidbyte_wire::hive::escape(column))
+}
+
+/// Joins and removes `.` and `..` without looking at the disk; placeholders become `*`.
 fn absolute(base_dir: &Path, path: &str) -> String {
-    normal(base_dir, &path.replace(STREAM, "*"))
+    normal(base_dir, &path.replace(STREAM, "*").replace(PART, "*"))
 }
 
 /// The same, with `{stream}` as it is.
@@ -400,6 +442,44 @@ mod tests {
     }
 
     #[test]
+    fn partition_columns_add_folders_to_what_may_be_written() {
+        let schema = json!({
+            "path": {"x-grant": "write"}, "in": {"x-grant": "read"}, "by": {"x-grant": "folders"},
+        });
+        let config = json!({
+            "path": "out/{stream}/p-{part}.csv", "in": "a.csv", "by": ["day", "a/../b"],
+        });
+        let grants = grants(schema, config);
+        assert_eq!(
+            grants.describe(),
+            ["read a.csv", "write out/*/day=*/a%2F..%2Fb=*/p-*.csv"]
+        );
+        let may = |path: &str| grants.writable(path).is_some();
+        assert!(may("out/s/day=1/a%2F..%2Fb=2/p-00000.csv"));
+        for path in [
+            "out/s/p-00000.csv",
+            "out/s/day=1/x=2/p-00000.csv",
+            "out/s/day=1/a%2F..%2Fb=../../../p-00000.csv",
+            "out/s/day=1/a%2F..%2Fb=2/x.csv",
+        ] {
+            assert!(!may(path), "{path}");
+        }
+        let files = "day=*/a%2F..%2Fb=*/p-*.csv";
+        let may = |folder: &str, pattern: &str| grants.folder(folder, pattern).is_some();
+        assert!(may("out/s", &format!("out/s/{files}")));
+        for (folder, pattern) in [
+            ("out/s", "out/s/*"),
+            ("out/s", &format!("out/t/{files}")),
+            ("out", &format!("out/../{files}")),
+            (".", &format!("out/s/{files}")),
+            ("/", &format!("out/s/{files}")),
+            ("out/*", &format!("out/*/{files}")),
+        ] {
+            assert!(!may(folder, pattern), "{folder} {pattern}");
+        }
+    }
+
+    #[test]
     fn a_file_that_is_read_is_known_when_it_is_to_be_written() {
         let folder = tempfile::tempdir().expect("a folder");
         let base = folder.path().canonicalize().expect("a path");
@@ -422,6 +502,9 @@ mod tests {
             ("data/{stream}.csv", "data/s.csv", "data/s.csv", true),
             ("data/{stream}.csv", "data/new.csv", "data/new.csv", false),
             ("data/a.csv", "data/b.csv", "data/b.csv", false),
+            ("data/a.csv", "data/{part}.csv", "data/*.csv", true),
+            ("data/?.csv", "data/{part}.csv", "data/*.csv", true),
+            ("data/a.csv", "data/b-{part}.csv", "data/b-*.csv", false),
             ("data/*.csv", "other/a.csv", "other/a.csv", false),
             // Not a file: nothing is granted.
             ("data/*", "data/a.csv", "public.t", false),
