@@ -1,0 +1,44 @@
+//! Parquet: the footer, the types, pages, batches.
+//!
+//! Decoding is the crate `parquet`; what is done here is to check every size before that crate
+//! allocates for it, to read no more than a page at a time, and to give each type its exact form.
+
+mod footer;
+mod page;
+mod read;
+mod schema;
+mod thrift;
+pub(crate) mod write;
+
+pub(crate) use footer::ParquetFile;
+pub(crate) use read::ParquetReader;
+
+use parquet::errors::ParquetError;
+
+use crate::ColumnarError;
+
+/// The first and last four bytes of a file.
+pub const MAGIC: [u8; 4] = *b"PAR1";
+
+/// What the `parquet` crate found wrong with a file.
+fn malformed(error: &ParquetError) -> ColumnarError {
+    let text = match error {
+        ParquetError::General(text) | ParquetError::EOF(text) | ParquetError::ArrowError(text) => {
+            text.clone()
+        }
+        ParquetError::External(error) => error.to_string(),
+        ParquetError::NYI(text) => {
+            let text = format!("not read by this version: {text}");
+            return ColumnarError::new("unsupported_type", text);
+        }
+        other => other.to_string(),
+    };
+    if text.contains(page::TOO_LARGE) && text.contains("the limit is") {
+        return ColumnarError::new("page_too_large", text).hint(
+            "a page is read whole: raise resources.max_record_bytes (and resources.memory), or have \
+             the file written with smaller pages",
+        );
+    }
+    ColumnarError::new("parquet_malformed", text)
+        .hint("the file is damaged, or was not written to its end")
+}
