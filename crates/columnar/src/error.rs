@@ -10,6 +10,7 @@ use arrow_schema::ArrowError;
 /// | `parquet_encrypted` | an encrypted file |
 /// | `arrow_feather_v1` | the first version of Feather, which is another format |
 /// | `unsupported_type` | a column's type has no exact form on the other side |
+/// | `no_columns` | Parquet cannot hold rows without columns |
 /// | `unknown_column` | a wanted column is not in the file |
 /// | `page_too_large`, `batch_too_large` | a piece that must be held whole is above its limit |
 /// | `record_too_large` | a record above `max_record_bytes` |
@@ -50,7 +51,9 @@ impl ColumnarError {
     /// Who acts on it.
     pub fn owner(&self) -> Owner {
         match self.code {
-            "unsupported_type" | "unknown_column" | "too_many_row_groups" => Owner::Config,
+            "unsupported_type" | "no_columns" | "unknown_column" | "too_many_row_groups" => {
+                Owner::Config
+            },
             "schema_mismatch" | "arrow" => Owner::Internal,
             _ => Owner::Data,
         }

@@ -179,13 +179,17 @@ enum Either<W: Write + Send> {
 impl<W: Write + Send> FileWriter<W> {
     /// Begins a file of batches of `schema`.
     ///
-    /// Errors: `unsupported_type` (see [`form`]), `file_io`.
+    /// Errors: `unsupported_type` (see [`form`]), `no_columns`, `file_io`.
     pub fn new(
         kind: Kind,
         schema: SchemaRef,
         options: &WriteOptions,
         sink: W,
     ) -> Result<Self, ColumnarError> {
+        if kind == Kind::Parquet && schema.fields().is_empty() {
+            let text = "Parquet cannot hold rows without columns";
+            return Err(ColumnarError::new("no_columns", text).hint("write JSON Lines"));
+        }
         for field in schema.fields() {
             let form = form(kind, field);
             if form.fit == Fit::Refused {

@@ -8,6 +8,7 @@ use arrow_ipc::MetadataVersion;
 use arrow_ipc::reader::FileDecoder;
 use arrow_schema::{Schema, SchemaRef};
 use rapidbyte_wire::types::{check_portable, type_name};
+use rapidbyte_wire::verify::Layout;
 
 use super::scan::{Block, Contents, scan};
 use super::{malformed, wrong};
@@ -85,6 +86,8 @@ impl<R: ReadAt> ArrowFile<R> {
             batches: 0,
             first_row: 0,
             dictionary_bytes: 0,
+            // Dictionaries and views have other buffers than it knows.
+            layout: Layout::of(&self.schema).ok(),
             decoder: decoder.with_projection(columns),
             schema: Arc::new(Schema::new(fields)),
             limits,
@@ -104,6 +107,8 @@ pub(crate) struct ArrowReader<R> {
     first_row: u64,
     /// Of all dictionaries so far.
     dictionary_bytes: u64,
+    /// How the buffers of a batch must be.
+    layout: Option<Layout>,
     decoder: FileDecoder,
     schema: SchemaRef,
     limits: Limits,
@@ -147,10 +152,14 @@ impl<R: ReadAt> ArrowReader<R> {
             usize::try_from(bytes).unwrap_or(usize::MAX),
         )?;
         let buffer = Buffer::from(buffer);
-        let plain_bytes = match block.is_compressed {
-            false => block.body_bytes,
-            true => plain_bytes(&buffer, block)?,
-        };
+        let plain_bytes = plain_bytes(&buffer, block)?;
+        if let (Some(layout), false, false) =
+            (&self.layout, block.is_compressed, block.is_dictionary)
+        {
+            layout
+                .verify(&buffer, block.rows)
+                .map_err(|error| wrong(error.to_string()))?;
+        }
         if plain_bytes > largest {
             return Err(self.too_large(plain_bytes));
         }
@@ -199,8 +208,8 @@ impl<R: ReadAt> ArrowReader<R> {
     }
 }
 
-/// What the buffers of a compressed body will take: each begins with its size, or with -1 if it is
-/// not compressed.
+/// Checks that the message's buffers are inside its body, and gives what they take without
+/// compression: a compressed one begins with its size, or with -1 if it is not compressed.
 fn plain_bytes(message: &Buffer, block: &Block) -> Result<u64, ColumnarError> {
     // Both are inside the buffer.
     let (header, body) = message.split_at(block.header_bytes as usize);
@@ -211,8 +220,14 @@ fn plain_bytes(message: &Buffer, block: &Block) -> Result<u64, ColumnarError> {
         false => parsed.header_as_record_batch(),
         true => parsed.header_as_dictionary_batch().and_then(|d| d.data()),
     };
+    let batch = batch.ok_or_else(|| wrong("a message without a batch"))?;
+    for node in batch.nodes().iter().flatten() {
+        if node.length() < 0 || node.null_count() < 0 || node.null_count() > node.length() {
+            return Err(wrong("a column of impossible length"));
+        }
+    }
     let mut sum = 0_u64;
-    for buffer in batch.and_then(|batch| batch.buffers()).iter().flatten() {
+    for buffer in batch.buffers().iter().flatten() {
         let place = usize::try_from(buffer.offset()).ok();
         let length = usize::try_from(buffer.length()).ok();
         let bytes = place
@@ -221,15 +236,14 @@ fn plain_bytes(message: &Buffer, block: &Block) -> Result<u64, ColumnarError> {
         let Some(bytes) = bytes else {
             return Err(wrong("a buffer beyond its batch"));
         };
-        if bytes.is_empty() {
-            continue;
-        }
-        let Some(prefix) = bytes.first_chunk::<8>() else {
-            return Err(wrong("a compressed buffer without its size"));
-        };
-        let plain = match i64::from_le_bytes(*prefix) {
-            -1 => bytes.len() as u64,
-            plain => u64::try_from(plain).map_err(|_| wrong("a buffer of negative size"))?,
+        let plain = match (block.is_compressed, bytes.first_chunk::<8>()) {
+            (false, _) => bytes.len() as u64,
+            (true, None) if bytes.is_empty() => 0,
+            (true, None) => return Err(wrong("a compressed buffer without its size")),
+            (true, Some(prefix)) => match i64::from_le_bytes(*prefix) {
+                -1 => bytes.len() as u64,
+                plain => u64::try_from(plain).map_err(|_| wrong("a buffer of negative size"))?,
+            },
         };
         sum = sum.saturating_add(plain);
     }

@@ -20,6 +20,17 @@ use crate::ColumnarError;
 /// The first and last four bytes of a file.
 pub const MAGIC: [u8; 4] = *b"PAR1";
 
+/// Calls the decoder. Some damaged pages (an index beyond a dictionary of fixed values, the keys and
+/// values of a map that differ in number) make it panic instead of giving an error. Natively that
+/// becomes an error here; in a component a panic ends the component, and the host says so.
+fn guarded<T>(decode: impl FnOnce() -> T) -> Result<T, ColumnarError> {
+    // After an error nothing of the reader is used any more.
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)).map_err(|_| {
+        ColumnarError::new("parquet_malformed", "a page that cannot be decoded")
+            .hint("the file is damaged, or was not written to its end")
+    })
+}
+
 /// What the `parquet` crate found wrong with a file.
 fn malformed(error: &ParquetError) -> ColumnarError {
     let text = match error {

@@ -14,7 +14,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use parquet::schema::types::SchemaDescPtr;
 
-use super::malformed;
+use super::{guarded, malformed};
 use super::page::Groups;
 use super::schema::FileSchema;
 use crate::pieces::Pieces;
@@ -238,7 +238,11 @@ impl<R: ReadAt> ParquetReader<R> {
             _ => (self.limits.batch_bytes as u64).saturating_mul(STEP_BATCHES),
         };
         budget.begin(allowed);
-        let read = open.reader.next().transpose();
+        let reader = &mut open.reader;
+        let read = match guarded(|| reader.next().transpose()) {
+            Ok(read) => read,
+            Err(error) => return Err(self.located(error)),
+        };
         let batch = match read {
             Ok(batch) => batch,
             Err(_) if budget.is_exceeded() && open.step_rows > 1 => {
