@@ -31,8 +31,10 @@ const MIN_VERSION: u32 = 120_000;
 /// The connector, opened with one configuration.
 pub struct Postgres {
     settings: Settings,
-    /// Connected and without a transaction.
-    idle: Option<Client>,
+    /// Connected and without a transaction. The first one connects as soon as the destination is
+    /// opened, while the engine still waits for the source; why it could not is told to whoever
+    /// needs it.
+    idle: Option<Result<Client>>,
     open: OpenLoads,
     /// Which stream each table belongs to, in this session.
     owners: BTreeMap<Name, String>,
@@ -52,9 +54,10 @@ impl Destination for Postgres {
     const NATIVE_FORMS: &[&str] = &[rapidbyte_pg::NATIVE_FORM];
 
     fn open(config: Config) -> Result<Self> {
+        let settings = config.settle()?;
         Ok(Self {
-            settings: config.settle()?,
-            idle: None,
+            idle: Some(Client::connect(&settings.server)),
+            settings,
             open: OpenLoads::default(),
             owners: BTreeMap::new(),
         })
@@ -142,8 +145,10 @@ impl Destination for Postgres {
 impl Postgres {
     /// The connection that does nothing, or a new one.
     fn client(&mut self) -> Result<Client> {
-        let idle = self.idle.take().filter(Client::is_usable);
-        let client = idle.map_or_else(|| Client::connect(&self.settings.server), Ok)?;
+        let client = match self.idle.take().transpose()? {
+            Some(client) if client.is_usable() => client,
+            _ => Client::connect(&self.settings.server)?,
+        };
         if client.server_version() < MIN_VERSION {
             let text = format!("{}; 12 is needed", version_text(&client));
             return Err(Error::config("old_server", text).hint("upgrade the server"));
@@ -153,7 +158,7 @@ impl Postgres {
 
     fn keep(&mut self, client: Client) {
         if client.is_usable() {
-            self.idle = Some(client);
+            self.idle = Some(Ok(client));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What the server has: read from the catalog, changing nothing.
 
-use rapidbyte_pg::catalog::{self, Relation, Types};
+use rapidbyte_pg::catalog::{self, Described, Relation, Types};
 use rapidbyte_pg::ident::{qualified, quote_literal};
 use rapidbyte_pg::{Column, ddl};
 use rapidbyte_pg_client::{Client, Rows};
@@ -155,23 +155,25 @@ pub(crate) fn facts(client: &mut Client, schema: &str, table: &str) -> Result<Fa
 }
 
 fn relation(client: &mut Client, oid: u32) -> Result<Relation> {
-    let sql = format!(
-        "{}; {}",
-        catalog::columns_query(&[oid]),
-        catalog::types_query(&[oid])
-    );
-    let answers = client.simple_query(&sql)?;
-    let [columns, types] = answers.as_slice() else {
-        return Err(Error::internal("two questions without two answers"));
+    let columns = ask(client, &catalog::columns_query(&[oid]))?;
+    let described = Described::parse(texts(&columns)?).map_err(convert)?;
+    let types = match described.types_query() {
+        Some(sql) => Types::parse(texts(&ask(client, &sql)?)?).map_err(convert)?,
+        None => Types::default(),
     };
-    let found = catalog::parse(texts(columns)?, texts(types)?).map_err(convert)?;
-    found.into_iter().next().ok_or_else(|| {
+    let found = described.relations(&types).pop().ok_or_else(|| {
         Error::schema(
             "table_vanished",
             "the table is gone that was there a moment ago",
         )
         .hint("run again")
-    })
+    })?;
+    found.map_err(convert)
+}
+
+fn ask(client: &mut Client, sql: &str) -> Result<Rows> {
+    let answer = client.simple_query(sql)?.pop();
+    answer.ok_or_else(|| Error::internal("a question without an answer"))
 }
 
 fn texts(rows: &Rows) -> Result<Vec<&str>> {

@@ -46,14 +46,13 @@ fn read(database: &Database<'_>, keep: impl Fn(&Column) -> bool) -> RecordBatch 
             .collect()
     };
     let columns = texts(&catalog::columns_query(&[oid]));
-    let types = texts(&catalog::types_query(&[oid]));
-    let relations = catalog::parse(
-        columns.iter().map(String::as_str),
-        types.iter().map(String::as_str),
-    );
-    let columns: Vec<Column> = relations
-        .unwrap()
+    let described = catalog::Described::parse(columns.iter().map(String::as_str)).unwrap();
+    let types = texts(&described.types_query().unwrap());
+    let types = catalog::Types::parse(types.iter().map(String::as_str)).unwrap();
+    let columns: Vec<Column> = described
+        .relations(&types)
         .remove(0)
+        .unwrap()
         .columns
         .into_iter()
         .filter(keep)
@@ -74,6 +73,26 @@ fn read(database: &Database<'_>, keep: impl Fn(&Column) -> bool) -> RecordBatch 
     decoder.push(&bytes).unwrap();
     decoder.finish().unwrap();
     decoder.take_batch().unwrap()
+}
+
+/// What is not asked for is what the server would have answered.
+#[test]
+fn built_in_types_are_as_the_server_describes_them() {
+    let database = database();
+    let settings = Settings::from_url(&database.url()).unwrap();
+    let mut client = rapidbyte_pg_client::Client::connect(&settings).unwrap();
+    let builtins = rapidbyte_pg::builtin::ALL.iter();
+    let oids: Vec<u32> = builtins.flat_map(|ty| [ty.oid, ty.array]).collect();
+    let answer = client.simple_query(&catalog::types_query(&oids)).unwrap();
+    let rows = answer[0]
+        .rows
+        .iter()
+        .map(|row| row.text(0).unwrap().unwrap());
+    let types = catalog::Types::parse(rows).unwrap();
+    for oid in oids {
+        let known = rapidbyte_pg::builtin::type_of(oid);
+        assert_eq!(known, Some(types.get(oid).unwrap()), "{oid}");
+    }
 }
 
 fn config(method: &str) -> serde_json::Value {

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use rapidbyte_pg::Column;
-use rapidbyte_pg::catalog;
+use rapidbyte_pg::catalog::{self, Described, Types};
 use rapidbyte_pg::ident::{qualified, quote_ident, quote_literal};
 use rapidbyte_pg_client::{Client, Rows};
 use rapidbyte_sdk::prelude::*;
@@ -213,33 +213,22 @@ pub(crate) fn texts(rows: &Rows) -> Result<Vec<&str>> {
         .collect()
 }
 
-/// The columns and keys of relations, in one round trip; those that are gone are left out. A
-/// relation that cannot be understood (a type nested too deep) is an error of its own.
+/// The columns and keys of relations; those that are gone are left out. A relation that cannot be
+/// understood (a type nested too deep) is an error of its own.
 pub(crate) fn describe(
     client: &mut Client,
     oids: &[u32],
 ) -> Result<Vec<Result<catalog::Relation>>> {
-    let sql = format!(
-        "{}; {}",
-        catalog::columns_query(oids),
-        catalog::types_query(oids)
-    );
-    let answers = client.simple_query(&sql)?;
-    let [columns, types] = answers.as_slice() else {
-        return Err(Error::internal("not two answers to two questions"));
+    let columns = query(client, &catalog::columns_query(oids))?;
+    let described = Described::parse(texts(&columns)?).map_err(convert)?;
+    let types = match described.types_query() {
+        Some(sql) => Types::parse(texts(&query(client, &sql)?)?).map_err(convert)?,
+        None => Types::default(),
     };
-    let (columns, types) = (texts(columns)?, texts(types)?);
-    if let Ok(all) = catalog::parse(columns.iter().copied(), types.iter().copied()) {
-        return Ok(all.into_iter().map(Ok).collect());
-    }
-    let one = |row: &&str| {
-        let parsed = catalog::parse([*row], types.iter().copied()).map_err(convert)?;
-        parsed
-            .into_iter()
-            .next()
-            .ok_or_else(|| Error::internal("a relation that was read is not there"))
-    };
-    Ok(columns.iter().map(one).collect())
+    let relations = described.relations(&types).into_iter();
+    Ok(relations
+        .map(|relation| relation.map_err(convert))
+        .collect())
 }
 
 /// The wanted columns in their order; all if nothing is said. Errors: `unknown_column`,

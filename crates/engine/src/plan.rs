@@ -28,10 +28,18 @@ pub struct Plan {
     /// What moves, in order.
     pub streams: Vec<StreamPlan>,
     /// Where the time of planning went.
-    pub clock: Clock,
+    pub clocks: Clocks,
     /// Kept open for the whole run: it holds the snapshot.
     /// Used by the running thread alone; the mutex lets the stages share the plan.
     pub(crate) coordinator: Mutex<Source>,
+}
+
+/// One clock for each side: both are opened at a time, and wait for each other.
+pub struct Clocks {
+    /// Of the source.
+    pub source: Clock,
+    /// Of the destination.
+    pub destination: Clock,
 }
 
 /// One side of the pipeline.
@@ -86,26 +94,30 @@ fn common_forms(source: &Spec, destination: &Spec) -> Vec<String> {
 impl Plan {
     /// Loads, opens and asks both connectors.
     pub fn new(document: Document, host: &Host) -> Result<Self, Failure> {
-        let clock = Clock::new();
-        let (source, mut coordinator) = open_source(&document, host, &clock)?;
-        let (destination, mut writer) = open_destination(&document, host, &clock)?;
+        let clocks = Clocks {
+            source: Clock::new(),
+            destination: Clock::new(),
+        };
+        let opened = open_both(&document, host, &clocks)?;
+        let (source, coordinator, found) = opened.reading;
+        let (destination, mut writer) = opened.writing;
         check_modes(&document, &destination)?;
-        let forms = common_forms(&source.spec, &destination.spec);
-        let found = coordinator
-            .discover(&forms)
-            .map_err(|e| Failure::from_runtime(e, &document, "source"))?;
+        clocks.source.enter(Phase::ChannelWait);
+        clocks.destination.enter(Phase::Other);
         let mut streams = Vec::new();
-        for (entry, stream) in select(&document, &source.spec, found)? {
+        for (entry, stream) in select(&document, &source.spec, found?)? {
             streams.push(place(&document, entry, stream, &mut writer)?);
         }
         refuse_shared_targets(&document, &streams)?;
-        clock.enter(Phase::Other);
+        drop(writer);
+        clocks.source.enter(Phase::Other);
+        clocks.destination.enter(Phase::ChannelWait);
         Ok(Self {
             document,
             source,
             destination,
             streams,
-            clock,
+            clocks,
             coordinator: Mutex::new(coordinator),
         })
     }
@@ -139,6 +151,54 @@ impl Plan {
     }
 }
 
+/// Both sides, open.
+struct Opened {
+    /// With what the source has, or why it could not say.
+    reading: (Stage, Source, Result<Vec<Stream>, Failure>),
+    writing: (Stage, Destination),
+}
+
+/// Opens both sides at a time, each on a thread: most of it is loading code and logging in. A
+/// failure of the source is told first.
+fn open_both(document: &Document, host: &Host, clocks: &Clocks) -> Result<Opened, Failure> {
+    let (tell, told) = std::sync::mpsc::sync_channel(1);
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            let clock = &clocks.destination;
+            let stage = open_stage(document, host, clock, Side::DESTINATION)?;
+            // Nobody listens when the source has failed.
+            let _ = tell.send(stage.spec.clone());
+            drop(tell);
+            let writer = begin_destination(&stage, document, host, clock)?;
+            clock.enter(Phase::ChannelWait);
+            Ok((stage, writer))
+        });
+        let clock = &clocks.source;
+        let reading = open_source(document, host, clock).map(|(stage, mut source)| {
+            let before = clock.enter(Phase::ChannelWait);
+            let other = told.recv();
+            clock.enter(before);
+            let found = match other {
+                Ok(other) => source
+                    .discover(&common_forms(&stage.spec, &other))
+                    .map_err(|e| Failure::from_runtime(e, document, "source")),
+                // Its failure is the one that is told.
+                Err(_) => Ok(Vec::new()),
+            };
+            (stage, source, found)
+        });
+        clock.enter(Phase::ChannelWait);
+        let writing = writing.join().unwrap_or_else(|_| {
+            let text = "the destination's thread panicked: this is a fault of the engine";
+            Err(Failure::new(Class::Run, "internal", text))
+        });
+        Ok(Opened {
+            reading: reading?,
+            writing: writing?,
+        })
+    })
+}
+
 /// Loads the source, checks its configuration and opens a session.
 pub fn open_source(
     document: &Document,
@@ -160,11 +220,21 @@ pub fn open_destination(
     clock: &Clock,
 ) -> Result<(Stage, Destination), Failure> {
     let stage = open_stage(document, host, clock, Side::DESTINATION)?;
+    let destination = begin_destination(&stage, document, host, clock)?;
+    Ok((stage, destination))
+}
+
+fn begin_destination(
+    stage: &Stage,
+    document: &Document,
+    host: &Host,
+    clock: &Clock,
+) -> Result<Destination, Failure> {
     let failed = |e| Failure::from_runtime(e, document, "destination");
     let sandbox = planning_sandbox(document, host, clock, &stage.grants);
     let mut destination = stage.connector.destination(sandbox).map_err(failed)?;
     destination.open(&stage.config).map_err(failed)?;
-    Ok((stage, destination))
+    Ok(destination)
 }
 
 struct Side {

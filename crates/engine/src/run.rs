@@ -60,9 +60,14 @@ fn move_all(plan: &mut Plan, host: &Host, progress: &Progress) -> Result<Report,
     for stream in &plan.streams {
         stream.refuse_unfit()?;
     }
-    let planned = StageReport::new(&plan.clock, Side::Source);
-    let start = Instant::now();
     let snapshot = plan.snapshot()?;
+    let planned = StageReport::new(&plan.clocks.source, Side::Source);
+    let mut timing = planned.parts;
+    add(
+        &mut timing,
+        &StageReport::new(&plan.clocks.destination, Side::Destination).parts,
+    );
+    let start = Instant::now();
     let moved = move_streams(plan, host, progress, &snapshot)?;
     for stream in &moved {
         if let Some(cursor) = &stream.cursor {
@@ -71,7 +76,6 @@ fn move_all(plan: &mut Plan, host: &Host, progress: &Progress) -> Result<Report,
                 .map_err(|e| Failure::from_runtime(e, &plan.document, "source"))?;
         }
     }
-    let mut timing = planned.parts.clone();
     for stream in &moved {
         add(&mut timing, &stream.report.source.parts);
         add(&mut timing, &stream.report.destination.parts);

@@ -1,6 +1,6 @@
 //! Prints this crate's queries, for the script that captures golden bytes:
-//! `queries settings`, `queries columns 1,2`, `queries types 1,2`,
-//! `queries relations`, `queries named app.mood app.point3`,
+//! `queries settings`, `queries columns 1,2`, `queries types columns.jsonl`,
+//! `queries named app.mood app.point3`,
 //! `queries select native|portable columns.jsonl types.jsonl`.
 
 use rapidbyte_pg::{catalog, ident, select_expression};
@@ -15,7 +15,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let sql = match arguments.as_slice() {
         ["settings"] => catalog::SESSION_SETTINGS.to_owned(),
-        ["relations"] => catalog::RELATIONS.to_owned(),
         ["named", names @ ..] => {
             let names: Vec<_> = names
                 .iter()
@@ -24,10 +23,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             catalog::types_by_name_query(&names)
         }
         ["columns", list] => catalog::columns_query(&oids(list)?),
-        ["types", list] => catalog::types_query(&oids(list)?),
+        ["types", columns] => catalog::Described::parse(read(columns)?.lines())?
+            .types_query()
+            .ok_or("built-in types only")?,
         ["select", mode, columns, types] => {
             let (columns, types) = (read(columns)?, read(types)?);
-            let relations = catalog::parse(columns.lines(), types.lines())?;
+            let types = catalog::Types::parse(types.lines())?;
+            let described = catalog::Described::parse(columns.lines())?;
+            let relations: Vec<_> = described
+                .relations(&types)
+                .into_iter()
+                .collect::<Result<_, _>>()?;
             let wide = relations
                 .iter()
                 .find(|relation| relation.name == "wide")

@@ -128,6 +128,15 @@ pub fn by_oid(oid: u32) -> Option<&'static Builtin> {
         .map(|at| &ALL[at])
 }
 
+/// The built-in type of an OID, or the type of its arrays.
+pub fn type_of(oid: u32) -> Option<PgType> {
+    let array = || ALL.iter().find(|builtin| builtin.array == oid);
+    match by_oid(oid) {
+        Some(builtin) => Some(builtin.ty()),
+        None => array().map(Builtin::array_ty),
+    }
+}
+
 impl Builtin {
     /// The type.
     pub fn ty(&self) -> PgType {

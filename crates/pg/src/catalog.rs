@@ -1,17 +1,18 @@
 //! Questions to `pg_catalog`, and the reading of their answers.
 //!
 //! Works with PostgreSQL 12 to 18. Every query gives one text column of JSON, one object a row;
-//! the caller runs it (any protocol, no parameters) and hands the texts to [`parse`]. Both
-//! queries for a list of relations go in one round trip.
+//! the caller runs it (any protocol, no parameters) and hands the texts to [`Described`], which
+//! knows whether a second one, for types that are not built in, is needed: it takes a new session
+//! of the server 3 ms to answer, and most tables do without.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use serde::Deserialize;
 
 use crate::model::{
     Check, Column, CompositeField, Generated, Kind, MAX_DEPTH, MAX_PARTS, PgType, Send,
 };
-use crate::{Owner, PgError};
+use crate::{Owner, PgError, builtin};
 
 /// Statements for a session whose text output must be exact and the same everywhere: the source
 /// selects some columns as text (see [`mod@crate::form`]), and types must be written with their
@@ -27,48 +28,6 @@ SET extra_float_digits = 1; \
 SET bytea_output = 'hex'; \
 SET xmloption = 'content'";
 
-/// Tables, partitioned tables, views, materialized and foreign tables outside the system's
-/// schemas; see [`parse_relations`]. Takes no lock on them: the sizes are those of the last
-/// vacuum or analyze.
-pub const RELATIONS: &str = "\
-SELECT pg_catalog.json_build_object(
-    'oid', c.oid::int8, 'schema', n.nspname, 'name', c.relname, 'kind', c.relkind,
-    'rows', CASE WHEN c.reltuples >= 0 AND c.relkind IN ('r', 'm') THEN c.reltuples::int8 END,
-    'bytes', CASE WHEN c.reltuples >= 0 AND c.relkind IN ('r', 'm') THEN c.relpages::int8
-        * pg_catalog.current_setting('block_size')::int8 END,
-    'is_partition', c.relispartition)::text
-FROM pg_catalog.pg_class c
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.relpersistence <> 't'
-  AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
-ORDER BY n.nspname, c.relname";
-
-/// A table or view, as listed.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Listed {
-    /// Its OID.
-    pub oid: u32,
-    /// Its schema.
-    pub schema: String,
-    /// Its name.
-    pub name: String,
-    /// `pg_class.relkind`: `r` table, `p` partitioned, `v` view, `m` materialized, `f` foreign.
-    pub kind: char,
-    /// The planner's estimate.
-    pub rows: Option<u64>,
-    /// About what it takes on disk.
-    pub bytes: Option<u64>,
-    /// True for a part of a partitioned table, which holds the same rows.
-    pub is_partition: bool,
-}
-
-/// Reads the answer to [`RELATIONS`].
-pub fn parse_relations<'a>(
-    rows: impl IntoIterator<Item = &'a str>,
-) -> Result<Vec<Listed>, PgError> {
-    rows.into_iter().map(parse_row).collect()
-}
-
 fn oid_array(oids: &[u32]) -> String {
     let oids: Vec<_> = oids.iter().map(u32::to_string).collect();
     format!("'{{{}}}'::pg_catalog.oid[]", oids.join(","))
@@ -79,9 +38,9 @@ pub fn columns_query(relations: &[u32]) -> String {
     COLUMNS.replace("$RELATIONS", &oid_array(relations))
 }
 
-/// All types that the columns of a list of relations are made of.
-pub fn types_query(relations: &[u32]) -> String {
-    let roots = TYPES_OF_RELATIONS.replace("$RELATIONS", &oid_array(relations));
+/// The types of these OIDs, and all that they are made of.
+pub fn types_query(types: &[u32]) -> String {
+    let roots = TYPES_BY_OID.replace("$TYPES", &oid_array(types));
     TYPES.replace("$ROOTS", &roots)
 }
 
@@ -135,9 +94,7 @@ JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = ANY ($RELATIONS)
 ORDER BY n.nspname, c.relname";
 
-const TYPES_OF_RELATIONS: &str = "\
-SELECT a.atttypid FROM pg_catalog.pg_attribute a
-WHERE a.attrelid = ANY ($RELATIONS) AND a.attnum > 0 AND NOT a.attisdropped";
+const TYPES_BY_OID: &str = "SELECT pg_catalog.unnest($TYPES)";
 
 const TYPES_BY_NAME: &str = "\
 SELECT t.oid FROM pg_catalog.pg_type t
@@ -206,7 +163,7 @@ pub struct Relation {
     pub schema: String,
     /// Its name.
     pub name: String,
-    /// `pg_class.relkind`, see [`Listed`].
+    /// `pg_class.relkind`: `r` table, `p` partitioned, `v` view, `m` materialized, `f` foreign.
     pub kind: char,
     /// The OID of its row type.
     pub row_oid: u32,
@@ -303,7 +260,8 @@ fn parse_row<T: serde::de::DeserializeOwned>(row: &str) -> Result<T, PgError> {
     serde_json::from_str(row).map_err(|error| bad(format!("a row of the catalog: {error}")))
 }
 
-/// The types of one server, by OID.
+/// The types of one server, by OID. Those of [`builtin`] are known without asking.
+#[derive(Default)]
 pub struct Types {
     raw: HashMap<u32, RawType>,
 }
@@ -338,10 +296,10 @@ impl Types {
     }
 
     fn build(&self, oid: u32, depth: usize, parts: &mut usize) -> Result<PgType, PgError> {
-        let raw = self
-            .raw
-            .get(&oid)
-            .ok_or_else(|| bad(format!("the type {oid} is missing")))?;
+        let Some(raw) = self.raw.get(&oid) else {
+            *parts += 1;
+            return builtin::type_of(oid).ok_or_else(|| bad(format!("the type {oid} is missing")));
+        };
         *parts += 1;
         if depth > MAX_DEPTH || *parts > MAX_PARTS {
             return Err(bad(format!(
@@ -411,29 +369,55 @@ impl RawType {
     }
 }
 
-/// Reads the answers to [`columns_query`] and [`types_query`] of the same relations.
-pub fn parse<'a>(
-    columns: impl IntoIterator<Item = &'a str>,
-    types: impl IntoIterator<Item = &'a str>,
-) -> Result<Vec<Relation>, PgError> {
-    let types = Types::parse(types)?;
-    let relation = |row| {
-        let raw: RawRelation = parse_row(row)?;
-        let columns = raw.columns.unwrap_or_default().into_iter();
+/// Relations whose columns are known by the numbers of their types.
+pub struct Described {
+    relations: Vec<RawRelation>,
+}
+
+impl Described {
+    /// Reads the answer to [`columns_query`].
+    pub fn parse<'a>(rows: impl IntoIterator<Item = &'a str>) -> Result<Self, PgError> {
+        let relations = rows.into_iter().map(parse_row).collect::<Result<_, _>>()?;
+        Ok(Self { relations })
+    }
+
+    /// The question for the types that are not built in; none without such.
+    pub fn types_query(&self) -> Option<String> {
+        let columns = self
+            .relations
+            .iter()
+            .flat_map(|r| r.columns.iter().flatten());
+        let unknown: BTreeSet<u32> = columns
+            .map(|column| column.ty)
+            .filter(|oid| builtin::type_of(*oid).is_none())
+            .collect();
+        let unknown: Vec<u32> = unknown.into_iter().collect();
+        (!unknown.is_empty()).then(|| types_query(&unknown))
+    }
+
+    /// The relations; one with a type that cannot be understood is an error of its own.
+    pub fn relations(self, types: &Types) -> Vec<Result<Relation, PgError>> {
+        let relations = self.relations.into_iter();
+        relations.map(|raw| raw.with_types(types)).collect()
+    }
+}
+
+impl RawRelation {
+    fn with_types(self, types: &Types) -> Result<Relation, PgError> {
+        let columns = self.columns.unwrap_or_default().into_iter();
         Ok(Relation {
-            oid: raw.oid,
-            schema: raw.schema,
-            name: raw.name,
-            kind: raw.kind,
-            row_oid: raw.row_type,
-            comment: raw.comment,
+            oid: self.oid,
+            schema: self.schema,
+            name: self.name,
+            kind: self.kind,
+            row_oid: self.row_type,
+            comment: self.comment,
             columns: columns
-                .map(|column| column.with_type(&types))
+                .map(|column| column.with_type(types))
                 .collect::<Result<_, _>>()?,
-            primary_key: raw.primary_key.unwrap_or_default(),
+            primary_key: self.primary_key.unwrap_or_default(),
         })
-    };
-    columns.into_iter().map(relation).collect()
+    }
 }
 
 impl RawColumn {

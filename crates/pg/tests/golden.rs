@@ -21,8 +21,10 @@ const PORTABLE: &[u8] = include_bytes!("golden/source-portable.copy");
 const LIMIT: usize = 1 << 20;
 
 fn relation((columns, types): (&str, &str), name: &str) -> Relation {
-    let relations = catalog::parse(columns.lines(), types.lines()).expect("catalog");
-    let found = relations.into_iter().find(|relation| relation.name == name);
+    let types = catalog::Types::parse(types.lines()).expect("types");
+    let described = catalog::Described::parse(columns.lines()).expect("columns");
+    let mut relations = described.relations(&types).into_iter();
+    let found = relations.find_map(|relation| relation.ok().filter(|r| r.name == name));
     found.expect("the table")
 }
 
@@ -93,16 +95,7 @@ fn the_catalog_is_read() {
 }
 
 #[test]
-fn relations_are_listed_and_types_are_found_by_name() {
-    let listed = include_str!("golden/relations.jsonl").lines();
-    let listed = catalog::parse_relations(listed).expect("catalog");
-    let names: Vec<_> = listed
-        .iter()
-        .map(|relation| (relation.name.as_str(), relation.kind, relation.rows))
-        .collect();
-    let expected = [("edges", 'r'), ("rows", 'r'), ("view", 'v'), ("wide", 'r')];
-    let rows = |name| (name == "wide").then_some(40);
-    assert_eq!(names, expected.map(|(name, kind)| (name, kind, rows(name))));
+fn types_are_found_by_name() {
     let types = include_str!("golden/named-types.jsonl").lines();
     let types = catalog::Types::parse(types).expect("catalog");
     assert_eq!(types.find("no", "type"), Ok(None));

@@ -21,7 +21,7 @@ for db in golden_source golden_target; do
     oids=$(ask $db -c "SELECT string_agg(oid::text, ',' ORDER BY relname) FROM pg_class
         WHERE relnamespace = 'app'::regnamespace AND relkind IN ('r', 'v')")
     ask $db -c "$settings" -c "$(run queries columns "$oids")" > "$out/$name-columns.jsonl"
-    ask $db -c "$settings" -c "$(run queries types "$oids")" > "$out/$name-types.jsonl"
+    ask $db -c "$settings" -c "$(run queries types "$out/$name-columns.jsonl")" > "$out/$name-types.jsonl"
     for mode in native portable; do
         select=$(run queries select $mode "$out/$name-columns.jsonl" "$out/$name-types.jsonl")
         ask $db -c "$settings" -c "COPY ($select) TO STDOUT (FORMAT binary)" > "$out/$name-$mode.copy"
@@ -29,7 +29,6 @@ for db in golden_source golden_target; do
     ask $db -c "COPY (SELECT array_agg(r ORDER BY id) FROM app.rows r) TO STDOUT (FORMAT binary)" \
         > "$out/$name-rows.copy"
 done
-ask golden_source -c "ANALYZE app.wide" -c "$(run queries relations)" > "$out/relations.jsonl"
 ask golden_source -c "$settings" -c "$(run queries named app.label app.deep no.type)" > "$out/named-types.jsonl"
 ask golden_source -c "COPY (SELECT * FROM app.edges ORDER BY id) TO STDOUT (FORMAT binary)" > "$out/edges.copy"
 

@@ -7,7 +7,7 @@
 //! from elsewhere is never accepted.
 
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -18,10 +18,21 @@ pub struct Cache {
     key: [u8; KEY_BYTES],
 }
 
+/// Authenticated code, where nobody can change it any more.
+#[derive(Debug)]
+pub enum Code {
+    /// A sealed file in memory, to be mapped: only what is touched costs anything (Linux).
+    Sealed(File),
+    /// A copy.
+    Bytes(Vec<u8>),
+}
+
 const KEY_BYTES: usize = 32;
 const MAC_BYTES: usize = blake3::OUT_LEN;
 /// Larger files are not ours: a connector's code takes about 10 MB.
 const MAX_FILE_BYTES: u64 = 1 << 30;
+/// Read, hashed and copied at once: what fits into a core's own cache.
+const CHUNK_BYTES: usize = 256 << 10;
 /// Entries that are kept: about 200 MB of the usual size.
 const MAX_ENTRIES: usize = 64;
 
@@ -52,17 +63,20 @@ impl Cache {
     }
 
     /// The name of the entry for a `.wasm` under some settings.
-    pub fn name(wasm: &[u8], compatibility: u64, settings: &str) -> String {
+    ///
+    /// # Errors
+    /// Those of reading it.
+    pub fn name(wasm: impl Read, compatibility: u64, settings: &str) -> io::Result<String> {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&compatibility.to_le_bytes());
         hasher.update(&(settings.len() as u64).to_le_bytes());
         hasher.update(settings.as_bytes());
-        hasher.update(wasm);
-        hasher.finalize().to_hex().to_string()
+        copy_hashed(wasm, &mut hasher, &mut io::sink())?;
+        Ok(hasher.finalize().to_hex().to_string())
     }
 
     /// The authenticated code of an entry; none when it is missing, damaged or not ours.
-    pub fn get(&self, name: &str) -> Option<Vec<u8>> {
+    pub fn get(&self, name: &str) -> Option<Code> {
         let mut file = OpenOptions::new()
             .read(true)
             .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
@@ -74,11 +88,17 @@ impl Cache {
             return None;
         }
         let mut mac = [0; MAC_BYTES];
-        let mut code = Vec::with_capacity(metadata.len() as usize);
         file.read_exact(&mut mac).ok()?;
-        file.take(MAX_FILE_BYTES).read_to_end(&mut code).ok()?;
-        // blake3::Hash compares in constant time.
-        (self.mac(name, &code) == blake3::Hash::from_bytes(mac)).then_some(code)
+        let (mut code, mut hasher) = (Code::new(), self.hasher(name));
+        let file = file.take(MAX_FILE_BYTES);
+        match &mut code {
+            Code::Sealed(sealed) => copy_hashed(file, &mut hasher, sealed).ok()?,
+            Code::Bytes(bytes) => copy_hashed(file, &mut hasher, bytes).ok()?,
+        }
+        // blake3::Hash compares in constant time. It is of the copy's bytes, which are ours alone.
+        (hasher.finalize() == blake3::Hash::from_bytes(mac))
+            .then(|| code.seal())
+            .flatten()
     }
 
     /// Stores an entry in one atomic step.
@@ -122,12 +142,77 @@ impl Cache {
         self.dir.join(format!("{name}.cwasm"))
     }
 
-    /// The name is part of it, so that no entry can stand in for another.
     fn mac(&self, name: &str, code: &[u8]) -> blake3::Hash {
+        self.hasher(name).update(code).finalize()
+    }
+
+    /// The name is part of it, so that no entry can stand in for another.
+    fn hasher(&self, name: &str) -> blake3::Hasher {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(name.as_bytes());
-        hasher.update(code);
-        hasher.finalize()
+        hasher
+    }
+}
+
+impl Code {
+    /// Room for code, a file in memory where the system has such.
+    fn new() -> Self {
+        #[cfg(target_os = "linux")]
+        {
+            use rustix::fs::{MemfdFlags, memfd_create};
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            if let Ok(file) = memfd_create("rapidbyte-code", flags) {
+                return Self::Sealed(file.into());
+            }
+        }
+        Self::Bytes(Vec::new())
+    }
+
+    /// From here on it cannot be changed, by whoever has the file open.
+    fn seal(self) -> Option<Self> {
+        #[cfg(target_os = "linux")]
+        if let Self::Sealed(file) = &self {
+            use rustix::fs::{SealFlags, fcntl_add_seals};
+            let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+            fcntl_add_seals(file, seals).ok()?;
+        }
+        Some(self)
+    }
+
+    /// The code itself.
+    ///
+    /// # Errors
+    /// Those of reading a file in memory.
+    pub fn into_bytes(self) -> io::Result<Vec<u8>> {
+        match self {
+            Self::Bytes(bytes) => Ok(bytes),
+            Self::Sealed(mut file) => {
+                let mut bytes = Vec::new();
+                file.rewind()?;
+                file.read_to_end(&mut bytes)?;
+                Ok(bytes)
+            }
+        }
+    }
+}
+
+/// Hashes and copies to the end.
+fn copy_hashed(
+    mut from: impl Read,
+    hasher: &mut blake3::Hasher,
+    to: &mut impl Write,
+) -> io::Result<()> {
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        match from.read(&mut chunk) {
+            Ok(0) => return Ok(()),
+            Ok(len) => {
+                hasher.update(&chunk[..len]);
+                to.write_all(&chunk[..len])?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
 }
 
@@ -184,43 +269,67 @@ fn read_key(path: &Path) -> io::Result<[u8; KEY_BYTES]> {
 mod tests {
     use super::*;
 
+    fn name(wasm: &[u8], compatibility: u64, settings: &str) -> String {
+        Cache::name(wasm, compatibility, settings).unwrap()
+    }
+
+    fn get(cache: &Cache, name: &str) -> Option<Vec<u8>> {
+        cache.get(name).map(|code| code.into_bytes().unwrap())
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn code_that_is_authenticated_cannot_be_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::open(&dir.path().join("cache"), &dir.path().join("key")).unwrap();
+        let code: Vec<u8> = (0..CHUNK_BYTES * 2 + 3).map(|n| n as u8).collect();
+        cache.put("name", &code).unwrap();
+        let Some(Code::Sealed(mut file)) = cache.get("name") else {
+            panic!("no file in memory");
+        };
+        file.rewind().unwrap();
+        assert!(file.write_all(b"other").is_err());
+        assert!(file.set_len(0).is_err());
+        assert_eq!(Code::Sealed(file).into_bytes().unwrap(), code);
+    }
+
     #[test]
     fn only_what_this_key_wrote_comes_back() {
         let dir = tempfile::tempdir().unwrap();
         let (cache_dir, key) = (dir.path().join("cache"), dir.path().join("key"));
         let cache = Cache::open(&cache_dir, &key).unwrap();
-        let name = Cache::name(b"wasm", 1, "settings");
-        assert_ne!(name, Cache::name(b"wasm", 2, "settings"));
-        assert_ne!(name, Cache::name(b"wasm", 1, "other"));
-        assert_eq!(cache.get(&name), None);
-        cache.put(&name, b"native code").unwrap();
+        let entry = name(b"wasm", 1, "settings");
+        assert_ne!(entry, name(b"wasm", 2, "settings"));
+        assert_ne!(entry, name(b"wasm", 1, "other"));
+        assert_eq!(get(&cache, &entry), None);
+        cache.put(&entry, b"native code").unwrap();
         assert_eq!(
-            Cache::open(&cache_dir, &key).unwrap().get(&name).unwrap(),
+            get(&Cache::open(&cache_dir, &key).unwrap(), &entry).unwrap(),
             b"native code"
         );
         assert_eq!(fs::metadata(&cache_dir).unwrap().mode() & 0o777, 0o700);
         assert_eq!(fs::metadata(&key).unwrap().mode() & 0o777, 0o600);
 
-        let path = cache.path(&name);
+        let path = cache.path(&entry);
         let good = fs::read(&path).unwrap();
         for at in [0, MAC_BYTES, good.len() - 1] {
             let mut damaged = good.clone();
             damaged[at] ^= 1;
             fs::write(&path, damaged).unwrap();
-            assert_eq!(cache.get(&name), None, "byte {at}");
+            assert_eq!(get(&cache, &entry), None, "byte {at}");
         }
         fs::write(&path, &good[..10]).unwrap();
-        assert_eq!(cache.get(&name), None);
-        let other = Cache::name(b"other", 1, "settings");
+        assert_eq!(get(&cache, &entry), None);
+        let other = name(b"other", 1, "settings");
         fs::write(cache.path(&other), &good).unwrap();
-        assert_eq!(cache.get(&other), None, "an entry under another's name");
+        assert_eq!(get(&cache, &other), None, "an entry under another's name");
         fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink(cache.path(&other), &path).unwrap();
-        assert_eq!(cache.get(&name), None, "a link");
+        assert_eq!(get(&cache, &entry), None, "a link");
         let planted = Cache::open(&cache_dir, &dir.path().join("key2")).unwrap();
         fs::remove_file(&path).unwrap();
-        planted.put(&name, b"planted").unwrap();
-        assert_eq!(cache.get(&name), None, "under another key");
+        planted.put(&entry, b"planted").unwrap();
+        assert_eq!(get(&cache, &entry), None, "under another key");
     }
 
     #[test]

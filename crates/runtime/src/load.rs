@@ -1,8 +1,10 @@
 //! From a `.wasm` file to a connector that can be instantiated.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::Read;
+use std::io::{Read, Take};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,7 +16,7 @@ use wasmtime::{Config, Engine, OptLevel};
 use crate::bindings::destination_world::DestinationConnectorPre;
 use crate::bindings::source_world::SourceConnectorPre;
 use crate::bindings::types::{Error as ConnectorError, ErrorKind};
-use crate::cache::Cache;
+use crate::cache::{Cache, Code};
 use crate::state::{EPOCH_TICK, State};
 use crate::{Destination, Error, Result, Sandbox, Source, host};
 
@@ -101,9 +103,10 @@ impl Runtime {
     }
 
     /// Loads a connector: from memory when this runtime has it, from the cache, or by compiling.
+    /// Two threads may load two connectors at a time.
     pub fn load(&self, path: &Path) -> Result<Connector> {
-        let mut loaded = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(connector) = loaded.get(path) {
+        let loaded = || self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(connector) = loaded().get(path) {
             return Ok(connector.clone());
         }
         let name = path
@@ -112,9 +115,8 @@ impl Runtime {
             .unwrap_or("connector")
             .to_owned();
         let start = Instant::now();
-        let wasm = read(path, MAX_WASM_BYTES).map_err(|error| load_error(&name, error))?;
         let (component, from_cache) = self
-            .component(&wasm, path)
+            .component(path)
             .map_err(|error| load_error(&name, error))?;
         let world = self
             .world(&component, path)
@@ -128,25 +130,26 @@ impl Runtime {
             world,
             loaded: timing,
         };
-        loaded.insert(path.to_path_buf(), connector.clone());
+        loaded().insert(path.to_path_buf(), connector.clone());
         Ok(connector)
     }
 
-    #[expect(
-        unsafe_code,
-        reason = "wasmtime loads native code only through an unsafe function"
-    )]
-    fn component(&self, wasm: &[u8], path: &Path) -> Result<(Component, bool), ConnectorError> {
+    /// True if it came from the cache.
+    fn component(&self, path: &Path) -> Result<(Component, bool), ConnectorError> {
         let Inner { engine, cache, .. } = &*self.0;
-        let name = Cache::name(wasm, compatibility(engine), SETTINGS);
-        if let Some(code) = cache.as_ref().and_then(|cache| cache.get(&name)) {
-            // SAFETY: `Cache::get` gives only bytes that this user's key authenticates, which
-            // `Component::serialize` of an engine with these settings wrote below.
-            if let Ok(component) = unsafe { Component::deserialize(engine, &code) } {
+        let unread = |error| unread(path, &error);
+        let name = |wasm: &mut dyn Read| Cache::name(wasm, compatibility(engine), SETTINGS);
+        if let Some(cache) = cache {
+            // Reading it all would cost more than hashing it.
+            let mut file = open(path, MAX_WASM_BYTES)?;
+            let name = name(&mut file).map_err(unread)?;
+            if let Some(component) = cache.get(&name).and_then(|code| trust(engine, code)) {
                 return Ok((component, true));
             }
         }
-        let component = Component::new(engine, wasm).map_err(|error| {
+        let wasm = read(path, MAX_WASM_BYTES)?;
+        let name = name(&mut wasm.as_slice()).map_err(unread)?;
+        let component = Component::new(engine, &wasm).map_err(|error| {
             ConnectorError::new(
                 ErrorKind::Config,
                 "invalid_component",
@@ -286,30 +289,62 @@ fn compatibility(engine: &Engine) -> u64 {
     hasher.finish()
 }
 
-/// The bytes of a component, at most `limit` of them.
-fn read(path: &Path, limit: u64) -> Result<Vec<u8>, ConnectorError> {
-    let config = |code: &str, what: &dyn std::fmt::Display| {
-        ConnectorError::new(
-            ErrorKind::Config,
-            code,
-            format!("{}: {what}", path.display()),
-        )
-    };
-    let unread = |error: std::io::Error| config("connector_not_found", &error);
-    let size = || config("not_a_component", &"not a file of a connector's size");
-    let metadata = std::fs::metadata(path).map_err(unread)?;
+/// Maps code of the cache, or copies it where it cannot be mapped.
+#[expect(
+    unsafe_code,
+    reason = "wasmtime loads native code only through an unsafe function"
+)]
+fn trust(engine: &Engine, code: Code) -> Option<Component> {
+    if let Code::Sealed(file) = &code {
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        // SAFETY: `Cache::get` gives only code that this user's key authenticates, which
+        // `Component::serialize` of an engine with these settings wrote. The file is sealed:
+        // what was authenticated cannot change while it is mapped.
+        if let Ok(component) = unsafe { Component::deserialize_file(engine, path) } {
+            return Some(component);
+        }
+    }
+    let code = code.into_bytes().ok()?;
+    // SAFETY: the same bytes, in memory of our own.
+    unsafe { Component::deserialize(engine, &code) }.ok()
+}
+
+fn not_loadable(path: &Path, code: &str, what: &dyn std::fmt::Display) -> ConnectorError {
+    ConnectorError::new(
+        ErrorKind::Config,
+        code,
+        format!("{}: {what}", path.display()),
+    )
+}
+
+fn unread(path: &Path, error: &std::io::Error) -> ConnectorError {
+    not_loadable(path, "connector_not_found", error)
+}
+
+fn wrong_size(path: &Path) -> ConnectorError {
+    not_loadable(path, "not_a_component", &"not a file of a connector's size")
+}
+
+/// Opens a regular file; it ends behind `limit`.
+fn open(path: &Path, limit: u64) -> Result<Take<File>, ConnectorError> {
+    let failed = |error| unread(path, &error);
+    let metadata = std::fs::metadata(path).map_err(failed)?;
     if !metadata.is_file() || metadata.len() > limit {
-        return Err(size());
+        return Err(wrong_size(path));
     }
     // The file may be another one, or have grown, since it was looked at.
-    let file = std::fs::File::open(path).map_err(unread)?;
-    let mut wasm = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or_default());
-    let len = file
-        .take(limit + 1)
+    Ok(File::open(path).map_err(failed)?.take(limit + 1))
+}
+
+/// The bytes of a component, at most `limit` of them.
+fn read(path: &Path, limit: u64) -> Result<Vec<u8>, ConnectorError> {
+    let config = |code: &str, what: &dyn std::fmt::Display| not_loadable(path, code, what);
+    let mut wasm = Vec::new();
+    let len = open(path, limit)?
         .read_to_end(&mut wasm)
-        .map_err(unread)?;
+        .map_err(|error| unread(path, &error))?;
     if len as u64 > limit {
-        return Err(size());
+        return Err(wrong_size(path));
     }
     match wasm.get(..8) {
         Some([0, b'a', b's', b'm', _, _, 1, 0]) => Ok(wasm),
