@@ -1,22 +1,34 @@
 //! What stands under `config:`, and what it comes to.
 
-use rapidbyte_formats::{Choice, Format, FormatName, NullText};
-use rapidbyte_sdk::pattern;
+use rapidbyte_formats::{Choice, Compression, Format, FormatName, NullText};
 use rapidbyte_sdk::prelude::*;
 use schemars::JsonSchema;
 
-/// Stands for the stream's name in a path.
-const STREAM: &str = "{stream}";
+use crate::layout::{self, Layout};
+use crate::size::Size;
 
 /// What stands under `config:`.
 #[derive(Debug, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// The file. `{stream}` in it stands for the stream's name; more than one stream needs it.
+    /// With `split` the file's name has `{part}`, the number of the file from 00000 on.
     #[schemars(extend("x-grant" = "write"))]
     pub path: String,
-    /// `csv` or `jsonl`. Without it the ending tells: .csv, .tsv, .jsonl, .ndjson.
+    /// `csv` or `jsonl`. Without it the ending tells: .csv, .tsv, .jsonl, .ndjson, also before
+    /// .gz, .zst or .lz4.
     pub format: Option<FormatName>,
+    /// `none`, `gzip`, `zstd` or `lz4`. Without it the ending tells: .gz, .zst, .lz4.
+    pub compression: Option<Compression>,
+    /// Several files instead of one, which take the place of the path's folder together.
+    pub split: Option<Split>,
+    /// Columns that become folders, `day=2026-11-21/`, and leave the rows.
+    #[serde(default)]
+    #[schemars(extend("x-grant" = "folders"))]
+    pub partition_by: Vec<String>,
+    /// Partitions whose files are written at a time: 32 if absent. With `{part}` in the path a
+    /// file is ended early when there are more; without it more are refused.
+    pub open_files: Option<u32>,
     /// CSV: between two fields. A comma if absent, a tab for .tsv.
     pub delimiter: Option<String>,
     /// CSV: around fields that need it. A double quote if absent.
@@ -27,22 +39,27 @@ pub struct Config {
     pub null_text: Option<NullText>,
 }
 
+/// When a file is followed by another one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Split {
+    /// A file ends with the row that brings it to so many bytes (after compression), such as 256mb.
+    pub bytes: Option<Size>,
+    /// A file has at most so many rows.
+    pub rows: Option<u64>,
+}
+
 /// A configuration without open questions.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    pub path: String,
+    pub layout: Layout,
     pub format: Format,
+    pub compression: Compression,
 }
 
 impl Config {
     pub(crate) fn settle(self) -> Result<Settings> {
-        let invalid = |text: &str| Err(Error::config("invalid_path", text).at("config.path"));
-        if self.path.is_empty() || self.path.ends_with('/') {
-            return invalid("the path names no file");
-        }
-        if pattern::is_pattern(&self.path) {
-            return invalid("a path to write to has no * and no ?");
-        }
+        let layout = Layout::settle(&self)?;
         let choice = Choice {
             path: &self.path,
             format: self.format,
@@ -58,52 +75,10 @@ impl Config {
             converted.hint = error.hint;
             converted
         })?;
-        if let Some(other) = unknown_placeholder(&self.path) {
-            let text = format!("{other} stands for nothing");
-            return Err(Error::config("unknown_placeholder", text)
-                .hint("write {stream} for the stream's name")
-                .at("config.path"));
-        }
         Ok(Settings {
-            path: self.path,
+            compression: layout::compression(&self),
+            layout,
             format,
         })
     }
-}
-
-impl Settings {
-    /// The file of a stream.
-    pub(crate) fn path_of(&self, stream: &str) -> Result<String> {
-        if !self.path.contains(STREAM) {
-            return Ok(self.path.clone());
-        }
-        let is_name = !stream.is_empty()
-            && !matches!(stream, "." | "..")
-            && !stream.contains(['/', '\\', '\0', '*', '?']);
-        if !is_name {
-            let text = format!("{stream:?} cannot be a part of a file's name");
-            return Err(Error::config("invalid_file_name", text)
-                .hint("rename the stream, or write it to a path without {stream}")
-                .in_stream(stream)
-                .at("config.path"));
-        }
-        Ok(self.path.replace(STREAM, stream))
-    }
-}
-
-/// A word in braces that is not `{stream}`.
-fn unknown_placeholder(path: &str) -> Option<&str> {
-    let mut rest = path;
-    while let Some(start) = rest.find('{') {
-        rest = &rest[start..];
-        let end = rest.find('}')? + 1;
-        let word = &rest[1..end - 1];
-        let is_word =
-            !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_');
-        if is_word && &rest[..end] != STREAM {
-            return Some(&rest[..end]);
-        }
-        rest = &rest[1..];
-    }
-    None
 }

@@ -1,11 +1,18 @@
-//! Writes CSV and JSON Lines files: one new file for each stream, complete or not at all.
+//! Writes CSV and JSON Lines files: a new file or folder of files for each stream, complete or not
+//! at all.
 //!
-//! Rows go to a temporary file beside the target; the commit gives it its name in one atomic step.
+//! Rows go to a temporary file or folder beside the target; the commit gives it its name in one
+//! atomic step. Where files lie is the part of `layout`, one file that of `write`, a folder that of
+//! `set`.
 //! A committed file is never appended to, so every run writes all its rows: there is no cursor to
 //! go on from. How values and rows stand in a file is the crate `rapidbyte-formats`.
 
 mod config;
+mod layout;
+mod partition;
 mod plan;
+mod set;
+mod size;
 mod write;
 
 use std::cell::RefCell;
@@ -16,14 +23,16 @@ use rapidbyte_formats::{FormatError, Owner};
 use rapidbyte_sdk::files;
 use rapidbyte_sdk::prelude::*;
 
-pub use config::Config;
 use config::Settings;
+pub use config::{Config, Split};
+use set::FileSet;
+pub use size::Size;
 pub use write::FileWriter;
-use write::Unfinished;
+use write::{OneFile, Unfinished};
 
 /// The connector, opened with one configuration.
 pub struct Files {
-    settings: Settings,
+    settings: Rc<Settings>,
     open: OpenFiles,
     /// Which stream each path belongs to, in this session.
     owners: BTreeMap<String, String>,
@@ -43,46 +52,55 @@ impl Destination for Files {
 
     fn open(config: Config) -> Result<Self> {
         Ok(Self {
-            settings: config.settle()?,
+            settings: Rc::new(config.settle()?),
             open: OpenFiles::default(),
             owners: BTreeMap::new(),
         })
     }
 
     fn check(&mut self) -> Result<Vec<CheckItem>> {
-        let path = &self.settings.path;
-        let name = format!("write {path}");
+        let layout = &self.settings.layout;
+        let name = format!("write {}", layout.shown());
         // Any name will do: the folder is what matters.
-        Ok(vec![match files::probe(&self.settings.path_of("check")?) {
+        Ok(vec![match files::probe(&layout.example("check")?) {
             Ok(()) => CheckItem::ok(name, "a file can be created"),
             Err(error) => CheckItem::failed(name, error),
         }])
     }
 
     fn plan(&mut self, target: &Target) -> Result<Plan> {
-        let path = self.settings.path_of(&target.stream)?;
-        plan::plan(&self.settings, target, path)
+        plan::plan(&self.settings, target)
     }
 
     fn open_writer(&mut self, target: &Target, _epoch: u64) -> Result<FileWriter> {
-        let path = self.settings.path_of(&target.stream)?;
-        match self.owners.get(&path) {
+        let layout = &self.settings.layout;
+        let place = match &layout.set {
+            None => layout.file(&target.stream)?,
+            Some(_) => layout.folder(&target.stream)?.0,
+        };
+        match self.owners.get(&place) {
             Some(owner) if *owner != target.stream => {
                 let text = format!(
-                    "{owner} and {} would both be written to {path}",
+                    "{owner} and {} would both be written to {place}",
                     target.stream
                 );
+                let hint = match &layout.set {
+                    None => "put {stream} into the path",
+                    Some(_) => "put {stream} into a folder of the path: a set has its own",
+                };
                 return Err(Error::config("shared_target", text)
-                    .hint("put {stream} into the path")
+                    .hint(hint)
                     .in_stream(&target.stream)
                     .at("config.path"));
             }
             _ => {}
         }
-        plan::refuse_existing(target, &path)?;
-        let file = Unfinished::create(&self.settings, target, path.clone())?;
-        self.owners.insert(path, target.stream.clone());
-        self.open.borrow_mut().insert(target.stream.clone(), file);
+        plan::refuse_existing(&self.settings, target)?;
+        let files = self
+            .begin(target)
+            .map_err(|error| error.in_stream(&target.stream))?;
+        self.owners.insert(place, target.stream.clone());
+        self.open.borrow_mut().insert(target.stream.clone(), files);
         Ok(FileWriter::new(self.open.clone(), target.stream.clone()))
     }
 
@@ -106,6 +124,28 @@ impl Destination for Files {
         // Dropping it removes the temporary file.
         self.open.borrow_mut().remove(stream);
         Ok(())
+    }
+}
+
+impl Files {
+    fn begin(&self, target: &Target) -> Result<Unfinished> {
+        let settings = &self.settings;
+        let location = settings.layout.pattern(&target.stream)?;
+        let files = match &settings.layout.set {
+            None => {
+                let schema = target.arrow_schema()?;
+                // What cannot be written is refused before a file is there.
+                settings.format.encoder(schema.clone()).map_err(convert)?;
+                let output = files::create(&location)?;
+                let file = OneFile::begin(settings, schema, output, write::BUFFER_BYTES)?;
+                write::Shape::One(Box::new(file))
+            }
+            Some(set) => {
+                let set = FileSet::begin(settings.clone(), set.clone(), target)?;
+                write::Shape::Set(Box::new(set))
+            }
+        };
+        Ok(Unfinished::new(files, location))
     }
 }
 

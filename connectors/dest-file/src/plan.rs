@@ -2,48 +2,88 @@
 
 use std::sync::Arc;
 
-use rapidbyte_formats::Format;
+use rapidbyte_formats::{Compression, Format};
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{files, types};
 
 use crate::config::Settings;
+use crate::partition::Partitions;
 
-pub(crate) fn plan(settings: &Settings, target: &Target, path: String) -> Result<Plan> {
-    refuse_existing(target, &path)?;
+pub(crate) fn plan(settings: &Settings, target: &Target) -> Result<Plan> {
+    refuse_existing(settings, target)?;
     let schema = target.arrow_schema()?;
+    let partition_by = match &settings.layout.set {
+        Some(set) if !set.partition_by.is_empty() => {
+            Partitions::new(&set.partition_by, &schema)
+                .map_err(|error| error.in_stream(&target.stream))?;
+            set.partition_by.as_slice()
+        }
+        _ => &[],
+    };
     let columns = schema
         .fields()
         .iter()
-        .map(|field| column(&settings.format, field))
+        .map(|field| match partition_by.contains(field.name()) {
+            true => ColumnPlan {
+                column: field.name().clone(),
+                target_type: "folder name".into(),
+                fit: Fit::Exact,
+                note: Some("not in the rows; an empty text is refused".into()),
+            },
+            false => column(&settings.format, field),
+        })
         .collect();
-    let mut notes = vec![match target.write_mode {
-        WriteMode::Append => "a new file; a later run needs write_mode: replace".into(),
-        _ => "a new file takes the place of an older one in one step, at the end".to_owned(),
+    if matches!(settings.format, Format::Csv(_)) && schema.fields().is_empty() {
+        return Err(
+            Error::config("no_columns", "CSV cannot hold rows without columns")
+                .hint("write JSON Lines")
+                .in_stream(&target.stream),
+        );
+    }
+    Ok(Plan {
+        location: settings.layout.pattern(&target.stream)?,
+        columns,
+        statements: Vec::new(),
+        notes: notes(settings, target.write_mode),
+    })
+}
+
+fn notes(settings: &Settings, write_mode: WriteMode) -> Vec<String> {
+    let what = match settings.layout.set {
+        None => "file",
+        Some(_) => "folder of files",
+    };
+    let mut notes = vec![match write_mode {
+        WriteMode::Append => format!("a new {what}; a later run needs write_mode: replace"),
+        _ => format!("a new {what} takes the place of an older one in one step, at the end"),
     }];
+    if let Some(set) = &settings.layout.set {
+        let rows = set.split.rows.map(|rows| format!("{rows} rows"));
+        let bytes = set.split.bytes.map(|size| format!("{} bytes", size.0));
+        let limits: Vec<_> = rows.into_iter().chain(bytes).collect();
+        if !limits.is_empty() {
+            notes.push(format!("a file ends at {}", limits.join(" or ")));
+        }
+        if !set.partition_by.is_empty() {
+            notes.push(format!("NULL is the folder {}", rapidbyte_sdk::hive::NULL));
+        }
+    }
+    if settings.compression != Compression::None {
+        notes.push(format!("compressed: {}", settings.compression.name()));
+    }
     if let Format::Csv(dialect) = &settings.format {
         let null = dialect.null_text.first().map(String::as_str);
         notes.push(match null {
             Some("") | None => "NULL is an empty field, an empty string is \"\"".to_owned(),
             Some(text) => format!("NULL is {text}, that text as a value stands in quotes"),
         });
-        if schema.fields().is_empty() {
-            return Err(
-                Error::config("no_columns", "CSV cannot hold rows without columns")
-                    .hint("write JSON Lines")
-                    .in_stream(&target.stream),
-            );
-        }
     }
-    Ok(Plan {
-        location: path,
-        columns,
-        statements: Vec::new(),
-        notes,
-    })
+    notes
 }
 
 /// `append` has nothing to append to: a committed file never changes.
-pub(crate) fn refuse_existing(target: &Target, path: &str) -> Result<()> {
+pub(crate) fn refuse_existing(settings: &Settings, target: &Target) -> Result<()> {
+    let path = settings.layout.pattern(&target.stream)?;
     let refused = |code: &str, text: String| {
         Err(Error::config(code, text)
             .hint("write_mode: replace")
@@ -56,7 +96,7 @@ pub(crate) fn refuse_existing(target: &Target, path: &str) -> Result<()> {
             "write_mode_not_supported",
             "rows of a file cannot be changed one by one".into(),
         ),
-        WriteMode::Append => match files::find(path) {
+        WriteMode::Append => match files::find(&path) {
             Ok(found) if found.is_empty() => Ok(()),
             Ok(_) => refused(
                 "file_exists",

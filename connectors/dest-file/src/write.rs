@@ -1,108 +1,266 @@
-//! One file on its way: rows are encoded into a buffer, full buffers are written.
+//! One file on its way: rows are encoded into a buffer, full buffers are compressed and written.
 
 use std::sync::Arc;
 
-use rapidbyte_formats::Encoder;
-use rapidbyte_sdk::files::{self, Output};
+use rapidbyte_formats::compression::Compressor;
+use rapidbyte_formats::{Compression, Encoder, FormatError};
+use rapidbyte_sdk::files::Output;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
-use crate::config::Settings;
+use crate::config::{Settings, Split};
+use crate::set::FileSet;
 use crate::{OpenFiles, convert};
 
 /// Written at once: calls are cheap above 64 KiB.
-const BUFFER_BYTES: usize = 1 << 19;
+pub(crate) const BUFFER_BYTES: usize = 1 << 19;
 
 /// A file without its final name. Dropped, it leaves nothing behind.
-pub(crate) struct Unfinished {
-    path: String,
+pub(crate) struct OneFile {
     output: Output,
     encoder: Encoder,
-    /// Encoded and not yet written; one row above `BUFFER_BYTES` at most.
+    compressor: Compressor,
+    /// Nothing is compressed: the bytes are known before they are written.
+    plain: bool,
+    /// Encoded and not yet written; one row above its limit at most.
     buffer: Vec<u8>,
+    buffer_bytes: usize,
+    rows: u64,
+}
+
+impl OneFile {
+    /// Begins a file of rows of `schema`, which hands over its bytes `buffer_bytes` at a time.
+    pub(crate) fn begin(
+        settings: &Settings,
+        schema: SchemaRef,
+        output: Output,
+        buffer_bytes: usize,
+    ) -> Result<Self> {
+        let encoder = settings.format.encoder(schema).map_err(convert)?;
+        let compressor = match buffer_bytes < BUFFER_BYTES {
+            true => Compressor::small(settings.compression),
+            false => Compressor::new(settings.compression),
+        };
+        let mut buffer = Vec::new();
+        encoder.write_header(&mut buffer);
+        Ok(Self {
+            output,
+            encoder,
+            compressor: compressor.map_err(convert)?,
+            plain: settings.compression == Compression::None,
+            buffer,
+            buffer_bytes,
+            rows: 0,
+        })
+    }
+
+    /// Writes rows from row `from` of the batch on until the batch ends or the file has what
+    /// `split` allows; gives the next row. At least one row is written.
+    pub(crate) fn write(
+        &mut self,
+        batch: &RecordBatch,
+        from: usize,
+        split: Split,
+    ) -> Result<usize, Refused> {
+        let left = split.rows.map(|rows| rows.saturating_sub(self.rows).max(1));
+        let left = left.map_or(usize::MAX, |rows| {
+            usize::try_from(rows).unwrap_or(usize::MAX)
+        });
+        let end = batch.num_rows().min(from.saturating_add(left));
+        // The encoder goes to the end of what it is given.
+        let part = batch.slice(0, end);
+        let mut row = from;
+        while row < end {
+            let before = row;
+            {
+                let _phase = phase::enter(Kind::Encode);
+                let until = self.until(split);
+                let encoded = self.encoder.encode(&part, row, &mut self.buffer, until);
+                row = encoded.map_err(Refused::Row)?;
+            }
+            self.rows += (row - before) as u64;
+            if self.buffer.len() >= self.buffer_bytes || self.is_full(split) {
+                self.push().map_err(Refused::File)?;
+            }
+            if self.is_full(split) {
+                break;
+            }
+        }
+        Ok(row)
+    }
+
+    /// How far the buffer is filled at once.
+    fn until(&self, split: Split) -> usize {
+        let Some(size) = split.bytes else {
+            return self.buffer_bytes;
+        };
+        let left = match self.plain {
+            true => size.0.saturating_sub(self.output.bytes()),
+            // What it comes to is known when it is compressed.
+            false => size.0,
+        };
+        self.buffer_bytes
+            .min(usize::try_from(left).unwrap_or(usize::MAX))
+    }
+
+    /// True once another row would be too much.
+    pub(crate) fn is_full(&self, split: Split) -> bool {
+        let held = if self.plain {
+            self.buffer.len() as u64
+        } else {
+            0
+        };
+        split.rows.is_some_and(|rows| self.rows >= rows)
+            || split
+                .bytes
+                .is_some_and(|size| self.output.bytes() + held >= size.0)
+    }
+
+    /// Bytes handed to the host.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.output.bytes()
+    }
+
+    /// Compresses and writes what is in the buffer.
+    pub(crate) fn push(&mut self) -> Result<()> {
+        if self.plain {
+            let _phase = phase::enter(Kind::Flush);
+            self.output.write(&self.buffer)?;
+        } else {
+            let compressed = {
+                let _phase = phase::enter(Kind::Encode);
+                self.compressor.push(&self.buffer).map_err(convert)?;
+                self.compressor.take()
+            };
+            self.hand_over(&compressed)?;
+        }
+        self.buffer.clear();
+        // One huge row must not keep its room.
+        self.buffer.shrink_to(2 * self.buffer_bytes);
+        Ok(())
+    }
+
+    fn hand_over(&mut self, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let _phase = phase::enter(Kind::Flush);
+        self.output.write(bytes)
+    }
+
+    /// Ends the file and gives it its name: the final one, or its place in a folder that is not
+    /// visible yet. Gives its bytes.
+    pub(crate) fn commit(mut self) -> Result<u64> {
+        // The header of a file without rows.
+        self.push()?;
+        let compressor = std::mem::replace(
+            &mut self.compressor,
+            Compressor::new(Compression::None).map_err(convert)?,
+        );
+        let last = compressor.finish().map_err(convert)?;
+        self.hand_over(&last)?;
+        let _phase = phase::enter(Kind::Commit);
+        self.output.sync()?;
+        let bytes = self.output.bytes();
+        self.output.commit()?;
+        Ok(bytes)
+    }
+}
+
+/// Why rows were not written.
+pub(crate) enum Refused {
+    /// A value; the error's row is counted within the batch.
+    Row(FormatError),
+    /// The file.
+    File(Error),
+}
+
+impl Refused {
+    /// The contract's error, with the row of the stream: `row_of` is given a row of the batch and
+    /// gives one of the stream, both from 1.
+    pub(crate) fn told(self, row_of: impl Fn(u64) -> u64) -> Error {
+        match self {
+            Self::File(error) => error,
+            Self::Row(mut error) => {
+                error.row = error.row.map(row_of);
+                convert(error)
+            }
+        }
+    }
+}
+
+/// What a stream is written to until its commit.
+pub(crate) struct Unfinished {
+    files: Shape,
+    location: String,
     rows: u64,
     /// Rows and bytes of the parts so far.
     flushed: (u64, u64),
 }
 
+/// One file, or a folder of them.
+pub(crate) enum Shape {
+    One(Box<OneFile>),
+    Set(Box<FileSet>),
+}
+
 impl Unfinished {
-    pub(crate) fn create(settings: &Settings, target: &Target, path: String) -> Result<Self> {
-        let encoder = settings
-            .format
-            .encoder(target.arrow_schema()?)
-            .map_err(|error| convert(error).in_stream(&target.stream))?;
-        let mut buffer = Vec::with_capacity(BUFFER_BYTES);
-        encoder.write_header(&mut buffer);
-        Ok(Self {
-            output: files::create(&path).map_err(|error| error.in_stream(&target.stream))?,
-            path,
-            encoder,
-            buffer,
+    pub(crate) fn new(files: Shape, location: String) -> Self {
+        Self {
+            files,
+            location,
             rows: 0,
             flushed: (0, 0),
-        })
+        }
     }
 
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        let mut row = 0;
-        while row < batch.num_rows() {
-            {
-                let _phase = phase::enter(Kind::Encode);
-                let encoded = self
-                    .encoder
-                    .encode(batch, row, &mut self.buffer, BUFFER_BYTES);
-                row = encoded.map_err(|mut error| {
-                    // Counted from the stream's first row.
-                    error.row = error.row.map(|row| row + self.rows);
-                    convert(error)
-                })?;
-            }
-            if self.buffer.len() >= BUFFER_BYTES {
-                self.write_buffer()?;
-            }
+        // Counted from the stream's first row.
+        let before = self.rows;
+        match &mut self.files {
+            Shape::One(file) => file
+                .write(batch, 0, Split::default())
+                .map(|_| ())
+                .map_err(|refused| refused.told(|row| row + before))?,
+            Shape::Set(set) => set.write(batch, before)?,
         }
         self.rows += batch.num_rows() as u64;
         Ok(())
     }
 
-    fn write_buffer(&mut self) -> Result<()> {
-        let _phase = phase::enter(Kind::Flush);
-        self.output.write(&self.buffer)?;
-        self.buffer.clear();
-        // One huge row must not keep its room.
-        self.buffer.shrink_to(2 * BUFFER_BYTES);
-        Ok(())
-    }
-
     fn flush(&mut self) -> Result<Part> {
-        self.write_buffer()?;
+        let written = match &mut self.files {
+            Shape::One(file) => {
+                file.push()?;
+                file.bytes()
+            }
+            Shape::Set(set) => set.bytes(),
+        };
         let (rows, bytes) = self.flushed;
-        self.flushed = (self.rows, self.output.bytes());
+        self.flushed = (self.rows, written);
         Ok(Part {
             data: Vec::new(),
             rows: self.rows - rows,
-            bytes: self.output.bytes() - bytes,
+            bytes: written - bytes,
         })
     }
 
-    /// Makes the file visible under its name; `rows` is how many the parts are said to hold.
-    pub(crate) fn commit(mut self, rows: u64) -> Result<Receipt> {
+    /// Makes everything visible; `rows` is how many the parts are said to hold.
+    pub(crate) fn commit(self, rows: u64) -> Result<Receipt> {
         if (self.rows, self.flushed.0) != (rows, rows) {
             return Err(Error::internal(format!(
                 "a commit of {rows} rows, {} were written and {} flushed",
                 self.rows, self.flushed.0
             )));
         }
-        // The header of a file without rows.
-        self.write_buffer()?;
-        let _phase = phase::enter(Kind::Commit);
-        self.output.sync()?;
-        let bytes = self.output.bytes();
-        self.output.commit()?;
+        let bytes = match self.files {
+            Shape::One(file) => file.commit()?,
+            Shape::Set(set) => set.commit()?,
+        };
         Ok(Receipt {
             rows,
             bytes,
-            location: self.path,
+            location: self.location,
         })
     }
 }
@@ -121,15 +279,15 @@ impl FileWriter {
         }
     }
 
-    fn with_file<T>(&self, act: impl FnOnce(&mut Unfinished) -> Result<T>) -> Result<T> {
+    fn with_files<T>(&self, act: impl FnOnce(&mut Unfinished) -> Result<T>) -> Result<T> {
         let mut open = self.open.borrow_mut();
-        let Some(file) = open.get_mut(&*self.stream) else {
+        let Some(files) = open.get_mut(&*self.stream) else {
             let text = "the file is committed or given up: it is never appended to";
             return Err(Error::internal(text).in_stream(&*self.stream));
         };
-        let done = act(file).map_err(|error| error.in_stream(&*self.stream));
+        let done = act(files).map_err(|error| error.in_stream(&*self.stream));
         if done.is_err() {
-            // Half a row may stand in the buffer: nothing can be committed any more.
+            // Half a row may stand in a buffer: nothing can be committed any more.
             open.remove(&*self.stream);
         }
         done
@@ -138,10 +296,10 @@ impl FileWriter {
 
 impl Writer for FileWriter {
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        self.with_file(|file| file.write(batch))
+        self.with_files(|files| files.write(batch))
     }
 
     fn flush(&mut self) -> Result<Part> {
-        self.with_file(Unfinished::flush)
+        self.with_files(Unfinished::flush)
     }
 }

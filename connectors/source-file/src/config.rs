@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use rapidbyte_formats::{Choice, Format, FormatName, NullText};
+use rapidbyte_formats::{Choice, Compression, Format, FormatName, NullText};
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::types::parse_field;
 use schemars::{JsonSchema, Schema as JsonSchemaValue, SchemaGenerator, json_schema};
@@ -26,8 +26,11 @@ pub struct Config {
     /// The name of the one stream. Without it: the file's name without its ending and signs of
     /// patterns.
     pub stream: Option<String>,
-    /// `csv` or `jsonl`. Without it the ending tells: .csv, .tsv, .jsonl, .ndjson.
+    /// `csv` or `jsonl`. Without it the ending tells: .csv, .tsv, .jsonl, .ndjson, also before
+    /// .gz, .zst or .lz4.
     pub format: Option<FormatName>,
+    /// `none`, `gzip`, `zstd` or `lz4`. Without it each file's ending tells: .gz, .zst, .lz4.
+    pub compression: Option<Compression>,
     /// CSV: between two fields. A comma if absent, a tab for .tsv.
     pub delimiter: Option<String>,
     /// CSV: around fields that need it. A double quote if absent.
@@ -124,6 +127,7 @@ pub(crate) struct Settings {
     pub path: String,
     pub stream: Option<String>,
     pub format: Format,
+    pub compression: Option<Compression>,
     pub schema: Option<SchemaRef>,
     pub schemas: BTreeMap<String, SchemaRef>,
     pub sample_rows: u64,
@@ -173,6 +177,7 @@ impl Config {
             path: self.path,
             stream: self.stream,
             format,
+            compression: self.compression,
             schema,
             schemas,
             sample_rows: self.sample_rows.unwrap_or(SAMPLE_ROWS),

@@ -1,5 +1,6 @@
 //! Which files there are, and which stream each belongs to.
 
+use rapidbyte_formats::Compression;
 use rapidbyte_sdk::files::{self, Entry};
 use rapidbyte_sdk::pattern;
 use rapidbyte_sdk::prelude::*;
@@ -17,6 +18,20 @@ pub(crate) struct FileStream {
 impl FileStream {
     pub(crate) fn bytes(&self) -> u64 {
         self.files.iter().map(|(_, size)| size).sum()
+    }
+
+    /// What to know about the sizes; `said` is what the configuration says.
+    pub(crate) fn compression_note(&self, said: Option<Compression>) -> Option<String> {
+        let mut names: Vec<&str> = self
+            .files
+            .iter()
+            .map(|(path, _)| said.unwrap_or_else(|| Compression::of_path(path).0))
+            .filter(|compression| *compression != Compression::None)
+            .map(Compression::name)
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        (!names.is_empty()).then(|| format!("sizes are of the {} files", names.join(" and ")))
     }
 }
 
@@ -115,7 +130,7 @@ fn stem(path: &str) -> String {
         part.trim_matches(['-', '_', '.']).to_owned()
     };
     let mut parts = path.rsplit('/');
-    let file = parts.next().unwrap_or_default();
+    let (_, file) = Compression::of_path(parts.next().unwrap_or_default());
     let file = file.rsplit_once('.').map_or(file, |(name, _)| name);
     std::iter::once(plain(file))
         .chain(parts.map(plain))
@@ -137,6 +152,8 @@ mod tests {
             ("in/events/*.csv", "events"),
             ("*.csv", "files"),
             ("plain", "plain"),
+            ("data/orders.csv.gz", "orders"),
+            ("in/events/*.jsonl.zst", "events"),
         ] {
             assert_eq!(stem(path), name, "{path}");
         }

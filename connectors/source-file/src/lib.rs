@@ -1,4 +1,4 @@
-//! Reads CSV and JSON Lines files.
+//! Reads CSV and JSON Lines files, compressed ones too.
 //!
 //! Which files make which streams is the part of `files`, what an operator may say is [`Config`], one
 //! read is `Rows`. How values and rows stand in a file is the crate `rapidbyte-formats`.
@@ -9,6 +9,7 @@
 
 mod config;
 mod files;
+mod open;
 mod read;
 mod sample;
 
@@ -78,6 +79,9 @@ impl Source for Files {
                 stream.source_types = vec![text.into(); known.schema.fields().len()];
                 stream.estimated_bytes = Some(found.bytes());
                 stream.notes = known.notes;
+                stream
+                    .notes
+                    .extend(found.compression_note(self.settings.compression));
                 Ok(stream)
             })
             .collect()
@@ -113,7 +117,12 @@ impl Source for Files {
         } else {
             decoder
         };
-        Ok(Rows::new(stream, decoder))
+        Ok(Rows::new(
+            stream,
+            decoder,
+            self.settings.compression,
+            limits.max_record_bytes,
+        ))
     }
 }
 

@@ -1,14 +1,13 @@
 //! What a stream's columns are: declared, or inferred from the beginning of its files.
 
 use rapidbyte_formats::{FormatError, Sampler};
-use rapidbyte_sdk::files;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
 use crate::config::Settings;
 use crate::convert;
 use crate::files::FileStream;
-use crate::read::CHUNK_BYTES;
+use crate::open::Text;
 
 /// A stream's columns and how they became known.
 #[derive(Debug, Clone)]
@@ -22,6 +21,9 @@ pub(crate) struct Known {
 /// A record of a sample may be as long as the sample or this: planning has half of a run's memory,
 /// and looking at a record takes several times its size.
 const MAX_RECORD_BYTES: u64 = 16 << 20;
+
+/// The window that a sampled frame of zstd may have, for the same reason.
+const MAX_WINDOW_BYTES: usize = 32 << 20;
 
 /// The declared columns; without a declaration the inferred ones.
 pub(crate) fn know(settings: &Settings, stream: &FileStream) -> Result<Known> {
@@ -63,7 +65,8 @@ fn infer(settings: &Settings, stream: &FileStream) -> Result<Known> {
         if is_enough(&sampler, left) {
             break;
         }
-        sample_file(&mut sampler, &mut left, path, |error| {
+        let mut text = Text::open(path, &stream.name, settings.compression, MAX_WINDOW_BYTES)?;
+        sample_file(&mut sampler, &mut left, &mut text, |error| {
             failed(error, Some(path))
         })?;
     }
@@ -85,30 +88,28 @@ fn is_enough(sampler: &Sampler, left: u64) -> bool {
     sampler.is_done() || (left == 0 && sampler.rows() > 0)
 }
 
-/// Looks at one file, from its beginning on.
+/// Looks at one file, from its beginning on; `left` bytes of text belong to the sample.
 fn sample_file(
     sampler: &mut Sampler,
     left: &mut u64,
-    path: &str,
+    text: &mut Text,
     failed: impl Fn(FormatError) -> Error,
 ) -> Result<()> {
-    let input = files::open(path)?;
-    let mut offset = 0;
     sampler.begin_file();
     while !is_enough(sampler, *left) {
-        // The sample's rest; with none left, on to the end of the first row.
-        let len = match *left {
-            0 => CHUNK_BYTES,
-            left => left.min(CHUNK_BYTES.into()) as u32,
-        };
-        let bytes = input.read(offset, len)?;
+        let bytes = text.fill()?;
         let _phase = phase::enter(Kind::Decode);
         if bytes.is_empty() {
             return sampler.end_of_file().map_err(failed);
         }
-        offset += bytes.len() as u64;
-        *left = left.saturating_sub(bytes.len() as u64);
-        sampler.push(&bytes).map_err(&failed)?;
+        // The sample's rest; with none left, on to the end of the first row.
+        let len = match *left {
+            0 => bytes.len(),
+            left => bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX)),
+        };
+        sampler.push(&bytes[..len]).map_err(&failed)?;
+        *left = left.saturating_sub(len as u64);
+        text.consume(len);
     }
     sampler.end_of_sample();
     Ok(())

@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 
-use crate::{Format, FormatError, csv};
+use crate::{Compression, Format, FormatError, csv};
 
 /// The name of a format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, JsonSchema)]
@@ -61,7 +61,8 @@ impl JsonSchema for NullText {
 /// What an operator said about a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Choice<'a> {
-    /// Its ending tells the format if nothing else does: `.csv`, `.tsv`, `.jsonl`, `.ndjson`.
+    /// Its ending tells the format if nothing else does: `.csv`, `.tsv`, `.jsonl`, `.ndjson`,
+    /// before an ending that tells a [`Compression`].
     pub path: &'a str,
     /// By the path's ending if absent.
     pub format: Option<FormatName>,
@@ -81,7 +82,8 @@ impl Choice<'_> {
     /// Errors: `unknown_format`, `unused_option` (an option of CSV beside JSON Lines),
     /// `bad_dialect`.
     pub fn settle(&self) -> Result<Format, FormatError> {
-        let name = self.path.rsplit('/').next().unwrap_or_default();
+        let (_, path) = Compression::of_path(self.path);
+        let name = path.rsplit('/').next().unwrap_or_default();
         let ending = name.rsplit_once('.').map(|(_, ending)| ending);
         let ending = ending.unwrap_or_default().to_ascii_lowercase();
         match (self.format, ending.as_str()) {
@@ -179,6 +181,8 @@ mod tests {
         assert_eq!(settle("x.tsv", None, Some(";")), Ok(csv(b';')));
         assert_eq!(settle("x.txt", said, Some("\\t")), Ok(csv(b'\t')));
         assert_eq!(settle("x.ndjson", None, None), Ok(Format::Jsonl));
+        assert_eq!(settle("x.tsv.gz", None, None), Ok(csv(b'\t')));
+        assert_eq!(settle("x.jsonl.ZST", None, None), Ok(Format::Jsonl));
         for (path, delimiter, code, key) in [
             ("a.csv/b", None, "unknown_format", "format"),
             ("a.csv", Some("ab"), "bad_dialect", "delimiter"),

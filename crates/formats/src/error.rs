@@ -27,6 +27,12 @@ use rapidbyte_wire::types::type_name;
 /// | `jsonl_unknown_field`, `jsonl_duplicate_key` | a key nobody declared, a key that comes twice |
 /// | `json_not_finite` | NaN or infinity, which JSON does not have |
 /// | `json_null_value` | the JSON document `null`, which would be read back as NULL |
+/// | `compressed_truncated` | the file ends within its compressed data |
+/// | `compressed_damaged` | compressed data that contradicts itself or its checksum, or is none |
+/// | `compressed_trailing_bytes` | other bytes after the compressed data |
+/// | `compressed_unsupported` | a dictionary, or the legacy format of LZ4 |
+/// | `zstd_window_too_large` | zstd data that needs more memory than there is for it |
+/// | `compression_failed` | the library refused to work (a fault of this crate) |
 /// | `schema_mismatch` | a batch that is not of the encoder's schema |
 /// | `decoder_failed` | a call after an error |
 /// | `arrow` | Arrow refused an array (a fault of this crate) |
@@ -81,7 +87,9 @@ impl FormatError {
             | "csv_unknown_column"
             | "csv_duplicate_column"
             | "jsonl_unknown_field" => Owner::Schema,
-            "schema_mismatch" | "decoder_failed" | "arrow" => Owner::Internal,
+            "schema_mismatch" | "decoder_failed" | "arrow" | "compression_failed" => {
+                Owner::Internal
+            }
             _ => Owner::Data,
         }
     }

@@ -4,6 +4,7 @@
 //!   and in an error message.
 //! - [`csv`] and [`jsonl`] own how values stand in a file: reading records, an encoder and the
 //!   inference of a schema from a sample.
+//! - [`compression`] owns gzip, zstd and LZ4 around such a file.
 //! - [`Format`] is one door to both: a push [`Decoder`], an [`Encoder`], a [`Sampler`]. [`Choice`]
 //!   is how an operator chooses one.
 //!
@@ -39,6 +40,7 @@
 mod cells;
 mod choice;
 mod column;
+pub mod compression;
 pub mod csv;
 mod decoder;
 mod error;
@@ -48,9 +50,12 @@ pub mod jsonl;
 mod rows;
 mod spelling;
 pub mod text;
+mod texts;
 
 pub use choice::{Choice, FormatName, NullText};
+pub use compression::Compression;
 pub use decoder::Decoder;
 pub use error::{FormatError, Owner};
 pub use format::{Encoder, Format, Sampler};
 pub use rows::Limits;
+pub use texts::{Texts, repeat};

@@ -11,6 +11,7 @@ pub mod source_world {
             "rapidbyte:connector/connection.connection": crate::host::connection::Connection,
             "rapidbyte:connector/files.input": crate::host::files::Input,
             "rapidbyte:connector/files.output": crate::host::files::Output,
+            "rapidbyte:connector/files.output-folder": crate::host::folder::OutputFolder,
         },
     });
 }

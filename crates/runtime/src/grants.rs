@@ -2,7 +2,8 @@
 //!
 //! A property of the connector's config schema may carry `x-grant`: `read` or `write` for a path
 //! or pattern, `host`, `port` or `url` for a server. Exactly the values that the operator wrote
-//! there are granted; nothing else is. `tls-mode`, `tls-root-cert`, `tls-cert` and `tls-key`, and
+//! there are granted; nothing else is. `folders` grants nothing by itself: each item adds a folder
+//! `<item>=*` before the file's name to the `write` paths beside it. `tls-mode`, `tls-root-cert`, `tls-cert` and `tls-key`, and
 //! the parameters `sslmode`, `sslrootcert`, `sslcert` and `sslkey` of a `url`, grant nothing: they
 //! say how the host does TLS with the servers named beside them.
 
@@ -43,7 +44,7 @@ impl Grants {
     }
 
     /// What `config` names, by the marks of its JSON Schema. Paths are relative to `base_dir`,
-    /// which must be absolute; `{stream}` in a path stands for any name.
+    /// which must be absolute; `{stream}` and `{part}` in a path stand for any part of a name.
     pub fn from_config(schema: &Value, config: &Map<String, Value>, base_dir: &Path) -> Self {
         let mut grants = Self {
             base_dir: base_dir.to_path_buf(),
@@ -71,6 +72,8 @@ impl Grants {
         let mut ports: Vec<u16> = Vec::new();
         let mut urls: Vec<Server> = Vec::new();
         let mut tls = Settings::default();
+        let mut folders: Vec<String> = Vec::new();
+        let written_before = self.write.len();
         for (key, property) in properties {
             let property = resolve(root, property);
             let at = format!("{at}.{key}");
@@ -91,6 +94,7 @@ impl Grants {
                 Some("write") => self
                     .write
                     .extend(texts.iter().map(|t| absolute(&self.base_dir, t))),
+                Some("folders") => folders.extend(texts.iter().map(|text| partition(text))),
                 Some("host") => hosts.extend(texts.iter().map(|t| t.to_ascii_lowercase())),
                 Some("port") => ports.extend(value.as_u64().and_then(|p| u16::try_from(p).ok())),
                 Some("url") => urls.extend(texts.iter().flat_map(|t| servers(t, &at))),
@@ -105,6 +109,10 @@ impl Grants {
                     }
                 }
             }
+        }
+        for path in &mut self.write[written_before..] {
+            let name = path.rfind('/').map_or(0, |at| at + 1);
+            path.insert_str(name, &folders.concat());
         }
         for mut server in urls {
             server.tls = server.tls.or(&tls);
@@ -173,6 +181,30 @@ impl Grants {
     pub(crate) fn writable(&self, path: &str) -> Option<Granted> {
         granted(&self.write, absolute(&self.base_dir, path))
     }
+
+    /// A folder that may be replaced as a whole: all files of the pattern, which lies below it,
+    /// may be written.
+    pub(crate) fn folder(&self, folder: &str, pattern: &str) -> Option<GrantedFolder> {
+        let folder = absolute(&self.base_dir, folder);
+        let Granted { path, root, .. } = self.writable(pattern)?;
+        let is_below = path.strip_prefix(&folder)?.starts_with('/');
+        let reaches_out = !Path::new(&folder).starts_with(&root);
+        (is_below && !reaches_out && !pattern::is_pattern(&folder)).then_some(GrantedFolder {
+            folder,
+            pattern: path,
+            root,
+        })
+    }
+}
+
+/// A folder whose files may all be written.
+pub(crate) struct GrantedFolder {
+    /// Absolute and without `..`.
+    pub folder: String,
+    /// The files in it, absolute.
+    pub pattern: String,
+    /// The longest part of the grant that is a folder without a pattern.
+    pub root: PathBuf,
 }
 
 /// A path under the grant that allows it.
@@ -217,9 +249,14 @@ fn resolve<'a>(root: &'a Value, property: &'a Value) -> &'a Value {
     }
 }
 
-/// Joins and removes `.` and `..` without looking at the disk; `{stream}` becomes `*`.
+/// The pattern of the folders of a partition column.
+fn partition(column: &str) -> String {
+    format!("{}=*/", rapidbyte_wire::hive::escape(column))
+}
+
+/// Joins and removes `.` and `..` without looking at the disk; placeholders become `*`.
 fn absolute(base_dir: &Path, path: &str) -> String {
-    let path = path.replace("{stream}", "*");
+    let path = path.replace("{stream}", "*").replace("{part}", "*");
     let mut parts: Vec<&str> = Vec::new();
     let joined = base_dir.join(&path);
     for component in joined.components() {
@@ -338,6 +375,44 @@ mod tests {
         assert!(grants.writable("data/a.csv").is_none());
         let granted = grants.writable("/out/a.csv").expect("granted");
         assert_eq!(granted.root, Path::new("/out"));
+    }
+
+    #[test]
+    fn partition_columns_add_folders_to_what_may_be_written() {
+        let schema = json!({
+            "path": {"x-grant": "write"}, "in": {"x-grant": "read"}, "by": {"x-grant": "folders"},
+        });
+        let config = json!({
+            "path": "out/{stream}/p-{part}.csv", "in": "a.csv", "by": ["day", "a/../b"],
+        });
+        let grants = grants(schema, config);
+        assert_eq!(
+            grants.describe(),
+            ["read a.csv", "write out/*/day=*/a%2F..%2Fb=*/p-*.csv"]
+        );
+        let may = |path: &str| grants.writable(path).is_some();
+        assert!(may("out/s/day=1/a%2F..%2Fb=2/p-00000.csv"));
+        for path in [
+            "out/s/p-00000.csv",
+            "out/s/day=1/x=2/p-00000.csv",
+            "out/s/day=1/a%2F..%2Fb=../../../p-00000.csv",
+            "out/s/day=1/a%2F..%2Fb=2/x.csv",
+        ] {
+            assert!(!may(path), "{path}");
+        }
+        let files = "day=*/a%2F..%2Fb=*/p-*.csv";
+        let may = |folder: &str, pattern: &str| grants.folder(folder, pattern).is_some();
+        assert!(may("out/s", &format!("out/s/{files}")));
+        for (folder, pattern) in [
+            ("out/s", "out/s/*"),
+            ("out/s", &format!("out/t/{files}")),
+            ("out", &format!("out/../{files}")),
+            (".", &format!("out/s/{files}")),
+            ("/", &format!("out/s/{files}")),
+            ("out/*", &format!("out/*/{files}")),
+        ] {
+            assert!(!may(folder, pattern), "{folder} {pattern}");
+        }
     }
 
     fn mode(grants: &Grants, host: &str, port: u16) -> Option<Mode> {

@@ -2,6 +2,7 @@
 
 pub mod connection;
 pub mod files;
+pub mod folder;
 pub mod log;
 mod phase;
 mod tls;

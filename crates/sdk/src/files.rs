@@ -31,6 +31,31 @@ pub fn probe(path: &str) -> Result<()> {
     system::probe(path)
 }
 
+/// Begins a folder that takes the place of `folder` as a whole, under a temporary name beside it.
+/// `pattern` says which files belong into it, by their paths below `folder`; a folder that holds
+/// anything else is refused with `foreign_file`, here and at the commit.
+pub fn create_folder(folder: &str, pattern: &str) -> Result<OutputFolder> {
+    system::create_folder(folder, pattern).map(OutputFolder)
+}
+
+/// A folder that is written. Dropped without [`OutputFolder::commit`], it leaves nothing behind.
+pub struct OutputFolder(system::OutputFolder);
+
+impl OutputFolder {
+    /// Begins a file; `path` is the one that it has after the folder's commit. Its own commit says
+    /// that it is complete.
+    pub fn create(&self, path: &str) -> Result<Output> {
+        let output = self.0.create(path)?;
+        Ok(Output { output, bytes: 0 })
+    }
+
+    /// Puts the folder with its complete files in the place of the older one, in one atomic step
+    /// (natively in two), and removes the older one.
+    pub fn commit(self) -> Result<()> {
+        self.0.commit()
+    }
+}
+
 /// A file that is read.
 pub struct Input(system::Input);
 
@@ -185,6 +210,78 @@ mod native {
             path,
             committed: Cell::new(false),
         })
+    }
+
+    pub struct OutputFolder {
+        folder: String,
+        pattern: String,
+        temporary: String,
+    }
+
+    pub fn create_folder(folder: &str, pattern: &str) -> Result<OutputFolder> {
+        let path = Path::new(folder);
+        let name = path
+            .file_name()
+            .and_then(|n| n.to_str())
+            .unwrap_or("folder");
+        let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+        let created = OutputFolder {
+            folder: folder.into(),
+            pattern: pattern.into(),
+            temporary: temporary.display().to_string(),
+        };
+        created.refuse_foreign(path)?;
+        fs::create_dir_all(&temporary).map_err(|e| failed(folder, &e))?;
+        Ok(created)
+    }
+
+    impl OutputFolder {
+        fn refuse_foreign(&self, at: &Path) -> Result<()> {
+            let Ok(entries) = fs::read_dir(at) else {
+                return Ok(());
+            };
+            for entry in entries.flatten() {
+                let path = entry.path();
+                if path.is_dir() {
+                    self.refuse_foreign(&path)?;
+                } else if !rapidbyte_wire::pattern::matches(
+                    &self.pattern,
+                    &path.display().to_string(),
+                ) {
+                    let text = format!("{} is no file of this stream", path.display());
+                    return Err(Error::config("foreign_file", text));
+                }
+            }
+            Ok(())
+        }
+
+        pub fn create(&self, path: &str) -> Result<Output> {
+            let inside = path.strip_prefix(&self.folder).unwrap_or(path);
+            create(&format!("{}{inside}", self.temporary))
+        }
+
+        pub fn commit(&self) -> Result<()> {
+            let (new, old) = (&self.temporary, format!("{}.old", self.temporary));
+            let folder = Path::new(&self.folder);
+            self.refuse_foreign(folder)?;
+            let told = |e: std::io::Error| failed(&self.folder, &e);
+            let is_there = folder.exists();
+            if is_there {
+                fs::rename(folder, &old).map_err(told)?;
+            }
+            fs::rename(new, folder).map_err(told)?;
+            match is_there {
+                true => fs::remove_dir_all(old).map_err(told),
+                false => Ok(()),
+            }
+        }
+    }
+
+    impl Drop for OutputFolder {
+        fn drop(&mut self) {
+            // Gone after a commit.
+            let _ = fs::remove_dir_all(&self.temporary);
+        }
     }
 
     impl Input {

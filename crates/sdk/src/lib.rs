@@ -66,7 +66,7 @@ pub mod phase;
 pub mod source;
 
 pub use destination::{Destination, Writer};
-pub use rapidbyte_wire::{ipc, pattern, types};
+pub use rapidbyte_wire::{hive, ipc, pattern, types};
 pub use source::{Event, Reader, Source};
 
 pub use bindings::exports_destination::{ColumnPlan, Fence, Fit, Part, Plan, Receipt, Target};

@@ -1,13 +1,16 @@
 //! What crosses between the host and a connector: Arrow IPC messages and the names of types.
 //!
-//! This crate owns three facts that both sides need: how a schema and a batch are laid out as
-//! bytes ([`ipc`]), what the host checks before it passes a batch on ([`verify`]), and how a
-//! column's type is written by a person ([`types`]). It does no I/O and knows no connector.
+//! This crate owns facts that both sides need: how a schema and a batch are laid out as
+//! bytes ([`ipc`]), what the host checks before it passes a batch on ([`verify`]), how a
+//! column's type is written by a person ([`types`]), how files and streams are matched
+//! ([`pattern`]) and how partition folders are named ([`hive`]). It does no I/O and knows no
+//! connector.
 //!
 //! Byte layout: the encapsulated message format of the Arrow columnar specification
 //! ("Serialization and Interprocess Communication"). A schema is one `Schema` message; it
 //! travels once per stream. A batch is one `RecordBatch` message without dictionaries.
 
+pub mod hive;
 pub mod ipc;
 pub mod pattern;
 pub mod types;

@@ -21,6 +21,7 @@ use crate::Phase;
 use crate::bindings::files::{Entry, Host, HostInput, HostOutput};
 use crate::bindings::types::{Error, ErrorKind};
 use crate::grants::Granted;
+use crate::host::folder::{OutputFolder, begin};
 use crate::state::State;
 
 /// A file that is read.
@@ -36,18 +37,20 @@ pub struct Output {
     temporary: PathBuf,
     name: PathBuf,
     shown: String,
+    /// An older file of its name may be replaced.
+    replaces: bool,
     committed: bool,
 }
 
 /// The most that one `read` gives.
 const MAX_READ: u32 = 16 << 20;
 /// Files that one pattern may find.
-const MAX_ENTRIES: usize = 100_000;
+pub(super) const MAX_ENTRIES: usize = 100_000;
 
 /// `O_NONBLOCK`, which changes nothing for a regular file.
 const NONBLOCK: i32 = OFlags::NONBLOCK.bits().cast_signed();
 
-type Outcome<T> = wasmtime::Result<Result<T, Error>>;
+pub(super) type Outcome<T> = wasmtime::Result<Result<T, Error>>;
 
 impl Host for State {
     fn find(&mut self, asked: String) -> Outcome<Vec<Entry>> {
@@ -113,16 +116,37 @@ impl Host for State {
         };
         Ok(probe(&granted).map_err(|error| failed(&path, &error)))
     }
+
+    fn create_folder(
+        &mut self,
+        folder: String,
+        pattern: String,
+    ) -> Outcome<Resource<OutputFolder>> {
+        let Some(granted) = self.sandbox.grants.folder(&folder, &pattern) else {
+            return Ok(Err(self.not_granted("replace", &folder)));
+        };
+        if let Err(error) = self.one_more_file() {
+            return Ok(Err(error));
+        }
+        let clock = self.sandbox.clock.clone();
+        match clock.outside(Phase::Query, || begin(granted, folder)) {
+            Ok(output) => {
+                self.files += 1;
+                Ok(Ok(self.table.push(output)?))
+            }
+            Err(error) => Ok(Err(error)),
+        }
+    }
 }
 
 impl State {
-    fn not_granted(&self, what: &str, path: &str) -> Error {
+    pub(super) fn not_granted(&self, what: &str, path: &str) -> Error {
         let text = format!("{} may not {what} {path}", self.connector);
         Error::new(ErrorKind::Config, "file_not_granted", text)
             .hint("a connector reaches only the paths that its configuration names")
     }
 
-    fn one_more_file(&self) -> Result<(), Error> {
+    pub(super) fn one_more_file(&self) -> Result<(), Error> {
         let limit = self.sandbox.limits.files;
         if self.files < limit {
             return Ok(());
@@ -226,15 +250,25 @@ fn find(granted: &Granted) -> std::io::Result<Vec<(String, u64)>> {
 fn create(granted: &Granted, shown: &str) -> std::io::Result<Output> {
     std::fs::create_dir_all(&granted.root)?;
     let (root, inside) = below(granted)?;
+    refuse_special(&granted.path)?;
+    create_within(&root, &inside, shown, true)
+}
+
+/// Begins a file at `inside` below a folder.
+pub(super) fn create_within(
+    root: &Dir,
+    inside: &Path,
+    shown: &str,
+    replaces: bool,
+) -> std::io::Result<Output> {
     let name = PathBuf::from(inside.file_name().ok_or(Io::InvalidInput)?);
     let dir = match inside.parent().filter(|p| !p.as_os_str().is_empty()) {
         Some(parent) => {
             root.create_dir_all(parent)?;
             root.open_dir(parent)?
         }
-        None => root,
+        None => root.try_clone()?,
     };
-    refuse_special(&granted.path)?;
     remove_stale(&dir, &name);
     let (file, temporary) = create_temporary(&dir, &name)?;
     Ok(Output {
@@ -243,6 +277,7 @@ fn create(granted: &Granted, shown: &str) -> std::io::Result<Output> {
         temporary,
         name,
         shown: shown.into(),
+        replaces,
         committed: false,
     })
 }
@@ -410,6 +445,11 @@ impl Output {
     /// the old file or the new one.
     fn commit(&mut self) -> std::io::Result<()> {
         self.file.sync_all()?;
+        if !self.replaces && self.dir.try_exists(&self.name)? {
+            // Names that differ in case alone are one name on some file systems.
+            let text = "two files of one folder have the same name for this file system";
+            return Err(std::io::Error::new(Io::InvalidInput, text));
+        }
         self.dir.rename(&self.temporary, &self.dir, &self.name)?;
         self.committed = true;
         // The handle in `dir` only names the folder: it cannot be synced itself.
@@ -432,7 +472,7 @@ impl Drop for Output {
     }
 }
 
-fn failed(path: &str, error: &std::io::Error) -> Error {
+pub(super) fn failed(path: &str, error: &std::io::Error) -> Error {
     let (kind, code, hint) = match error.kind() {
         Io::NotFound => (
             ErrorKind::Config,
@@ -461,6 +501,19 @@ fn failed(path: &str, error: &std::io::Error) -> Error {
         ),
     };
     Error::new(kind, code, format!("{path}: {error}")).hint(hint)
+}
+
+#[cfg(test)]
+impl Output {
+    /// What a guest does with two calls.
+    pub(super) fn write_and_commit(&mut self, bytes: &[u8]) {
+        self.file.write_all(bytes).expect("written");
+        self.commit().expect("committed");
+    }
+
+    pub(super) fn commit_for_test(&mut self) -> std::io::Result<()> {
+        self.commit()
+    }
 }
 
 #[cfg(test)]

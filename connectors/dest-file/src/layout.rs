@@ -1,0 +1,216 @@
+//! Where the files of a stream lie: one file, or a folder of files.
+
+use rapidbyte_formats::Compression;
+use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::{hive, pattern};
+
+use crate::config::{Config, Split};
+
+/// Stands for the stream's name in a path.
+const STREAM: &str = "{stream}";
+/// Stands for the number of a file, counted from 00000 in each folder.
+const PART: &str = "{part}";
+/// Partitions whose files are open at a time, if nothing else is said.
+const OPEN_FILES: u32 = 32;
+/// A file that is written needs a buffer and a codec: about 1 MiB with zstd.
+const MAX_OPEN_FILES: u32 = 512;
+
+/// What `path`, `split` and `partition_by` come to.
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    path: String,
+    /// None: one file.
+    pub set: Option<Set>,
+}
+
+/// A folder of files.
+#[derive(Debug, Clone)]
+pub(crate) struct Set {
+    pub split: Split,
+    pub partition_by: Vec<String>,
+    pub open_files: usize,
+    /// The path has a counter: a partition may have several files.
+    pub counted: bool,
+}
+
+impl Layout {
+    pub(crate) fn settle(config: &Config) -> Result<Self> {
+        let path = &config.path;
+        let invalid = |text: &str| Err(Error::config("invalid_path", text).at("config.path"));
+        if path.is_empty() || path.ends_with('/') {
+            return invalid("the path names no file");
+        }
+        if pattern::is_pattern(path) {
+            return invalid("a path to write to has no * and no ?");
+        }
+        if let Some(other) = unknown_placeholder(path) {
+            let text = format!("{other} stands for nothing");
+            return Err(Error::config("unknown_placeholder", text)
+                .hint("write {stream} for the stream's name, {part} for a file's number")
+                .at("config.path"));
+        }
+        Ok(Self {
+            path: path.clone(),
+            set: Set::settle(config)?,
+        })
+    }
+
+    /// The path as the operator wrote it.
+    pub(crate) fn shown(&self) -> &str {
+        &self.path
+    }
+
+    /// The one file of a stream.
+    pub(crate) fn file(&self, stream: &str) -> Result<String> {
+        if !self.path.contains(STREAM) {
+            return Ok(self.path.clone());
+        }
+        let is_name = !stream.is_empty()
+            && !matches!(stream, "." | "..")
+            && !stream.contains(['/', '\\', '\0', '*', '?'])
+            && !stream.contains(PART);
+        if !is_name {
+            let text = format!("{stream:?} cannot be a part of a file's name");
+            return Err(Error::config("invalid_file_name", text)
+                .hint("rename the stream, or write it to a path without {stream}")
+                .in_stream(stream)
+                .at("config.path"));
+        }
+        Ok(self.path.replace(STREAM, stream))
+    }
+
+    /// The folder of a stream's set, and in the place of its file's name the rest.
+    pub(crate) fn folder(&self, stream: &str) -> Result<(String, String)> {
+        let path = self.file(stream)?;
+        // `settle` has seen to it that there is one.
+        let (folder, name) = path.rsplit_once('/').unwrap_or_default();
+        Ok((folder.to_owned(), name.to_owned()))
+    }
+
+    /// A pattern of all files that a stream may have.
+    pub(crate) fn pattern(&self, stream: &str) -> Result<String> {
+        let Some(set) = &self.set else {
+            return self.file(stream);
+        };
+        let (folder, name) = self.folder(stream)?;
+        let any = |column: &String| format!("{}=*/", hive::escape(column));
+        let partitions: String = set.partition_by.iter().map(any).collect();
+        Ok(format!("{folder}/{partitions}{}", name.replace(PART, "*")))
+    }
+
+    /// A file that a stream may have, to try whether it can be written.
+    pub(crate) fn example(&self, stream: &str) -> Result<String> {
+        Ok(self.pattern(stream)?.replace('*', "0"))
+    }
+}
+
+/// The file's name with its number in the place of the counter.
+pub(crate) fn numbered(name: &str, part: u32) -> String {
+    name.replace(PART, &format!("{part:05}"))
+}
+
+impl Set {
+    fn settle(config: &Config) -> Result<Option<Self>> {
+        let refused = |code: &str, text: String, hint: &str, key: &str| {
+            let error = Error::config(code, text).hint(hint);
+            Err(error.at(format!("config.{key}")))
+        };
+        let split = config.split.unwrap_or_default();
+        let (folder, name) = config.path.rsplit_once('/').unwrap_or(("", &config.path));
+        let counted = name.contains(PART);
+        if folder.contains(PART) || name.matches(PART).count() > 1 {
+            let text = format!("{PART} stands once, in the file's name");
+            return refused(
+                "invalid_path",
+                text,
+                "such as orders/part-{part}.csv",
+                "path",
+            );
+        }
+        if config.split.is_some() && split == Split::default() {
+            let text = "split says neither bytes nor rows".to_owned();
+            return refused("invalid_config", text, "split: { bytes: 256mb }", "split");
+        }
+        if split.rows == Some(0) || split.bytes.is_some_and(|size| size.0 == 0) {
+            let text = "a file of nothing".to_owned();
+            return refused("invalid_config", text, "give 1 or more", "split");
+        }
+        if config.split.is_none() && config.partition_by.is_empty() {
+            if counted {
+                let text = format!("{PART} is the number of a file, yet there is only one");
+                return refused(
+                    "unused_placeholder",
+                    text,
+                    "set split: or partition_by:",
+                    "path",
+                );
+            }
+            if config.open_files.is_some() {
+                let text = "open_files counts the files of partitions".to_owned();
+                return refused("unused_option", text, "set partition_by:", "open_files");
+            }
+            return Ok(None);
+        }
+        if config.split.is_some() && !counted {
+            let text = format!("several files need names that differ: {PART} is missing");
+            return refused(
+                "missing_part",
+                text,
+                "such as orders/part-{part}.csv",
+                "path",
+            );
+        }
+        let last = folder.rsplit('/').next().unwrap_or_default();
+        if matches!(last, "" | "." | "..") {
+            let text = "a set of files needs a folder of its own, which it replaces as a whole";
+            let hint = "such as orders/part-{part}.csv";
+            return refused("invalid_path", text.to_owned(), hint, "path");
+        }
+        for (at, column) in config.partition_by.iter().enumerate() {
+            if column.is_empty() || config.partition_by[..at].contains(column) {
+                let text = format!("{column:?} is empty or stands there twice");
+                return refused(
+                    "invalid_config",
+                    text,
+                    "name each column once",
+                    "partition_by",
+                );
+            }
+        }
+        let open_files = config.open_files.unwrap_or(OPEN_FILES);
+        if !(1..=MAX_OPEN_FILES).contains(&open_files) {
+            let text = format!("{open_files} files at a time");
+            let hint = format!("1 to {MAX_OPEN_FILES}");
+            return refused("invalid_config", text, &hint, "open_files");
+        }
+        Ok(Some(Self {
+            split,
+            partition_by: config.partition_by.clone(),
+            open_files: open_files as usize,
+            counted,
+        }))
+    }
+}
+
+/// The compression that the configuration or else the path's ending says.
+pub(crate) fn compression(config: &Config) -> Compression {
+    let told = || Compression::of_path(&config.path).0;
+    config.compression.unwrap_or_else(told)
+}
+
+/// A word in braces that stands for nothing.
+fn unknown_placeholder(path: &str) -> Option<&str> {
+    let mut rest = path;
+    while let Some(start) = rest.find('{') {
+        rest = &rest[start..];
+        let end = rest.find('}')? + 1;
+        let word = &rest[1..end - 1];
+        let is_word =
+            !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_');
+        if is_word && !matches!(&rest[..end], STREAM | PART) {
+            return Some(&rest[..end]);
+        }
+        rest = &rest[1..];
+    }
+    None
+}

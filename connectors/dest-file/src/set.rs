@@ -1,0 +1,224 @@
+//! A folder of files on its way: split by size or rows, and by the values of partition columns.
+//!
+//! Everything is written to a folder with a hidden name, which takes the place of the older one as
+//! a whole at the commit. A file is complete, and closed, before the next one of its partition
+//! begins, so that few are open at a time however many there are.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use arrow_select::take::take_record_batch;
+use rapidbyte_sdk::files::{self, OutputFolder};
+use rapidbyte_sdk::prelude::*;
+
+use crate::config::Settings;
+use crate::layout::{Set, numbered};
+use crate::partition::Partitions;
+use crate::write::{BUFFER_BYTES, OneFile};
+
+/// A buffer of each of many files.
+const SMALL_BUFFER_BYTES: usize = 1 << 16;
+/// Files of one folder: the host looks at twice as many entries, folders among them.
+const MAX_FILES: u64 = 50_000;
+
+/// The files of one stream. Dropped, they leave nothing behind.
+pub(crate) struct FileSet {
+    settings: Rc<Settings>,
+    set: Set,
+    output: OutputFolder,
+    folder: String,
+    /// The file's name, perhaps with a counter.
+    name: String,
+    /// The columns of the files.
+    schema: SchemaRef,
+    partitions: Option<Partitions>,
+    /// By the folder of a partition; the empty one without partitions.
+    places: HashMap<String, Place>,
+    open: usize,
+    files: u64,
+    /// Bytes of the complete files.
+    bytes: u64,
+    /// Counts the writes to partitions.
+    clock: u64,
+}
+
+/// The files of one partition.
+#[derive(Default)]
+struct Place {
+    open: Option<Box<OneFile>>,
+    /// The number of the next file.
+    next: u32,
+    /// When it was last written to, by the clock.
+    used: u64,
+}
+
+impl FileSet {
+    pub(crate) fn begin(settings: Rc<Settings>, set: Set, target: &Target) -> Result<Self> {
+        let schema = target.arrow_schema()?;
+        let (partitions, schema) = match set.partition_by.as_slice() {
+            [] => (None, schema),
+            columns => {
+                let (partitions, rest) = Partitions::new(columns, &schema)?;
+                (Some(partitions), rest)
+            }
+        };
+        let (folder, name) = settings.layout.folder(&target.stream)?;
+        let pattern = settings.layout.pattern(&target.stream)?;
+        // What no file can be written of is refused before the folder is there.
+        settings
+            .format
+            .encoder(schema.clone())
+            .map_err(crate::convert)?;
+        Ok(Self {
+            output: files::create_folder(&folder, &pattern)?,
+            settings,
+            set,
+            folder,
+            name,
+            schema,
+            partitions,
+            places: HashMap::new(),
+            open: 0,
+            files: 0,
+            bytes: 0,
+            clock: 0,
+        })
+    }
+
+    /// Writes a batch; `before` rows of the stream came before it.
+    pub(crate) fn write(&mut self, batch: &RecordBatch, before: u64) -> Result<()> {
+        let Some(partitions) = &self.partitions else {
+            return self.write_to("", batch, |row| row + before);
+        };
+        let rows = partitions.group(batch, before)?;
+        let kept = partitions.without_columns(batch)?;
+        for (place, indices) in rows {
+            // The rows of one partition keep their order.
+            let part = match indices.len() == kept.num_rows() {
+                true => kept.clone(),
+                false => take_record_batch(&kept, &indices)
+                    .map_err(|error| Error::internal(format!("arrow: {error}")))?,
+            };
+            self.write_to(&place, &part, |row| {
+                let at = usize::try_from(row).map_or(0, |row| row.saturating_sub(1));
+                before + u64::from(indices.value(at)) + 1
+            })?;
+        }
+        Ok(())
+    }
+
+    fn write_to(
+        &mut self,
+        place: &str,
+        batch: &RecordBatch,
+        row_of: impl Fn(u64) -> u64,
+    ) -> Result<()> {
+        let split = self.set.split;
+        let mut row = 0;
+        while row < batch.num_rows() {
+            let file = self.file_of(place)?;
+            row = file
+                .write(batch, row, split)
+                .map_err(|refused| refused.told(&row_of))?;
+            if file.is_full(split) {
+                self.end(place)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The open file of a partition, which is opened if need be.
+    fn file_of(&mut self, place: &str) -> Result<&mut OneFile> {
+        self.clock += 1;
+        let is_open = self
+            .places
+            .get(place)
+            .is_some_and(|place| place.open.is_some());
+        if !is_open {
+            if self.open >= self.set.open_files {
+                self.end_idle()?;
+            }
+            self.files += 1;
+            if self.files > MAX_FILES {
+                let text = format!("{} would get more than {MAX_FILES} files", self.folder);
+                return Err(Error::config("too_many_files", text)
+                    .hint("partition by columns of fewer values, or split into larger files"));
+            }
+            let next = self.places.get(place).map_or(0, |place| place.next);
+            let path = format!("{}/{place}{}", self.folder, numbered(&self.name, next));
+            let output = self.output.create(&path)?;
+            let buffer = match self.partitions {
+                Some(_) => SMALL_BUFFER_BYTES,
+                None => BUFFER_BYTES,
+            };
+            let file = OneFile::begin(&self.settings, self.schema.clone(), output, buffer)?;
+            let entry = self.places.entry(place.to_owned()).or_default();
+            entry.open = Some(Box::new(file));
+            entry.next = next + 1;
+            self.open += 1;
+        }
+        let clock = self.clock;
+        let entry = self.places.get_mut(place);
+        let open = entry.and_then(|place| {
+            place.used = clock;
+            place.open.as_deref_mut()
+        });
+        open.ok_or_else(|| Error::internal("a partition without its file"))
+    }
+
+    /// Ends the file that was not written to for the longest time.
+    fn end_idle(&mut self) -> Result<()> {
+        if !self.set.counted {
+            let text = format!(
+                "rows of more than {} partitions come mixed, and each has one file that is open",
+                self.set.open_files
+            );
+            return Err(Error::config("too_many_partitions", text)
+                .hint(
+                    "put {part} into the file's name, so that a partition may have several files, \
+                     or raise open_files",
+                )
+                .at("config.open_files"));
+        }
+        let open = self.places.iter().filter(|(_, place)| place.open.is_some());
+        let idle = open.min_by_key(|(_, place)| place.used);
+        match idle.map(|(place, _)| place.clone()) {
+            Some(place) => self.end(&place),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the open file of a partition.
+    fn end(&mut self, place: &str) -> Result<()> {
+        let file = self
+            .places
+            .get_mut(place)
+            .and_then(|place| place.open.take());
+        if let Some(file) = file {
+            self.open -= 1;
+            self.bytes += file.commit()?;
+        }
+        Ok(())
+    }
+
+    /// Bytes handed to the host.
+    pub(crate) fn bytes(&self) -> u64 {
+        let open = self.places.values().filter_map(|place| place.open.as_ref());
+        self.bytes + open.map(|file| file.bytes()).sum::<u64>()
+    }
+
+    /// Ends all files and makes the folder visible. A stream without rows has one file that says
+    /// so, or no partition.
+    pub(crate) fn commit(mut self) -> Result<u64> {
+        if self.files == 0 && self.partitions.is_none() {
+            self.file_of("")?;
+        }
+        let mut open: Vec<String> = self.places.keys().cloned().collect();
+        open.sort();
+        for place in open {
+            self.end(&place)?;
+        }
+        self.output.commit()?;
+        Ok(self.bytes)
+    }
+}

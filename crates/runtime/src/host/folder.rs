@@ -1,0 +1,357 @@
+//! Folders of `files`: written beside their place and put there as a whole.
+//!
+//! The new folder has a hidden name beside the older one until its commit, which exchanges the two
+//! names in one step of the file system. So whoever reads finds the older files or the new ones,
+//! never some of each, and a run that is killed leaves the older ones. What belongs into a folder is
+//! said by a pattern; a folder with anything else in it is not ours to replace.
+
+use std::io::ErrorKind as Io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cap_std::ambient_authority;
+use cap_std::fs::Dir;
+use rapidbyte_wire::pattern;
+use rustix::fd::OwnedFd;
+use rustix::fs::{FlockOperation, Mode, OFlags, RenameFlags, flock, fsync, openat, renameat_with};
+use rustix::io::Errno;
+use wasmtime::component::Resource;
+
+use super::files::{MAX_ENTRIES, Outcome, Output, create_within, failed};
+use crate::Phase;
+use crate::bindings::files::HostOutputFolder;
+use crate::bindings::types::{Error, ErrorKind};
+use crate::grants::GrantedFolder;
+use crate::state::State;
+
+/// A folder that is written under a temporary name.
+pub struct OutputFolder {
+    /// Where the folder lies.
+    parent: Dir,
+    name: PathBuf,
+    temporary: PathBuf,
+    dir: Dir,
+    /// Held locked, so that no other run takes the folder for what a killed run left.
+    _lock: OwnedFd,
+    granted: GrantedFolder,
+    shown: String,
+}
+
+/// Begins a folder that the grants allow.
+pub(super) fn begin(granted: GrantedFolder, shown: String) -> Result<OutputFolder, Error> {
+    let told = |error: std::io::Error| failed(&shown, &error);
+    let (parent, name) = open_parent(&granted).map_err(told)?;
+    refuse_foreign(&parent, &name, &granted, &shown)?;
+    remove_stale(&parent, &name, &granted.pattern, &granted.folder);
+    let (temporary, dir, lock) = create_temporary(&parent, &name).map_err(told)?;
+    Ok(OutputFolder {
+        parent,
+        name,
+        temporary,
+        dir,
+        _lock: lock,
+        granted,
+        shown,
+    })
+}
+
+/// A handle on the folder around, and the name in it.
+fn open_parent(granted: &GrantedFolder) -> std::io::Result<(Dir, PathBuf)> {
+    let folder = Path::new(&granted.folder);
+    let name = PathBuf::from(folder.file_name().ok_or(Io::InvalidInput)?);
+    let around = folder.parent().ok_or(Io::InvalidInput)?;
+    // No link inside the grant's root leads out of it; the root itself is the operator's word.
+    let Ok(inside) = around.strip_prefix(&granted.root) else {
+        std::fs::create_dir_all(around)?;
+        return Ok((Dir::open_ambient_dir(around, ambient_authority())?, name));
+    };
+    std::fs::create_dir_all(&granted.root)?;
+    let root = Dir::open_ambient_dir(&granted.root, ambient_authority())?;
+    if inside.as_os_str().is_empty() {
+        return Ok((root, name));
+    }
+    root.create_dir_all(inside)?;
+    Ok((root.open_dir(inside)?, name))
+}
+
+/// Refuses a place that holds something else than files of the pattern.
+fn refuse_foreign(
+    parent: &Dir,
+    name: &Path,
+    granted: &GrantedFolder,
+    shown: &str,
+) -> Result<(), Error> {
+    let refused = |text: String| {
+        let hint = "a set of files replaces its folder as a whole: write it to a folder of its own, \
+                    or move what else is in there";
+        Err(Error::new(ErrorKind::Config, "foreign_file", text).hint(hint))
+    };
+    match parent.symlink_metadata(name) {
+        Err(error) if error.kind() == Io::NotFound => return Ok(()),
+        Err(error) => return Err(failed(shown, &error)),
+        Ok(found) if !found.is_dir() => return refused(format!("{shown} is no folder")),
+        Ok(_) => {}
+    }
+    let mut walk = Walk::new(granted);
+    let looked = parent
+        .open_dir(name)
+        .and_then(|dir| walk.look(&dir, Path::new("")));
+    looked.map_err(|error| failed(shown, &error))?;
+    match walk.foreign.first() {
+        None => Ok(()),
+        Some(inside) => refused(format!(
+            "{shown} holds {}, which is no file of this stream",
+            inside.display()
+        )),
+    }
+}
+
+/// Looks through a folder, as deep as its pattern goes.
+struct Walk<'a> {
+    folder: &'a str,
+    pattern: &'a str,
+    depth: usize,
+    entries: usize,
+    files: Vec<PathBuf>,
+    /// Each after the folders in it.
+    folders: Vec<PathBuf>,
+    /// What the pattern does not cover.
+    foreign: Vec<PathBuf>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(granted: &'a GrantedFolder) -> Self {
+        Self::of(&granted.folder, &granted.pattern)
+    }
+
+    fn of(folder: &'a str, pattern: &'a str) -> Self {
+        Self {
+            depth: pattern.matches('/').count() - folder.matches('/').count(),
+            folder,
+            pattern,
+            entries: 0,
+            files: Vec::new(),
+            folders: Vec::new(),
+            foreign: Vec::new(),
+        }
+    }
+
+    fn look(&mut self, dir: &Dir, inside: &Path) -> std::io::Result<()> {
+        for entry in dir.entries()? {
+            let entry = entry?;
+            self.entries += 1;
+            if self.entries > MAX_ENTRIES {
+                let text = format!("holds more than {MAX_ENTRIES} entries");
+                return Err(std::io::Error::other(text));
+            }
+            let path = inside.join(entry.file_name());
+            let kind = entry.file_type()?;
+            if kind.is_dir() && path.iter().count() < self.depth {
+                self.look(&entry.open_dir()?, &path)?;
+                self.folders.push(path);
+            } else if kind.is_file() && self.covers(&path) {
+                self.files.push(path);
+            } else {
+                self.foreign.push(path);
+            }
+        }
+        Ok(())
+    }
+
+    fn covers(&self, inside: &Path) -> bool {
+        inside.to_str().is_some_and(|inside| {
+            pattern::matches(self.pattern, &format!("{}/{inside}", self.folder))
+        })
+    }
+}
+
+/// A new folder under a hidden name, locked for as long as this process writes it.
+fn create_temporary(parent: &Dir, name: &Path) -> std::io::Result<(PathBuf, Dir, OwnedFd)> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    // Another run may take the folder for a stale one before it is locked; then a new one is made.
+    for _ in 0..8 {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let process = std::process::id();
+        let temporary = PathBuf::from(format!(".{}.{process}-{number}.tmp", name.display()));
+        parent.create_dir(&temporary)?;
+        let opened = parent
+            .open_dir(&temporary)
+            .and_then(|dir| Ok((open_folder(&dir)?, dir)));
+        let Ok((lock, dir)) = opened else { continue };
+        // A file system without locks works as well: stale folders are then never recognized.
+        let _ = flock(&lock, FlockOperation::NonBlockingLockExclusive);
+        if parent.try_exists(&temporary)? {
+            return Ok((temporary, dir, lock));
+        }
+    }
+    Err(std::io::Error::other(
+        "another run removes the temporary folder again and again",
+    ))
+}
+
+/// A handle that can be locked and synced, which cap-std's own cannot.
+fn open_folder(dir: &Dir) -> std::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(openat(dir.as_fd(), ".", flags, Mode::empty())?)
+}
+
+/// Removes what killed runs left for this folder: hidden folders that nobody holds locked.
+fn remove_stale(parent: &Dir, name: &Path, pattern: &str, folder: &str) {
+    let prefix = format!(".{}.", name.display());
+    let Ok(entries) = parent.entries() else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let found = entry.file_name();
+        let middle = found
+            .to_str()
+            .and_then(|found| found.strip_prefix(&prefix)?.strip_suffix(".tmp"));
+        let is_ours = middle.is_some_and(|m| m.bytes().all(|b| b.is_ascii_digit() || b == b'-'));
+        if !is_ours || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        let Ok(lock) = entry.open_dir().and_then(|dir| open_folder(&dir)) else {
+            continue;
+        };
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            remove_known(parent, Path::new(&found), pattern, folder);
+        }
+    }
+}
+
+/// Removes the files of the pattern and the folders that are then empty. What cannot be removed
+/// is tried again by the next run; what came into the folder from elsewhere stays.
+fn remove_known(parent: &Dir, name: &Path, pattern: &str, folder: &str) {
+    let Ok(dir) = parent.open_dir(name) else {
+        return;
+    };
+    let mut walk = Walk::of(folder, pattern);
+    let _ = walk.look(&dir, Path::new(""));
+    // Temporary files of outputs that were never committed.
+    let unfinished = walk.foreign.iter().filter(|path| is_temporary(path));
+    for file in walk.files.iter().chain(unfinished) {
+        let _ = dir.remove_file(file);
+    }
+    for folder in &walk.folders {
+        let _ = dir.remove_dir(folder);
+    }
+    let _ = parent.remove_dir(name);
+}
+
+fn is_temporary(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| name.starts_with('.') && name.ends_with(".tmp"))
+}
+
+impl OutputFolder {
+    fn create(&self, path: &str, shown: &str) -> std::io::Result<Output> {
+        let inside = Path::new(path)
+            .strip_prefix(&self.granted.folder)
+            .map_err(std::io::Error::other)?;
+        create_within(&self.dir, inside, shown, false)
+    }
+
+    /// The files' names, then the exchange, then the entry in the folder around: after this a
+    /// power cut finds the older folder or the new one.
+    fn commit(&self) -> Result<(), Error> {
+        let told = |error: std::io::Error| failed(&self.shown, &error);
+        let mut walk = Walk::new(&self.granted);
+        walk.look(&self.dir, Path::new("")).map_err(told)?;
+        if let Some(file) = walk.foreign.first() {
+            let text = format!("{} was not committed before its folder", file.display());
+            return Err(Error::new(ErrorKind::Internal, "file_not_committed", text));
+        }
+        for inside in walk
+            .folders
+            .iter()
+            .map(PathBuf::as_path)
+            .chain([Path::new(".")])
+        {
+            let folder = self.dir.open_dir(inside).map_err(told)?;
+            let synced = open_folder(&folder).and_then(|folder| Ok(fsync(folder)?));
+            synced.map_err(told)?;
+        }
+        refuse_foreign(&self.parent, &self.name, &self.granted, &self.shown)?;
+        self.exchange()?;
+        let synced = open_folder(&self.parent).and_then(|folder| Ok(fsync(folder)?));
+        synced.map_err(told)
+    }
+
+    fn exchange(&self) -> Result<(), Error> {
+        let parent = self.parent.as_fd();
+        let rename = |flags| renameat_with(parent, &self.temporary, parent, &self.name, flags);
+        let is_there = self.parent.symlink_metadata(&self.name).is_ok();
+        let renamed = match is_there {
+            true => rename(RenameFlags::EXCHANGE),
+            false => match rename(RenameFlags::NOREPLACE) {
+                // A file system that knows no such flag.
+                Err(Errno::INVAL | Errno::NOSYS) => rename(RenameFlags::empty()),
+                renamed => renamed,
+            },
+        };
+        renamed.map_err(|error| match error {
+            Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP => {
+                let text = format!(
+                    "{}: this file system cannot exchange two folders in one step",
+                    self.shown
+                );
+                Error::new(ErrorKind::Config, "folder_not_replaceable", text)
+                    .hint("write to a new folder, or to another file system such as ext4 or xfs")
+            }
+            error => failed(&self.shown, &error.into()),
+        })
+    }
+}
+
+impl Drop for OutputFolder {
+    /// The hidden name is that of the new folder, or after the commit of the older one.
+    fn drop(&mut self) {
+        let GrantedFolder {
+            pattern, folder, ..
+        } = &self.granted;
+        remove_known(&self.parent, &self.temporary, pattern, folder);
+    }
+}
+
+impl HostOutputFolder for State {
+    fn create(&mut self, this: Resource<OutputFolder>, path: String) -> Outcome<Resource<Output>> {
+        let folder = self.table.get(&this)?;
+        let granted = self.sandbox.grants.writable(&path);
+        let Some(granted) =
+            granted.filter(|granted| pattern::matches(&folder.granted.pattern, &granted.path))
+        else {
+            return Ok(Err(self.not_granted("write", &path)));
+        };
+        if let Err(error) = self.one_more_file() {
+            return Ok(Err(error));
+        }
+        match folder.create(&granted.path, &path) {
+            Ok(output) => {
+                self.files += 1;
+                Ok(Ok(self.table.push(output)?))
+            }
+            Err(error) => Ok(Err(failed(&path, &error))),
+        }
+    }
+
+    fn commit(&mut self, this: Resource<OutputFolder>) -> Outcome<()> {
+        self.check_cancelled()?;
+        let clock = self.sandbox.clock.clone();
+        clock.outside(Phase::Commit, || {
+            let committed = self.table.get(&this)?.commit();
+            self.progress();
+            Ok(committed)
+        })
+    }
+
+    fn drop(&mut self, this: Resource<OutputFolder>) -> wasmtime::Result<()> {
+        self.table.delete(this)?;
+        self.files -= 1;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "folder/tests.rs"]
+mod tests;
