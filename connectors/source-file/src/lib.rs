@@ -1,12 +1,14 @@
-//! Reads CSV and JSON Lines files, compressed ones too.
+//! Reads CSV and JSON Lines files, compressed ones too, Parquet and Arrow files.
 //!
 //! Which files make which streams is the part of `files`, what an operator may say is [`Config`], one
-//! read is `Rows`. How values and rows stand in a file is the crate `rapidbyte-formats`.
+//! read is `Rows` for text and `Columns` for the others. How values and rows stand in a file are the
+//! crates `rapidbyte-formats` and `rapidbyte-columnar`.
 //!
 //! A schema is declared (`schema:`, `schemas:`) or inferred from the beginning of a stream's
 //! files. Nothing is inferred while reading: what does not fit the schema, and what an inferred type
 //! would change, is an error with file and line.
 
+mod columns;
 mod config;
 mod files;
 mod open;
@@ -14,12 +16,14 @@ mod read;
 mod sample;
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use rapidbyte_formats::{FormatError, Limits, Owner};
 use rapidbyte_sdk::prelude::*;
 
-use config::Settings;
+pub use columns::ColumnRows;
 pub use config::{Columns, Config};
+use config::{FileFormat, Settings};
 use files::FileStream;
 pub use read::Rows;
 use sample::Known;
@@ -33,10 +37,10 @@ pub struct Files {
 
 impl Source for Files {
     type Config = Config;
-    type Reader = Rows;
+    type Reader = FileReader;
     const NAME: &str = "source-file";
     const VERSION: &str = env!("CARGO_PKG_VERSION");
-    const DESCRIPTION: &str = "Reads CSV and JSON Lines files";
+    const DESCRIPTION: &str = "Reads CSV, JSON Lines, Parquet and Arrow files";
 
     fn open(config: Config) -> Result<Self> {
         Ok(Self {
@@ -72,11 +76,8 @@ impl Source for Files {
             .map(|found| {
                 let known = self.stream_schema(found)?;
                 let mut stream = Stream::new(&found.name, &known.schema)?;
-                let text = match self.settings.format {
-                    rapidbyte_formats::Format::Csv(_) => "csv text",
-                    rapidbyte_formats::Format::Jsonl => "json value",
-                };
-                stream.source_types = vec![text.into(); known.schema.fields().len()];
+                stream.source_types = known.source_types;
+                stream.estimated_rows = known.rows;
                 stream.estimated_bytes = Some(found.bytes());
                 stream.notes = known.notes;
                 stream
@@ -87,7 +88,7 @@ impl Source for Files {
             .collect()
     }
 
-    fn read(&mut self, request: &ReadRequest) -> Result<Rows> {
+    fn read(&mut self, request: &ReadRequest) -> Result<FileReader> {
         if request.cursor.is_some() {
             return Err(Error::config(
                 "no_cursor",
@@ -101,15 +102,20 @@ impl Source for Files {
             return Err(files::unknown_stream(&request.stream, &streams));
         };
         let known = self.stream_schema(stream)?;
+        let format = match &self.settings.format {
+            FileFormat::Text(format) => format,
+            FileFormat::Columns(kind) => {
+                let rows = ColumnRows::new(*kind, stream, known.schema, request)?;
+                return Ok(FileReader::Columns(Box::new(rows)));
+            }
+        };
         let limits = Limits {
             batch_bytes: request.batch_bytes as usize,
             // More than memory is no limit.
             max_record_bytes: usize::try_from(request.max_record_bytes).unwrap_or(usize::MAX),
             ..Limits::default()
         };
-        let decoder = self
-            .settings
-            .format
+        let decoder = format
             .decoder(known.schema, request.columns.as_deref(), limits)
             .map_err(|error| convert(error, &stream.name, None))?;
         let decoder = if known.inferred {
@@ -117,12 +123,47 @@ impl Source for Files {
         } else {
             decoder
         };
-        Ok(Rows::new(
+        Ok(FileReader::Text(Box::new(Rows::new(
             stream,
             decoder,
             self.settings.compression,
             limits.max_record_bytes,
-        ))
+        ))))
+    }
+}
+
+/// Reads the rows of one stream.
+pub enum FileReader {
+    /// Of text.
+    Text(Box<Rows>),
+    /// Of columns.
+    Columns(Box<ColumnRows>),
+}
+
+impl FileReader {
+    /// Bytes in memory that depend on the data, as far as they are known: for text the batch so
+    /// far and pieces of a file.
+    pub fn held_bytes(&self) -> usize {
+        match self {
+            Self::Text(rows) => rows.held_bytes(),
+            Self::Columns(_) => 0,
+        }
+    }
+}
+
+impl Reader for FileReader {
+    fn schema(&self) -> SchemaRef {
+        match self {
+            Self::Text(rows) => rows.schema(),
+            Self::Columns(rows) => rows.schema(),
+        }
+    }
+
+    fn next(&mut self, wait: Duration) -> Result<Event> {
+        match self {
+            Self::Text(rows) => rows.next(wait),
+            Self::Columns(rows) => rows.next(wait),
+        }
     }
 }
 

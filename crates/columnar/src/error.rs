@@ -53,7 +53,7 @@ impl ColumnarError {
         match self.code {
             "unsupported_type" | "no_columns" | "unknown_column" | "too_many_row_groups" => {
                 Owner::Config
-            },
+            }
             "schema_mismatch" | "arrow" => Owner::Internal,
             _ => Owner::Data,
         }

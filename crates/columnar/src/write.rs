@@ -30,6 +30,18 @@ pub enum Compression {
 }
 
 impl Compression {
+    /// As it stands in a configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Snappy => "snappy",
+            Self::Gzip => "gzip",
+            Self::Zstd => "zstd",
+            Self::Lz4 => "lz4",
+            Self::Brotli => "brotli",
+        }
+    }
+
     /// Whether files of this kind can have it.
     pub fn fits(self, kind: Kind) -> bool {
         match kind {
@@ -51,6 +63,14 @@ pub struct WriteOptions {
 impl WriteOptions {
     /// Row groups of 16 MiB: they are held in memory, and a connector has half of a run's.
     pub const ROW_GROUP_BYTES: usize = 16 << 20;
+
+    /// What files of this kind are compressed with.
+    pub fn compression_for(&self, kind: Kind) -> Compression {
+        self.compression.unwrap_or(match kind {
+            Kind::Parquet => Compression::Zstd,
+            Kind::Arrow => Compression::None,
+        })
+    }
 }
 
 impl Default for WriteOptions {
@@ -217,6 +237,14 @@ impl<W: Write + Send> FileWriter<W> {
     pub fn held_bytes(&self) -> usize {
         match &self.0 {
             Either::Parquet(writer) => writer.held_bytes(),
+            Either::Arrow(_) => 0,
+        }
+    }
+
+    /// About how many bytes the row group so far will have in the file.
+    pub fn pending_bytes(&self) -> usize {
+        match &self.0 {
+            Either::Parquet(writer) => writer.pending_bytes(),
             Either::Arrow(_) => 0,
         }
     }

@@ -22,8 +22,16 @@ static FILES: LazyLock<Vec<(Kind, Vec<u8>)>> = LazyLock::new(|| {
         ("t", "timestamptz"),
     ];
     let schema = schema(&columns);
-    let batches = [random_batch(&schema, 90, &[3]), random_batch(&schema, 60, &[4])];
-    let codecs = [Compression::None, Compression::Snappy, Compression::Zstd, Compression::Lz4];
+    let batches = [
+        random_batch(&schema, 90, &[3]),
+        random_batch(&schema, 60, &[4]),
+    ];
+    let codecs = [
+        Compression::None,
+        Compression::Snappy,
+        Compression::Zstd,
+        Compression::Lz4,
+    ];
     let mut files = Vec::new();
     for compression in codecs {
         for kind in [Kind::Parquet, Kind::Arrow] {
@@ -58,7 +66,12 @@ fn end(kind: Kind, file: Vec<u8>) {
 fn every_truncated_file_is_refused() {
     for (kind, file) in FILES.iter() {
         for cut in (1..file.len()).step_by(7) {
-            let result = read(*kind, file[..file.len() - cut].to_vec(), None, Limits::default());
+            let result = read(
+                *kind,
+                file[..file.len() - cut].to_vec(),
+                None,
+                Limits::default(),
+            );
             assert!(result.is_err(), "{kind:?} without its last {cut} bytes");
         }
     }

@@ -23,7 +23,9 @@ const CODECS: [Compression; 6] = [
 
 fn every_type() -> Vec<(String, &'static str)> {
     let columns = TYPES.iter().enumerate();
-    columns.map(|(at, name)| (format!("c{at}, \""), *name)).collect()
+    columns
+        .map(|(at, name)| (format!("c{at}, \""), *name))
+        .collect()
 }
 
 fn same(found: &RecordBatch, expected: &RecordBatch) {
@@ -37,14 +39,23 @@ fn same(found: &RecordBatch, expected: &RecordBatch) {
             expected.as_primitive_opt::<Float64Type>(),
         ) {
             let bits = |value: Option<f64>| value.map(f64::to_bits);
-            assert!(found.iter().map(bits).eq(expected.iter().map(bits)), "{field}");
+            assert!(
+                found.iter().map(bits).eq(expected.iter().map(bits)),
+                "{field}"
+            );
         } else {
             assert_eq!(found.to_data(), expected.to_data(), "{field}");
         }
     }
 }
 
-fn there_and_back(kind: Kind, types: &[usize], rows: &[usize], seed: &[u64], more: &(WriteOptions, Limits)) {
+fn there_and_back(
+    kind: Kind,
+    types: &[usize],
+    rows: &[usize],
+    seed: &[u64],
+    more: &(WriteOptions, Limits),
+) {
     let columns = every_type();
     let columns: Vec<(&str, &str)> = types
         .iter()
@@ -100,12 +111,23 @@ proptest! {
 
 #[test]
 fn seconds_become_milliseconds_in_parquet_and_stay_in_arrow() {
-    let from = schema(&[("t", "timestamp(s)"), ("d", "time(s)"), ("l", "list<timestamp(s, UTC)>")]);
-    let to = schema(&[("t", "timestamp(ms)"), ("d", "time(ms)"), ("l", "list<timestamp(ms, UTC)>")]);
+    let from = schema(&[
+        ("t", "timestamp(s)"),
+        ("d", "time(s)"),
+        ("l", "list<timestamp(s, UTC)>"),
+    ]);
+    let to = schema(&[
+        ("t", "timestamp(ms)"),
+        ("d", "time(ms)"),
+        ("l", "list<timestamp(ms, UTC)>"),
+    ]);
     let batch = RecordBatch::try_new(
         from.clone(),
         vec![
-            Arc::new(arrow_array::TimestampSecondArray::from(vec![Some(-5), None])),
+            Arc::new(arrow_array::TimestampSecondArray::from(vec![
+                Some(-5),
+                None,
+            ])),
             Arc::new(arrow_array::Time32SecondArray::from(vec![86_399, 0])),
             arrow_array::new_null_array(from.field(2).data_type(), 2),
         ],
@@ -118,17 +140,25 @@ fn seconds_become_milliseconds_in_parquet_and_stay_in_arrow() {
     }
     let file = write(Kind::Parquet, &[batch], &WriteOptions::default());
     let found = read(Kind::Parquet, file, None, Limits::default()).unwrap();
-    let column = found[0].column(0).as_primitive::<arrow_array::types::TimestampMillisecondType>();
+    let column = found[0]
+        .column(0)
+        .as_primitive::<arrow_array::types::TimestampMillisecondType>();
     assert_eq!((column.value(0), column.is_null(1)), (-5000, true));
     // What does not fit is an error at its row.
     let far = RecordBatch::try_new(
         schema(&[("t", "timestamp(s)")]),
-        vec![Arc::new(arrow_array::TimestampSecondArray::from(vec![i64::MAX]))],
+        vec![Arc::new(arrow_array::TimestampSecondArray::from(vec![
+            i64::MAX,
+        ]))],
     )
     .unwrap();
-    let mut writer =
-        rapidbyte_columnar::FileWriter::new(Kind::Parquet, far.schema(), &WriteOptions::default(), Vec::new())
-            .unwrap();
+    let mut writer = rapidbyte_columnar::FileWriter::new(
+        Kind::Parquet,
+        far.schema(),
+        &WriteOptions::default(),
+        Vec::new(),
+    )
+    .unwrap();
     assert_eq!(writer.write(&far).unwrap_err().code, "value_does_not_fit");
 }
 
@@ -138,7 +168,11 @@ fn what_a_type_becomes_is_known_before() {
         ("int64", "INT64", Fit::Exact),
         ("uint8", "INT32 INTEGER(8, unsigned)", Fit::Exact),
         ("decimal(9, 2)", "INT32 DECIMAL(9, 2)", Fit::Exact),
-        ("decimal(76, 2)", "FIXED_LEN_BYTE_ARRAY(32) DECIMAL(76, 2)", Fit::Exact),
+        (
+            "decimal(76, 2)",
+            "FIXED_LEN_BYTE_ARRAY(32) DECIMAL(76, 2)",
+            Fit::Exact,
+        ),
         ("string", "BYTE_ARRAY STRING", Fit::Exact),
         ("json", "BYTE_ARRAY JSON", Fit::Exact),
         ("uuid", "FIXED_LEN_BYTE_ARRAY(16) UUID", Fit::Exact),
@@ -156,7 +190,12 @@ fn what_a_type_becomes_is_known_before() {
     for (name, type_name, fit) in cases {
         let field = parse_field("c", name, true).unwrap();
         let found = form(Kind::Parquet, &field);
-        assert_eq!((found.type_name.as_str(), found.fit), (type_name, fit), "{name}: {:?}", found.note);
+        assert_eq!(
+            (found.type_name.as_str(), found.fit),
+            (type_name, fit),
+            "{name}: {:?}",
+            found.note
+        );
         assert_eq!(found.fit == Fit::Refused, type_name.is_empty());
         assert_eq!(form(Kind::Arrow, &field).fit, Fit::Exact, "{name}");
     }
@@ -164,13 +203,24 @@ fn what_a_type_becomes_is_known_before() {
     assert_eq!(form(Kind::Parquet, &negative).fit, Fit::Refused);
     let field = parse_field("c", "interval", true).unwrap();
     let schema = Arc::new(arrow_schema::Schema::new(vec![field]));
-    let refused =
-        rapidbyte_columnar::FileWriter::new(Kind::Parquet, schema, &WriteOptions::default(), Vec::new());
+    let refused = rapidbyte_columnar::FileWriter::new(
+        Kind::Parquet,
+        schema,
+        &WriteOptions::default(),
+        Vec::new(),
+    );
     let error = refused.err().expect("refused before anything is written");
-    assert_eq!((error.code, error.column.as_deref()), ("unsupported_type", Some("c")));
+    assert_eq!(
+        (error.code, error.column.as_deref()),
+        ("unsupported_type", Some("c"))
+    );
     let empty = Arc::new(arrow_schema::Schema::empty());
-    let refused =
-        rapidbyte_columnar::FileWriter::new(Kind::Parquet, empty, &WriteOptions::default(), Vec::new());
+    let refused = rapidbyte_columnar::FileWriter::new(
+        Kind::Parquet,
+        empty,
+        &WriteOptions::default(),
+        Vec::new(),
+    );
     assert_eq!(refused.err().map(|e| e.code), Some("no_columns"));
 }
 
@@ -180,5 +230,8 @@ fn rows_without_columns_are_counted_in_arrow() {
     let batch = random_batch(&schema, 70_001, &[1]);
     let file = write(Kind::Arrow, &[batch], &WriteOptions::default());
     let found = read(Kind::Arrow, file, None, Limits::default()).unwrap();
-    assert_eq!(found.iter().map(RecordBatch::num_rows).sum::<usize>(), 70_001);
+    assert_eq!(
+        found.iter().map(RecordBatch::num_rows).sum::<usize>(),
+        70_001
+    );
 }

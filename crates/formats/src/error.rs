@@ -8,7 +8,7 @@ use rapidbyte_wire::types::type_name;
 /// | code | when |
 /// | --- | --- |
 /// | `bad_dialect` | delimiter, quote and null text contradict each other |
-/// | `unknown_format`, `unused_option` | a [`Choice`](crate::Choice) that cannot be followed |
+/// | `unknown_format`, `unused_option`, `compressed_columns` | a [`Choice`](crate::Choice) that cannot be followed |
 /// | `unsupported_type` | a column's type has no text form here |
 /// | `unknown_column` | a wanted column is not in the schema |
 /// | `no_columns` | CSV cannot hold rows without columns |
@@ -80,8 +80,8 @@ impl FormatError {
     /// Who acts on it.
     pub fn owner(&self) -> Owner {
         match self.code {
-            "bad_dialect" | "unknown_format" | "unused_option" | "unsupported_type"
-            | "unknown_column" | "no_columns" => Owner::Config,
+            "bad_dialect" | "compressed_columns" | "unknown_format" | "unused_option"
+            | "unsupported_type" | "unknown_column" | "no_columns" => Owner::Config,
             "csv_missing_header"
             | "csv_missing_column"
             | "csv_unknown_column"

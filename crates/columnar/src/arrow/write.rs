@@ -8,7 +8,7 @@ use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 use arrow_schema::{ArrowError, SchemaRef};
 
 use crate::read_at::failed;
-use crate::{ColumnarError, Compression, WriteOptions};
+use crate::{ColumnarError, Compression, Kind, WriteOptions};
 
 /// Writes one Arrow IPC file.
 pub(crate) struct ArrowWriter<W: Write> {
@@ -22,7 +22,7 @@ impl<W: Write> ArrowWriter<W> {
         options: &WriteOptions,
         sink: W,
     ) -> Result<Self, ColumnarError> {
-        let compression = match options.compression.unwrap_or(Compression::None) {
+        let compression = match options.compression_for(Kind::Arrow) {
             Compression::None => None,
             Compression::Lz4 => Some(CompressionType::LZ4_FRAME),
             Compression::Zstd => Some(CompressionType::ZSTD),

@@ -14,9 +14,9 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use parquet::schema::types::SchemaDescPtr;
 
-use super::{guarded, malformed};
 use super::page::Groups;
 use super::schema::FileSchema;
+use super::{guarded, malformed};
 use crate::pieces::Pieces;
 use crate::{ColumnarError, Limits, ReadAt};
 

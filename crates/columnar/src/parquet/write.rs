@@ -14,7 +14,7 @@ use parquet::file::properties::WriterProperties;
 use crate::portable::convert;
 use crate::read_at::failed;
 use crate::write::stored_type;
-use crate::{ColumnarError, Compression, WriteOptions};
+use crate::{ColumnarError, Compression, Kind, WriteOptions};
 
 /// Encoded at once, in memory as Arrow: what one call adds to a row group before its size is
 /// looked at again.
@@ -53,7 +53,7 @@ impl<W: Write + Send> ParquetWriter<W> {
         ));
         let properties = WriterProperties::builder()
             .set_created_by(concat!("rapidbyte version ", env!("CARGO_PKG_VERSION")).into())
-            .set_compression(codec(options.compression.unwrap_or(Compression::Zstd)))
+            .set_compression(codec(options.compression_for(Kind::Parquet)))
             .set_coerce_types(true)
             .build();
         let options_of_arrow = ArrowWriterOptions::new().with_properties(properties);
@@ -70,6 +70,10 @@ impl<W: Write + Send> ParquetWriter<W> {
 
     pub(crate) fn held_bytes(&self) -> usize {
         self.writer.memory_size()
+    }
+
+    pub(crate) fn pending_bytes(&self) -> usize {
+        self.writer.in_progress_size()
     }
 
     pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<(), ColumnarError> {

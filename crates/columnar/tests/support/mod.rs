@@ -15,14 +15,50 @@ use rapidbyte_wire::types::{is_json, parse_field};
 
 /// Types that both formats give back as they were.
 pub const TYPES: &[&str] = &[
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32",
-    "float64", "decimal(5, 2)", "decimal(15, 3)", "decimal(38, 0)", "decimal(38, 38)",
-    "decimal(76, 10)", "string", "large_string", "binary", "large_binary", "fixed_binary(3)",
-    "date", "time(ms)", "time(us)", "time(ns)", "timestamp(ms)", "timestamp", "timestamp(ns)",
-    "timestamptz", "timestamp(ms, Europe/Berlin)", "timestamp(ns, +02:00)", "duration(s)",
-    "duration(us)", "duration(ns)", "uuid", "json", "null", "list<int64>", "list<list<string>>",
-    "large_list<float64>", "struct<a: int64, b: string>", "map<string, json>",
-    "map<int32, list<uuid>>", "map<timestamptz, struct<x: binary, y: decimal(50, 3)>>",
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float32",
+    "float64",
+    "decimal(5, 2)",
+    "decimal(15, 3)",
+    "decimal(38, 0)",
+    "decimal(38, 38)",
+    "decimal(76, 10)",
+    "string",
+    "large_string",
+    "binary",
+    "large_binary",
+    "fixed_binary(3)",
+    "date",
+    "time(ms)",
+    "time(us)",
+    "time(ns)",
+    "timestamp(ms)",
+    "timestamp",
+    "timestamp(ns)",
+    "timestamptz",
+    "timestamp(ms, Europe/Berlin)",
+    "timestamp(ns, +02:00)",
+    "duration(s)",
+    "duration(us)",
+    "duration(ns)",
+    "uuid",
+    "json",
+    "null",
+    "list<int64>",
+    "list<list<string>>",
+    "large_list<float64>",
+    "struct<a: int64, b: string>",
+    "map<string, json>",
+    "map<int32, list<uuid>>",
+    "map<timestamptz, struct<x: binary, y: decimal(50, 3)>>",
     "list<struct<a: list<bool>, b: large_string>>",
 ];
 
@@ -70,7 +106,8 @@ pub fn read<R: ReadAt>(
     limits: Limits,
 ) -> Result<Vec<RecordBatch>, ColumnarError> {
     let file = File::open(kind, Arc::new(source))?;
-    let wanted: Option<Vec<String>> = wanted.map(|names| names.iter().map(|n| (*n).into()).collect());
+    let wanted: Option<Vec<String>> =
+        wanted.map(|names| names.iter().map(|n| (*n).into()).collect());
     let mut reader = file.read(wanted.as_deref(), limits)?;
     let mut batches = Vec::new();
     while let Some(batch) = reader.next_batch()? {
@@ -296,4 +333,3 @@ fn entries_of(entries: &Field, rows: usize, random: &mut Random) -> ArrayData {
         .build()
         .unwrap()
 }
-
