@@ -3,6 +3,7 @@
 //! `cargo xtask test` builds what is needed and says where it is.
 
 mod bad_input;
+mod columnar;
 mod connectors;
 mod files;
 mod hostile;

@@ -51,7 +51,20 @@ pub fn install(
     (package, version): (&str, &str),
     why: &str,
 ) -> Result<PathBuf, Failure> {
-    let venv = workspace.python().join(format!("{package}-{version}"));
+    install_all(workspace, steps, &[(package, version)], why)
+}
+
+/// The same for several packages together.
+pub fn install_all(
+    workspace: &Workspace,
+    steps: &mut Steps,
+    packages: &[(&str, &str)],
+    why: &str,
+) -> Result<PathBuf, Failure> {
+    let names = packages
+        .iter()
+        .map(|(name, version)| format!("{name}-{version}"));
+    let venv = workspace.python().join(names.collect::<Vec<_>>().join("-"));
     let complete = venv.join("complete");
     if complete.is_file() {
         return Ok(venv);
@@ -61,7 +74,11 @@ pub fn install(
             "python3 is not installed: {why}; install Python 3.10 or newer with its venv module"
         )));
     }
-    steps.step(&format!("set up: {package} {version}"), || {
+    let shown = packages
+        .iter()
+        .map(|(name, version)| format!("{name} {version}"));
+    let title = format!("set up: {}", shown.collect::<Vec<_>>().join(", "));
+    steps.step(&title, || {
         let mut create = workspace.command("python3");
         create.args(["-m", "venv", "--clear"]).arg(&venv);
         run(create)?;
@@ -69,7 +86,11 @@ pub fn install(
         install
             .args(["-m", "pip", "install", "--quiet"])
             .arg("--disable-pip-version-check")
-            .arg(format!("{package}=={version}"));
+            .args(
+                packages
+                    .iter()
+                    .map(|(name, version)| format!("{name}=={version}")),
+            );
         run(install)?;
         write(&complete, b"")
     })?;
@@ -149,7 +170,7 @@ fn folder(workspace: &Workspace, name: &str) -> PathBuf {
 }
 
 /// A program of a virtual environment.
-fn program(venv: &Path, name: &str) -> PathBuf {
+pub fn program(venv: &Path, name: &str) -> PathBuf {
     let programs = if cfg!(windows) { "Scripts" } else { "bin" };
     venv.join(programs).join(name)
 }

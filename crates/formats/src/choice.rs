@@ -217,7 +217,8 @@ mod tests {
         assert_eq!(settle("*.tsv", None, None), Ok(csv(b'\t')));
         assert_eq!(settle("x.tsv", None, Some(";")), Ok(csv(b';')));
         assert_eq!(settle("x.txt", said, Some("\\t")), Ok(csv(b'\t')));
-        assert_eq!(settle("x.ndjson", None, None), Ok(Format::Jsonl));
+        let jsonl = Chosen::Text(Format::Jsonl);
+        assert_eq!(settle("x.ndjson", None, None), Ok(jsonl));
         assert_eq!(settle("x.tsv.gz", None, None), Ok(csv(b'\t')));
         assert_eq!(
             settle("x.jsonl.ZST", None, None),
