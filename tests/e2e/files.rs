@@ -132,3 +132,69 @@ fn a_link_or_a_folder_in_the_place_of_the_target_is_left_alone() {
     assert!(folder.path().join("out/in.csv").is_symlink());
     assert_eq!(folder.read("out/real"), "old\n");
 }
+
+/// A byte order mark, another delimiter, line breaks in quotes, declared texts for NULL, and dates as
+/// people write them, under a declared schema.
+#[test]
+fn a_dialect_is_read_as_it_is_declared() {
+    let folder = Folder::new();
+    folder.write(
+        "in.csv",
+        "\u{feff}id;day;seen;note\r\n7;21.11.2026;11/21/2026 01:05 PM;\"two\r\nlines\"\r\n\
+         8;n/a;n/a;-\r\n",
+    );
+    let dialect = "in.csv\n    delimiter: \";\"\n    null_text: [\"n/a\", \"-\"]\n    \
+        schema: { id: string, day: date, seen: timestamp, note: string }\n    \
+        date_format: \"%d.%m.%Y\"\n    column_formats: { seen: \"%m/%d/%Y %I:%M %p\" }\n";
+    let pipeline = copy("csv", "jsonl").replace("in.csv\n", dialect);
+    folder.report(&pipeline);
+    assert_eq!(
+        folder.read("out/in.jsonl"),
+        "{\"id\":\"7\",\"day\":\"2026-11-21\",\"seen\":\"2026-11-21T13:05:00\",\"note\":\"two\\r\\nlines\"}\n\
+         {\"id\":\"8\",\"day\":null,\"seen\":null,\"note\":null}\n"
+    );
+    folder.write("in.csv", "id;day;seen;note\n7;2026-11-21;;\n");
+    folder.refuses(
+        &pipeline,
+        "value_does_not_fit",
+        4,
+        &["in.csv:2", "the form"],
+    );
+    let wrong = pipeline.replace("%d.%m.%Y", "%d.%m.%y");
+    folder.refuses(&wrong, "bad_time_pattern", 2, &["config.date_format", "%y"]);
+}
+
+#[test]
+fn decimal_commas_are_refused_and_the_plan_says_what_was_inferred() {
+    let folder = Folder::new();
+    folder.write("in.csv", "id;price;rate\n1;1,5;0.5\n2;2,25;3\n");
+    let pipeline = copy("csv", "jsonl").replace("in.csv\n", "in.csv\n    delimiter: \";\"\n");
+    folder.write("p.yaml", &pipeline);
+    let text = folder.rapidbyte(&["plan", "p.yaml"]).stdout;
+    let json = folder
+        .rapidbyte(&["plan", "p.yaml", "--output", "json"])
+        .stdout;
+    for why in [
+        "id: int64 (all 2 values of 2 sampled rows are whole numbers)",
+        "price: string (all 2 values of 2 sampled rows have a comma, which is not read as a number)",
+        "rate: float64 (1 of 2 values of 2 sampled rows have a fraction)",
+    ] {
+        assert!(text.contains(why), "{text}");
+        assert!(json.contains(why), "{json}");
+    }
+    let declared = pipeline.replace(
+        "  streams:",
+        "    schema: { id: int64, price: \"decimal(10, 2)\", rate: float64 }\n  streams:",
+    );
+    folder.refuses(
+        &declared,
+        "decimal_comma",
+        4,
+        &[
+            "in.csv:2",
+            "\"1,5\" has a comma",
+            "decimal points",
+            "\"price\"",
+        ],
+    );
+}

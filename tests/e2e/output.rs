@@ -221,3 +221,63 @@ fn check_sees_what_only_the_plan_knows() {
     assert_ne!(ended.code, Some(0), "{}", ended.stdout);
     assert!(ended.stdout.contains("plan"), "{}", ended.stdout);
 }
+
+#[test]
+fn a_report_is_one_page_that_needs_nothing_else() {
+    let folder = Folder::new();
+    folder
+        .write("in.csv", "id,<b>\"&\n1,x\n")
+        .write("p.yaml", copy("csv", "jsonl"));
+    let ended = folder.rapidbyte(&["run", "p.yaml", "--report", "run.html"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let page = folder.read("run.html");
+    // Nothing is loaded, nothing is run, and names are text.
+    for word in [
+        "http:", "https:", "<script", "src=", "url(", "@import", "<b>",
+    ] {
+        assert!(!page.contains(word), "{word}");
+    }
+    for word in [
+        "<td>&lt;b&gt;&quot;&amp;</td>",
+        ">1</dd>",
+        "Where the time went",
+        "Memory of the process",
+        "read in.csv",
+        "NaN",
+    ] {
+        assert_eq!(page.contains(word), word != "NaN", "{word}: {page}");
+    }
+    assert_eq!(folder.files("."), ["in.csv", "out", "p.yaml", "run.html"]);
+
+    // A run that fails has a page too, which says why.
+    folder.write("in.csv", "id\n1\n").write(
+        "p.yaml",
+        copy("csv", "jsonl").replace("path: in.csv", "path: in.csv\n    schema: { id: int8 }"),
+    );
+    folder.write("in.csv", "id\n300\n");
+    let ended = folder.rapidbyte(&["run", "p.yaml", "--report", "run.html"]);
+    assert_eq!(ended.code, Some(4), "{}", ended.stderr);
+    let page = folder.read("run.html");
+    assert!(
+        page.contains("in.csv:2") && page.contains(">failed</span>"),
+        "{page}"
+    );
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_told_before_the_run() {
+    let folder = Folder::new();
+    folder
+        .write("in.csv", "id\n1\n")
+        .write("p.yaml", copy("csv", "jsonl"));
+    for report in ["missing/run.html", "."] {
+        let ended = folder.rapidbyte(&["run", "p.yaml", "--report", report]);
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+        assert!(
+            ended.stderr.contains("report_not_written"),
+            "{}",
+            ended.stderr
+        );
+    }
+    assert_eq!(folder.files("."), ["in.csv", "p.yaml"]);
+}

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// What `cargo xtask test` sets.
-fn built(variable: &str) -> PathBuf {
+pub fn built(variable: &str) -> PathBuf {
     let path = std::env::var_os(variable);
     path.unwrap_or_else(|| panic!("{variable} is not set: run `cargo xtask test`"))
         .into()
@@ -217,7 +217,26 @@ impl Folder {
             .unwrap_or_else(|e| panic!("{e}: {}{}", ended.stdout, ended.stderr));
         assert_eq!(document["status"], "error", "{document:#}");
         assert!(!ended.stderr.contains("panicked at"), "{}", ended.stderr);
-        (document["error"].clone(), ended.code.expect("an exit code"))
+        let exit = ended.code.expect("an exit code");
+        self.is_explained(&document["error"]["code"], exit);
+        (document["error"].clone(), exit)
+    }
+
+    /// Every code that a test meets is one that `explain` knows, with this exit code.
+    #[track_caller]
+    fn is_explained(&self, code: &Value, exit: i32) {
+        let code = code.as_str().expect("a code");
+        // The one code of the test kit's connectors, which no person ever meets.
+        if code == "misbehave" {
+            return;
+        }
+        let ended = self.rapidbyte(&["explain", code, "--output", "json"]);
+        let entry: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
+        let exits = entry["error"]["exit_codes"].as_array();
+        assert!(
+            exits.is_some_and(|exits| exits.contains(&exit.into())),
+            "docs/errors.md does not say that {code} ends with {exit}: {entry:#}"
+        );
     }
 
     /// The same, and compares code, exit code and parts of message and location.

@@ -38,10 +38,10 @@ pub fn setup(workspace: &Workspace, steps: &mut Steps) -> Result<CCompiler, Fail
     if std::env::var_os(CC).is_some_and(|compiler| !compiler.is_empty()) {
         return Ok(CCompiler { programs: None });
     }
-    let venv = python::install(
+    let venv = python::environment(
         workspace,
         steps,
-        ("ziglang", ZIG),
+        &[&format!("ziglang=={ZIG}")],
         "it brings the C compiler of the connectors (or name your own in CC_wasm32_wasip2)",
     )?;
     let zig = find(&venv)?;

@@ -12,11 +12,7 @@ use crate::workspace::Workspace;
 /// The interpreter that has them, as the tests read it.
 pub const VARIABLE: &str = "RAPIDBYTE_COLUMNAR_PYTHON";
 
-const PACKAGES: [(&str, &str); 3] = [
-    ("pyarrow", "26.0.1"),
-    ("duckdb", "2.0.0"),
-    ("polars", "2.1.0"),
-];
+const PACKAGES: [&str; 3] = ["pyarrow==26.0.1", "duckdb==2.0.0", "polars==2.1.0"];
 
 /// The interpreter, if it can be had.
 pub fn interpreter(workspace: &Workspace, steps: &mut Steps) -> Option<PathBuf> {
@@ -24,7 +20,7 @@ pub fn interpreter(workspace: &Workspace, steps: &mut Steps) -> Option<PathBuf> 
         return Some(named.into()).filter(|named: &PathBuf| !named.as_os_str().is_empty());
     }
     let why = "tests read Parquet and Arrow files with other programs";
-    match python::install_all(workspace, steps, &PACKAGES, why) {
+    match python::environment(workspace, steps, &PACKAGES, why) {
         Ok(venv) => Some(python::program(&venv, "python3")),
         Err(error) => {
             let text = &error.message;

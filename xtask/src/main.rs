@@ -15,6 +15,7 @@ mod c_compiler;
 mod check;
 mod columnar;
 mod demo;
+mod dist;
 mod pgbouncer;
 mod postgres;
 mod python;
@@ -33,6 +34,7 @@ Commands:
   setup                    install what the build needs: the connectors' target with rustup, a C
                            compiler for it from the Python package index (below target/)
   build                    setup, host and connectors in release, connectors compiled ahead of time
+  dist                     build, and pack the program into an archive below target/dist
   demo                     build, run pipelines/quickstart.yaml, show the first rows it wrote
   run <pipeline> [flags]   build, then `rapidbyte run <pipeline> [flags]`
   test [options] [filter]  build, then every test; a filter picks tests by a part of their name
@@ -42,6 +44,7 @@ Commands:
                            <narrow,hard,wide>, --no-build (measure the last build)
   bench-engine [options]   build, then measure what needs no server against the goals
                            options: --rows <n>, --iters <n>, --no-build
+  components <folder>      put the bundled connectors into a folder
   lint                     formatting, clippy for the host and for the connectors, cargo-deny
   fmt                      format the code
   ci                       lint, then test
@@ -73,6 +76,7 @@ fn dispatch(
 ) -> Result<(), Failure> {
     match name {
         "run" => return demo::run(workspace, steps, arguments),
+        "components" => return build::components_into(workspace, steps, arguments),
         "test" => return test::test(workspace, steps, arguments),
         "bench" => return bench::postgres(workspace, steps, arguments),
         "bench-engine" => return bench::bench(workspace, steps, arguments),
@@ -89,6 +93,7 @@ fn dispatch(
             c_compiler::setup(workspace, steps).map(drop)
         }
         "build" => build::build(workspace, steps),
+        "dist" => dist::dist(workspace, steps),
         "demo" => demo::demo(workspace, steps),
         "lint" => check::lint(workspace, steps),
         "fmt" => check::fmt(workspace, steps),

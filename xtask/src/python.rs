@@ -28,12 +28,9 @@ pub fn build(workspace: &Workspace, steps: &mut Steps) -> Result<Vec<Component>,
     if stale.is_empty() {
         return Ok(guests);
     }
-    let venv = install(
-        workspace,
-        steps,
-        ("componentize-py", COMPONENTIZE_PY),
-        "tests build a connector that is written in Python",
-    )?;
+    let package = format!("componentize-py=={COMPONENTIZE_PY}");
+    let why = "tests build a connector that is written in Python";
+    let venv = environment(workspace, steps, &[&package], why)?;
     for (guest, inputs) in stale {
         steps.step(&format!("build: {}, Python", guest.name), || {
             componentize(workspace, &venv, guest)?;
@@ -43,28 +40,27 @@ pub fn build(workspace: &Workspace, steps: &mut Steps) -> Result<Vec<Component>,
     Ok(guests)
 }
 
-/// The virtual environment that holds one package in one version, made unless it is complete;
-/// `why` says for whom Python is missing.
-pub fn install(
-    workspace: &Workspace,
-    steps: &mut Steps,
-    (package, version): (&str, &str),
-    why: &str,
-) -> Result<PathBuf, Failure> {
-    install_all(workspace, steps, &[(package, version)], why)
+/// Where tests find a Python that can check a document against a JSON Schema.
+pub const VARIABLE: &str = "RAPIDBYTE_PYTHON";
+
+/// A Python with a validator of JSON Schema and a reader of YAML.
+pub fn validator(workspace: &Workspace, steps: &mut Steps) -> Result<PathBuf, Failure> {
+    let packages = ["jsonschema==4.26.0", "pyyaml==6.0.3"];
+    let why = "tests check the pipelines' schema with it";
+    let venv = environment(workspace, steps, &packages, why)?;
+    Ok(program(&venv, "python3"))
 }
 
-/// The same for several packages together.
-pub fn install_all(
+/// The virtual environment with these packages, named after the first; made unless it is complete.
+/// `why` says for whom Python is missing.
+pub fn environment(
     workspace: &Workspace,
     steps: &mut Steps,
-    packages: &[(&str, &str)],
+    packages: &[&str],
     why: &str,
 ) -> Result<PathBuf, Failure> {
-    let names = packages
-        .iter()
-        .map(|(name, version)| format!("{name}-{version}"));
-    let venv = workspace.python().join(names.collect::<Vec<_>>().join("-"));
+    let name = packages.first().copied().unwrap_or("empty");
+    let venv = workspace.python().join(name.replace("==", "-"));
     let complete = venv.join("complete");
     if complete.is_file() {
         return Ok(venv);
@@ -74,11 +70,8 @@ pub fn install_all(
             "python3 is not installed: {why}; install Python 3.10 or newer with its venv module"
         )));
     }
-    let shown = packages
-        .iter()
-        .map(|(name, version)| format!("{name} {version}"));
-    let title = format!("set up: {}", shown.collect::<Vec<_>>().join(", "));
-    steps.step(&title, || {
+    let what = format!("set up: {}", packages.join(", ").replace("==", " "));
+    steps.step(&what, || {
         let mut create = workspace.command("python3");
         create.args(["-m", "venv", "--clear"]).arg(&venv);
         run(create)?;
@@ -86,11 +79,7 @@ pub fn install_all(
         install
             .args(["-m", "pip", "install", "--quiet"])
             .arg("--disable-pip-version-check")
-            .args(
-                packages
-                    .iter()
-                    .map(|(name, version)| format!("{name}=={version}")),
-            );
+            .args(packages);
         run(install)?;
         write(&complete, b"")
     })?;

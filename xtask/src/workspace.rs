@@ -80,6 +80,11 @@ impl Workspace {
         self.target.join("testkit")
     }
 
+    /// Where archives for people are left.
+    pub fn dist(&self) -> PathBuf {
+        self.target.join("dist")
+    }
+
     /// What `bench` writes: logs, and the files of its pipelines.
     pub fn bench(&self) -> PathBuf {
         self.target.join("bench")
@@ -146,7 +151,10 @@ impl Workspace {
     pub fn cargo<const N: usize>(&self, arguments: [&str; N]) -> Command {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = self.command(&cargo);
-        command.args(arguments);
+        // They are built before the program, and not a second time by its build script.
+        command
+            .args(arguments)
+            .env("RAPIDBYTE_EMBED", self.bundle());
         command
     }
 

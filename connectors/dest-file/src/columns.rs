@@ -4,7 +4,9 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use arrow_select::take::take_record_batch;
 use rapidbyte_columnar::{ColumnarError, FileWriter, Kind, Owner, WriteOptions};
+use rapidbyte_formats::Picked;
 use rapidbyte_sdk::files::Output;
 use rapidbyte_sdk::phase;
 use rapidbyte_sdk::prelude::*;
@@ -51,7 +53,7 @@ impl ColumnFile {
     /// how much rows take is known when they are encoded.
     pub(crate) fn write(
         &mut self,
-        batch: &RecordBatch,
+        rows: Picked<'_>,
         from: usize,
         split: Split,
     ) -> Result<usize, Refused> {
@@ -59,31 +61,33 @@ impl ColumnFile {
         let left = left.map_or(usize::MAX, |rows| {
             usize::try_from(rows).unwrap_or(usize::MAX)
         });
-        let end = batch.num_rows().min(from.saturating_add(left));
+        let rows = rows.first(from.saturating_add(left));
         let step = match split.bytes {
-            None => end - from,
+            None => rows.len().saturating_sub(from),
             Some(size) => {
                 let bytes = (size.0 / 8).clamp(1, SPLIT_STEP_BYTES);
-                let per_row = (batch.get_array_memory_size() / batch.num_rows().max(1)).max(1);
+                let all = rows.batch();
+                let per_row = (all.get_array_memory_size() / all.num_rows().max(1)).max(1);
                 usize::try_from(bytes).unwrap_or(usize::MAX) / per_row
             }
         };
-        let mut row = from;
-        while row < end {
-            let rows = step.max(1).min(end - row);
+        let mut at = from;
+        while at < rows.len() {
+            let end = at + step.max(1).min(rows.len() - at);
             {
                 let _phase = phase::enter(phase::Kind::Encode);
-                let written = self.writer.write(&batch.slice(row, rows));
-                written
-                    .map_err(|error| Refused::Columns(self.told.error(error), row as u64 + 1))?;
+                let part = part(rows, at, end).map_err(Refused::File)?;
+                let written = self.writer.write(&part);
+                let first = rows.row(at) as u64 + 1;
+                written.map_err(|error| Refused::Columns(self.told.error(error), first))?;
             }
-            row += rows;
-            self.rows += rows as u64;
+            self.rows += (end - at) as u64;
+            at = end;
             if self.is_full(split) {
                 break;
             }
         }
-        Ok(row)
+        Ok(at)
     }
 
     /// True once another row would be too much.
@@ -112,6 +116,21 @@ impl ColumnFile {
         sink.output.commit()?;
         Ok(bytes)
     }
+}
+
+/// The rows at places from `at` to `end` as a batch.
+fn part(rows: Picked<'_>, at: usize, end: usize) -> Result<RecordBatch> {
+    let batch = rows.batch();
+    if end - at == batch.num_rows() || rows.row(end - 1) - rows.row(at) == end - 1 - at {
+        // They follow each other, in their order.
+        return Ok(batch.slice(rows.row(at), end - at));
+    }
+    let places = (at..end).map(|at| u32::try_from(rows.row(at)));
+    let places: UInt32Array = places
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|_| Error::internal("a batch of more than 4 billion rows"))?
+        .into();
+    take_record_batch(batch, &places).map_err(|error| Error::internal(format!("arrow: {error}")))
 }
 
 /// Hands bytes over in pieces.

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rapidbyte_formats::Texts;
-use rapidbyte_sdk::prelude::arrow_array::UInt32Array;
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{hive, types};
 
@@ -65,7 +64,7 @@ impl Partitions {
         &self,
         batch: &RecordBatch,
         before: u64,
-    ) -> Result<BTreeMap<String, UInt32Array>> {
+    ) -> Result<BTreeMap<String, Vec<u32>>> {
         let texts = self
             .columns
             .iter()
@@ -99,10 +98,7 @@ impl Partitions {
                 None => drop(rows.insert(key.clone(), vec![row])),
             }
         }
-        Ok(rows
-            .into_iter()
-            .map(|(key, rows)| (key, rows.into()))
-            .collect())
+        Ok(rows)
     }
 
     /// The batch as it stands in the files.

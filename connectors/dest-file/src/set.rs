@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use arrow_select::take::take_record_batch;
+use rapidbyte_formats::Picked;
 use rapidbyte_sdk::files::{self, OutputFolder};
 use rapidbyte_sdk::prelude::*;
 
@@ -85,38 +85,25 @@ impl FileSet {
     /// Writes a batch; `before` rows of the stream came before it.
     pub(crate) fn write(&mut self, batch: &RecordBatch, before: u64) -> Result<()> {
         let Some(partitions) = &self.partitions else {
-            return self.write_to("", batch, |row| row + before);
+            return self.write_to("", Picked::all(batch), before);
         };
-        let rows = partitions.group(batch, before)?;
+        let groups = partitions.group(batch, before)?;
         let kept = partitions.without_columns(batch)?;
-        for (place, indices) in rows {
+        for (place, rows) in groups {
             // The rows of one partition keep their order.
-            let part = match indices.len() == kept.num_rows() {
-                true => kept.clone(),
-                false => take_record_batch(&kept, &indices)
-                    .map_err(|error| Error::internal(format!("arrow: {error}")))?,
-            };
-            self.write_to(&place, &part, |row| {
-                let at = usize::try_from(row).map_or(0, |row| row.saturating_sub(1));
-                before + u64::from(indices.value(at)) + 1
-            })?;
+            self.write_to(&place, Picked::of(&kept, &rows), before)?;
         }
         Ok(())
     }
 
-    fn write_to(
-        &mut self,
-        place: &str,
-        batch: &RecordBatch,
-        row_of: impl Fn(u64) -> u64,
-    ) -> Result<()> {
+    fn write_to(&mut self, place: &str, rows: Picked<'_>, before: u64) -> Result<()> {
         let split = self.set.split;
-        let mut row = 0;
-        while row < batch.num_rows() {
+        let mut at = 0;
+        while at < rows.len() {
             let file = self.file_of(place)?;
-            row = file
-                .write(batch, row, split)
-                .map_err(|refused| refused.told(&row_of))?;
+            at = file
+                .write(rows, at, split)
+                .map_err(|refused| refused.told(before))?;
             if file.is_full(split) {
                 self.end(place)?;
             }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use rapidbyte_formats::compression::Compressor;
-use rapidbyte_formats::{Compression, Encoder, Format, FormatError};
+use rapidbyte_formats::{Compression, Encoder, Format, FormatError, Picked};
 use rapidbyte_sdk::files::Output;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
@@ -57,26 +57,24 @@ impl TextFile {
         })
     }
 
-    /// Writes rows from row `from` of the batch on until the batch ends or the file has what
-    /// `split` allows; gives the next row. At least one row is written.
-    fn write(&mut self, batch: &RecordBatch, from: usize, split: Split) -> Result<usize, Refused> {
+    /// Writes rows from place `from` on until they end or the file has what `split` allows; gives
+    /// the next place. At least one row is written. A refused row is counted within the batch.
+    fn write(&mut self, rows: Picked<'_>, from: usize, split: Split) -> Result<usize, Refused> {
         let left = split.rows.map(|rows| rows.saturating_sub(self.rows).max(1));
         let left = left.map_or(usize::MAX, |rows| {
             usize::try_from(rows).unwrap_or(usize::MAX)
         });
-        let end = batch.num_rows().min(from.saturating_add(left));
-        // The encoder goes to the end of what it is given.
-        let part = batch.slice(0, end);
-        let mut row = from;
-        while row < end {
-            let before = row;
+        let rows = rows.first(from.saturating_add(left));
+        let mut at = from;
+        while at < rows.len() {
+            let before = at;
             {
                 let _phase = phase::enter(Kind::Encode);
                 let until = self.until(split);
-                let encoded = self.encoder.encode(&part, row, &mut self.buffer, until);
-                row = encoded.map_err(Refused::Row)?;
+                let encoded = self.encoder.encode(rows, at, &mut self.buffer, until);
+                at = encoded.map_err(Refused::Row)?;
             }
-            self.rows += (row - before) as u64;
+            self.rows += (at - before) as u64;
             if self.buffer.len() >= self.buffer_bytes || self.is_full(split) {
                 self.push().map_err(Refused::File)?;
             }
@@ -84,7 +82,7 @@ impl TextFile {
                 break;
             }
         }
-        Ok(row)
+        Ok(at)
     }
 
     /// How far the buffer is filled at once.
@@ -191,17 +189,17 @@ impl OneFile {
         })
     }
 
-    /// Writes rows from row `from` of the batch on until the batch ends or the file has what
-    /// `split` allows; gives the next row. At least one row is written.
+    /// Writes rows from place `from` on until they end or the file has what `split` allows; gives
+    /// the next place. At least one row is written. A refused row is counted within the batch.
     pub(crate) fn write(
         &mut self,
-        batch: &RecordBatch,
+        rows: Picked<'_>,
         from: usize,
         split: Split,
     ) -> Result<usize, Refused> {
         match self {
-            Self::Text(file) => file.write(batch, from, split),
-            Self::Columns(file) => file.write(batch, from, split),
+            Self::Text(file) => file.write(rows, from, split),
+            Self::Columns(file) => file.write(rows, from, split),
         }
     }
 
@@ -250,9 +248,9 @@ pub(crate) enum Refused {
 }
 
 impl Refused {
-    /// The contract's error, with the row of the stream: `row_of` is given a row of the batch and
-    /// gives one of the stream, both from 1.
-    pub(crate) fn told(self, row_of: impl Fn(u64) -> u64) -> Error {
+    /// The contract's error, with the row of the stream, `before` rows of which came before the
+    /// batch.
+    pub(crate) fn told(self, before: u64) -> Error {
         match self {
             Self::File(error) => error,
             Self::Columns(mut error, row) => {
@@ -260,7 +258,7 @@ impl Refused {
                 error
             }
             Self::Row(mut error) => {
-                error.row = error.row.map(row_of);
+                error.row = error.row.map(|row| row + before);
                 convert(error)
             }
         }
@@ -297,9 +295,9 @@ impl Unfinished {
         let before = self.rows;
         match &mut self.files {
             Shape::One(file) => file
-                .write(batch, 0, Split::default())
+                .write(Picked::all(batch), 0, Split::default())
                 .map(|_| ())
-                .map_err(|refused| refused.told(|row| row + before))?,
+                .map_err(|refused| refused.told(before))?,
             Shape::Set(set) => set.write(batch, before)?,
         }
         self.rows += batch.num_rows() as u64;

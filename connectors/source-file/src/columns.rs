@@ -11,6 +11,7 @@ use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::types::type_name;
 
 use crate::files::FileStream;
+use crate::partition::{Partitions, Picked};
 use crate::sample::Known;
 
 /// What the files of a stream say: the columns of the first one, which all others must have too.
@@ -50,6 +51,15 @@ pub struct ColumnRows {
     /// The wanted columns.
     given: SchemaRef,
     open: Option<(OpenFile, rapidbyte_columnar::Reader<Watched>)>,
+    folders: Option<Folders>,
+}
+
+/// Columns from the names of folders.
+struct Folders {
+    partitions: Partitions,
+    picked: Picked,
+    /// Of the file that is open.
+    values: Vec<Option<String>>,
 }
 
 impl ColumnRows {
@@ -58,7 +68,17 @@ impl ColumnRows {
         stream: &FileStream,
         schema: SchemaRef,
         request: &ReadRequest,
+        folders: Option<(Partitions, Picked)>,
     ) -> Result<Self> {
+        let columns = match &folders {
+            Some((_, picked)) => Some(picked.from_files.clone()),
+            None => request.columns.clone(),
+        };
+        let folders = folders.map(|(partitions, picked)| Folders {
+            partitions,
+            picked,
+            values: Vec::new(),
+        });
         let mut files: Vec<String> = stream.files.iter().map(|file| file.0.clone()).collect();
         let first = files.first().cloned().unwrap_or_default();
         files.reverse();
@@ -69,19 +89,23 @@ impl ColumnRows {
             first,
             given: schema.clone(),
             schema,
-            columns: request.columns.clone(),
+            columns,
             limits: Limits {
                 batch_bytes: request.batch_bytes as usize,
                 // More than memory is no limit.
                 max_record_bytes: usize::try_from(request.max_record_bytes).unwrap_or(usize::MAX),
             },
             open: None,
+            folders,
         };
         // The schema is asked for before the first batch.
         if rows.open_next()?
             && let Some((_, reader)) = &rows.open
         {
-            rows.given = reader.schema().clone();
+            rows.given = match &rows.folders {
+                Some(folders) => folders.picked.schema.clone(),
+                None => reader.schema().clone(),
+            };
         }
         Ok(rows)
     }
@@ -91,6 +115,10 @@ impl ColumnRows {
         let Some(path) = self.files.pop() else {
             return Ok(false);
         };
+        if let Some(folders) = &mut self.folders {
+            let values = folders.partitions.values(&path);
+            folders.values = values.map_err(|error| error.in_stream(&self.stream))?;
+        }
         let open = OpenFile::open(self.kind, &path, &self.stream)?;
         open.compare(&self.schema, &self.first)?;
         let reader = open.file.read(self.columns.as_deref(), self.limits);
@@ -115,8 +143,14 @@ impl Reader for ColumnRows {
                 let batch = batch.map_err(|error| open.told(error))?;
                 // Before the rows count: half of them may be of another state.
                 open.check_unchanged()?;
-                if let Some(batch) = batch {
-                    return Ok(Event::Batch(batch));
+                match (batch, &self.folders) {
+                    (Some(batch), None) => return Ok(Event::Batch(batch)),
+                    (Some(batch), Some(folders)) => {
+                        let (picked, values) = (&folders.picked, &folders.values);
+                        let batch = picked.complete(&batch, values, &self.stream, &open.path)?;
+                        return Ok(Event::Batch(batch));
+                    }
+                    (None, _) => {}
                 }
                 self.open = None;
             }

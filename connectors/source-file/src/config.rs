@@ -11,6 +11,9 @@ use rapidbyte_sdk::types::parse_field;
 use schemars::{JsonSchema, Schema as JsonSchemaValue, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
+use crate::partition::Partitions;
+use crate::times::TimeForms;
+
 /// Rows that types are inferred from, if nothing else is said.
 const SAMPLE_ROWS: u64 = 10_000;
 /// Bytes that types are inferred from, if nothing else is said: 1 MiB.
@@ -47,6 +50,15 @@ pub struct Config {
     /// The columns of single streams.
     #[serde(default)]
     pub schemas: BTreeMap<String, Columns>,
+    /// How declared timestamps stand in the files, such as `%d.%m.%Y %H:%M`. ISO 8601 if absent.
+    pub timestamp_format: Option<String>,
+    /// How declared dates stand in the files, such as `%d.%m.%Y`. ISO 8601 if absent.
+    pub date_format: Option<String>,
+    /// The same for single columns, which goes before.
+    #[serde(default)]
+    pub column_formats: BTreeMap<String, String>,
+    /// Columns whose values stand in the names of folders, `day=2026-11-21`, with their types.
+    pub partitions: Option<Columns>,
     /// Rows of each stream that types are inferred from: 10000 if absent.
     pub sample_rows: Option<u64>,
     /// Bytes of each stream that types are inferred from: 1048576 if absent.
@@ -140,6 +152,8 @@ pub(crate) struct Settings {
     pub compression: Option<Compression>,
     pub schema: Option<SchemaRef>,
     pub schemas: BTreeMap<String, SchemaRef>,
+    pub partitions: Option<Partitions>,
+    pub times: TimeForms,
     pub sample_rows: u64,
     pub sample_bytes: u64,
 }
@@ -178,18 +192,26 @@ impl Config {
             .as_ref()
             .map(|c| c.parse("schema"))
             .transpose()?;
+        let partitions = self
+            .partitions
+            .as_ref()
+            .map(|columns| columns.parse("partitions").map(Partitions::new))
+            .transpose()?;
         let schemas = self
             .schemas
             .iter()
             .map(|(name, c)| Ok((name.clone(), c.parse(&format!("schemas.{name}"))?)))
-            .collect::<Result<_>>()?;
+            .collect::<Result<BTreeMap<_, _>>>()?;
+        let times = TimeForms::settle(&self, schema.iter().chain(schemas.values()))?;
         Ok(Settings {
             path: self.path,
             stream: self.stream,
             format,
             compression: self.compression,
+            times,
             schema,
             schemas,
+            partitions,
             sample_rows: self.sample_rows.unwrap_or(SAMPLE_ROWS),
             sample_bytes: self.sample_bytes.unwrap_or(SAMPLE_BYTES),
         })

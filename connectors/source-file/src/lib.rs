@@ -12,8 +12,10 @@ mod columns;
 mod config;
 mod files;
 mod open;
+mod partition;
 mod read;
 mod sample;
+mod times;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -53,12 +55,15 @@ impl Source for Files {
         let streams = files::find(&self.settings)?;
         let items = streams.iter().map(|stream| {
             let name = format!("read {}", stream.name);
-            match self.stream_schema(stream) {
-                Ok(known) => CheckItem::ok(
+            let schema = self
+                .stream_schema(stream)
+                .and_then(|known| self.all_columns(stream, &known));
+            match schema {
+                Ok(schema) => CheckItem::ok(
                     name,
                     format!(
                         "{} columns, {} files, {} bytes",
-                        known.schema.fields().len(),
+                        schema.fields().len(),
                         stream.files.len(),
                         stream.bytes()
                     ),
@@ -75,8 +80,11 @@ impl Source for Files {
             .iter()
             .map(|found| {
                 let known = self.stream_schema(found)?;
-                let mut stream = Stream::new(&found.name, &known.schema)?;
+                let schema = self.all_columns(found, &known)?;
+                let mut stream = Stream::new(&found.name, &schema)?;
                 stream.source_types = known.source_types;
+                let all = schema.fields().len();
+                stream.source_types.resize(all, "folder name".into());
                 stream.estimated_rows = known.rows;
                 stream.estimated_bytes = Some(found.bytes());
                 stream.notes = known.notes;
@@ -102,13 +110,6 @@ impl Source for Files {
             return Err(files::unknown_stream(&request.stream, &streams));
         };
         let known = self.stream_schema(stream)?;
-        let format = match &self.settings.format {
-            FileFormat::Text(format) => format,
-            FileFormat::Columns(kind) => {
-                let rows = ColumnRows::new(*kind, stream, known.schema, request)?;
-                return Ok(FileReader::Columns(Box::new(rows)));
-            }
-        };
         let limits = Limits {
             batch_bytes: request.batch_bytes as usize,
             // More than memory is no limit.
@@ -116,19 +117,23 @@ impl Source for Files {
             ..Limits::default()
         };
         let decoder = format
-            .decoder(known.schema, request.columns.as_deref(), limits)
+            .decoder(known.schema.clone(), wanted, limits)
+            .and_then(|decoder| match known.inferred {
+                true => Ok(decoder.inferred()),
+                false => self.settings.times.apply(decoder, &known.schema),
+            })
             .map_err(|error| convert(error, &stream.name, None))?;
-        let decoder = if known.inferred {
-            decoder.inferred()
-        } else {
-            decoder
-        };
-        Ok(FileReader::Text(Box::new(Rows::new(
+        let rows = Rows::new(
             stream,
             decoder,
             self.settings.compression,
             limits.max_record_bytes,
-        ))))
+        );
+        let rows = match folders {
+            Some((partitions, picked)) => rows.with_folders(partitions, picked),
+            None => rows,
+        };
+        Ok(FileReader::Text(Box::new(rows)))
     }
 }
 
@@ -168,6 +173,20 @@ impl Reader for FileReader {
 }
 
 impl Files {
+    /// The columns of the files and of the folders that they lie in.
+    fn all_columns(&self, stream: &FileStream, known: &Known) -> Result<SchemaRef> {
+        let Some(partitions) = &self.settings.partitions else {
+            return Ok(known.schema.clone());
+        };
+        // A file in other folders is found before anything is read.
+        for (path, _) in &stream.files {
+            let values = partitions.values(path);
+            values.map_err(|error| error.in_stream(&stream.name))?;
+        }
+        let all = partitions.add_to(&known.schema);
+        all.map_err(|error| error.in_stream(&stream.name))
+    }
+
     fn stream_schema(&mut self, stream: &FileStream) -> Result<Known> {
         if let Some(known) = self.known.get(&stream.name) {
             return Ok(known.clone());

@@ -1,7 +1,7 @@
 //! One open file: pieces of it from the host, and the text in them.
 
 use rapidbyte_formats::compression::{Chunks, Decompressor, Stop};
-use rapidbyte_formats::{Compression, FormatError};
+use rapidbyte_formats::{Compression, FormatError, Owner};
 use rapidbyte_sdk::files::{self, Input};
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
@@ -16,7 +16,7 @@ pub(crate) struct Text {
     pub path: String,
     stream: String,
     bytes: Decompressor<Pieces>,
-    compressed: bool,
+    compression: Compression,
 }
 
 impl Text {
@@ -36,14 +36,15 @@ impl Text {
             path: path.to_owned(),
             stream: stream.to_owned(),
             bytes,
-            compressed: compression != Compression::None,
+            compression,
         })
     }
 
     /// The bytes that come next; empty at the file's end only.
     pub(crate) fn fill(&mut self) -> Result<&[u8]> {
         let (stream, path) = (&self.stream, &self.path);
-        let _phase = self.compressed.then(|| phase::enter(Kind::Decode));
+        let compressed = self.compression != Compression::None;
+        let _phase = compressed.then(|| phase::enter(Kind::Decode));
         self.bytes.fill().map_err(|stop| match stop {
             Stop::Chunks(error) => error.in_stream(stream),
             Stop::Format(error) => convert(error, stream, Some(path)),
@@ -62,7 +63,20 @@ impl Text {
 
     /// The error of a format, at its place in this file.
     pub(crate) fn refuse(&self, error: FormatError) -> Error {
-        convert(error, &self.stream, Some(&self.path))
+        let is_data = error.owner() == Owner::Data;
+        let mut error = convert(error, &self.stream, Some(&self.path));
+        if is_data && self.compression != Compression::None {
+            // Checksums stand at the end: damage may be met as a wrong value before.
+            let test = format!(
+                "if nobody wrote such a value, the file is damaged: `{} -t` tells",
+                self.compression.name()
+            );
+            error.hint = Some(match error.hint {
+                Some(hint) => format!("{hint}; {test}"),
+                None => test,
+            });
+        }
+        error
     }
 }
 

@@ -9,6 +9,7 @@ use rapidbyte_sdk::prelude::*;
 use crate::convert;
 use crate::files::FileStream;
 use crate::open::Text;
+use crate::partition::{Partitions, Picked};
 
 /// Reads the rows of one stream. Holds one piece of one file, one record and one batch.
 pub struct Rows {
@@ -19,6 +20,23 @@ pub struct Rows {
     compression: Option<Compression>,
     max_window_bytes: usize,
     open: Option<Text>,
+    folders: Option<Folders>,
+}
+
+/// Columns from the names of folders.
+struct Folders {
+    partitions: Partitions,
+    picked: Picked,
+    /// Of the file that was opened last, and its path.
+    values: Vec<Option<String>>,
+    path: String,
+}
+
+/// What one step came to.
+enum Step {
+    Forward,
+    FileEnded,
+    AllRead,
 }
 
 impl Rows {
@@ -35,7 +53,19 @@ impl Rows {
             compression,
             max_window_bytes,
             open: None,
+            folders: None,
         }
+    }
+
+    /// The same with columns from the names of folders; the decoder gives those of the files.
+    pub(crate) fn with_folders(mut self, partitions: Partitions, picked: Picked) -> Self {
+        self.folders = Some(Folders {
+            partitions,
+            picked,
+            values: Vec::new(),
+            path: String::new(),
+        });
+        self
     }
 
     /// Bytes in memory that depend on the data: the batch so far and pieces of a file.
@@ -46,42 +76,71 @@ impl Rows {
     fn take(&mut self) -> Result<Option<RecordBatch>> {
         let _phase = phase::enter(Kind::Decode);
         let batch = self.decoder.take_batch();
-        batch.map_err(|error| convert(error, &self.stream, None))
+        let batch = batch.map_err(|error| convert(error, &self.stream, None))?;
+        match (batch, &self.folders) {
+            (
+                Some(batch),
+                Some(Folders {
+                    picked,
+                    values,
+                    path,
+                    ..
+                }),
+            ) => picked
+                .complete(&batch, values, &self.stream, path)
+                .map(Some),
+            (batch, _) => Ok(batch),
+        }
     }
 
-    /// Goes one step on; false when all files are read.
-    fn step(&mut self) -> Result<bool> {
+    fn step(&mut self) -> Result<Step> {
         let Some(open) = &mut self.open else {
             let Some(path) = self.files.pop() else {
-                return Ok(false);
+                return Ok(Step::AllRead);
             };
+            if let Some(folders) = &mut self.folders {
+                let values = folders.partitions.values(&path);
+                folders.values = values.map_err(|error| error.in_stream(&self.stream))?;
+                folders.path.clone_from(&path);
+            }
             let window = self.max_window_bytes;
             self.open = Some(Text::open(&path, &self.stream, self.compression, window)?);
             self.decoder.begin_file();
-            return Ok(true);
+            return Ok(Step::Forward);
         };
         let bytes = open.fill()?;
         if bytes.is_empty() {
             self.decoder.end_of_file().map_err(|e| open.refuse(e))?;
             self.open = None;
-            return Ok(true);
+            return Ok(Step::FileEnded);
         }
         let _phase = phase::enter(Kind::Decode);
         let taken = self.decoder.push(bytes).map_err(|e| open.refuse(e))?;
         open.consume(taken);
-        Ok(true)
+        Ok(Step::Forward)
     }
 }
 
 impl Reader for Rows {
     fn schema(&self) -> SchemaRef {
-        self.decoder.schema().clone()
+        match &self.folders {
+            Some(folders) => folders.picked.schema.clone(),
+            None => self.decoder.schema().clone(),
+        }
     }
 
     fn next(&mut self, _wait: Duration) -> Result<Event> {
         while !self.decoder.is_full() {
-            if !self.step()? {
-                return Ok(self.take()?.map_or(Event::End, Event::Batch));
+            match self.step()? {
+                Step::Forward => {}
+                Step::AllRead => return Ok(self.take()?.map_or(Event::End, Event::Batch)),
+                // The next file's rows have other values in the columns of folders.
+                Step::FileEnded if self.folders.is_some() => {
+                    if let Some(batch) = self.take()? {
+                        return Ok(Event::Batch(batch));
+                    }
+                }
+                Step::FileEnded => {}
             }
         }
         Ok(self.take()?.map_or(Event::Idle, Event::Batch))

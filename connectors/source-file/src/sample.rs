@@ -57,7 +57,10 @@ pub(crate) fn know(settings: &Settings, stream: &FileStream) -> Result<Known> {
         .get(&stream.name)
         .or(settings.schema.as_ref());
     match declared {
-        Some(schema) => Ok(Known::new(schema.clone(), Vec::new(), false, text)),
+        Some(schema) => {
+            let notes = settings.times.notes(schema);
+            Ok(Known::new(schema.clone(), notes, false, text))
+        }
         None => infer(settings, format, stream, text),
     }
 }

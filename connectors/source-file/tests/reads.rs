@@ -89,7 +89,7 @@ fn a_pattern_is_one_stream_of_all_its_files() {
     assert_eq!(shown(&streams[0]), "orders: id int64, total float64");
     assert_eq!(streams[0].estimated_bytes, Some(34));
     assert_eq!(streams[0].source_types, ["csv text", "csv text"]);
-    assert!(streams[0].notes[1].starts_with("total: float64 (all 2 values of 3"));
+    assert!(streams[0].notes[1].starts_with("total: float64 (2 of 2 values of 3"));
     assert_eq!(
         read(&mut source, "orders", None).unwrap(),
         "{\"id\":1,\"total\":1.5}\n{\"id\":2,\"total\":null}\n{\"id\":3,\"total\":2.25}\n"
@@ -482,4 +482,165 @@ fn two_hundred_megabytes_take_the_memory_of_one_batch() {
         "200 MB in {:.2?}, at most {held} bytes held",
         start.elapsed()
     );
+}
+
+#[test]
+fn values_of_folders_are_columns() {
+    let folder = folder(&[
+        ("t/day=2026-11-21/who=a%2Fb/1.csv", "id\n1\n2\n"),
+        (
+            "t/day=2026-11-22/who=__HIVE_DEFAULT_PARTITION__/1.csv",
+            "id\n3\n",
+        ),
+        ("t/day=2026-11-22/who=x/1.csv", "id\n"),
+        ("t/day=2026-11-22/who=y/1.csv", "id\n4\n"),
+    ]);
+    let config =
+        |partitions: Value| json!({"path": "{stream}/day=*/who=*/*.csv", "partitions": partitions});
+    let both = json!({"day": "date not null", "who": "string"});
+    let mut source = open(folder.path(), config(both)).unwrap();
+    let streams = source.discover(&[]).unwrap();
+    assert_eq!(
+        shown(&streams[0]),
+        "t: id int64, day date not null, who string"
+    );
+    assert_eq!(
+        streams[0].source_types,
+        ["csv text", "folder name", "folder name"]
+    );
+    assert_eq!(
+        read(&mut source, "t", None).unwrap(),
+        "{\"id\":1,\"day\":\"2026-11-21\",\"who\":\"a/b\"}\n\
+         {\"id\":2,\"day\":\"2026-11-21\",\"who\":\"a/b\"}\n\
+         {\"id\":3,\"day\":\"2026-11-22\",\"who\":null}\n\
+         {\"id\":4,\"day\":\"2026-11-22\",\"who\":\"y\"}\n"
+    );
+    assert_eq!(
+        read(&mut source, "t", Some(&["who"])).unwrap(),
+        "{\"who\":\"a/b\"}\n{\"who\":\"a/b\"}\n{\"who\":null}\n{\"who\":\"y\"}\n"
+    );
+    for (partitions, code, column) in [
+        (json!({"hour": "int64"}), "partition_folder", "hour"),
+        (json!({"day": "int64"}), "value_does_not_fit", "day"),
+        (
+            json!({"who": "string not null"}),
+            "null_in_required_column",
+            "who",
+        ),
+        (
+            json!({"id": "int64", "day": "date"}),
+            "partition_folder",
+            "id",
+        ),
+    ] {
+        let mut source = open(folder.path(), config(partitions)).unwrap();
+        let error = read(&mut source, "t", None).unwrap_err();
+        assert_eq!(
+            (error.code.as_str(), error.column.as_deref()),
+            (code, Some(column))
+        );
+        assert!(error.location.unwrap().contains("/t/day="));
+    }
+    std::fs::create_dir_all(folder.path().join("u/id=1")).unwrap();
+    std::fs::write(folder.path().join("u/id=1/1.csv"), "id\n1\n").unwrap();
+    let config = json!({"path": "{stream}/id=*/*.csv", "partitions": {"id": "int64"}});
+    let mut source = open(folder.path(), config).unwrap();
+    assert_eq!(source.discover(&[]).unwrap_err().code, "duplicate_column");
+}
+
+#[test]
+fn dates_and_timestamps_of_a_declared_form_are_read_strictly() {
+    let folder = folder(&[
+        (
+            "a.csv",
+            "id;day;seen;sent\n1;21.11.2026;21.11.2026 10:11;2026-11-21 10:11:12+0200\n;;;\n",
+        ),
+        ("b.csv", "id;day;seen;sent\n1;2026-11-21;;\n"),
+        ("a.jsonl", "{\"day\":\"21.11.2026\"}\n"),
+    ]);
+    let config = |path: &str| {
+        json!({
+            "path": path, "delimiter": ";",
+            "schema": {"id": "int64", "day": "date", "seen": "timestamp", "sent": "timestamptz"},
+            "date_format": "%d.%m.%Y", "timestamp_format": "%d.%m.%Y %H:%M",
+            "column_formats": {"sent": "%F %T%z"},
+        })
+    };
+    let mut source = open(folder.path(), config("a.csv")).unwrap();
+    let notes = source.discover(&[]).unwrap().swap_remove(0).notes;
+    assert_eq!(notes[2], "sent: read as %F %T%z");
+    assert_eq!(
+        read(&mut source, "a", None).unwrap(),
+        "{\"id\":1,\"day\":\"2026-11-21\",\"seen\":\"2026-11-21T10:11:00\",\
+         \"sent\":\"2026-11-21T08:11:12Z\"}\n\
+         {\"id\":null,\"day\":null,\"seen\":null,\"sent\":null}\n"
+    );
+    assert_eq!(
+        read(&mut source, "a", Some(&["id"])).unwrap(),
+        "{\"id\":1}\n{\"id\":null}\n"
+    );
+    let mut source = open(folder.path(), config("b.csv")).unwrap();
+    let error = read(&mut source, "b", None).unwrap_err();
+    let text = "column \"day\" (date): \"2026-11-21\" does not have the form \"%d.%m.%Y\"";
+    assert_eq!(error.message, text);
+    assert!(error.location.unwrap().ends_with("b.csv:2"));
+    let jsonl = json!({"path": "a.jsonl", "schema": {"day": "date"}, "date_format": "%d.%m.%Y"});
+    let mut source = open(folder.path(), jsonl).unwrap();
+    assert_eq!(
+        read(&mut source, "a", None).unwrap(),
+        "{\"day\":\"2026-11-21\"}\n"
+    );
+
+    let schema = json!({"day": "date", "seen": "timestamp"});
+    for (key, value, code) in [
+        ("date_format", json!("%d.%m.%y"), "bad_time_pattern"),
+        ("column_formats", json!({"day": "%d"}), "bad_time_pattern"),
+        ("column_formats", json!({"nope": "%F"}), "unused_option"),
+    ] {
+        let config = json!({"path": "a.csv", "schema": schema, key: value});
+        let error = open(folder.path(), config).err().unwrap();
+        assert_eq!(error.code, code, "{key}");
+        assert!(
+            error
+                .location
+                .unwrap()
+                .starts_with(&format!("config.{key}"))
+        );
+    }
+    let config = json!({"path": "a.csv", "timestamp_format": "%F %T"});
+    assert_eq!(
+        open(folder.path(), config).err().unwrap().code,
+        "unused_option"
+    );
+    let config = json!({"path": "a.csv", "schema": schema, "timestamp_format": "%F"});
+    let mut source = open(folder.path(), config).unwrap();
+    let error = read(&mut source, "a", None).unwrap_err();
+    assert_eq!(
+        (error.code.as_str(), kind(&error).as_str()),
+        ("bad_time_pattern", "Config")
+    );
+}
+
+#[test]
+fn decimal_commas_are_refused_with_what_to_do() {
+    let folder = folder(&[("a.csv", "id;price\n1;1.5\n2;1.234,50\n")]);
+    for type_name in ["float64", "decimal(10, 2)", "int64"] {
+        let config = json!({
+            "path": "a.csv", "delimiter": ";", "schema": {"id": "int64", "price": type_name},
+        });
+        let mut source = open(folder.path(), config).unwrap();
+        let error = read(&mut source, "a", None).unwrap_err();
+        if type_name == "int64" {
+            assert_eq!(error.code, "value_does_not_fit");
+            continue;
+        }
+        assert_eq!(error.code, "decimal_comma");
+        assert!(
+            error.message.ends_with("\"1.234,50\" has a comma"),
+            "{}",
+            error.message
+        );
+        assert!(error.hint.unwrap().contains("declare the column as string"));
+        assert!(error.location.unwrap().ends_with("a.csv:3"));
+    }
 }

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use rapidbyte_engine::{Class, Failure};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use rapidbyte_engine::{Class, Failure, Narrowing};
 use serde_json::json;
 
 /// Moves tables between databases and files: fast, with every type intact, in bounded memory.
@@ -57,42 +57,220 @@ pub enum Format {
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Run a pipeline.
-    #[command(after_help = "Example: rapidbyte run pipelines/quickstart.yaml")]
-    Run(Pipeline),
+    #[command(after_help = "\
+Examples:
+  rapidbyte run pipelines/quickstart.yaml
+  rapidbyte run shop.yaml --select public.orders --select 'public.customer*.id'
+  rapidbyte run shop.yaml --exclude public.customers.email --limit 1000
+  rapidbyte run shop.yaml --report report.html
+  rapidbyte run shop.yaml --dry-run --output json")]
+    Run(Run),
     /// Look at everything a run would need, and change nothing.
-    #[command(after_help = "Example: rapidbyte check pipelines/quickstart.yaml")]
+    #[command(after_help = "\
+Examples:
+  rapidbyte check pipelines/quickstart.yaml
+  rapidbyte check shop.yaml --env-file production.env --output json")]
     Check(Pipeline),
     /// List the streams and columns that the pipeline's source has.
-    #[command(after_help = "Example: rapidbyte discover pipelines/quickstart.yaml --output json")]
+    #[command(after_help = "\
+Examples:
+  rapidbyte discover pipelines/quickstart.yaml
+  rapidbyte discover shop.yaml --output json")]
     Discover(Pipeline),
-    /// Show what a run would do: streams, columns, types on both sides, grants.
-    #[command(after_help = "Example: rapidbyte plan pipelines/quickstart.yaml")]
-    Plan(Pipeline),
+    /// Show what a run would do: streams, columns, types on both sides, statements, grants.
+    #[command(after_help = "\
+Examples:
+  rapidbyte plan pipelines/quickstart.yaml
+  rapidbyte plan shop.yaml --select 'public.*' --exclude '*.email'")]
+    Plan(Plan),
+    /// Write a commented pipeline to begin with; asks for what the flags do not say.
+    #[command(after_help = "\
+Examples:
+  rapidbyte init
+  rapidbyte init --source postgres --destination postgres --name shop
+  rapidbyte init --source file --destination postgres --dir pipelines --force")]
+    Init(Init),
+    /// Look at the installation: cache, connectors, disk, and what a pipeline needs.
+    #[command(after_help = "\
+Examples:
+  rapidbyte doctor
+  rapidbyte doctor shop.yaml --output json")]
+    Doctor(Doctor),
+    /// Explain an error code, or list all.
+    #[command(after_help = "\
+Examples:
+  rapidbyte explain
+  rapidbyte explain unknown_key
+  rapidbyte explain pg_28P01 --output json")]
+    Explain(Explain),
+    /// Print the JSON Schema of a pipeline file, for editors and other programs.
+    #[command(after_help = "\
+A first line in a pipeline lets editors complete and check it:
+  # yaml-language-server: $schema=pipeline.schema.json
+
+Examples:
+  rapidbyte schema > pipeline.schema.json")]
+    Schema,
+    /// Print a script that completes commands in a shell.
+    #[command(after_help = "\
+Examples:
+  rapidbyte completions bash > ~/.local/share/bash-completion/completions/rapidbyte
+  rapidbyte completions zsh > ~/.zfunc/_rapidbyte
+  rapidbyte completions fish > ~/.config/fish/completions/rapidbyte.fish")]
+    Completions {
+        /// The shell.
+        #[arg(value_enum)]
+        shell: Shell,
+    },
     /// List, inspect or compile connectors.
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  rapidbyte connector list
+  rapidbyte connector inspect source-file
+  rapidbyte connector compile"
+    )]
     Connector(ConnectorVerb),
     /// Print the version.
+    #[command(after_help = "\
+Examples:
+  rapidbyte version --output json")]
     Version,
 }
 
 #[derive(Debug, Args)]
 pub struct Pipeline {
     /// The pipeline file.
-    #[arg(value_name = "PIPELINE")]
+    #[arg(value_name = "PIPELINE", value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
+}
+
+/// `run`
+#[derive(Debug, Args)]
+pub struct Run {
+    #[command(flatten)]
+    pub pipeline: Pipeline,
+    #[command(flatten)]
+    pub narrow: Narrow,
+    /// Only show what would be done, as `plan` does.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Write the run as one HTML page: timing, speed and memory over time, types, grants.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "dry_run")]
+    pub report: Option<PathBuf>,
+}
+
+/// `plan`
+#[derive(Debug, Args)]
+pub struct Plan {
+    #[command(flatten)]
+    pub pipeline: Pipeline,
+    #[command(flatten)]
+    pub narrow: Narrow,
+}
+
+/// What of a pipeline is moved this time.
+#[derive(Debug, Args)]
+pub struct Narrow {
+    /// Move only this stream, or this column of it; `*` and `?` match several. May be repeated.
+    #[arg(short, long, value_name = "STREAM[.COLUMN]")]
+    pub select: Vec<String>,
+    /// Leave this stream, or this column of it, out. Wins over --select. May be repeated.
+    #[arg(long, value_name = "STREAM[.COLUMN]")]
+    pub exclude: Vec<String>,
+    /// Move at most this many rows of each stream.
+    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub limit: Option<u64>,
+    /// Let the limited rows replace all that a target has (with write_mode: replace).
+    #[arg(long, requires = "limit")]
+    pub limit_replaces: bool,
+}
+
+impl Narrow {
+    /// As the engine takes it.
+    pub fn narrowing(&self) -> Narrowing {
+        Narrowing {
+            select: self.select.clone(),
+            exclude: self.exclude.clone(),
+            limit: self.limit,
+            limit_replaces: self.limit_replaces,
+        }
+    }
+}
+
+/// `explain`
+#[derive(Debug, Args)]
+pub struct Explain {
+    /// The code, as it stands in `error[…]`. Without it all codes are listed.
+    #[arg(value_name = "CODE")]
+    pub code: Option<String>,
+}
+
+/// `doctor`
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// A pipeline file, whose connectors, hosts and files are looked at too.
+    #[arg(value_name = "PIPELINE", value_hint = ValueHint::FilePath)]
+    pub file: Option<PathBuf>,
+}
+
+/// `init`
+#[derive(Debug, Args)]
+pub struct Init {
+    /// Where the rows come from.
+    #[arg(long, value_enum)]
+    pub source: Option<SourceKind>,
+    /// Where the rows go to.
+    #[arg(long, value_enum)]
+    pub destination: Option<DestinationKind>,
+    /// The pipeline's name, and the file's without its ending.
+    #[arg(long)]
+    pub name: Option<String>,
+    /// The folder of the files.
+    #[arg(long, default_value = ".", value_hint = ValueHint::DirPath)]
+    pub dir: PathBuf,
+    /// Overwrite files that are there.
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// What `init` can begin a pipeline with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SourceKind {
+    Postgres,
+    File,
+    Generate,
+}
+
+/// What `init` can end a pipeline with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DestinationKind {
+    Postgres,
+    File,
+}
+
+/// The shells that `completions` knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Shell {
+    Bash,
+    Zsh,
+    Fish,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum ConnectorVerb {
     /// List the bundled connectors.
+    #[command(after_help = "Examples:\n  rapidbyte connector list --output json")]
     List,
     /// Show a connector's modes, configuration keys and what it asks for.
-    #[command(after_help = "Example: rapidbyte connector inspect source-file")]
+    #[command(after_help = "Examples:\n  rapidbyte connector inspect source-file")]
     Inspect {
         /// A bundled name or a path to a .wasm.
         name: String,
     },
     /// Compile connectors ahead of time into the cache, so that no run has to.
+    #[command(after_help = "Examples:\n  rapidbyte connector compile source-file dest-postgres")]
     Compile {
         /// Bundled names or paths; without any, all bundled connectors.
         names: Vec<String>,

@@ -1,10 +1,13 @@
 //! One file for each verb.
 
 pub mod check;
+pub mod completions;
 pub mod connector;
 pub mod discover;
+pub mod explain;
 pub mod plan;
 pub mod run;
+pub mod schema;
 pub mod version;
 
 use rapidbyte_engine::{Document, Failure};

@@ -1,8 +1,11 @@
 //! The `rapidbyte` program: arguments in, rendering out. Only this crate prints or exits.
 
 mod args;
+mod catalog;
 mod cmd;
 mod output;
+mod page;
+mod samples;
 mod setup;
 mod watch;
 
@@ -23,7 +26,11 @@ fn main() -> ExitCode {
         Verb::Run(run) => cmd::run::run(run, &arguments.common, &output),
         Verb::Check(pipeline) => cmd::check::run(pipeline, &arguments.common, &output),
         Verb::Discover(pipeline) => cmd::discover::run(pipeline, &arguments.common, &output),
-        Verb::Plan(pipeline) => cmd::plan::run(pipeline, &arguments.common, &output),
+        Verb::Plan(plan) => cmd::plan::run(plan, &arguments.common, &output),
+        Verb::Init(_) | Verb::Doctor(_) => todo!(),
+        Verb::Schema => cmd::schema::run(&output),
+        Verb::Explain(explain) => cmd::explain::run(explain, &output),
+        Verb::Completions { shell } => cmd::completions::run(*shell, &output),
         Verb::Connector(verb) => cmd::connector::run(verb, &output),
         Verb::Version => cmd::version::run(&output),
     };

@@ -19,6 +19,10 @@ pub struct Output {
     color: bool,
     /// Standard error is a terminal that can be drawn on.
     pub live: bool,
+    /// Columns of standard output: those of its terminal, else 80.
+    pub width: usize,
+    /// Standard output takes colours.
+    results_color: bool,
     /// The first result that standard output did not take.
     unwritten: Arc<OnceLock<std::io::Error>>,
     /// As [`Output::known`] says.
@@ -31,13 +35,16 @@ impl Output {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let terminal = std::io::stderr().is_terminal() && !dumb;
         let log_json = common.log_format == Format::Json;
+        let plain = no_color || common.no_color;
         Self {
             json: common.output == Format::Json,
             quiet: common.quiet,
             verbose: common.verbose,
             log_json,
-            color: terminal && !no_color && !common.no_color,
+            color: terminal && !plain,
             live: terminal && !log_json && !common.quiet,
+            width: width(),
+            results_color: std::io::stdout().is_terminal() && !dumb && !plain,
             unwritten: Arc::default(),
             known: Arc::default(),
         }
@@ -120,6 +127,11 @@ impl Output {
             let (head, rest) = text.split_at("error".len());
             let text = format!("{}{rest}", self.paint("1;31", head));
             print(&mut std::io::stderr(), &text);
+            // A person may want to read more; a log has the code already.
+            if self.live && crate::catalog::find(&failure.code).is_some() {
+                let more = format!("  more: rapidbyte explain {}", failure.code);
+                print(&mut std::io::stderr(), &self.paint("2", &more));
+            }
         }
     }
 
@@ -164,6 +176,15 @@ impl Output {
             format!("{head}: {message}")
         };
         print(&mut std::io::stderr(), &line);
+    }
+
+    /// `text` of a result in bold, where standard output takes it.
+    pub fn bold(&self, text: &str) -> String {
+        if self.results_color {
+            format!("\x1b[1m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
     }
 
     /// `text` in a colour, where colours are wanted.
@@ -233,6 +254,44 @@ pub fn rate(rows: u64, secs: f64) -> String {
     }
 }
 
+/// What a terminal has at least and at most for us; longer lines are hard to read.
+const WIDTHS: std::ops::RangeInclusive<usize> = 40..=100;
+
+/// The columns of standard output.
+fn width() -> usize {
+    let size = console::Term::stdout().size_checked();
+    let columns = size.map(|(_, columns)| usize::from(columns));
+    columns
+        .filter(|columns| *columns > 0)
+        .map_or(80, |columns| columns.clamp(*WIDTHS.start(), *WIDTHS.end()))
+}
+
+/// `text` in lines of at most `width` characters, broken at spaces: the first behind `head`, the
+/// others behind `below`. A longer word has a line of its own.
+pub fn wrapped(text: &str, width: usize, head: &str, below: &str) -> String {
+    let mut lines = vec![head.to_owned()];
+    let mut used = head.chars().count();
+    let mut begun = false;
+    for word in text.split_whitespace() {
+        let len = word.chars().count();
+        if begun && used + 1 + len > width {
+            lines.push(below.to_owned());
+            used = below.chars().count();
+            begun = false;
+        }
+        if let Some(line) = lines.last_mut() {
+            if begun {
+                line.push(' ');
+                used += 1;
+            }
+            line.push_str(word);
+        }
+        used += len;
+        begun = true;
+    }
+    lines.join("\n")
+}
+
 /// Columns padded to their widest cell; numbers that begin with a digit stay on the left too.
 pub fn table(rows: &[Vec<String>], indent: &str) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -266,5 +325,15 @@ mod tests {
         assert_eq!(bytes(1023), "1023 B");
         assert_eq!(bytes(1 << 20), "1.0 MiB");
         assert_eq!(rate(2_500_000, 1.0), "2.50M rows/s");
+    }
+
+    #[test]
+    fn lines_break_at_spaces_and_long_words_stay_whole() {
+        assert_eq!(
+            wrapped("aa bb cccccccccc d", 8, "- ", "  "),
+            "- aa bb\n  cccccccccc\n  d"
+        );
+        assert_eq!(wrapped("", 8, "- ", "  "), "- ");
+        assert_eq!(wrapped("é é é", 5, "", ""), "é é é");
     }
 }

@@ -5,12 +5,15 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use rapidbyte_engine::{Class, Document, Environment, Failure, Host};
 use rapidbyte_runtime::cache::Cache;
-use rapidbyte_runtime::{Cancel, Runtime};
+use rapidbyte_runtime::{Cancel, Embedded, Runtime};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::{Common, Pipeline};
 use crate::output::Output;
+
+// What the build script found: `EMBEDDED`.
+include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
 
 /// The exit code of the signal that came, 0 for none.
 static SIGNALLED: AtomicU8 = AtomicU8::new(0);
@@ -30,6 +33,7 @@ pub fn host(output: &Output, document: Option<&Document>) -> Result<Host, Failur
     Ok(Host {
         runtime,
         connector_dirs: connector_dirs(),
+        embedded: EMBEDDED,
         log: output.log_sink(document),
         cancel,
     })

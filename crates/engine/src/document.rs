@@ -26,6 +26,7 @@ mod node;
 mod path;
 mod read;
 mod resources;
+pub mod schema;
 mod secrets;
 
 use std::fmt;
@@ -280,33 +281,38 @@ impl Stream {
 
     /// Whether the name, with its wildcards, is that of a discovered stream.
     pub fn matches(&self, stream: &str) -> bool {
-        let pattern: Vec<char> = self.name.chars().collect();
-        let name: Vec<char> = stream.chars().collect();
-        let (mut p, mut n) = (0, 0);
-        // The last `*`, and how much of the name it has taken.
-        let mut star: Option<(usize, usize)> = None;
-        while n < name.len() {
-            match pattern.get(p) {
-                Some('*') => {
-                    star = Some((p, n));
-                    p += 1;
-                }
-                Some(c) if *c == '?' || *c == name[n] => {
-                    p += 1;
-                    n += 1;
-                }
-                _ => {
-                    let Some((at, taken)) = star else {
-                        return false;
-                    };
-                    star = Some((at, taken + 1));
-                    p = at + 1;
-                    n = taken + 1;
-                }
+        covers(&self.name, stream)
+    }
+}
+
+/// Whether a pattern, in which `*` stands for any characters and `?` for any one, covers a name.
+pub(crate) fn covers(pattern: &str, name: &str) -> bool {
+    let pattern: Vec<char> = pattern.chars().collect();
+    let name: Vec<char> = name.chars().collect();
+    let (mut p, mut n) = (0, 0);
+    // The last `*`, and how much of the name it has taken.
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        match pattern.get(p) {
+            Some('*') => {
+                star = Some((p, n));
+                p += 1;
+            }
+            Some(c) if *c == '?' || *c == name[n] => {
+                p += 1;
+                n += 1;
+            }
+            _ => {
+                let Some((at, taken)) = star else {
+                    return false;
+                };
+                star = Some((at, taken + 1));
+                p = at + 1;
+                n = taken + 1;
             }
         }
-        pattern[p..].iter().all(|c| *c == '*')
     }
+    pattern[p..].iter().all(|c| *c == '*')
 }
 
 impl SyncMode {

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rapidbyte_runtime::{
-    Cancel, Clock, Connector, Grants, Kind, Level, Limits, LogSink, MemoryBudget, Runtime, Sandbox,
-    Spec,
+    Cancel, Clock, Connector, Embedded, Grants, Kind, Level, Limits, LogSink, MemoryBudget, Origin,
+    Runtime, Sandbox, Spec,
 };
 
 use crate::failure::{Class, Failure};
@@ -17,6 +17,8 @@ pub struct Host {
     pub runtime: Runtime,
     /// Folders with bundled connectors, first match wins.
     pub connector_dirs: Vec<PathBuf>,
+    /// Connectors inside the program, for names that are in no folder.
+    pub embedded: &'static [Embedded],
     /// Where connectors' messages go.
     pub log: LogSink,
     /// Interrupts everything.
@@ -41,6 +43,7 @@ impl Host {
                     .strip_suffix(".wasm")
                     .map(Into::into)
             })
+            .chain(self.embedded.iter().map(|known| known.name.to_owned()))
             .collect();
         names.sort();
         names.dedup();
@@ -48,35 +51,39 @@ impl Host {
     }
 
     /// The file of a bundled name, or of a path to a `.wasm` relative to `base_dir`.
-    pub fn find(&self, name: &str, base_dir: &Path) -> Result<PathBuf, Failure> {
+    pub fn find(&self, name: &str, base_dir: &Path) -> Result<Origin, Failure> {
         if name.contains('/') || name.ends_with(".wasm") {
-            return Ok(base_dir.join(name));
+            return Ok(Origin::File(base_dir.join(name)));
         }
         let file = format!("{name}.wasm");
         let found = self
             .connector_dirs
             .iter()
             .map(|dir| dir.join(&file))
-            .find(|path| path.is_file());
-        found.ok_or_else(|| {
-            let bundled = self.bundled();
-            let hint = match nearest(name, bundled.iter().map(String::as_str)) {
-                Some(near) => format!("did you mean {near:?}?"),
-                None if bundled.is_empty() => {
-                    "no connectors are installed beside the program: build them first".into()
-                }
-                None => format!(
-                    "bundled are {}; or give a path to a .wasm",
-                    bundled.join(", ")
-                ),
-            };
-            Failure::new(
-                Class::Config,
-                "unknown_connector",
-                format!("no connector {name:?}"),
-            )
-            .hint(hint)
-        })
+            .find(|path| path.is_file())
+            .map(Origin::File);
+        let embedded = || self.embedded.iter().find(|known| known.name == name);
+        found
+            .or_else(|| embedded().map(Origin::Embedded))
+            .ok_or_else(|| {
+                let bundled = self.bundled();
+                let hint = match nearest(name, bundled.iter().map(String::as_str)) {
+                    Some(near) => format!("did you mean {near:?}?"),
+                    None if bundled.is_empty() => {
+                        "no connectors are installed beside the program: build them first".into()
+                    }
+                    None => format!(
+                        "bundled are {}; or give a path to a .wasm",
+                        bundled.join(", ")
+                    ),
+                };
+                Failure::new(
+                    Class::Config,
+                    "unknown_connector",
+                    format!("no connector {name:?}"),
+                )
+                .hint(hint)
+            })
     }
 
     /// A sandbox that grants nothing.

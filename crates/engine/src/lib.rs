@@ -15,6 +15,7 @@ pub mod compress;
 pub mod document;
 mod failure;
 mod host;
+mod narrow;
 pub mod plan;
 mod progress;
 pub mod report;
@@ -23,7 +24,8 @@ mod stage;
 
 pub use document::{Document, Environment};
 pub use failure::{Class, Failure};
-pub use host::Host;
+pub use host::{Host, nearest};
+pub use narrow::Narrowing;
 pub use plan::Plan;
 pub use progress::{Progress, StreamProgress, StreamState};
 pub use report::Report;

@@ -2,7 +2,6 @@
 //! Nothing is written.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_schema::{Field, Schema};
@@ -16,6 +15,7 @@ use serde_json::{Map, Value};
 use crate::document::{self, Document};
 use crate::failure::{Class, Failure};
 use crate::host::{Host, nearest};
+use crate::narrow::{Candidate, Narrowing};
 
 /// Everything that a run will do, settled before the first row.
 pub struct Plan {
@@ -27,6 +27,8 @@ pub struct Plan {
     pub destination: Stage,
     /// What moves, in order.
     pub streams: Vec<StreamPlan>,
+    /// Rows of each stream at most.
+    pub limit: Option<u64>,
     /// Where the time of planning went.
     pub clocks: Clocks,
     /// Kept open for the whole run: it holds the snapshot.
@@ -46,8 +48,6 @@ pub struct Clocks {
 pub struct Stage {
     /// The loaded connector.
     pub connector: Connector,
-    /// Its file.
-    pub path: PathBuf,
     /// What it says of itself.
     pub spec: Spec,
     /// Its configuration as JSON.
@@ -94,6 +94,16 @@ fn common_forms(source: &Spec, destination: &Spec) -> Vec<String> {
 impl Plan {
     /// Loads, opens and asks both connectors.
     pub fn new(document: Document, host: &Host) -> Result<Self, Failure> {
+        Self::narrowed(document, host, &Narrowing::default())
+    }
+
+    /// The same for a part of what the pipeline moves.
+    pub fn narrowed(
+        document: Document,
+        host: &Host,
+        narrowing: &Narrowing,
+    ) -> Result<Self, Failure> {
+        narrowing.check(&document)?;
         let clocks = Clocks {
             source: Clock::new(),
             destination: Clock::new(),
@@ -105,8 +115,9 @@ impl Plan {
         clocks.source.enter(Phase::ChannelWait);
         clocks.destination.enter(Phase::Other);
         let mut streams = Vec::new();
-        for (entry, stream) in select(&document, &source.spec, found?)? {
-            streams.push(place(&document, entry, stream, &mut writer)?);
+        let selected = select(&document, &source.spec, found?)?;
+        for chosen in narrow(&document, selected, narrowing)? {
+            streams.push(place(&document, chosen, &mut writer)?);
         }
         refuse_shared_targets(&document, &streams)?;
         drop(writer);
@@ -117,6 +128,7 @@ impl Plan {
             source,
             destination,
             streams,
+            limit: narrowing.limit,
             clocks,
             coordinator: Mutex::new(coordinator),
         })
@@ -273,9 +285,9 @@ fn open_stage(
         failure.key = place.key;
         failure
     };
-    let path = host.find(used, &document.base_dir).map_err(located)?;
+    let origin = host.find(used, &document.base_dir).map_err(located)?;
     let before = clock.enter(Phase::Load);
-    let loaded = host.runtime.load(&path);
+    let loaded = host.runtime.load(&origin);
     clock.enter(before);
     let connector = loaded.map_err(|e| located(Failure::from_runtime(e, document, side.name)))?;
     if connector.kind() != side.kind {
@@ -307,7 +319,6 @@ fn open_stage(
     let config = Value::Object(config.clone()).to_string();
     Ok(Stage {
         connector,
-        path,
         spec,
         config,
         grants,
@@ -487,12 +498,75 @@ fn some_of(names: &[String]) -> String {
     }
 }
 
-fn place(
-    document: &Document,
+/// A stream that moves, and why.
+struct Chosen {
+    /// Its entry in the pipeline.
     entry: usize,
     discovered: Stream,
+    /// The wanted columns; none means all.
+    columns: Option<Vec<String>>,
+    /// Columns of the pipeline that do not move this time.
+    left_out: Vec<String>,
+}
+
+/// What is left of the selected streams and their columns.
+fn narrow(
+    document: &Document,
+    selected: Vec<(usize, Stream)>,
+    narrowing: &Narrowing,
+) -> Result<Vec<Chosen>, Failure> {
+    let candidate = |(entry, stream): &(usize, Stream)| {
+        let asked = document.source.streams[*entry].columns.clone();
+        let columns = match asked {
+            Some(columns) => columns,
+            None => {
+                let schema = ipc::decode_schema(&stream.schema).map_err(|error| {
+                    Failure::new(Class::Run, "contract_broken", error).in_stream(&stream.name)
+                })?;
+                schema.fields().iter().map(|f| f.name().clone()).collect()
+            }
+        };
+        Ok(Candidate {
+            name: stream.name.clone(),
+            columns,
+        })
+    };
+    let candidates: Vec<Candidate> = selected
+        .iter()
+        .map(candidate)
+        .collect::<Result<_, Failure>>()?;
+    let kept = narrowing.kept(&candidates)?;
+    let mut chosen = Vec::new();
+    for (((entry, discovered), candidate), kept) in selected.into_iter().zip(candidates).zip(kept) {
+        let Some(kept) = kept else { continue };
+        let mut left_out = candidate.columns;
+        left_out.retain(|column| !kept.contains(column));
+        let asked = &document.source.streams[entry].columns;
+        let columns = match left_out.is_empty() {
+            true => asked.clone(),
+            false => Some(kept),
+        };
+        chosen.push(Chosen {
+            entry,
+            discovered,
+            columns,
+            left_out,
+        });
+    }
+    Ok(chosen)
+}
+
+fn place(
+    document: &Document,
+    chosen: Chosen,
     destination: &mut Destination,
 ) -> Result<StreamPlan, Failure> {
+    let Chosen {
+        entry,
+        discovered,
+        columns: wanted_columns,
+        left_out,
+    } = chosen;
     let asked = &document.source.streams[entry];
     let broken = |e: rapidbyte_wire::WireError| {
         Failure::new(Class::Run, "contract_broken", e).in_stream(&discovered.name)
@@ -500,7 +574,7 @@ fn place(
     let all = ipc::decode_schema(&discovered.schema).map_err(broken)?;
     types::check_portable(&all).map_err(broken)?;
     let mut wanted: Vec<usize> = (0..all.fields().len()).collect();
-    if let Some(columns) = &asked.columns {
+    if let Some(columns) = &wanted_columns {
         wanted = columns
             .iter()
             .map(|column| {
@@ -510,7 +584,7 @@ fn place(
             .collect::<Result<_, _>>()?;
     }
     let read = all.project(&wanted).map_err(|e| broken(e.into()))?;
-    let schema = rename(document, entry, &discovered, &read)?;
+    let schema = rename(document, entry, &discovered, &read, &left_out)?;
     let source_types = wanted
         .iter()
         .map(|i| discovered.source_types.get(*i).cloned().unwrap_or_default())
@@ -531,7 +605,7 @@ fn place(
     Ok(StreamPlan {
         name: discovered.name.clone(),
         sync_mode: sync_mode(asked.sync_mode),
-        columns: asked.columns.clone(),
+        columns: wanted_columns,
         filter: asked.filter.clone(),
         read_schema: ipc::encode_schema(&read).map_err(broken)?,
         schema,
@@ -562,11 +636,16 @@ fn rename(
     entry: usize,
     stream: &Stream,
     read: &Schema,
+    left_out: &[String],
 ) -> Result<Schema, Failure> {
     let asked = &document.source.streams[entry];
     let key = format!("source.streams[{entry}].rename");
     let mut fields: Vec<Arc<Field>> = read.fields().iter().cloned().collect();
-    for (from, to) in &asked.rename {
+    for (from, to) in asked
+        .rename
+        .iter()
+        .filter(|(from, _)| !left_out.contains(from))
+    {
         let index = read.index_of(from).map_err(|_| {
             let mut failure = unknown_column(document, entry, stream, read, from);
             failure.locate(document, &key);

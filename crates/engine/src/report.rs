@@ -17,6 +17,9 @@ pub struct Report {
     pub total_secs: f64,
     /// Of it, planning: loading, discovering, comparing.
     pub plan_secs: f64,
+    /// Rows of each stream at most, where the operator limited them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
     /// Rows of all streams.
     pub rows: u64,
     /// Bytes of Arrow data of all streams.
@@ -61,12 +64,20 @@ impl ConnectorReport {
     }
 }
 
-/// `VmHWM` of this process (Linux; the proc(5) manual page).
+/// The most memory that this process had resident so far (Linux).
 pub(crate) fn peak_rss_bytes() -> Option<u64> {
+    status_bytes("VmHWM:")
+}
+
+/// Memory that this process has resident (Linux).
+pub fn rss_bytes() -> Option<u64> {
+    status_bytes("VmRSS:")
+}
+
+/// A size of the proc(5) manual page.
+fn status_bytes(key: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1024)
 }
@@ -86,12 +97,17 @@ pub struct StreamReport {
     pub location: String,
     /// Rows that were committed.
     pub rows: u64,
+    /// The operator's limit was reached: the source may have more rows.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub limited: bool,
     /// Bytes of Arrow data.
     pub bytes: u64,
     /// Bytes that the destination wrote.
     pub written_bytes: u64,
     /// Batches.
     pub batches: u64,
+    /// From the start of planning to its own start.
+    pub start_secs: f64,
     /// From its start to its commit.
     pub wall_secs: f64,
     /// The reading stage; its parts sum to its wall time.

@@ -68,7 +68,8 @@ fn move_all(plan: &mut Plan, host: &Host, progress: &Progress) -> Result<Report,
         &StageReport::new(&plan.clocks.destination, Side::Destination).parts,
     );
     let start = Instant::now();
-    let moved = move_streams(plan, host, progress, &snapshot)?;
+    let begun = start.checked_sub(Duration::from_secs_f64(planned.wall_secs));
+    let moved = move_streams(plan, host, progress, &snapshot, begun.unwrap_or(start))?;
     for stream in &moved {
         if let Some(cursor) = &stream.cursor {
             plan.coordinator()
@@ -89,6 +90,7 @@ fn move_all(plan: &mut Plan, host: &Host, progress: &Progress) -> Result<Report,
         pipeline: plan.document.pipeline.clone(),
         total_secs: planned.wall_secs + start.elapsed().as_secs_f64(),
         plan_secs: planned.wall_secs,
+        limit: plan.limit,
         rows: streams.iter().map(|stream| stream.rows).sum(),
         bytes: streams.iter().map(|stream| stream.bytes).sum(),
         peak_connector_bytes: moved.iter().map(|stream| stream.peak).max().unwrap_or(0) as u64,
@@ -132,6 +134,7 @@ fn move_streams(
     host: &Host,
     progress: &Progress,
     snapshot: &str,
+    begun: Instant,
 ) -> Result<Vec<Moved>, Failure> {
     let stop = Cancel::new();
     let stop_too = stop.clone();
@@ -150,6 +153,7 @@ fn move_streams(
                     let state = &progress.streams[index];
                     state.set_state(StreamState::Running);
                     host.say(&plan.streams[index].name, "started");
+                    let at = Instant::now();
                     match move_stream(
                         plan,
                         &plan.streams[index],
@@ -158,7 +162,8 @@ fn move_streams(
                         snapshot,
                         &shared.stop,
                     ) {
-                        Ok(moved) => {
+                        Ok(mut moved) => {
+                            moved.report.start_secs = (at - begun).as_secs_f64();
                             state.set_state(StreamState::Done);
                             host.say(&plan.streams[index].name, "committed");
                             let mut done =
@@ -256,7 +261,9 @@ fn move_stream(
     match (read, written) {
         ((Ok(()), source), (Ok(done), destination)) => {
             let peak = memory.peak();
-            Ok(moved(stream, done, wall, source, destination, peak))
+            let mut moved = moved(stream, done, wall, source, destination, peak);
+            moved.report.limited = plan.limit.is_some_and(|limit| moved.report.rows >= limit);
+            Ok(moved)
         }
         ((read, _), (written, _)) => Err(first_cause(read.err(), written.err())),
     }
@@ -288,9 +295,11 @@ fn moved(
         name: stream.name.clone(),
         location: done.receipt.location,
         rows: done.rows,
+        limited: false,
         bytes: done.bytes,
         written_bytes: done.receipt.bytes,
         batches: done.batches,
+        start_secs: 0.0,
         wall_secs: wall.as_secs_f64(),
         source,
         destination,

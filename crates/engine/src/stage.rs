@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use rapidbyte_runtime::{
-    Cancel, Clock, Event, Limits, MemoryBudget, Phase, ReadRequest, Receipt, Sandbox,
+    Batch, Cancel, Clock, Event, Limits, MemoryBudget, Phase, ReadRequest, Receipt, Sandbox,
 };
+
+use rapidbyte_wire::ipc;
+use rapidbyte_wire::verify::Layout;
 
 use crate::channel::{Received, Receiver, Sender};
 use crate::compress::{Compressor, Decompressor, Frame};
@@ -114,9 +117,13 @@ pub(crate) fn pump_source(
     }
     let compress_failed = |e| Stopped::because(Failure::new(Class::Run, "compress_failed", e));
     let mut compressor = Compressor::new(resources.compression).map_err(compress_failed)?;
+    let mut limit = Limit::of(work).map_err(Stopped::because)?;
     loop {
         match source.next(WAIT_MS).map_err(failed)? {
-            Event::Batch(batch) => {
+            Event::Batch(mut batch) => {
+                let is_last = limit
+                    .cut(&mut batch)
+                    .map_err(|e| Stopped::because(e.in_stream(&work.stream.name)))?;
                 let before = clock.enter(Phase::Compress);
                 let frame = compressor.compress(batch.data);
                 clock.enter(before);
@@ -131,6 +138,9 @@ pub(crate) fn pump_source(
                     bytes,
                     clock,
                 )?;
+                if is_last {
+                    return sender.end().map_err(|_| Stopped::Peer);
+                }
             }
             Event::Checkpoint(cursor) => {
                 let bytes = cursor.len() + MESSAGE_OVERHEAD;
@@ -141,6 +151,35 @@ pub(crate) fn pump_source(
                 return sender.end().map_err(|_| Stopped::Peer);
             }
         }
+    }
+}
+
+/// How many rows a stream may still give, where the operator limits them.
+struct Limit(Option<(u64, Layout)>);
+
+impl Limit {
+    fn of(work: &Work<'_>) -> Result<Self, Failure> {
+        let Some(rows) = work.plan.limit else {
+            return Ok(Self(None));
+        };
+        let layout = ipc::decode_schema(&work.stream.read_schema).and_then(|s| Layout::of(&s));
+        let layout = layout.map_err(|e| Failure::new(Class::Run, "contract_broken", e))?;
+        Ok(Self(Some((rows, layout))))
+    }
+
+    /// Takes the rows beyond the limit off a batch; true when there are none to come.
+    fn cut(&mut self, batch: &mut Batch) -> Result<bool, Failure> {
+        let Some((left, layout)) = &mut self.0 else {
+            return Ok(false);
+        };
+        if batch.rows > *left {
+            layout
+                .truncate(&mut batch.data, *left)
+                .map_err(|e| Failure::new(Class::Run, "contract_broken", e))?;
+            batch.rows = *left;
+        }
+        *left -= batch.rows;
+        Ok(*left == 0)
     }
 }
 
@@ -216,7 +255,7 @@ pub(crate) fn pump_destination(
                 let data = data.map_err(|e| {
                     Stopped::because(Failure::new(Class::Run, "decompress_failed", e))
                 })?;
-                let batch = rapidbyte_runtime::Batch {
+                let batch = Batch {
                     data,
                     rows: batch_rows,
                 };

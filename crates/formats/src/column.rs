@@ -12,6 +12,7 @@ use rapidbyte_wire::types::{is_json, is_uuid};
 use crate::error::{FormatError, Misfit};
 use crate::json::{self, Stop};
 use crate::spelling::{self, Spelling};
+use crate::text::pattern::{self, TimePattern};
 use crate::text::{self, Reason, bytes, decimal, duration, number, time};
 
 type Fit = Result<(), Box<Misfit>>;
@@ -22,6 +23,8 @@ pub(crate) struct Column {
     values: Values,
     nulls: NullBufferBuilder,
     kept: Kept,
+    /// How texts of dates and timestamps stand, if not as [`crate::text`] has them.
+    pattern: Option<TimePattern>,
 }
 
 /// What must be kept of a text besides its value.
@@ -187,7 +190,32 @@ impl Column {
             field: field.clone(),
             nulls: NullBufferBuilder::new(0),
             kept: Kept::Value,
+            pattern: None,
         })
+    }
+
+    /// From here on reads texts of this form only.
+    ///
+    /// Errors: `bad_time_pattern` where the column's type has other parts than the pattern.
+    pub(crate) fn read_as(&mut self, pattern: TimePattern) -> Result<(), FormatError> {
+        let fits = match &self.values {
+            Values::Date(_) => !pattern.has_time(),
+            Values::Timestamp(_, _, zoned) => pattern.has_time() && pattern.has_offset() == *zoned,
+            _ => false,
+        };
+        if fits {
+            self.pattern = Some(pattern);
+            return Ok(());
+        }
+        let name = self.field.name();
+        let text = format!(
+            "column {name:?} ({}): {:?} has other parts than the type",
+            rapidbyte_wire::types::type_name(&self.field),
+            pattern.as_str()
+        );
+        Err(FormatError::new("bad_time_pattern", text)
+            .hint("a date has no time, a timestamp has one, a timestamptz has an offset (%z) too")
+            .column(name))
     }
 
     /// From here on refuses texts that would be written back with other characters.
@@ -204,6 +232,10 @@ impl Column {
             Values::Map(_, kv) => kv.iter_mut().for_each(Self::keep_digits),
             _ => {}
         }
+    }
+
+    fn is_number(&self) -> bool {
+        self.field.data_type().is_numeric()
     }
 
     pub(crate) fn field(&self) -> &FieldRef {
@@ -298,14 +330,20 @@ impl Column {
             Values::F64(v) => number::parse_float(text).map(|x| v.push(x)),
             Values::Decimal128(v, p, s) => decimal::parse_i128(text, *p, *s).map(|x| v.push(x)),
             Values::Decimal256(v, p, s) => decimal::parse_i256(text, *p, *s).map(|x| v.push(x)),
-            Values::Date(v) => time::parse_date(text).map(|x| v.push(x)),
+            Values::Date(v) => match &self.pattern {
+                None => time::parse_date(text),
+                Some(pattern) => pattern.parse_date(text),
+            }
+            .map(|x| v.push(x)),
             Values::Time32(v, unit) => time::parse_time(text, *unit)
                 .and_then(|x| i32::try_from(x).map_err(|_| "is out of range"))
                 .map(|x| v.push(x)),
             Values::Time64(v, unit) => time::parse_time(text, *unit).map(|x| v.push(x)),
-            Values::Timestamp(v, unit, zoned) => {
-                time::parse_timestamp(text, *unit, *zoned).map(|x| v.push(x))
+            Values::Timestamp(v, unit, zoned) => match &self.pattern {
+                None => time::parse_timestamp(text, *unit, *zoned),
+                Some(pattern) => pattern.parse_timestamp(text, *unit),
             }
+            .map(|x| v.push(x)),
             Values::Duration(v, unit) => duration::parse_duration(text, *unit).map(|x| v.push(x)),
             Values::Interval(v) => duration::parse_interval(text).map(|x| v.push(x)),
             Values::Uuid(v) => bytes::parse_uuid(text).map(|x| v.extend_from_slice(&x)),
@@ -337,6 +375,14 @@ impl Column {
                 Ok(())
             }
             Err(reason) => {
+                if let (pattern::NO_MATCH, Some(pattern)) = (reason, &self.pattern) {
+                    let reason = format!("does not have the form {:?}", pattern.as_str());
+                    return Err(Misfit::value(&self.field, text, &reason));
+                }
+                if self.is_number() && number::has_comma(text) {
+                    let misfit = Misfit::value(&self.field, text, "has a comma");
+                    return Err(misfit.coded("decimal_comma"));
+                }
                 let misfit = Misfit::value(&self.field, text, reason);
                 Err(match reason {
                     NOT_UTF8 => misfit.coded(BAD_UTF8),

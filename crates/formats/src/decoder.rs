@@ -6,6 +6,7 @@ use rapidbyte_wire::types::check_portable;
 
 use crate::column::Column;
 use crate::rows::{Limits, Rows};
+use crate::text::pattern::TimePattern;
 use crate::{Format, FormatError, csv, jsonl};
 
 /// Decodes files of one schema, pushed piece by piece.
@@ -68,6 +69,18 @@ impl Decoder {
         };
         self.rows.inferred(keep);
         self
+    }
+
+    /// The same, where texts of a column have a form of their own. A column that the batches do not
+    /// have is passed over.
+    ///
+    /// Errors: `bad_time_pattern` for a type that the form is not one of.
+    pub fn read_as(mut self, column: &str, pattern: TimePattern) -> Result<Self, FormatError> {
+        let mut columns = self.rows.columns.iter_mut();
+        if let Some(found) = columns.find(|found| found.field().name() == column) {
+            found.read_as(pattern)?;
+        }
+        Ok(self)
     }
 
     /// The schema of the batches.

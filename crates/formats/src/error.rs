@@ -13,6 +13,8 @@ use rapidbyte_wire::types::type_name;
 /// | `unknown_column` | a wanted column is not in the schema |
 /// | `no_columns` | CSV cannot hold rows without columns |
 /// | `value_does_not_fit` | a value its column cannot hold exactly |
+/// | `decimal_comma` | a number with a comma, of decimals or thousands |
+/// | `bad_time_pattern` | a declared form of dates that cannot be followed |
 /// | `null_in_required_column` | a NULL where the schema allows none |
 /// | `record_too_large` | a record above `max_record_bytes`, or a column of a batch above 2 GiB |
 /// | `csv_ragged_row` | more or fewer fields than columns |
@@ -80,8 +82,14 @@ impl FormatError {
     /// Who acts on it.
     pub fn owner(&self) -> Owner {
         match self.code {
-            "bad_dialect" | "compressed_columns" | "unknown_format" | "unused_option"
-            | "unsupported_type" | "unknown_column" | "no_columns" => Owner::Config,
+            "bad_dialect"
+            | "compressed_columns"
+            | "unknown_format"
+            | "unused_option"
+            | "unsupported_type"
+            | "unknown_column"
+            | "no_columns"
+            | "zstd_window_too_large" => Owner::Config,
             "csv_missing_header"
             | "csv_missing_column"
             | "csv_unknown_column"
@@ -222,6 +230,10 @@ impl Misfit {
             "json_null_value" => {
                 error.hint("it would be read back as NULL: write CSV, or make the column a string")
             }
+            "decimal_comma" => error.hint(
+                "decimal commas and separators of thousands are not read as numbers: export the \
+                 file with decimal points, or declare the column as string and convert it later",
+            ),
             "null_in_required_column" => error.hint("declare the column nullable"),
             _ => error,
         }

@@ -1,9 +1,8 @@
 //! One door to both formats, for programs that let their configuration choose.
 
-use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
-use crate::{Decoder, FormatError, Limits, csv, jsonl};
+use crate::{Decoder, FormatError, Limits, Picked, csv, jsonl};
 
 /// How rows stand in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,14 +119,14 @@ impl Encoder {
         }
     }
 
-    /// Appends rows from row `from` on; see [`csv::Encoder::encode`].
+    /// Appends rows from place `from` on; see [`csv::Encoder::encode_picked`].
     pub fn encode(
         &self,
-        batch: &RecordBatch,
+        rows: Picked<'_>,
         from: usize,
         out: &mut Vec<u8>,
         until_bytes: usize,
     ) -> Result<usize, FormatError> {
-        either!(self, encoder => encoder.encode(batch, from, out, until_bytes))
+        either!(self, encoder => encoder.encode_picked(rows, from, out, until_bytes))
     }
 }

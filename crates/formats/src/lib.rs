@@ -57,5 +57,5 @@ pub use compression::Compression;
 pub use decoder::Decoder;
 pub use error::{FormatError, Owner};
 pub use format::{Encoder, Format, Sampler};
-pub use rows::Limits;
+pub use rows::{Limits, Picked};
 pub use texts::{Texts, repeat};

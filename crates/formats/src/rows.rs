@@ -29,6 +29,64 @@ impl Default for Limits {
     }
 }
 
+/// Rows of a batch, in an order.
+#[derive(Clone, Copy)]
+pub struct Picked<'a> {
+    batch: &'a RecordBatch,
+    /// All rows if absent.
+    rows: Option<&'a [u32]>,
+    len: usize,
+}
+
+impl<'a> Picked<'a> {
+    /// All rows of a batch.
+    pub fn all(batch: &'a RecordBatch) -> Self {
+        Self {
+            batch,
+            rows: None,
+            len: batch.num_rows(),
+        }
+    }
+
+    /// The rows of these numbers, each below the batch's number of rows.
+    pub fn of(batch: &'a RecordBatch, rows: &'a [u32]) -> Self {
+        Self {
+            batch,
+            rows: Some(rows),
+            len: rows.len(),
+        }
+    }
+
+    /// The first `len` of them.
+    #[must_use]
+    pub fn first(self, len: usize) -> Self {
+        Self {
+            len: self.len.min(len),
+            ..self
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The batch that they are of.
+    pub fn batch(&self) -> &'a RecordBatch {
+        self.batch
+    }
+
+    /// The batch's row at a place.
+    pub fn row(&self, at: usize) -> usize {
+        self.rows.map_or(at, |rows| rows[at] as usize)
+    }
+}
+
 /// The wanted columns and how many rows they hold.
 pub(crate) struct Rows {
     pub columns: Vec<Column>,

@@ -62,17 +62,14 @@ impl Cache {
         })
     }
 
-    /// The name of the entry for a `.wasm` under some settings.
-    ///
-    /// # Errors
-    /// Those of reading it.
-    pub fn name(wasm: impl Read, compatibility: u64, settings: &str) -> io::Result<String> {
+    /// The name of the entry for a `.wasm` with this hash under some settings.
+    pub fn name(wasm: &[u8; 32], compatibility: u64, settings: &str) -> String {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&compatibility.to_le_bytes());
         hasher.update(&(settings.len() as u64).to_le_bytes());
         hasher.update(settings.as_bytes());
-        copy_hashed(wasm, &mut hasher, &mut io::sink())?;
-        Ok(hasher.finalize().to_hex().to_string())
+        hasher.update(wasm);
+        hasher.finalize().to_hex().to_string()
     }
 
     /// The authenticated code of an entry; none when it is missing, damaged or not ours.
@@ -196,6 +193,16 @@ impl Code {
     }
 }
 
+/// The BLAKE3 hash of all that is read.
+///
+/// # Errors
+/// Those of reading.
+pub fn hash(from: impl Read) -> io::Result<[u8; 32]> {
+    let mut hasher = blake3::Hasher::new();
+    copy_hashed(from, &mut hasher, &mut io::sink())?;
+    Ok(*hasher.finalize().as_bytes())
+}
+
 /// Hashes and copies to the end.
 fn copy_hashed(
     mut from: impl Read,
@@ -270,7 +277,7 @@ mod tests {
     use super::*;
 
     fn name(wasm: &[u8], compatibility: u64, settings: &str) -> String {
-        Cache::name(wasm, compatibility, settings).unwrap()
+        Cache::name(&hash(wasm).unwrap(), compatibility, settings)
     }
 
     fn get(cache: &Cache, name: &str) -> Option<Vec<u8>> {

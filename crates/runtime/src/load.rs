@@ -1,6 +1,7 @@
 //! From a `.wasm` file to a connector that can be instantiated.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{Read, Take};
@@ -16,7 +17,7 @@ use wasmtime::{Config, Engine, OptLevel};
 use crate::bindings::destination_world::DestinationConnectorPre;
 use crate::bindings::source_world::SourceConnectorPre;
 use crate::bindings::types::{Error as ConnectorError, ErrorKind};
-use crate::cache::{Cache, Code};
+use crate::cache::{self, Cache, Code};
 use crate::state::{EPOCH_TICK, State};
 use crate::{Destination, Error, Result, Sandbox, Source, host};
 
@@ -27,6 +28,28 @@ pub enum Kind {
     Source,
     /// `rapidbyte:connector/destination`.
     Destination,
+}
+
+/// Where a connector's code is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// A `.wasm` file.
+    File(PathBuf),
+    /// The program itself.
+    Embedded(&'static Embedded),
+}
+
+/// A connector that the program carries inside.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Embedded {
+    /// Such as `source-file`.
+    pub name: &'static str,
+    /// BLAKE3 of the `.wasm`.
+    pub hash: [u8; 32],
+    /// Bytes of the `.wasm`.
+    pub size: usize,
+    /// The `.wasm` as one zstd frame.
+    pub zstd: &'static [u8],
 }
 
 /// How a connector was loaded.
@@ -46,7 +69,7 @@ struct Inner {
     engine: Engine,
     linker: Linker<State>,
     cache: Option<Cache>,
-    loaded: Mutex<HashMap<PathBuf, Connector>>,
+    loaded: Mutex<HashMap<Origin, Connector>>,
     /// Dropped with the runtime, which ends the epoch thread.
     _stop: Sender<()>,
 }
@@ -104,22 +127,18 @@ impl Runtime {
 
     /// Loads a connector: from memory when this runtime has it, from the cache, or by compiling.
     /// Two threads may load two connectors at a time.
-    pub fn load(&self, path: &Path) -> Result<Connector> {
+    pub fn load(&self, origin: &Origin) -> Result<Connector> {
         let loaded = || self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(connector) = loaded().get(path) {
+        if let Some(connector) = loaded().get(origin) {
             return Ok(connector.clone());
         }
-        let name = path
-            .file_stem()
-            .and_then(|s| s.to_str())
-            .unwrap_or("connector")
-            .to_owned();
+        let name = origin.name().to_owned();
         let start = Instant::now();
         let (component, from_cache) = self
-            .component(path)
+            .component(origin)
             .map_err(|error| load_error(&name, error))?;
         let world = self
-            .world(&component, path)
+            .world(&component, origin)
             .map_err(|error| load_error(&name, error))?;
         let timing = Loaded {
             from_cache,
@@ -130,30 +149,28 @@ impl Runtime {
             world,
             loaded: timing,
         };
-        loaded().insert(path.to_path_buf(), connector.clone());
+        loaded().insert(origin.clone(), connector.clone());
         Ok(connector)
     }
 
     /// True if it came from the cache.
-    fn component(&self, path: &Path) -> Result<(Component, bool), ConnectorError> {
+    fn component(&self, origin: &Origin) -> Result<(Component, bool), ConnectorError> {
         let Inner { engine, cache, .. } = &*self.0;
-        let unread = |error| unread(path, &error);
-        let name = |wasm: &mut dyn Read| Cache::name(wasm, compatibility(engine), SETTINGS);
+        let name = |hash| Cache::name(&hash, compatibility(engine), SETTINGS);
         if let Some(cache) = cache {
-            // Reading it all would cost more than hashing it.
-            let mut file = open(path, MAX_WASM_BYTES)?;
-            let name = name(&mut file).map_err(unread)?;
+            let name = name(origin.hash()?);
             if let Some(component) = cache.get(&name).and_then(|code| trust(engine, code)) {
                 return Ok((component, true));
             }
         }
-        let wasm = read(path, MAX_WASM_BYTES)?;
-        let name = name(&mut wasm.as_slice()).map_err(unread)?;
+        let wasm = origin.wasm()?;
+        // A file may be another one by now.
+        let name = name(*blake3::hash(&wasm).as_bytes());
         let component = Component::new(engine, &wasm).map_err(|error| {
             ConnectorError::new(
                 ErrorKind::Config,
                 "invalid_component",
-                format!("{} is damaged or truncated: {error:#}", path.display()),
+                format!("{origin} is damaged or truncated: {error:#}"),
             )
             .hint("build or download it again")
         })?;
@@ -164,7 +181,7 @@ impl Runtime {
         Ok((component, false))
     }
 
-    fn world(&self, component: &Component, path: &Path) -> Result<World, ConnectorError> {
+    fn world(&self, component: &Component, origin: &Origin) -> Result<World, ConnectorError> {
         let Inner { engine, linker, .. } = &*self.0;
         let exports: Vec<String> = component
             .component_type()
@@ -194,8 +211,7 @@ impl Runtime {
                 exports.join(", ")
             };
             return Err(wrong(format!(
-                "{} is no connector: it exports {what}",
-                path.display()
+                "{origin} is no connector: it exports {what}"
             )));
         };
         let pre = linker.instantiate_pre(component);
@@ -205,12 +221,51 @@ impl Runtime {
                 .and_then(DestinationConnectorPre::new)
                 .map(World::Destination),
         };
-        world.map_err(|error| {
-            wrong(format!(
-                "{} does not fit the contract: {error:#}",
-                path.display()
-            ))
-        })
+        world.map_err(|error| wrong(format!("{origin} does not fit the contract: {error:#}")))
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Embedded(embedded) => write!(f, "{} in the program", embedded.name),
+        }
+    }
+}
+
+impl Origin {
+    /// The file's name without `.wasm`.
+    fn name(&self) -> &str {
+        match self {
+            Self::File(path) => {
+                let stem = path.file_stem().and_then(|stem| stem.to_str());
+                stem.unwrap_or("connector")
+            }
+            Self::Embedded(embedded) => embedded.name,
+        }
+    }
+
+    /// Of the `.wasm`: reading all of a file at once would cost more than hashing it.
+    fn hash(&self) -> Result<[u8; 32], ConnectorError> {
+        match self {
+            Self::File(path) => {
+                cache::hash(open(path, MAX_WASM_BYTES)?).map_err(|error| unread(path, &error))
+            }
+            Self::Embedded(embedded) => Ok(embedded.hash),
+        }
+    }
+
+    fn wasm(&self) -> Result<Vec<u8>, ConnectorError> {
+        match self {
+            Self::File(path) => read(path, MAX_WASM_BYTES),
+            Self::Embedded(embedded) => zstd::bulk::decompress(embedded.zstd, embedded.size)
+                .map_err(|error| {
+                    let text = format!("{self}: {error}");
+                    ConnectorError::new(ErrorKind::Internal, "not_a_component", text)
+                        .hint("the program is damaged: install it again")
+                }),
+        }
     }
 }
 

@@ -13,6 +13,9 @@ use crate::WireError;
 pub struct Layout {
     /// Nodes below and including each top-level column.
     column_nodes: Vec<usize>,
+    /// How many values a node has for each row, where that is the same for all rows: it is not
+    /// below a list.
+    per_row: Vec<Option<u64>>,
     buffers: Vec<Slot>,
 }
 
@@ -64,18 +67,19 @@ impl Layout {
     pub fn of(schema: &Schema) -> Result<Self, WireError> {
         crate::types::check_portable(schema)?;
         let mut buffers = Vec::new();
-        let mut nodes = 0;
+        let mut per_row = Vec::new();
         let column_nodes = schema
             .fields()
             .iter()
             .map(|field| {
-                let before = nodes;
-                list(field.data_type(), &mut nodes, &mut buffers);
-                nodes - before
+                let before = per_row.len();
+                list(field.data_type(), Some(1), &mut per_row, &mut buffers);
+                per_row.len() - before
             })
             .collect();
         Ok(Self {
             column_nodes,
+            per_row,
             buffers,
         })
     }
@@ -85,6 +89,68 @@ impl Layout {
         let (message, body_at) = split(whole)?;
         self.verify_parts(&message, whole.len() - body_at, Some(rows))?;
         Ok(())
+    }
+
+    /// Leaves the first `rows` rows of a message that [`Layout::verify`] has taken. Nothing is
+    /// moved: the header counts fewer values, and its buffers are longer than they need be, which
+    /// the format allows. More rows than there are change nothing.
+    pub fn truncate(&self, whole: &mut [u8], rows: u64) -> Result<(), WireError> {
+        let edits = self.edits(whole, rows)?;
+        for (at, number) in edits {
+            let place = at.checked_add(8).and_then(|end| whole.get_mut(at..end));
+            let Some(place) = place else {
+                return Err(WireError::Batch("a header that leads out of itself".into()));
+            };
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+        Ok(())
+    }
+
+    /// The numbers of the header that change, and where they stand in the message.
+    fn edits(&self, whole: &[u8], rows: u64) -> Result<Vec<(usize, i64)>, WireError> {
+        let bad = |what: &str| WireError::Batch(what.into());
+        let (message, body_at) = split(whole)?;
+        let body = &whole[body_at..];
+        let batch = self.verify_parts(&message, body.len(), None)?;
+        if rows >= batch.length().unsigned_abs() {
+            return Ok(Vec::new());
+        }
+        let length_at = batch._tab.vtable().get(arrow_ipc::RecordBatch::VT_LENGTH);
+        let table_at = HEADER_AT + batch._tab.loc();
+        let mut edits = vec![(table_at + usize::from(length_at), rows as i64)];
+        let Some(nodes) = batch.nodes() else {
+            return Ok(edits);
+        };
+        // The vector's bytes are a part of the message: where they begin there is a difference of
+        // addresses.
+        let nodes_at = nodes.bytes().as_ptr().addr() - whole.as_ptr().addr();
+        let validity = |node: usize| {
+            let mut slots = self
+                .buffers
+                .iter()
+                .zip(batch.buffers().into_iter().flatten());
+            slots.find(|(slot, _)| slot.node == node && slot.content == Content::Validity)
+        };
+        for (index, (node, per_row)) in nodes.iter().zip(&self.per_row).enumerate() {
+            let Some(per_row) = per_row else { continue };
+            let values = rows.saturating_mul(*per_row);
+            if values > node.length().unsigned_abs() {
+                return Err(bad("a field of fewer values than its parent needs"));
+            }
+            let nulls = match validity(index) {
+                // A column of nulls alone has no bitmap.
+                None => values.min(node.null_count().unsigned_abs()),
+                Some((_, buffer)) if buffer.length() > 0 && node.null_count() > 0 => {
+                    let bitmap = body.get(buffer.offset() as usize..);
+                    zeros(bitmap.unwrap_or_default(), values)
+                }
+                Some(_) => 0,
+            };
+            // A `FieldNode` is two numbers of eight bytes: length, then null count.
+            edits.push((nodes_at + index * 16, values as i64));
+            edits.push((nodes_at + index * 16 + 8, nulls as i64));
+        }
+        Ok(edits)
     }
 
     /// Checks a message with a body of `body` bytes and gives its batch. Without a number of
@@ -209,6 +275,23 @@ struct Node {
     nulls: u64,
 }
 
+/// Bits that are not set among the first `bits`.
+fn zeros(bitmap: &[u8], bits: u64) -> u64 {
+    let whole = (bits / 8) as usize;
+    let full: u64 = bitmap
+        .iter()
+        .take(whole)
+        .map(|b| u64::from(b.count_zeros()))
+        .sum();
+    let rest = (bits % 8) as u32;
+    let last = bitmap.get(whole).copied().unwrap_or_default();
+    let kept = last & ((1u16 << rest) - 1) as u8;
+    full + u64::from(rest - kept.count_ones())
+}
+
+/// Where the flatbuffer of a message's header begins.
+const HEADER_AT: usize = 8;
+
 /// The parsed header of an encapsulated message, and where its body begins.
 pub(crate) fn split(whole: &[u8]) -> Result<(arrow_ipc::Message<'_>, usize), WireError> {
     let bad = |what: String| Err(WireError::Batch(what));
@@ -241,10 +324,15 @@ pub fn fingerprint(schema_message: &[u8]) -> u64 {
         })
 }
 
-/// Adds the nodes and buffers of a column of `data_type`.
-fn list(data_type: &DataType, nodes: &mut usize, buffers: &mut Vec<Slot>) {
-    let node = *nodes;
-    *nodes += 1;
+/// Adds the nodes and buffers of a column of `data_type`, which has so many values for each row.
+fn list(
+    data_type: &DataType,
+    per_row: Option<u64>,
+    nodes: &mut Vec<Option<u64>>,
+    buffers: &mut Vec<Slot>,
+) {
+    let node = nodes.len();
+    nodes.push(per_row);
     let mut add = |content| buffers.push(Slot { node, content });
     match data_type {
         // No buffers at all: not even a validity.
@@ -262,16 +350,20 @@ fn list(data_type: &DataType, nodes: &mut usize, buffers: &mut Vec<Slot>) {
         }
         DataType::List(item) | DataType::Map(item, _) => {
             add(Content::Offsets(4));
-            list(item.data_type(), nodes, buffers);
+            list(item.data_type(), None, nodes, buffers);
         }
         DataType::LargeList(item) => {
             add(Content::Offsets(8));
-            list(item.data_type(), nodes, buffers);
+            list(item.data_type(), None, nodes, buffers);
         }
-        DataType::FixedSizeList(item, _) => list(item.data_type(), nodes, buffers),
+        DataType::FixedSizeList(item, size) => {
+            let size = u64::from(size.unsigned_abs());
+            let per_row = per_row.and_then(|values| values.checked_mul(size));
+            list(item.data_type(), per_row, nodes, buffers);
+        }
         DataType::Struct(fields) => fields
             .iter()
-            .for_each(|field| list(field.data_type(), nodes, buffers)),
+            .for_each(|field| list(field.data_type(), per_row, nodes, buffers)),
         DataType::Boolean => add(Content::Bits),
         DataType::FixedSizeBinary(width) => add(Content::Values(u64::from(width.unsigned_abs()))),
         // What is left has a width, and what has none was refused by `check_portable`.

@@ -72,6 +72,52 @@ fn a_batch_without_columns_keeps_its_rows() {
 }
 
 #[test]
+fn the_first_rows_of_a_message_are_the_first_rows_of_its_batch() {
+    let none = RecordBatch::new_empty(Arc::new(Schema::empty()));
+    for batch in [batch(), every_layout(), none] {
+        let mut encoder = Encoder::new(&batch.schema()).unwrap();
+        let decoder = Decoder::new(encoder.schema_message()).unwrap();
+        let layout = Layout::of(&batch.schema()).unwrap();
+        let message = encoder.encode(&batch).unwrap();
+        let all = batch.num_rows();
+        for rows in 0..all + 2 {
+            let mut first = message.clone();
+            layout.truncate(&mut first, rows as u64).unwrap();
+            let rows = rows.min(all);
+            layout.verify(&first, rows as u64).unwrap();
+            let decoded = decoder.decode(first).unwrap();
+            assert_eq!(decoded, batch.slice(0, rows), "{rows} of {all}");
+            for (decoded, column) in decoded.columns().iter().zip(batch.columns()) {
+                let expected = column.slice(0, rows).logical_null_count();
+                assert_eq!(decoded.logical_null_count(), expected);
+            }
+        }
+    }
+    let options = arrow_array::RecordBatchOptions::new().with_row_count(Some(5));
+    let schema = Arc::new(Schema::empty());
+    let batch = RecordBatch::try_new_with_options(schema.clone(), vec![], &options).unwrap();
+    let mut message = Encoder::new(&schema).unwrap().encode(&batch).unwrap();
+    let layout = Layout::of(&schema).unwrap();
+    layout.truncate(&mut message, 2).unwrap();
+    layout.verify(&message, 2).unwrap();
+}
+
+#[test]
+fn a_message_that_lies_is_not_shortened() {
+    let batch = batch();
+    let message = Encoder::new(&batch.schema())
+        .unwrap()
+        .encode(&batch)
+        .unwrap();
+    let other = Layout::of(&Schema::empty()).unwrap();
+    assert!(other.truncate(&mut message.clone(), 1).is_err());
+    let layout = Layout::of(&batch.schema()).unwrap();
+    for end in [0, 7, 8, message.len() - 1] {
+        assert!(layout.truncate(&mut message[..end].to_vec(), 1).is_err());
+    }
+}
+
+#[test]
 fn a_lie_about_rows_or_schema_is_seen() {
     let batch = batch();
     let mut encoder = Encoder::new(&batch.schema()).unwrap();

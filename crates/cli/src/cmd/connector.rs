@@ -20,11 +20,17 @@ pub fn run(verb: &ConnectorVerb, output: &Output) -> Result<(), Failure> {
     }
 }
 
-fn load(name: &str, host: &Host) -> Result<(Connector, Spec), Failure> {
-    let path = host.find(name, Path::new("."))?;
-    let connector = host.runtime.load(&path).map_err(failed)?;
+pub(super) fn load(name: &str, host: &Host) -> Result<(Connector, Spec), Failure> {
+    let origin = host.find(name, Path::new("."))?;
+    let connector = host.runtime.load(&origin).map_err(failed)?;
     let spec = host.describe(&connector, &Clock::new()).map_err(failed)?;
     Ok((connector, spec))
+}
+
+/// The JSON Schema of a connector's configuration.
+pub(super) fn config_schema(spec: &Spec) -> Result<Value, Failure> {
+    serde_json::from_str(&spec.config_schema)
+        .map_err(|error| Failure::new(Class::Run, "contract_broken", error))
 }
 
 fn failed(error: Error) -> Failure {
@@ -73,8 +79,7 @@ fn list(host: &Host, output: &Output) -> Result<(), Failure> {
 
 fn inspect(name: &str, host: &Host, output: &Output) -> Result<(), Failure> {
     let (connector, spec) = load(name, host)?;
-    let schema: Value = serde_json::from_str(&spec.config_schema)
-        .map_err(|e| Failure::new(Class::Run, "contract_broken", e))?;
+    let schema = config_schema(&spec)?;
     let sync: Vec<_> = spec
         .sync_modes
         .iter()
@@ -151,8 +156,8 @@ fn compile(names: &[String], host: &Host, output: &Output) -> Result<(), Failure
     };
     let mut done = Vec::new();
     for name in names {
-        let path = host.find(&name, Path::new("."))?;
-        let loaded = host.runtime.load(&path).map_err(failed)?.loaded();
+        let origin = host.find(&name, Path::new("."))?;
+        let loaded = host.runtime.load(&origin).map_err(failed)?.loaded();
         let how = if loaded.from_cache {
             "was compiled"
         } else {

@@ -1,20 +1,31 @@
 //! `rapidbyte plan PIPELINE`
 
-use rapidbyte_engine::plan::{StreamPlan, sync_mode_name, write_mode_name};
-use rapidbyte_engine::{Failure, Plan};
+use rapidbyte_engine::plan::{Stage, StreamPlan, sync_mode_name, write_mode_name};
+use rapidbyte_engine::{Failure, Narrowing, Plan};
 use rapidbyte_runtime::Fit;
 use rapidbyte_wire::types;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use crate::args::{Common, Pipeline};
-use crate::output::{Output, bytes, count, table};
+use crate::args::{Common, Pipeline, Plan as Arguments};
+use crate::output::{Output, bytes, count, table, wrapped};
 use crate::setup;
 
-pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), Failure> {
+pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<(), Failure> {
+    let narrowing = arguments.narrow.narrowing();
+    show(&arguments.pipeline, &narrowing, common, output)
+}
+
+/// Shows what a run with this choice would do.
+pub fn show(
+    pipeline: &Pipeline,
+    narrowing: &Narrowing,
+    common: &Common,
+    output: &Output,
+) -> Result<(), Failure> {
     let document = setup::document(pipeline, common)?;
     let redacted = super::redacted(&document);
     let host = setup::host(output, Some(&document))?;
-    let mut plan = Plan::new(document, &host).map_err(&redacted)?;
+    let mut plan = Plan::narrowed(document, &host, narrowing).map_err(&redacted)?;
     output.text(&text_of(&plan, output));
     let planned = document_of(&plan);
     output.known(planned.clone());
@@ -26,6 +37,8 @@ pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), 
     Ok(())
 }
 
+const FITS: [Fit; 4] = [Fit::Exact, Fit::Widened, Fit::Lossy, Fit::Refused];
+
 fn fit_name(fit: Fit) -> &'static str {
     match fit {
         Fit::Exact => "exact",
@@ -35,116 +48,253 @@ fn fit_name(fit: Fit) -> &'static str {
     }
 }
 
-fn document_of(plan: &Plan) -> Value {
-    let stage = |stage: &rapidbyte_engine::plan::Stage| json!({ "connector": stage.connector.name(), "version": stage.spec.version, "grants": stage.grants.describe() });
-    let stream = |stream: &StreamPlan| {
-        let columns: Vec<Value> = columns(stream)
-            .map(|(name, from, arrow, to, fit, note)| {
-                json!({ "name": name, "source_type": from, "type": arrow, "target_type": to, "fit": fit, "note": note })
-            })
-            .collect();
+/// One column on its way.
+struct Column<'a> {
+    name: &'a str,
+    /// The source's own name of its type.
+    from: &'a str,
+    /// The Arrow type that it has in between.
+    arrow: String,
+    /// The destination's type.
+    to: &'a str,
+    fit: Fit,
+    note: Option<&'a str>,
+}
+
+fn columns(stream: &StreamPlan) -> Vec<Column<'_>> {
+    let fields = stream.schema.fields().iter();
+    let fields = fields.zip(&stream.source_types).zip(&stream.placed.columns);
+    fields
+        .map(|((field, from), to)| Column {
+            name: field.name(),
+            from,
+            arrow: types::type_name(field),
+            to: &to.target_type,
+            fit: to.fit,
+            note: to.note.as_deref(),
+        })
+        .collect()
+}
+
+/// How many columns of all streams have each fit.
+fn fits(plan: &Plan) -> [(Fit, usize); 4] {
+    let columns = || {
+        plan.streams
+            .iter()
+            .flat_map(|stream| &stream.placed.columns)
+    };
+    FITS.map(|fit| (fit, columns().filter(|column| column.fit == fit).count()))
+}
+
+/// A sum of estimates; nothing if one of them is not known.
+fn sum(plan: &Plan, of: impl Fn(&StreamPlan) -> Option<u64>) -> Option<u64> {
+    let estimates = plan.streams.iter().map(of);
+    estimates.sum()
+}
+
+/// Rows that will move, as far as anybody knows.
+fn estimated_rows(plan: &Plan, stream: &StreamPlan) -> Option<u64> {
+    let rows = stream.discovered.estimated_rows?;
+    Some(plan.limit.map_or(rows, |limit| rows.min(limit)))
+}
+
+fn notes(stream: &StreamPlan) -> impl Iterator<Item = &String> {
+    stream.discovered.notes.iter().chain(&stream.placed.notes)
+}
+
+pub(super) fn document_of(plan: &Plan) -> Value {
+    let stage = |stage: &Stage| {
         json!({
-            "name": stream.name,
-            "sync_mode": sync_mode_name(stream.sync_mode),
-            "write_mode": write_mode_name(stream.target.write_mode),
-            "location": stream.placed.location,
-            "estimated_rows": stream.discovered.estimated_rows,
-            "estimated_bytes": stream.discovered.estimated_bytes,
-            "columns": columns,
-            "statements": stream.placed.statements,
-            "notes": notes(stream),
+            "connector": stage.connector.name(), "version": stage.spec.version,
+            "grants": stage.grants.describe(),
         })
     };
+    let fits: Map<String, Value> = fits(plan)
+        .into_iter()
+        .map(|(fit, count)| (fit_name(fit).to_owned(), json!(count)))
+        .collect();
+    let streams = plan
+        .streams
+        .iter()
+        .map(|stream| stream_document(plan, stream));
     json!({
         "status": "ok",
         "pipeline": plan.document.pipeline,
         "source": stage(&plan.source),
         "destination": stage(&plan.destination),
-        "streams": plan.streams.iter().map(stream).collect::<Vec<_>>(),
+        "resources": plan.document.resources,
+        "limit": plan.limit,
+        "estimated_rows": sum(plan, |stream| estimated_rows(plan, stream)),
+        "estimated_bytes": sum(plan, |stream| stream.discovered.estimated_bytes),
+        "fits": fits,
+        "streams": streams.collect::<Vec<_>>(),
     })
 }
 
-type Column = (String, String, String, String, &'static str, Option<String>);
-
-fn columns(stream: &StreamPlan) -> impl Iterator<Item = Column> {
-    let fields = stream
-        .schema
-        .fields()
-        .iter()
-        .zip(&stream.source_types)
-        .zip(&stream.placed.columns);
-    fields.map(|((field, from), to)| {
-        (
-            field.name().clone(),
-            from.clone(),
-            types::type_name(field),
-            to.target_type.clone(),
-            fit_name(to.fit),
-            to.note.clone(),
-        )
+fn stream_document(plan: &Plan, stream: &StreamPlan) -> Value {
+    let column = |column: Column<'_>| {
+        json!({
+            "name": column.name, "source_type": column.from, "type": column.arrow,
+            "target_type": column.to, "fit": fit_name(column.fit), "note": column.note,
+        })
+    };
+    json!({
+        "name": stream.name,
+        "sync_mode": sync_mode_name(stream.sync_mode),
+        "write_mode": write_mode_name(stream.target.write_mode),
+        "primary_key": stream.target.primary_key,
+        "where": stream.filter,
+        "location": stream.placed.location,
+        "estimated_rows": estimated_rows(plan, stream),
+        "estimated_bytes": stream.discovered.estimated_bytes,
+        "columns": columns(stream).into_iter().map(column).collect::<Vec<_>>(),
+        "statements": stream.placed.statements,
+        "notes": notes(stream).collect::<Vec<_>>(),
     })
-}
-
-fn notes(stream: &StreamPlan) -> Vec<&String> {
-    stream
-        .discovered
-        .notes
-        .iter()
-        .chain(&stream.placed.notes)
-        .collect()
 }
 
 fn text_of(plan: &Plan, output: &Output) -> String {
     let mut text = Vec::new();
     for (side, stage) in [("source", &plan.source), ("destination", &plan.destination)] {
-        let grants = stage.grants.describe();
-        let grants = if grants.is_empty() {
-            "nothing".into()
-        } else {
-            grants.join(", ")
-        };
         let name = stage.connector.name();
-        text.push(format!(
-            "{side:<12} {name} {}  may: {grants}",
-            stage.spec.version
-        ));
+        text.push(format!("{side:<12} {name} {}", stage.spec.version));
+        let grants = stage.grants.describe();
+        let may = if grants.is_empty() {
+            vec!["reach nothing outside".to_owned()]
+        } else {
+            grants
+        };
+        text.extend(may.iter().map(|grant| format!("{:13}may {grant}", "")));
     }
     for stream in &plan.streams {
-        let estimated = stream
-            .discovered
-            .estimated_rows
-            .map(|rows| format!("  about {} rows", count(rows)));
-        let size = stream
-            .discovered
-            .estimated_bytes
-            .map(|size| format!("  {}", bytes(size)));
-        text.push(format!(
-            "\n{}  {} -> {} {}{}{}",
-            output.paint("1", &stream.name),
-            sync_mode_name(stream.sync_mode),
-            write_mode_name(stream.target.write_mode),
-            stream.placed.location,
-            estimated.unwrap_or_default(),
-            size.unwrap_or_default(),
-        ));
-        let head = ["column", "source", "arrow", "target", "fit"]
-            .map(String::from)
-            .to_vec();
-        let rows = columns(stream).map(|(name, from, arrow, to, fit, note)| {
-            vec![name, from, arrow, to, fit.into(), note.unwrap_or_default()]
-        });
-        text.push(table(
-            &std::iter::once(head).chain(rows).collect::<Vec<_>>(),
-            "  ",
-        ));
-        text.extend(
-            stream
-                .placed
-                .statements
-                .iter()
-                .map(|s| format!("  will run: {s}")),
-        );
-        text.extend(notes(stream).iter().map(|note| format!("  note: {note}")));
+        text.push(stream_text(plan, stream, output));
     }
+    text.push(format!("\n{}", wrapped(&total(plan), output.width, "", "")));
     text.join("\n")
+}
+
+fn stream_text(plan: &Plan, stream: &StreamPlan, output: &Output) -> String {
+    let width = output.width;
+    let mut lines = vec![
+        format!(
+            "\n{} -> {}",
+            output.bold(&stream.name),
+            stream.placed.location
+        ),
+        wrapped(&modes(plan, stream), width, "  ", "  "),
+    ];
+    let columns = columns(stream);
+    lines.push(type_report(&columns, width));
+    for (note, names) in grouped(&columns) {
+        let names = names.join(", ");
+        lines.push(wrapped(&format!("{names}: {note}"), width, "  - ", "    "));
+    }
+    for note in notes(stream) {
+        lines.push(wrapped(note, width, "  note: ", "        "));
+    }
+    if !stream.placed.statements.is_empty() {
+        lines.push("  will run:".into());
+    }
+    for statement in &stream.placed.statements {
+        lines.push(wrapped(&format!("{statement};"), width, "    ", "      "));
+    }
+    lines.join("\n")
+}
+
+/// How a stream is read and written, and how much there is of it.
+fn modes(plan: &Plan, stream: &StreamPlan) -> String {
+    let mut parts = vec![
+        sync_mode_name(stream.sync_mode).to_owned(),
+        write_mode_name(stream.target.write_mode).to_owned(),
+    ];
+    if !stream.target.primary_key.is_empty() {
+        parts.push(format!("key {}", stream.target.primary_key.join(", ")));
+    }
+    if let Some(rows) = estimated_rows(plan, stream) {
+        parts.push(format!("about {} rows", count(rows)));
+    }
+    if let Some(size) = stream.discovered.estimated_bytes {
+        parts.push(bytes(size));
+    }
+    if let Some(limit) = plan.limit {
+        parts.push(format!("at most {} rows", count(limit)));
+    }
+    if let Some(filter) = &stream.filter {
+        parts.push(format!("where {filter}"));
+    }
+    parts.join(", ")
+}
+
+/// The types on both sides and how they fit: with Arrow's in between if there is room, and on two
+/// lines for each column if there is none.
+fn type_report(columns: &[Column<'_>], width: usize) -> String {
+    let row = |with_arrow: bool, c: &Column<'_>| {
+        let mut cells = vec![c.name.to_owned(), c.from.to_owned()];
+        if with_arrow {
+            cells.push(c.arrow.clone());
+        }
+        cells.extend([c.to.to_owned(), fit_name(c.fit).to_owned()]);
+        cells
+    };
+    let heads = [
+        (true, vec!["column", "source", "arrow", "target", "fit"]),
+        (false, vec!["column", "source", "target", "fit"]),
+    ];
+    for (with_arrow, head) in heads {
+        let head = head.into_iter().map(str::to_owned).collect();
+        let rows = columns.iter().map(|column| row(with_arrow, column));
+        let text = table(&std::iter::once(head).chain(rows).collect::<Vec<_>>(), "  ");
+        if text.lines().all(|line| line.chars().count() <= width) {
+            return text;
+        }
+    }
+    let column = |c: &Column<'_>| {
+        let fit = fit_name(c.fit);
+        let way = wrapped(&format!("{} -> {}", c.from, c.to), width, "    ", "      ");
+        format!("  {}  {fit}\n{way}", c.name)
+    };
+    columns.iter().map(column).collect::<Vec<_>>().join("\n")
+}
+
+/// Each note with the columns that have it, in order.
+fn grouped<'a>(columns: &[Column<'a>]) -> Vec<(&'a str, Vec<&'a str>)> {
+    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+    for column in columns {
+        let Some(note) = column.note else { continue };
+        match groups.iter_mut().find(|(known, _)| *known == note) {
+            Some((_, names)) => names.push(column.name),
+            None => groups.push((note, vec![column.name])),
+        }
+    }
+    groups
+}
+
+/// The last line: everything together.
+fn total(plan: &Plan) -> String {
+    let fits = fits(plan);
+    let columns: usize = fits.iter().map(|(_, count)| count).sum();
+    let shown = fits.iter().filter(|(_, count)| *count > 0);
+    let shown: Vec<String> = shown
+        .map(|(fit, count)| format!("{count} {}", fit_name(*fit)))
+        .collect();
+    let mut text = format!(
+        "{}, {}",
+        plural(plan.streams.len(), "stream"),
+        plural(columns, "column")
+    );
+    if !shown.is_empty() {
+        text.push_str(&format!(": {}", shown.join(", ")));
+    }
+    if let Some(rows) = sum(plan, |stream| estimated_rows(plan, stream)) {
+        text.push_str(&format!("; about {} rows", count(rows)));
+    }
+    if let Some(size) = sum(plan, |stream| stream.discovered.estimated_bytes) {
+        text.push_str(&format!("; {} to read", bytes(size)));
+    }
+    text
+}
+
+fn plural(count: usize, what: &str) -> String {
+    let s = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{s}")
 }

@@ -6,21 +6,43 @@ use rapidbyte_engine::report::{Report, StageReport};
 use rapidbyte_engine::{Failure, Plan};
 use serde_json::{Map, Value, json};
 
-use crate::args::{Common, Pipeline};
+use crate::args::{Common, Run as Arguments};
 use crate::output::{Output, bytes, count, rate, table};
+use crate::page::{Page, Paper};
+use crate::samples::Sampler;
 use crate::setup;
 use crate::watch::Watch;
 
-pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), Failure> {
-    let document = setup::document(pipeline, common)?;
+pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<(), Failure> {
+    let narrowing = arguments.narrow.narrowing();
+    if arguments.dry_run {
+        return super::plan::show(&arguments.pipeline, &narrowing, common, output);
+    }
+    let paper = arguments.report.as_deref().map(Paper::at).transpose()?;
+    let document = setup::document(&arguments.pipeline, common)?;
     let redacted = super::redacted(&document);
     let host = setup::host(output, Some(&document))?;
-    let plan = Plan::new(document, &host).map_err(&redacted)?;
+    let plan = Plan::narrowed(document, &host, &narrowing).map_err(&redacted)?;
     let progress = rapidbyte_engine::progress(&plan);
+    let planned = paper.is_some().then(|| super::plan::document_of(&plan));
+    let sampler = planned.map(|plan| (Sampler::start(Arc::clone(&progress)), plan));
     let watch = Watch::start(Arc::clone(&progress), output);
-    let report = rapidbyte_engine::run(plan, &host, &progress);
+    let ended = rapidbyte_engine::run(plan, &host, &progress);
     drop(watch);
-    let report = report?;
+    if let (Some(paper), Some((sampler, plan))) = (paper, sampler) {
+        let page = Page {
+            plan: &plan,
+            ended: ended.as_ref(),
+            samples: &sampler.stop(),
+        };
+        let written = paper.write(&page.html());
+        match &ended {
+            Ok(_) => written?,
+            // Why the run failed matters more.
+            Err(_) => drop(written.inspect_err(|error| output.warn(&error.message))),
+        }
+    }
+    let report = ended?;
     output.document(&json!(report));
     output.text(&summary(&report, output));
     Ok(())
@@ -29,9 +51,10 @@ pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), 
 fn summary(report: &Report, output: &Output) -> String {
     let mut rows = Vec::new();
     for stream in &report.streams {
+        let limited = if stream.limited { " (limit)" } else { "" };
         rows.push(vec![
             stream.name.clone(),
-            format!("{} rows", count(stream.rows)),
+            format!("{} rows{limited}", count(stream.rows)),
             bytes(stream.bytes),
             format!("{:.3} s", stream.wall_secs),
             rate(stream.rows, stream.wall_secs),
@@ -39,6 +62,12 @@ fn summary(report: &Report, output: &Output) -> String {
         ]);
     }
     let mut text = table(&rows, "");
+    if let Some(limit) = report.limit {
+        text.push_str(&format!(
+            "\nlimited to {} rows of each stream by --limit: the source may have more",
+            count(limit)
+        ));
+    }
     for stage in ["source", "destination"] {
         text.push_str("\n\n");
         text.push_str(&breakdown(report, stage, output));

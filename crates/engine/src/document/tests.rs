@@ -2,6 +2,7 @@ mod files;
 mod interpolation;
 mod keys;
 mod resources;
+mod schema;
 mod yaml;
 
 use super::*;

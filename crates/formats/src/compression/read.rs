@@ -289,8 +289,8 @@ impl<C: Chunks> Zstd<C> {
                 ),
             )
             .hint(
-                "raise resources.memory (the window may have resources.max_record_bytes, 8 MiB at \
-                 least), or compress the file again without --long and --ultra",
+                "raise resources.max_record_bytes, which a window may have (8 MiB at least), and \
+                 with it resources.memory; or compress the file again without --long and --ultra",
             );
         }
         if text.contains("Dictionary") {

@@ -6,6 +6,7 @@ use arrow_schema::{DataType, SchemaRef};
 use super::Dialect;
 use crate::FormatError;
 use crate::cells::Cells;
+use crate::rows::Picked;
 
 /// Encodes batches of one schema, with LF at the end of each line.
 pub struct Encoder {
@@ -74,12 +75,7 @@ impl Encoder {
         out.push(b'\n');
     }
 
-    /// Appends rows of the batch, from row `from` until `out` holds `until_bytes` or more or the
-    /// batch ends; gives the next row, which is the batch's number of rows at its end.
-    ///
-    /// Errors: `schema_mismatch`, `value_does_not_fit`, and inside lists, structs and maps
-    /// `json_not_finite`, `json_null_value`, `jsonl_duplicate_key`. `out` then ends with half a
-    /// row.
+    /// Appends all rows of the batch from row `from` on; see [`encode_picked`](Self::encode_picked).
     pub fn encode(
         &self,
         batch: &RecordBatch,
@@ -87,11 +83,28 @@ impl Encoder {
         out: &mut Vec<u8>,
         until_bytes: usize,
     ) -> Result<usize, FormatError> {
-        let columns = columns(&self.schema, batch)?;
-        let mut row = from;
-        while row < batch.num_rows() && (row == from || out.len() < until_bytes) {
-            for (at, cells) in columns.iter().enumerate() {
-                if at > 0 {
+        self.encode_picked(Picked::all(batch), from, out, until_bytes)
+    }
+
+    /// Appends rows, from place `from` until `out` holds `until_bytes` or more or they end; gives
+    /// the next place, which is their number at their end.
+    ///
+    /// Errors: `schema_mismatch`, `value_does_not_fit`, and inside lists, structs and maps
+    /// `json_not_finite`, `json_null_value`, `jsonl_duplicate_key`. `out` then ends with half a
+    /// row.
+    pub fn encode_picked(
+        &self,
+        rows: Picked<'_>,
+        from: usize,
+        out: &mut Vec<u8>,
+        until_bytes: usize,
+    ) -> Result<usize, FormatError> {
+        let columns = columns(&self.schema, rows.batch())?;
+        let mut at = from;
+        while at < rows.len() && (at == from || out.len() < until_bytes) {
+            let row = rows.row(at);
+            for (column, cells) in columns.iter().enumerate() {
+                if column > 0 {
                     out.push(self.dialect.delimiter);
                 }
                 if cells.is_null(row) {
@@ -102,14 +115,14 @@ impl Encoder {
                 cells
                     .write_text(row, out)
                     .map_err(|misfit| misfit.into_error(cells.field().name()).row(row))?;
-                if self.doubtful[at] {
+                if self.doubtful[column] {
                     self.quote_if_needed(start, out);
                 }
             }
             out.push(b'\n');
-            row += 1;
+            at += 1;
         }
-        Ok(row)
+        Ok(at)
     }
 
     /// Puts the text from `start` to the end in quotes if it would be read as something else, here

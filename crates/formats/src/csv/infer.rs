@@ -17,6 +17,7 @@ use super::split::{Record, Splitter};
 use crate::FormatError;
 use crate::error::shown;
 use crate::spelling::Spelling;
+use crate::text::number;
 
 /// A guessed schema: all columns nullable, in order of the first file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -222,6 +223,9 @@ struct Guess {
     values: u64,
     /// A value with a digit was among them; `NaN` alone makes no number.
     any_digit: bool,
+    /// Values with a point, and values with a comma that look like numbers.
+    fractions: u64,
+    commas: u64,
     /// The value that ruled out the last type.
     example: Option<String>,
 }
@@ -233,15 +237,19 @@ impl Guess {
             possible: Vec::new(),
             values: 0,
             any_digit: false,
+            fractions: 0,
+            commas: 0,
             example: None,
         }
     }
 
     fn look(&mut self, text: &[u8]) {
         self.values += 1;
+        self.commas += u64::from(number::has_comma(text));
         if self.example.is_some() {
             return;
         }
+        self.fractions += u64::from(text.contains(&b'.'));
         self.any_digit |= text.iter().any(u8::is_ascii_digit);
         if self.values == 1 {
             self.possible = Spelling::candidates(text);
@@ -259,15 +267,35 @@ impl Guess {
             Some(spelling) => spelling.field(&self.name),
             None => Field::new(&self.name, DataType::Utf8, true),
         };
-        let why = match (&self.example, self.values) {
-            (_, 0) => format!("no value in {rows} sampled rows"),
+        let why = self.why(rows, field.data_type());
+        let note = format!("{}: {} ({why})", self.name, type_name(&field));
+        (field, note)
+    }
+
+    /// What decided, for the person who wonders.
+    fn why(&self, rows: u64, chosen: &DataType) -> String {
+        let values = self.values;
+        let all = |what: &str| format!("all {values} values of {rows} sampled rows {what}");
+        match (&self.example, chosen) {
+            _ if values == 0 => format!("no value in {rows} sampled rows"),
+            _ if self.commas == values => all("have a comma, which is not read as a number"),
             (Some(example), _) => {
                 format!("{example} is among the values of {rows} sampled rows")
             }
-            (None, values) => format!("all {values} values of {rows} sampled rows"),
-        };
-        let note = format!("{}: {} ({why})", self.name, type_name(&field));
-        (field, note)
+            (None, DataType::Boolean) => all("are true or false"),
+            (None, DataType::Int64) => all("are whole numbers"),
+            (None, DataType::Decimal128(_, scale)) => {
+                all(&format!("have {scale} digits after the point"))
+            }
+            (None, DataType::Float64) => format!(
+                "{} of {values} values of {rows} sampled rows have a fraction",
+                self.fractions
+            ),
+            (None, DataType::Date32) => all("are dates"),
+            (None, DataType::Timestamp(_, None)) => all("are timestamps"),
+            (None, DataType::Timestamp(_, Some(_))) => all("are timestamps in UTC"),
+            (None, _) => all("are text"),
+        }
     }
 }
 
@@ -345,11 +373,56 @@ mod tests {
         assert_eq!(
             inferred.notes,
             [
-                "id: int64 (all 3 values of 3 sampled rows)",
+                "id: int64 (all 3 values of 3 sampled rows are whole numbers)",
                 "code: string (\"007\" is among the values of 3 sampled rows)",
                 "x: string (no value in 3 sampled rows)",
             ]
         );
+    }
+
+    #[test]
+    fn notes_count_what_decided() {
+        let why = |values: &[&str]| {
+            let file = format!("a;b\n{}\n", values.join(";\n") + ";");
+            let dialect = Dialect {
+                delimiter: b';',
+                ..Dialect::default()
+            };
+            let mut sampler = Sampler::new(dialect, 1000, 1 << 20).unwrap();
+            sampler.begin_file();
+            sampler.push(file.as_bytes()).unwrap();
+            sampler.end_of_file().unwrap();
+            sampler.finish().unwrap().notes.swap_remove(0)
+        };
+        for (values, expected) in [
+            (
+                &["1", "2.5", "-3"][..],
+                "float64 (1 of 3 values of 3 sampled rows have a fraction)",
+            ),
+            (
+                &["1.10"],
+                "decimal(38, 2) (all 1 values of 1 sampled rows have 2 digits after the point)",
+            ),
+            (
+                &["true"],
+                "bool (all 1 values of 1 sampled rows are true or false)",
+            ),
+            (
+                &["2026-11-21", ""],
+                "date (all 1 values of 2 sampled rows are dates)",
+            ),
+            (
+                &["1,5", "-1.234,50"],
+                "string (all 2 values of 2 sampled rows have a comma, which is not read as a number)",
+            ),
+            (&["NaN"], "string (all 1 values of 1 sampled rows are text)"),
+            (
+                &["a"],
+                "string (\"a\" is among the values of 1 sampled rows)",
+            ),
+        ] {
+            assert_eq!(why(values), format!("a: {expected}"));
+        }
     }
 
     #[test]

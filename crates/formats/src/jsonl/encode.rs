@@ -6,6 +6,7 @@ use arrow_schema::SchemaRef;
 use crate::FormatError;
 use crate::csv::columns;
 use crate::json;
+use crate::rows::Picked;
 
 /// Encodes batches of one schema: compact objects with every key, NULL as `null`, LF at the end.
 pub struct Encoder {
@@ -29,11 +30,7 @@ impl Encoder {
         Ok(Self { schema, keys })
     }
 
-    /// Appends rows of the batch, from row `from` until `out` holds `until_bytes` or more or the
-    /// batch ends; gives the next row, which is the batch's number of rows at its end.
-    ///
-    /// Errors: `schema_mismatch`, `value_does_not_fit`, `json_not_finite`, `json_null_value`,
-    /// `jsonl_duplicate_key` (in a map). `out` then ends with half a row.
+    /// Appends all rows of the batch from row `from` on; see [`encode_picked`](Self::encode_picked).
     pub fn encode(
         &self,
         batch: &RecordBatch,
@@ -41,9 +38,25 @@ impl Encoder {
         out: &mut Vec<u8>,
         until_bytes: usize,
     ) -> Result<usize, FormatError> {
-        let columns = columns(&self.schema, batch)?;
-        let mut row = from;
-        while row < batch.num_rows() && (row == from || out.len() < until_bytes) {
+        self.encode_picked(Picked::all(batch), from, out, until_bytes)
+    }
+
+    /// Appends rows, from place `from` until `out` holds `until_bytes` or more or they end; gives
+    /// the next place, which is their number at their end.
+    ///
+    /// Errors: `schema_mismatch`, `value_does_not_fit`, `json_not_finite`, `json_null_value`,
+    /// `jsonl_duplicate_key` (in a map). `out` then ends with half a row.
+    pub fn encode_picked(
+        &self,
+        rows: Picked<'_>,
+        from: usize,
+        out: &mut Vec<u8>,
+        until_bytes: usize,
+    ) -> Result<usize, FormatError> {
+        let columns = columns(&self.schema, rows.batch())?;
+        let mut at = from;
+        while at < rows.len() && (at == from || out.len() < until_bytes) {
+            let row = rows.row(at);
             out.push(b'{');
             for (cells, key) in columns.iter().zip(&self.keys) {
                 out.extend_from_slice(key);
@@ -52,8 +65,8 @@ impl Encoder {
                     .map_err(|misfit| misfit.into_error(cells.field().name()).row(row))?;
             }
             out.extend_from_slice(b"}\n");
-            row += 1;
+            at += 1;
         }
-        Ok(row)
+        Ok(at)
     }
 }

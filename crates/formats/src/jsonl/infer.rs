@@ -15,6 +15,7 @@ use super::decode::duplicate;
 use super::lines::{Lines, broken};
 use crate::FormatError;
 pub use crate::csv::Inferred;
+use crate::error::shown;
 use crate::json::{self, Stop};
 use crate::text::number;
 
@@ -36,6 +37,45 @@ pub struct Sampler {
 struct Column {
     shape: Shape,
     values: u64,
+    /// Values that are numbers with a fraction or an exponent.
+    floats: u64,
+    /// The first value that did not agree with those before it.
+    example: Option<String>,
+}
+
+impl Column {
+    fn look(&mut self, value: &str) {
+        self.values += u64::from(value != "null");
+        let shape = Shape::of(value, 0);
+        self.floats += u64::from(shape == Shape::Float);
+        let before = std::mem::take(&mut self.shape);
+        let is_json = before == Shape::Json;
+        self.shape = before.join(shape);
+        if self.shape == Shape::Json && !is_json {
+            self.example = Some(shown(value.as_bytes()));
+        }
+    }
+
+    /// What decided, for the person who wonders.
+    fn why(&self, rows: u64) -> String {
+        let values = self.values;
+        let all = |what: &str| format!("all {values} values of {rows} sampled rows {what}");
+        match &self.shape {
+            Shape::Float => format!(
+                "{} of {values} values of {rows} sampled rows have a fraction",
+                self.floats
+            ),
+            Shape::Bool => all("are true or false"),
+            Shape::Int(_) => all("are whole numbers"),
+            Shape::Json => format!(
+                "{} is among the values of {rows} sampled rows",
+                self.example.as_deref().unwrap_or_default()
+            ),
+            Shape::List(_) => all("are arrays"),
+            Shape::Struct(_) => all("are objects"),
+            Shape::String | Shape::Unknown => all("are strings"),
+        }
+    }
 }
 
 impl Sampler {
@@ -95,9 +135,7 @@ impl Sampler {
             fields.push(Arc::new(field));
             notes.push(match column.values {
                 0 => format!("{name}: {type_name} (no value in {rows} sampled rows)"),
-                values => {
-                    format!("{name}: {type_name} (all {values} values of {rows} sampled rows)")
-                }
+                _ => format!("{name}: {type_name} ({})", column.why(rows)),
             });
         }
         let fields: Vec<Arc<Field>> = fields;
@@ -129,10 +167,7 @@ fn look(
         if !seen.insert(at) {
             return Err(duplicate(&key, line));
         }
-        let column = &mut columns[at].1;
-        column.values += u64::from(value != "null");
-        let shape = std::mem::take(&mut column.shape);
-        column.shape = shape.join(Shape::of(value, 0));
+        columns[at].1.look(value);
         Ok(())
     });
     match walked {
@@ -321,7 +356,7 @@ mod tests {
         assert_eq!(
             inferred.notes,
             [
-                "b: int64 (all 2 values of 2 sampled rows)",
+                "b: int64 (all 2 values of 2 sampled rows are whole numbers)",
                 "a: string (no value in 2 sampled rows)",
             ]
         );

@@ -29,6 +29,7 @@ pub mod bytes;
 pub mod decimal;
 pub mod duration;
 pub mod number;
+pub mod pattern;
 pub mod time;
 
 /// Why a text is not a value of the type: the end of a sentence that begins with the text.

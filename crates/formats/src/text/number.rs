@@ -6,6 +6,12 @@ const NOT_WHOLE: Reason = "is not a whole number";
 const OUT_OF_RANGE: Reason = "is out of range";
 const NOT_A_NUMBER: Reason = "is not a number";
 
+/// True for what looks like a number with a decimal comma or with separators of thousands.
+pub(crate) fn has_comma(text: &[u8]) -> bool {
+    let of_numbers = |byte: &u8| byte.is_ascii_digit() || b"+-,. \'".contains(byte);
+    text.contains(&b',') && text.iter().any(u8::is_ascii_digit) && text.iter().all(of_numbers)
+}
+
 /// The sign and size of a whole number.
 fn parse_magnitude(text: &[u8]) -> Result<(bool, u64), Reason> {
     let (negative, digits) = match text {

@@ -59,7 +59,7 @@ impl Scan<'_> {
     }
 
     /// Exactly two digits.
-    fn pair(&mut self) -> Option<i64> {
+    pub fn pair(&mut self) -> Option<i64> {
         match self.rest {
             [a @ b'0'..=b'9', b @ b'0'..=b'9', rest @ ..] => {
                 self.rest = rest;
@@ -172,7 +172,7 @@ fn is_leap(year: i64) -> bool {
     year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
 }
 
-fn days_in_month(year: i64, month: i64) -> i64 {
+pub(super) fn days_in_month(year: i64, month: i64) -> i64 {
     match month {
         2 if is_leap(year) => 29,
         2 => 28,
@@ -187,7 +187,7 @@ const ERA_DAYS: i64 = 146_097;
 const EPOCH_DAYS: i64 = 719_468;
 
 /// Days since 1970-01-01. Years are counted from March, so that the leap day is the last one.
-fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
+pub(super) fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
     let month_from_march = (month + 9) % 12;
@@ -211,7 +211,7 @@ fn civil_from_days(days: i64) -> (i64, i64, i64) {
 }
 
 /// Nanoseconds in the unit, or the reason why they are finer.
-fn in_unit(nanos: i64, unit: TimeUnit) -> Result<i64, Reason> {
+pub(super) fn in_unit(nanos: i64, unit: TimeUnit) -> Result<i64, Reason> {
     let step = 1_000_000_000 / per_second(unit);
     if nanos % step == 0 {
         Ok(nanos / step)

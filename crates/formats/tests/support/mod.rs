@@ -92,7 +92,7 @@ impl Format {
         encoder.write_header(&mut out);
         while row < batch.num_rows() {
             let until = out.len() + step_bytes;
-            row = encoder.encode(batch, row, &mut out, until)?;
+            row = encoder.encode(rapidbyte_formats::Picked::all(batch), row, &mut out, until)?;
         }
         Ok(out)
     }

@@ -1,0 +1,319 @@
+//! The JSON Schema (draft 2020-12) of a pipeline file, for editors and other programs.
+//!
+//! It stands beside the code that reads the keys, and a test holds the two together. Settings of
+//! connectors come from the connectors. Whatever is not text may also be a `${…}`, whose value
+//! nobody knows before the run. What depends on several keys, such as `batch_bytes` on `memory`,
+//! is left to the reader of the file.
+
+use serde_json::{Map, Value, json};
+
+use super::keys::COMPRESSIONS;
+use super::{SyncMode, VERSION, WriteMode};
+
+/// A bundled connector's part.
+#[derive(Debug, Clone)]
+pub struct Bundled {
+    /// What `use:` says.
+    pub name: String,
+    /// It stands under `source`, else under `destination`.
+    pub is_source: bool,
+    /// What it is.
+    pub description: String,
+    /// Of a destination, as in a pipeline file.
+    pub write_modes: Vec<String>,
+    /// Its config schema, an object.
+    pub config: Value,
+}
+
+/// Text in which a `${…}` stands.
+const VARIABLE: &str = r"\$\{.+\}";
+/// As `resources.rs` reads sizes.
+const SIZE: &str = r"^[0-9]+ *([kKmMgG][iI]?[bB])?$";
+
+/// The schema of a pipeline file that uses these connectors, or others by their path.
+pub fn json_schema(connectors: &[Bundled]) -> Value {
+    let definitions: Map<String, Value> = connectors
+        .iter()
+        .map(|connector| (connector.name.clone(), definition(connector)))
+        .collect();
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Rapidbyte pipeline",
+        "description": "Where rows come from, where they go to, and how.",
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["version", "pipeline", "source", "destination"],
+        "properties": {
+            "version": {
+                "description": "The version of this format.",
+                "const": VERSION,
+            },
+            "pipeline": {
+                "description": "The pipeline's name, under which state and reports are kept.",
+                "type": "string",
+                "anyOf": [
+                    { "pattern": r"^[A-Za-z0-9_.-]{1,64}$" },
+                    { "pattern": VARIABLE },
+                ],
+            },
+            "defaults": {
+                "description": "What holds for every stream that does not say otherwise.",
+                "type": "object",
+                "additionalProperties": false,
+                "properties": { "sync_mode": sync_mode() },
+            },
+            "source": source(connectors),
+            "destination": destination(connectors),
+            "resources": resources(),
+        },
+        "$defs": definitions,
+    })
+}
+
+fn source(connectors: &[Bundled]) -> Value {
+    let own: Vec<&Bundled> = connectors.iter().filter(|c| c.is_source).collect();
+    json!({
+        "description": "Where the rows come from.",
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["use", "streams"],
+        "properties": {
+            "use": used(&own),
+            "config": config(),
+            "streams": {
+                "description": "What is read, in this order.",
+                "type": "array",
+                "minItems": 1,
+                "items": { "anyOf": [
+                    { "type": "string", "minLength": 1, "description": "A stream's name." },
+                    stream(),
+                ] },
+            },
+        },
+        "allOf": own.iter().map(|c| chosen(c)).collect::<Vec<_>>(),
+    })
+}
+
+fn stream() -> Value {
+    json!({
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["name"],
+        "properties": {
+            "name": {
+                "description": "A stream of the source; * and ? match several. An exact name wins over a wildcard.",
+                "type": "string",
+                "minLength": 1,
+            },
+            "sync_mode": sync_mode(),
+            "columns": {
+                "description": "The wanted columns, in this order; without it all.",
+                "type": "array",
+                "minItems": 1,
+                "uniqueItems": true,
+                "items": { "type": "string", "minLength": 1 },
+            },
+            "where": {
+                "description": "Only rows that meet this condition, in the source's own language (SQL).",
+                "type": "string",
+                "minLength": 1,
+            },
+            "rename": {
+                "description": "A column's name to its name in the destination.",
+                "type": "object",
+                "additionalProperties": { "type": "string", "minLength": 1 },
+            },
+        },
+    })
+}
+
+fn destination(connectors: &[Bundled]) -> Value {
+    let own: Vec<&Bundled> = connectors.iter().filter(|c| !c.is_source).collect();
+    let modes = [WriteMode::Append, WriteMode::Replace, WriteMode::Upsert].map(WriteMode::name);
+    let modes: Vec<&str> = modes.into_iter().chain(["merge"]).collect();
+    json!({
+        "description": "Where the rows go to.",
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["use"],
+        "properties": {
+            "use": used(&own),
+            "config": config(),
+            "write_mode": one_of(
+                "What happens to the rows that are there: they stay (append), they go in the same \
+                 moment as the new ones appear (replace), or rows of the same key change (upsert).",
+                &modes,
+            ),
+            "primary_key": {
+                "description": "The columns that identify a row; with upsert only.",
+                "type": "array",
+                "minItems": 1,
+                "uniqueItems": true,
+                "items": { "type": "string", "minLength": 1 },
+            },
+        },
+        "allOf": own.iter().map(|c| chosen(c)).collect::<Vec<_>>(),
+    })
+}
+
+fn resources() -> Value {
+    let compressions = COMPRESSIONS.map(crate::compress::Compression::name);
+    json!({
+        "description": "How much memory may be used, and how. Sizes are bytes or have a unit: kb, mb, gb.",
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {
+            "memory": size("For all streams at a time together, 32mb to 64gb; 256mb if absent."),
+            "batch_bytes": size("What a batch aims at; 1mb if absent."),
+            "max_record_bytes": size("Larger records are refused."),
+            "parallelism": {
+                "description": "Streams at a time; 1 if absent.",
+                "anyOf": [
+                    { "type": "integer", "minimum": 1, "maximum": 64 },
+                    { "type": "string", "pattern": VARIABLE },
+                ],
+            },
+            "compression": one_of(
+                "Of batches between the two stages; none if absent.",
+                &compressions,
+            ),
+        },
+    })
+}
+
+fn sync_mode() -> Value {
+    let modes = [SyncMode::FullRefresh, SyncMode::Incremental, SyncMode::Cdc].map(SyncMode::name);
+    one_of("How a stream is read; full_refresh if absent.", &modes)
+}
+
+fn one_of(description: &str, words: &[&str]) -> Value {
+    json!({
+        "description": description,
+        "anyOf": [{ "enum": words }, { "type": "string", "pattern": VARIABLE }],
+    })
+}
+
+fn size(description: &str) -> Value {
+    json!({
+        "description": description,
+        "anyOf": [
+            { "type": "integer", "minimum": 1 },
+            { "type": "string", "pattern": SIZE },
+            { "type": "string", "pattern": VARIABLE },
+        ],
+    })
+}
+
+fn used(connectors: &[&Bundled]) -> Value {
+    let names: Vec<&str> = connectors.iter().map(|c| c.name.as_str()).collect();
+    json!({
+        "description": "A bundled connector, or the path of a .wasm file.",
+        "anyOf": [
+            { "enum": names },
+            { "type": "string", "pattern": r"/|\.wasm$" },
+            { "type": "string", "pattern": VARIABLE },
+        ],
+    })
+}
+
+/// The settings of whatever connector: which ones, [`chosen`] says.
+fn config() -> Value {
+    json!({ "description": "The connector's own settings.", "type": "object" })
+}
+
+/// What holds when this connector is used.
+fn chosen(connector: &Bundled) -> Value {
+    let name = &connector.name;
+    let mut properties = Map::new();
+    properties.insert(
+        "config".into(),
+        json!({ "$ref": format!("#/$defs/{name}") }),
+    );
+    if !connector.is_source {
+        let merge = connector.write_modes.iter().any(|mode| mode == "upsert");
+        let modes = connector.write_modes.iter().map(String::as_str);
+        let modes: Vec<&str> = modes.chain(merge.then_some("merge")).collect();
+        let mode = one_of(
+            "What this connector can do with rows that are there.",
+            &modes,
+        );
+        properties.insert("write_mode".into(), mode);
+    }
+    let mut then = json!({ "properties": properties });
+    let requires = connector.config.get("required").and_then(Value::as_array);
+    if requires.is_some_and(|keys| !keys.is_empty()) {
+        then["required"] = json!(["config"]);
+    }
+    json!({
+        "if": { "properties": { "use": { "const": name } }, "required": ["use"] },
+        "then": then,
+    })
+}
+
+/// A connector's schema as a definition of ours: its references lead to where it stands now.
+fn definition(connector: &Bundled) -> Value {
+    let prefix = format!("#/$defs/{}", connector.name);
+    let mut definition = connector.config.clone();
+    if let Some(members) = definition.as_object_mut() {
+        members.remove("$schema");
+        members.remove("title");
+        members.insert("description".into(), json!(connector.description));
+    }
+    adapt(&mut definition, &prefix, MAX_DEPTH);
+    definition
+}
+
+/// Schemas nested deeper are left as they are.
+const MAX_DEPTH: usize = 32;
+
+/// Moves references below `prefix`, and lets a `${…}` stand for whatever is not text.
+fn adapt(schema: &mut Value, prefix: &str, depth: usize) {
+    let Some(depth) = depth.checked_sub(1) else {
+        return;
+    };
+    match schema {
+        Value::Array(items) => items.iter_mut().for_each(|item| adapt(item, prefix, depth)),
+        Value::Object(members) => {
+            for (key, value) in members.iter_mut() {
+                match (key.as_str(), &mut *value) {
+                    ("$ref", Value::String(target)) => {
+                        let below = target.trim_start_matches('#').to_owned();
+                        *target = format!("{prefix}{below}");
+                    }
+                    ("default" | "enum" | "const" | "examples", _) => {}
+                    _ => adapt(value, prefix, depth),
+                }
+            }
+            allow_variable(members);
+        }
+        _ => {}
+    }
+}
+
+/// `{type: integer, minimum: 0}` becomes a choice between that and a text with a variable.
+fn allow_variable(members: &mut Map<String, Value>) {
+    let is = |kind: &Value| matches!(kind.as_str(), Some("integer" | "number" | "boolean"));
+    let is_scalar = match members.get("type") {
+        Some(Value::Array(kinds)) => kinds.iter().any(is),
+        Some(kind) => is(kind),
+        None => false,
+    };
+    let is_word = members.contains_key("const") || members.contains_key("enum");
+    // The words of an enum stand in a `oneOf`, which takes the variable as one more.
+    if let Some(Value::Array(choices)) = members.get_mut("oneOf") {
+        choices.push(json!({ "type": "string", "pattern": VARIABLE }));
+        return;
+    }
+    if !is_scalar || is_word {
+        return;
+    }
+    let about: Vec<&str> = vec!["description", "default", "x-grant", "x-secret", "title"];
+    let own: Map<String, Value> = members
+        .iter()
+        .filter(|(key, _)| !about.contains(&key.as_str()))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    members.retain(|key, _| about.contains(&key.as_str()));
+    let choices = json!([own, { "type": "string", "pattern": VARIABLE }]);
+    members.insert("anyOf".into(), choices);
+}

@@ -1,0 +1,33 @@
+//! The JSON Schema knows the keys that the reader knows.
+//!
+//! That the schema is right, and that every example keeps it, is tested end to end with a validator
+//! that is not ours.
+
+use super::super::keys::MAPPINGS;
+use super::super::schema;
+
+#[test]
+fn the_schema_and_the_reader_know_the_same_keys() {
+    let schema = schema::json_schema(&[]);
+    let root = &schema["properties"];
+    let at = |mapping: &str| match mapping {
+        "the top level" => &schema,
+        "an entry of source.streams" => {
+            &root["source"]["properties"]["streams"]["items"]["anyOf"][1]
+        }
+        other => &root[other],
+    };
+    for (mapping, keys) in MAPPINGS {
+        let object = at(mapping);
+        let properties = object["properties"].as_object().expect(mapping);
+        let mut known: Vec<&str> = properties.keys().map(String::as_str).collect();
+        let mut keys = keys.to_vec();
+        known.sort_unstable();
+        keys.sort_unstable();
+        assert_eq!(known, keys, "{mapping}");
+        assert_eq!(object["additionalProperties"], false, "{mapping}");
+        for (key, property) in properties {
+            assert!(property["description"].is_string(), "{mapping}: {key}");
+        }
+    }
+}

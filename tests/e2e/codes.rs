@@ -1,0 +1,132 @@
+//! Every error code of the sources has an entry in `docs/errors.md`, and every entry a code.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The Rust files that the program and the bundled connectors are made of, without their tests.
+fn sources() -> Vec<(PathBuf, String)> {
+    let mut folders = vec![root().join("crates"), root().join("connectors")];
+    let mut found = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_name().expect("a name").to_string_lossy();
+            if path.is_dir() {
+                if !matches!(
+                    &*name,
+                    "tests" | "testkit" | "bench" | "examples" | "target"
+                ) {
+                    folders.push(path);
+                }
+            } else if name.ends_with(".rs") && name != "tests.rs" {
+                let text = std::fs::read_to_string(&path).expect("UTF-8");
+                let end = text.find("\n#[cfg(test)]").unwrap_or(text.len());
+                found.push((path, text[..end].to_owned()));
+            }
+        }
+    }
+    assert!(found.len() > 100, "the sources were not found");
+    found
+}
+
+/// Each text in quotes that could be a code, and what stands before it on one line.
+fn literals(source: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut parts = source.split('"');
+    let mut before = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let is_code = part.starts_with(|c: char| c.is_ascii_lowercase())
+            && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if is_code {
+            let line: Vec<&str> = before.split_whitespace().collect();
+            found.push((part.to_owned(), line.join(" ")));
+        }
+        before = part.to_owned();
+    }
+    found
+}
+
+/// Whether what stands before a text is what makes an error: a function that takes its code first,
+/// or who acts and then the code.
+fn makes_an_error(before: &str) -> bool {
+    const TAKES_A_CODE: [&str; 13] = [
+        "::config(",
+        "::data(",
+        "::schema(",
+        " config(",
+        " auth(",
+        " internal(",
+        " connection(",
+        " refused(",
+        " refuse(",
+        " error(",
+        ".coded(",
+        "FormatError::new(",
+        "Misfit::new(",
+    ];
+    let spaced = format!(" {before}");
+    if TAKES_A_CODE.iter().any(|end| spaced.ends_with(end)) {
+        return true;
+    }
+    let Some(arguments) = before.strip_suffix(',') else {
+        return false;
+    };
+    let last = arguments.rsplit(['(', ' ']).next().unwrap_or_default();
+    ["Kind::", "Owner::", "Class::"]
+        .iter()
+        .any(|kind| last.contains(kind))
+        || arguments.contains("at_key(")
+            && !arguments[arguments.rfind("at_key(").unwrap_or_default()..].contains(')')
+}
+
+/// Codes in the sources, with the first file that has each.
+fn codes() -> BTreeMap<String, PathBuf> {
+    let mut codes = BTreeMap::new();
+    for (path, text) in sources() {
+        for (literal, before) in literals(&text) {
+            let is_constant = path.ends_with("document/error.rs") && before.contains("pub const ");
+            if is_constant || makes_an_error(&before) {
+                codes.entry(literal).or_insert_with(|| path.clone());
+            }
+        }
+    }
+    codes
+}
+
+fn entries() -> BTreeSet<String> {
+    let text = std::fs::read_to_string(root().join("docs/errors.md")).expect("docs/errors.md");
+    let headings = text.lines().filter_map(|line| line.strip_prefix("### "));
+    headings
+        .map(|code| code.trim_matches('`').to_owned())
+        .collect()
+}
+
+#[test]
+fn every_code_has_an_entry() {
+    let (codes, entries) = (codes(), entries());
+    assert!(codes.len() > 140, "only {} codes were found", codes.len());
+    let missing: Vec<_> = codes
+        .iter()
+        .filter(|(code, _)| !entries.contains(*code))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "docs/errors.md has no entry for {missing:#?}"
+    );
+}
+
+#[test]
+fn every_entry_has_a_code() {
+    let mut known: BTreeSet<String> = BTreeSet::new();
+    for (_, text) in sources() {
+        known.extend(literals(&text).into_iter().map(|(code, _)| code));
+    }
+    let mut stale: Vec<String> = entries().into_iter().collect();
+    // Codes of a PostgreSQL server are its own.
+    stale.retain(|code| !known.contains(code) && !code.starts_with("pg_"));
+    assert!(stale.is_empty(), "no source has the code {stale:?}");
+}

@@ -1,0 +1,70 @@
+//! The program alone, as `cargo install` and the archive leave it.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::{Ended, Folder, built};
+
+/// The program without its folder of connectors, and nothing of our environment.
+fn alone(program: &Path, folder: &Folder, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .current_dir(folder.path())
+        .env_clear();
+    command
+}
+
+fn ended(mut command: Command) -> Ended {
+    command.output().expect("the program starts").into()
+}
+
+#[test]
+fn one_file_is_all_there_is_to_install() {
+    let install = Folder::new();
+    let program = install.path().join("rapidbyte");
+    std::fs::copy(built("RAPIDBYTE_BIN"), &program).expect("a copy");
+    install.set_mode("rapidbyte", 0o555);
+    let readonly = std::fs::Permissions::from_mode(0o555);
+    std::fs::set_permissions(install.path(), readonly).expect("read-only");
+
+    let work = Folder::new();
+    work.write("x.csv", "id,name\n1,a\n").write(
+        "p.yaml",
+        "version: 1\npipeline: p\n\
+         source: { use: source-file, config: { path: x.csv }, streams: [{ name: x }] }\n\
+         destination: { use: dest-file, config: { path: 'out/{stream}.jsonl' }, write_mode: replace }\n",
+    );
+    let run = ["run", "p.yaml", "--output", "json"];
+
+    // Without HOME there is no cache, which is said, and the run works.
+    let ended_alone = ended(alone(&program, &work, &run));
+    assert_eq!(ended_alone.code, Some(0), "{}", ended_alone.stderr);
+    assert!(ended_alone.stderr.contains("compiled in each run"));
+    assert_eq!(work.read("out/x.jsonl"), "{\"id\":1,\"name\":\"a\"}\n");
+
+    let home = Folder::new();
+    for from_cache in [false, true] {
+        let mut command = alone(&program, &work, &run);
+        command.env("HOME", home.path());
+        let ended = ended(command);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+        let report: serde_json::Value = serde_json::from_str(&ended.stdout).expect("a report");
+        for connector in report["connectors"].as_array().expect("connectors") {
+            assert_eq!(connector["from_cache"], from_cache, "{connector}");
+        }
+    }
+
+    // A connector in the folder beside the program, or a path, comes first.
+    let writable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(install.path(), writable).expect("writable");
+    install.write("connectors/source-file.wasm", "not a component");
+    let broken = ended(alone(&program, &work, &run));
+    assert_eq!(broken.code, Some(2));
+    assert!(
+        broken.stdout.contains("not_a_component"),
+        "{}",
+        broken.stdout
+    );
+}
