@@ -288,3 +288,29 @@ fn many_small_row_groups_make_batches_together() {
     assert_eq!(sum(&found), sum(&batches));
     assert_eq!(found[0].column(0).null_count(), 0);
 }
+
+#[test]
+fn small_batches_of_many_columns_read_each_page_once() {
+    let names: Vec<String> = (0..30).map(|at| format!("c{at}")).collect();
+    let texts: ArrayRef = Arc::new(StringArray::from_iter_values(
+        (0..30_000).map(|row| format!("value {}", row % 700)),
+    ));
+    let columns = names.iter().map(|name| (name.as_str(), texts.clone()));
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let file = write(Kind::Parquet, &[batch.clone()], &options(Compression::None));
+    let size = file.len() as u64;
+    let count = Arc::new(AtomicU64::default());
+    let found = read(
+        Kind::Parquet,
+        Counted(file, count.clone()),
+        None,
+        limits(2000, 1 << 20),
+    )
+    .unwrap();
+    assert_eq!(joined(&batch.schema(), &found), batch);
+    let read = count.load(Ordering::Relaxed);
+    assert!(
+        read < 2 * size,
+        "{read} bytes were read of a file of {size}"
+    );
+}

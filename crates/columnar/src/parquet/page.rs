@@ -235,7 +235,10 @@ impl<R: ReadAt> PageReader for Pages<R> {
             }
             return Ok(None);
         };
-        self.budget.take(header.plain_bytes, &mut self.step)?;
+        // A dictionary comes with the first page of its column.
+        if header.kind != 2 {
+            self.budget.take(header.plain_bytes, &mut self.step)?;
+        }
         let page = self.inner.get_next_page()?;
         self.passed(header);
         Ok(page)
