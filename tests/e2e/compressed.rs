@@ -270,4 +270,56 @@ fn partitions_lie_within_the_grant_that_the_plan_shows() {
         folder.read("out/in/day=2026-11-21/who=..%2F..%2Fx/a.csv"),
         "id\n1\n"
     );
+    let back = copy("csv", "csv").replace(
+        "path: in.csv",
+        "path: out/in/day=*/who=*/a.csv\n    stream: in\n    partitions: { day: date, who: string }",
+    );
+    let back = back.replace("path: out/{stream}.csv", "path: back.csv");
+    folder.report(&back.replace("[in]", "[{ name: in, columns: [who, id, day] }]"));
+    assert_eq!(
+        folder.read("back.csv"),
+        "who,id,day\n../../x,1,2026-11-21\n,3,2026-11-21\na b,2,2026-11-22\n"
+    );
+    // A set does not take the place of what is read for it.
+    let itself = back.replace(
+        "path: back.csv",
+        "path: out/{stream}/a.csv\n    partition_by: [day, who]",
+    );
+    folder.refuses(&itself, "target_is_source", 2, &["out/in"]);
+}
+
+/// Killed while it writes, at a moment when parts of the new set are complete.
+#[test]
+fn a_killed_run_leaves_the_older_set_and_nothing_after_the_next_one() {
+    let folder = Folder::new();
+    let config = "path: \"out/{stream}/p-{part}.csv\", split: { rows: 1000 }";
+    folder.report(&parted(2_500, config));
+    let before = folder.read("out/rows/p-00002.csv");
+    folder.write("p.yaml", parted(2_000_000_000, config));
+    let mut command = folder.command(&["run", "p.yaml", "--quiet"]);
+    let mut child = command.spawn().expect("the program starts");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let names = folder.files("out");
+        let hidden = names.iter().find(|name| name.starts_with('.'));
+        let parts = hidden.map_or(0, |name| folder.files(&format!("out/{name}")).len());
+        if parts > 3 {
+            break;
+        }
+        assert!(Instant::now() < deadline, "no part was written: {names:?}");
+        std::thread::yield_now();
+    }
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    assert_eq!(
+        folder.files("out").len(),
+        2,
+        "what the killed run left, and the set"
+    );
+    let old = ["p-00000.csv", "p-00001.csv", "p-00002.csv"];
+    assert_eq!(folder.files("out/rows"), old);
+    assert_eq!(folder.read("out/rows/p-00002.csv"), before);
+    folder.report(&parted(1, config));
+    assert_eq!(folder.files("out"), ["rows"]);
+    assert_eq!(folder.files("out/rows"), ["p-00000.csv"]);
 }
