@@ -254,7 +254,7 @@ impl Refused {
         match self {
             Self::File(error) => error,
             Self::Columns(mut error, row) => {
-                error.message = format!("row {} or after: {}", row_of(row), error.message);
+                error.message = format!("row {} or after: {}", row + before, error.message);
                 error
             }
             Self::Row(mut error) => {

@@ -110,6 +110,24 @@ impl Source for Files {
             return Err(files::unknown_stream(&request.stream, &streams));
         };
         let known = self.stream_schema(stream)?;
+        let all = self.all_columns(stream, &known)?;
+        let wanted = request.columns.as_deref();
+        let partitions = self.settings.partitions.clone();
+        let folders = partitions.map(|partitions| {
+            let picked = partitions.pick(&all, wanted);
+            (partitions, picked)
+        });
+        let format = match &self.settings.format {
+            FileFormat::Text(format) => format,
+            FileFormat::Columns(kind) => {
+                let rows = ColumnRows::new(*kind, stream, known.schema, request, folders)?;
+                return Ok(FileReader::Columns(Box::new(rows)));
+            }
+        };
+        let wanted = match &folders {
+            Some((_, picked)) => Some(picked.from_files.as_slice()),
+            None => wanted,
+        };
         let limits = Limits {
             batch_bytes: request.batch_bytes as usize,
             // More than memory is no limit.

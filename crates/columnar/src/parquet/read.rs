@@ -29,6 +29,8 @@ const MAX_DELTA_ROWS: usize = 1 << 10;
 const VIEW_BYTES: u64 = 16;
 /// What a step may load beyond a page of each column, in batches.
 const STEP_BATCHES: u64 = 8;
+/// After so many steps that were made smaller, larger ones are tried again.
+const STEPS_BEFORE_MORE: u32 = 16;
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 
 /// Gives the batches of one file.
@@ -43,6 +45,8 @@ pub(crate) struct ParquetReader<R> {
     first_row: u64,
     open: Option<Open>,
     pieces: Option<Pieces>,
+    /// Rows that make a batch of the open row groups, on average.
+    most_step_rows: usize,
 }
 
 /// How the wanted columns are decoded.
@@ -61,6 +65,8 @@ struct Open {
     /// Rows that were read.
     done: usize,
     step_rows: usize,
+    /// Steps since it was opened.
+    steps: u32,
     reader: ParquetRecordBatchReader,
     /// The columns of INT96, in seconds.
     seconds: Option<ParquetRecordBatchReader>,
@@ -99,6 +105,7 @@ impl<R: ReadAt> ParquetReader<R> {
             first_row: 0,
             open: None,
             pieces: None,
+            most_step_rows: 0,
         })
     }
 
@@ -125,6 +132,12 @@ impl<R: ReadAt> ParquetReader<R> {
                 self.first_row += open.rows as u64;
                 self.open = None;
                 continue;
+            }
+            let (step_rows, most) = (open.step_rows, self.most_step_rows);
+            if open.steps >= STEPS_BEFORE_MORE && step_rows < most {
+                let (groups, rows, done) = (open.groups.clone(), open.rows, open.done);
+                let more = step_rows.saturating_mul(4).min(most);
+                self.open = Some(self.open_at(groups, rows, done, more)?);
             }
             self.pieces = self.step()?;
         }
@@ -153,6 +166,7 @@ impl<R: ReadAt> ParquetReader<R> {
         self.next_group = last;
         self.groups.range = first..last;
         let step_rows = self.step_rows(first..last, rows);
+        self.most_step_rows = step_rows;
         self.open = Some(self.open_at(first..last, rows, 0, step_rows)?);
         Ok(true)
     }
@@ -221,6 +235,7 @@ impl<R: ReadAt> ParquetReader<R> {
             rows,
             done,
             step_rows,
+            steps: 0,
             reader,
             seconds,
         })
@@ -273,6 +288,7 @@ impl<R: ReadAt> ParquetReader<R> {
         };
         let first_row = self.first_row + open.done as u64;
         open.done += batch.num_rows();
+        open.steps += 1;
         let columns = self.schema.fields().iter().map(|field| {
             let column = batch.column_by_name(field.name()).cloned();
             column.ok_or_else(|| {

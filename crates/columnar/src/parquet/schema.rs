@@ -258,6 +258,7 @@ fn type_name(field: &Type) -> String {
         Some(logical) => logical_name(logical),
         None => match info.converted_type() {
             ConvertedType::NONE => String::new(),
+            ConvertedType::UTF8 => "STRING".into(),
             ConvertedType::DECIMAL => match field {
                 Type::PrimitiveType {
                     precision, scale, ..

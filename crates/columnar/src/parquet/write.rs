@@ -16,9 +16,9 @@ use crate::read_at::failed;
 use crate::write::stored_type;
 use crate::{ColumnarError, Compression, Kind, WriteOptions};
 
-/// Encoded at once, in memory as Arrow: what one call adds to a row group before its size is
+/// Encoded at once, in memory as Arrow: after each, the sizes of pages and of the row group are
 /// looked at again.
-const SLICE_BYTES: usize = 4 << 20;
+const SLICE_BYTES: usize = 1 << 20;
 /// A row group's number in the file has 16 bits.
 const MAX_ROW_GROUPS: usize = i16::MAX as usize;
 
