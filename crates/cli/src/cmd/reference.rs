@@ -185,7 +185,7 @@ fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
     found.unwrap_or(schema)
 }
 
-fn choices<'a>(schema: &'a Value) -> impl Iterator<Item = &'a Value> {
+fn choices(schema: &Value) -> impl Iterator<Item = &Value> {
     ["anyOf", "oneOf"]
         .into_iter()
         .filter_map(|word| schema[word].as_array())
