@@ -53,7 +53,7 @@ fn literals(source: &str) -> Vec<(String, String)> {
 /// Whether what stands before a text is what makes an error: a function that takes its code first,
 /// or who acts and then the code.
 fn makes_an_error(before: &str) -> bool {
-    const TAKES_A_CODE: [&str; 13] = [
+    const TAKES_A_CODE: [&str; 14] = [
         "::config(",
         "::data(",
         "::schema(",
@@ -66,6 +66,7 @@ fn makes_an_error(before: &str) -> bool {
         " error(",
         ".coded(",
         "FormatError::new(",
+        "ColumnarError::new(",
         "Misfit::new(",
     ];
     let spaced = format!(" {before}");

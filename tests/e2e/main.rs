@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod codes;
+mod columnar;
 mod compressed;
 mod connectors;
 mod doctor;

@@ -32,7 +32,7 @@ const EXTENSIONS: [&str; 9] = [
 ];
 
 /// Settings that fix how values are written as text.
-const TEXT: &str = "SET DateStyle = 'ISO'; SET IntervalStyle = 'postgres'; SET TimeZone = 'UTC'; \
+pub(crate) const TEXT: &str = "SET DateStyle = 'ISO'; SET IntervalStyle = 'postgres'; SET TimeZone = 'UTC'; \
                     SET extra_float_digits = 1; SET bytea_output = 'hex'; SET search_path = '';";
 
 /// Types of which the server itself reads no value, neither text nor bytes, with their arrays; those
@@ -57,7 +57,7 @@ const REFUSED: [&str; 17] = [
     "public_ltree_gist",
 ];
 
-fn run_sql(client: &mut Client, what: &str, sql: &str) {
+pub(crate) fn run_sql(client: &mut Client, what: &str, sql: &str) {
     client
         .batch_execute(sql)
         .unwrap_or_else(|error| panic!("{what}: {error:?}"));
@@ -237,7 +237,7 @@ fn every_type_of_the_server_arrives_or_is_refused_by_name() {
 
 /// What CSV and JSON Lines hold: the type in SQL, the type in a declared schema, random values
 /// (as in `values.sql`), values at the edges.
-const PORTABLE: [(&str, &str, &str, &str); 22] = [
+pub(crate) const PORTABLE: [(&str, &str, &str, &str); 22] = [
     ("boolean", "bool", "i % 2 = 0", "{t,f}"),
     (
         "smallint",
@@ -353,7 +353,7 @@ const PORTABLE: [(&str, &str, &str, &str); 22] = [
 ];
 
 /// A table of one column `v` for each type, with `id`.
-fn fill_portable(client: &mut Client, rows: u32) {
+pub(crate) fn fill_portable(client: &mut Client, rows: u32) {
     run_sql(client, "seed", "SELECT setseed(0.25)");
     for (at, (sql_type, _, expression, edges)) in PORTABLE.iter().enumerate() {
         let sql = format!(
@@ -369,7 +369,7 @@ fn fill_portable(client: &mut Client, rows: u32) {
     }
 }
 
-fn hash(client: &mut Client, table: &str) -> (i64, String) {
+pub(crate) fn hash(client: &mut Client, table: &str) -> (i64, String) {
     let sql =
         format!("SELECT count(*), md5(string_agg(md5(t::text), ',' ORDER BY id)) FROM {table} t");
     let row = client.query_one(&sql, &[]);
@@ -377,7 +377,7 @@ fn hash(client: &mut Client, table: &str) -> (i64, String) {
     (row.get(0), row.get(1))
 }
 
-fn to_files(source: &Database<'_>, path: &str) -> String {
+pub(crate) fn to_files(source: &Database<'_>, path: &str) -> String {
     format!(
         "version: 1\npipeline: t\nsource: {{ use: source-postgres, config: {{ url: \"{}\" }}, streams: [\"public.*\"] }}\n\
          destination: {{ use: dest-file, config: {{ path: \"{path}\" }}, write_mode: replace }}\n",

@@ -13,6 +13,7 @@ mod build;
 mod bundle;
 mod c_compiler;
 mod check;
+mod columnar;
 mod demo;
 mod dist;
 mod pgbouncer;

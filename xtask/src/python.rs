@@ -159,7 +159,7 @@ fn folder(workspace: &Workspace, name: &str) -> PathBuf {
 }
 
 /// A program of a virtual environment.
-fn program(venv: &Path, name: &str) -> PathBuf {
+pub fn program(venv: &Path, name: &str) -> PathBuf {
     let programs = if cfg!(windows) { "Scripts" } else { "bin" };
     venv.join(programs).join(name)
 }

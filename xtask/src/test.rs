@@ -2,7 +2,7 @@
 
 use crate::step::{Failure, Steps};
 use crate::workspace::Workspace;
-use crate::{build, pgbouncer, postgres, python};
+use crate::{build, columnar, pgbouncer, postgres, python};
 
 /// What was asked of `cargo xtask test`.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -17,15 +17,17 @@ struct Selection {
 /// looks further), so that two runs of one commit give one answer.
 const SEED: &str = "PROPTEST_RNG_SEED";
 
-/// Builds what tests need and runs them. Tests find it by six variables, all absolute:
+/// Builds what tests need and runs them. Tests find it by seven variables, all absolute:
 /// `RAPIDBYTE_BIN` the binary, `RAPIDBYTE_CONNECTORS` the folder of bundled connectors,
 /// `RAPIDBYTE_TESTKIT` the folder of the test kit's components, `RAPIDBYTE_POSTGRES_BIN` the folder
 /// of PostgreSQL's server programs, `RAPIDBYTE_PGBOUNCER` that program or nothing,
-/// `RAPIDBYTE_PYTHON` a Python with a validator of JSON Schema.
+/// `RAPIDBYTE_PYTHON` a Python with a validator of JSON Schema,
+/// `RAPIDBYTE_COLUMNAR_PYTHON` an interpreter with pyarrow, DuckDB and polars or nothing.
 pub fn test(workspace: &Workspace, steps: &mut Steps, arguments: &[String]) -> Result<(), Failure> {
     let selection = parse(arguments)?;
     let server = postgres::programs_folder(workspace, steps)?;
     let pooler = pgbouncer::program(workspace, steps);
+    let others = columnar::interpreter(workspace, steps);
     build::build(workspace, steps)?;
     build::testkit(workspace, steps)?;
     let python = python::validator(workspace, steps)?;
@@ -44,6 +46,7 @@ pub fn test(workspace: &Workspace, steps: &mut Steps, arguments: &[String]) -> R
         .env(postgres::VARIABLE, server)
         .env(pgbouncer::VARIABLE, pooler.unwrap_or_default())
         .env(python::VARIABLE, python)
+        .env(columnar::VARIABLE, others.unwrap_or_default())
         .env(SEED, seed);
     steps.program(
         "test: workspace, release (shares the host's dependencies)",

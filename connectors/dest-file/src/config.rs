@@ -1,10 +1,12 @@
 //! What stands under `config:`, and what it comes to.
 
-use rapidbyte_formats::{Choice, Compression, Format, FormatName, NullText};
+use rapidbyte_columnar as columnar;
+use rapidbyte_columnar::{Kind, WriteOptions};
+use rapidbyte_formats::{Choice, Chosen, Compression, Format, FormatName, NullText};
 use rapidbyte_sdk::prelude::*;
 use schemars::JsonSchema;
 
-use crate::layout::{self, Layout};
+use crate::layout::Layout;
 use crate::size::Size;
 
 /// What stands under `config:`.
@@ -15,11 +17,15 @@ pub struct Config {
     /// With `split` the file's name has `{part}`, the number of the file from 00000 on.
     #[schemars(extend("x-grant" = "write"))]
     pub path: String,
-    /// `csv` or `jsonl`. Without it the ending tells: .csv, .tsv, .jsonl, .ndjson, also before
-    /// .gz, .zst or .lz4.
+    /// `csv`, `jsonl`, `parquet` or `arrow`. Without it the ending tells: .csv, .tsv, .jsonl,
+    /// .ndjson, also before .gz, .zst or .lz4; .parquet, .pq; .arrow, .feather, .ipc.
     pub format: Option<FormatName>,
-    /// `none`, `gzip`, `zstd` or `lz4`. Without it the ending tells: .gz, .zst, .lz4.
-    pub compression: Option<Compression>,
+    /// `none`, `gzip`, `zstd` or `lz4`, Parquet also `snappy` or `brotli`. Without it the ending
+    /// tells for CSV and JSON Lines: .gz, .zst, .lz4. Parquet has zstd if absent, Arrow none.
+    pub compression: Option<columnar::Compression>,
+    /// Parquet: a row group ends once it takes so much memory, encoded: 16mb if absent, divided by
+    /// the open files of partitions.
+    pub row_group_bytes: Option<Size>,
     /// Several files instead of one, which take the place of the path's folder together.
     pub split: Option<Split>,
     /// Columns that become folders, `day=2026-11-21/`, and leave the rows.
@@ -53,8 +59,14 @@ pub struct Split {
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub layout: Layout,
-    pub format: Format,
-    pub compression: Compression,
+    pub format: FileFormat,
+}
+
+/// How rows stand in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum FileFormat {
+    Text(Format, Compression),
+    Columns(Kind, WriteOptions),
 }
 
 impl Config {
@@ -68,17 +80,77 @@ impl Config {
             header: self.header,
             null_text: self.null_text.as_ref(),
         };
-        let format = choice.settle().map_err(|error| {
+        let chosen = choice.settle().map_err(|error| {
             let key = error.column.as_deref().unwrap_or("format");
             let mut converted =
                 Error::config(error.code, &error.message).at(format!("config.{key}"));
             converted.hint = error.hint;
             converted
         })?;
-        Ok(Settings {
-            compression: layout::compression(&self),
-            layout,
-            format,
+        let format = match chosen {
+            Chosen::Text(format) => FileFormat::Text(format, self.text_compression()?),
+            Chosen::Parquet => self.columns(Kind::Parquet, &layout)?,
+            Chosen::Arrow => self.columns(Kind::Arrow, &layout)?,
+        };
+        if self.row_group_bytes.is_some()
+            && !matches!(format, FileFormat::Columns(Kind::Parquet, _))
+        {
+            let text = "only Parquet has row groups";
+            return Err(Error::config("unused_option", text)
+                .hint("leave it out")
+                .at("config.row_group_bytes"));
+        }
+        Ok(Settings { layout, format })
+    }
+
+    /// What the configuration or else the path's ending says.
+    fn text_compression(&self) -> Result<Compression> {
+        use columnar::Compression as Said;
+        Ok(match self.compression {
+            None => Compression::of_path(&self.path).0,
+            Some(Said::None) => Compression::None,
+            Some(Said::Gzip) => Compression::Gzip,
+            Some(Said::Zstd) => Compression::Zstd,
+            Some(Said::Lz4) => Compression::Lz4,
+            Some(other @ (Said::Snappy | Said::Brotli)) => {
+                return Err(self.no_compression(other, "CSV and JSON Lines"));
+            }
         })
     }
+
+    fn columns(&self, kind: Kind, layout: &Layout) -> Result<FileFormat> {
+        if let Some(said) = self.compression.filter(|said| !said.fits(kind)) {
+            return Err(self.no_compression(said, "Arrow files"));
+        }
+        let open = match &layout.set {
+            Some(set) if !set.partition_by.is_empty() => set.open_files,
+            _ => 1,
+        };
+        let bytes = match self.row_group_bytes {
+            Some(size) => usize::try_from(size.0).unwrap_or(usize::MAX),
+            None => (2 * WriteOptions::ROW_GROUP_BYTES / open)
+                .clamp(MIN_ROW_GROUP_BYTES, WriteOptions::ROW_GROUP_BYTES),
+        };
+        if bytes < MIN_ROW_GROUP_BYTES {
+            let text = format!("a row group of {bytes} bytes");
+            return Err(Error::config("invalid_config", text)
+                .hint(format!("give {MIN_ROW_GROUP_BYTES} or more"))
+                .at("config.row_group_bytes"));
+        }
+        let options = WriteOptions {
+            compression: self.compression,
+            row_group_bytes: bytes,
+        };
+        Ok(FileFormat::Columns(kind, options))
+    }
+
+    fn no_compression(&self, said: columnar::Compression, what: &str) -> Error {
+        let text = format!("{what} are not compressed with {}", said.name());
+        Error::config("invalid_config", text)
+            .hint("none, gzip, zstd or lz4; Arrow files only none, zstd or lz4")
+            .at("config.compression")
+    }
 }
+
+/// Smaller row groups have more metadata than values.
+const MIN_ROW_GROUP_BYTES: usize = 1 << 20;

@@ -1,6 +1,5 @@
 //! Where the files of a stream lie: one file, or a folder of files.
 
-use rapidbyte_formats::Compression;
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{hive, pattern};
 
@@ -190,12 +189,6 @@ impl Set {
             counted,
         }))
     }
-}
-
-/// The compression that the configuration or else the path's ending says.
-pub(crate) fn compression(config: &Config) -> Compression {
-    let told = || Compression::of_path(&config.path).0;
-    config.compression.unwrap_or_else(told)
 }
 
 /// A word in braces that stands for nothing.

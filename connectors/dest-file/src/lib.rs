@@ -1,12 +1,14 @@
-//! Writes CSV and JSON Lines files: a new file or folder of files for each stream, complete or not
+//! Writes CSV, JSON Lines, Parquet and Arrow files: a new file or folder of files for each stream, complete or not
 //! at all.
 //!
 //! Rows go to a temporary file or folder beside the target; the commit gives it its name in one
 //! atomic step. Where files lie is the part of `layout`, one file that of `write`, a folder that of
 //! `set`.
 //! A committed file is never appended to, so every run writes all its rows: there is no cursor to
-//! go on from. How values and rows stand in a file is the crate `rapidbyte-formats`.
+//! go on from. How values and rows stand in a file are the crates `rapidbyte-formats` and
+//! `rapidbyte-columnar`.
 
+mod columns;
 mod config;
 mod layout;
 mod partition;
@@ -47,7 +49,7 @@ impl Destination for Files {
     type Writer = FileWriter;
     const NAME: &str = "dest-file";
     const VERSION: &str = env!("CARGO_PKG_VERSION");
-    const DESCRIPTION: &str = "Writes CSV and JSON Lines files";
+    const DESCRIPTION: &str = "Writes CSV, JSON Lines, Parquet and Arrow files";
     const WRITE_MODES: &[WriteMode] = &[WriteMode::Append, WriteMode::Replace];
 
     fn open(config: Config) -> Result<Self> {
@@ -135,7 +137,7 @@ impl Files {
             None => {
                 let schema = target.arrow_schema()?;
                 // What cannot be written is refused before a file is there.
-                settings.format.encoder(schema.clone()).map_err(convert)?;
+                plan::refuse_types(&settings.format, &schema)?;
                 let output = files::create(&location)?;
                 let file = OneFile::begin(settings, schema, output, write::BUFFER_BYTES)?;
                 write::Shape::One(Box::new(file))

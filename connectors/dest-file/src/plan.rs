@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use rapidbyte_columnar as columnar;
+use rapidbyte_columnar::Kind;
 use rapidbyte_formats::{Compression, Format};
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{files, types};
 
-use crate::config::Settings;
+use crate::config::{FileFormat, Settings};
+use crate::convert;
 use crate::partition::Partitions;
 
 pub(crate) fn plan(settings: &Settings, target: &Target) -> Result<Plan> {
@@ -33,13 +36,8 @@ pub(crate) fn plan(settings: &Settings, target: &Target) -> Result<Plan> {
             false => column(&settings.format, field),
         })
         .collect();
-    if matches!(settings.format, Format::Csv(_)) && schema.fields().is_empty() {
-        return Err(
-            Error::config("no_columns", "CSV cannot hold rows without columns")
-                .hint("write JSON Lines")
-                .in_stream(&target.stream),
-        );
-    }
+    refuse_no_columns(&settings.format, &schema)
+        .map_err(|error| error.in_stream(&target.stream))?;
     Ok(Plan {
         location: settings.layout.pattern(&target.stream)?,
         columns,
@@ -68,10 +66,20 @@ fn notes(settings: &Settings, write_mode: WriteMode) -> Vec<String> {
             notes.push(format!("NULL is the folder {}", rapidbyte_sdk::hive::NULL));
         }
     }
-    if settings.compression != Compression::None {
-        notes.push(format!("compressed: {}", settings.compression.name()));
-    }
-    if let Format::Csv(dialect) = &settings.format {
+    let format = match &settings.format {
+        FileFormat::Text(format, compression) => {
+            if *compression != Compression::None {
+                notes.push(format!("compressed: {}", compression.name()));
+            }
+            format
+        }
+        FileFormat::Columns(kind, options) => {
+            let compression = options.compression_for(*kind).name();
+            notes.push(format!("{kind:?}, compressed: {compression}"));
+            return notes;
+        }
+    };
+    if let Format::Csv(dialect) = format {
         let null = dialect.null_text.first().map(String::as_str);
         notes.push(match null {
             Some("") | None => "NULL is an empty field, an empty string is \"\"".to_owned(),
@@ -114,8 +122,47 @@ pub(crate) fn refuse_existing(settings: &Settings, target: &Target) -> Result<()
     }
 }
 
+/// Refuses what no file can be written of.
+pub(crate) fn refuse_types(format: &FileFormat, schema: &SchemaRef) -> Result<()> {
+    refuse_no_columns(format, schema)?;
+    match format {
+        FileFormat::Text(format, _) => format.encoder(schema.clone()).map(|_| ()).map_err(convert),
+        FileFormat::Columns(kind, _) => {
+            let forms = schema.fields().iter();
+            let refused = forms
+                .map(|field| (field, columnar::form(*kind, field)))
+                .find(|(_, form)| form.fit == columnar::Fit::Refused);
+            match refused {
+                None => Ok(()),
+                Some((field, form)) => {
+                    let reason = form.note.unwrap_or_default();
+                    let text = format!("column {:?}: {reason}", field.name());
+                    Err(Error::config("unsupported_type", text).in_column(field.name()))
+                }
+            }
+        }
+    }
+}
+
+fn refuse_no_columns(format: &FileFormat, schema: &SchemaRef) -> Result<()> {
+    let name = match format {
+        FileFormat::Text(Format::Csv(_), _) => "CSV",
+        FileFormat::Columns(Kind::Parquet, _) => "Parquet",
+        _ => return Ok(()),
+    };
+    if !schema.fields().is_empty() {
+        return Ok(());
+    }
+    let text = format!("{name} cannot hold rows without columns");
+    Err(Error::config("no_columns", text).hint("write JSON Lines"))
+}
+
 /// The form of one column, or why it has none.
-fn column(format: &Format, field: &Arc<Field>) -> ColumnPlan {
+fn column(format: &FileFormat, field: &Arc<Field>) -> ColumnPlan {
+    let format = match format {
+        FileFormat::Text(format, _) => format,
+        FileFormat::Columns(kind, _) => return column_of_columns(*kind, field),
+    };
     let foreign =
         types::extension_name(field).filter(|_| !types::is_uuid(field) && !types::is_json(field));
     let refusal = match foreign {
@@ -136,6 +183,20 @@ fn column(format: &Format, field: &Arc<Field>) -> ColumnPlan {
             None => Fit::Exact,
         },
         note: refusal.or_else(|| note.map(str::to_owned)),
+    }
+}
+
+fn column_of_columns(kind: Kind, field: &Field) -> ColumnPlan {
+    let form = columnar::form(kind, field);
+    ColumnPlan {
+        column: field.name().clone(),
+        target_type: form.type_name,
+        fit: match form.fit {
+            columnar::Fit::Exact => Fit::Exact,
+            columnar::Fit::Widened => Fit::Widened,
+            columnar::Fit::Refused => Fit::Refused,
+        },
+        note: form.note,
     }
 }
 

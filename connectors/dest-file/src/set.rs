@@ -65,10 +65,7 @@ impl FileSet {
         let (folder, name) = settings.layout.folder(&target.stream)?;
         let pattern = settings.layout.pattern(&target.stream)?;
         // What no file can be written of is refused before the folder is there.
-        settings
-            .format
-            .encoder(schema.clone())
-            .map_err(crate::convert)?;
+        crate::plan::refuse_types(&settings.format, &schema)?;
         Ok(Self {
             output: files::create_folder(&folder, &pattern)?,
             settings,

@@ -1,14 +1,16 @@
-//! One file on its way: rows are encoded into a buffer, full buffers are compressed and written.
+//! One text file on its way: rows are encoded into a buffer, full buffers are compressed and
+//! written. Files of columns are the part of `columns`.
 
 use std::sync::Arc;
 
 use rapidbyte_formats::compression::Compressor;
-use rapidbyte_formats::{Compression, Encoder, FormatError, Picked};
+use rapidbyte_formats::{Compression, Encoder, Format, FormatError, Picked};
 use rapidbyte_sdk::files::Output;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
-use crate::config::{Settings, Split};
+use crate::columns::ColumnFile;
+use crate::config::{FileFormat, Settings, Split};
 use crate::set::FileSet;
 use crate::{OpenFiles, convert};
 
@@ -16,7 +18,7 @@ use crate::{OpenFiles, convert};
 pub(crate) const BUFFER_BYTES: usize = 1 << 19;
 
 /// A file without its final name. Dropped, it leaves nothing behind.
-pub(crate) struct OneFile {
+pub(crate) struct TextFile {
     output: Output,
     encoder: Encoder,
     compressor: Compressor,
@@ -28,18 +30,19 @@ pub(crate) struct OneFile {
     rows: u64,
 }
 
-impl OneFile {
+impl TextFile {
     /// Begins a file of rows of `schema`, which hands over its bytes `buffer_bytes` at a time.
-    pub(crate) fn begin(
-        settings: &Settings,
+    fn begin(
+        format: &Format,
+        compression: Compression,
         schema: SchemaRef,
         output: Output,
         buffer_bytes: usize,
     ) -> Result<Self> {
-        let encoder = settings.format.encoder(schema).map_err(convert)?;
+        let encoder = format.encoder(schema).map_err(convert)?;
         let compressor = match buffer_bytes < BUFFER_BYTES {
-            true => Compressor::small(settings.compression),
-            false => Compressor::new(settings.compression),
+            true => Compressor::small(compression),
+            false => Compressor::new(compression),
         };
         let mut buffer = Vec::new();
         encoder.write_header(&mut buffer);
@@ -47,7 +50,7 @@ impl OneFile {
             output,
             encoder,
             compressor: compressor.map_err(convert)?,
-            plain: settings.compression == Compression::None,
+            plain: compression == Compression::None,
             buffer,
             buffer_bytes,
             rows: 0,
@@ -56,12 +59,7 @@ impl OneFile {
 
     /// Writes rows from place `from` on until they end or the file has what `split` allows; gives
     /// the next place. At least one row is written. A refused row is counted within the batch.
-    pub(crate) fn write(
-        &mut self,
-        rows: Picked<'_>,
-        from: usize,
-        split: Split,
-    ) -> Result<usize, Refused> {
+    fn write(&mut self, rows: Picked<'_>, from: usize, split: Split) -> Result<usize, Refused> {
         let left = split.rows.map(|rows| rows.saturating_sub(self.rows).max(1));
         let left = left.map_or(usize::MAX, |rows| {
             usize::try_from(rows).unwrap_or(usize::MAX)
@@ -102,7 +100,7 @@ impl OneFile {
     }
 
     /// True once another row would be too much.
-    pub(crate) fn is_full(&self, split: Split) -> bool {
+    fn is_full(&self, split: Split) -> bool {
         let held = if self.plain {
             self.buffer.len() as u64
         } else {
@@ -115,12 +113,12 @@ impl OneFile {
     }
 
     /// Bytes handed to the host.
-    pub(crate) fn bytes(&self) -> u64 {
+    fn bytes(&self) -> u64 {
         self.output.bytes()
     }
 
     /// Compresses and writes what is in the buffer.
-    pub(crate) fn push(&mut self) -> Result<()> {
+    fn push(&mut self) -> Result<()> {
         if self.plain {
             let _phase = phase::enter(Kind::Flush);
             self.output.write(&self.buffer)?;
@@ -148,7 +146,7 @@ impl OneFile {
 
     /// Ends the file and gives it its name: the final one, or its place in a folder that is not
     /// visible yet. Gives its bytes.
-    pub(crate) fn commit(mut self) -> Result<u64> {
+    fn commit(mut self) -> Result<u64> {
         // The header of a file without rows.
         self.push()?;
         let compressor = std::mem::replace(
@@ -165,10 +163,86 @@ impl OneFile {
     }
 }
 
+/// A file without its final name. Dropped, it leaves nothing behind.
+pub(crate) enum OneFile {
+    Text(Box<TextFile>),
+    Columns(Box<ColumnFile>),
+}
+
+impl OneFile {
+    /// Begins a file of rows of `schema`, which hands over its bytes `buffer_bytes` at a time.
+    pub(crate) fn begin(
+        settings: &Settings,
+        schema: SchemaRef,
+        output: Output,
+        buffer_bytes: usize,
+    ) -> Result<Self> {
+        Ok(match &settings.format {
+            FileFormat::Text(format, compression) => {
+                let file = TextFile::begin(format, *compression, schema, output, buffer_bytes)?;
+                Self::Text(Box::new(file))
+            }
+            FileFormat::Columns(kind, options) => {
+                let file = ColumnFile::begin(*kind, options, schema, output, buffer_bytes)?;
+                Self::Columns(Box::new(file))
+            }
+        })
+    }
+
+    /// Writes rows from place `from` on until they end or the file has what `split` allows; gives
+    /// the next place. At least one row is written. A refused row is counted within the batch.
+    pub(crate) fn write(
+        &mut self,
+        rows: Picked<'_>,
+        from: usize,
+        split: Split,
+    ) -> Result<usize, Refused> {
+        match self {
+            Self::Text(file) => file.write(rows, from, split),
+            Self::Columns(file) => file.write(rows, from, split),
+        }
+    }
+
+    /// True once another row would be too much.
+    pub(crate) fn is_full(&self, split: Split) -> bool {
+        match self {
+            Self::Text(file) => file.is_full(split),
+            Self::Columns(file) => file.is_full(split),
+        }
+    }
+
+    /// Bytes handed to the host.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Self::Text(file) => file.bytes(),
+            Self::Columns(file) => file.bytes(),
+        }
+    }
+
+    /// Writes what is in the buffer. A row group that is not complete stays where it is.
+    pub(crate) fn push(&mut self) -> Result<()> {
+        match self {
+            Self::Text(file) => file.push(),
+            Self::Columns(_) => Ok(()),
+        }
+    }
+
+    /// Ends the file and gives it its name: the final one, or its place in a folder that is not
+    /// visible yet. Gives its bytes.
+    pub(crate) fn commit(self) -> Result<u64> {
+        match self {
+            Self::Text(file) => file.commit(),
+            Self::Columns(file) => file.commit(),
+        }
+    }
+}
+
 /// Why rows were not written.
 pub(crate) enum Refused {
     /// A value; the error's row is counted within the batch.
     Row(FormatError),
+    /// A value of a file of columns; the first row of the batch, from 1.
+    Columns(Error, u64),
     /// The file.
     File(Error),
 }
@@ -179,6 +253,10 @@ impl Refused {
     pub(crate) fn told(self, before: u64) -> Error {
         match self {
             Self::File(error) => error,
+            Self::Columns(mut error, row) => {
+                error.message = format!("row {} or after: {}", row + before, error.message);
+                error
+            }
             Self::Row(mut error) => {
                 error.row = error.row.map(|row| row + before);
                 convert(error)

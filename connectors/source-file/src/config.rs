@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use rapidbyte_formats::{Choice, Compression, Format, FormatName, NullText};
+use rapidbyte_columnar::Kind;
+use rapidbyte_formats::{Choice, Chosen, Compression, Format, FormatName, NullText};
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::types::parse_field;
 use schemars::{JsonSchema, Schema as JsonSchemaValue, SchemaGenerator, json_schema};
@@ -29,10 +30,11 @@ pub struct Config {
     /// The name of the one stream. Without it: the file's name without its ending and signs of
     /// patterns.
     pub stream: Option<String>,
-    /// `csv` or `jsonl`. Without it the ending tells: .csv, .tsv, .jsonl, .ndjson, also before
-    /// .gz, .zst or .lz4.
+    /// `csv`, `jsonl`, `parquet` or `arrow`. Without it the ending tells: .csv, .tsv, .jsonl,
+    /// .ndjson, also before .gz, .zst or .lz4; .parquet, .pq; .arrow, .feather, .ipc.
     pub format: Option<FormatName>,
-    /// `none`, `gzip`, `zstd` or `lz4`. Without it each file's ending tells: .gz, .zst, .lz4.
+    /// CSV and JSON Lines: `none`, `gzip`, `zstd` or `lz4`. Without it each file's ending tells:
+    /// .gz, .zst, .lz4.
     pub compression: Option<Compression>,
     /// CSV: between two fields. A comma if absent, a tab for .tsv.
     pub delimiter: Option<String>,
@@ -42,7 +44,8 @@ pub struct Config {
     pub header: Option<bool>,
     /// CSV: unquoted fields with this text, or one of these, are NULL. Empty if absent.
     pub null_text: Option<NullText>,
-    /// The columns in order, as `name: type` or `name: type not null`. Inferred if absent.
+    /// CSV and JSON Lines: the columns in order, as `name: type` or `name: type not null`.
+    /// Inferred if absent.
     pub schema: Option<Columns>,
     /// The columns of single streams.
     #[serde(default)]
@@ -133,12 +136,19 @@ fn strip_not_null(text: &str) -> Option<&str> {
         .then(|| type_name.trim_end())
 }
 
+/// How rows stand in the files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum FileFormat {
+    Text(Format),
+    Columns(Kind),
+}
+
 /// A configuration without open questions.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub path: String,
     pub stream: Option<String>,
-    pub format: Format,
+    pub format: FileFormat,
     pub compression: Option<Compression>,
     pub schema: Option<SchemaRef>,
     pub schemas: BTreeMap<String, SchemaRef>,
@@ -207,7 +217,7 @@ impl Config {
         })
     }
 
-    fn format(&self) -> Result<Format> {
+    fn format(&self) -> Result<FileFormat> {
         let choice = Choice {
             path: &self.path,
             format: self.format,
@@ -216,12 +226,34 @@ impl Config {
             header: self.header,
             null_text: self.null_text.as_ref(),
         };
-        choice.settle().map_err(|error| {
+        let chosen = choice.settle().map_err(|error| {
             let key = error.column.as_deref().unwrap_or("format");
             let mut converted =
                 Error::config(error.code, &error.message).at(format!("config.{key}"));
             converted.hint = error.hint;
             converted
-        })
+        })?;
+        let kind = match chosen {
+            Chosen::Text(format) => return Ok(FileFormat::Text(format)),
+            Chosen::Parquet => Kind::Parquet,
+            Chosen::Arrow => Kind::Arrow,
+        };
+        let options = [
+            ("compression", self.compression.is_some()),
+            ("schema", self.schema.is_some()),
+            ("schemas", !self.schemas.is_empty()),
+            ("sample_rows", self.sample_rows.is_some()),
+            ("sample_bytes", self.sample_bytes.is_some()),
+        ];
+        match options.iter().find(|(_, given)| *given) {
+            None => Ok(FileFormat::Columns(kind)),
+            Some((key, _)) => {
+                let text =
+                    format!("{key} is for CSV and JSON Lines: a {kind:?} file says it itself");
+                Err(Error::config("unused_option", text)
+                    .hint("leave it out")
+                    .at(format!("config.{key}")))
+            }
+        }
     }
 }

@@ -1,12 +1,14 @@
-//! Reads CSV and JSON Lines files, compressed ones too.
+//! Reads CSV and JSON Lines files, compressed ones too, Parquet and Arrow files.
 //!
 //! Which files make which streams is the part of `files`, what an operator may say is [`Config`], one
-//! read is `Rows`. How values and rows stand in a file is the crate `rapidbyte-formats`.
+//! read is `Rows` for text and `Columns` for the others. How values and rows stand in a file are the
+//! crates `rapidbyte-formats` and `rapidbyte-columnar`.
 //!
 //! A schema is declared (`schema:`, `schemas:`) or inferred from the beginning of a stream's
 //! files. Nothing is inferred while reading: what does not fit the schema, and what an inferred type
 //! would change, is an error with file and line.
 
+mod columns;
 mod config;
 mod files;
 mod open;
@@ -16,12 +18,14 @@ mod sample;
 mod times;
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use rapidbyte_formats::{FormatError, Limits, Owner};
 use rapidbyte_sdk::prelude::*;
 
-use config::Settings;
+pub use columns::ColumnRows;
 pub use config::{Columns, Config};
+use config::{FileFormat, Settings};
 use files::FileStream;
 pub use read::Rows;
 use sample::Known;
@@ -35,10 +39,10 @@ pub struct Files {
 
 impl Source for Files {
     type Config = Config;
-    type Reader = Rows;
+    type Reader = FileReader;
     const NAME: &str = "source-file";
     const VERSION: &str = env!("CARGO_PKG_VERSION");
-    const DESCRIPTION: &str = "Reads CSV and JSON Lines files";
+    const DESCRIPTION: &str = "Reads CSV, JSON Lines, Parquet and Arrow files";
 
     fn open(config: Config) -> Result<Self> {
         Ok(Self {
@@ -78,13 +82,10 @@ impl Source for Files {
                 let known = self.stream_schema(found)?;
                 let schema = self.all_columns(found, &known)?;
                 let mut stream = Stream::new(&found.name, &schema)?;
-                let text = match self.settings.format {
-                    rapidbyte_formats::Format::Csv(_) => "csv text",
-                    rapidbyte_formats::Format::Jsonl => "json value",
-                };
-                stream.source_types = vec![text.into(); known.schema.fields().len()];
+                stream.source_types = known.source_types;
                 let all = schema.fields().len();
                 stream.source_types.resize(all, "folder name".into());
+                stream.estimated_rows = known.rows;
                 stream.estimated_bytes = Some(found.bytes());
                 stream.notes = known.notes;
                 stream
@@ -95,7 +96,7 @@ impl Source for Files {
             .collect()
     }
 
-    fn read(&mut self, request: &ReadRequest) -> Result<Rows> {
+    fn read(&mut self, request: &ReadRequest) -> Result<FileReader> {
         if request.cursor.is_some() {
             return Err(Error::config(
                 "no_cursor",
@@ -109,12 +110,6 @@ impl Source for Files {
             return Err(files::unknown_stream(&request.stream, &streams));
         };
         let known = self.stream_schema(stream)?;
-        let limits = Limits {
-            batch_bytes: request.batch_bytes as usize,
-            // More than memory is no limit.
-            max_record_bytes: usize::try_from(request.max_record_bytes).unwrap_or(usize::MAX),
-            ..Limits::default()
-        };
         let all = self.all_columns(stream, &known)?;
         let wanted = request.columns.as_deref();
         let partitions = self.settings.partitions.clone();
@@ -122,13 +117,24 @@ impl Source for Files {
             let picked = partitions.pick(&all, wanted);
             (partitions, picked)
         });
+        let format = match &self.settings.format {
+            FileFormat::Text(format) => format,
+            FileFormat::Columns(kind) => {
+                let rows = ColumnRows::new(*kind, stream, known.schema, request, folders)?;
+                return Ok(FileReader::Columns(Box::new(rows)));
+            }
+        };
         let wanted = match &folders {
             Some((_, picked)) => Some(picked.from_files.as_slice()),
             None => wanted,
         };
-        let decoder = self
-            .settings
-            .format
+        let limits = Limits {
+            batch_bytes: request.batch_bytes as usize,
+            // More than memory is no limit.
+            max_record_bytes: usize::try_from(request.max_record_bytes).unwrap_or(usize::MAX),
+            ..Limits::default()
+        };
+        let decoder = format
             .decoder(known.schema.clone(), wanted, limits)
             .and_then(|decoder| match known.inferred {
                 true => Ok(decoder.inferred()),
@@ -141,10 +147,46 @@ impl Source for Files {
             self.settings.compression,
             limits.max_record_bytes,
         );
-        Ok(match folders {
+        let rows = match folders {
             Some((partitions, picked)) => rows.with_folders(partitions, picked),
             None => rows,
-        })
+        };
+        Ok(FileReader::Text(Box::new(rows)))
+    }
+}
+
+/// Reads the rows of one stream.
+pub enum FileReader {
+    /// Of text.
+    Text(Box<Rows>),
+    /// Of columns.
+    Columns(Box<ColumnRows>),
+}
+
+impl FileReader {
+    /// Bytes in memory that depend on the data, as far as they are known: for text the batch so
+    /// far and pieces of a file.
+    pub fn held_bytes(&self) -> usize {
+        match self {
+            Self::Text(rows) => rows.held_bytes(),
+            Self::Columns(_) => 0,
+        }
+    }
+}
+
+impl Reader for FileReader {
+    fn schema(&self) -> SchemaRef {
+        match self {
+            Self::Text(rows) => rows.schema(),
+            Self::Columns(rows) => rows.schema(),
+        }
+    }
+
+    fn next(&mut self, wait: Duration) -> Result<Event> {
+        match self {
+            Self::Text(rows) => rows.next(wait),
+            Self::Columns(rows) => rows.next(wait),
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! What a stream's columns are: declared, or inferred from the beginning of its files.
 
-use rapidbyte_formats::{FormatError, Sampler};
+use rapidbyte_formats::{Format, FormatError, Sampler};
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
-use crate::config::Settings;
+use crate::columns;
+use crate::config::{FileFormat, Settings};
 use crate::convert;
 use crate::files::FileStream;
 use crate::open::Text;
@@ -16,6 +17,22 @@ pub(crate) struct Known {
     pub notes: Vec<String>,
     /// Nobody declared them.
     pub inferred: bool,
+    /// The source's names of the types.
+    pub source_types: Vec<String>,
+    /// Rows, where the files say it.
+    pub rows: Option<u64>,
+}
+
+impl Known {
+    pub(crate) fn new(schema: SchemaRef, notes: Vec<String>, inferred: bool, text: &str) -> Self {
+        Self {
+            source_types: vec![text.into(); schema.fields().len()],
+            schema,
+            notes,
+            inferred,
+            rows: None,
+        }
+    }
 }
 
 /// A record of a sample may be as long as the sample or this: planning has half of a run's memory,
@@ -27,22 +44,29 @@ const MAX_WINDOW_BYTES: usize = 32 << 20;
 
 /// The declared columns; without a declaration the inferred ones.
 pub(crate) fn know(settings: &Settings, stream: &FileStream) -> Result<Known> {
+    let format = match &settings.format {
+        FileFormat::Text(format) => format,
+        FileFormat::Columns(kind) => return columns::know(*kind, stream),
+    };
+    let text = match format {
+        Format::Csv(_) => "csv text",
+        Format::Jsonl => "json value",
+    };
     let declared = settings
         .schemas
         .get(&stream.name)
         .or(settings.schema.as_ref());
     match declared {
-        Some(schema) => Ok(Known {
-            schema: schema.clone(),
-            notes: settings.times.notes(schema),
-            inferred: false,
-        }),
-        None => infer(settings, stream),
+        Some(schema) => {
+            let notes = settings.times.notes(schema);
+            Ok(Known::new(schema.clone(), notes, false, text))
+        }
+        None => infer(settings, format, stream, text),
     }
 }
 
 /// Looks at the files in order until there are enough rows or bytes, and one whole row at least.
-fn infer(settings: &Settings, stream: &FileStream) -> Result<Known> {
+fn infer(settings: &Settings, format: &Format, stream: &FileStream, text: &str) -> Result<Known> {
     let declare = "declare the columns under schema:";
     let failed = |error: FormatError, path: Option<&str>| {
         let too_large = error.code == "record_too_large";
@@ -53,8 +77,7 @@ fn infer(settings: &Settings, stream: &FileStream) -> Result<Known> {
         error
     };
     let max_record_bytes = settings.sample_bytes.max(MAX_RECORD_BYTES);
-    let mut sampler = settings
-        .format
+    let mut sampler = format
         .sampler(
             settings.sample_rows,
             usize::try_from(max_record_bytes).unwrap_or(usize::MAX),
@@ -65,8 +88,8 @@ fn infer(settings: &Settings, stream: &FileStream) -> Result<Known> {
         if is_enough(&sampler, left) {
             break;
         }
-        let mut text = Text::open(path, &stream.name, settings.compression, MAX_WINDOW_BYTES)?;
-        sample_file(&mut sampler, &mut left, &mut text, |error| {
+        let mut open = Text::open(path, &stream.name, settings.compression, MAX_WINDOW_BYTES)?;
+        sample_file(&mut sampler, &mut left, &mut open, |error| {
             failed(error, Some(path))
         })?;
     }
@@ -77,11 +100,7 @@ fn infer(settings: &Settings, stream: &FileStream) -> Result<Known> {
             .hint(declare)
             .in_stream(&stream.name));
     }
-    Ok(Known {
-        schema: inferred.schema,
-        notes: inferred.notes,
-        inferred: true,
-    })
+    Ok(Known::new(inferred.schema, inferred.notes, true, text))
 }
 
 fn is_enough(sampler: &Sampler, left: u64) -> bool {

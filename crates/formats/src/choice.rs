@@ -15,6 +15,21 @@ pub enum FormatName {
     Csv,
     /// One JSON object a line.
     Jsonl,
+    /// Apache Parquet; another crate reads and writes it.
+    Parquet,
+    /// Arrow IPC, also known as Feather; another crate reads and writes it.
+    Arrow,
+}
+
+/// What a [`Choice`] comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Chosen {
+    /// A format of this crate.
+    Text(Format),
+    /// Apache Parquet.
+    Parquet,
+    /// Arrow IPC.
+    Arrow,
 }
 
 /// One text or several that stand for NULL; the first one is written.
@@ -62,7 +77,8 @@ impl JsonSchema for NullText {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Choice<'a> {
     /// Its ending tells the format if nothing else does: `.csv`, `.tsv`, `.jsonl`, `.ndjson`,
-    /// before an ending that tells a [`Compression`].
+    /// before an ending that tells a [`Compression`]; `.parquet`, `.pq`, `.arrow`, `.feather`,
+    /// `.ipc`.
     pub path: &'a str,
     /// By the path's ending if absent.
     pub format: Option<FormatName>,
@@ -79,25 +95,46 @@ pub struct Choice<'a> {
 impl Choice<'_> {
     /// Settles the format. The error's `column` is the key to change.
     ///
-    /// Errors: `unknown_format`, `unused_option` (an option of CSV beside JSON Lines),
-    /// `bad_dialect`.
-    pub fn settle(&self) -> Result<Format, FormatError> {
-        let (_, path) = Compression::of_path(self.path);
+    /// Errors: `unknown_format`, `unused_option` (an option of CSV beside another format),
+    /// `bad_dialect`, `compressed_columns` (a file of columns compressed as a whole).
+    pub fn settle(&self) -> Result<Chosen, FormatError> {
+        let (compression, path) = Compression::of_path(self.path);
         let name = path.rsplit('/').next().unwrap_or_default();
         let ending = name.rsplit_once('.').map(|(_, ending)| ending);
         let ending = ending.unwrap_or_default().to_ascii_lowercase();
-        match (self.format, ending.as_str()) {
-            (Some(FormatName::Csv), _) | (None, "csv" | "tsv") => {
-                self.dialect(&ending).map(Format::Csv)
+        let told = match ending.as_str() {
+            "csv" | "tsv" => Some(FormatName::Csv),
+            "jsonl" | "ndjson" => Some(FormatName::Jsonl),
+            "parquet" | "pq" => Some(FormatName::Parquet),
+            "arrow" | "feather" | "ipc" => Some(FormatName::Arrow),
+            _ => None,
+        };
+        let Some(format) = self.format.or(told) else {
+            let text = format!("the ending of {:?} does not tell its format", self.path);
+            return Err(FormatError::new("unknown_format", text)
+                .hint("set format: csv, jsonl, parquet or arrow")
+                .column("format"));
+        };
+        let columns = match format {
+            FormatName::Csv => return self.dialect(&ending).map(|d| Chosen::Text(Format::Csv(d))),
+            FormatName::Jsonl => {
+                self.without_options("JSON Lines")?;
+                return Ok(Chosen::Text(Format::Jsonl));
             }
-            (Some(FormatName::Jsonl), _) | (None, "jsonl" | "ndjson") => self.without_options(),
-            (None, _) => {
-                let text = format!("the ending of {:?} does not tell its format", self.path);
-                Err(FormatError::new("unknown_format", text)
-                    .hint("set format: csv or format: jsonl")
-                    .column("format"))
-            }
+            FormatName::Parquet => ("Parquet", Chosen::Parquet),
+            FormatName::Arrow => ("Arrow", Chosen::Arrow),
+        };
+        self.without_options(columns.0)?;
+        if compression != Compression::None {
+            let text = format!(
+                "{:?}: {} is compressed within its file, not as a whole",
+                self.path, columns.0
+            );
+            return Err(FormatError::new("compressed_columns", text)
+                .hint("leave the last ending away")
+                .column("path"));
         }
+        Ok(columns.1)
     }
 
     fn dialect(&self, ending: &str) -> Result<csv::Dialect, FormatError> {
@@ -130,7 +167,7 @@ impl Choice<'_> {
         Ok(dialect)
     }
 
-    fn without_options(&self) -> Result<Format, FormatError> {
+    fn without_options(&self, format: &str) -> Result<(), FormatError> {
         let options = [
             ("delimiter", self.delimiter.is_some()),
             ("quote", self.quote.is_some()),
@@ -138,9 +175,9 @@ impl Choice<'_> {
             ("null_text", self.null_text.is_some()),
         ];
         match options.iter().find(|(_, given)| *given) {
-            None => Ok(Format::Jsonl),
+            None => Ok(()),
             Some((key, _)) => {
-                let text = format!("JSON Lines has no {key}");
+                let text = format!("{format} has no {key}");
                 Err(FormatError::new("unused_option", text)
                     .hint("leave it out, or set format: csv")
                     .column(key))
@@ -157,7 +194,7 @@ mod tests {
         path: &str,
         format: Option<FormatName>,
         delimiter: Option<&str>,
-    ) -> Result<Format, FormatError> {
+    ) -> Result<Chosen, FormatError> {
         let choice = Choice {
             path,
             format,
@@ -170,23 +207,37 @@ mod tests {
     #[test]
     fn the_ending_tells_the_format_unless_it_is_said() {
         let csv = |delimiter| {
-            Format::Csv(csv::Dialect {
+            Chosen::Text(Format::Csv(csv::Dialect {
                 delimiter,
                 ..csv::Dialect::default()
-            })
+            }))
         };
         let said = Some(FormatName::Csv);
         assert_eq!(settle("a/b.CSV", None, None), Ok(csv(b',')));
         assert_eq!(settle("*.tsv", None, None), Ok(csv(b'\t')));
         assert_eq!(settle("x.tsv", None, Some(";")), Ok(csv(b';')));
         assert_eq!(settle("x.txt", said, Some("\\t")), Ok(csv(b'\t')));
-        assert_eq!(settle("x.ndjson", None, None), Ok(Format::Jsonl));
+        let jsonl = Chosen::Text(Format::Jsonl);
+        assert_eq!(settle("x.ndjson", None, None), Ok(jsonl));
         assert_eq!(settle("x.tsv.gz", None, None), Ok(csv(b'\t')));
-        assert_eq!(settle("x.jsonl.ZST", None, None), Ok(Format::Jsonl));
+        assert_eq!(
+            settle("x.jsonl.ZST", None, None),
+            Ok(Chosen::Text(Format::Jsonl))
+        );
+        for path in ["a.parquet", "A.PQ"] {
+            assert_eq!(settle(path, None, None), Ok(Chosen::Parquet));
+        }
+        for path in ["a.arrow", "a.feather", "a.ipc"] {
+            assert_eq!(settle(path, None, None), Ok(Chosen::Arrow));
+        }
+        let parquet = Some(FormatName::Parquet);
+        assert_eq!(settle("a.csv", parquet, None), Ok(Chosen::Parquet));
         for (path, delimiter, code, key) in [
             ("a.csv/b", None, "unknown_format", "format"),
             ("a.csv", Some("ab"), "bad_dialect", "delimiter"),
             ("a.jsonl", Some(","), "unused_option", "delimiter"),
+            ("a.pq", Some(","), "unused_option", "delimiter"),
+            ("a.parquet.gz", None, "compressed_columns", "path"),
         ] {
             let error = settle(path, None, delimiter).unwrap_err();
             assert_eq!((error.code, error.column.as_deref()), (code, Some(key)));

@@ -8,7 +8,7 @@ use rapidbyte_wire::types::type_name;
 /// | code | when |
 /// | --- | --- |
 /// | `bad_dialect` | delimiter, quote and null text contradict each other |
-/// | `unknown_format`, `unused_option` | a [`Choice`](crate::Choice) that cannot be followed |
+/// | `unknown_format`, `unused_option`, `compressed_columns` | a [`Choice`](crate::Choice) that cannot be followed |
 /// | `unsupported_type` | a column's type has no text form here |
 /// | `unknown_column` | a wanted column is not in the schema |
 /// | `no_columns` | CSV cannot hold rows without columns |
@@ -83,6 +83,7 @@ impl FormatError {
     pub fn owner(&self) -> Owner {
         match self.code {
             "bad_dialect"
+            | "compressed_columns"
             | "unknown_format"
             | "unused_option"
             | "unsupported_type"

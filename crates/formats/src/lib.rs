@@ -52,7 +52,7 @@ mod spelling;
 pub mod text;
 mod texts;
 
-pub use choice::{Choice, FormatName, NullText};
+pub use choice::{Choice, Chosen, FormatName, NullText};
 pub use compression::Compression;
 pub use decoder::Decoder;
 pub use error::{FormatError, Owner};

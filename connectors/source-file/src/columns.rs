@@ -1,0 +1,323 @@
+//! Files of columns (Parquet, Arrow): their footers say what the columns are and how many rows
+//! there are, and batches come from them one after the other.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rapidbyte_columnar::{ColumnarError, File, Kind, Limits, Owner, ReadAt};
+use rapidbyte_sdk::files::{self, Input};
+use rapidbyte_sdk::phase;
+use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::types::type_name;
+
+use crate::files::FileStream;
+use crate::partition::{Partitions, Picked};
+use crate::sample::Known;
+
+/// What the files of a stream say: the columns of the first one, which all others must have too.
+pub(crate) fn know(kind: Kind, stream: &FileStream) -> Result<Known> {
+    let mut known: Option<Known> = None;
+    for (path, _) in &stream.files {
+        let open = OpenFile::open(kind, path, &stream.name)?;
+        let Some(known) = &mut known else {
+            known = Some(Known {
+                schema: open.file.schema().clone(),
+                notes: open.file.notes().to_vec(),
+                inferred: false,
+                source_types: open.file.source_types().to_vec(),
+                rows: Some(open.file.rows()),
+            });
+            continue;
+        };
+        open.compare(&known.schema, &stream.files[0].0)?;
+        known.rows = known.rows.map(|rows| rows.saturating_add(open.file.rows()));
+    }
+    // A stream has one file at least.
+    known.ok_or_else(|| Error::internal("a stream without files").in_stream(&stream.name))
+}
+
+/// Reads the rows of one stream. Holds a page of each column of one file, and a batch.
+pub struct ColumnRows {
+    kind: Kind,
+    stream: String,
+    /// Files that are still to be read, the next one last.
+    files: Vec<String>,
+    /// The first file, for messages.
+    first: String,
+    /// All columns.
+    schema: SchemaRef,
+    columns: Option<Vec<String>>,
+    limits: Limits,
+    /// The wanted columns.
+    given: SchemaRef,
+    open: Option<(OpenFile, rapidbyte_columnar::Reader<Watched>)>,
+    folders: Option<Folders>,
+}
+
+/// Columns from the names of folders.
+struct Folders {
+    partitions: Partitions,
+    picked: Picked,
+    /// Of the file that is open.
+    values: Vec<Option<String>>,
+}
+
+impl ColumnRows {
+    pub(crate) fn new(
+        kind: Kind,
+        stream: &FileStream,
+        schema: SchemaRef,
+        request: &ReadRequest,
+        folders: Option<(Partitions, Picked)>,
+    ) -> Result<Self> {
+        let columns = match &folders {
+            Some((_, picked)) => Some(picked.from_files.clone()),
+            None => request.columns.clone(),
+        };
+        let folders = folders.map(|(partitions, picked)| Folders {
+            partitions,
+            picked,
+            values: Vec::new(),
+        });
+        let mut files: Vec<String> = stream.files.iter().map(|file| file.0.clone()).collect();
+        let first = files.first().cloned().unwrap_or_default();
+        files.reverse();
+        let mut rows = Self {
+            kind,
+            stream: stream.name.clone(),
+            files,
+            first,
+            given: schema.clone(),
+            schema,
+            columns,
+            limits: Limits {
+                batch_bytes: request.batch_bytes as usize,
+                // More than memory is no limit.
+                max_record_bytes: usize::try_from(request.max_record_bytes).unwrap_or(usize::MAX),
+            },
+            open: None,
+            folders,
+        };
+        // The schema is asked for before the first batch.
+        if rows.open_next()?
+            && let Some((_, reader)) = &rows.open
+        {
+            rows.given = match &rows.folders {
+                Some(folders) => folders.picked.schema.clone(),
+                None => reader.schema().clone(),
+            };
+        }
+        Ok(rows)
+    }
+
+    /// Opens the next file; false when all were read.
+    fn open_next(&mut self) -> Result<bool> {
+        let Some(path) = self.files.pop() else {
+            return Ok(false);
+        };
+        if let Some(folders) = &mut self.folders {
+            let values = folders.partitions.values(&path);
+            folders.values = values.map_err(|error| error.in_stream(&self.stream))?;
+        }
+        let open = OpenFile::open(self.kind, &path, &self.stream)?;
+        open.compare(&self.schema, &self.first)?;
+        let reader = open.file.read(self.columns.as_deref(), self.limits);
+        let reader = reader.map_err(|error| open.told(error))?;
+        self.open = Some((open, reader));
+        Ok(true)
+    }
+}
+
+impl Reader for ColumnRows {
+    fn schema(&self) -> SchemaRef {
+        self.given.clone()
+    }
+
+    fn next(&mut self, _wait: Duration) -> Result<Event> {
+        loop {
+            if let Some((open, reader)) = &mut self.open {
+                let batch = {
+                    let _phase = phase::enter(phase::Kind::Decode);
+                    reader.next_batch()
+                };
+                let batch = batch.map_err(|error| open.told(error))?;
+                // Before the rows count: half of them may be of another state.
+                open.check_unchanged()?;
+                match (batch, &self.folders) {
+                    (Some(batch), None) => return Ok(Event::Batch(batch)),
+                    (Some(batch), Some(folders)) => {
+                        let (picked, values) = (&folders.picked, &folders.values);
+                        let batch = picked.complete(&batch, values, &self.stream, &open.path)?;
+                        return Ok(Event::Batch(batch));
+                    }
+                    (None, _) => {}
+                }
+                self.open = None;
+            }
+            if !self.open_next()? {
+                return Ok(Event::End);
+            }
+        }
+    }
+}
+
+/// A file with its footer.
+struct OpenFile {
+    path: String,
+    stream: String,
+    input: Arc<Watched>,
+    file: File<Watched>,
+}
+
+impl OpenFile {
+    fn open(kind: Kind, path: &str, stream: &str) -> Result<Self> {
+        let input = Watched::open(path).map_err(|error| error.in_stream(stream))?;
+        let input = Arc::new(input);
+        let opened = {
+            let _phase = phase::enter(phase::Kind::Decode);
+            File::open(kind, input.clone())
+        };
+        let file = opened.map_err(|error| told(error, &input, path, stream))?;
+        Ok(Self {
+            path: path.to_owned(),
+            stream: stream.to_owned(),
+            input,
+            file,
+        })
+    }
+
+    fn told(&self, error: ColumnarError) -> Error {
+        told(error, &self.input, &self.path, &self.stream)
+    }
+
+    fn check_unchanged(&self) -> Result<()> {
+        self.input
+            .check_unchanged(&self.path)
+            .map_err(|error| error.in_stream(&self.stream))
+    }
+
+    /// Refuses a file whose columns are not those of the stream's first file.
+    fn compare(&self, expected: &SchemaRef, first: &str) -> Result<()> {
+        let found = self.file.schema();
+        if found.fields() == expected.fields() {
+            return Ok(());
+        }
+        let (expected, found) = (expected.fields(), found.fields());
+        let differs = expected.iter().zip(found).find(|(a, b)| a != b);
+        let (column, what) = match differs {
+            Some((a, b)) if a.name() != b.name() => {
+                let text = format!(
+                    "column {:?} stands where {first} has {:?}",
+                    b.name(),
+                    a.name()
+                );
+                (b.name(), text)
+            }
+            Some((a, b)) => {
+                let shown = |field: &Field| {
+                    let required = if field.is_nullable() { "" } else { " not null" };
+                    format!("{}{required}", type_name(field))
+                };
+                let (a, b) = (shown(a), shown(b));
+                let text = match a == b {
+                    true => format!("its column has other metadata than in {first}"),
+                    false => format!("it is {b}, in {first} it is {a}"),
+                };
+                (differs.map_or(expected[0].name(), |(_, b)| b.name()), text)
+            }
+            None => {
+                let (more, text) = match found.len() > expected.len() {
+                    true => (&found[expected.len()], "is not in"),
+                    false => (&expected[found.len()], "is missing here and stands in"),
+                };
+                (more.name(), format!("it {text} {first}"))
+            }
+        };
+        Err(Error::schema(
+            "schema_differs",
+            format!("the files of a stream have one schema; column {column:?}: {what}"),
+        )
+        .hint("read the files as several streams, with {stream} in the path")
+        .in_stream(&self.stream)
+        .in_column(column)
+        .at(&self.path))
+    }
+}
+
+/// The contract's error for an error of the columns. What the host said goes first, and then that
+/// the file has changed: whatever else is wrong may come of it.
+fn told(error: ColumnarError, input: &Watched, path: &str, stream: &str) -> Error {
+    let failed = input.failed.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(error) = failed.as_ref() {
+        return error.clone().in_stream(stream);
+    }
+    if let Err(changed) = input.check_unchanged(path) {
+        return changed.in_stream(stream);
+    }
+    let kind = match error.owner() {
+        Owner::Config => ErrorKind::Config,
+        Owner::Data => ErrorKind::Data,
+        Owner::Internal => ErrorKind::Internal,
+    };
+    let place = error.place();
+    let mut converted = Error::new(kind, error.code, &error.message).in_stream(stream);
+    converted.hint = error.hint;
+    converted.column = error.column;
+    converted.location = Some(match place {
+        Some(place) => format!("{path}: {place}"),
+        None => path.to_owned(),
+    });
+    converted
+}
+
+/// A file that must not change while it is read.
+struct Watched {
+    input: Input,
+    /// When it was opened, in bytes.
+    size: u64,
+    /// As [`Input::modified`] said when it was opened.
+    modified: u64,
+    /// What the host said to a read that failed.
+    failed: Mutex<Option<Error>>,
+}
+
+impl Watched {
+    fn open(path: &str) -> Result<Self> {
+        let input = files::open(path)?;
+        Ok(Self {
+            size: input.size(),
+            modified: input.modified(),
+            input,
+            failed: Mutex::default(),
+        })
+    }
+
+    fn check_unchanged(&self, path: &str) -> Result<()> {
+        let size = self.input.size();
+        if size == self.size && self.input.modified() == self.modified {
+            return Ok(());
+        }
+        let how = match size == self.size {
+            true => "it was written to".to_owned(),
+            false => format!("it had {} bytes and has {size}", self.size),
+        };
+        let text = format!("{path} changed while it was read: {how}");
+        Err(Error::data("file_changed", text)
+            .hint("let its writer finish, or have it write a new file and rename it")
+            .at(path))
+    }
+}
+
+impl ReadAt for Watched {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read(&self, offset: u64, len: u32) -> std::io::Result<Vec<u8>> {
+        self.input.read(offset, len).map_err(|error| {
+            let text = error.message.clone();
+            *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            std::io::Error::other(text)
+        })
+    }
+}

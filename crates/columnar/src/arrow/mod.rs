@@ -1,0 +1,28 @@
+//! Arrow IPC files: the file format with its footer, and for reading the stream format too.
+//!
+//! A record batch is read whole, because its buffers are: its size is the writer's choice, and a
+//! larger one than the limit is refused. See "IPC File Format" and "IPC Streaming Format" in the
+//! Arrow columnar specification.
+
+mod read;
+mod scan;
+mod write;
+
+pub(crate) use read::{ArrowFile, ArrowReader};
+pub(crate) use write::ArrowWriter;
+
+use arrow_schema::ArrowError;
+
+use crate::ColumnarError;
+
+/// The first and last six bytes of a file.
+pub const MAGIC: [u8; 6] = *b"ARROW1";
+
+fn wrong(text: impl Into<String>) -> ColumnarError {
+    ColumnarError::new("arrow_malformed", text)
+        .hint("the file is damaged, or was not written to its end")
+}
+
+fn malformed(error: &ArrowError) -> ColumnarError {
+    wrong(error.to_string())
+}

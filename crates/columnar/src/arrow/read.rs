@@ -1,0 +1,251 @@
+//! One read of an Arrow IPC file.
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_buffer::Buffer;
+use arrow_ipc::MetadataVersion;
+use arrow_ipc::reader::FileDecoder;
+use arrow_schema::{Schema, SchemaRef};
+use rapidbyte_wire::types::{check_portable, type_name};
+use rapidbyte_wire::verify::Layout;
+
+use super::scan::{Block, Contents, scan};
+use super::{malformed, wrong};
+use crate::pieces::Pieces;
+use crate::portable::portable_field;
+use crate::read_at::fetch;
+use crate::{ColumnarError, Limits, ReadAt};
+
+/// An open Arrow IPC file.
+pub(crate) struct ArrowFile<R> {
+    source: Arc<R>,
+    /// As it stands in the file.
+    schema: SchemaRef,
+    version: MetadataVersion,
+    blocks: Arc<[Block]>,
+    portable: SchemaRef,
+    source_types: Vec<String>,
+}
+
+impl<R: ReadAt> ArrowFile<R> {
+    /// Reads and checks the footer and the headers of the batches.
+    pub(crate) fn open(source: Arc<R>) -> Result<Self, ColumnarError> {
+        let Contents {
+            schema,
+            version,
+            blocks,
+        } = scan(&*source)?;
+        let fields = schema.fields().iter().map(|field| portable_field(field));
+        let portable = Schema::new(fields.collect::<Result<Vec<_>, _>>()?);
+        check_portable(&portable)
+            .map_err(|error| ColumnarError::new("unsupported_type", error.to_string()))?;
+        Ok(Self {
+            source,
+            source_types: schema.fields().iter().map(|f| type_name(f)).collect(),
+            schema: Arc::new(schema),
+            version,
+            blocks: blocks.into(),
+            portable: Arc::new(portable),
+        })
+    }
+
+    pub(crate) fn schema(&self) -> &SchemaRef {
+        &self.portable
+    }
+
+    pub(crate) fn source_types(&self) -> &[String] {
+        &self.source_types
+    }
+
+    pub(crate) fn notes(&self) -> &[String] {
+        &[]
+    }
+
+    pub(crate) fn rows(&self) -> u64 {
+        self.blocks.iter().map(|block| block.rows).sum()
+    }
+
+    /// Begins to read the columns at these places of the schema, in this order.
+    pub(crate) fn read(
+        &self,
+        wanted: &[usize],
+        limits: Limits,
+    ) -> Result<ArrowReader<R>, ColumnarError> {
+        let mut columns = wanted.to_vec();
+        columns.sort_unstable();
+        let fields: Vec<_> = wanted
+            .iter()
+            .map(|at| self.portable.field(*at).clone())
+            .collect();
+        let decoder = FileDecoder::new(self.schema.clone(), self.version);
+        Ok(ArrowReader {
+            source: self.source.clone(),
+            blocks: self.blocks.clone(),
+            next_block: 0,
+            batches: 0,
+            first_row: 0,
+            dictionary_bytes: 0,
+            // Dictionaries and views have other buffers than it knows.
+            layout: Layout::of(&self.schema).ok(),
+            decoder: decoder.with_projection(columns),
+            schema: Arc::new(Schema::new(fields)),
+            limits,
+            pieces: None,
+        })
+    }
+}
+
+/// Gives the batches of one file.
+pub(crate) struct ArrowReader<R> {
+    source: Arc<R>,
+    blocks: Arc<[Block]>,
+    next_block: usize,
+    /// Record batches so far.
+    batches: usize,
+    /// Rows of the record batches so far.
+    first_row: u64,
+    /// Of all dictionaries so far.
+    dictionary_bytes: u64,
+    /// How the buffers of a batch must be.
+    layout: Option<Layout>,
+    decoder: FileDecoder,
+    schema: SchemaRef,
+    limits: Limits,
+    pieces: Option<Pieces>,
+}
+
+impl<R: ReadAt> ArrowReader<R> {
+    pub(crate) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The next batch; `None` at the end of the file.
+    pub(crate) fn next_batch(&mut self) -> Result<Option<RecordBatch>, ColumnarError> {
+        loop {
+            if let Some(pieces) = &mut self.pieces {
+                if let Some(batch) = pieces.next(&self.schema, &self.limits)? {
+                    return Ok(Some(batch));
+                }
+                self.pieces = None;
+            }
+            let Some(block) = self.blocks.get(self.next_block).copied() else {
+                return Ok(None);
+            };
+            self.next_block += 1;
+            self.load(&block)
+                .map_err(|error| error.group(self.batches).row(self.first_row))?;
+        }
+    }
+
+    /// Reads one message with its body.
+    fn load(&mut self, block: &Block) -> Result<(), ColumnarError> {
+        let bytes = block.header_bytes + block.body_bytes;
+        let largest = self.limits.max_piece_bytes();
+        if bytes > largest {
+            return Err(self.too_large(bytes));
+        }
+        // At most `largest`.
+        let buffer = fetch(
+            &*self.source,
+            block.offset,
+            usize::try_from(bytes).unwrap_or(usize::MAX),
+        )?;
+        let buffer = Buffer::from(buffer);
+        let plain_bytes = plain_bytes(&buffer, block)?;
+        if let (Some(layout), false, false) =
+            (&self.layout, block.is_compressed, block.is_dictionary)
+        {
+            layout
+                .verify(&buffer, block.rows)
+                .map_err(|error| wrong(error.to_string()))?;
+        }
+        if plain_bytes > largest {
+            return Err(self.too_large(plain_bytes));
+        }
+        // Inside the limits of a header and of a file.
+        let place = arrow_ipc::Block::new(
+            block.offset.cast_signed(),
+            i32::try_from(block.header_bytes).unwrap_or(i32::MAX),
+            block.body_bytes.cast_signed(),
+        );
+        if block.is_dictionary {
+            self.dictionary_bytes += plain_bytes;
+            if self.dictionary_bytes > largest {
+                return Err(self.too_large(self.dictionary_bytes));
+            }
+            let read = self.decoder.read_dictionary(&place, &buffer);
+            return read.map_err(|error| malformed(&error));
+        }
+        let batch = self
+            .decoder
+            .read_record_batch(&place, &buffer)
+            .map_err(|error| malformed(&error))?
+            .ok_or_else(|| wrong("a message without a batch"))?;
+        if batch.num_rows() as u64 != block.rows {
+            return Err(wrong("another number of rows than its header says"));
+        }
+        let columns = self.schema.fields().iter().map(|field| {
+            let column = batch.column_by_name(field.name()).cloned();
+            column.ok_or_else(|| {
+                ColumnarError::new("arrow", format!("column {:?} was not read", field.name()))
+            })
+        });
+        let columns = columns.collect::<Result<_, _>>()?;
+        self.pieces = Some(Pieces::new(columns, batch.num_rows(), self.first_row));
+        self.batches += 1;
+        self.first_row += block.rows;
+        Ok(())
+    }
+
+    fn too_large(&self, bytes: u64) -> ColumnarError {
+        let largest = self.limits.max_piece_bytes();
+        let text = format!("a record batch of {bytes} bytes, the limit is {largest}");
+        ColumnarError::new("batch_too_large", text).hint(
+            "a record batch is read whole: raise resources.max_record_bytes (and resources.memory), \
+             or have the file written with smaller batches",
+        )
+    }
+}
+
+/// Checks that the message's buffers are inside its body, and gives what they take without
+/// compression: a compressed one begins with its size, or with -1 if it is not compressed.
+fn plain_bytes(message: &Buffer, block: &Block) -> Result<u64, ColumnarError> {
+    // Both are inside the buffer.
+    let (header, body) = message.split_at(block.header_bytes as usize);
+    let prefix = if header.starts_with(&[0xff; 4]) { 8 } else { 4 };
+    let parsed = arrow_ipc::root_as_message(&header[prefix..])
+        .map_err(|error| wrong(format!("a header cannot be read: {error}")))?;
+    let batch = match block.is_dictionary {
+        false => parsed.header_as_record_batch(),
+        true => parsed.header_as_dictionary_batch().and_then(|d| d.data()),
+    };
+    let batch = batch.ok_or_else(|| wrong("a message without a batch"))?;
+    for node in batch.nodes().iter().flatten() {
+        if node.length() < 0 || node.null_count() < 0 || node.null_count() > node.length() {
+            return Err(wrong("a column of impossible length"));
+        }
+    }
+    let mut sum = 0_u64;
+    for buffer in batch.buffers().iter().flatten() {
+        let place = usize::try_from(buffer.offset()).ok();
+        let length = usize::try_from(buffer.length()).ok();
+        let bytes = place
+            .zip(length)
+            .and_then(|(at, length)| body.get(at..at.checked_add(length)?));
+        let Some(bytes) = bytes else {
+            return Err(wrong("a buffer beyond its batch"));
+        };
+        let plain = match (block.is_compressed, bytes.first_chunk::<8>()) {
+            (false, _) => bytes.len() as u64,
+            (true, None) if bytes.is_empty() => 0,
+            (true, None) => return Err(wrong("a compressed buffer without its size")),
+            (true, Some(prefix)) => match i64::from_le_bytes(*prefix) {
+                -1 => bytes.len() as u64,
+                plain => u64::try_from(plain).map_err(|_| wrong("a buffer of negative size"))?,
+            },
+        };
+        sum = sum.saturating_add(plain);
+    }
+    Ok(sum)
+}

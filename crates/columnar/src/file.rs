@@ -1,0 +1,130 @@
+//! One door to both formats, for programs that let their configuration choose.
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+
+use crate::arrow::{ArrowFile, ArrowReader};
+use crate::parquet::{ParquetFile, ParquetReader};
+use crate::{ColumnarError, Limits, ReadAt};
+
+/// Which format a file has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Apache Parquet.
+    Parquet,
+    /// Arrow IPC: the file format, and the stream format for reading.
+    Arrow,
+}
+
+/// An open file, of which the footer was read.
+pub struct File<R>(Footer<R>);
+
+enum Footer<R> {
+    Parquet(Box<ParquetFile<R>>),
+    Arrow(Box<ArrowFile<R>>),
+}
+
+/// Gives the batches of one file.
+pub struct Reader<R>(Either<R>);
+
+enum Either<R> {
+    Parquet(Box<ParquetReader<R>>),
+    Arrow(Box<ArrowReader<R>>),
+}
+
+macro_rules! either {
+    ($self:expr, $kind:ident, $name:ident => $call:expr) => {
+        match $self {
+            $kind::Parquet($name) => $call,
+            $kind::Arrow($name) => $call,
+        }
+    };
+}
+
+impl<R: ReadAt> File<R> {
+    /// Reads the footer and checks it against the file. No values are read.
+    ///
+    /// Errors: `parquet_malformed`, `parquet_encrypted`, `arrow_malformed`, `arrow_feather_v1`,
+    /// `unsupported_type`, `page_too_large`, `file_io`.
+    pub fn open(kind: Kind, source: Arc<R>) -> Result<Self, ColumnarError> {
+        Ok(Self(match kind {
+            Kind::Parquet => Footer::Parquet(Box::new(ParquetFile::open(source)?)),
+            Kind::Arrow => Footer::Arrow(Box::new(ArrowFile::open(source)?)),
+        }))
+    }
+
+    /// All columns, as portable types.
+    pub fn schema(&self) -> &SchemaRef {
+        either!(&self.0, Footer, file => file.schema())
+    }
+
+    /// The file's own name of each column's type.
+    pub fn source_types(&self) -> &[String] {
+        either!(&self.0, Footer, file => file.source_types())
+    }
+
+    /// What was decided about columns and why.
+    pub fn notes(&self) -> &[String] {
+        either!(&self.0, Footer, file => file.notes())
+    }
+
+    /// Rows, as the footer says.
+    pub fn rows(&self) -> u64 {
+        either!(&self.0, Footer, file => file.rows())
+    }
+
+    /// Begins to read the columns named in `wanted`, in that order; all without.
+    ///
+    /// Errors: `unknown_column`, and those of [`Reader::next_batch`].
+    pub fn read(
+        &self,
+        wanted: Option<&[String]>,
+        limits: Limits,
+    ) -> Result<Reader<R>, ColumnarError> {
+        let places = places(self.schema(), wanted)?;
+        Ok(Reader(match &self.0 {
+            Footer::Parquet(file) => Either::Parquet(Box::new(file.read(&places, limits)?)),
+            Footer::Arrow(file) => Either::Arrow(Box::new(file.read(&places, limits)?)),
+        }))
+    }
+}
+
+impl<R: ReadAt> Reader<R> {
+    /// The schema of the batches.
+    pub fn schema(&self) -> &SchemaRef {
+        either!(&self.0, Either, reader => reader.schema())
+    }
+
+    /// The next batch, of about [`Limits::batch_bytes`]; `None` at the end of the file.
+    ///
+    /// Errors: `parquet_malformed`, `arrow_malformed`, `page_too_large`, `batch_too_large`,
+    /// `record_too_large`, `value_does_not_fit`, `unsupported_type`, `file_io`.
+    pub fn next_batch(&mut self) -> Result<Option<RecordBatch>, ColumnarError> {
+        either!(&mut self.0, Either, reader => reader.next_batch())
+    }
+}
+
+/// Where the wanted columns stand.
+fn places(schema: &SchemaRef, wanted: Option<&[String]>) -> Result<Vec<usize>, ColumnarError> {
+    let Some(wanted) = wanted else {
+        return Ok((0..schema.fields().len()).collect());
+    };
+    let mut places = Vec::with_capacity(wanted.len());
+    for name in wanted {
+        let Some((place, _)) = schema.fields().find(name) else {
+            let known: Vec<_> = schema.fields().iter().map(|f| f.name().as_str()).collect();
+            let text = format!("no column is named {name:?}");
+            return Err(ColumnarError::new("unknown_column", text)
+                .hint(format!("the columns are {}", known.join(", ")))
+                .column(name));
+        };
+        if places.contains(&place) {
+            let text = format!("column {name:?} is wanted twice");
+            return Err(ColumnarError::new("unknown_column", text).column(name));
+        }
+        places.push(place);
+    }
+    Ok(places)
+}

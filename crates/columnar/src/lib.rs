@@ -1,0 +1,72 @@
+//! Parquet files and Arrow IPC files: to Arrow batches and back, without I/O of its own.
+//!
+//! A file is opened over a [`ReadAt`], which gives bytes from any place. [`File::open`] reads the
+//! footer: columns, their types in the file, rows. [`File::read`] gives batches of about as many
+//! bytes as were asked for, of the wanted columns alone, and holds no more of the file than a page
+//! of each of them (Parquet) or one record batch (Arrow). [`FileWriter`] takes batches and writes
+//! to a [`std::io::Write`].
+//!
+//! Types are those of [`rapidbyte_wire::types`]; what a file has beyond them becomes one of them
+//! where that is exact, and is refused by name where it is not.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use rapidbyte_columnar::{File, FileWriter, Kind, Limits, WriteOptions};
+//! use arrow_array::{Int64Array, RecordBatch, ArrayRef};
+//!
+//! let ids: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
+//! let batch = RecordBatch::try_from_iter([("id", ids)])?;
+//! let mut writer = FileWriter::new(Kind::Parquet, batch.schema(), &WriteOptions::default(), Vec::new())?;
+//! writer.write(&batch)?;
+//! let bytes = writer.finish()?;
+//!
+//! let file = File::open(Kind::Parquet, Arc::new(bytes))?;
+//! assert_eq!((file.rows(), file.source_types()), (3, &["INT64".to_owned()][..]));
+//! let mut reader = file.read(None, Limits::default())?;
+//! assert_eq!(reader.next_batch()?, Some(batch));
+//! assert_eq!(reader.next_batch()?, None);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod arrow;
+mod error;
+mod file;
+pub mod parquet;
+mod pieces;
+mod portable;
+mod read_at;
+mod write;
+
+pub use error::{ColumnarError, Owner};
+pub use file::{File, Kind, Reader};
+pub use read_at::ReadAt;
+pub use write::{Compression, FileWriter, Fit, Form, WriteOptions, form};
+
+/// What a reader may hold at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// A batch holds about this many bytes, and one record at least.
+    pub batch_bytes: usize,
+    /// A larger record is refused. A page (Parquet) or a record batch (Arrow) may have four times
+    /// as much, and 64 MiB at least.
+    pub max_record_bytes: usize,
+}
+
+impl Limits {
+    /// The most that a piece of a file may have which can only be held whole, in bytes.
+    pub(crate) fn max_piece_bytes(&self) -> u64 {
+        (self.max_record_bytes as u64)
+            .saturating_mul(4)
+            .max(64 << 20)
+    }
+}
+
+impl Default for Limits {
+    /// Batches of 1 MiB, records up to 64 MiB.
+    fn default() -> Self {
+        Self {
+            batch_bytes: 1 << 20,
+            max_record_bytes: 64 << 20,
+        }
+    }
+}

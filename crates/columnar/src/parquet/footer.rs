@@ -1,0 +1,209 @@
+//! A Parquet file's footer, checked against the file.
+
+use std::sync::Arc;
+
+use arrow_schema::{Field, SchemaRef};
+use parquet::arrow::ProjectionMask;
+use parquet::basic::{Compression, Type as Physical};
+use parquet::file::metadata::{
+    ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader,
+    ParquetStatisticsPolicy, RowGroupMetaData,
+};
+
+use super::read::ParquetReader;
+use super::schema::{self, FileSchema};
+use super::{MAGIC, malformed, thrift};
+use crate::read_at::fetch;
+use crate::{ColumnarError, Limits, ReadAt};
+
+/// Length and magic at the end of a file.
+const TAIL_BYTES: u64 = 8;
+/// 64 MiB of metadata describe some 100,000 column chunks; in memory they take several times that.
+const MAX_METADATA_BYTES: u64 = 64 << 20;
+/// Groups within each other: two or three for each level of the 64 that a type may have.
+const MAX_SCHEMA_DEPTH: usize = 200;
+
+/// An open Parquet file.
+pub(crate) struct ParquetFile<R> {
+    source: Arc<R>,
+    metadata: Arc<ParquetMetaData>,
+    schema: FileSchema,
+}
+
+impl<R: ReadAt> ParquetFile<R> {
+    /// Reads and checks the footer.
+    pub(crate) fn open(source: Arc<R>) -> Result<Self, ColumnarError> {
+        let size = source.size();
+        let metadata = read_metadata(&*source, size)?;
+        for (at, group) in metadata.row_groups().iter().enumerate() {
+            check_group(group, size).map_err(|text| wrong(text).group(at))?;
+        }
+        let descriptor = metadata.file_metadata().schema_descr_ptr();
+        let arrow = metadata.file_metadata().key_value_metadata();
+        Ok(Self {
+            schema: schema::read(&descriptor, arrow)?,
+            metadata: Arc::new(metadata),
+            source,
+        })
+    }
+
+    pub(crate) fn schema(&self) -> &SchemaRef {
+        &self.schema.portable
+    }
+
+    pub(crate) fn source_types(&self) -> &[String] {
+        &self.schema.source_types
+    }
+
+    pub(crate) fn notes(&self) -> &[String] {
+        &self.schema.notes
+    }
+
+    pub(crate) fn rows(&self) -> u64 {
+        let groups = self.metadata.row_groups().iter();
+        groups.map(|group| group.num_rows().unsigned_abs()).sum()
+    }
+
+    /// Begins to read the columns at these places of the schema, in this order.
+    pub(crate) fn read(
+        &self,
+        wanted: &[usize],
+        limits: Limits,
+    ) -> Result<ParquetReader<R>, ColumnarError> {
+        for place in wanted {
+            self.check_codecs(*place)?;
+        }
+        ParquetReader::new(
+            self.source.clone(),
+            self.metadata.clone(),
+            &self.schema,
+            wanted,
+            limits,
+        )
+    }
+
+    /// Refuses a codec that is not built in before anything is read.
+    fn check_codecs(&self, column: usize) -> Result<(), ColumnarError> {
+        let descriptor = self.metadata.file_metadata().schema_descr();
+        let mask = ProjectionMask::roots(descriptor, [column]);
+        for group in self.metadata.row_groups() {
+            for (leaf, chunk) in group.columns().iter().enumerate() {
+                if mask.leaf_included(leaf) && chunk.compression() == Compression::LZO {
+                    let name = self.schema.portable.field(column).name();
+                    return Err(ColumnarError::unsupported(
+                        name,
+                        "it is compressed with LZO",
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The name of a field's type in a file that is written here.
+pub(crate) fn written_type(field: &Field) -> Result<String, ColumnarError> {
+    schema::written_type(field)
+}
+
+fn wrong(text: impl Into<String>) -> ColumnarError {
+    ColumnarError::new("parquet_malformed", text)
+        .hint("the file is damaged, or was not written to its end")
+}
+
+fn read_metadata<R: ReadAt>(source: &R, size: u64) -> Result<ParquetMetaData, ColumnarError> {
+    // The magic at the beginning, and the tail.
+    if size < 4 + TAIL_BYTES {
+        return Err(wrong(format!("{size} bytes are no Parquet file")));
+    }
+    let tail = fetch(source, size - TAIL_BYTES, TAIL_BYTES as usize)?;
+    let (length, magic) = tail.split_at(4);
+    if magic == b"PARE" {
+        return Err(ColumnarError::new(
+            "parquet_encrypted",
+            "the file is encrypted",
+        ));
+    }
+    if magic != MAGIC {
+        return Err(wrong("the file does not end as a Parquet file does"));
+    }
+    let length = length
+        .iter()
+        .rev()
+        .fold(0, |n, byte| n << 8 | u64::from(*byte));
+    if length + TAIL_BYTES + 4 > size {
+        let text = format!("metadata of {length} bytes in a file of {size}");
+        return Err(wrong(text));
+    }
+    if length > MAX_METADATA_BYTES {
+        let text = format!("metadata of {length} bytes, the limit is {MAX_METADATA_BYTES}");
+        return Err(ColumnarError::new("page_too_large", text)
+            .hint("have it written with fewer and larger row groups"));
+    }
+    // At most `MAX_METADATA_BYTES`.
+    let bytes = fetch(source, size - TAIL_BYTES - length, length as usize)?;
+    match thrift::schema_depth(&bytes) {
+        Ok(depth) if depth <= MAX_SCHEMA_DEPTH => {}
+        Ok(depth) => return Err(wrong(format!("columns of {depth} levels"))),
+        Err(_) => return Err(wrong("its metadata cannot be read")),
+    }
+    // Statistics are not used, and may be most of the metadata.
+    let options = ParquetMetaDataOptions::new()
+        .with_column_stats_policy(ParquetStatisticsPolicy::SkipAll)
+        .with_encoding_stats_policy(ParquetStatisticsPolicy::SkipAll)
+        .with_size_stats_policy(ParquetStatisticsPolicy::SkipAll);
+    ParquetMetaDataReader::decode_metadata_with_options(&bytes, Some(&options))
+        .map_err(|error| malformed(&error))
+}
+
+/// What later steps rely on: numbers that are not negative, chunks inside the file.
+fn check_group(group: &RowGroupMetaData, size: u64) -> Result<(), String> {
+    let rows = group.num_rows();
+    if rows < 0 || usize::try_from(rows).is_err() {
+        return Err(format!("{rows} rows"));
+    }
+    if group.num_columns() != group.schema_descr().num_columns() {
+        return Err("another number of columns than the schema has".into());
+    }
+    for chunk in group.columns() {
+        check_chunk(chunk, rows, size)
+            .map_err(|text| format!("column {}: {text}", chunk.column_path().string()))?;
+    }
+    Ok(())
+}
+
+fn check_chunk(chunk: &ColumnChunkMetaData, rows: i64, size: u64) -> Result<(), String> {
+    if chunk.file_path().is_some() {
+        return Err("its values are in another file".into());
+    }
+    let start = chunk
+        .dictionary_page_offset()
+        .unwrap_or(chunk.data_page_offset());
+    let (Ok(start), Ok(length)) = (u64::try_from(start), u64::try_from(chunk.compressed_size()))
+    else {
+        return Err("a negative place in the file".into());
+    };
+    if start.checked_add(length).is_none_or(|end| end > size) {
+        return Err(format!("{length} bytes at {start} in a file of {size}"));
+    }
+    let descriptor = chunk.column_descr();
+    let values = chunk.num_values();
+    if values < 0 || (descriptor.max_rep_level() == 0 && values != rows) {
+        return Err(format!("{values} values for {rows} rows"));
+    }
+    if chunk.uncompressed_size() < 0 {
+        return Err("a negative size".into());
+    }
+    if chunk.column_type() != descriptor.physical_type() {
+        return Err(format!(
+            "values of {} for {}",
+            chunk.column_type(),
+            descriptor.physical_type()
+        ));
+    }
+    if descriptor.physical_type() == Physical::FIXED_LEN_BYTE_ARRAY && descriptor.type_length() < 0
+    {
+        return Err("values of a negative length".into());
+    }
+    Ok(())
+}

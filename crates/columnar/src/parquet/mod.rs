@@ -1,0 +1,55 @@
+//! Parquet: the footer, the types, pages, batches.
+//!
+//! Decoding is the crate `parquet`; what is done here is to check every size before that crate
+//! allocates for it, to read no more than a page at a time, and to give each type its exact form.
+
+mod footer;
+mod page;
+mod read;
+mod schema;
+mod thrift;
+pub(crate) mod write;
+
+pub(crate) use footer::ParquetFile;
+pub(crate) use read::ParquetReader;
+
+use parquet::errors::ParquetError;
+
+use crate::ColumnarError;
+
+/// The first and last four bytes of a file.
+pub const MAGIC: [u8; 4] = *b"PAR1";
+
+/// Calls the decoder. Some damaged pages (an index beyond a dictionary of fixed values, the keys and
+/// values of a map that differ in number) make it panic instead of giving an error. Natively that
+/// becomes an error here; in a component a panic ends the component, and the host says so.
+fn guarded<T>(decode: impl FnOnce() -> T) -> Result<T, ColumnarError> {
+    // After an error nothing of the reader is used any more.
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)).map_err(|_| {
+        ColumnarError::new("parquet_malformed", "a page that cannot be decoded")
+            .hint("the file is damaged, or was not written to its end")
+    })
+}
+
+/// What the `parquet` crate found wrong with a file.
+fn malformed(error: &ParquetError) -> ColumnarError {
+    let text = match error {
+        ParquetError::General(text) | ParquetError::EOF(text) | ParquetError::ArrowError(text) => {
+            text.clone()
+        }
+        ParquetError::External(error) => error.to_string(),
+        ParquetError::NYI(text) => {
+            let text = format!("not read by this version: {text}");
+            return ColumnarError::new("unsupported_type", text);
+        }
+        other => other.to_string(),
+    };
+    if text.contains(page::TOO_LARGE) && text.contains("the limit is") {
+        return ColumnarError::new("page_too_large", text).hint(
+            "a page is read whole: raise resources.max_record_bytes (and resources.memory), or have \
+             the file written with smaller pages",
+        );
+    }
+    ColumnarError::new("parquet_malformed", text)
+        .hint("the file is damaged, or was not written to its end")
+}

@@ -1,0 +1,315 @@
+//! From the types that files have to the types that the engine carries (see
+//! [`rapidbyte_wire::types`]): dictionaries, views and run ends become plain arrays, short decimals
+//! Decimal128, the two older interval types months, days and nanoseconds. All of it is exact.
+
+use std::sync::Arc;
+
+use arrow_array::builder::GenericByteBuilder;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    BinaryViewType, ByteArrayType, ByteViewType, Decimal32Type, Decimal64Type, Decimal128Type,
+    GenericBinaryType, GenericStringType, Int16Type, Int32Type, Int64Type, IntervalDayTimeType,
+    IntervalMonthDayNanoType, IntervalYearMonthType, StringViewType, Time32MillisecondType,
+    Time32SecondType, TimestampMillisecondType, TimestampSecondType,
+};
+use arrow_array::{
+    Array, ArrayRef, FixedSizeListArray, GenericByteViewArray, GenericListArray, MapArray,
+    OffsetSizeTrait, PrimitiveArray, RunArray, StructArray, UInt64Array,
+};
+use arrow_buffer::{ArrowNativeType, IntervalMonthDayNano, OffsetBuffer};
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, IntervalUnit, TimeUnit};
+use rapidbyte_wire::types::MAX_DEPTH;
+
+use crate::ColumnarError;
+
+/// The key under which the `parquet` crate keeps a column's number; it says nothing about values.
+const FIELD_ID: &str = "PARQUET:field_id";
+const NANOS_PER_MILLI: i64 = 1_000_000;
+const MILLIS_PER_SECOND: i64 = 1_000;
+
+/// The portable form of a field. Errors: `unsupported_type`.
+pub(crate) fn portable_field(field: &Field) -> Result<Field, ColumnarError> {
+    let data_type = portable_type(field.data_type(), 0)
+        .map_err(|reason| ColumnarError::unsupported(field.name(), reason))?;
+    Ok(renamed(field, field.name(), data_type))
+}
+
+/// The field with another name and type, without what only its file knows.
+fn renamed(field: &Field, name: &str, data_type: DataType) -> Field {
+    let mut metadata = field.metadata().clone();
+    metadata.remove(FIELD_ID);
+    Field::new(name, data_type, field.is_nullable()).with_metadata(metadata)
+}
+
+/// The portable form, or why there is none. Names inside lists and maps become the usual ones:
+/// writers differ in them, and they say nothing.
+fn portable_type(data_type: &DataType, depth: usize) -> Result<DataType, String> {
+    if depth > MAX_DEPTH {
+        return Err(format!("it is nested deeper than {MAX_DEPTH}"));
+    }
+    let below = |field: &Field, name: &str| -> Result<FieldRef, String> {
+        let data_type = portable_type(field.data_type(), depth + 1)?;
+        Ok(Arc::new(renamed(field, name, data_type)))
+    };
+    Ok(match data_type {
+        DataType::Dictionary(_, value) => portable_type(value, depth + 1)?,
+        DataType::RunEndEncoded(_, value) => portable_type(value.data_type(), depth + 1)?,
+        DataType::Utf8View => DataType::Utf8,
+        DataType::BinaryView => DataType::Binary,
+        DataType::Decimal32(p, s) | DataType::Decimal64(p, s) => DataType::Decimal128(*p, *s),
+        DataType::Interval(_) => DataType::Interval(IntervalUnit::MonthDayNano),
+        DataType::List(item) => DataType::List(below(item, "item")?),
+        DataType::LargeList(item) => DataType::LargeList(below(item, "item")?),
+        DataType::FixedSizeList(item, n) => DataType::FixedSizeList(below(item, "item")?, *n),
+        DataType::Struct(fields) => {
+            let fields = fields.iter().map(|field| below(field, field.name()));
+            DataType::Struct(fields.collect::<Result<Fields, _>>()?)
+        }
+        DataType::Map(entries, sorted) => {
+            let DataType::Struct(pair) = entries.data_type() else {
+                return Err("a map without keys and values".into());
+            };
+            let [key, value] = &pair[..] else {
+                return Err("a map without keys and values".into());
+            };
+            let pair = Fields::from(vec![below(key, "key")?, below(value, "value")?]);
+            let entries = Field::new("entries", DataType::Struct(pair), false);
+            DataType::Map(Arc::new(entries), *sorted)
+        }
+        DataType::Union(..) | DataType::ListView(_) | DataType::LargeListView(_) => {
+            return Err(format!("its type {data_type} is not carried"));
+        }
+        plain => plain.clone(),
+    })
+}
+
+/// The array with the type that [`portable_field`] gave. Bytes that must be text and are not give
+/// an error.
+pub(crate) fn convert(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
+    if array.data_type() == to {
+        return Ok(array.clone());
+    }
+    Ok(match (array.data_type(), to) {
+        (DataType::Utf8View, _) => from_text_view(array.as_string_view(), to)?,
+        (DataType::BinaryView, _) => from_binary_view(array.as_binary_view(), to)?,
+        (DataType::Dictionary(..), _) => {
+            let dictionary = array.as_any_dictionary();
+            let values = arrow_select::take::take(dictionary.values(), dictionary.keys(), None)?;
+            convert(&values, to)?
+        }
+        (DataType::RunEndEncoded(ends, _), _) => match ends.data_type() {
+            DataType::Int16 => from_runs(array.as_run::<Int16Type>(), to)?,
+            DataType::Int32 => from_runs(array.as_run::<Int32Type>(), to)?,
+            _ => from_runs(array.as_run::<Int64Type>(), to)?,
+        },
+        (DataType::Decimal32(..), DataType::Decimal128(p, s)) => {
+            let short = array.as_primitive::<Decimal32Type>();
+            let long: PrimitiveArray<Decimal128Type> = short.unary(i128::from);
+            Arc::new(long.with_precision_and_scale(*p, *s)?)
+        }
+        (DataType::Decimal64(..), DataType::Decimal128(p, s)) => {
+            let short = array.as_primitive::<Decimal64Type>();
+            let long: PrimitiveArray<Decimal128Type> = short.unary(i128::from);
+            Arc::new(long.with_precision_and_scale(*p, *s)?)
+        }
+        (from, DataType::Interval(IntervalUnit::MonthDayNano)) => intervals(array, from)?,
+        (DataType::Timestamp(TimeUnit::Second, _), DataType::Timestamp(_, zone)) => {
+            let seconds = array.as_primitive::<TimestampSecondType>();
+            let millis: PrimitiveArray<TimestampMillisecondType> =
+                seconds.try_unary(|value| millis(value))?;
+            Arc::new(millis.with_timezone_opt(zone.clone()))
+        }
+        (DataType::Time32(TimeUnit::Second), DataType::Time32(_)) => {
+            let seconds = array.as_primitive::<Time32SecondType>();
+            let made: PrimitiveArray<Time32MillisecondType> = seconds.try_unary(|value| {
+                // At most a day.
+                i32::try_from(millis(value.into())?)
+                    .map_err(|_| ArrowError::CastError(format!("a time of {value} seconds")))
+            })?;
+            Arc::new(made)
+        }
+        (DataType::List(_), DataType::List(item)) => list::<i32>(array, item)?,
+        (DataType::LargeList(_), DataType::LargeList(item)) => list::<i64>(array, item)?,
+        (DataType::FixedSizeList(..), DataType::FixedSizeList(item, n)) => {
+            let from = array.as_fixed_size_list();
+            let values = convert(from.values(), item.data_type())?;
+            let made = FixedSizeListArray::try_new_with_length(
+                item.clone(),
+                *n,
+                values,
+                from.nulls().cloned(),
+                from.len(),
+            )?;
+            Arc::new(made)
+        }
+        (DataType::Struct(_), DataType::Struct(fields)) => {
+            Arc::new(structure(array.as_struct(), fields)?)
+        }
+        (DataType::Map(..), DataType::Map(entries, sorted)) => {
+            map(array.as_map(), entries, *sorted)?
+        }
+        (from, to) => {
+            let text = format!("no exact way from {from} to {to}");
+            return Err(ArrowError::CastError(text));
+        }
+    })
+}
+
+fn millis(seconds: i64) -> Result<i64, ArrowError> {
+    seconds.checked_mul(MILLIS_PER_SECOND).ok_or_else(|| {
+        ArrowError::CastError(format!("{seconds} seconds do not fit as milliseconds"))
+    })
+}
+
+/// Intervals of Arrow's older types, or of Parquet's 12 bytes: months, days, milliseconds, each
+/// unsigned and little-endian ("INTERVAL" in Parquet's LogicalTypes.md).
+fn intervals(array: &ArrayRef, from: &DataType) -> Result<ArrayRef, ArrowError> {
+    let made: PrimitiveArray<IntervalMonthDayNanoType> = match from {
+        DataType::Interval(IntervalUnit::YearMonth) => array
+            .as_primitive::<IntervalYearMonthType>()
+            .unary(|months| IntervalMonthDayNano::new(months, 0, 0)),
+        DataType::Interval(IntervalUnit::DayTime) => {
+            array.as_primitive::<IntervalDayTimeType>().unary(|value| {
+                let nanos = i64::from(value.milliseconds) * NANOS_PER_MILLI;
+                IntervalMonthDayNano::new(0, value.days, nanos)
+            })
+        }
+        DataType::FixedSizeBinary(12) => {
+            let bytes = array.as_fixed_size_binary();
+            let values = (0..bytes.len()).map(|row| {
+                if bytes.is_null(row) {
+                    return Ok(None);
+                }
+                parquet_interval(bytes.value(row)).map(Some)
+            });
+            values.collect::<Result<_, _>>()?
+        }
+        other => {
+            let text = format!("no exact way from {other} to an interval");
+            return Err(ArrowError::CastError(text));
+        }
+    };
+    Ok(Arc::new(made))
+}
+
+fn parquet_interval(bytes: &[u8]) -> Result<IntervalMonthDayNano, ArrowError> {
+    let part = |at: usize| {
+        let mut four = [0; 4];
+        four.copy_from_slice(&bytes[at..at + 4]);
+        u32::from_le_bytes(four)
+    };
+    let small = |value: u32, what: &str| {
+        i32::try_from(value)
+            .map_err(|_| ArrowError::CastError(format!("an interval of {value} {what}")))
+    };
+    let (months, days) = (small(part(0), "months")?, small(part(4), "days")?);
+    Ok(IntervalMonthDayNano::new(
+        months,
+        days,
+        i64::from(part(8)) * NANOS_PER_MILLI,
+    ))
+}
+
+fn from_text_view(
+    from: &GenericByteViewArray<StringViewType>,
+    to: &DataType,
+) -> Result<ArrayRef, ArrowError> {
+    Ok(match to {
+        DataType::LargeUtf8 => Arc::new(copied::<GenericStringType<i64>, _>(from)?.finish()),
+        _ => Arc::new(copied::<GenericStringType<i32>, _>(from)?.finish()),
+    })
+}
+
+fn from_binary_view(
+    from: &GenericByteViewArray<BinaryViewType>,
+    to: &DataType,
+) -> Result<ArrayRef, ArrowError> {
+    Ok(match to {
+        DataType::Binary => Arc::new(copied::<GenericBinaryType<i32>, _>(from)?.finish()),
+        DataType::LargeBinary => Arc::new(copied::<GenericBinaryType<i64>, _>(from)?.finish()),
+        // Validates.
+        _ => return from_text_view(&from.clone().to_string_view()?, to),
+    })
+}
+
+/// The values of a view array one after the other.
+fn copied<T, V>(from: &GenericByteViewArray<V>) -> Result<GenericByteBuilder<T>, ArrowError>
+where
+    T: ByteArrayType<Native = V::Native>,
+    V: ByteViewType,
+{
+    let bytes: u64 = from.lengths().map(u64::from).sum();
+    let too_long = || ArrowError::CastError(format!("{bytes} bytes in one column of a batch"));
+    let room = usize::try_from(bytes).map_err(|_| too_long())?;
+    T::Offset::from_usize(room).ok_or_else(too_long)?;
+    let mut builder = GenericByteBuilder::<T>::with_capacity(from.len(), room);
+    for value in from.iter() {
+        builder.append_option(value);
+    }
+    Ok(builder)
+}
+
+fn from_runs<R>(runs: &RunArray<R>, to: &DataType) -> Result<ArrayRef, ArrowError>
+where
+    R: arrow_array::types::RunEndIndexType,
+{
+    let rows = 0..runs.len();
+    let places: UInt64Array = rows
+        .map(|row| Some(runs.get_physical_index(row) as u64))
+        .collect();
+    convert(&arrow_select::take::take(runs.values(), &places, None)?, to)
+}
+
+fn list<O: OffsetSizeTrait>(array: &ArrayRef, item: &FieldRef) -> Result<ArrayRef, ArrowError> {
+    let from = array.as_list::<O>();
+    let (offsets, values) = trimmed(from.offsets(), from.values());
+    let values = convert(&values, item.data_type())?;
+    let made =
+        GenericListArray::<O>::try_new(item.clone(), offsets, values, from.nulls().cloned())?;
+    Ok(Arc::new(made))
+}
+
+/// The part of a list's child that the offsets reach, and the offsets into it: a slice of a batch
+/// still has the whole child.
+fn trimmed<O: OffsetSizeTrait>(
+    offsets: &OffsetBuffer<O>,
+    values: &ArrayRef,
+) -> (OffsetBuffer<O>, ArrayRef) {
+    let first = offsets[0];
+    let last = offsets[offsets.len() - 1];
+    let values = values.slice(first.as_usize(), (last - first).as_usize());
+    if first == O::zero() {
+        return (offsets.clone(), values);
+    }
+    let lengths = offsets
+        .windows(2)
+        .map(|pair| (pair[1] - pair[0]).as_usize());
+    (OffsetBuffer::from_lengths(lengths), values)
+}
+
+fn structure(from: &StructArray, fields: &Fields) -> Result<StructArray, ArrowError> {
+    let columns = from
+        .columns()
+        .iter()
+        .zip(fields)
+        .map(|(column, field)| convert(column, field.data_type()))
+        .collect::<Result<_, _>>()?;
+    StructArray::try_new_with_length(fields.clone(), columns, from.nulls().cloned(), from.len())
+}
+
+fn map(from: &MapArray, entries: &FieldRef, sorted: bool) -> Result<ArrayRef, ArrowError> {
+    let pairs: ArrayRef = Arc::new(from.entries().clone());
+    let (offsets, pairs) = trimmed(from.offsets(), &pairs);
+    let DataType::Struct(fields) = entries.data_type() else {
+        return Err(ArrowError::CastError("a map without entries".into()));
+    };
+    let pairs = structure(pairs.as_struct(), fields)?;
+    let made = MapArray::try_new(
+        entries.clone(),
+        offsets,
+        pairs,
+        from.nulls().cloned(),
+        sorted,
+    )?;
+    Ok(Arc::new(made))
+}

@@ -1,0 +1,113 @@
+//! Damaged files give an error, or other values: never a panic, never a huge allocation.
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+
+mod support;
+
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+use rapidbyte_columnar::{Compression, Kind, Limits, WriteOptions};
+use support::{options, random_batch, read, schema, write};
+
+/// Small files of both kinds, some pages without compression, some dictionaries.
+static FILES: LazyLock<Vec<(Kind, Vec<u8>)>> = LazyLock::new(|| {
+    let columns = [
+        ("i", "int64"),
+        ("s", "string!"),
+        ("d", "decimal(50, 3)"),
+        ("u", "uuid"),
+        ("b", "bool"),
+        ("l", "list<struct<a: string, b: list<int16>>>"),
+        ("m", "map<string, json>"),
+        ("t", "timestamptz"),
+    ];
+    let schema = schema(&columns);
+    let batches = [
+        random_batch(&schema, 90, &[3]),
+        random_batch(&schema, 60, &[4]),
+    ];
+    let codecs = [
+        Compression::None,
+        Compression::Snappy,
+        Compression::Zstd,
+        Compression::Lz4,
+    ];
+    let mut files = Vec::new();
+    for compression in codecs {
+        for kind in [Kind::Parquet, Kind::Arrow] {
+            if compression.fits(kind) {
+                let options = WriteOptions {
+                    row_group_bytes: 4096,
+                    ..options(compression)
+                };
+                files.push((kind, write(kind, &batches, &options)));
+            }
+        }
+    }
+    files
+});
+
+/// What it gives does not matter; that it ends does.
+fn end(kind: Kind, file: Vec<u8>) {
+    let limits = Limits {
+        batch_bytes: 4096,
+        max_record_bytes: 1 << 20,
+    };
+    match read(kind, file, None, limits) {
+        Ok(_) => {}
+        Err(error) => {
+            assert!(!error.message.is_empty());
+            assert_ne!(error.code, "schema_mismatch");
+        }
+    }
+}
+
+#[test]
+fn every_truncated_file_is_refused() {
+    for (kind, file) in FILES.iter() {
+        for cut in (1..file.len()).step_by(7) {
+            let result = read(
+                *kind,
+                file[..file.len() - cut].to_vec(),
+                None,
+                Limits::default(),
+            );
+            assert!(result.is_err(), "{kind:?} without its last {cut} bytes");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3000))]
+
+    #[test]
+    fn changed_bytes_end_in_an_error_or_in_values(
+        file in any::<prop::sample::Index>(),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        in_footer in any::<bool>(),
+    ) {
+        let (kind, file) = file.get(&FILES);
+        let mut file = file.clone();
+        for (at, value) in changes {
+            let from = if in_footer { file.len() * 2 / 3 } else { 0 };
+            let at = from + at.index(file.len() - from);
+            file[at] = value;
+        }
+        end(*kind, file);
+    }
+
+    #[test]
+    fn parts_moved_around_end_too(
+        file in any::<prop::sample::Index>(),
+        from in any::<prop::sample::Index>(),
+        to in any::<prop::sample::Index>(),
+        len in 1_usize..64,
+    ) {
+        let (kind, file) = file.get(&FILES);
+        let mut file = file.clone();
+        let (from, to) = (from.index(file.len()), to.index(file.len()));
+        let len = len.min(file.len() - from.max(to));
+        file.copy_within(from..from + len, to);
+        end(*kind, file);
+    }
+}

@@ -1,0 +1,265 @@
+//! Parquet and Arrow files through the sandbox: values, types, limits.
+
+use rapidbyte_testkit::postgres::{Database, shared};
+use serde_json::Value;
+
+use crate::support::{Folder, copy, testkit};
+use crate::types::{PORTABLE, TEXT, fill_portable, hash, run_sql, to_files};
+
+/// Columns of the generator that every format holds, as a declared schema too.
+const SCHEMA: &str = "{ id: int64, ok: bool, name: string, amount: \"decimal(12, 2)\", day: date, \
+    at: timestamp, seen: timestamptz, ratio: float64, raw: binary, key: uuid }";
+
+fn generated(path: &str, rows: u32) -> String {
+    format!(
+        "version: 1\npipeline: t\n\
+         source: {{ use: source-generate, config: {{ rows: {rows}, columns: {SCHEMA} }}, streams: [rows] }}\n\
+         destination: {{ use: dest-file, config: {{ path: {path} }}, write_mode: replace }}\n"
+    )
+}
+
+/// From one file to another one; text gets its schema declared.
+fn moved(from: &str, to: &str) -> String {
+    let is_text = from.ends_with(".csv") || from.ends_with(".jsonl");
+    let schema = match is_text {
+        true => format!(", schema: {SCHEMA}"),
+        false => String::new(),
+    };
+    format!(
+        "version: 1\npipeline: t\n\
+         source: {{ use: source-file, config: {{ path: {from}, stream: rows{schema} }}, streams: [rows] }}\n\
+         destination: {{ use: dest-file, config: {{ path: {to} }}, write_mode: replace }}\n"
+    )
+}
+
+#[test]
+fn every_format_goes_into_every_other_one() {
+    let folder = Folder::new();
+    folder.report(&generated("all.csv", 3000));
+    let expected = folder.read("all.csv");
+    let formats = ["csv", "jsonl", "parquet", "arrow"];
+    for from in formats {
+        folder.report(&generated(&format!("from.{from}"), 3000));
+        for to in formats {
+            folder.report(&moved(&format!("from.{from}"), &format!("to-{from}.{to}")));
+            let report = folder.report(&moved(&format!("to-{from}.{to}"), "back.csv"));
+            assert_eq!(report["rows"], 3000, "{from} to {to}");
+            assert_eq!(folder.read("back.csv"), expected, "{from} to {to}");
+        }
+    }
+}
+
+/// All tables of `PORTABLE` but those of a type that the format refuses, as a list of streams.
+fn streams(refused: &[&str]) -> (String, Vec<usize>) {
+    let held = PORTABLE.iter().enumerate();
+    let held: Vec<usize> = held
+        .filter(|(_, (sql_type, ..))| !refused.contains(sql_type))
+        .map(|(at, _)| at)
+        .collect();
+    let names: Vec<String> = held.iter().map(|at| format!("public.t{at}")).collect();
+    (serde_json::json!(names).to_string(), held)
+}
+
+#[test]
+fn tables_come_back_the_same_with_their_types() {
+    let source = shared().database();
+    let mut client = source.client();
+    fill_portable(&mut client, 5000);
+    run_sql(&mut client, "settings", TEXT);
+    for (format, refused) in [("parquet", &["interval"][..]), ("arrow", &[])] {
+        let folder = Folder::new();
+        let (names, held) = streams(refused);
+        let to =
+            to_files(&source, &format!("{{stream}}.{format}")).replace("[\"public.*\"]", &names);
+        folder.report(&to);
+        let target = shared().database();
+        folder.report(&to_tables(&target, &format!("{{stream}}.{format}"), &names));
+        let mut there = target.client();
+        run_sql(&mut there, "settings", TEXT);
+        for at in held {
+            let table = format!("public.t{at}");
+            let (from, to) = (hash(&mut client, &table), hash(&mut there, &table));
+            assert_eq!(from, to, "{format}: {}", PORTABLE[at].0);
+        }
+    }
+}
+
+fn to_tables(target: &Database<'_>, path: &str, names: &str) -> String {
+    format!(
+        "version: 1\npipeline: t\nsource: {{ use: source-file, config: {{ path: \"{path}\" }}, streams: {names} }}\n\
+         destination: {{ use: dest-postgres, config: {{ url: \"{}\" }}, write_mode: append }}\n",
+        target.url()
+    )
+}
+
+#[test]
+fn what_parquet_does_not_hold_is_refused_by_name_before_the_first_row() {
+    let source = shared().database();
+    let sql = "CREATE TABLE t (id int, v interval); INSERT INTO t VALUES (1, '1 day')";
+    run_sql(&mut source.client(), "table", sql);
+    let folder = Folder::new();
+    let (error, code) = folder.error(&to_files(&source, "out/{stream}.parquet"));
+    assert_eq!(
+        (error["column"].as_str(), code),
+        (Some("v"), 4),
+        "{error:#}"
+    );
+    assert_eq!(error["code"], "column_refused");
+    assert!(folder.files("out").is_empty());
+    for (value, sql_type) in [
+        ("NaN", "numeric(12,2)"),
+        ("infinity", "date"),
+        ("24:00:00", "time"),
+    ] {
+        let sql = format!(
+            "DROP TABLE t; CREATE TABLE t (v {sql_type}); INSERT INTO t VALUES ('{value}')"
+        );
+        run_sql(&mut source.client(), "table", &sql);
+        for format in ["parquet", "arrow"] {
+            let (error, code) =
+                folder.error(&to_files(&source, &format!("out/{{stream}}.{format}")));
+            assert_eq!(
+                (error["column"].as_str(), code),
+                (Some("v"), 4),
+                "{value}: {error:#}"
+            );
+            assert!(folder.files("out").is_empty(), "{value} in {format}");
+        }
+    }
+}
+
+#[test]
+fn the_footers_say_rows_and_types() {
+    let folder = Folder::new();
+    for (at, rows) in [(1, 700), (2, 500)] {
+        folder.report(&generated(&format!("in-{at}.parquet"), rows));
+    }
+    folder.write("p.yaml", moved("in-*.parquet", "out.arrow"));
+    let ended = folder.rapidbyte(&["discover", "p.yaml", "--output", "json"]);
+    let found: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    let text = found.to_string();
+    for part in [
+        "1200",
+        "BYTE_ARRAY STRING",
+        "INT64 DECIMAL(12, 2)",
+        "FIXED_LEN_BYTE_ARRAY(16) UUID",
+    ] {
+        assert!(text.contains(part), "{part}: {found:#}");
+    }
+    let ended = folder.rapidbyte(&["plan", "p.yaml", "--output", "json"]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stderr, ended.stdout);
+    let report = folder.report(&moved("in-*.parquet", "out.arrow"));
+    assert_eq!(report["rows"], 1200);
+}
+
+#[test]
+fn options_of_other_formats_are_refused() {
+    let folder = Folder::new();
+    folder.report(&generated("in.parquet", 1));
+    for (key, value) in [
+        ("delimiter", "\";\""),
+        ("header", "true"),
+        ("null_text", "x"),
+        ("schema", "{ a: int64 }"),
+        ("sample_rows", "5"),
+        ("compression", "gzip"),
+    ] {
+        let pipeline = copy("parquet", "csv").replace(
+            "path: in.parquet\n",
+            &format!("path: in.parquet\n    {key}: {value}\n"),
+        );
+        folder.refuses(&pipeline, "unused_option", 2, &[key]);
+    }
+    for (line, format, code) in [
+        ("quote: \"'\"", "parquet", "unused_option"),
+        ("row_group_bytes: 4mb", "arrow", "unused_option"),
+        ("row_group_bytes: 4mb", "csv", "unused_option"),
+        ("row_group_bytes: 4kb", "parquet", "invalid_config"),
+        ("compression: snappy", "csv", "invalid_config"),
+        ("compression: brotli", "arrow", "invalid_config"),
+    ] {
+        let to = format!("path: out/{{stream}}.{format}\n");
+        let pipeline = copy("parquet", format).replace(&to, &format!("{to}    {line}\n"));
+        folder.refuses(
+            &pipeline,
+            code,
+            2,
+            &[line.split(':').next().expect("a key")],
+        );
+    }
+    folder.refuses(
+        &copy("parquet.gz", "csv"),
+        "compressed_columns",
+        2,
+        &["in.parquet.gz"],
+    );
+}
+
+#[test]
+fn files_of_other_columns_are_refused_by_name() {
+    let folder = Folder::new();
+    folder.report(&generated("in-1.parquet", 10));
+    let other = generated("in-2.parquet", 10).replace("ratio: float64", "ratio: float32");
+    folder.report(&other);
+    let parts = ["ratio", "float32", "in-1.parquet", "in-2.parquet"];
+    folder.refuses(
+        &moved("in-*.parquet", "out.csv"),
+        "schema_differs",
+        4,
+        &parts,
+    );
+}
+
+#[test]
+fn damaged_files_are_refused_and_leave_nothing() {
+    let folder = Folder::new();
+    for format in ["parquet", "arrow"] {
+        folder.report(&generated(&format!("whole.{format}"), 5000));
+        let file = std::fs::read(folder.path().join(format!("whole.{format}"))).expect("a file");
+        for (cut, name) in [
+            (1, "tail"),
+            (file.len() / 2, "half"),
+            (file.len() - 3, "head"),
+        ] {
+            folder.write(&format!("in.{format}"), &file[..file.len() - cut]);
+            let (error, code) = folder.error(&copy(format, "csv"));
+            let expected = format!("{format}_malformed");
+            assert_eq!(
+                (error["code"].as_str(), code),
+                (Some(expected.as_str()), 4),
+                "{name}: {error:#}"
+            );
+            assert!(folder.files("out").is_empty());
+        }
+        folder.write(&format!("in.{format}"), "id,name\n1,x\n");
+        let (error, _) = folder.error(&copy(format, "csv"));
+        assert_eq!(error["code"], format!("{format}_malformed"));
+    }
+}
+
+#[test]
+fn files_larger_than_the_memory_are_written_and_read() {
+    let folder = Folder::new();
+    let columns = "{ id: int64, text: { type: string, length: [200, 400] } }";
+    let small = "resources: { memory: 48mb }\n";
+    for format in ["parquet", "arrow"] {
+        let mut pipeline = generated(&format!("in.{format}"), 300_000).replace(SCHEMA, columns);
+        pipeline += small;
+        if format == "parquet" {
+            // Half of the share is for both connectors.
+            pipeline = pipeline.replace(
+                "path: in.parquet }",
+                "path: in.parquet, row_group_bytes: 8mb }",
+            );
+        }
+        folder.report(&pipeline);
+        let report = folder.report(&format!(
+            "version: 1\npipeline: t\n\
+             source: {{ use: source-file, config: {{ path: in.{format} }}, streams: [in] }}\n\
+             destination: {{ use: {}, write_mode: replace }}\n{small}",
+            testkit("dest-null")
+        ));
+        assert_eq!(report["rows"], 300_000);
+        assert!(report["bytes"].as_u64() > Some(80 << 20), "{report:#}");
+    }
+}

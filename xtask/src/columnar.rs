@@ -1,0 +1,33 @@
+//! Other readers and writers of Parquet and Arrow files, for the tests: pyarrow, DuckDB and polars,
+//! pinned, from the Python package index into a folder below `target/`.
+//!
+//! Where they cannot be had the tests that need them say that they are skipped.
+
+use std::path::PathBuf;
+
+use crate::python;
+use crate::step::Steps;
+use crate::workspace::Workspace;
+
+/// The interpreter that has them, as the tests read it.
+pub const VARIABLE: &str = "RAPIDBYTE_COLUMNAR_PYTHON";
+
+const PACKAGES: [&str; 3] = ["pyarrow==26.0.1", "duckdb==2.0.0", "polars==2.1.0"];
+
+/// The interpreter, if it can be had.
+pub fn interpreter(workspace: &Workspace, steps: &mut Steps) -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os(VARIABLE) {
+        return Some(named.into()).filter(|named: &PathBuf| !named.as_os_str().is_empty());
+    }
+    let why = "tests read Parquet and Arrow files with other programs";
+    match python::environment(workspace, steps, &PACKAGES, why) {
+        Ok(venv) => Some(python::program(&venv, "python3")),
+        Err(error) => {
+            let text = &error.message;
+            steps.note(&format!(
+                "tests with pyarrow, DuckDB and polars are SKIPPED: {text}"
+            ));
+            None
+        }
+    }
+}
