@@ -37,7 +37,8 @@ pub struct Output {
     temporary: PathBuf,
     name: PathBuf,
     shown: String,
-    /// An older file of its name may be replaced.
+    /// An older file of its name may be replaced; false for a file of a folder that is not
+    /// visible yet.
     replaces: bool,
     committed: bool,
 }
@@ -452,6 +453,10 @@ impl Output {
         }
         self.dir.rename(&self.temporary, &self.dir, &self.name)?;
         self.committed = true;
+        if !self.replaces {
+            // The commit of its folder syncs all entries at once.
+            return Ok(());
+        }
         // The handle in `dir` only names the folder: it cannot be synced itself.
         let folder = rustix::fs::openat(
             self.dir.as_fd(),
