@@ -3,7 +3,7 @@
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, make_array};
 use arrow_data::transform::MutableArrayData;
-use arrow_schema::{DataType, SchemaRef};
+use arrow_schema::{ArrowError, DataType, SchemaRef};
 
 use crate::portable::convert;
 use crate::{ColumnarError, Limits};
@@ -59,7 +59,7 @@ impl Pieces {
             .zip(schema.fields())
             .map(|(slice, field)| {
                 let part = slice.slice(0, rows);
-                let part = convert(&part, field.data_type()).map(|part| compact(part, limits));
+                let part = convert(&part, field.data_type()).and_then(|part| compact(part, limits));
                 part.map_err(|error| {
                     let text = format!("column {:?}: {error}", field.name());
                     ColumnarError::new("value_does_not_fit", text)
@@ -106,14 +106,14 @@ impl Pieces {
 }
 
 /// The array without what it shares with a much larger one: a batch is judged by its buffers.
-fn compact(array: ArrayRef, limits: &Limits) -> ArrayRef {
+fn compact(array: ArrayRef, limits: &Limits) -> Result<ArrayRef, ArrowError> {
     if array.get_buffer_memory_size() <= limits.batch_bytes.saturating_mul(2) {
-        return array;
+        return Ok(array);
     }
     let data = array.to_data();
     let mut copy = MutableArrayData::new(vec![&data], false, data.len());
-    copy.extend(0, 0, data.len());
-    make_array(copy.freeze())
+    copy.try_extend(0, 0, data.len())?;
+    Ok(make_array(copy.freeze()))
 }
 
 /// Bytes of each row as a plain array holds it.
