@@ -119,7 +119,11 @@ fn only_the_wanted_columns_are_read() {
     let schema = schema(&columns);
     let batch = random_batch(&schema, 20_000, &[5]);
     for kind in [Kind::Parquet, Kind::Arrow] {
-        let file = write(kind, &[batch.clone()], &options(Compression::None));
+        let file = write(
+            kind,
+            std::slice::from_ref(&batch),
+            &options(Compression::None),
+        );
         let size = file.len() as u64;
         let count = Arc::new(AtomicU64::default());
         let wanted = ["c", "a"];
@@ -174,7 +178,11 @@ fn a_page_above_the_limit_is_refused_before_it_is_read() {
         (Kind::Arrow, "batch_too_large"),
     ];
     for (kind, code) in expected {
-        let file = write(kind, &[batch.clone()], &options(Compression::Zstd));
+        let file = write(
+            kind,
+            std::slice::from_ref(&batch),
+            &options(Compression::Zstd),
+        );
         assert!(file.len() < 1 << 20);
         let count = Arc::new(AtomicU64::default());
         let error = read(kind, Counted(file, count), None, limits(1 << 20, 1 << 20)).unwrap_err();
@@ -207,7 +215,6 @@ fn the_memory_of_a_writer_is_bounded() {
         most = most.max(writer.held_bytes());
     }
     let file = writer.finish().unwrap();
-    assert!(file.len() > 0);
     assert!(most < 12 << 20, "{most}");
     let found = File::open(Kind::Parquet, Arc::new(file)).unwrap();
     assert_eq!(found.rows(), 400);
@@ -265,7 +272,11 @@ fn moved(file: &[u8], hole: i64) -> Vec<u8> {
 #[test]
 fn places_beyond_4_gib_are_read() {
     let batch = random_batch(&schema(&[("a", "int64"), ("s", "string")]), 5000, &[9]);
-    let file = write(Kind::Parquet, &[batch.clone()], &WriteOptions::default());
+    let file = write(
+        Kind::Parquet,
+        std::slice::from_ref(&batch),
+        &WriteOptions::default(),
+    );
     for hole in [5_i64 << 30, 5 << 40] {
         let sparse = Sparse {
             file: moved(&file, hole),
@@ -307,7 +318,11 @@ fn small_batches_of_many_columns_read_each_page_once() {
     ));
     let columns = names.iter().map(|name| (name.as_str(), texts.clone()));
     let batch = RecordBatch::try_from_iter(columns).unwrap();
-    let file = write(Kind::Parquet, &[batch.clone()], &options(Compression::None));
+    let file = write(
+        Kind::Parquet,
+        std::slice::from_ref(&batch),
+        &options(Compression::None),
+    );
     let size = file.len() as u64;
     let count = Arc::new(AtomicU64::default());
     let found = read(
