@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{ipc, source, types};
 use serde_json::{Value, json};
-use source_file::{Files, Rows};
+use source_file::{FileReader, Files};
 
 fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
@@ -45,7 +45,7 @@ fn request(stream: &str, columns: Option<&[&str]>) -> ReadRequest {
     }
 }
 
-fn rows(reader: &mut Rows) -> Result<Vec<RecordBatch>> {
+fn rows(reader: &mut FileReader) -> Result<Vec<RecordBatch>> {
     let mut batches = Vec::new();
     loop {
         match reader.next(Duration::ZERO)? {

@@ -1,8 +1,9 @@
 //! Cuts what was read at once into batches of about as many bytes as were asked for.
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow_schema::{DataType, SchemaRef};
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, make_array};
+use arrow_data::transform::MutableArrayData;
+use arrow_schema::{ArrowError, DataType, SchemaRef};
 
 use crate::portable::convert;
 use crate::{ColumnarError, Limits};
@@ -57,7 +58,9 @@ impl Pieces {
             .iter()
             .zip(schema.fields())
             .map(|(slice, field)| {
-                convert(&slice.slice(0, rows), field.data_type()).map_err(|error| {
+                let part = slice.slice(0, rows);
+                let part = convert(&part, field.data_type()).and_then(|part| compact(part, limits));
+                part.map_err(|error| {
                     let text = format!("column {:?}: {error}", field.name());
                     ColumnarError::new("value_does_not_fit", text)
                         .column(field.name())
@@ -100,6 +103,17 @@ impl Pieces {
         }
         Ok(rows)
     }
+}
+
+/// The array without what it shares with a much larger one: a batch is judged by its buffers.
+fn compact(array: ArrayRef, limits: &Limits) -> Result<ArrayRef, ArrowError> {
+    if array.get_buffer_memory_size() <= limits.batch_bytes.saturating_mul(2) {
+        return Ok(array);
+    }
+    let data = array.to_data();
+    let mut copy = MutableArrayData::new(vec![&data], false, data.len());
+    copy.try_extend(0, 0, data.len())?;
+    Ok(make_array(copy.freeze()))
 }
 
 /// Bytes of each row as a plain array holds it.

@@ -115,8 +115,7 @@ pub(crate) fn convert(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, Arrow
         (from, DataType::Interval(IntervalUnit::MonthDayNano)) => intervals(array, from)?,
         (DataType::Timestamp(TimeUnit::Second, _), DataType::Timestamp(_, zone)) => {
             let seconds = array.as_primitive::<TimestampSecondType>();
-            let millis: PrimitiveArray<TimestampMillisecondType> =
-                seconds.try_unary(|value| millis(value))?;
+            let millis: PrimitiveArray<TimestampMillisecondType> = seconds.try_unary(millis)?;
             Arc::new(millis.with_timezone_opt(zone.clone()))
         }
         (DataType::Time32(TimeUnit::Second), DataType::Time32(_)) => {

@@ -47,7 +47,7 @@ def with_duckdb(source, target):
 def with_polars(source, target):
     import polars
 
-    frame = polars.read_parquet(source) if source.endswith(".parquet") else polars.read_ipc(source, memory_map=False)
+    frame = polars.read_parquet(source) if source.endswith(".parquet") else polars.read_ipc(source)
     if target.endswith(".parquet"):
         frame.write_parquet(target, compression="zstd", row_group_size=700)
     else:

@@ -165,7 +165,7 @@ fn rows(program: char) -> (SchemaRef, RecordBatch, String) {
     assert_eq!(taken, file.len());
     decoder.end_of_file().unwrap();
     let batch = decoder.take_batch().unwrap().unwrap();
-    let text = text(&[batch.clone()]);
+    let text = text(std::slice::from_ref(&batch));
     (schema, batch, text)
 }
 
@@ -271,7 +271,11 @@ fn there_and_back(program: &str, letter: char, from: &str, to: &str, seen: &[&st
         let mut options = options(compression);
         options.row_group_bytes = 40_000;
         let (ours, theirs) = (folder.path().join(from), folder.path().join(to));
-        std::fs::write(&ours, write(kind_of(from), &[batch.clone()], &options)).unwrap();
+        std::fs::write(
+            &ours,
+            write(kind_of(from), std::slice::from_ref(&batch), &options),
+        )
+        .unwrap();
         let values = through(&python, program, &ours, &theirs);
         for line in seen {
             let found = values.lines().any(|value| value == *line);

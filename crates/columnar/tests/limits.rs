@@ -49,6 +49,16 @@ fn skewed() -> RecordBatch {
     RecordBatch::try_from_iter([("id", ids), ("text", texts)]).unwrap()
 }
 
+/// The same as batches of about the size that the host gives.
+fn skewed_batches() -> Vec<RecordBatch> {
+    let all = skewed();
+    let large = (0..6).map(|at| (20_000 + at * 10, 10));
+    let parts = std::iter::once((0, 20_000))
+        .chain(large)
+        .chain([(20_060, 20_000)]);
+    parts.map(|(at, rows)| all.slice(at, rows)).collect()
+}
+
 #[test]
 fn batches_have_about_the_bytes_that_were_asked_for() {
     let expected = skewed();
@@ -77,24 +87,24 @@ fn batches_have_about_the_bytes_that_were_asked_for() {
 }
 
 #[test]
-fn a_step_over_unequal_rows_loads_few_pages() {
+fn steps_that_are_repeated_with_fewer_rows_read_little_again() {
     let count = Arc::new(AtomicU64::default());
-    let file = write(Kind::Parquet, &[skewed()], &options(Compression::None));
-    let size = file.len() as u64;
-    let opened = File::open(Kind::Parquet, Arc::new(Counted(file, count.clone()))).unwrap();
-    let mut reader = opened.read(None, limits(20_000, 1 << 20)).unwrap();
-    let (mut most, mut before, mut rows) = (0, 0, 0);
-    while let Some(batch) = reader.next_batch().unwrap() {
-        let now = count.load(Ordering::Relaxed);
-        (most, before) = (most.max(now - before), now);
-        rows += batch.num_rows();
-    }
-    assert_eq!(rows, 40_060);
-    assert!(size > 6_000_000);
-    assert!(
-        most < size / 2,
-        "{most} bytes for one batch of a file of {size}"
+    let file = write(
+        Kind::Parquet,
+        &skewed_batches(),
+        &options(Compression::None),
     );
+    let size = file.len() as u64;
+    let found = read(
+        Kind::Parquet,
+        Counted(file, count.clone()),
+        None,
+        limits(20_000, 1 << 20),
+    );
+    let rows: usize = found.unwrap().iter().map(RecordBatch::num_rows).sum();
+    assert_eq!(rows, 40_060);
+    let read = count.load(Ordering::Relaxed);
+    assert!(read < 8 * size, "{read} bytes of a file of {size}");
 }
 
 #[test]
@@ -109,7 +119,11 @@ fn only_the_wanted_columns_are_read() {
     let schema = schema(&columns);
     let batch = random_batch(&schema, 20_000, &[5]);
     for kind in [Kind::Parquet, Kind::Arrow] {
-        let file = write(kind, &[batch.clone()], &options(Compression::None));
+        let file = write(
+            kind,
+            std::slice::from_ref(&batch),
+            &options(Compression::None),
+        );
         let size = file.len() as u64;
         let count = Arc::new(AtomicU64::default());
         let wanted = ["c", "a"];
@@ -164,7 +178,11 @@ fn a_page_above_the_limit_is_refused_before_it_is_read() {
         (Kind::Arrow, "batch_too_large"),
     ];
     for (kind, code) in expected {
-        let file = write(kind, &[batch.clone()], &options(Compression::Zstd));
+        let file = write(
+            kind,
+            std::slice::from_ref(&batch),
+            &options(Compression::Zstd),
+        );
         assert!(file.len() < 1 << 20);
         let count = Arc::new(AtomicU64::default());
         let error = read(kind, Counted(file, count), None, limits(1 << 20, 1 << 20)).unwrap_err();
@@ -197,7 +215,6 @@ fn the_memory_of_a_writer_is_bounded() {
         most = most.max(writer.held_bytes());
     }
     let file = writer.finish().unwrap();
-    assert!(file.len() > 0);
     assert!(most < 12 << 20, "{most}");
     let found = File::open(Kind::Parquet, Arc::new(file)).unwrap();
     assert_eq!(found.rows(), 400);
@@ -255,7 +272,11 @@ fn moved(file: &[u8], hole: i64) -> Vec<u8> {
 #[test]
 fn places_beyond_4_gib_are_read() {
     let batch = random_batch(&schema(&[("a", "int64"), ("s", "string")]), 5000, &[9]);
-    let file = write(Kind::Parquet, &[batch.clone()], &WriteOptions::default());
+    let file = write(
+        Kind::Parquet,
+        std::slice::from_ref(&batch),
+        &WriteOptions::default(),
+    );
     for hole in [5_i64 << 30, 5 << 40] {
         let sparse = Sparse {
             file: moved(&file, hole),
@@ -297,7 +318,11 @@ fn small_batches_of_many_columns_read_each_page_once() {
     ));
     let columns = names.iter().map(|name| (name.as_str(), texts.clone()));
     let batch = RecordBatch::try_from_iter(columns).unwrap();
-    let file = write(Kind::Parquet, &[batch.clone()], &options(Compression::None));
+    let file = write(
+        Kind::Parquet,
+        std::slice::from_ref(&batch),
+        &options(Compression::None),
+    );
     let size = file.len() as u64;
     let count = Arc::new(AtomicU64::default());
     let found = read(

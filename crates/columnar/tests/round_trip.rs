@@ -134,7 +134,7 @@ fn seconds_become_milliseconds_in_parquet_and_stay_in_arrow() {
     )
     .unwrap();
     for (kind, expected) in [(Kind::Parquet, &to), (Kind::Arrow, &from)] {
-        let file = write(kind, &[batch.clone()], &WriteOptions::default());
+        let file = write(kind, std::slice::from_ref(&batch), &WriteOptions::default());
         let found = read(kind, file, None, Limits::default()).unwrap();
         assert_eq!(&found[0].schema(), expected);
     }

@@ -21,7 +21,7 @@ use crate::{ColumnarError, Limits, ReadAt};
 pub(crate) struct ArrowFile<R> {
     source: Arc<R>,
     /// As it stands in the file.
-    schema: SchemaRef,
+    in_file: SchemaRef,
     version: MetadataVersion,
     blocks: Arc<[Block]>,
     portable: SchemaRef,
@@ -43,7 +43,7 @@ impl<R: ReadAt> ArrowFile<R> {
         Ok(Self {
             source,
             source_types: schema.fields().iter().map(|f| type_name(f)).collect(),
-            schema: Arc::new(schema),
+            in_file: Arc::new(schema),
             version,
             blocks: blocks.into(),
             portable: Arc::new(portable),
@@ -78,7 +78,7 @@ impl<R: ReadAt> ArrowFile<R> {
             .iter()
             .map(|at| self.portable.field(*at).clone())
             .collect();
-        let decoder = FileDecoder::new(self.schema.clone(), self.version);
+        let decoder = FileDecoder::new(self.in_file.clone(), self.version);
         Ok(ArrowReader {
             source: self.source.clone(),
             blocks: self.blocks.clone(),
@@ -87,7 +87,7 @@ impl<R: ReadAt> ArrowFile<R> {
             first_row: 0,
             dictionary_bytes: 0,
             // Dictionaries and views have other buffers than it knows.
-            layout: Layout::of(&self.schema).ok(),
+            layout: Layout::of(&self.in_file).ok(),
             decoder: decoder.with_projection(columns),
             schema: Arc::new(Schema::new(fields)),
             limits,

@@ -58,7 +58,7 @@ impl<W: Write + Send> ParquetWriter<W> {
             .build();
         let options_of_arrow = ArrowWriterOptions::new().with_properties(properties);
         let writer = ArrowWriter::try_new_with_options(sink, stored.clone(), options_of_arrow)
-            .map_err(|error| broken(error))?;
+            .map_err(broken)?;
         Ok(Self {
             writer,
             schema: schema.clone(),
@@ -88,7 +88,7 @@ impl<W: Write + Send> ParquetWriter<W> {
             let rows = step.min(batch.num_rows() - from);
             self.writer
                 .write(&batch.slice(from, rows))
-                .map_err(|error| broken(error))?;
+                .map_err(broken)?;
             self.rows += rows as u64;
             if self.writer.memory_size() >= self.row_group_bytes {
                 self.close_row_group()?;
