@@ -83,6 +83,7 @@ impl FormatError {
     pub fn owner(&self) -> Owner {
         match self.code {
             "bad_dialect"
+            | "bad_time_pattern"
             | "compressed_columns"
             | "unknown_format"
             | "unused_option"
