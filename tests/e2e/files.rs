@@ -220,3 +220,26 @@ fn decimal_commas_are_refused_and_the_plan_says_what_was_inferred() {
         ],
     );
 }
+
+#[test]
+fn a_sign_does_not_stand_for_the_dot_of_a_hidden_name() {
+    let folder = Folder::new();
+    folder
+        .write("in/a.csv", "id\n1\n")
+        .write("in/.b.csv", "id\n2\n")
+        .write("in/.set.1-0.tmp/a.csv", "id\n3\n")
+        .write("in/set/a.csv", "id\n4\n");
+    for (path, rows) in [
+        ("in/*.csv", 1),
+        ("in/*/*.csv", 1),
+        ("in/.b*", 1),
+        ("in/?*", 1),
+    ] {
+        let pipeline = copy("csv", "jsonl").replace(
+            "path: in.csv",
+            &format!("path: '{path}'\n    stream: in\n    format: csv"),
+        );
+        let report = folder.report(&pipeline);
+        assert_eq!(report["rows"], rows, "{path}");
+    }
+}

@@ -280,4 +280,18 @@ fn a_report_that_cannot_be_written_is_told_before_the_run() {
         );
     }
     assert_eq!(folder.files("."), ["in.csv", "p.yaml"]);
+    // Nor is anything replaced that is no report.
+    for report in ["in.csv", "p.yaml"] {
+        let before = folder.read(report);
+        let ended = folder.rapidbyte(&["run", "p.yaml", "--report", report]);
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+        assert!(ended.stderr.contains("is no report"), "{}", ended.stderr);
+        assert_eq!(folder.read(report), before);
+    }
+    let ended = folder.rapidbyte(&["run", "p.yaml", "--report", "out/in.jsonl"]);
+    assert_ne!(ended.code, Some(0), "{}", ended.stderr);
+    for _ in 0..2 {
+        let ended = folder.rapidbyte(&["run", "p.yaml", "--report", "run.html"]);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    }
 }

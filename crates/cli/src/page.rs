@@ -7,7 +7,7 @@ mod chart;
 
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use rapidbyte_engine::report::{Report, StageReport};
@@ -17,6 +17,12 @@ use serde_json::{Map, Value};
 use crate::output::{bytes, count, rate};
 use crate::samples::Sample;
 
+/// How a page begins.
+const DOCTYPE: &str = "<!doctype html>";
+/// Tells a page of ours from other files.
+const MARK: &str = "<meta name=\"generator\" content=\"rapidbyte\">";
+/// It stands within them.
+const HEAD_BYTES: u64 = 1024;
 const STYLE: &str = include_str!("page/style.css");
 
 /// Everything that the page tells.
@@ -38,14 +44,16 @@ pub struct Paper {
 }
 
 impl Paper {
-    /// Makes an empty file beside `path`. Errors: `report_not_written`.
+    /// Makes an empty file beside `path`, which is a new name or that of an older report. Errors:
+    /// `report_not_written`.
     pub fn at(path: &Path) -> Result<Self, Failure> {
         let path = path.to_path_buf();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         if path.is_dir() || name.is_empty() {
             return Err(unwritten(&path, &"it is a folder"));
         }
-        let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+        refuse_other(&path)?;
+        let temporary = path.with_file_name(format!(".{name}.{}.report", std::process::id()));
         let file = File::create(&temporary).map_err(|error| unwritten(&path, &error))?;
         Ok(Self {
             path,
@@ -56,6 +64,8 @@ impl Paper {
 
     /// Gives the file its content and its name. Errors: `report_not_written`.
     pub fn write(mut self, html: &str) -> Result<(), Failure> {
+        // The run itself may have made a file of this name.
+        refuse_other(&self.path)?;
         let written = self
             .file
             .write_all(html.as_bytes())
@@ -69,6 +79,27 @@ impl Drop for Paper {
         // After a rename it is not there any more.
         let _ = std::fs::remove_file(&self.temporary);
     }
+}
+
+/// Refuses to replace a file that is no report: it may be the data, or the pipeline.
+fn refuse_other(path: &Path) -> Result<(), Failure> {
+    let mut begin = Vec::new();
+    match File::open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(unwritten(path, &error)),
+        Ok(file) => file
+            .take(HEAD_BYTES)
+            .read_to_end(&mut begin)
+            .map_err(|error| unwritten(path, &error))?,
+    };
+    let begin = String::from_utf8_lossy(&begin);
+    if begin.is_empty() || begin.starts_with(DOCTYPE) && begin.contains(MARK) {
+        return Ok(());
+    }
+    Err(unwritten(
+        path,
+        &"there is another file, which is no report",
+    ))
 }
 
 fn unwritten(path: &Path, why: &dyn std::fmt::Display) -> Failure {
@@ -94,9 +125,9 @@ impl Page<'_> {
         body += &grants(self.plan);
         let title = self.title();
         format!(
-            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+            "{DOCTYPE}\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <meta name=\"color-scheme\" content=\"light dark\">\n\
+             <meta name=\"color-scheme\" content=\"light dark\">\n{MARK}\n\
              <title>{title}: a run of Rapidbyte</title>\n<style>\n{STYLE}</style>\n</head>\n\
              <body>\n<main>\n{body}</main>\n</body>\n</html>\n"
         )

@@ -212,10 +212,12 @@ fn find(granted: &Granted) -> std::io::Result<Vec<(String, u64)>> {
             };
             for entry in entries {
                 let name = entry?.file_name();
-                if name
-                    .to_str()
-                    .is_some_and(|name| pattern::matches(part, name))
-                {
+                // As in a shell: a sign does not stand for the dot of a hidden name, such as that
+                // of a file or folder which is still being written.
+                let is_meant = |name: &str| {
+                    name.starts_with('.') <= part.starts_with('.') && pattern::matches(part, name)
+                };
+                if name.to_str().is_some_and(is_meant) {
                     next.push(parent.join(name));
                 }
             }
