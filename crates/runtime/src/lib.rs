@@ -31,7 +31,7 @@ pub use grants::Grants;
 pub use host::log::{Level, LogSink};
 pub use instance::{Destination, Source};
 pub use limits::{Limits, MemoryBudget};
-pub use load::{Connector, Embedded, Kind, Loaded, Origin, Runtime, hash_of};
+pub use load::{Connector, Embedded, Kind, Loaded, Origin, Runtime};
 pub use state::Sandbox;
 
 /// What every fallible call gives.

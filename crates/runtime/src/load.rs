@@ -95,14 +95,6 @@ const MAX_WASM_BYTES: u64 = 512 << 20;
 /// Stack of a guest: deep recursion traps before it reaches the thread's end.
 const GUEST_STACK_BYTES: usize = 1 << 20;
 
-/// The BLAKE3 of a connector's file, in hexadecimal: what identifies it for a person.
-pub fn hash_of(path: &Path) -> std::io::Result<String> {
-    let mut file = std::fs::File::open(path)?.take(MAX_WASM_BYTES);
-    let mut hasher = blake3::Hasher::new();
-    std::io::copy(&mut file, &mut hasher)?;
-    Ok(hasher.finalize().to_hex().to_string())
-}
-
 fn engine_config() -> Config {
     let mut config = Config::new();
     config
@@ -252,6 +244,17 @@ impl Origin {
             }
             Self::Embedded(embedded) => embedded.name,
         }
+    }
+
+    /// The BLAKE3 of the `.wasm` in hexadecimal: what identifies a connector for a person.
+    ///
+    /// # Errors
+    /// Those of reading a file.
+    pub fn hash_text(&self) -> Result<String> {
+        let hash = self
+            .hash()
+            .map_err(|error| load_error(self.name(), error))?;
+        Ok(blake3::Hash::from_bytes(hash).to_hex().to_string())
     }
 
     /// Of the `.wasm`: reading all of a file at once would cost more than hashing it.

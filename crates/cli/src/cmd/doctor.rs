@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use rapidbyte_engine::{Class, Document, Failure, Host};
-use rapidbyte_runtime::{Origin, hash_of};
+use rapidbyte_runtime::Origin;
 use serde_json::{Value, json};
 
 use super::{check, connector};
@@ -239,17 +239,13 @@ fn connectors(host: &Host) -> Vec<Finding> {
 const HASH: &str = "blake3";
 
 /// Where a connector's code is, and its hash in hexadecimal.
-fn identity(origin: &Origin) -> (String, String) {
-    match origin {
-        Origin::File(path) => {
-            let hash = hash_of(path).unwrap_or_else(|error| error.to_string());
-            ("a file".into(), hash)
-        }
-        Origin::Embedded(embedded) => {
-            let hash = embedded.hash.iter().map(|b| format!("{b:02x}"));
-            ("inside the program".into(), hash.collect())
-        }
-    }
+fn identity(origin: &Origin) -> (&'static str, String) {
+    let place = match origin {
+        Origin::File(_) => "a file",
+        Origin::Embedded(_) => "inside the program",
+    };
+    let hash = origin.hash_text();
+    (place, hash.unwrap_or_else(|error| error.to_string()))
 }
 
 fn one_connector(name: &str, host: &Host) -> Finding {
