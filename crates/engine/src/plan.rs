@@ -1,6 +1,7 @@
 //! A document becomes a plan: connectors loaded and opened, streams found, types compared.
 //! Nothing is written.
 
+mod check;
 mod choose;
 mod open;
 
@@ -9,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_schema::{Field, Schema};
 use rapidbyte_runtime::{
-    Clock, Destination, Fit, Grants, Phase, Plan as Placed, Selection, Source, Stream, SyncMode,
-    Target, WriteMode,
+    Destination, Fit, Grants, Phase, Plan as Placed, Selection, Source, Stream, SyncMode, Target,
+    WriteMode,
 };
 use rapidbyte_wire::{ipc, types};
 
@@ -18,9 +19,10 @@ use crate::document::{self, Document};
 use crate::failure::{Class, Failure};
 use crate::host::{Host, nearest};
 use crate::narrow::Narrowing;
+pub use check::{Checked, Looked, check};
 use choose::{Chosen, narrow, select, some_of};
-pub use open::{Clocks, Stage, open_destination, open_source};
-use open::{common_forms, open_both};
+pub use open::{Clocks, Stage, open_source};
+use open::{Opened, Reading, Writing, common_forms, open_both};
 
 /// Everything that a run will do, settled before the first row.
 pub struct Plan {
@@ -78,13 +80,29 @@ impl Plan {
         narrowing: &Narrowing,
     ) -> Result<Self, Failure> {
         narrowing.check(&document)?;
-        let clocks = Clocks {
-            source: Clock::new(),
-            destination: Clock::new(),
-        };
-        let opened = open_both(&document, host, &clocks)?;
-        let (source, coordinator, found) = opened.reading;
-        let (destination, mut writer) = opened.writing;
+        let clocks = Clocks::new();
+        let opened = open_both(&document, host, &clocks, false)?;
+        Self::settled(document, opened, clocks, narrowing)
+    }
+
+    /// Settles what is moved between two sides that are open.
+    fn settled(
+        document: Document,
+        opened: Opened,
+        clocks: Clocks,
+        narrowing: &Narrowing,
+    ) -> Result<Self, Failure> {
+        let Reading {
+            stage: source,
+            session: coordinator,
+            found,
+            ..
+        } = opened.reading;
+        let Writing {
+            stage: destination,
+            session: mut writer,
+            ..
+        } = opened.writing;
         check_modes(&document, &destination)?;
         clocks.source.enter(Phase::ChannelWait);
         clocks.destination.enter(Phase::Other);

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use rapidbyte_runtime::{
-    Clock, Connector, Destination, Grants, Kind, Limits, MemoryBudget, Phase, Sandbox, Source,
-    Spec, Stream,
+    CheckItem, Clock, Connector, Destination, Grants, Kind, Limits, MemoryBudget, Phase, Sandbox,
+    Source, Spec, Stream,
 };
 use serde_json::{Map, Value};
 
@@ -32,11 +32,37 @@ pub struct Stage {
     pub grants: Arc<Grants>,
 }
 
+impl Clocks {
+    pub(super) fn new() -> Self {
+        Self {
+            source: Clock::new(),
+            destination: Clock::new(),
+        }
+    }
+}
+
 /// Both sides, open.
 pub(super) struct Opened {
-    /// With what the source has, or why it could not say.
-    pub(super) reading: (Stage, Source, Result<Vec<Stream>, Failure>),
-    pub(super) writing: (Stage, Destination),
+    pub(super) reading: Reading,
+    pub(super) writing: Writing,
+}
+
+/// The source, open.
+pub(super) struct Reading {
+    pub(super) stage: Stage,
+    pub(super) session: Source,
+    /// What it looked at, if it was asked to.
+    pub(super) checked: Vec<CheckItem>,
+    /// What it has, or why it could not say; nothing where it is not well.
+    pub(super) found: Result<Vec<Stream>, Failure>,
+}
+
+/// The destination, open.
+pub(super) struct Writing {
+    pub(super) stage: Stage,
+    pub(super) session: Destination,
+    /// What it looked at, if it was asked to.
+    pub(super) checked: Vec<CheckItem>,
 }
 
 /// Native forms that both sides know.
@@ -51,11 +77,13 @@ pub(super) fn common_forms(source: &Spec, destination: &Spec) -> Vec<String> {
 }
 
 /// Opens both sides at a time, each on a thread: most of it is loading code and logging in. A
-/// failure of the source is told first.
+/// failure of the source is told first. With `look` each looks at what it needs before anything
+/// else, because its role may have one connection alone.
 pub(super) fn open_both(
     document: &Document,
     host: &Host,
     clocks: &Clocks,
+    look: bool,
 ) -> Result<Opened, Failure> {
     let (tell, told) = std::sync::mpsc::sync_channel(1);
     std::thread::scope(|scope| {
@@ -65,24 +93,10 @@ pub(super) fn open_both(
             // Nobody listens when the source has failed.
             let _ = tell.send(stage.spec.clone());
             drop(tell);
-            let writer = begin_destination(&stage, document, host, clock)?;
-            clock.enter(Phase::ChannelWait);
-            Ok((stage, writer))
+            begin_destination(stage, document, host, clock, look)
         });
         let clock = &clocks.source;
-        let reading = open_source(document, host, clock).map(|(stage, mut source)| {
-            let before = clock.enter(Phase::ChannelWait);
-            let other = told.recv();
-            clock.enter(before);
-            let found = match other {
-                Ok(other) => source
-                    .discover(&common_forms(&stage.spec, &other))
-                    .map_err(|e| Failure::from_runtime(e, document, "source")),
-                // Its failure is the one that is told.
-                Err(_) => Ok(Vec::new()),
-            };
-            (stage, source, found)
-        });
+        let reading = begin_source(document, host, clock, look, || told.recv().ok());
         clock.enter(Phase::ChannelWait);
         let writing = writing.join().unwrap_or_else(|_| {
             let text = "the destination's thread panicked: this is a fault of the engine";
@@ -92,6 +106,38 @@ pub(super) fn open_both(
             reading: reading?,
             writing: writing?,
         })
+    })
+}
+
+/// `other` waits for what the destination says of itself; nothing when it has failed, and its
+/// failure is the one that is told then.
+fn begin_source(
+    document: &Document,
+    host: &Host,
+    clock: &Clock,
+    look: bool,
+    other: impl FnOnce() -> Option<Spec>,
+) -> Result<Reading, Failure> {
+    let failed = |e| Failure::from_runtime(e, document, "source");
+    let (stage, mut session) = open_source(document, host, clock)?;
+    let checked = match look {
+        true => session.check().map_err(failed)?,
+        false => Vec::new(),
+    };
+    let before = clock.enter(Phase::ChannelWait);
+    let other = other();
+    clock.enter(before);
+    let found = match other {
+        Some(other) if checked.iter().all(|item| item.problem.is_none()) => session
+            .discover(&common_forms(&stage.spec, &other))
+            .map_err(failed),
+        _ => Ok(Vec::new()),
+    };
+    Ok(Reading {
+        stage,
+        session,
+        checked,
+        found,
     })
 }
 
@@ -109,28 +155,26 @@ pub fn open_source(
     Ok((stage, source))
 }
 
-/// Loads the destination, checks its configuration and opens a session.
-pub fn open_destination(
-    document: &Document,
-    host: &Host,
-    clock: &Clock,
-) -> Result<(Stage, Destination), Failure> {
-    let stage = open_stage(document, host, clock, Side::DESTINATION)?;
-    let destination = begin_destination(&stage, document, host, clock)?;
-    Ok((stage, destination))
-}
-
 fn begin_destination(
-    stage: &Stage,
+    stage: Stage,
     document: &Document,
     host: &Host,
     clock: &Clock,
-) -> Result<Destination, Failure> {
+    look: bool,
+) -> Result<Writing, Failure> {
     let failed = |e| Failure::from_runtime(e, document, "destination");
     let sandbox = planning_sandbox(document, host, clock, &stage.grants);
-    let mut destination = stage.connector.destination(sandbox).map_err(failed)?;
-    destination.open(&stage.config).map_err(failed)?;
-    Ok(destination)
+    let mut session = stage.connector.destination(sandbox).map_err(failed)?;
+    session.open(&stage.config).map_err(failed)?;
+    let checked = match look {
+        true => session.check().map_err(failed)?,
+        false => Vec::new(),
+    };
+    Ok(Writing {
+        stage,
+        session,
+        checked,
+    })
 }
 
 struct Side {
