@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Ended, Folder, copy, generate};
+use crate::support::{Ended, Folder, copy, generate, testkit};
 
 #[test]
 fn the_parts_of_each_stage_sum_to_its_wall_time() {
@@ -220,6 +220,29 @@ fn check_sees_what_only_the_plan_knows() {
     let ended = folder.rapidbyte(&["check", "p.yaml"]);
     assert_ne!(ended.code, Some(0), "{}", ended.stdout);
     assert!(ended.stdout.contains("plan"), "{}", ended.stdout);
+}
+
+#[test]
+fn check_opens_each_side_once() {
+    let folder = Folder::new();
+    let (source, destination) = (testkit("source-misbehave"), testkit("dest-misbehave"));
+    for (how, code, checks) in [("nothing", 0, 3), ("discover_error", 4, 2)] {
+        folder.write(
+            "p.yaml",
+            format!(
+                "version: 1\npipeline: t\n\
+                 source: {{ use: {source}, config: {{ how: {how} }}, streams: [rows] }}\n\
+                 destination: {{ use: {destination}, config: {{ how: nothing }} }}\n"
+            ),
+        );
+        let ended = folder.rapidbyte(&["check", "p.yaml", "-v", "--output", "json"]);
+        assert_eq!(ended.code, Some(code), "{how}: {}", ended.stderr);
+        let opened = ended.stderr.matches("opened").count();
+        assert_eq!(opened, 2, "{how}: {}", ended.stderr);
+        let document: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+        let found = document["checks"].as_array().map(Vec::len);
+        assert_eq!(found, Some(checks), "{how}: {document:#}");
+    }
 }
 
 #[test]

@@ -1,21 +1,28 @@
 //! A document becomes a plan: connectors loaded and opened, streams found, types compared.
 //! Nothing is written.
 
+mod check;
+mod choose;
+mod open;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_schema::{Field, Schema};
 use rapidbyte_runtime::{
-    Clock, Connector, Destination, Fit, Grants, Kind, Limits, MemoryBudget, Phase, Plan as Placed,
-    Sandbox, Selection, Source, Spec, Stream, SyncMode, Target, WriteMode,
+    Destination, Fit, Grants, Phase, Plan as Placed, Selection, Source, Stream, SyncMode, Target,
+    WriteMode,
 };
 use rapidbyte_wire::{ipc, types};
-use serde_json::{Map, Value};
 
 use crate::document::{self, Document};
 use crate::failure::{Class, Failure};
 use crate::host::{Host, nearest};
-use crate::narrow::{Candidate, Narrowing};
+use crate::narrow::Narrowing;
+pub use check::{Checked, Looked, check};
+use choose::{Chosen, narrow, select, some_of};
+pub use open::{Clocks, Stage, open_source};
+use open::{Opened, Reading, Writing, common_forms, open_both};
 
 /// Everything that a run will do, settled before the first row.
 pub struct Plan {
@@ -34,26 +41,6 @@ pub struct Plan {
     /// Kept open for the whole run: it holds the snapshot.
     /// Used by the running thread alone; the mutex lets the stages share the plan.
     pub(crate) coordinator: Mutex<Source>,
-}
-
-/// One clock for each side: both are opened at a time, and wait for each other.
-pub struct Clocks {
-    /// Of the source.
-    pub source: Clock,
-    /// Of the destination.
-    pub destination: Clock,
-}
-
-/// One side of the pipeline.
-pub struct Stage {
-    /// The loaded connector.
-    pub connector: Connector,
-    /// What it says of itself.
-    pub spec: Spec,
-    /// Its configuration as JSON.
-    pub config: String,
-    /// What it may reach.
-    pub grants: Arc<Grants>,
 }
 
 /// One stream's way.
@@ -80,17 +67,6 @@ pub struct StreamPlan {
     pub placed: Placed,
 }
 
-/// Native forms that both sides know.
-fn common_forms(source: &Spec, destination: &Spec) -> Vec<String> {
-    let takes = &destination.native_forms;
-    source
-        .native_forms
-        .iter()
-        .filter(|form| takes.contains(form))
-        .cloned()
-        .collect()
-}
-
 impl Plan {
     /// Loads, opens and asks both connectors.
     pub fn new(document: Document, host: &Host) -> Result<Self, Failure> {
@@ -104,13 +80,29 @@ impl Plan {
         narrowing: &Narrowing,
     ) -> Result<Self, Failure> {
         narrowing.check(&document)?;
-        let clocks = Clocks {
-            source: Clock::new(),
-            destination: Clock::new(),
-        };
-        let opened = open_both(&document, host, &clocks)?;
-        let (source, coordinator, found) = opened.reading;
-        let (destination, mut writer) = opened.writing;
+        let clocks = Clocks::new();
+        let opened = open_both(&document, host, &clocks, false)?;
+        Self::settled(document, opened, clocks, narrowing)
+    }
+
+    /// Settles what is moved between two sides that are open.
+    fn settled(
+        document: Document,
+        opened: Opened,
+        clocks: Clocks,
+        narrowing: &Narrowing,
+    ) -> Result<Self, Failure> {
+        let Reading {
+            stage: source,
+            session: coordinator,
+            found,
+            ..
+        } = opened.reading;
+        let Writing {
+            stage: destination,
+            session: mut writer,
+            ..
+        } = opened.writing;
         check_modes(&document, &destination)?;
         clocks.source.enter(Phase::ChannelWait);
         clocks.destination.enter(Phase::Other);
@@ -164,228 +156,6 @@ impl Plan {
     }
 }
 
-/// Both sides, open.
-struct Opened {
-    /// With what the source has, or why it could not say.
-    reading: (Stage, Source, Result<Vec<Stream>, Failure>),
-    writing: (Stage, Destination),
-}
-
-/// Opens both sides at a time, each on a thread: most of it is loading code and logging in. A
-/// failure of the source is told first.
-fn open_both(document: &Document, host: &Host, clocks: &Clocks) -> Result<Opened, Failure> {
-    let (tell, told) = std::sync::mpsc::sync_channel(1);
-    std::thread::scope(|scope| {
-        let writing = scope.spawn(|| {
-            let clock = &clocks.destination;
-            let stage = open_stage(document, host, clock, Side::DESTINATION)?;
-            // Nobody listens when the source has failed.
-            let _ = tell.send(stage.spec.clone());
-            drop(tell);
-            let writer = begin_destination(&stage, document, host, clock)?;
-            clock.enter(Phase::ChannelWait);
-            Ok((stage, writer))
-        });
-        let clock = &clocks.source;
-        let reading = open_source(document, host, clock).map(|(stage, mut source)| {
-            let before = clock.enter(Phase::ChannelWait);
-            let other = told.recv();
-            clock.enter(before);
-            let found = match other {
-                Ok(other) => source
-                    .discover(&common_forms(&stage.spec, &other))
-                    .map_err(|e| Failure::from_runtime(e, document, "source")),
-                // Its failure is the one that is told.
-                Err(_) => Ok(Vec::new()),
-            };
-            (stage, source, found)
-        });
-        clock.enter(Phase::ChannelWait);
-        let writing = writing.join().unwrap_or_else(|_| {
-            let text = "the destination's thread panicked: this is a fault of the engine";
-            Err(Failure::new(Class::Run, "internal", text))
-        });
-        Ok(Opened {
-            reading: reading?,
-            writing: writing?,
-        })
-    })
-}
-
-/// Loads the source, checks its configuration and opens a session.
-pub fn open_source(
-    document: &Document,
-    host: &Host,
-    clock: &Clock,
-) -> Result<(Stage, Source), Failure> {
-    let stage = open_stage(document, host, clock, Side::SOURCE)?;
-    let failed = |e| Failure::from_runtime(e, document, "source");
-    let sandbox = planning_sandbox(document, host, clock, &stage.grants);
-    let mut source = stage.connector.source(sandbox).map_err(failed)?;
-    source.open(&stage.config).map_err(failed)?;
-    Ok((stage, source))
-}
-
-/// Loads the destination, checks its configuration and opens a session.
-pub fn open_destination(
-    document: &Document,
-    host: &Host,
-    clock: &Clock,
-) -> Result<(Stage, Destination), Failure> {
-    let stage = open_stage(document, host, clock, Side::DESTINATION)?;
-    let destination = begin_destination(&stage, document, host, clock)?;
-    Ok((stage, destination))
-}
-
-fn begin_destination(
-    stage: &Stage,
-    document: &Document,
-    host: &Host,
-    clock: &Clock,
-) -> Result<Destination, Failure> {
-    let failed = |e| Failure::from_runtime(e, document, "destination");
-    let sandbox = planning_sandbox(document, host, clock, &stage.grants);
-    let mut destination = stage.connector.destination(sandbox).map_err(failed)?;
-    destination.open(&stage.config).map_err(failed)?;
-    Ok(destination)
-}
-
-struct Side {
-    name: &'static str,
-    kind: Kind,
-}
-
-impl Side {
-    const SOURCE: Self = Self {
-        name: "source",
-        kind: Kind::Source,
-    };
-    const DESTINATION: Self = Self {
-        name: "destination",
-        kind: Kind::Destination,
-    };
-}
-
-fn open_stage(
-    document: &Document,
-    host: &Host,
-    clock: &Clock,
-    side: Side,
-) -> Result<Stage, Failure> {
-    let key = format!("{}.use", side.name);
-    let (used, config) = match side.kind {
-        Kind::Source => (&document.source.connector, &document.source.config),
-        Kind::Destination => (
-            &document.destination.connector,
-            &document.destination.config,
-        ),
-    };
-    let located = |mut failure: Failure| {
-        let place = Failure::at_key(document, &key, "", "");
-        failure.location = place.location;
-        failure.key = place.key;
-        failure
-    };
-    let origin = host.find(used, &document.base_dir).map_err(located)?;
-    let before = clock.enter(Phase::Load);
-    let loaded = host.runtime.load(&origin);
-    clock.enter(before);
-    let connector = loaded.map_err(|e| located(Failure::from_runtime(e, document, side.name)))?;
-    if connector.kind() != side.kind {
-        let text = format!(
-            "{used} is a {}",
-            if side.name == "source" {
-                "destination"
-            } else {
-                "source"
-            }
-        );
-        return Err(located(Failure::new(Class::Config, "wrong_world", text))
-            .hint(format!("name a {} here", side.name)));
-    }
-    let spec = host
-        .describe(&connector, clock)
-        .map_err(|e| Failure::from_runtime(e, document, side.name))?;
-    let schema: Value = serde_json::from_str(&spec.config_schema).map_err(|error| {
-        let text = format!(
-            "{}: the config schema is no JSON: {error}",
-            connector.name()
-        );
-        Failure::new(Class::Run, "contract_broken", text)
-    })?;
-    document.keep_secrets(&schema, config);
-    let config_key = format!("{}.config", side.name);
-    refuse_unknown_keys(document, &schema, &schema, config, &config_key, 0)?;
-    let grants = Arc::new(Grants::from_config(&schema, config, &document.base_dir));
-    let config = Value::Object(config.clone()).to_string();
-    Ok(Stage {
-        connector,
-        spec,
-        config,
-        grants,
-    })
-}
-
-/// Each side may take half of the memory for planning, before a run has all of it: a source that
-/// samples may have to hold one whole record.
-fn planning_sandbox(
-    document: &Document,
-    host: &Host,
-    clock: &Clock,
-    grants: &Arc<Grants>,
-) -> Sandbox {
-    Sandbox {
-        grants: Arc::clone(grants),
-        memory: MemoryBudget::new(document.resources.memory as usize / 2),
-        limits: Limits::default(),
-        clock: clock.clone(),
-        cancel: host.cancel.clone(),
-        log: Arc::clone(&host.log),
-        stream: None,
-    }
-}
-
-/// Configuration objects nested deeper than this are left to the connector.
-const MAX_CONFIG_DEPTH: usize = 16;
-
-/// A key that the connector's schema does not know, with the nearest known one.
-fn refuse_unknown_keys(
-    document: &Document,
-    root: &Value,
-    schema: &Value,
-    config: &Map<String, Value>,
-    at: &str,
-    depth: usize,
-) -> Result<(), Failure> {
-    let properties = schema.get("properties").and_then(Value::as_object);
-    let closed = schema.get("additionalProperties") == Some(&Value::Bool(false));
-    for (key, value) in config {
-        let path = format!("{at}.{key}");
-        let Some(property) = properties.and_then(|p| p.get(key)) else {
-            if !closed {
-                continue;
-            }
-            let known = properties.map(|p| p.keys().map(String::as_str).collect::<Vec<_>>());
-            let known = known.unwrap_or_default();
-            let hint = match nearest(key, known.iter().copied()) {
-                Some(near) => format!("did you mean {near:?}?"),
-                None if known.is_empty() => "this connector takes no configuration".into(),
-                None => format!("known are {}", known.join(", ")),
-            };
-            let text = format!("unknown key {key:?}");
-            return Err(Failure::at_key(document, &path, "unknown_key", text).hint(hint));
-        };
-        let reference = property.get("$ref").and_then(Value::as_str);
-        let property = reference
-            .and_then(|r| root.pointer(r.trim_start_matches('#')))
-            .unwrap_or(property);
-        if let (Value::Object(inner), true) = (value, depth < MAX_CONFIG_DEPTH) {
-            refuse_unknown_keys(document, root, property, inner, &path, depth + 1)?;
-        }
-    }
-    Ok(())
-}
-
 fn write_mode(document: &Document) -> WriteMode {
     match document.destination.write_mode {
         document::WriteMode::Append => WriteMode::Append,
@@ -436,125 +206,6 @@ fn check_modes(document: &Document, destination: &Stage) -> Result<(), Failure> 
         text,
     )
     .hint(format!("it knows {}", known.join(", "))))
-}
-
-/// The found streams that the document asks for, in its order. An exact name wins over a
-/// wildcard; a stream that several wildcards cover moves once, by the first.
-fn select(
-    document: &Document,
-    source: &Spec,
-    found: Vec<Stream>,
-) -> Result<Vec<(usize, Stream)>, Failure> {
-    let names: Vec<String> = found.iter().map(|stream| stream.name.clone()).collect();
-    for (index, entry) in document.source.streams.iter().enumerate() {
-        let key = format!("source.streams[{index}]");
-        let mode = sync_mode(entry.sync_mode);
-        if !source.sync_modes.contains(&mode) {
-            let name = sync_mode_name(mode);
-            let text = format!("{} does not know sync_mode {name}", source.name);
-            return Err(Failure::at_key(
-                document,
-                &key,
-                "unsupported_sync_mode",
-                text,
-            ));
-        }
-        if entry.filter.is_some() && !source.takes_filter {
-            let key = format!("{key}.where");
-            let text = format!("{} cannot filter rows", source.name);
-            return Err(Failure::at_key(document, &key, "unsupported_where", text)
-                .hint("leave where: out, or filter behind the pipeline"));
-        }
-        if names.iter().any(|name| entry.matches(name)) {
-            continue;
-        }
-        let (code, text) = if entry.is_pattern() {
-            (
-                "wildcard_matches_nothing",
-                format!("{:?} matches no stream", entry.name),
-            )
-        } else {
-            ("unknown_stream", format!("no stream {:?}", entry.name))
-        };
-        let hint = match nearest(&entry.name, names.iter().map(String::as_str)) {
-            Some(near) => format!("did you mean {near:?}?"),
-            None => format!("the source has {}", some_of(&names)),
-        };
-        return Err(Failure::at_key(document, &key, code, text).hint(hint));
-    }
-    let mut selected: Vec<(usize, Stream)> = found
-        .into_iter()
-        .filter_map(|stream| Some((document.source.entry_for(&stream.name)?, stream)))
-        .collect();
-    selected.sort_by_key(|(index, _)| *index);
-    Ok(selected)
-}
-
-fn some_of(names: &[String]) -> String {
-    const SHOWN: usize = 8;
-    match names.len() {
-        0 => "no streams".into(),
-        n if n > SHOWN => format!("{} and {} more", names[..SHOWN].join(", "), n - SHOWN),
-        _ => names.join(", "),
-    }
-}
-
-/// A stream that moves, and why.
-struct Chosen {
-    /// Its entry in the pipeline.
-    entry: usize,
-    discovered: Stream,
-    /// The wanted columns; none means all.
-    columns: Option<Vec<String>>,
-    /// Columns of the pipeline that do not move this time.
-    left_out: Vec<String>,
-}
-
-/// What is left of the selected streams and their columns.
-fn narrow(
-    document: &Document,
-    selected: Vec<(usize, Stream)>,
-    narrowing: &Narrowing,
-) -> Result<Vec<Chosen>, Failure> {
-    let candidate = |(entry, stream): &(usize, Stream)| {
-        let asked = document.source.streams[*entry].columns.clone();
-        let columns = match asked {
-            Some(columns) => columns,
-            None => {
-                let schema = ipc::decode_schema(&stream.schema).map_err(|error| {
-                    Failure::new(Class::Run, "contract_broken", error).in_stream(&stream.name)
-                })?;
-                schema.fields().iter().map(|f| f.name().clone()).collect()
-            }
-        };
-        Ok(Candidate {
-            name: stream.name.clone(),
-            columns,
-        })
-    };
-    let candidates: Vec<Candidate> = selected
-        .iter()
-        .map(candidate)
-        .collect::<Result<_, Failure>>()?;
-    let kept = narrowing.kept(&candidates)?;
-    let mut chosen = Vec::new();
-    for (((entry, discovered), candidate), kept) in selected.into_iter().zip(candidates).zip(kept) {
-        let Some(kept) = kept else { continue };
-        let mut left_out = candidate.columns;
-        left_out.retain(|column| !kept.contains(column));
-        let asked = &document.source.streams[entry].columns;
-        let columns = match left_out.is_empty() {
-            true => asked.clone(),
-            false => Some(kept),
-        };
-        chosen.push(Chosen {
-            entry,
-            discovered,
-            columns,
-            left_out,
-        });
-    }
-    Ok(chosen)
 }
 
 fn place(

@@ -1,7 +1,7 @@
 //! A destination that does one wrong thing, for tests of the host ([`How`] lists them).
 //!
-//! Apart from that it counts rows and keeps nothing, as `dest-null` does. It logs `aborted` with
-//! the stream's name when it is told to give up, so that a test can see that it was.
+//! Apart from that it counts rows and keeps nothing, as `dest-null` does. It logs `opened` when it
+//! is, and `aborted` with the stream's name when it is told to give up, for tests to see.
 
 use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
@@ -106,6 +106,7 @@ impl Destination for Misbehave {
     fn open(config: Config) -> Result<Self> {
         let opened = Self(config);
         opened.unless(How::ErrorOnOpen, "open")?;
+        log::debug("opened");
         Ok(opened)
     }
 
