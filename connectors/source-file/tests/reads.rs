@@ -36,6 +36,7 @@ fn request(stream: &str, columns: Option<&[&str]>) -> ReadRequest {
     ReadRequest {
         stream: stream.into(),
         snapshot: String::new(),
+        increment: None,
         cursor: None,
         columns: columns.map(|names| names.iter().map(|n| (*n).to_owned()).collect()),
         filter: None,

@@ -137,6 +137,8 @@ impl Plan {
                 stream: stream.name.clone(),
                 columns: stream.columns.clone(),
                 filter: stream.filter.clone(),
+                increment: None,
+                cursor: None,
             })
             .collect();
         self.coordinator()
@@ -250,6 +252,7 @@ fn place(
             true => moved_key(&discovered.primary_key, &read, &schema),
             false => asked_key.clone(),
         },
+        deleted_field: None,
     };
     let placed = destination
         .plan(&target)

@@ -231,6 +231,10 @@ fn move_stream(
         memory: Arc::clone(&memory),
         snapshot,
         progress,
+        run: rapidbyte_runtime::Run {
+            pipeline: plan.document.pipeline.clone(),
+            id: String::new(),
+        },
     };
     let (sender, mut receiver) = channel(share.channel, MAX_MESSAGES);
     // The source is stopped when the destination fails; the destination learns of a failed source

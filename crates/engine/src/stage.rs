@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rapidbyte_runtime::{
-    Batch, Cancel, Clock, Event, Limits, MemoryBudget, Phase, ReadRequest, Receipt, Sandbox,
+    Batch, Cancel, Clock, Event, Limits, MemoryBudget, Phase, ReadRequest, Receipt, Run, Sandbox,
 };
 
 use rapidbyte_wire::ipc;
@@ -37,6 +37,7 @@ pub(crate) struct Work<'a> {
     pub memory: Arc<MemoryBudget>,
     pub snapshot: &'a str,
     pub progress: &'a StreamProgress,
+    pub run: Run,
 }
 
 impl Work<'_> {
@@ -105,6 +106,7 @@ pub(crate) fn pump_source(
         .read(&ReadRequest {
             stream: work.stream.name.clone(),
             snapshot: work.snapshot.into(),
+            increment: None,
             cursor: None,
             columns: work.stream.columns.clone(),
             filter: work.stream.filter.clone(),
@@ -235,9 +237,11 @@ pub(crate) fn pump_destination(
         .destination(work.sandbox(stage, clock, cancel))
         .map_err(failed)?;
     destination.open(&stage.config).map_err(failed)?;
-    let fence = destination.fence(name).map_err(failed)?;
+    let fence = destination
+        .fence(&work.stream.target, &work.run)
+        .map_err(failed)?;
     destination
-        .open_writer(&work.stream.target, fence.epoch)
+        .open_writer(&work.stream.target, fence.epoch, None)
         .map_err(failed)?;
     work.host
         .say(name, &format!("writes to {}", work.stream.placed.location));
@@ -289,7 +293,7 @@ pub(crate) fn pump_destination(
         ));
     }
     let receipt = destination
-        .commit(name, &[part], fence.seq, cursor.as_ref())
+        .commit(name, &[part], fence.seq, cursor.as_ref(), true)
         .map_err(failed)?;
     if receipt.rows != rows {
         let text = format!("took {rows} rows and says it committed {}", receipt.rows);

@@ -95,7 +95,10 @@ impl Cache {
     /// A copy of the authenticated code of an entry, for systems that cannot map it.
     pub fn copy(&self, name: &str) -> Option<Vec<u8>> {
         let mut code = Vec::new();
-        self.open_entry(name)?.take(MAX_FILE_BYTES).read_to_end(&mut code).ok()?;
+        self.open_entry(name)?
+            .take(MAX_FILE_BYTES)
+            .read_to_end(&mut code)
+            .ok()?;
         let mac = code.split_off(code.len().checked_sub(MAC_BYTES)?);
         let mac = blake3::Hash::from_slice(&mac).ok()?;
         (self.mac(name, &code) == mac).then_some(code)

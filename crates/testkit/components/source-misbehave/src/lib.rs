@@ -252,6 +252,7 @@ mod tests {
         let request = ReadRequest {
             stream: "rows".into(),
             snapshot: String::new(),
+            increment: None,
             cursor: None,
             columns: None,
             filter: None,
