@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rapidbyte_engine::report::{Report, StageReport};
-use rapidbyte_engine::{Failure, Plan};
+use rapidbyte_engine::{Failure, Narrowing, Plan};
 use serde_json::{Map, Value, json};
 
 use crate::args::{Common, Run as Arguments};
@@ -14,7 +14,10 @@ use crate::setup;
 use crate::watch::Watch;
 
 pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<(), Failure> {
-    let narrowing = arguments.narrow.narrowing();
+    let narrowing = Narrowing {
+        full_refresh: arguments.full_refresh,
+        ..arguments.narrow.narrowing()
+    };
     if arguments.dry_run {
         return super::plan::show(&arguments.pipeline, &narrowing, common, output);
     }
@@ -23,11 +26,12 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
     let redacted = super::redacted(&document);
     let host = setup::host(output, Some(&document))?;
     let plan = Plan::narrowed(document, &host, &narrowing).map_err(&redacted)?;
+    let history = setup::history_of_run(&plan, &arguments.history, output)?;
     let progress = rapidbyte_engine::progress(&plan);
     let planned = paper.is_some().then(|| super::plan::document_of(&plan));
     let sampler = planned.map(|plan| (Sampler::start(Arc::clone(&progress)), plan));
     let watch = Watch::start(Arc::clone(&progress), output);
-    let ended = rapidbyte_engine::run(plan, &host, &progress);
+    let ended = rapidbyte_engine::run(plan, &host, &progress, history.as_ref());
     drop(watch);
     if let (Some(paper), Some((sampler, plan))) = (paper, sampler) {
         let page = Page {
@@ -51,7 +55,11 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
 fn summary(report: &Report, output: &Output) -> String {
     let mut rows = Vec::new();
     for stream in &report.streams {
-        let limited = if stream.limited { " (limit)" } else { "" };
+        let limited = match (stream.limited, stream.committed_before) {
+            (true, _) => " (limit)",
+            (_, true) => " (this run had committed them before)",
+            _ => "",
+        };
         rows.push(vec![
             stream.name.clone(),
             format!("{} rows{limited}", count(stream.rows)),
