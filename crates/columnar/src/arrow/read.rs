@@ -13,7 +13,7 @@ use rapidbyte_wire::verify::Layout;
 use super::scan::{Block, Contents, scan};
 use super::{malformed, wrong};
 use crate::pieces::Pieces;
-use crate::portable::portable_field;
+use crate::portable::{note, portable_field};
 use crate::read_at::fetch;
 use crate::{ColumnarError, Limits, ReadAt};
 
@@ -26,6 +26,7 @@ pub(crate) struct ArrowFile<R> {
     blocks: Arc<[Block]>,
     portable: SchemaRef,
     source_types: Vec<String>,
+    notes: Vec<String>,
 }
 
 impl<R: ReadAt> ArrowFile<R> {
@@ -43,6 +44,7 @@ impl<R: ReadAt> ArrowFile<R> {
         Ok(Self {
             source,
             source_types: schema.fields().iter().map(|f| type_name(f)).collect(),
+            notes: schema.fields().iter().filter_map(|f| note(f)).collect(),
             in_file: Arc::new(schema),
             version,
             blocks: blocks.into(),
@@ -59,7 +61,7 @@ impl<R: ReadAt> ArrowFile<R> {
     }
 
     pub(crate) fn notes(&self) -> &[String] {
-        &[]
+        &self.notes
     }
 
     pub(crate) fn rows(&self) -> u64 {
