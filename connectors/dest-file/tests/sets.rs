@@ -137,6 +137,7 @@ fn partition_columns_become_folders_and_leave_the_rows() {
         (3, Some(20_778), Some("x/../../y")),
         (4, Some(20_779), None),
         (5, Some(20_778), Some("=*%:")),
+        (6, Some(20_779), Some("")),
     ];
     replace(
         folder.path(),
@@ -150,6 +151,7 @@ fn partition_columns_become_folders_and_leave_the_rows() {
         [
             "s/t=%3D%2A%25%3A/day=2026-11-21/a.csv: id\n5\n".to_owned(),
             format!("s/t=../day={null}/a.csv: id\n2\n"),
+            "s/t=/day=2026-11-22/a.csv: id\n6\n".to_owned(),
             format!("s/t={null}/day=2026-11-22/a.csv: id\n4\n"),
             "s/t=x%2F..%2F..%2Fy/day=2026-11-21/a.csv: id\n1\n3\n".to_owned(),
         ]
@@ -158,7 +160,7 @@ fn partition_columns_become_folders_and_leave_the_rows() {
 
 #[test]
 fn values_that_no_folder_can_be_named_after_are_refused_at_their_row() {
-    for value in ["", "__HIVE_DEFAULT_PARTITION__", &"x".repeat(300)] {
+    for value in ["__HIVE_DEFAULT_PARTITION__", &"x".repeat(300)] {
         let folder = tempfile::tempdir().unwrap();
         let config = json!({"path": "{stream}/a.csv", "partition_by": ["t"]});
         let rows = [

@@ -494,6 +494,8 @@ fn values_of_folders_are_columns() {
         ),
         ("t/day=2026-11-22/who=x/1.csv", "id\n"),
         ("t/day=2026-11-22/who=y/1.csv", "id\n4\n"),
+        // No NULL: as pyarrow, DuckDB and polars write and read it.
+        ("t/day=2026-11-23/who=/1.csv", "id\n5\n"),
     ]);
     let config =
         |partitions: Value| json!({"path": "{stream}/day=*/who=*/*.csv", "partitions": partitions});
@@ -513,11 +515,13 @@ fn values_of_folders_are_columns() {
         "{\"id\":1,\"day\":\"2026-11-21\",\"who\":\"a/b\"}\n\
          {\"id\":2,\"day\":\"2026-11-21\",\"who\":\"a/b\"}\n\
          {\"id\":3,\"day\":\"2026-11-22\",\"who\":null}\n\
-         {\"id\":4,\"day\":\"2026-11-22\",\"who\":\"y\"}\n"
+         {\"id\":4,\"day\":\"2026-11-22\",\"who\":\"y\"}\n\
+         {\"id\":5,\"day\":\"2026-11-23\",\"who\":\"\"}\n"
     );
     assert_eq!(
         read(&mut source, "t", Some(&["who"])).unwrap(),
-        "{\"who\":\"a/b\"}\n{\"who\":\"a/b\"}\n{\"who\":null}\n{\"who\":\"y\"}\n"
+        "{\"who\":\"a/b\"}\n{\"who\":\"a/b\"}\n{\"who\":null}\n{\"who\":\"y\"}\n\
+         {\"who\":\"\"}\n"
     );
     for (partitions, code, column) in [
         (json!({"hour": "int64"}), "partition_folder", "hour"),

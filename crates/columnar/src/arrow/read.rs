@@ -68,18 +68,16 @@ impl<R: ReadAt> ArrowFile<R> {
         self.blocks.iter().map(|block| block.rows).sum()
     }
 
-    /// Begins to read the columns at these places of the schema, in this order.
+    /// Begins to read the columns at these places of the file's schema, in this order, as `schema`
+    /// has them.
     pub(crate) fn read(
         &self,
         wanted: &[usize],
+        schema: SchemaRef,
         limits: Limits,
     ) -> Result<ArrowReader<R>, ColumnarError> {
         let mut columns = wanted.to_vec();
         columns.sort_unstable();
-        let fields: Vec<_> = wanted
-            .iter()
-            .map(|at| self.portable.field(*at).clone())
-            .collect();
         let decoder = FileDecoder::new(self.in_file.clone(), self.version);
         Ok(ArrowReader {
             source: self.source.clone(),
@@ -91,7 +89,7 @@ impl<R: ReadAt> ArrowFile<R> {
             // Dictionaries and views have other buffers than it knows.
             layout: Layout::of(&self.in_file).ok(),
             decoder: decoder.with_projection(columns),
-            schema: Arc::new(Schema::new(fields)),
+            schema,
             limits,
             pieces: None,
         })
