@@ -220,6 +220,33 @@ fn more_partitions_than_open_files_need_a_counter_in_the_name() {
 }
 
 #[test]
+fn too_many_files_are_refused_before_any_of_the_batch_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows: Vec<_> = (0..60_000).map(|id| (id, Some(id as i32), None)).collect();
+    for (config, part) in [
+        (
+            json!({"path": "o/{part}.csv", "partition_by": ["day"]}),
+            "files; the first 60001 rows have 60000 or more values of day",
+        ),
+        (
+            json!({"path": "o/{part}.csv", "split": {"rows": 1}}),
+            "more than 50000 files",
+        ),
+    ] {
+        let mut files = open(folder.path(), config).unwrap();
+        let mut writer = files
+            .open_writer(&target("s", WriteMode::Replace), 0)
+            .unwrap();
+        writer.write(&batch(&rows[..1])).unwrap();
+        let error = writer.write(&batch(&rows)).unwrap_err();
+        assert_eq!(error.code, "too_many_parts");
+        assert!(error.message.ends_with(part), "{}", error.message);
+        drop((writer, files));
+        assert_eq!(tree(folder.path()), [""; 0]);
+    }
+}
+
+#[test]
 fn partitions_are_split_too() {
     let rows: Vec<_> = (0..10)
         .map(|id| (id, Some(20_000 + (id as i32) % 2), None))
