@@ -417,6 +417,31 @@ fn wrong_configurations_name_their_key() {
 }
 
 #[test]
+fn wrong_numbers_and_names_are_told_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    for (config, part) in [
+        (
+            json!({"split": {"rows": -1}}),
+            "expected a number of rows, 1 or more",
+        ),
+        (
+            json!({"partition_by": ["day", "day"]}),
+            "column \"day\" stands there twice",
+        ),
+        (
+            json!({"partition_by": [""]}),
+            "an empty name is no column's",
+        ),
+    ] {
+        let mut config = config;
+        config["path"] = json!("o/{part}.csv");
+        let error = open(folder.path(), config).err().unwrap();
+        assert_eq!(error.code, "invalid_config");
+        assert!(error.message.contains(part), "{}", error.message);
+    }
+}
+
+#[test]
 fn a_plan_says_where_the_columns_go() {
     let folder = tempfile::tempdir().unwrap();
     let config = json!({
