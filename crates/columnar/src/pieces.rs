@@ -33,10 +33,27 @@ impl Pieces {
         }
     }
 
-    /// The next batch of `schema`; `None` when all rows were given out.
+    /// The next batch of `schema` from what waits, if anything does; what was given out whole is
+    /// dropped.
     ///
     /// Errors: `record_too_large`, `value_does_not_fit`.
-    pub(crate) fn next(
+    pub(crate) fn take(
+        waiting: &mut Option<Self>,
+        schema: &SchemaRef,
+        limits: &Limits,
+    ) -> Result<Option<RecordBatch>, ColumnarError> {
+        let Some(pieces) = waiting else {
+            return Ok(None);
+        };
+        let batch = pieces.next(schema, limits)?;
+        if batch.is_none() {
+            *waiting = None;
+        }
+        Ok(batch)
+    }
+
+    /// The next batch; `None` when all rows were given out.
+    fn next(
         &mut self,
         schema: &SchemaRef,
         limits: &Limits,

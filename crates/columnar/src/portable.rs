@@ -89,6 +89,7 @@ fn is_foreign(field: &Field) -> bool {
 /// The portable form of a field's type.
 fn storage(field: &Field, depth: usize) -> Result<DataType, String> {
     match field.data_type() {
+        DataType::FixedSizeList(_, n) if *n < 0 => Err(format!("its lists have {n} items")),
         DataType::FixedSizeList(item, n) if is_foreign(field) => {
             let item = renamed(item, "item", storage(item, depth + 1)?);
             Ok(DataType::FixedSizeList(Arc::new(item), *n))
@@ -142,6 +143,7 @@ fn portable_type(data_type: &DataType, depth: usize) -> Result<DataType, String>
             let entries = Field::new("entries", DataType::Struct(pair), false);
             DataType::Map(Arc::new(entries), *sorted)
         }
+        DataType::FixedSizeBinary(n) if *n < 0 => return Err(format!("its values have {n} bytes")),
         DataType::Union(..) | DataType::ListView(_) | DataType::LargeListView(_) => {
             let name = data_type_name(data_type);
             return Err(format!("its type {name} is not carried"));

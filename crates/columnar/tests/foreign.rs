@@ -15,7 +15,8 @@ use arrow_array::{
     RecordBatch,
 };
 use arrow_buffer::NullBuffer;
-use arrow_schema::{DataType as Arrow, Field};
+use arrow_ipc::writer::FileWriter as IpcWriter;
+use arrow_schema::{DataType as Arrow, Field, Schema};
 use parquet::arrow::ArrowWriter;
 use parquet::data_type::{
     ByteArray, ByteArrayType, DataType, FixedLenByteArray, FixedLenByteArrayType, Int32Type,
@@ -258,6 +259,24 @@ fn a_date_of_milliseconds_within_a_day_is_refused_at_its_row() {
             error.to_string(),
             "row 3: column \"d\": 86400001 ms since 1970 are no whole days, and date64 is a date"
         );
+    }
+}
+
+#[test]
+fn sizes_below_zero_are_refused_by_name() {
+    let item = Arc::new(Field::new("item", Arrow::Int32, true));
+    for (data_type, reason) in [
+        (Arrow::FixedSizeBinary(-1), "its values have -1 bytes"),
+        (Arrow::FixedSizeList(item, -2), "its lists have -2 items"),
+    ] {
+        let schema = Schema::new(vec![Field::new("c", data_type, true)]);
+        let mut file = Vec::new();
+        let mut writer = IpcWriter::try_new(&mut file, &schema).unwrap();
+        writer.finish().unwrap();
+        drop(writer);
+        let error = File::open(Kind::Arrow, Arc::new(file)).err().unwrap();
+        assert_eq!(error.code, "unsupported_type");
+        assert_eq!(error.message, format!("column \"c\": {reason}"));
     }
 }
 

@@ -123,11 +123,8 @@ impl<R: ReadAt> ArrowReader<R> {
     /// The next batch; `None` at the end of the file.
     pub(crate) fn next_batch(&mut self) -> Result<Option<RecordBatch>, ColumnarError> {
         loop {
-            if let Some(pieces) = &mut self.pieces {
-                if let Some(batch) = pieces.next(&self.schema, &self.limits)? {
-                    return Ok(Some(batch));
-                }
-                self.pieces = None;
+            if let Some(batch) = Pieces::take(&mut self.pieces, &self.schema, &self.limits)? {
+                return Ok(Some(batch));
             }
             let Some(block) = self.blocks.get(self.next_block).copied() else {
                 return Ok(None);
