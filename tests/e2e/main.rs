@@ -18,6 +18,7 @@ mod narrow;
 mod output;
 mod pooler;
 mod postgres;
+mod report;
 mod schema;
 mod settings;
 mod support;
