@@ -18,6 +18,7 @@ mod narrow;
 mod output;
 mod pooler;
 mod postgres;
+mod questions;
 mod report;
 mod schema;
 mod settings;
