@@ -115,7 +115,7 @@ fn what_is_no_answer_is_asked_again_and_then_given_up() {
     let (code, shown) = asked(&folder, &["init"], &[(FROM, "\u{4}")]);
     assert_eq!(code, Some(2), "{shown}");
     assert!(shown.contains("no answer"), "{shown}");
-    assert_eq!(folder.files("."), [".env.example", ".gitignore", "a.yaml"]);
+    assert_eq!(folder.files("."), [".gitignore", "a.yaml"]);
 }
 
 #[test]
