@@ -25,4 +25,5 @@ mod settings;
 mod support;
 mod terminal;
 mod tls;
+mod tutorial;
 mod types;
