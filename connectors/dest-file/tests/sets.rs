@@ -236,7 +236,7 @@ fn too_many_files_are_refused_before_any_of_the_batch_is_written() {
     ] {
         let mut files = open(folder.path(), config).unwrap();
         let mut writer = files
-            .open_writer(&target("s", WriteMode::Replace), 0)
+            .open_writer(&target("s", WriteMode::Replace), 0, None)
             .unwrap();
         writer.write(&batch(&rows[..1])).unwrap();
         let error = writer.write(&batch(&rows)).unwrap_err();

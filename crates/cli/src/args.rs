@@ -1,6 +1,7 @@
 //! Arguments as they are typed.
 
 use std::ffi::OsString;
+use std::num::IntErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -207,11 +208,24 @@ pub struct Narrow {
     #[arg(long, value_name = "STREAM[.COLUMN]")]
     pub exclude: Vec<String>,
     /// Move at most this many rows of each stream.
-    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "ROWS", value_parser = rows, allow_negative_numbers = true)]
     pub limit: Option<u64>,
     /// Let the limited rows replace all that a target has (with write_mode: replace).
     #[arg(long, requires = "limit")]
     pub limit_replaces: bool,
+}
+
+/// A number of rows. Errors say what is due instead.
+fn rows(text: &str) -> Result<u64, String> {
+    let due = "a whole number of rows is due, 1 or more, in digits alone";
+    match text.parse::<u64>() {
+        Ok(0) => Err(format!("{due}; --dry-run moves none")),
+        Ok(rows) => Ok(rows),
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => {
+            Err(format!("that is above {}", u64::MAX))
+        }
+        Err(_) => Err(due.into()),
+    }
 }
 
 impl Narrow {

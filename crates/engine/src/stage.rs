@@ -35,8 +35,9 @@ pub(crate) enum Begin {
 
 /// Bytes that a message of the channel counts beside its frame.
 const MESSAGE_OVERHEAD: usize = 256;
-/// How long a reader may look for its next event before the host looks at the world again.
-const WAIT_MS: u32 = 1_000;
+/// How long a reader may look for its next event. It hands over the rows that it has by then, so
+/// that what is shown moves where batches fill slowly.
+const WAIT_MS: u32 = 250;
 
 /// What both stages of a stream are given.
 pub(crate) struct Work<'a> {
