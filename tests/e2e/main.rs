@@ -8,6 +8,7 @@ mod columnar;
 mod compressed;
 mod connectors;
 mod doctor;
+mod faults;
 mod files;
 mod hostile;
 mod init;

@@ -49,6 +49,7 @@ fn request(columns: Option<&[&str]>) -> ReadRequest {
     ReadRequest {
         stream: "s".into(),
         snapshot: String::new(),
+        increment: None,
         cursor: None,
         filter: None,
         forms: Vec::new(),
