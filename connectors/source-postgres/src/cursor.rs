@@ -73,7 +73,7 @@ pub(crate) struct Exact {
     pub next: u64,
     /// The tables whose rows were read, by OID: the number of the file that holds the rows, and a
     /// fingerprint of the columns.
-    pub tables: BTreeMap<u32, (u32, String)>,
+    pub tables: BTreeMap<String, (u32, String)>,
     /// Tables whose rows were read once and do not belong to the stream now.
     pub gone: Vec<u32>,
 }

@@ -83,7 +83,7 @@ pub(crate) fn plan(
         }
         (LateRows::Exact, None) => by_window(client, settings, relation, increment, None),
         (LateRows::Lag(lag), at) => {
-            let keys = order::keys(client, relation.oid, columns, &increment.cursor_fields)?;
+            let keys = order::keys(client, relation, columns, &increment.cursor_fields)?;
             let at = match (at, cursor) {
                 (Some(Cursor::Ordered(at)), Some(json)) => Some((at, json)),
                 _ => None,

@@ -14,7 +14,7 @@ use rapidbyte_sdk::prelude::*;
 use serde::Deserialize;
 
 use crate::cursor::Field;
-use crate::relation;
+use crate::relation::{self, Relation};
 use crate::session::query;
 
 /// Names of columns in a hint.
@@ -41,7 +41,8 @@ enum Class {
 pub(crate) struct Key {
     pub field: Field,
     class: Class,
-    /// The column's name in SQL.
+    /// The column's name in SQL, with that of its table: alone in an ORDER BY it would mean what
+    /// the query gives under that name, such as our text of it.
     column: String,
     /// The type's name in SQL, without a modifier: nothing is cut or rounded.
     ty: String,
@@ -141,13 +142,13 @@ pub(crate) fn candidates(
 /// `duplicate_cursor_field`, `too_many_cursor_fields`.
 pub(crate) fn keys(
     client: &mut Client,
-    relation: u32,
+    relation: &Relation,
     columns: &[Column],
     wanted: &[String],
 ) -> Result<Vec<Key>> {
-    let collations = collations(client, &[relation], true)?;
+    let collations = collations(client, &[relation.oid], true)?;
     let hint = || {
-        let names = candidates(relation, columns, &collations);
+        let names = candidates(relation.oid, columns, &collations);
         if names.is_empty() {
             return "no column of it can order rows; sync_mode: full_refresh, or a table with \
                     late_rows: exact, needs none"
@@ -204,7 +205,7 @@ pub(crate) fn keys(
                 collation: collation.map(|collation| collation.rule.clone()),
             },
             class,
-            column: quote_ident(name),
+            column: format!("{}.{}", relation.sql(), quote_ident(name)),
             ty: qualified("pg_catalog", ty.name),
             is_nullable: !column.not_null,
         });

@@ -132,7 +132,10 @@ pub(crate) fn plan(
         next: low,
         tables: tables
             .into_iter()
-            .map(|table| (table.oid, (table.file.unwrap_or_default(), table.columns)))
+            .map(|table| {
+                let file = table.file.unwrap_or_default();
+                (table.oid.to_string(), (file, table.columns))
+            })
             .collect(),
         gone: plan.gone,
     };
@@ -305,7 +308,7 @@ impl Split {
         };
         for table in tables {
             let is_back = split.gone.contains(&table.oid);
-            match before.get(&table.oid) {
+            match before.get(&table.oid.to_string()) {
                 Some((file, columns)) => {
                     let is_rewritten = table.file != Some(*file) && table.columns != *columns;
                     if is_rewritten {
@@ -322,7 +325,7 @@ impl Split {
             }
         }
         let is_here = |oid: &u32| tables.iter().any(|table| table.oid == *oid);
-        split.gone.extend(before.keys());
+        split.gone.extend(before.keys().filter_map(|oid| oid.parse::<u32>().ok()));
         split.gone.retain(|oid| !is_here(oid));
         Ok(split)
     }
