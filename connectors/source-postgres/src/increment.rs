@@ -158,7 +158,9 @@ fn by_order(
             order,
         });
     };
-    if at.is_none() && let Some(condition) = order::is_null(&keys) {
+    if at.is_none()
+        && let Some(condition) = order::is_null(&keys)
+    {
         part(PartKind::Nulls, Some(condition));
     }
     let values = at.and_then(|(cursor, _)| cursor.values.as_deref());
@@ -223,7 +225,10 @@ impl Checkpoints {
             return Ok(Vec::new());
         };
         let values = |row: usize| -> Vec<String> {
-            texts.iter().map(|text| text.value(row).to_owned()).collect()
+            texts
+                .iter()
+                .map(|text| text.value(row).to_owned())
+                .collect()
         };
         let is_same = |a: usize, b: usize| {
             let mut both = self.keys.iter().zip(&texts);
@@ -269,7 +274,10 @@ impl Checkpoints {
             return Ok(None);
         }
         let last = self.last.take();
-        last.map_or_else(|| Ok(self.base.clone()), |values| cursor(&self.keys, Some(values)))
-            .map(Some)
+        last.map_or_else(
+            || Ok(self.base.clone()),
+            |values| cursor(&self.keys, Some(values)),
+        )
+        .map(Some)
     }
 }

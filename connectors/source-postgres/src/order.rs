@@ -168,8 +168,7 @@ pub(crate) fn keys(
         return Err(Error::config("too_many_cursor_fields", text)
             .hint("name the columns that tell rows apart: a time and a key are enough"));
     }
-    let by_name: HashMap<&str, &Collation> =
-        collations.iter().map(|c| (&*c.column, c)).collect();
+    let by_name: HashMap<&str, &Collation> = collations.iter().map(|c| (&*c.column, c)).collect();
     let mut keys: Vec<Key> = Vec::with_capacity(wanted.len());
     for name in wanted {
         let Some(column) = columns.iter().find(|column| column.name == *name) else {
@@ -257,10 +256,7 @@ impl Key {
             ),
             Class::Float => format!("({value}::pg_catalog.float8 - {lag}::pg_catalog.float8)"),
             // A date less some hours is the day before, and that whole day.
-            Class::Moment => format!(
-                "({value} - {lag}::pg_catalog.\"interval\")::{}",
-                self.ty
-            ),
+            Class::Moment => format!("({value} - {lag}::pg_catalog.\"interval\")::{}", self.ty),
             _ => format!("({value} - {lag}::pg_catalog.numeric)"),
         }
     }
@@ -276,7 +272,10 @@ pub(crate) fn check_lag(client: &mut Client, key: &Key, lag: &str) -> Result<()>
     };
     let Some(ty) = key.lag_type() else {
         let text = format!("nothing can be subtracted from a {}", key.field.ty);
-        return invalid(text, "leave the lag out, or order by a number or a point in time");
+        return invalid(
+            text,
+            "leave the lag out, or order by a number or a point in time",
+        );
     };
     let (form, example) = match ty {
         "interval" => ("a length of time with its unit", "5 minutes"),
@@ -343,7 +342,9 @@ pub(crate) fn order_by(keys: &[Key]) -> String {
 /// Rows that lack a value; nothing when no row can.
 pub(crate) fn is_null(keys: &[Key]) -> Option<String> {
     let nullable = keys.iter().filter(|key| key.is_nullable);
-    let conditions: Vec<_> = nullable.map(|key| format!("{} IS NULL", key.column)).collect();
+    let conditions: Vec<_> = nullable
+        .map(|key| format!("{} IS NULL", key.column))
+        .collect();
     (!conditions.is_empty()).then(|| conditions.join(" OR "))
 }
 
@@ -417,10 +418,20 @@ mod tests {
             ty: "x".into(),
             is_nullable: false,
         };
-        for (a, b) in [("1.50", "1.5"), ("100", "100.00"), ("0.00", "0"), ("NaN", "NaN")] {
+        for (a, b) in [
+            ("1.50", "1.5"),
+            ("100", "100.00"),
+            ("0.00", "0"),
+            ("NaN", "NaN"),
+        ] {
             assert!(key(Class::Numeric).is_same(a, b), "{a} {b}");
         }
-        for (a, b) in [("100", "1"), ("0.10", "0.01"), ("Infinity", "-Infinity"), ("10", "100")] {
+        for (a, b) in [
+            ("100", "1"),
+            ("0.10", "0.01"),
+            ("Infinity", "-Infinity"),
+            ("10", "100"),
+        ] {
             assert!(!key(Class::Numeric).is_same(a, b), "{a} {b}");
         }
         assert!(key(Class::Float).is_same("-0", "0"));

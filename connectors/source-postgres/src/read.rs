@@ -99,7 +99,14 @@ impl Rows {
             columns,
             mut queries,
             checkpoints,
-        } = queries(&mut client, settings, &selection, &relation, described.columns, native)?;
+        } = queries(
+            &mut client,
+            settings,
+            &selection,
+            &relation,
+            described.columns,
+            native,
+        )?;
         let first = queries
             .pop_front()
             .ok_or_else(|| Error::internal("a read without a query"))?;
@@ -297,7 +304,14 @@ pub(crate) fn try_out(
     if selection.increment.is_some() {
         let described = describe(client, relation)?;
         // Native or not makes no difference to what can be read.
-        let queries = queries(client, settings, selection, relation, described.columns, false)?;
+        let queries = queries(
+            client,
+            settings,
+            selection,
+            relation,
+            described.columns,
+            false,
+        )?;
         selects.extend(queries.queries.into_iter().map(|query| query.from));
     } else if selection.cursor.is_some() {
         return Err(no_increment());
@@ -385,12 +399,7 @@ fn wrong_filter(error: Error, filter: &str) -> Error {
 /// `COPY table` is faster than a query, and does not do for everything: it leaves out the rows of
 /// inheriting tables, refuses views, foreign and partitioned tables and generated columns, and
 /// casts nothing.
-fn whole(
-    relation: &Relation,
-    columns: &[Column],
-    native: bool,
-    filter: Option<&str>,
-) -> String {
+fn whole(relation: &Relation, columns: &[Column], native: bool, filter: Option<&str>) -> String {
     let needs_query =
         |column: &Column| column.is_computed() || form(column, native).needs_text_cast();
     let is_plain = relation.kind == 'r'

@@ -130,9 +130,7 @@ impl Patience {
     pub fn waited(&mut self, time: Duration) -> Result<()> {
         self.waited += time;
         match self.limit {
-            Some(limit) if self.waited >= limit => {
-                Err(self.backend.stalled("the next rows"))
-            }
+            Some(limit) if self.waited >= limit => Err(self.backend.stalled("the next rows")),
             _ => Ok(()),
         }
     }

@@ -193,9 +193,17 @@ fn tables(client: &mut Client, relation: &Relation) -> Result<Vec<Table>> {
 
 fn moment(client: &mut Client, settings: &Settled) -> Result<Moment> {
     let names = if client.server_version() >= 130_000 {
-        ["pg_snapshot_xmin", "pg_snapshot_xmax", "pg_current_snapshot"]
+        [
+            "pg_snapshot_xmin",
+            "pg_snapshot_xmax",
+            "pg_current_snapshot",
+        ]
     } else {
-        ["txid_snapshot_xmin", "txid_snapshot_xmax", "txid_current_snapshot"]
+        [
+            "txid_snapshot_xmin",
+            "txid_snapshot_xmax",
+            "txid_current_snapshot",
+        ]
     };
     let mut sql = MOMENT.to_owned();
     for (place, name) in ["$LOW", "$HIGH", "$CURRENT"].into_iter().zip(names) {
@@ -325,7 +333,9 @@ impl Split {
             }
         }
         let is_here = |oid: &u32| tables.iter().any(|table| table.oid == *oid);
-        split.gone.extend(before.keys().filter_map(|oid| oid.parse::<u32>().ok()));
+        split
+            .gone
+            .extend(before.keys().filter_map(|oid| oid.parse::<u32>().ok()));
         split.gone.retain(|oid| !is_here(oid));
         Ok(split)
     }
