@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Ended, Folder, copy, generate};
+use crate::support::{Ended, Folder, copy, generate, testkit};
 
 #[test]
 fn the_parts_of_each_stage_sum_to_its_wall_time() {
@@ -223,75 +223,24 @@ fn check_sees_what_only_the_plan_knows() {
 }
 
 #[test]
-fn a_report_is_one_page_that_needs_nothing_else() {
+fn check_opens_each_side_once() {
     let folder = Folder::new();
-    folder
-        .write("in.csv", "id,<b>\"&\n1,x\n")
-        .write("p.yaml", copy("csv", "jsonl"));
-    let ended = folder.rapidbyte(&["run", "p.yaml", "--report", "run.html"]);
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    let page = folder.read("run.html");
-    // Nothing is loaded, nothing is run, and names are text.
-    for word in [
-        "http:", "https:", "<script", "src=", "url(", "@import", "<b>",
-    ] {
-        assert!(!page.contains(word), "{word}");
-    }
-    for word in [
-        "<td>&lt;b&gt;&quot;&amp;</td>",
-        ">1</dd>",
-        "Where the time went",
-        "Memory of the process",
-        "read in.csv",
-        "NaN",
-    ] {
-        assert_eq!(page.contains(word), word != "NaN", "{word}: {page}");
-    }
-    assert_eq!(folder.files("."), ["in.csv", "out", "p.yaml", "run.html"]);
-
-    // A run that fails has a page too, which says why.
-    folder.write("in.csv", "id\n1\n").write(
-        "p.yaml",
-        copy("csv", "jsonl").replace("path: in.csv", "path: in.csv\n    schema: { id: int8 }"),
-    );
-    folder.write("in.csv", "id\n300\n");
-    let ended = folder.rapidbyte(&["run", "p.yaml", "--report", "run.html"]);
-    assert_eq!(ended.code, Some(4), "{}", ended.stderr);
-    let page = folder.read("run.html");
-    assert!(
-        page.contains("in.csv:2") && page.contains(">failed</span>"),
-        "{page}"
-    );
-}
-
-#[test]
-fn a_report_that_cannot_be_written_is_told_before_the_run() {
-    let folder = Folder::new();
-    folder
-        .write("in.csv", "id\n1\n")
-        .write("p.yaml", copy("csv", "jsonl"));
-    for report in ["missing/run.html", "."] {
-        let ended = folder.rapidbyte(&["run", "p.yaml", "--report", report]);
-        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
-        assert!(
-            ended.stderr.contains("report_not_written"),
-            "{}",
-            ended.stderr
+    let (source, destination) = (testkit("source-misbehave"), testkit("dest-misbehave"));
+    for (how, code, checks) in [("nothing", 0, 3), ("discover_error", 4, 2)] {
+        folder.write(
+            "p.yaml",
+            format!(
+                "version: 1\npipeline: t\n\
+                 source: {{ use: {source}, config: {{ how: {how} }}, streams: [rows] }}\n\
+                 destination: {{ use: {destination}, config: {{ how: nothing }} }}\n"
+            ),
         );
-    }
-    assert_eq!(folder.files("."), ["in.csv", "p.yaml"]);
-    // Nor is anything replaced that is no report.
-    for report in ["in.csv", "p.yaml"] {
-        let before = folder.read(report);
-        let ended = folder.rapidbyte(&["run", "p.yaml", "--report", report]);
-        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
-        assert!(ended.stderr.contains("is no report"), "{}", ended.stderr);
-        assert_eq!(folder.read(report), before);
-    }
-    let ended = folder.rapidbyte(&["run", "p.yaml", "--report", "out/in.jsonl"]);
-    assert_ne!(ended.code, Some(0), "{}", ended.stderr);
-    for _ in 0..2 {
-        let ended = folder.rapidbyte(&["run", "p.yaml", "--report", "run.html"]);
-        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let ended = folder.rapidbyte(&["check", "p.yaml", "-v", "--output", "json"]);
+        assert_eq!(ended.code, Some(code), "{how}: {}", ended.stderr);
+        let opened = ended.stderr.matches("opened").count();
+        assert_eq!(opened, 2, "{how}: {}", ended.stderr);
+        let document: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+        let found = document["checks"].as_array().map(Vec::len);
+        assert_eq!(found, Some(checks), "{how}: {document:#}");
     }
 }

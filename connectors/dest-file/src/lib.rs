@@ -74,7 +74,12 @@ impl Destination for Files {
         plan::plan(&self.settings, target)
     }
 
-    fn open_writer(&mut self, target: &Target, _epoch: u64) -> Result<FileWriter> {
+    fn open_writer(
+        &mut self,
+        target: &Target,
+        _epoch: u64,
+        _cursor: Option<&str>,
+    ) -> Result<FileWriter> {
         let layout = &self.settings.layout;
         let place = match &layout.set {
             None => layout.file(&target.stream)?,
@@ -106,20 +111,14 @@ impl Destination for Files {
         Ok(FileWriter::new(self.open.clone(), target.stream.clone()))
     }
 
-    fn commit(
-        &mut self,
-        stream: &str,
-        parts: Vec<Part>,
-        _seq: u64,
-        _cursor: Option<&str>,
-    ) -> Result<Receipt> {
-        let Some(file) = self.open.borrow_mut().remove(stream) else {
+    fn commit(&mut self, commit: Commit<'_>) -> Result<Receipt> {
+        let Some(file) = self.open.borrow_mut().remove(commit.stream) else {
             return Err(
-                Error::internal("a commit without a file that is written").in_stream(stream)
+                Error::internal("a commit without a file that is written").in_stream(commit.stream)
             );
         };
-        let rows: u64 = parts.iter().map(|part| part.rows).sum();
-        file.commit(rows).map_err(|error| error.in_stream(stream))
+        file.commit(commit.rows())
+            .map_err(|error| error.in_stream(commit.stream))
     }
 
     fn abort(&mut self, stream: &str) -> Result<()> {

@@ -41,16 +41,17 @@ fn target(stream: &str, write_mode: WriteMode) -> Target {
         schema: ipc::encode_schema(&ids(0..0).schema()).unwrap(),
         write_mode,
         primary_key: Vec::new(),
+        deleted_field: None,
     }
 }
 
 fn write(files: &mut Files, mode: WriteMode, batches: &[RecordBatch]) -> Result<Receipt> {
-    let mut writer = files.open_writer(&target("s", mode), 0)?;
+    let mut writer = files.open_writer(&target("s", mode), 0, None)?;
     for batch in batches {
         writer.write(batch)?;
     }
     let part = writer.flush()?;
-    files.commit("s", vec![part], 0, None)
+    files.commit(Commit::whole("s", vec![part]))
 }
 
 fn replace(folder: &Path, config: Value, batches: &[RecordBatch]) -> Result<Receipt> {
@@ -235,7 +236,7 @@ fn too_many_files_are_refused_before_any_of_the_batch_is_written() {
     ] {
         let mut files = open(folder.path(), config).unwrap();
         let mut writer = files
-            .open_writer(&target("s", WriteMode::Replace), 0)
+            .open_writer(&target("s", WriteMode::Replace), 0, None)
             .unwrap();
         writer.write(&batch(&rows[..1])).unwrap();
         let error = writer.write(&batch(&rows)).unwrap_err();
@@ -284,7 +285,7 @@ fn a_set_that_is_given_up_leaves_the_older_one() {
     let before = tree(folder.path());
     let mut files = open(folder.path(), config()).unwrap();
     let mut writer = files
-        .open_writer(&target("s", WriteMode::Replace), 0)
+        .open_writer(&target("s", WriteMode::Replace), 0, None)
         .unwrap();
     writer.write(&ids(5..9)).unwrap();
     files.abort("s").unwrap();
@@ -315,10 +316,10 @@ fn two_streams_do_not_share_a_folder() {
     let config = json!({"path": "o/{stream}-{part}.csv", "split": {"rows": 1}});
     let mut files = open(folder.path(), config).unwrap();
     let _first = files
-        .open_writer(&target("a", WriteMode::Replace), 0)
+        .open_writer(&target("a", WriteMode::Replace), 0, None)
         .unwrap();
     let error = files
-        .open_writer(&target("b", WriteMode::Replace), 0)
+        .open_writer(&target("b", WriteMode::Replace), 0, None)
         .err()
         .unwrap();
     assert_eq!(error.code, "shared_target");
@@ -409,7 +410,7 @@ fn wrong_configurations_name_their_key() {
         let error = files.plan(&target("s", WriteMode::Replace)).unwrap_err();
         assert_eq!(error.code, code);
         let error = files
-            .open_writer(&target("s", WriteMode::Replace), 0)
+            .open_writer(&target("s", WriteMode::Replace), 0, None)
             .err()
             .unwrap();
         assert_eq!(error.code, code);

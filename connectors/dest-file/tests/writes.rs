@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dest_file::Files;
+use rapidbyte_sdk::Commit;
 use rapidbyte_sdk::prelude::arrow_array::{
     ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray,
 };
@@ -39,17 +40,18 @@ fn target(stream: &str, schema: &Schema, write_mode: WriteMode) -> Target {
         schema: ipc::encode_schema(schema).unwrap(),
         write_mode,
         primary_key: Vec::new(),
+        deleted_field: None,
     }
 }
 
 /// Writes batches to a stream and commits them.
 fn write(files: &mut Files, stream: &str, mode: WriteMode, batches: &[RecordBatch]) -> Result<u64> {
-    let mut writer = files.open_writer(&target(stream, &batches[0].schema(), mode), 0)?;
+    let mut writer = files.open_writer(&target(stream, &batches[0].schema(), mode), 0, None)?;
     for batch in batches {
         writer.write(batch)?;
     }
     let part = writer.flush()?;
-    let receipt = files.commit(stream, vec![part], 0, None)?;
+    let receipt = files.commit(Commit::whole(stream, vec![part]))?;
     Ok(receipt.rows)
 }
 
@@ -77,14 +79,16 @@ fn nothing_is_visible_before_the_commit_and_everything_after_it() {
     std::fs::write(folder.path().join("a.csv"), "old").unwrap();
     let mut files = open(folder.path(), json!({"path": "{stream}.csv"})).unwrap();
     let target = target("a", &batch(&[]).schema(), WriteMode::Replace);
-    let mut writer = files.open_writer(&target, 0).unwrap();
+    let mut writer = files.open_writer(&target, 0, None).unwrap();
     writer.write(&batch(&[1, 2])).unwrap();
     let first = writer.flush().unwrap();
     writer.write(&batch(&[3])).unwrap();
     let second = writer.flush().unwrap();
     assert_eq!((first.rows, second.rows), (2, 1));
     assert_eq!(text(folder.path(), "a.csv"), "old");
-    let receipt = files.commit("a", vec![first, second], 0, None).unwrap();
+    let receipt = files
+        .commit(Commit::whole("a", vec![first, second]))
+        .unwrap();
     assert_eq!(
         text(folder.path(), "a.csv"),
         "id,t\n1,\n2,\"t,2\"\n3,\"t,3\"\n"
@@ -128,7 +132,7 @@ fn giving_up_leaves_nothing() {
     let mut files = open(folder.path(), json!({"path": "{stream}.csv"})).unwrap();
     for how in ["abort", "drop"] {
         let target = target("a", &batch(&[]).schema(), WriteMode::Replace);
-        let mut writer = files.open_writer(&target, 0).unwrap();
+        let mut writer = files.open_writer(&target, 0, None).unwrap();
         writer.write(&batch(&[1])).unwrap();
         writer.flush().unwrap();
         assert_eq!(names(folder.path()).len(), 1, "a temporary file");
@@ -143,7 +147,7 @@ fn giving_up_leaves_nothing() {
         assert_eq!(names(folder.path()), [""; 0], "{how}");
     }
     assert_eq!(
-        kind(&files.commit("a", vec![], 0, None).unwrap_err()),
+        kind(&files.commit(Commit::whole("a", vec![])).unwrap_err()),
         "Internal"
     );
 }
@@ -175,7 +179,7 @@ fn a_commit_of_other_rows_than_were_written_is_refused() {
     let mut files = open(folder.path(), json!({"path": "a.csv"})).unwrap();
     for flush in [true, false] {
         let target = target("s", &batch(&[]).schema(), WriteMode::Replace);
-        let mut writer = files.open_writer(&target, 0).unwrap();
+        let mut writer = files.open_writer(&target, 0, None).unwrap();
         writer.write(&batch(&[1])).unwrap();
         let mut part = writer.flush().unwrap();
         if flush {
@@ -184,7 +188,7 @@ fn a_commit_of_other_rows_than_were_written_is_refused() {
             writer.write(&batch(&[2])).unwrap();
         }
         assert_eq!(
-            kind(&files.commit("s", vec![part], 0, None).unwrap_err()),
+            kind(&files.commit(Commit::whole("s", vec![part])).unwrap_err()),
             "Internal"
         );
         assert_eq!(names(folder.path()), [""; 0]);
@@ -228,8 +232,8 @@ fn a_stream_without_rows_is_a_file_without_rows() {
     )
     .unwrap();
     let target = target("a", &batch(&[]).schema(), WriteMode::Replace);
-    let _writer = files.open_writer(&target, 0).unwrap();
-    assert_eq!(files.commit("a", vec![], 0, None).unwrap().rows, 0);
+    let _writer = files.open_writer(&target, 0, None).unwrap();
+    assert_eq!(files.commit(Commit::whole("a", vec![])).unwrap().rows, 0);
     assert_eq!(text(folder.path(), "a.csv"), "id;t\n");
 }
 

@@ -90,7 +90,12 @@ impl Destination for Postgres {
         })
     }
 
-    fn open_writer(&mut self, target: &Target, _epoch: u64) -> Result<PostgresWriter> {
+    fn open_writer(
+        &mut self,
+        target: &Target,
+        _epoch: u64,
+        _cursor: Option<&str>,
+    ) -> Result<PostgresWriter> {
         let stream = &target.stream;
         let name = self.settings.name_of(stream)?;
         match self.owners.get(&name) {
@@ -116,19 +121,15 @@ impl Destination for Postgres {
         })
     }
 
-    fn commit(
-        &mut self,
-        stream: &str,
-        parts: Vec<Part>,
-        _seq: u64,
-        _cursor: Option<&str>,
-    ) -> Result<Receipt> {
+    fn commit(&mut self, commit: Commit<'_>) -> Result<Receipt> {
+        let stream = commit.stream;
         let Some(load) = self.open.borrow_mut().remove(stream) else {
             let text = "a commit without rows that are written";
             return Err(Error::internal(text).in_stream(stream));
         };
-        let rows: u64 = parts.iter().map(|part| part.rows).sum();
-        let (client, receipt) = load.commit(rows).map_err(|error| given_up(error, stream))?;
+        let (client, receipt) = load
+            .commit(commit.rows())
+            .map_err(|error| given_up(error, stream))?;
         self.keep(client);
         Ok(receipt)
     }

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use common::*;
+use rapidbyte_sdk::Commit;
 use rapidbyte_sdk::prelude::{Destination, WriteMode, Writer};
 use rapidbyte_testkit::postgres::shared;
 use serde_json::json;
@@ -160,7 +161,7 @@ fn a_load_that_waits_long_for_its_source_is_not_given_up() {
         let mut to = open_with(&url, json!({"schema": "raw", "load_method": method}));
         let rows = batch(&[1, 2]);
         let target = target(method, &rows.schema(), WriteMode::Append);
-        let mut writer = to.open_writer(&target, 0).unwrap();
+        let mut writer = to.open_writer(&target, 0, None).unwrap();
         // The load is idle while this runs.
         one(
             &mut shared().client("postgres"),
@@ -172,7 +173,7 @@ fn a_load_that_waits_long_for_its_source_is_not_given_up() {
             &mut shared().client("postgres"),
             "SELECT count(pg_sleep(0.6))",
         );
-        to.commit(method, vec![part], 0, None).unwrap();
+        to.commit(Commit::whole(method, vec![part])).unwrap();
         assert_eq!(ids(&mut database.client(), &format!("raw.{method}")), "1,2");
     }
 }

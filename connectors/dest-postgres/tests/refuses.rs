@@ -397,7 +397,7 @@ fn a_server_that_stops_in_the_middle_is_a_connection_error_and_nothing_is_left()
         let mut to = open_with(&server.url("postgres"), config);
         let rows = batch(&(0..5_000).collect::<Vec<_>>());
         let mut writer = to
-            .open_writer(&target("t", &rows.schema(), WriteMode::Append), 0)
+            .open_writer(&target("t", &rows.schema(), WriteMode::Append), 0, None)
             .unwrap();
         writer.write(&rows).unwrap();
         server.stop();

@@ -9,6 +9,7 @@ use std::thread;
 use common::*;
 use dest_postgres::Postgres;
 use rapidbyte_pg::{Column, Kind, PgType};
+use rapidbyte_sdk::Commit;
 use rapidbyte_sdk::prelude::arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use rapidbyte_sdk::prelude::{
     DataType, Destination, Error, Field, Result, Schema, WriteMode, Writer,
@@ -296,10 +297,10 @@ fn a_new_table_has_the_streams_key_comments_and_not_null() {
                 said.contains("primary key is (\"select\", \"Ünit \"\"x\"\"\")"),
                 "{said}"
             );
-            let mut writer = to.open_writer(&target, 0).unwrap();
+            let mut writer = to.open_writer(&target, 0, None).unwrap();
             writer.write(&some).unwrap();
             let part = writer.flush().unwrap();
-            to.commit(&stream, vec![part], 0, None).unwrap();
+            to.commit(Commit::whole(&stream, vec![part])).unwrap();
             let sql = format!(
                 "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 'raw.\"{stream}\"'::regclass AND contype = 'p'"
             );
@@ -326,7 +327,7 @@ fn of_two_that_make_the_same_table_one_is_told_to_run_again() {
     let rows = batch(&[1, 2]);
     let mut first = open(&database);
     let target = target("t", &rows.schema(), WriteMode::Append);
-    let mut writer = first.open_writer(&target, 0).unwrap();
+    let mut writer = first.open_writer(&target, 0, None).unwrap();
     writer.write(&rows).unwrap();
     let part = writer.flush().unwrap();
     let url = database.url();
@@ -338,7 +339,7 @@ fn of_two_that_make_the_same_table_one_is_told_to_run_again() {
     while one(&mut client, waiting) == "0" {
         assert!(!second.is_finished(), "the second has to wait");
     }
-    first.commit("t", vec![part], 0, None).unwrap();
+    first.commit(Commit::whole("t", vec![part])).unwrap();
     let error = second.join().unwrap().unwrap_err();
     assert_eq!(
         (error.code.as_str(), kind(&error)),

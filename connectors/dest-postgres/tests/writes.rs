@@ -4,6 +4,7 @@
 mod common;
 
 use common::*;
+use rapidbyte_sdk::Commit;
 use rapidbyte_sdk::prelude::{Destination, Fit, WriteMode, Writer};
 
 #[test]
@@ -25,7 +26,7 @@ fn a_new_table_is_made_filled_and_seen_at_the_commit_only() {
 
     let mut target = target("public.orders", &rows.schema(), WriteMode::Append);
     target.primary_key = vec!["id".into()];
-    let mut writer = to.open_writer(&target, 0).unwrap();
+    let mut writer = to.open_writer(&target, 0, None).unwrap();
     writer.write(&rows).unwrap();
     let first = writer.flush().unwrap();
     writer.write(&batch(&[4])).unwrap();
@@ -34,7 +35,7 @@ fn a_new_table_is_made_filled_and_seen_at_the_commit_only() {
     assert!(first.bytes > 40 && second.bytes > 10);
     assert_eq!(one(&mut client, "SELECT to_regclass('raw.orders')"), "NULL");
     let receipt = to
-        .commit("public.orders", vec![first, second], 0, None)
+        .commit(Commit::whole("public.orders", vec![first, second]))
         .unwrap();
     assert_eq!((receipt.rows, receipt.location.as_str()), (4, "raw.orders"));
     assert_eq!(ids(&mut client, "raw.orders"), "1,2,3,4");
@@ -72,7 +73,7 @@ fn an_abort_leaves_nothing_and_the_session_goes_on() {
         let rows = batch(&[1, 2, 3]);
         for flushes in [false, true] {
             let target = target("a", &rows.schema(), WriteMode::Append);
-            let mut writer = to.open_writer(&target, 0).unwrap();
+            let mut writer = to.open_writer(&target, 0, None).unwrap();
             writer.write(&rows).unwrap();
             if flushes {
                 writer.flush().unwrap();
@@ -98,7 +99,7 @@ fn replace_shows_the_old_rows_until_the_commit() {
         let target = target("t", &rows.schema(), WriteMode::Replace);
         let planned = to.plan(&target).unwrap();
         assert!(planned.statements.iter().any(|s| s == "DELETE FROM raw.t"));
-        let mut writer = to.open_writer(&target, 0).unwrap();
+        let mut writer = to.open_writer(&target, 0, None).unwrap();
         assert_eq!(ids(&mut client, "raw.t"), "7,8");
         writer.write(&rows).unwrap();
         let part = writer.flush().unwrap();
@@ -109,7 +110,7 @@ fn replace_shows_the_old_rows_until_the_commit() {
             .batch_execute("INSERT INTO raw.t VALUES (9)")
             .unwrap_err();
         assert_eq!(error.code().unwrap().code(), "55P03");
-        to.commit("t", vec![part], 0, None).unwrap();
+        to.commit(Commit::whole("t", vec![part])).unwrap();
         assert_eq!(ids(&mut client, "raw.v"), "1,2");
         replace(&mut to, "t", &batch(&[])).unwrap();
         assert_eq!(ids(&mut client, "raw.t"), "NULL");
@@ -152,12 +153,12 @@ fn a_role_whose_transactions_are_serializable_loads_all_the_same() {
     let mut to = open_with(&url, serde_json::json!({"schema": "raw"}));
     let rows = batch(&[1, 2]);
     let mut writer = to
-        .open_writer(&target("t", &rows.schema(), WriteMode::Replace), 0)
+        .open_writer(&target("t", &rows.schema(), WriteMode::Replace), 0, None)
         .unwrap();
     writer.write(&rows).unwrap();
     let isolation = "SELECT count(*) FROM pg_locks WHERE mode = 'SIReadLock'";
     assert_eq!(one(&mut client, isolation), "0");
     let part = writer.flush().unwrap();
-    to.commit("t", vec![part], 0, None).unwrap();
+    to.commit(Commit::whole("t", vec![part])).unwrap();
     assert_eq!(ids(&mut client, "raw.t"), "1,2");
 }

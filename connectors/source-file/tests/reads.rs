@@ -36,6 +36,7 @@ fn request(stream: &str, columns: Option<&[&str]>) -> ReadRequest {
     ReadRequest {
         stream: stream.into(),
         snapshot: String::new(),
+        increment: None,
         cursor: None,
         columns: columns.map(|names| names.iter().map(|n| (*n).to_owned()).collect()),
         filter: None,
@@ -45,10 +46,13 @@ fn request(stream: &str, columns: Option<&[&str]>) -> ReadRequest {
     }
 }
 
+/// Longer than any read here takes: only full batches come.
+const WAIT: Duration = Duration::from_secs(3600);
+
 fn rows(reader: &mut FileReader) -> Result<Vec<RecordBatch>> {
     let mut batches = Vec::new();
     loop {
-        match reader.next(Duration::ZERO)? {
+        match reader.next(WAIT)? {
             Event::Batch(batch) => batches.push(batch),
             Event::End => return Ok(batches),
             other => panic!("{other:?}"),
@@ -319,7 +323,7 @@ fn a_file_that_changes_while_it_is_read_is_refused() {
         let mut request = request("a", None);
         request.batch_bytes = 1000;
         let mut reader = source.read(&request).unwrap();
-        assert!(matches!(reader.next(Duration::ZERO), Ok(Event::Batch(_))));
+        assert!(matches!(reader.next(WAIT), Ok(Event::Batch(_))));
         let mut writer = std::fs::File::options();
         let mut file = writer
             .write(true)
@@ -551,7 +555,7 @@ fn two_hundred_megabytes_take_the_memory_of_one_batch() {
     let mut reader = source.read(&request("big", None)).unwrap();
     let start = Instant::now();
     let (mut rows, mut held) = (0, 0);
-    while let Event::Batch(batch) = reader.next(Duration::ZERO).unwrap() {
+    while let Event::Batch(batch) = reader.next(WAIT).unwrap() {
         rows += batch.num_rows();
         let batch_bytes: usize = batch
             .columns()

@@ -78,6 +78,7 @@ fn request(batch_bytes: u32) -> ReadRequest {
     ReadRequest {
         stream: "rows".into(),
         snapshot: String::new(),
+        increment: None,
         cursor: None,
         columns: None,
         filter: None,

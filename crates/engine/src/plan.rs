@@ -1,21 +1,30 @@
 //! A document becomes a plan: connectors loaded and opened, streams found, types compared.
 //! Nothing is written.
 
+mod check;
+mod choose;
+mod delivery;
+mod open;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_schema::{Field, Schema};
 use rapidbyte_runtime::{
-    Clock, Connector, Destination, Fit, Grants, Kind, Limits, MemoryBudget, Phase, Plan as Placed,
-    Sandbox, Selection, Source, Spec, Stream, SyncMode, Target, WriteMode,
+    Destination, Fit, Grants, Increment, Phase, Plan as Placed, Progress, Selection, Source,
+    Stream, SyncMode, Target, WriteMode,
 };
 use rapidbyte_wire::{ipc, types};
-use serde_json::{Map, Value};
 
 use crate::document::{self, Document};
 use crate::failure::{Class, Failure};
 use crate::host::{Host, nearest};
-use crate::narrow::{Candidate, Narrowing};
+use crate::narrow::Narrowing;
+pub use check::{Checked, Looked, check};
+use choose::{Chosen, narrow, select, some_of};
+use delivery::{identify, increment};
+pub use open::{Clocks, Stage, open_destination, open_source};
+use open::{Opened, Reading, Writing, common_forms, open_both};
 
 /// Everything that a run will do, settled before the first row.
 pub struct Plan {
@@ -29,31 +38,13 @@ pub struct Plan {
     pub streams: Vec<StreamPlan>,
     /// Rows of each stream at most.
     pub limit: Option<u64>,
+    /// Incremental streams begin again with their first row.
+    pub full_refresh: bool,
     /// Where the time of planning went.
     pub clocks: Clocks,
     /// Kept open for the whole run: it holds the snapshot.
     /// Used by the running thread alone; the mutex lets the stages share the plan.
     pub(crate) coordinator: Mutex<Source>,
-}
-
-/// One clock for each side: both are opened at a time, and wait for each other.
-pub struct Clocks {
-    /// Of the source.
-    pub source: Clock,
-    /// Of the destination.
-    pub destination: Clock,
-}
-
-/// One side of the pipeline.
-pub struct Stage {
-    /// The loaded connector.
-    pub connector: Connector,
-    /// What it says of itself.
-    pub spec: Spec,
-    /// Its configuration as JSON.
-    pub config: String,
-    /// What it may reach.
-    pub grants: Arc<Grants>,
 }
 
 /// One stream's way.
@@ -68,6 +59,11 @@ pub struct StreamPlan {
     pub discovered: Stream,
     /// Only rows that meet it.
     pub filter: Option<String>,
+    /// How it is gone on with, where it is.
+    pub increment: Option<Increment>,
+    /// How far the destination was when it was planned; none when it knows nothing of the stream,
+    /// or where it does not matter.
+    pub progress: Option<Progress>,
     /// The columns that move, under their new names.
     pub schema: Schema,
     /// The `Schema` message that the reader must give: the same columns under the source's names.
@@ -78,17 +74,6 @@ pub struct StreamPlan {
     pub target: Target,
     /// What the destination will do.
     pub placed: Placed,
-}
-
-/// Native forms that both sides know.
-fn common_forms(source: &Spec, destination: &Spec) -> Vec<String> {
-    let takes = &destination.native_forms;
-    source
-        .native_forms
-        .iter()
-        .filter(|form| takes.contains(form))
-        .cloned()
-        .collect()
 }
 
 impl Plan {
@@ -104,20 +89,37 @@ impl Plan {
         narrowing: &Narrowing,
     ) -> Result<Self, Failure> {
         narrowing.check(&document)?;
-        let clocks = Clocks {
-            source: Clock::new(),
-            destination: Clock::new(),
-        };
-        let opened = open_both(&document, host, &clocks)?;
-        let (source, coordinator, found) = opened.reading;
-        let (destination, mut writer) = opened.writing;
-        check_modes(&document, &destination)?;
+        let clocks = Clocks::new();
+        let opened = open_both(&document, host, &clocks, false)?;
+        Self::settled(document, opened, clocks, narrowing)
+    }
+
+    /// Settles what is moved between two sides that are open.
+    fn settled(
+        document: Document,
+        opened: Opened,
+        clocks: Clocks,
+        narrowing: &Narrowing,
+    ) -> Result<Self, Failure> {
+        let Reading {
+            stage: source,
+            session: coordinator,
+            found,
+            ..
+        } = opened.reading;
+        let Writing {
+            stage: destination,
+            session: mut writer,
+            ..
+        } = opened.writing;
+        check_modes(&document, &destination, narrowing.full_refresh)?;
         clocks.source.enter(Phase::ChannelWait);
         clocks.destination.enter(Phase::Other);
         let mut streams = Vec::new();
         let selected = select(&document, &source.spec, found?)?;
         for chosen in narrow(&document, selected, narrowing)? {
-            streams.push(place(&document, chosen, &mut writer)?);
+            let full_refresh = narrowing.full_refresh;
+            streams.push(place(&document, chosen, &mut writer, full_refresh)?);
         }
         refuse_shared_targets(&document, &streams)?;
         refuse_own_source(&document, &source.grants, &destination.grants, &streams)?;
@@ -130,6 +132,7 @@ impl Plan {
             destination,
             streams,
             limit: narrowing.limit,
+            full_refresh: narrowing.full_refresh,
             clocks,
             coordinator: Mutex::new(coordinator),
         })
@@ -138,14 +141,10 @@ impl Plan {
     /// Fixes the moment of the run; the source refuses what it cannot read as it is selected, which
     /// only `plan` and `check` throw away then.
     pub fn snapshot(&mut self) -> Result<String, Failure> {
-        let selections: Vec<Selection> = self
-            .streams
-            .iter()
-            .map(|stream| Selection {
-                stream: stream.name.clone(),
-                columns: stream.columns.clone(),
-                filter: stream.filter.clone(),
-            })
+        let full_refresh = self.full_refresh;
+        let streams = self.streams.iter();
+        let selections: Vec<Selection> = streams
+            .map(|stream| stream.selection(full_refresh))
             .collect();
         self.coordinator()
             .snapshot(&selections)
@@ -162,228 +161,6 @@ impl Plan {
     pub(crate) fn forms(&self) -> Vec<String> {
         common_forms(&self.source.spec, &self.destination.spec)
     }
-}
-
-/// Both sides, open.
-struct Opened {
-    /// With what the source has, or why it could not say.
-    reading: (Stage, Source, Result<Vec<Stream>, Failure>),
-    writing: (Stage, Destination),
-}
-
-/// Opens both sides at a time, each on a thread: most of it is loading code and logging in. A
-/// failure of the source is told first.
-fn open_both(document: &Document, host: &Host, clocks: &Clocks) -> Result<Opened, Failure> {
-    let (tell, told) = std::sync::mpsc::sync_channel(1);
-    std::thread::scope(|scope| {
-        let writing = scope.spawn(|| {
-            let clock = &clocks.destination;
-            let stage = open_stage(document, host, clock, Side::DESTINATION)?;
-            // Nobody listens when the source has failed.
-            let _ = tell.send(stage.spec.clone());
-            drop(tell);
-            let writer = begin_destination(&stage, document, host, clock)?;
-            clock.enter(Phase::ChannelWait);
-            Ok((stage, writer))
-        });
-        let clock = &clocks.source;
-        let reading = open_source(document, host, clock).map(|(stage, mut source)| {
-            let before = clock.enter(Phase::ChannelWait);
-            let other = told.recv();
-            clock.enter(before);
-            let found = match other {
-                Ok(other) => source
-                    .discover(&common_forms(&stage.spec, &other))
-                    .map_err(|e| Failure::from_runtime(e, document, "source")),
-                // Its failure is the one that is told.
-                Err(_) => Ok(Vec::new()),
-            };
-            (stage, source, found)
-        });
-        clock.enter(Phase::ChannelWait);
-        let writing = writing.join().unwrap_or_else(|_| {
-            let text = "the destination's thread panicked: this is a fault of the engine";
-            Err(Failure::new(Class::Run, "internal", text))
-        });
-        Ok(Opened {
-            reading: reading?,
-            writing: writing?,
-        })
-    })
-}
-
-/// Loads the source, checks its configuration and opens a session.
-pub fn open_source(
-    document: &Document,
-    host: &Host,
-    clock: &Clock,
-) -> Result<(Stage, Source), Failure> {
-    let stage = open_stage(document, host, clock, Side::SOURCE)?;
-    let failed = |e| Failure::from_runtime(e, document, "source");
-    let sandbox = planning_sandbox(document, host, clock, &stage.grants);
-    let mut source = stage.connector.source(sandbox).map_err(failed)?;
-    source.open(&stage.config).map_err(failed)?;
-    Ok((stage, source))
-}
-
-/// Loads the destination, checks its configuration and opens a session.
-pub fn open_destination(
-    document: &Document,
-    host: &Host,
-    clock: &Clock,
-) -> Result<(Stage, Destination), Failure> {
-    let stage = open_stage(document, host, clock, Side::DESTINATION)?;
-    let destination = begin_destination(&stage, document, host, clock)?;
-    Ok((stage, destination))
-}
-
-fn begin_destination(
-    stage: &Stage,
-    document: &Document,
-    host: &Host,
-    clock: &Clock,
-) -> Result<Destination, Failure> {
-    let failed = |e| Failure::from_runtime(e, document, "destination");
-    let sandbox = planning_sandbox(document, host, clock, &stage.grants);
-    let mut destination = stage.connector.destination(sandbox).map_err(failed)?;
-    destination.open(&stage.config).map_err(failed)?;
-    Ok(destination)
-}
-
-struct Side {
-    name: &'static str,
-    kind: Kind,
-}
-
-impl Side {
-    const SOURCE: Self = Self {
-        name: "source",
-        kind: Kind::Source,
-    };
-    const DESTINATION: Self = Self {
-        name: "destination",
-        kind: Kind::Destination,
-    };
-}
-
-fn open_stage(
-    document: &Document,
-    host: &Host,
-    clock: &Clock,
-    side: Side,
-) -> Result<Stage, Failure> {
-    let key = format!("{}.use", side.name);
-    let (used, config) = match side.kind {
-        Kind::Source => (&document.source.connector, &document.source.config),
-        Kind::Destination => (
-            &document.destination.connector,
-            &document.destination.config,
-        ),
-    };
-    let located = |mut failure: Failure| {
-        let place = Failure::at_key(document, &key, "", "");
-        failure.location = place.location;
-        failure.key = place.key;
-        failure
-    };
-    let origin = host.find(used, &document.base_dir).map_err(located)?;
-    let before = clock.enter(Phase::Load);
-    let loaded = host.runtime.load(&origin);
-    clock.enter(before);
-    let connector = loaded.map_err(|e| located(Failure::from_runtime(e, document, side.name)))?;
-    if connector.kind() != side.kind {
-        let text = format!(
-            "{used} is a {}",
-            if side.name == "source" {
-                "destination"
-            } else {
-                "source"
-            }
-        );
-        return Err(located(Failure::new(Class::Config, "wrong_world", text))
-            .hint(format!("name a {} here", side.name)));
-    }
-    let spec = host
-        .describe(&connector, clock)
-        .map_err(|e| Failure::from_runtime(e, document, side.name))?;
-    let schema: Value = serde_json::from_str(&spec.config_schema).map_err(|error| {
-        let text = format!(
-            "{}: the config schema is no JSON: {error}",
-            connector.name()
-        );
-        Failure::new(Class::Run, "contract_broken", text)
-    })?;
-    document.keep_secrets(&schema, config);
-    let config_key = format!("{}.config", side.name);
-    refuse_unknown_keys(document, &schema, &schema, config, &config_key, 0)?;
-    let grants = Arc::new(Grants::from_config(&schema, config, &document.base_dir));
-    let config = Value::Object(config.clone()).to_string();
-    Ok(Stage {
-        connector,
-        spec,
-        config,
-        grants,
-    })
-}
-
-/// Each side may take half of the memory for planning, before a run has all of it: a source that
-/// samples may have to hold one whole record.
-fn planning_sandbox(
-    document: &Document,
-    host: &Host,
-    clock: &Clock,
-    grants: &Arc<Grants>,
-) -> Sandbox {
-    Sandbox {
-        grants: Arc::clone(grants),
-        memory: MemoryBudget::new(document.resources.memory as usize / 2),
-        limits: Limits::default(),
-        clock: clock.clone(),
-        cancel: host.cancel.clone(),
-        log: Arc::clone(&host.log),
-        stream: None,
-    }
-}
-
-/// Configuration objects nested deeper than this are left to the connector.
-const MAX_CONFIG_DEPTH: usize = 16;
-
-/// A key that the connector's schema does not know, with the nearest known one.
-fn refuse_unknown_keys(
-    document: &Document,
-    root: &Value,
-    schema: &Value,
-    config: &Map<String, Value>,
-    at: &str,
-    depth: usize,
-) -> Result<(), Failure> {
-    let properties = schema.get("properties").and_then(Value::as_object);
-    let closed = schema.get("additionalProperties") == Some(&Value::Bool(false));
-    for (key, value) in config {
-        let path = format!("{at}.{key}");
-        let Some(property) = properties.and_then(|p| p.get(key)) else {
-            if !closed {
-                continue;
-            }
-            let known = properties.map(|p| p.keys().map(String::as_str).collect::<Vec<_>>());
-            let known = known.unwrap_or_default();
-            let hint = match nearest(key, known.iter().copied()) {
-                Some(near) => format!("did you mean {near:?}?"),
-                None if known.is_empty() => "this connector takes no configuration".into(),
-                None => format!("known are {}", known.join(", ")),
-            };
-            let text = format!("unknown key {key:?}");
-            return Err(Failure::at_key(document, &path, "unknown_key", text).hint(hint));
-        };
-        let reference = property.get("$ref").and_then(Value::as_str);
-        let property = reference
-            .and_then(|r| root.pointer(r.trim_start_matches('#')))
-            .unwrap_or(property);
-        if let (Value::Object(inner), true) = (value, depth < MAX_CONFIG_DEPTH) {
-            refuse_unknown_keys(document, root, property, inner, &path, depth + 1)?;
-        }
-    }
-    Ok(())
 }
 
 fn write_mode(document: &Document) -> WriteMode {
@@ -420,13 +197,38 @@ pub fn write_mode_name(mode: WriteMode) -> &'static str {
     }
 }
 
-fn check_modes(document: &Document, destination: &Stage) -> Result<(), Failure> {
+fn check_modes(
+    document: &Document,
+    destination: &Stage,
+    full_refresh: bool,
+) -> Result<(), Failure> {
     let mode = write_mode(document);
     let known = &destination.spec.write_modes;
+    let name = destination.connector.name();
+    let streams = document.source.streams.iter();
+    let grows = |stream: &document::Stream| stream.sync_mode == document::SyncMode::Incremental;
+    let incremental = streams.clone().position(grows);
     if known.contains(&mode) {
+        let Some(index) = incremental else {
+            return Ok(());
+        };
+        let key = format!("source.streams[{index}]");
+        if !destination.spec.keeps_cursor {
+            let text = format!("{name} does not keep the place where a stream goes on");
+            return Err(
+                Failure::at_key(document, &key, "unsupported_sync_mode", text)
+                    .hint("set sync_mode: full_refresh, or write to another destination"),
+            );
+        }
+        if full_refresh && mode == WriteMode::Append && !known.contains(&WriteMode::Replace) {
+            let text = format!("{name} cannot replace rows, which --full-refresh needs");
+            return Err(
+                Failure::at_key(document, &key, "unsupported_write_mode", text)
+                    .hint("empty the target yourself, then `rapidbyte state clear`"),
+            );
+        }
         return Ok(());
     }
-    let name = destination.connector.name();
     let known: Vec<_> = known.iter().map(|mode| write_mode_name(*mode)).collect();
     let text = format!("{name} does not know write_mode {}", write_mode_name(mode));
     Err(Failure::at_key(
@@ -438,129 +240,11 @@ fn check_modes(document: &Document, destination: &Stage) -> Result<(), Failure> 
     .hint(format!("it knows {}", known.join(", "))))
 }
 
-/// The found streams that the document asks for, in its order. An exact name wins over a
-/// wildcard; a stream that several wildcards cover moves once, by the first.
-fn select(
-    document: &Document,
-    source: &Spec,
-    found: Vec<Stream>,
-) -> Result<Vec<(usize, Stream)>, Failure> {
-    let names: Vec<String> = found.iter().map(|stream| stream.name.clone()).collect();
-    for (index, entry) in document.source.streams.iter().enumerate() {
-        let key = format!("source.streams[{index}]");
-        let mode = sync_mode(entry.sync_mode);
-        if !source.sync_modes.contains(&mode) {
-            let name = sync_mode_name(mode);
-            let text = format!("{} does not know sync_mode {name}", source.name);
-            return Err(Failure::at_key(
-                document,
-                &key,
-                "unsupported_sync_mode",
-                text,
-            ));
-        }
-        if entry.filter.is_some() && !source.takes_filter {
-            let key = format!("{key}.where");
-            let text = format!("{} cannot filter rows", source.name);
-            return Err(Failure::at_key(document, &key, "unsupported_where", text)
-                .hint("leave where: out, or filter behind the pipeline"));
-        }
-        if names.iter().any(|name| entry.matches(name)) {
-            continue;
-        }
-        let (code, text) = if entry.is_pattern() {
-            (
-                "wildcard_matches_nothing",
-                format!("{:?} matches no stream", entry.name),
-            )
-        } else {
-            ("unknown_stream", format!("no stream {:?}", entry.name))
-        };
-        let hint = match nearest(&entry.name, names.iter().map(String::as_str)) {
-            Some(near) => format!("did you mean {near:?}?"),
-            None => format!("the source has {}", some_of(&names)),
-        };
-        return Err(Failure::at_key(document, &key, code, text).hint(hint));
-    }
-    let mut selected: Vec<(usize, Stream)> = found
-        .into_iter()
-        .filter_map(|stream| Some((document.source.entry_for(&stream.name)?, stream)))
-        .collect();
-    selected.sort_by_key(|(index, _)| *index);
-    Ok(selected)
-}
-
-fn some_of(names: &[String]) -> String {
-    const SHOWN: usize = 8;
-    match names.len() {
-        0 => "no streams".into(),
-        n if n > SHOWN => format!("{} and {} more", names[..SHOWN].join(", "), n - SHOWN),
-        _ => names.join(", "),
-    }
-}
-
-/// A stream that moves, and why.
-struct Chosen {
-    /// Its entry in the pipeline.
-    entry: usize,
-    discovered: Stream,
-    /// The wanted columns; none means all.
-    columns: Option<Vec<String>>,
-    /// Columns of the pipeline that do not move this time.
-    left_out: Vec<String>,
-}
-
-/// What is left of the selected streams and their columns.
-fn narrow(
-    document: &Document,
-    selected: Vec<(usize, Stream)>,
-    narrowing: &Narrowing,
-) -> Result<Vec<Chosen>, Failure> {
-    let candidate = |(entry, stream): &(usize, Stream)| {
-        let asked = document.source.streams[*entry].columns.clone();
-        let columns = match asked {
-            Some(columns) => columns,
-            None => {
-                let schema = ipc::decode_schema(&stream.schema).map_err(|error| {
-                    Failure::new(Class::Run, "contract_broken", error).in_stream(&stream.name)
-                })?;
-                schema.fields().iter().map(|f| f.name().clone()).collect()
-            }
-        };
-        Ok(Candidate {
-            name: stream.name.clone(),
-            columns,
-        })
-    };
-    let candidates: Vec<Candidate> = selected
-        .iter()
-        .map(candidate)
-        .collect::<Result<_, Failure>>()?;
-    let kept = narrowing.kept(&candidates)?;
-    let mut chosen = Vec::new();
-    for (((entry, discovered), candidate), kept) in selected.into_iter().zip(candidates).zip(kept) {
-        let Some(kept) = kept else { continue };
-        let mut left_out = candidate.columns;
-        left_out.retain(|column| !kept.contains(column));
-        let asked = &document.source.streams[entry].columns;
-        let columns = match left_out.is_empty() {
-            true => asked.clone(),
-            false => Some(kept),
-        };
-        chosen.push(Chosen {
-            entry,
-            discovered,
-            columns,
-            left_out,
-        });
-    }
-    Ok(chosen)
-}
-
 fn place(
     document: &Document,
     chosen: Chosen,
     destination: &mut Destination,
+    full_refresh: bool,
 ) -> Result<StreamPlan, Failure> {
     let Chosen {
         entry,
@@ -590,24 +274,40 @@ fn place(
         .iter()
         .map(|i| discovered.source_types.get(*i).cloned().unwrap_or_default())
         .collect();
-    let asked_key = &document.destination.primary_key;
-    let target = Target {
+    let increment = increment(document, entry, &discovered, &all)?;
+    if let (Some(_), Some(column)) = (&increment, left_out.first()) {
+        let key = format!("source.streams[{entry}].sync_mode");
+        let text = format!("without {column} the next run would take its values for delivered");
+        return Err(Failure::at_key(document, &key, "columns_incremental", text)
+            .in_stream(&discovered.name)
+            .hint("leave columns out in the pipeline file: columns: [...]"));
+    }
+    let mut target = Target {
         stream: discovered.name.clone(),
         schema: ipc::encode_schema(&schema).map_err(broken)?,
         write_mode: write_mode(document),
-        primary_key: match asked_key.is_empty() {
-            true => moved_key(&discovered.primary_key, &read, &schema),
-            false => asked_key.clone(),
-        },
+        primary_key: moved_key(&discovered.primary_key, &read, &schema),
+        deleted_field: None,
     };
-    let placed = destination
-        .plan(&target)
-        .map_err(|e| Failure::from_runtime(e, document, "destination"))?;
+    identify(document, entry, &schema, &mut target)?;
+    if increment.is_some() && full_refresh && target.write_mode == WriteMode::Append {
+        target.write_mode = WriteMode::Replace;
+    }
+    let failed = |e| Failure::from_runtime(e, document, "destination");
+    let placed = destination.plan(&target).map_err(failed)?;
+    let progress = match increment {
+        Some(_) => destination
+            .progress(&target, &document.pipeline)
+            .map_err(failed)?,
+        None => None,
+    };
     Ok(StreamPlan {
         name: discovered.name.clone(),
         sync_mode: sync_mode(asked.sync_mode),
         columns: wanted_columns,
         filter: asked.filter.clone(),
+        increment,
+        progress,
         read_schema: ipc::encode_schema(&read).map_err(broken)?,
         schema,
         source_types,
@@ -724,6 +424,18 @@ fn refuse_own_source(
 }
 
 impl StreamPlan {
+    /// What the source is asked for.
+    pub(crate) fn selection(&self, full_refresh: bool) -> Selection {
+        let reached = self.progress.as_ref().filter(|_| !full_refresh);
+        Selection {
+            stream: self.name.clone(),
+            columns: self.columns.clone(),
+            filter: self.filter.clone(),
+            increment: self.increment.clone(),
+            cursor: reached.and_then(|progress| progress.cursor.clone()),
+        }
+    }
+
     /// Refuses what the destination cannot hold, before the first row.
     pub fn refuse_unfit(&self) -> Result<(), Failure> {
         let refused = self

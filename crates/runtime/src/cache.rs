@@ -2,12 +2,15 @@
 //!
 //! Compiled code is native code: loading it is trusting it. So the folder belongs to the user
 //! alone (0700), a file's name is a hash of the `.wasm`, of wasmtime's compatibility hash and of
-//! our own engine settings, and a file's content begins with a keyed BLAKE3 hash of the rest, under
+//! our own engine settings, and a file's content ends with a keyed BLAKE3 hash of the rest, under
 //! a key that lies outside the folder (0600). Whatever does not fit is compiled again; a `.cwasm`
 //! from elsewhere is never accepted.
+//!
+//! What is authenticated is mapped as it lies there: an entry takes its place by a rename and is
+//! never written to again, and whoever could change it in between, this user, has the key as well.
 
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -29,15 +32,6 @@ pub struct Inspection {
     pub bytes: u64,
     /// Files that will not be used, because they are cut off, changed, or not of this key.
     pub damaged: Vec<PathBuf>,
-}
-
-/// Authenticated code, where nobody can change it any more.
-#[derive(Debug)]
-pub enum Code {
-    /// A sealed file in memory, to be mapped: only what is touched costs anything (Linux).
-    Sealed(File),
-    /// A copy.
-    Bytes(Vec<u8>),
 }
 
 const KEY_BYTES: usize = 32;
@@ -85,30 +79,41 @@ impl Cache {
         hasher.finalize().to_hex().to_string()
     }
 
-    /// The authenticated code of an entry; none when it is missing, damaged or not ours.
-    pub fn get(&self, name: &str) -> Option<Code> {
-        let mut file = OpenOptions::new()
+    /// The file of an entry, authenticated: code to be mapped, and the hash behind it. None when it
+    /// is missing, damaged or not ours.
+    pub fn get(&self, name: &str) -> Option<File> {
+        let mut file = self.open_entry(name)?;
+        let len = file.metadata().ok()?.len().checked_sub(MAC_BYTES as u64)?;
+        let mut hasher = self.hasher(name);
+        copy_hashed((&mut file).take(len), &mut hasher, &mut io::sink()).ok()?;
+        let mut mac = [0; MAC_BYTES];
+        file.read_exact(&mut mac).ok()?;
+        // blake3::Hash compares in constant time.
+        (hasher.finalize() == blake3::Hash::from_bytes(mac)).then_some(file)
+    }
+
+    /// A copy of the authenticated code of an entry, for systems that cannot map it.
+    pub fn copy(&self, name: &str) -> Option<Vec<u8>> {
+        let mut code = Vec::new();
+        self.open_entry(name)?
+            .take(MAX_FILE_BYTES)
+            .read_to_end(&mut code)
+            .ok()?;
+        let mac = code.split_off(code.len().checked_sub(MAC_BYTES)?);
+        let mac = blake3::Hash::from_slice(&mac).ok()?;
+        (self.mac(name, &code) == mac).then_some(code)
+    }
+
+    /// A regular file of this user and of a connector's size.
+    fn open_entry(&self, name: &str) -> Option<File> {
+        let file = OpenOptions::new()
             .read(true)
             .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
             .open(self.path(name))
             .ok()?;
         let metadata = file.metadata().ok()?;
         let ours = metadata.is_file() && metadata.uid() == own_uid();
-        if !ours || !(MAC_BYTES as u64..=MAX_FILE_BYTES).contains(&metadata.len()) {
-            return None;
-        }
-        let mut mac = [0; MAC_BYTES];
-        file.read_exact(&mut mac).ok()?;
-        let (mut code, mut hasher) = (Code::new(), self.hasher(name));
-        let file = file.take(MAX_FILE_BYTES);
-        match &mut code {
-            Code::Sealed(sealed) => copy_hashed(file, &mut hasher, sealed).ok()?,
-            Code::Bytes(bytes) => copy_hashed(file, &mut hasher, bytes).ok()?,
-        }
-        // blake3::Hash compares in constant time. It is of the copy's bytes, which are ours alone.
-        (hasher.finalize() == blake3::Hash::from_bytes(mac))
-            .then(|| code.seal())
-            .flatten()
+        (ours && metadata.len() <= MAX_FILE_BYTES).then_some(file)
     }
 
     /// Stores an entry in one atomic step.
@@ -121,8 +126,8 @@ impl Cache {
             .mode(0o600)
             .open(&temporary)?;
         let written = file
-            .write_all(self.mac(name, code).as_bytes())
-            .and_then(|()| file.write_all(code))
+            .write_all(code)
+            .and_then(|()| file.write_all(self.mac(name, code).as_bytes()))
             .and_then(|()| fs::rename(&temporary, self.path(name)));
         if written.is_err() {
             // The first error is the one to report.
@@ -187,48 +192,6 @@ impl Cache {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(name.as_bytes());
         hasher
-    }
-}
-
-impl Code {
-    /// Room for code, a file in memory where the system has such.
-    fn new() -> Self {
-        #[cfg(target_os = "linux")]
-        {
-            use rustix::fs::{MemfdFlags, memfd_create};
-            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-            if let Ok(file) = memfd_create("rapidbyte-code", flags) {
-                return Self::Sealed(file.into());
-            }
-        }
-        Self::Bytes(Vec::new())
-    }
-
-    /// From here on it cannot be changed, by whoever has the file open.
-    fn seal(self) -> Option<Self> {
-        #[cfg(target_os = "linux")]
-        if let Self::Sealed(file) = &self {
-            use rustix::fs::{SealFlags, fcntl_add_seals};
-            let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
-            fcntl_add_seals(file, seals).ok()?;
-        }
-        Some(self)
-    }
-
-    /// The code itself.
-    ///
-    /// # Errors
-    /// Those of reading a file in memory.
-    pub fn into_bytes(self) -> io::Result<Vec<u8>> {
-        match self {
-            Self::Bytes(bytes) => Ok(bytes),
-            Self::Sealed(mut file) => {
-                let mut bytes = Vec::new();
-                file.rewind()?;
-                file.read_to_end(&mut bytes)?;
-                Ok(bytes)
-            }
-        }
     }
 }
 
@@ -320,23 +283,9 @@ mod tests {
     }
 
     fn get(cache: &Cache, name: &str) -> Option<Vec<u8>> {
-        cache.get(name).map(|code| code.into_bytes().unwrap())
-    }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn code_that_is_authenticated_cannot_be_changed() {
-        let dir = tempfile::tempdir().unwrap();
-        let cache = Cache::open(&dir.path().join("cache"), &dir.path().join("key")).unwrap();
-        let code: Vec<u8> = (0..CHUNK_BYTES * 2 + 3).map(|n| n as u8).collect();
-        cache.put("name", &code).unwrap();
-        let Some(Code::Sealed(mut file)) = cache.get("name") else {
-            panic!("no file in memory");
-        };
-        file.rewind().unwrap();
-        assert!(file.write_all(b"other").is_err());
-        assert!(file.set_len(0).is_err());
-        assert_eq!(Code::Sealed(file).into_bytes().unwrap(), code);
+        let copy = cache.copy(name);
+        assert_eq!(cache.get(name).is_some(), copy.is_some());
+        copy
     }
 
     #[test]

@@ -3,12 +3,14 @@
 use wasmtime::component::ResourceAny;
 use wasmtime::{Store, Trap};
 
-use crate::bindings::destination::{Fence, Part, Plan, Receipt, Target};
+use crate::bindings::destination::{Part, Plan, Progress, Receipt, Target};
 use crate::bindings::destination_world::{DestinationConnector, DestinationConnectorPre};
 use crate::bindings::phase::Kind;
 use crate::bindings::source::{Event, ReadRequest, Selection};
 use crate::bindings::source_world::{SourceConnector, SourceConnectorPre};
-use crate::bindings::types::{Batch, CheckItem, Error as ConnectorError, ErrorKind, Spec, Stream};
+use crate::bindings::types::{
+    Batch, CheckItem, Error as ConnectorError, ErrorKind, Run, Spec, Stream,
+};
 use crate::state::{Busy, Cancelled, State, on_epoch};
 use crate::{Error, Phase, Result, Sandbox};
 use rapidbyte_wire::verify::Layout;
@@ -380,23 +382,37 @@ impl Destination {
         Ok(plan)
     }
 
-    /// Shuts out older runs.
-    pub fn fence(&mut self, stream: &str) -> Result<Fence> {
+    /// How far a stream is; none when no run was ever let in.
+    pub fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
         let session = self.session();
         let guest = self.bindings.rapidbyte_connector_destination().session();
-        self.instance.call("session.fence", Kind::Query, |s| {
-            guest.call_fence(s, session, stream)
+        self.instance.call("session.progress", Kind::Query, |s| {
+            guest.call_progress(s, session, target, pipeline)
         })
     }
 
-    /// Begins to write.
-    pub fn open_writer(&mut self, target: &Target, epoch: u64) -> Result<()> {
+    /// Lets the run in and shuts out older runs of the stream.
+    pub fn fence(&mut self, target: &Target, run: &Run) -> Result<Progress> {
+        let session = self.session();
+        let guest = self.bindings.rapidbyte_connector_destination().session();
+        self.instance.call("session.fence", Kind::Query, |s| {
+            guest.call_fence(s, session, target, run)
+        })
+    }
+
+    /// Begins to write rows that come behind `cursor`.
+    pub fn open_writer(
+        &mut self,
+        target: &Target,
+        epoch: u64,
+        cursor: Option<&String>,
+    ) -> Result<()> {
         let session = self.session();
         let guest = self.bindings.rapidbyte_connector_destination().session();
         let writer = self
             .instance
             .call("session.open-writer", Kind::Query, |s| {
-                guest.call_open_writer(s, session, target, epoch)
+                guest.call_open_writer(s, session, target, epoch, cursor)
             })?;
         self.writer = Some(writer);
         Ok(())
@@ -423,18 +439,19 @@ impl Destination {
             .call("writer.flush", Kind::Flush, |s| guest.call_flush(s, writer))
     }
 
-    /// Makes the parts visible and moves the cursor.
+    /// Makes the parts visible and moves the cursor; `complete` goes with a run's last commit.
     pub fn commit(
         &mut self,
         stream: &str,
         parts: &[Part],
         seq: u64,
         cursor: Option<&String>,
+        complete: bool,
     ) -> Result<Receipt> {
         let session = self.session();
         let guest = self.bindings.rapidbyte_connector_destination().session();
         self.instance.call("session.commit", Kind::Commit, |s| {
-            guest.call_commit(s, session, stream, parts, seq, cursor)
+            guest.call_commit(s, session, stream, parts, seq, cursor, complete)
         })
     }
 

@@ -17,7 +17,7 @@ use wasmtime::{Config, Engine, OptLevel};
 use crate::bindings::destination_world::DestinationConnectorPre;
 use crate::bindings::source_world::SourceConnectorPre;
 use crate::bindings::types::{Error as ConnectorError, ErrorKind};
-use crate::cache::{self, Cache, Code};
+use crate::cache::{self, Cache};
 use crate::state::{EPOCH_TICK, State};
 use crate::{Destination, Error, Result, Sandbox, Source, host};
 
@@ -89,7 +89,7 @@ enum World {
 }
 
 /// Everything in [`engine_config`] that wasmtime's compatibility hash does not cover.
-const SETTINGS: &str = "rapidbyte 1: speed, epochs";
+const SETTINGS: &str = "rapidbyte 2: speed, epochs";
 /// A `.wasm` above this size is refused before it is read.
 const MAX_WASM_BYTES: u64 = 512 << 20;
 /// Stack of a guest: deep recursion traps before it reaches the thread's end.
@@ -159,7 +159,7 @@ impl Runtime {
         let name = |hash| Cache::name(&hash, compatibility(engine), SETTINGS);
         if let Some(cache) = cache {
             let name = name(origin.hash()?);
-            if let Some(component) = cache.get(&name).and_then(|code| trust(engine, code)) {
+            if let Some(component) = trust(engine, cache, &name) {
                 return Ok((component, true));
             }
         }
@@ -355,23 +355,23 @@ fn compatibility(engine: &Engine) -> u64 {
     hasher.finish()
 }
 
-/// Maps code of the cache, or copies it where it cannot be mapped.
+/// Maps code of the cache, or copies it where it cannot be mapped (not on Linux, no `/proc`, a file
+/// system that holds no programs).
 #[expect(
     unsafe_code,
     reason = "wasmtime loads native code only through an unsafe function"
 )]
-fn trust(engine: &Engine, code: Code) -> Option<Component> {
-    if let Code::Sealed(file) = &code {
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        // SAFETY: `Cache::get` gives only code that this user's key authenticates, which
-        // `Component::serialize` of an engine with these settings wrote. The file is sealed:
-        // what was authenticated cannot change while it is mapped.
-        if let Ok(component) = unsafe { Component::deserialize_file(engine, path) } {
-            return Some(component);
-        }
+fn trust(engine: &Engine, cache: &Cache, name: &str) -> Option<Component> {
+    let file = cache.get(name)?;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    // SAFETY: `Cache::get` gives only code that this user's key authenticates, which
+    // `Component::serialize` of an engine with these settings wrote. It is the same open file,
+    // which nobody but this user can write to, and entries are replaced, never written to.
+    if let Ok(component) = unsafe { Component::deserialize_file(engine, path) } {
+        return Some(component);
     }
-    let code = code.into_bytes().ok()?;
-    // SAFETY: the same bytes, in memory of our own.
+    let code = cache.copy(name)?;
+    // SAFETY: authenticated in the same way, and in memory of our own.
     unsafe { Component::deserialize(engine, &code) }.ok()
 }
 

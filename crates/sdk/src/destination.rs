@@ -12,13 +12,14 @@ use serde::de::DeserializeOwned;
 use crate::bindings::exports_destination as wit;
 use crate::phase::{self, Kind};
 use crate::{
-    CheckItem, Error, Fence, Part, Plan, Receipt, Result, Spec, Target, WriteMode, config,
+    CheckItem, Error, Part, Plan, Progress, Receipt, Result, Run, Spec, Target, WriteMode, config,
 };
 
 /// Where rows go.
 ///
 /// The host calls, for each stream: `plan`, `fence`, `open_writer`, then `write` and `flush` on
-/// the writer, then `commit` with the parts; or `abort`, after which nothing may be left.
+/// the writer, then `commit` with the parts, and so on until a commit is the last one; or `abort`,
+/// after which nothing may be left that is not committed.
 pub trait Destination: Sized + 'static {
     /// As for a source; a key that names a file to write carries `"x-grant" = "write"`.
     type Config: DeserializeOwned + JsonSchema;
@@ -34,6 +35,8 @@ pub trait Destination: Sized + 'static {
     const WRITE_MODES: &'static [WriteMode];
     /// Systems whose native value forms it takes.
     const NATIVE_FORMS: &'static [&'static str] = &[];
+    /// Whether it commits a cursor together with the rows, so that a stream can be gone on with.
+    const KEEPS_CURSOR: bool = false;
 
     /// Checks the configuration. Connects to nothing yet.
     fn open(config: Self::Config) -> Result<Self>;
@@ -44,31 +47,73 @@ pub trait Destination: Sized + 'static {
     /// What a run would do. Changes nothing.
     fn plan(&mut self, target: &Target) -> Result<Plan>;
 
-    /// Shuts out older runs and says how far the destination is.
-    fn fence(&mut self, stream: &str) -> Result<Fence> {
-        let _ = stream;
-        Ok(Fence {
+    /// How far a stream is; none when no run was ever let in. Changes nothing. Only a destination
+    /// that says [`Destination::KEEPS_CURSOR`] has an answer.
+    fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
+        let _ = (target, pipeline);
+        Ok(None)
+    }
+
+    /// Lets a run in, shuts out older ones and says how far the stream is.
+    fn fence(&mut self, target: &Target, run: &Run) -> Result<Progress> {
+        let _ = target;
+        Ok(Progress {
             epoch: 0,
             seq: 0,
             cursor: None,
+            run_id: run.id.clone(),
             complete: false,
         })
     }
 
-    /// Begins to write. Nothing becomes visible before [`Destination::commit`].
-    fn open_writer(&mut self, target: &Target, epoch: u64) -> Result<Self::Writer>;
+    /// Begins to write rows that come behind `cursor`. Nothing becomes visible before
+    /// [`Destination::commit`].
+    fn open_writer(
+        &mut self,
+        target: &Target,
+        epoch: u64,
+        cursor: Option<&str>,
+    ) -> Result<Self::Writer>;
 
     /// Makes the parts visible and moves the cursor, both or neither.
-    fn commit(
-        &mut self,
-        stream: &str,
-        parts: Vec<Part>,
-        seq: u64,
-        cursor: Option<&str>,
-    ) -> Result<Receipt>;
+    fn commit(&mut self, commit: Commit<'_>) -> Result<Receipt>;
 
     /// Gives up everything that is not committed.
     fn abort(&mut self, stream: &str) -> Result<()>;
+}
+
+/// What is to become visible in one step.
+#[derive(Debug)]
+pub struct Commit<'a> {
+    /// Of this stream.
+    pub stream: &'a str,
+    /// Everything that was flushed since the last commit. None, without a writer: the cursor
+    /// alone is moved.
+    pub parts: Vec<Part>,
+    /// Commits of the stream so far; another number means that another run has committed.
+    pub seq: u64,
+    /// Where to go on from afterwards.
+    pub cursor: Option<&'a str>,
+    /// The run's last commit of the stream.
+    pub complete: bool,
+}
+
+impl<'a> Commit<'a> {
+    /// The one commit of a stream that is written as a whole.
+    pub fn whole(stream: &'a str, parts: Vec<Part>) -> Self {
+        Self {
+            stream,
+            parts,
+            seq: 0,
+            cursor: None,
+            complete: true,
+        }
+    }
+
+    /// Rows of the parts.
+    pub fn rows(&self) -> u64 {
+        self.parts.iter().map(|part| part.rows).sum()
+    }
 }
 
 /// Writes one stream.
@@ -98,6 +143,7 @@ pub fn spec<D: Destination>() -> Spec {
         write_modes: D::WRITE_MODES.to_vec(),
         native_forms: D::NATIVE_FORMS.iter().map(|s| (*s).into()).collect(),
         takes_filter: false,
+        keeps_cursor: D::KEEPS_CURSOR,
     }
 }
 
@@ -137,13 +183,23 @@ impl<D: Destination> wit::GuestSession for SessionExport<D> {
         self.0.borrow_mut().plan(&target)
     }
 
-    fn fence(&self, stream: String) -> Result<Fence> {
-        self.0.borrow_mut().fence(&stream)
+    fn progress(&self, target: Target, pipeline: String) -> Result<Option<Progress>> {
+        self.0.borrow_mut().progress(&target, &pipeline)
     }
 
-    fn open_writer(&self, target: Target, epoch: u64) -> Result<wit::Writer> {
+    fn fence(&self, target: Target, run: Run) -> Result<Progress> {
+        self.0.borrow_mut().fence(&target, &run)
+    }
+
+    fn open_writer(
+        &self,
+        target: Target,
+        epoch: u64,
+        cursor: Option<String>,
+    ) -> Result<wit::Writer> {
         let decoder = ipc::Decoder::new(&target.schema)?;
-        let writer = self.0.borrow_mut().open_writer(&target, epoch)?;
+        let mut session = self.0.borrow_mut();
+        let writer = session.open_writer(&target, epoch, cursor.as_deref())?;
         Ok(wit::Writer::new(WriterExport(RefCell::new((
             writer, decoder,
         )))))
@@ -155,10 +211,15 @@ impl<D: Destination> wit::GuestSession for SessionExport<D> {
         parts: Vec<Part>,
         seq: u64,
         cursor: Option<String>,
+        complete: bool,
     ) -> Result<Receipt> {
-        self.0
-            .borrow_mut()
-            .commit(&stream, parts, seq, cursor.as_deref())
+        self.0.borrow_mut().commit(Commit {
+            stream: &stream,
+            parts,
+            seq,
+            cursor: cursor.as_deref(),
+            complete,
+        })
     }
 
     fn abort(&self, stream: String) -> Result<()> {

@@ -65,13 +65,13 @@ pub mod log;
 pub mod phase;
 pub mod source;
 
-pub use destination::{Destination, Writer};
+pub use destination::{Commit, Destination, Writer};
 pub use rapidbyte_wire::{hive, ipc, pattern, types};
 pub use source::{Event, Reader, Source};
 
-pub use bindings::exports_destination::{ColumnPlan, Fence, Fit, Part, Plan, Receipt, Target};
-pub use bindings::exports_source::{ReadRequest, Selection};
-pub use bindings::types::{CheckItem, Error, ErrorKind, Spec, Stream, SyncMode, WriteMode};
+pub use bindings::exports_destination::{ColumnPlan, Fit, Part, Plan, Progress, Receipt, Target};
+pub use bindings::exports_source::{Increment, LateRows, ReadRequest, Selection};
+pub use bindings::types::{CheckItem, Error, ErrorKind, Run, Spec, Stream, SyncMode, WriteMode};
 
 /// What every fallible call of a connector gives.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -79,9 +79,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Everything that most connectors use.
 pub mod prelude {
     pub use crate::{
-        CheckItem, ColumnPlan, Destination, Error, ErrorKind, Event, Fence, Fit, Part, Plan,
-        ReadRequest, Reader, Receipt, Result, Selection, Source, Stream, SyncMode, Target,
-        WriteMode, Writer,
+        CheckItem, ColumnPlan, Commit, Destination, Error, ErrorKind, Event, Fit, Increment,
+        LateRows, Part, Plan, Progress, ReadRequest, Reader, Receipt, Result, Run, Selection,
+        Source, Stream, SyncMode, Target, WriteMode, Writer,
     };
     pub use arrow_array::{self, *};
     pub use arrow_schema::{self, DataType, Field, Schema, SchemaRef};

@@ -10,6 +10,21 @@ pub fn log(level: Level, message: &str) {
     eprintln!("{level:?}: {message}");
 }
 
+/// Reaches a named point of the delivery protocol, such as `dest-postgres.commit`: where a crash
+/// would matter. Tests of faults end the process here.
+///
+/// # Errors
+/// When such a test asks for one.
+pub fn point(name: &str) -> crate::Result<()> {
+    #[cfg(target_family = "wasm")]
+    return crate::bindings::log::point(name);
+    #[cfg(not(target_family = "wasm"))]
+    {
+        let _ = name;
+        Ok(())
+    }
+}
+
 /// Something the operator should look at although the run goes on.
 pub fn warn(message: impl std::fmt::Display) {
     log(Level::Warn, &message.to_string());

@@ -149,6 +149,7 @@ pub fn spec<S: Source>() -> Spec {
         write_modes: Vec::new(),
         native_forms: S::NATIVE_FORMS.iter().map(|s| (*s).into()).collect(),
         takes_filter: S::TAKES_FILTER,
+        keeps_cursor: false,
     }
 }
 

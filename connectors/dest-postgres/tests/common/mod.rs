@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use dest_postgres::Postgres;
+use rapidbyte_sdk::Commit;
 use rapidbyte_sdk::prelude::arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use rapidbyte_sdk::prelude::{
     DataType, Destination, Error, Field, Plan, Receipt, Result, Schema, Target, WriteMode, Writer,
@@ -36,6 +37,7 @@ pub fn target(stream: &str, schema: &Schema, write_mode: WriteMode) -> Target {
         schema: ipc::encode_schema(schema).unwrap(),
         write_mode,
         primary_key: Vec::new(),
+        deleted_field: None,
     }
 }
 
@@ -59,12 +61,12 @@ pub fn write(
     mode: WriteMode,
     batches: &[RecordBatch],
 ) -> Result<Receipt> {
-    let mut writer = to.open_writer(&target(stream, &batches[0].schema(), mode), 0)?;
+    let mut writer = to.open_writer(&target(stream, &batches[0].schema(), mode), 0, None)?;
     for batch in batches {
         writer.write(batch)?;
     }
     let part = writer.flush()?;
-    to.commit(stream, vec![part], 0, None)
+    to.commit(Commit::whole(stream, vec![part]))
 }
 
 pub fn append(to: &mut Postgres, stream: &str, batch: &RecordBatch) -> Result<Receipt> {

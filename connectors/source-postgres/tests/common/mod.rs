@@ -24,6 +24,7 @@ pub fn request(stream: &str) -> ReadRequest {
     ReadRequest {
         stream: stream.into(),
         snapshot: String::new(),
+        increment: None,
         cursor: None,
         columns: None,
         filter: None,
@@ -120,5 +121,7 @@ pub fn whole(stream: &str) -> Selection {
         stream: stream.into(),
         columns: None,
         filter: None,
+        increment: None,
+        cursor: None,
     }
 }

@@ -1,8 +1,9 @@
 //! `rapidbyte check PIPELINE`
 
-use rapidbyte_engine::plan::Stage;
-use rapidbyte_engine::{Class, Document, Failure, Host, Plan, plan};
-use rapidbyte_runtime::{CheckItem, Clock, Error};
+use std::sync::Arc;
+
+use rapidbyte_engine::{Class, Document, Failure, Host, plan};
+use rapidbyte_runtime::Grants;
 use serde_json::{Value, json};
 
 use crate::args::{Common, Pipeline};
@@ -12,12 +13,7 @@ use crate::setup;
 pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), Failure> {
     let document = setup::document(pipeline, common)?;
     let host = setup::host(output, Some(&document))?;
-    let mut items = sides(&document, &host)?.items;
-    let sick = |items: &[Item]| items.iter().any(|item| item.problem.is_some());
-    if !sick(&items) {
-        // What a run would do is asked only when both sides are well.
-        items.push(planned(&document, &host));
-    }
+    let items = look(&document, &host)?.items;
     let rows: Vec<Vec<String>> = items.iter().map(|item| item.row(output)).collect();
     output.text(&table(&rows, ""));
     let documents: Vec<Value> = items.iter().map(Item::document).collect();
@@ -66,71 +62,35 @@ impl Item {
 }
 
 /// What both connectors found, and what they may reach.
-pub struct Sides {
+pub struct Found {
     pub items: Vec<Item>,
-    pub stages: [Stage; 2],
+    pub grants: [Arc<Grants>; 2],
 }
 
-/// Opens both sides and lets each look at what it needs.
-pub fn sides(document: &Document, host: &Host) -> Result<Sides, Failure> {
+/// Lets both sides look at what they need; where they are well, the last item is the plan.
+pub fn look(document: &Document, host: &Host) -> Result<Found, Failure> {
     let redacted = super::redacted(document);
-    let clock = Clock::new();
-    let (source_stage, mut source) =
-        plan::open_source(document, host, &clock).map_err(&redacted)?;
-    let (destination_stage, mut destination) =
-        plan::open_destination(document, host, &clock).map_err(&redacted)?;
-    let mut items = Vec::new();
-    for (side, stage, checked) in [
-        ("source", &source_stage, source.check()),
-        ("destination", &destination_stage, destination.check()),
-    ] {
-        let failed = |error| redacted(Failure::from_runtime(error, document, side));
-        for item in checked.map_err(failed)? {
-            let CheckItem {
-                name,
-                problem,
-                detail,
-            } = item;
-            let problem = problem.map(|error| {
-                failed(Error::Failed {
-                    connector: stage.connector.name().into(),
-                    export: "session.check",
-                    error: Box::new(error),
-                })
-            });
-            items.push(Item {
-                side,
-                name,
-                detail,
-                problem,
-            });
-        }
-    }
-    Ok(Sides {
-        items,
-        stages: [source_stage, destination_stage],
-    })
-}
-
-/// Whether a run could be planned.
-pub fn planned(document: &Document, host: &Host) -> Item {
-    let streams = Plan::new(document.clone(), host).and_then(|mut plan| {
-        let mut streams = plan.streams.iter();
-        streams.try_for_each(|stream| stream.refuse_unfit())?;
-        plan.snapshot()?;
-        Ok(plan.streams.len())
+    let checked = plan::check(document, host).map_err(&redacted)?;
+    let items = checked.looked.into_iter().map(|looked| Item {
+        side: looked.side,
+        name: looked.name,
+        detail: looked.detail,
+        problem: looked.problem.map(&redacted),
     });
-    let (detail, problem) = match streams {
-        Ok(count) => (format!("{count} streams"), None),
-        Err(failure) => {
-            let failure = super::redacted(document)(failure);
-            (failure.message.clone(), Some(failure))
+    let planned = checked.planned.map(|planned| {
+        let planned = planned.map_err(&redacted);
+        Item {
+            side: "both",
+            name: "plan".into(),
+            detail: match &planned {
+                Ok(count) => format!("{count} streams"),
+                Err(failure) => failure.message.clone(),
+            },
+            problem: planned.err(),
         }
-    };
-    Item {
-        side: "both",
-        name: "plan".into(),
-        detail,
-        problem,
-    }
+    });
+    Ok(Found {
+        items: items.chain(planned).collect(),
+        grants: checked.grants,
+    })
 }

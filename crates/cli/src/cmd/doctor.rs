@@ -277,33 +277,27 @@ fn one_connector(name: &str, host: &Host) -> Finding {
 fn pipeline_findings(document: &Document, host: &Host) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(private(&document.base_dir.join(".env")));
-    let sides = match check::sides(document, host) {
-        Ok(sides) => sides,
+    let found = match check::look(document, host) {
+        Ok(found) => found,
         Err(failure) => {
             findings.push(from_failure("open", failure));
             return findings;
         }
     };
-    let mut is_well = true;
-    for item in sides.items {
-        let name = format!("{} {}", item.side, item.name);
-        is_well &= item.problem.is_none();
+    for item in found.items {
+        let name = match item.side {
+            "both" => item.name,
+            side => format!("{side} {}", item.name),
+        };
         findings.push(match item.problem {
             None => Finding::ok("pipeline", name, item.detail),
             Some(failure) => from_failure(&name, failure),
         });
     }
-    if is_well {
-        let item = check::planned(document, host);
-        findings.push(match item.problem {
-            None => Finding::ok("pipeline", "plan", item.detail),
-            Some(failure) => from_failure("plan", failure),
-        });
-    }
-    let mut folders: Vec<PathBuf> = sides
-        .stages
+    let mut folders: Vec<PathBuf> = found
+        .grants
         .iter()
-        .flat_map(|stage| stage.grants.written())
+        .flat_map(|grants| grants.written())
         .filter_map(|path| Path::new(path).parent().map(Path::to_path_buf))
         .collect();
     folders.sort();

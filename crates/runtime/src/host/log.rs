@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::bindings::log::Host;
 pub use crate::bindings::log::Level;
+use crate::bindings::log::{Error, Host};
+use crate::bindings::types::ErrorKind;
+use crate::fault;
 use crate::state::State;
 
 /// Takes `(connector, stream, level, message)`.
@@ -28,5 +30,14 @@ impl Host for State {
             (self.sandbox.log)(&self.connector, stream, level, &message[..end]);
         }
         Ok(())
+    }
+
+    fn point(&mut self, name: String) -> wasmtime::Result<Result<(), Error>> {
+        let injected = fault::point(&name);
+        // A guest that waited here may have been given up meanwhile.
+        self.check_cancelled()?;
+        Ok(injected.map_err(|injected| {
+            Error::new(ErrorKind::Transient, "fault_injected", injected.to_string())
+        }))
     }
 }

@@ -40,6 +40,7 @@ class Source(wit_world.exports.Source):
             write_modes=[],
             native_forms=[],
             takes_filter=False,
+            keeps_cursor=False,
         )
 
     def open(self, config: str) -> source.Session:

@@ -1,7 +1,7 @@
 //! A destination that does one wrong thing, for tests of the host ([`How`] lists them).
 //!
-//! Apart from that it counts rows and keeps nothing, as `dest-null` does. It logs `aborted` with
-//! the stream's name when it is told to give up, so that a test can see that it was.
+//! Apart from that it counts rows and keeps nothing, as `dest-null` does. It logs `opened` when it
+//! is, and `aborted` with the stream's name when it is told to give up, for tests to see.
 
 use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
@@ -106,6 +106,7 @@ impl Destination for Misbehave {
     fn open(config: Config) -> Result<Self> {
         let opened = Self(config);
         opened.unless(How::ErrorOnOpen, "open")?;
+        log::debug("opened");
         Ok(opened)
     }
 
@@ -135,17 +136,23 @@ impl Destination for Misbehave {
         })
     }
 
-    fn fence(&mut self, _stream: &str) -> Result<Fence> {
+    fn fence(&mut self, _target: &Target, run: &Run) -> Result<Progress> {
         self.unless(How::ErrorOnFence, "fence")?;
-        Ok(Fence {
+        Ok(Progress {
             epoch: 1,
             seq: 0,
             cursor: None,
+            run_id: run.id.clone(),
             complete: false,
         })
     }
 
-    fn open_writer(&mut self, _target: &Target, _epoch: u64) -> Result<Misbehaving> {
+    fn open_writer(
+        &mut self,
+        _target: &Target,
+        _epoch: u64,
+        _cursor: Option<&str>,
+    ) -> Result<Misbehaving> {
         self.unless(How::ErrorOnOpenWriter, "open_writer")?;
         Ok(Misbehaving {
             config: self.0,
@@ -156,14 +163,8 @@ impl Destination for Misbehave {
         })
     }
 
-    fn commit(
-        &mut self,
-        _stream: &str,
-        parts: Vec<Part>,
-        _seq: u64,
-        _cursor: Option<&str>,
-    ) -> Result<Receipt> {
-        let rows: u64 = parts.iter().map(|part| part.rows).sum();
+    fn commit(&mut self, commit: Commit<'_>) -> Result<Receipt> {
+        let rows = commit.rows();
         let rows = match self.0.how {
             How::PanicOnCommit => panic!("misbehave: a panic on purpose in commit"),
             How::ErrorOnCommit => return Err(error("commit")),
@@ -173,7 +174,7 @@ impl Destination for Misbehave {
         };
         Ok(Receipt {
             rows,
-            bytes: parts.iter().map(|part| part.bytes).sum(),
+            bytes: commit.parts.iter().map(|part| part.bytes).sum(),
             location: "misbehave:".into(),
         })
     }
@@ -259,6 +260,7 @@ mod tests {
             schema: rapidbyte_sdk::ipc::encode_schema(&schema).unwrap(),
             write_mode: WriteMode::Append,
             primary_key: Vec::new(),
+            deleted_field: None,
         }
     }
 
@@ -268,14 +270,18 @@ mod tests {
         let batch = RecordBatch::try_from_iter([("n", n)])?;
         let mut destination = open(how, at_batch)?;
         destination.plan(&target())?;
-        destination.fence("rows")?;
-        let mut writer = destination.open_writer(&target(), 1)?;
+        let run = Run {
+            pipeline: "p".into(),
+            id: "1".into(),
+        };
+        destination.fence(&target(), &run)?;
+        let mut writer = destination.open_writer(&target(), 1, None)?;
         let mut parts = Vec::new();
         for _ in 0..3 {
             writer.write(&batch)?;
             parts.push(writer.flush()?);
         }
-        Ok(destination.commit("rows", parts, 1, None)?.rows)
+        Ok(destination.commit(Commit::whole("rows", parts))?.rows)
     }
 
     #[test]

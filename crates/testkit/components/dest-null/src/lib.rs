@@ -66,7 +66,12 @@ impl Destination for Null {
         })
     }
 
-    fn open_writer(&mut self, target: &Target, _epoch: u64) -> Result<Counter> {
+    fn open_writer(
+        &mut self,
+        target: &Target,
+        _epoch: u64,
+        _cursor: Option<&str>,
+    ) -> Result<Counter> {
         if matches!(target.write_mode, WriteMode::Upsert) {
             let error = Error::config(
                 "unsupported_write_mode",
@@ -82,15 +87,9 @@ impl Destination for Null {
         })
     }
 
-    fn commit(
-        &mut self,
-        _stream: &str,
-        parts: Vec<Part>,
-        _seq: u64,
-        _cursor: Option<&str>,
-    ) -> Result<Receipt> {
+    fn commit(&mut self, commit: Commit<'_>) -> Result<Receipt> {
         let mut total = Counts::default();
-        for part in parts {
+        for part in commit.parts {
             let hash = <[u8; 8]>::try_from(part.data)
                 .map_err(|_| Error::internal("a part that this connector did not make"))?;
             total.rows += part.rows;

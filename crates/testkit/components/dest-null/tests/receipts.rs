@@ -30,15 +30,16 @@ fn receipt(config: &str, batches: &[RecordBatch]) -> Receipt {
         schema: ipc::encode_schema(batches[0].schema_ref()).unwrap(),
         write_mode: WriteMode::Append,
         primary_key: Vec::new(),
+        deleted_field: None,
     };
     assert_eq!(destination.plan(&target).unwrap().columns.len(), 3);
-    let mut writer = destination.open_writer(&target, 1).unwrap();
+    let mut writer = destination.open_writer(&target, 1, None).unwrap();
     let parts = batches.iter().map(|batch| {
         writer.write(batch).unwrap();
         writer.flush().unwrap()
     });
     let parts = parts.collect();
-    destination.commit("s", parts, 1, None).unwrap()
+    destination.commit(Commit::whole("s", parts)).unwrap()
 }
 
 #[test]
@@ -107,7 +108,8 @@ fn an_upsert_is_refused() {
         schema: ipc::encode_schema(&Schema::empty()).unwrap(),
         write_mode: WriteMode::Upsert,
         primary_key: vec!["n".into()],
+        deleted_field: None,
     };
-    let error = destination.open_writer(&target, 1).err().unwrap();
+    let error = destination.open_writer(&target, 1, None).err().unwrap();
     assert_eq!(error.code, "unsupported_write_mode");
 }

@@ -1,7 +1,7 @@
 //! A source that does one wrong thing, for tests of the host ([`How`] lists them).
 //!
 //! Its stream `rows` has one int64 column `n`, which counts. After `at_batch` good batches the
-//! configured thing happens. The SDK's checks would stand in the way of some of them, so this
+//! configured thing happens. It logs `opened` when it is, for tests to see. The SDK's checks would stand in the way of some of them, so this
 //! crate implements the contract's own traits.
 
 pub mod config;
@@ -11,7 +11,7 @@ use std::cell::Cell;
 
 use rapidbyte_sdk::bindings::exports_source::{self as wit, Guest, GuestReader, GuestSession};
 use rapidbyte_sdk::prelude::*;
-use rapidbyte_sdk::{Spec, ipc, source};
+use rapidbyte_sdk::{Spec, ipc, log, source};
 
 pub use crate::config::{Config, How};
 
@@ -127,6 +127,7 @@ impl Source for Misbehave {
         if config.batch_rows == 0 {
             return Err(Error::config("no_rows", "a batch needs rows").at("config.batch_rows"));
         }
+        log::debug("opened");
         match config.how {
             How::OpenError => Err(config.kind.error()),
             _ => Ok(Self(config)),
@@ -251,6 +252,7 @@ mod tests {
         let request = ReadRequest {
             stream: "rows".into(),
             snapshot: String::new(),
+            increment: None,
             cursor: None,
             columns: None,
             filter: None,

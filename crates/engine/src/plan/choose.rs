@@ -1,0 +1,130 @@
+//! Which streams and columns move: those that the document names, narrowed by `--select` and
+//! `--exclude`.
+
+use rapidbyte_runtime::{Spec, Stream};
+use rapidbyte_wire::ipc;
+
+use super::{sync_mode, sync_mode_name};
+use crate::document::Document;
+use crate::failure::{Class, Failure};
+use crate::host::nearest;
+use crate::narrow::{Candidate, Narrowing};
+
+/// The found streams that the document asks for, in its order. An exact name wins over a
+/// wildcard; a stream that several wildcards cover moves once, by the first.
+pub(super) fn select(
+    document: &Document,
+    source: &Spec,
+    found: Vec<Stream>,
+) -> Result<Vec<(usize, Stream)>, Failure> {
+    let names: Vec<String> = found.iter().map(|stream| stream.name.clone()).collect();
+    for (index, entry) in document.source.streams.iter().enumerate() {
+        let key = format!("source.streams[{index}]");
+        let mode = sync_mode(entry.sync_mode);
+        if !source.sync_modes.contains(&mode) {
+            let name = sync_mode_name(mode);
+            let text = format!("{} does not know sync_mode {name}", source.name);
+            return Err(Failure::at_key(
+                document,
+                &key,
+                "unsupported_sync_mode",
+                text,
+            ));
+        }
+        if entry.filter.is_some() && !source.takes_filter {
+            let key = format!("{key}.where");
+            let text = format!("{} cannot filter rows", source.name);
+            return Err(Failure::at_key(document, &key, "unsupported_where", text)
+                .hint("leave where: out, or filter behind the pipeline"));
+        }
+        if names.iter().any(|name| entry.matches(name)) {
+            continue;
+        }
+        let (code, text) = if entry.is_pattern() {
+            (
+                "wildcard_matches_nothing",
+                format!("{:?} matches no stream", entry.name),
+            )
+        } else {
+            ("unknown_stream", format!("no stream {:?}", entry.name))
+        };
+        let hint = match nearest(&entry.name, names.iter().map(String::as_str)) {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => format!("the source has {}", some_of(&names)),
+        };
+        return Err(Failure::at_key(document, &key, code, text).hint(hint));
+    }
+    let mut selected: Vec<(usize, Stream)> = found
+        .into_iter()
+        .filter_map(|stream| Some((document.source.entry_for(&stream.name)?, stream)))
+        .collect();
+    selected.sort_by_key(|(index, _)| *index);
+    Ok(selected)
+}
+
+/// A stream that moves, and why.
+pub(super) struct Chosen {
+    /// Its entry in the pipeline.
+    pub(super) entry: usize,
+    pub(super) discovered: Stream,
+    /// The wanted columns; none means all.
+    pub(super) columns: Option<Vec<String>>,
+    /// Columns of the pipeline that do not move this time.
+    pub(super) left_out: Vec<String>,
+}
+
+/// What is left of the selected streams and their columns.
+pub(super) fn narrow(
+    document: &Document,
+    selected: Vec<(usize, Stream)>,
+    narrowing: &Narrowing,
+) -> Result<Vec<Chosen>, Failure> {
+    let candidate = |(entry, stream): &(usize, Stream)| {
+        let asked = document.source.streams[*entry].columns.clone();
+        let columns = match asked {
+            Some(columns) => columns,
+            None => {
+                let schema = ipc::decode_schema(&stream.schema).map_err(|error| {
+                    Failure::new(Class::Run, "contract_broken", error).in_stream(&stream.name)
+                })?;
+                schema.fields().iter().map(|f| f.name().clone()).collect()
+            }
+        };
+        Ok(Candidate {
+            name: stream.name.clone(),
+            columns,
+        })
+    };
+    let candidates: Vec<Candidate> = selected
+        .iter()
+        .map(candidate)
+        .collect::<Result<_, Failure>>()?;
+    let kept = narrowing.kept(&candidates)?;
+    let mut chosen = Vec::new();
+    for (((entry, discovered), candidate), kept) in selected.into_iter().zip(candidates).zip(kept) {
+        let Some(kept) = kept else { continue };
+        let mut left_out = candidate.columns;
+        left_out.retain(|column| !kept.contains(column));
+        let asked = &document.source.streams[entry].columns;
+        let columns = match left_out.is_empty() {
+            true => asked.clone(),
+            false => Some(kept),
+        };
+        chosen.push(Chosen {
+            entry,
+            discovered,
+            columns,
+            left_out,
+        });
+    }
+    Ok(chosen)
+}
+
+pub(super) fn some_of(names: &[String]) -> String {
+    const SHOWN: usize = 8;
+    match names.len() {
+        0 => "no streams".into(),
+        n if n > SHOWN => format!("{} and {} more", names[..SHOWN].join(", "), n - SHOWN),
+        _ => names.join(", "),
+    }
+}

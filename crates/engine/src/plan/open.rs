@@ -1,0 +1,325 @@
+//! Opens both sides: connectors loaded, their settings checked, what they may reach granted.
+
+use std::sync::Arc;
+
+use rapidbyte_runtime::{
+    CheckItem, Clock, Connector, Destination, Grants, Kind, Limits, MemoryBudget, Phase, Sandbox,
+    Source, Spec, Stream,
+};
+use serde_json::{Map, Value};
+
+use crate::document::Document;
+use crate::failure::{Class, Failure};
+use crate::host::{Host, nearest};
+
+/// One clock for each side: both are opened at a time, and wait for each other.
+pub struct Clocks {
+    /// Of the source.
+    pub source: Clock,
+    /// Of the destination.
+    pub destination: Clock,
+}
+
+/// One side of the pipeline.
+pub struct Stage {
+    /// The loaded connector.
+    pub connector: Connector,
+    /// What it says of itself.
+    pub spec: Spec,
+    /// Its configuration as JSON.
+    pub config: String,
+    /// What it may reach.
+    pub grants: Arc<Grants>,
+}
+
+impl Clocks {
+    pub(super) fn new() -> Self {
+        Self {
+            source: Clock::new(),
+            destination: Clock::new(),
+        }
+    }
+}
+
+/// Both sides, open.
+pub(super) struct Opened {
+    pub(super) reading: Reading,
+    pub(super) writing: Writing,
+}
+
+/// The source, open.
+pub(super) struct Reading {
+    pub(super) stage: Stage,
+    pub(super) session: Source,
+    /// What it looked at, if it was asked to.
+    pub(super) checked: Vec<CheckItem>,
+    /// What it has, or why it could not say; nothing where it is not well.
+    pub(super) found: Result<Vec<Stream>, Failure>,
+}
+
+/// The destination, open.
+pub(super) struct Writing {
+    pub(super) stage: Stage,
+    pub(super) session: Destination,
+    /// What it looked at, if it was asked to.
+    pub(super) checked: Vec<CheckItem>,
+}
+
+/// Native forms that both sides know.
+pub(super) fn common_forms(source: &Spec, destination: &Spec) -> Vec<String> {
+    let takes = &destination.native_forms;
+    source
+        .native_forms
+        .iter()
+        .filter(|form| takes.contains(form))
+        .cloned()
+        .collect()
+}
+
+/// Opens both sides at a time, each on a thread: most of it is loading code and logging in. A
+/// failure of the source is told first. With `look` each looks at what it needs before anything
+/// else, because its role may have one connection alone.
+pub(super) fn open_both(
+    document: &Document,
+    host: &Host,
+    clocks: &Clocks,
+    look: bool,
+) -> Result<Opened, Failure> {
+    let (tell, told) = std::sync::mpsc::sync_channel(1);
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            let clock = &clocks.destination;
+            let stage = open_stage(document, host, clock, Side::DESTINATION)?;
+            // Nobody listens when the source has failed.
+            let _ = tell.send(stage.spec.clone());
+            drop(tell);
+            begin_destination(stage, document, host, clock, look)
+        });
+        let clock = &clocks.source;
+        let reading = begin_source(document, host, clock, look, || told.recv().ok());
+        clock.enter(Phase::ChannelWait);
+        let writing = writing.join().unwrap_or_else(|_| {
+            let text = "the destination's thread panicked: this is a fault of the engine";
+            Err(Failure::new(Class::Run, "internal", text))
+        });
+        Ok(Opened {
+            reading: reading?,
+            writing: writing?,
+        })
+    })
+}
+
+/// `other` waits for what the destination says of itself; nothing when it has failed, and its
+/// failure is the one that is told then.
+fn begin_source(
+    document: &Document,
+    host: &Host,
+    clock: &Clock,
+    look: bool,
+    other: impl FnOnce() -> Option<Spec>,
+) -> Result<Reading, Failure> {
+    let failed = |e| Failure::from_runtime(e, document, "source");
+    let (stage, mut session) = open_source(document, host, clock)?;
+    let checked = match look {
+        true => session.check().map_err(failed)?,
+        false => Vec::new(),
+    };
+    let before = clock.enter(Phase::ChannelWait);
+    let other = other();
+    clock.enter(before);
+    let found = match other {
+        Some(other) if checked.iter().all(|item| item.problem.is_none()) => session
+            .discover(&common_forms(&stage.spec, &other))
+            .map_err(failed),
+        _ => Ok(Vec::new()),
+    };
+    Ok(Reading {
+        stage,
+        session,
+        checked,
+        found,
+    })
+}
+
+/// Loads the source, checks its configuration and opens a session.
+pub fn open_source(
+    document: &Document,
+    host: &Host,
+    clock: &Clock,
+) -> Result<(Stage, Source), Failure> {
+    let stage = open_stage(document, host, clock, Side::SOURCE)?;
+    let failed = |e| Failure::from_runtime(e, document, "source");
+    let sandbox = planning_sandbox(document, host, clock, &stage.grants);
+    let mut source = stage.connector.source(sandbox).map_err(failed)?;
+    source.open(&stage.config).map_err(failed)?;
+    Ok((stage, source))
+}
+
+/// Loads the destination, checks its configuration and opens a session.
+pub fn open_destination(
+    document: &Document,
+    host: &Host,
+    clock: &Clock,
+) -> Result<(Stage, Destination), Failure> {
+    let stage = open_stage(document, host, clock, Side::DESTINATION)?;
+    let Writing { stage, session, .. } = begin_destination(stage, document, host, clock, false)?;
+    Ok((stage, session))
+}
+
+fn begin_destination(
+    stage: Stage,
+    document: &Document,
+    host: &Host,
+    clock: &Clock,
+    look: bool,
+) -> Result<Writing, Failure> {
+    let failed = |e| Failure::from_runtime(e, document, "destination");
+    let sandbox = planning_sandbox(document, host, clock, &stage.grants);
+    let mut session = stage.connector.destination(sandbox).map_err(failed)?;
+    session.open(&stage.config).map_err(failed)?;
+    let checked = match look {
+        true => session.check().map_err(failed)?,
+        false => Vec::new(),
+    };
+    Ok(Writing {
+        stage,
+        session,
+        checked,
+    })
+}
+
+struct Side {
+    name: &'static str,
+    kind: Kind,
+}
+
+impl Side {
+    const SOURCE: Self = Self {
+        name: "source",
+        kind: Kind::Source,
+    };
+    const DESTINATION: Self = Self {
+        name: "destination",
+        kind: Kind::Destination,
+    };
+}
+
+fn open_stage(
+    document: &Document,
+    host: &Host,
+    clock: &Clock,
+    side: Side,
+) -> Result<Stage, Failure> {
+    let key = format!("{}.use", side.name);
+    let (used, config) = match side.kind {
+        Kind::Source => (&document.source.connector, &document.source.config),
+        Kind::Destination => (
+            &document.destination.connector,
+            &document.destination.config,
+        ),
+    };
+    let located = |mut failure: Failure| {
+        let place = Failure::at_key(document, &key, "", "");
+        failure.location = place.location;
+        failure.key = place.key;
+        failure
+    };
+    let origin = host.find(used, &document.base_dir).map_err(located)?;
+    let before = clock.enter(Phase::Load);
+    let loaded = host.runtime.load(&origin);
+    clock.enter(before);
+    let connector = loaded.map_err(|e| located(Failure::from_runtime(e, document, side.name)))?;
+    if connector.kind() != side.kind {
+        let text = format!(
+            "{used} is a {}",
+            if side.name == "source" {
+                "destination"
+            } else {
+                "source"
+            }
+        );
+        return Err(located(Failure::new(Class::Config, "wrong_world", text))
+            .hint(format!("name a {} here", side.name)));
+    }
+    let spec = host
+        .describe(&connector, clock)
+        .map_err(|e| Failure::from_runtime(e, document, side.name))?;
+    let schema: Value = serde_json::from_str(&spec.config_schema).map_err(|error| {
+        let text = format!(
+            "{}: the config schema is no JSON: {error}",
+            connector.name()
+        );
+        Failure::new(Class::Run, "contract_broken", text)
+    })?;
+    document.keep_secrets(&schema, config);
+    let config_key = format!("{}.config", side.name);
+    refuse_unknown_keys(document, &schema, &schema, config, &config_key, 0)?;
+    let grants = Arc::new(Grants::from_config(&schema, config, &document.base_dir));
+    let config = Value::Object(config.clone()).to_string();
+    Ok(Stage {
+        connector,
+        spec,
+        config,
+        grants,
+    })
+}
+
+/// Each side may take half of the memory for planning, before a run has all of it: a source that
+/// samples may have to hold one whole record.
+fn planning_sandbox(
+    document: &Document,
+    host: &Host,
+    clock: &Clock,
+    grants: &Arc<Grants>,
+) -> Sandbox {
+    Sandbox {
+        grants: Arc::clone(grants),
+        memory: MemoryBudget::new(document.resources.memory as usize / 2),
+        limits: Limits::default(),
+        clock: clock.clone(),
+        cancel: host.cancel.clone(),
+        log: Arc::clone(&host.log),
+        stream: None,
+    }
+}
+
+/// Configuration objects nested deeper than this are left to the connector.
+const MAX_CONFIG_DEPTH: usize = 16;
+
+/// A key that the connector's schema does not know, with the nearest known one.
+fn refuse_unknown_keys(
+    document: &Document,
+    root: &Value,
+    schema: &Value,
+    config: &Map<String, Value>,
+    at: &str,
+    depth: usize,
+) -> Result<(), Failure> {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let closed = schema.get("additionalProperties") == Some(&Value::Bool(false));
+    for (key, value) in config {
+        let path = format!("{at}.{key}");
+        let Some(property) = properties.and_then(|p| p.get(key)) else {
+            if !closed {
+                continue;
+            }
+            let known = properties.map(|p| p.keys().map(String::as_str).collect::<Vec<_>>());
+            let known = known.unwrap_or_default();
+            let hint = match nearest(key, known.iter().copied()) {
+                Some(near) => format!("did you mean {near:?}?"),
+                None if known.is_empty() => "this connector takes no configuration".into(),
+                None => format!("known are {}", known.join(", ")),
+            };
+            let text = format!("unknown key {key:?}");
+            return Err(Failure::at_key(document, &path, "unknown_key", text).hint(hint));
+        };
+        let reference = property.get("$ref").and_then(Value::as_str);
+        let property = reference
+            .and_then(|r| root.pointer(r.trim_start_matches('#')))
+            .unwrap_or(property);
+        if let (Value::Object(inner), true) = (value, depth < MAX_CONFIG_DEPTH) {
+            refuse_unknown_keys(document, root, property, inner, &path, depth + 1)?;
+        }
+    }
+    Ok(())
+}
