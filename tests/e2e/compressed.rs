@@ -278,7 +278,7 @@ fn partitions_lie_within_the_grant_that_the_plan_shows() {
     folder.report(&back.replace("[in]", "[{ name: in, columns: [who, id, day] }]"));
     assert_eq!(
         folder.read("back.csv"),
-        "who,id,day\n\"\",4,2026-11-21\n../../x,1,2026-11-21\n,3,2026-11-21\na b,2,2026-11-22\n"
+        "who,id,day\n../../x,1,2026-11-21\n\"\",4,2026-11-21\n,3,2026-11-21\na b,2,2026-11-22\n"
     );
     // A set does not take the place of what is read for it.
     let itself = back.replace(
