@@ -1,6 +1,7 @@
 //! The one error of the engine, made for the person who reads it.
 
 use std::fmt;
+use std::time::Duration;
 
 use rapidbyte_runtime::{ConnectorError, Error, ErrorKind};
 use serde::Serialize;
@@ -53,6 +54,9 @@ pub struct Failure {
     /// The function of the contract that was called.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub export: Option<String>,
+    /// It may pass: the same may succeed after this time at least.
+    #[serde(skip)]
+    pub passes_after: Option<Duration>,
     /// Streams that were committed before the run stopped: they stay.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub committed: Vec<String>,
@@ -72,8 +76,17 @@ impl Failure {
             column: None,
             connector: None,
             export: None,
+            passes_after: None,
             committed: Vec::new(),
         }
+    }
+
+    /// The local history cannot be used.
+    pub fn of_state(error: rapidbyte_state::StateError) -> Self {
+        Self::new(Class::Environment, "state_unusable", error).hint(
+            "the history of runs is kept beside the pipeline, in .rapidbyte/state.db: make that \
+             folder writable, or name another file with --state",
+        )
     }
 
     /// The run was interrupted.
@@ -140,6 +153,11 @@ impl Failure {
             ErrorKind::Transient | ErrorKind::RateLimited(_) | ErrorKind::Internal => Class::Run,
         };
         let mut failure = Self::new(class, &code, message);
+        failure.passes_after = match kind {
+            ErrorKind::Transient | ErrorKind::Connection => Some(Duration::ZERO),
+            ErrorKind::RateLimited(after) => Some(Duration::from_millis(after.unwrap_or(0))),
+            _ => None,
+        };
         failure.hint = hint;
         failure.stream = stream;
         failure.column = column;

@@ -23,6 +23,10 @@ fn wrong(text: impl Into<String>) -> ColumnarError {
         .hint("the file is damaged, or was not written to its end")
 }
 
+/// What Arrow says, without its name for the kind of error and on one line: what it found wrong in
+/// a header has many.
 fn malformed(error: &ArrowError) -> ColumnarError {
-    wrong(error.to_string())
+    let text = error.to_string();
+    let text = text.split_once(" error: ").map_or(&*text, |(_, what)| what);
+    wrong(text.lines().next().unwrap_or_default().trim())
 }
