@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::*;
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_testkit::postgres::shared;
@@ -72,7 +74,7 @@ fn rows_that_do_not_come_are_waited_for_no_longer_than_allowed() {
     let mut reader = source.read(&request("public.slow")).unwrap();
     let mut given = 0;
     let error = loop {
-        match reader.next(std::time::Duration::from_millis(50)) {
+        match reader.next(Duration::from_millis(50)) {
             Ok(Event::Batch(batch)) => given += batch.num_rows(),
             Ok(Event::Idle) => {}
             Ok(event) => panic!("{event:?}"),
