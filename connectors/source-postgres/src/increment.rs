@@ -13,7 +13,7 @@ use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
 
 use crate::config::Settled;
-use crate::cursor::{Cursor, Ordered, VERSION, changed};
+use crate::cursor::{Cursor, Exact, Ordered, VERSION, changed};
 use crate::order::{self, Key};
 use crate::relation::Relation;
 use crate::window;
@@ -59,7 +59,8 @@ pub(crate) struct Checkpoints {
     base: String,
 }
 
-/// Decides how a stream is read, in the transaction that reads it. Errors: those of
+/// Decides how a stream is read, in the transaction that reads it. `was_tried`: it was decided for
+/// this snapshot before. Errors: those of
 /// [`order::keys`], [`order::check_lag`], [`order::check_initial`] and [`window::plan`];
 /// `lag_needs_upsert`, `cursor_changed`, `cursor_unreadable`.
 pub(crate) fn plan(
@@ -69,6 +70,7 @@ pub(crate) fn plan(
     columns: &[Column],
     increment: &Increment,
     cursor: Option<&str>,
+    was_tried: bool,
 ) -> Result<Plan> {
     let parsed = cursor.map(Cursor::parse).transpose()?;
     match (&increment.late_rows, &parsed) {
@@ -79,9 +81,11 @@ pub(crate) fn plan(
             "the cursor is of late_rows: lag, and the stream is read by exact",
         )),
         (LateRows::Exact, Some(Cursor::Exact(at))) => {
-            by_window(client, settings, relation, increment, Some(at))
+            by_window(client, settings, relation, increment, Some(at), was_tried)
         }
-        (LateRows::Exact, None) => by_window(client, settings, relation, increment, None),
+        (LateRows::Exact, None) => {
+            by_window(client, settings, relation, increment, None, was_tried)
+        }
         (LateRows::Lag(lag), at) => {
             let keys = order::keys(client, relation, columns, &increment.cursor_fields)?;
             let at = match (at, cursor) {
@@ -98,7 +102,8 @@ fn by_window(
     settings: &Settled,
     relation: &Relation,
     increment: &Increment,
-    at: Option<&crate::cursor::Exact>,
+    at: Option<&Exact>,
+    was_tried: bool,
 ) -> Result<Plan> {
     if increment.initial.is_some() {
         return Err(Error::config(
@@ -107,7 +112,14 @@ fn by_window(
         )
         .hint("leave cursor_initial out; a where condition chooses rows"));
     }
-    let window = window::plan(client, settings, relation, at, increment.may_repeat)?;
+    let window = window::plan(
+        client,
+        settings,
+        relation,
+        at,
+        increment.may_repeat,
+        was_tried,
+    )?;
     let part = Part {
         kind: PartKind::Window,
         condition: window.condition,
@@ -274,6 +286,16 @@ impl Checkpoints {
             return Ok(None);
         }
         let last = self.last.take();
+        if let (Some(key), Some(value)) = (self.keys.first(), last.as_ref().and_then(|v| v.first()))
+            && key.is_last(value)
+        {
+            log::warn(format_args!(
+                "the last value of {} is {value}: no later row is above it, so none will be \
+                 delivered; change that row, or leave it out by a where condition, and start over \
+                 with --full-refresh",
+                key.field.name
+            ));
+        }
         last.map_or_else(
             || Ok(self.base.clone()),
             |values| cursor(&self.keys, Some(values)),

@@ -82,7 +82,9 @@ impl Source for Postgres {
         let (client, token) = match idle {
             Some((client, Ok(token))) => (client, token),
             // It may have been ended while nobody needed it.
-            Some((client, Err(error))) if client.is_usable() => return Err(error),
+            Some((_, Err(error))) if !matches!(error.kind, ErrorKind::Connection) => {
+                return Err(error);
+            }
             _ => {
                 let mut client = session::connect(&self.settings)?;
                 let token = session::export(&mut client, &self.settings, streams)?;

@@ -234,6 +234,15 @@ impl Key {
         }
     }
 
+    /// Whether no value of the type is above this one, of those that are not mere numbers.
+    pub fn is_last(&self, text: &str) -> bool {
+        match self.class {
+            Class::Numeric | Class::Float => text == "NaN",
+            Class::Moment => text == "infinity",
+            _ => false,
+        }
+    }
+
     /// What the type takes as a lag, if it takes one.
     fn lag_type(&self) -> Option<&'static str> {
         Some(match self.class {

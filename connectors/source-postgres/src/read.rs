@@ -106,6 +106,7 @@ impl Rows {
             &relation,
             described.columns,
             native,
+            !request.snapshot.is_empty(),
         )?;
         let first = queries
             .pop_front()
@@ -311,6 +312,7 @@ pub(crate) fn try_out(
             relation,
             described.columns,
             false,
+            false,
         )?;
         selects.extend(queries.queries.into_iter().map(|query| query.from));
     } else if selection.cursor.is_some() {
@@ -341,6 +343,7 @@ fn queries(
     relation: &Relation,
     all: Vec<Column>,
     native: bool,
+    was_tried: bool,
 ) -> Result<Queries> {
     let filter = selection.filter.as_deref();
     let wanted = selection.columns.as_deref();
@@ -361,7 +364,9 @@ fn queries(
         });
     };
     let cursor = selection.cursor.as_deref();
-    let plan = increment::plan(client, settings, relation, &all, increment, cursor)?;
+    let plan = increment::plan(
+        client, settings, relation, &all, increment, cursor, was_tried,
+    )?;
     let columns = relation::choose(all, wanted)?;
     let query = |part: increment::Part| {
         let mut expressions = expressions(&columns, native);
