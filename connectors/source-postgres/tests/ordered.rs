@@ -334,6 +334,37 @@ fn ties_stream_through_and_are_never_split() {
 }
 
 #[test]
+fn equal_values_are_ties_however_they_are_written() {
+    let database = shared().database();
+    let mut client = database.client();
+    let mut source = open_narrow(&database.url());
+    for (at, (ty, one, other, above)) in [
+        ("numeric", "1.0", "1.000", "2"),
+        ("numeric", "100", "100.0", "101"),
+        ("real", "-0", "0", "1"),
+        ("double precision", "0", "-0", "1"),
+        ("character(5)", "a", "a  ", "b"),
+        ("bpchar", "a", "a  ", "b"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let sql = format!(
+            "CREATE TABLE t{at} (id int, v {ty}, pad text DEFAULT repeat('x', 500));
+             INSERT INTO t{at} SELECT i, CASE i % 2 WHEN 0 THEN '{one}'::{ty} ELSE '{other}' END
+                FROM generate_series(1, 3000) i;
+             INSERT INTO t{at} VALUES (3001, '{above}')"
+        );
+        client.batch_execute(&sql).unwrap();
+        let stream = format!("public.t{at}");
+        let given = resumes_everywhere(&mut source, &stream, &ordered(&["v"], false));
+        let places: Vec<usize> = given.checkpoints.iter().map(|(rows, _)| *rows).collect();
+        assert_eq!(places, [3000, 3001], "{ty}");
+        assert!(given.batches > 10, "{}", given.batches);
+    }
+}
+
+#[test]
 fn rows_without_a_value_come_once() {
     let database = shared().database();
     let mut client = database.client();
