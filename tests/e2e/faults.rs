@@ -12,7 +12,7 @@ mod scenario;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use scenario::{Bench, SCENARIOS, Scenario};
+use scenario::{Bench, SCENARIOS};
 
 /// What happens at a point. An injected error is tried again by the run itself.
 const ACTIONS: [&str; 4] = ["kill", "error", "panic", "stall"];
@@ -174,10 +174,4 @@ fn points_are_found_and_each_has_an_owner() {
         .map(|case| (case.point.as_str(), case.action))
         .collect();
     assert_eq!(first.len(), points.len() * ACTIONS.len());
-}
-
-/// The scenario of a name, for tests that are about one.
-fn named(name: &str) -> &'static Scenario {
-    let found = SCENARIOS.iter().find(|scenario| scenario.name == name);
-    found.expect("a scenario")
 }

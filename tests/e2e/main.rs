@@ -14,6 +14,7 @@ mod hostile;
 mod init;
 mod installed;
 mod interrupt;
+mod limits;
 mod locks;
 mod narrow;
 mod output;

@@ -1,5 +1,7 @@
 //! What stands under `config:`, and what it comes to.
 
+use std::time::Duration;
+
 use rapidbyte_pg::ident;
 use rapidbyte_pg_client::{Fields, Settings as Server};
 use rapidbyte_sdk::prelude::*;
@@ -16,6 +18,14 @@ const INSERT_ROWS: u32 = 2_000;
 const MAX_INSERT_ROWS: u32 = 100_000;
 /// Measured: 64 to 128 KiB are fastest.
 const COPY_FLUSH_BYTES: u32 = 128 << 10;
+/// The schema of the table of checkpoints.
+const CHECKPOINT_SCHEMA: &str = "_rapidbyte";
+/// The name of the table of checkpoints.
+pub(crate) const CHECKPOINT_TABLE: &str = "checkpoint";
+/// Longer than a busy server takes, shorter than a night.
+const COMMIT_TIMEOUT_SECS: u32 = 600;
+/// The server counts milliseconds in 31 bits.
+const MAX_LOCK_TIMEOUT_SECS: u32 = 2_000_000;
 const COPY_FLUSH_LIMITS: std::ops::RangeInclusive<u32> = (4 << 10)..=(8 << 20);
 
 /// What stands under `config:`.
@@ -75,6 +85,15 @@ pub struct Config {
     pub insert_rows: Option<u32>,
     /// Bytes that COPY sends at a time, 4 KiB to 8 MiB; 128 KiB if absent.
     pub copy_flush_bytes: Option<u32>,
+    /// The schema of the table `checkpoint`, which holds how far each stream is; `_rapidbyte` if
+    /// absent.
+    pub checkpoint_schema: Option<String>,
+    /// Seconds that a commit may wait for something else than its own work; 600 if absent, 0 for
+    /// ever.
+    pub commit_timeout: Option<u32>,
+    /// Seconds to wait for each lock; for ever if absent or 0, unless the role or `options` sets an
+    /// end.
+    pub lock_timeout: Option<u32>,
 }
 
 fn default_port() -> Option<u16> {
@@ -101,6 +120,11 @@ pub(crate) struct Settings {
     pub load_method: LoadMethod,
     pub insert_rows: usize,
     pub copy_flush_bytes: usize,
+    /// Of the table of checkpoints.
+    pub checkpoint_schema: String,
+    /// None for ever.
+    pub commit_timeout: Option<Duration>,
+    lock_timeout_secs: u32,
 }
 
 /// A table by its schema and name.
@@ -139,6 +163,16 @@ impl Config {
         if let Some(schema) = &self.schema {
             ident::check_name(schema).map_err(|error| convert(error).at("config.schema"))?;
         }
+        let checkpoint_schema = self.checkpoint_schema;
+        let checkpoint_schema = checkpoint_schema.unwrap_or_else(|| CHECKPOINT_SCHEMA.into());
+        check_schema(&checkpoint_schema, "config.checkpoint_schema")?;
+        let lock_timeout_secs = self.lock_timeout.unwrap_or(0);
+        if lock_timeout_secs > MAX_LOCK_TIMEOUT_SECS {
+            let text = format!("{lock_timeout_secs} is not from 0 to {MAX_LOCK_TIMEOUT_SECS}");
+            return Err(Error::config("bad_setting", text).at("config.lock_timeout"));
+        }
+        let commit_timeout_secs = self.commit_timeout.unwrap_or(COMMIT_TIMEOUT_SECS);
+        let commit_timeout = Duration::from_secs(commit_timeout_secs.into());
         // The port's default is for the keys; a URL has its own.
         let port = self
             .port
@@ -166,8 +200,27 @@ impl Config {
             load_method: self.load_method,
             insert_rows: insert_rows as usize,
             copy_flush_bytes: copy_flush_bytes as usize,
+            checkpoint_schema,
+            commit_timeout: Some(commit_timeout).filter(|time| !time.is_zero()),
+            lock_timeout_secs,
         })
     }
+}
+
+fn check_schema(schema: &str, key: &str) -> Result<()> {
+    ident::check_name(schema).map_err(|error| convert(error).at(key))?;
+    refuse_system(schema, key)
+}
+
+fn refuse_system(schema: &str, key: &str) -> Result<()> {
+    if !schema.starts_with("pg_") && schema != "information_schema" {
+        return Ok(());
+    }
+    let name = key.trim_start_matches("config.");
+    let text = format!("the schema {schema:?} is the server's own");
+    Err(Error::config("bad_name", text)
+        .hint(format!("name another with `{name}:`"))
+        .at(key))
 }
 
 impl Settings {
@@ -193,14 +246,24 @@ impl Settings {
                     .at(location)
             })?;
         }
-        if name.schema.starts_with("pg_") || name.schema == "information_schema" {
-            let text = format!("the schema {:?} is the server's own", name.schema);
+        refuse_system(&name.schema, "config.schema").map_err(|error| error.in_stream(stream))?;
+        if name.schema == self.checkpoint_schema && name.table == CHECKPOINT_TABLE {
+            let text = format!("{name} is the table of checkpoints");
             return Err(Error::config("bad_name", text)
-                .hint("name another with `schema:`")
+                .hint("write to another table, or name another `checkpoint_schema:`")
                 .in_stream(stream)
-                .at("config.schema"));
+                .at("config.table"));
         }
         Ok(name)
+    }
+
+    /// The statement that sets the end of waiting for locks, with what separates it from the next;
+    /// empty where none is configured.
+    pub(crate) fn lock_limit(&self) -> String {
+        match self.lock_timeout_secs {
+            0 => String::new(),
+            secs => format!("SET LOCAL lock_timeout = '{secs}s'; "),
+        }
     }
 
     /// The schema that every stream goes to, if the configuration names one.

@@ -577,6 +577,11 @@ fn column_plan(field: &Field, column: &Column, fit: PgFit) -> ColumnPlan {
 }
 
 impl Decision {
+    /// True for a table that is missing.
+    pub(crate) fn makes_table(&self) -> bool {
+        !self.create.is_empty()
+    }
+
     /// Refuses what the plan refuses.
     pub(crate) fn ensure_loadable(&self, name: &Name) -> Result<()> {
         let refused = self

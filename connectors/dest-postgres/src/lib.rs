@@ -1,16 +1,19 @@
-//! Writes to tables of PostgreSQL, each stream in one transaction.
+//! Writes to tables of PostgreSQL, each stream in transactions that move its cursor, too.
 //!
 //! A table that is missing is made with the exact types of the columns; one that is there is
 //! compared by name, and what does not fit is refused before the first row. Rows go by COPY in
 //! binary, or by INSERT where COPY cannot. How values and types become bytes and statements is the
 //! crate `rapidbyte-pg`, how they travel `rapidbyte-pg-client`.
 
+mod checkpoint;
+mod commit;
 mod config;
 mod decide;
 mod load;
 mod lock;
 mod look;
-mod settle;
+mod points;
+mod rows;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -21,20 +24,24 @@ use rapidbyte_pg::{Owner, PgError};
 use rapidbyte_pg_client::Client;
 use rapidbyte_sdk::prelude::*;
 
+use checkpoint::{Key, Lease};
 pub use config::{Config, LoadMethod};
 use config::{Name, Settings};
 use load::Load;
+pub use points::POINTS;
 
 /// Older servers lack what the catalog is asked for.
 const MIN_VERSION: u32 = 120_000;
 
 /// The connector, opened with one configuration.
 pub struct Postgres {
-    settings: Settings,
+    settings: Rc<Settings>,
     /// Connected and without a transaction. The first one connects as soon as the destination is
     /// opened, while the engine still waits for the source; why it could not is told to whoever
     /// needs it.
     idle: Option<Result<Client>>,
+    /// By stream: what a run was let in with, until its writer takes it.
+    fenced: BTreeMap<String, (Client, Lease)>,
     open: OpenLoads,
     /// Which stream each table belongs to, in this session.
     owners: BTreeMap<Name, String>,
@@ -52,12 +59,14 @@ impl Destination for Postgres {
     const DESCRIPTION: &str = "Writes to tables of PostgreSQL";
     const WRITE_MODES: &[WriteMode] = &[WriteMode::Append, WriteMode::Replace];
     const NATIVE_FORMS: &[&str] = &[rapidbyte_pg::NATIVE_FORM];
+    const KEEPS_CURSOR: bool = true;
 
     fn open(config: Config) -> Result<Self> {
         let settings = config.settle()?;
         Ok(Self {
             idle: Some(Client::connect(&settings.server)),
-            settings,
+            settings: Rc::new(settings),
+            fenced: BTreeMap::new(),
             open: OpenLoads::default(),
             owners: BTreeMap::new(),
         })
@@ -80,40 +89,60 @@ impl Destination for Postgres {
         let schema = target.arrow_schema()?;
         let mut client = self.client()?;
         let decided = load::decide_now(&mut client, &self.settings, target, &name, &schema, false);
+        let decided = decided.and_then(|decided| {
+            let checkpoint = checkpoint::missing(&mut client, &self.settings);
+            Ok((
+                decided,
+                checkpoint.map_err(|error| error.in_stream(&target.stream))?,
+            ))
+        });
         self.keep(client);
-        let decided = decided?;
+        let (decided, mut statements) = decided?;
+        statements.extend(decided.statements());
         Ok(Plan {
             location: name.sql(),
-            statements: decided.statements(),
+            statements,
             columns: decided.columns,
             notes: decided.notes,
         })
     }
 
+    fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
+        let key = self.key(target, pipeline)?;
+        let mut client = self.client()?;
+        let progress = checkpoint::progress(&mut client, &self.settings, &key);
+        self.keep(client);
+        progress.map_err(|error| error.in_stream(&target.stream))
+    }
+
+    fn fence(&mut self, target: &Target, run: &Run) -> Result<Progress> {
+        let stream = &target.stream;
+        let key = self.key(target, &run.pipeline)?;
+        // An older load of the stream in this session is given up.
+        self.abort(stream)?;
+        let mut client = self.client()?;
+        let (lease, progress) = checkpoint::fence(&mut client, &self.settings, key, run)
+            .map_err(|error| given_up(error, stream))?;
+        self.fenced.insert(stream.clone(), (client, lease));
+        Ok(progress)
+    }
+
     fn open_writer(
         &mut self,
         target: &Target,
-        _epoch: u64,
-        _cursor: Option<&str>,
+        epoch: u64,
+        cursor: Option<&str>,
     ) -> Result<PostgresWriter> {
         let stream = &target.stream;
         let name = self.settings.name_of(stream)?;
-        match self.owners.get(&name) {
-            Some(owner) if owner != stream => {
-                let text = format!("{owner} and {stream} would both be written to {name}");
-                return Err(Error::config("shared_target", text)
-                    .hint("put {stream} into `table`, or leave `schema` out")
-                    .in_stream(stream)
-                    .at("config.table"));
-            }
-            _ => {}
-        }
-        // An older load of the stream in this session is given up.
-        self.abort(stream)?;
-        let client = self.client()?;
-        let load = Load::begin(client, &self.settings, target, name.clone())
+        self.own(&name, stream)?;
+        let fenced = self.fenced.remove(stream);
+        let Some((client, lease)) = fenced.filter(|(_, lease)| lease.epoch == epoch) else {
+            let text = format!("no run was let in with epoch {epoch}");
+            return Err(Error::internal(text).in_stream(stream));
+        };
+        let load = Load::begin(client, &self.settings, target, name, lease, cursor)
             .map_err(|error| given_up(error, stream))?;
-        self.owners.insert(name, stream.clone());
         self.open.borrow_mut().insert(stream.clone(), load);
         Ok(PostgresWriter {
             open: self.open.clone(),
@@ -123,21 +152,26 @@ impl Destination for Postgres {
 
     fn commit(&mut self, commit: Commit<'_>) -> Result<Receipt> {
         let stream = commit.stream;
-        let Some(load) = self.open.borrow_mut().remove(stream) else {
-            let text = "a commit without rows that are written";
-            return Err(Error::internal(text).in_stream(stream));
+        let Some(mut load) = self.open.borrow_mut().remove(stream) else {
+            return self.commit_cursor(&commit);
         };
-        let (client, receipt) = load
-            .commit(commit.rows())
-            .map_err(|error| given_up(error, stream))?;
-        self.keep(client);
+        let receipt = load
+            .commit(&commit)
+            .map_err(|error| given_up(load.superseded(error), stream))?;
+        if !commit.complete {
+            self.open.borrow_mut().insert(stream.into(), load);
+        } else if let Some(client) = load.into_idle() {
+            self.keep(client);
+        }
         Ok(receipt)
     }
 
     fn abort(&mut self, stream: &str) -> Result<()> {
-        let load = self.open.borrow_mut().remove(stream);
-        if let Some(client) = load.and_then(Load::give_up) {
-            self.keep(client);
+        if let Some(load) = self.open.borrow_mut().remove(stream) {
+            load.give_up();
+        }
+        if let Some((client, _)) = self.fenced.remove(stream) {
+            client.close();
         }
         Ok(())
     }
@@ -155,6 +189,47 @@ impl Postgres {
             return Err(Error::config("old_server", text).hint("upgrade the server"));
         }
         Ok(client)
+    }
+
+    /// The row of the table of checkpoints that is a stream's.
+    fn key(&self, target: &Target, pipeline: &str) -> Result<Key> {
+        let name = self.settings.name_of(&target.stream)?;
+        Ok(Key::new(&self.settings, pipeline, &target.stream, &name))
+    }
+
+    /// Refuses a table that belongs to another stream.
+    fn own(&mut self, name: &Name, stream: &str) -> Result<()> {
+        let owner = self.owners.entry(name.clone()).or_insert(stream.into());
+        if owner == stream {
+            return Ok(());
+        }
+        let text = format!("{owner} and {stream} would both be written to {name}");
+        Err(Error::config("shared_target", text)
+            .hint("put {stream} into `table`, or leave `schema` out")
+            .in_stream(stream)
+            .at("config.table"))
+    }
+
+    /// A commit without a writer.
+    fn commit_cursor(&mut self, commit: &Commit<'_>) -> Result<Receipt> {
+        let stream = commit.stream;
+        let fenced = self.fenced.remove(stream);
+        let Some((client, mut lease)) = fenced.filter(|_| commit.rows() == 0) else {
+            let text = "a commit without rows that are written";
+            return Err(Error::internal(text).in_stream(stream));
+        };
+        let location = lease.target().to_owned();
+        let client = commit::commit(client, &self.settings, &mut lease, commit)
+            .map_err(|error| given_up(error, stream))?;
+        match commit.complete {
+            true => self.keep(client),
+            false => drop(self.fenced.insert(stream.into(), (client, lease))),
+        }
+        Ok(Receipt {
+            rows: 0,
+            bytes: 0,
+            location,
+        })
     }
 
     fn keep(&mut self, client: Client) {
@@ -220,14 +295,16 @@ impl PostgresWriter {
             let text = "the load is committed or given up";
             return Err(Error::internal(text).in_stream(&*self.stream));
         };
-        let done = act(load).map_err(|error| given_up(error, &self.stream));
-        if done.is_err()
-            && let Some(load) = open.remove(&*self.stream)
-        {
+        let done = act(load);
+        done.map_err(|error| {
+            let Some(load) = open.remove(&*self.stream) else {
+                return given_up(error, &self.stream);
+            };
             // Nothing of it can be committed any more: the locks go now.
-            drop(load.give_up());
-        }
-        done
+            let error = load.superseded(error);
+            load.give_up();
+            given_up(error, &self.stream)
+        })
     }
 }
 
@@ -245,7 +322,7 @@ impl Writer for PostgresWriter {
 /// which that is not known is no error of the connection any more.
 fn given_up(error: Error, stream: &str) -> Error {
     let error = error.in_stream(stream);
-    if !matches!(error.kind, ErrorKind::Connection) {
+    if !matches!(error.kind, ErrorKind::Connection) || error.code == "commit_unknown" {
         return error;
     }
     let next = error.hint.clone();

@@ -63,9 +63,8 @@ impl Lock {
 /// open.
 pub(crate) fn take(client: &mut Client, name: &Name, lock: &Lock) -> Result<()> {
     let statement = &lock.statement;
-    client.simple_query(SAVEPOINT)?;
-    match client.simple_query(&format!("{statement} NOWAIT")) {
-        Ok(_) => return client.simple_query(RELEASE).map(drop),
+    match client.simple_query(&format!("{SAVEPOINT}; {statement} NOWAIT; {RELEASE}")) {
+        Ok(_) => return Ok(()),
         // Who may write to some columns alone may not lock.
         Err(error) if error.code == NO_PRIVILEGE && !lock.is_needed => {
             return client.simple_query(ROLLBACK).map(drop);
@@ -79,8 +78,57 @@ pub(crate) fn take(client: &mut Client, name: &Name, lock: &Lock) -> Result<()> 
     log::warn(format!(
         "waits for a lock on {name}, which another session holds: {holders}"
     ));
-    client.simple_query(statement)?;
-    client.simple_query(RELEASE).map(drop)
+    match client.simple_query(&format!("{statement}; {RELEASE}")) {
+        Ok(_) => Ok(()),
+        Err(error) if error.code == NOT_AVAILABLE => {
+            Err(too_long(&format!("a lock on {name}"), &holders))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// What an error of waiting too long for a row or a table is for people; other errors are as they
+/// were. The transaction is rolled back.
+pub(crate) fn timed_out(client: &mut Client, error: Error, table: &str) -> Error {
+    if error.code != NOT_AVAILABLE {
+        return error;
+    }
+    let holders = HOLDERS.replace("$TABLE", &quote_literal(table));
+    let holders = sessions(client, &holders).unwrap_or_default();
+    too_long(&format!("rows of {table}"), &holders)
+}
+
+/// What a session waits for that is not its own work, for people; none while it works.
+pub(crate) fn waits_for(client: &mut Client, pid: i32) -> Result<Option<String>> {
+    let sql = format!(
+        "SELECT a.state, a.wait_event_type, a.wait_event FROM pg_catalog.pg_stat_activity AS a \
+         WHERE a.pid = {pid} AND a.usename = current_user"
+    );
+    let answers = client.simple_query(&sql)?;
+    let Some(row) = answers.first().and_then(|rows| rows.rows.first()) else {
+        return Ok(Some("its session cannot be seen on the server".into()));
+    };
+    let (state, kind) = (row.text(0)?.unwrap_or_default(), row.text(1)?);
+    let event = row.text(2)?.unwrap_or_default();
+    Ok(match kind {
+        _ if state != "active" => Some(format!("the session is {state}, and no answer came")),
+        Some("Lock") => {
+            let blockers = format!("l.pid = ANY (pg_catalog.pg_blocking_pids({pid}))");
+            let blockers = sessions(client, &blockers)?;
+            Some(format!(
+                "it waits for a lock ({event}), held by: {blockers}"
+            ))
+        }
+        Some("IPC") if event == "SyncRep" => Some("it waits for a synchronous standby".into()),
+        Some(kind @ ("Client" | "BufferPin")) => Some(format!("it waits for {kind} {event}")),
+        _ => None,
+    })
+}
+
+fn too_long(what: &str, holders: &str) -> Error {
+    let text = format!("waited for {what} as long as lock_timeout allows; held by: {holders}");
+    Error::new(ErrorKind::Transient, "lock_timeout", text)
+        .hint("let the other session end (pg_terminate_backend ends it), or raise lock_timeout")
 }
 
 /// Runs the statement that makes the table, and says for whom it waits when another session is
@@ -106,8 +154,12 @@ pub(crate) fn make(client: &mut Client, name: &Name, statement: &str) -> Result<
              {makers}"
         ));
     }
-    client.simple_query(statement)?;
-    client.simple_query(RELEASE).map(drop)
+    let makers = || "another session that makes a table of that name".to_owned();
+    match client.simple_query(&format!("{statement}; {RELEASE}")) {
+        Ok(_) => Ok(()),
+        Err(error) if error.code == NOT_AVAILABLE => Err(too_long(&name.to_string(), &makers())),
+        Err(error) => Err(error),
+    }
 }
 
 /// A few sessions, for people.

@@ -5,50 +5,79 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use common::*;
-use rapidbyte_sdk::Commit;
 use rapidbyte_sdk::prelude::{Destination, WriteMode, Writer};
 use rapidbyte_testkit::postgres::shared;
 use serde_json::json;
 
-/// The message of the simple protocol.
-const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
-const QUESTION: &[u8] = b"txid_status";
+/// In the message that moves the checkpoint and commits.
+const COMMIT: &[u8] = b"SET seq = c.seq + 1";
+/// Of the connection that settles it.
+const QUESTION: &[u8] = b"SET epoch = c.epoch + 1";
 
 /// What becomes of the COMMIT whose answer never comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// The server gets it, and only after it was asked what became of it.
+    /// The server does it, and its answer is lost.
     Arrives,
+    /// The server gets it only when it was asked what became of it.
+    Late,
     /// The server gets the end of the connection instead.
     Vanishes,
     /// So it does, and no other connection is let through.
     Unreachable,
 }
 
-/// Forwards until the COMMIT, then cuts the client off.
-fn until_commit(mut from: TcpStream, mut to: TcpStream, fate: Fate, asked: &Receiver<()>) {
+fn has(bytes: &[u8], wanted: &[u8]) -> bool {
+    bytes.windows(wanted.len()).any(|window| window == wanted)
+}
+
+/// Forwards until the COMMIT; then the client is cut off.
+fn until_commit(
+    mut from: TcpStream,
+    mut to: TcpStream,
+    fate: Fate,
+    asked: &Receiver<()>,
+    is_cut: &AtomicBool,
+) {
     let mut bytes = [0; 8192];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
-        let is_commit = bytes[..count].ends_with(COMMIT);
-        if is_commit {
+        let is_commit = has(&bytes[..count], COMMIT);
+        is_cut.fetch_or(is_commit, Ordering::SeqCst);
+        if is_commit && fate != Fate::Arrives {
             from.shutdown(Shutdown::Both).unwrap();
-            if fate == Fate::Arrives {
-                asked.recv().unwrap();
-            }
         }
-        let is_sent = !is_commit || fate == Fate::Arrives;
+        if is_commit && fate == Fate::Late {
+            asked.recv().unwrap();
+        }
+        let is_sent = !is_commit || matches!(fate, Fate::Arrives | Fate::Late);
         if is_sent && to.write_all(&bytes[..count]).is_err() {
             break;
         }
-        if is_commit {
+        if is_commit && fate != Fate::Arrives {
             break;
         }
     }
     let _ = to.shutdown(Shutdown::Write);
+}
+
+/// Forwards answers until the client is cut off, which the next one shows.
+fn until_cut(mut from: TcpStream, mut to: TcpStream, is_cut: &AtomicBool) {
+    let mut bytes = [0; 8192];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        if is_cut.load(Ordering::SeqCst) {
+            break;
+        }
+        if to.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
 }
 
 /// Forwards all, and says when the first question has gone.
@@ -56,10 +85,7 @@ fn until_question(mut from: TcpStream, mut to: TcpStream, asked: &Sender<()>) {
     let mut bytes = [0; 8192];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
         to.write_all(&bytes[..count]).unwrap();
-        if bytes[..count]
-            .windows(QUESTION.len())
-            .any(|w| w == QUESTION)
-        {
+        if has(&bytes[..count], QUESTION) {
             let _ = asked.send(());
         }
     }
@@ -82,11 +108,14 @@ fn proxy(server_port: u16, fate: Fate) -> (u16, Receiver<usize>) {
                 return;
             }
             let server = TcpStream::connect(("127.0.0.1", server_port)).unwrap();
-            let (mut back_from, mut back_to) =
-                (server.try_clone().unwrap(), client.try_clone().unwrap());
-            thread::spawn(move || std::io::copy(&mut back_from, &mut back_to));
+            let (back_from, back_to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            let is_cut = Arc::new(AtomicBool::new(false));
+            let cut = is_cut.clone();
+            thread::spawn(move || until_cut(back_from, back_to, &cut));
             match receiver.take() {
-                Some(asked) => thread::spawn(move || until_commit(client, server, fate, &asked)),
+                Some(asked) => {
+                    thread::spawn(move || until_commit(client, server, fate, &asked, &is_cut))
+                }
                 None => {
                     let sender = sender.clone();
                     thread::spawn(move || until_question(client, server, &sender))
@@ -105,6 +134,7 @@ fn a_commit_whose_answer_is_lost_is_looked_up() {
     let port = shared().port();
     for (stream, fate) in [
         ("arrives", Fate::Arrives),
+        ("late", Fate::Late),
         ("vanishes", Fate::Vanishes),
         ("unreachable", Fate::Unreachable),
     ] {
@@ -121,6 +151,11 @@ fn a_commit_whose_answer_is_lost_is_looked_up() {
                 // The session goes on over the new connection.
                 append(&mut to, "more", &batch(&[1])).unwrap();
             }
+            // Whichever of the two the server saw first: what is said is what is there.
+            Fate::Late => {
+                let is_there = one(&mut client, "SELECT to_regclass('raw.late')") != "NULL";
+                assert_eq!(result.is_ok(), is_there, "{result:?}");
+            }
             Fate::Vanishes => {
                 let error = result.unwrap_err();
                 assert_eq!(
@@ -136,7 +171,7 @@ fn a_commit_whose_answer_is_lost_is_looked_up() {
                 let error = result.unwrap_err();
                 assert_eq!(
                     (error.code.as_str(), kind(&error)),
-                    ("commit_unknown", "Data".into())
+                    ("commit_unknown", "Connection".into())
                 );
             }
         }
@@ -161,7 +196,7 @@ fn a_load_that_waits_long_for_its_source_is_not_given_up() {
         let mut to = open_with(&url, json!({"schema": "raw", "load_method": method}));
         let rows = batch(&[1, 2]);
         let target = target(method, &rows.schema(), WriteMode::Append);
-        let mut writer = to.open_writer(&target, 0, None).unwrap();
+        let mut writer = begin(&mut to, &target).unwrap();
         // The load is idle while this runs.
         one(
             &mut shared().client("postgres"),
@@ -173,7 +208,7 @@ fn a_load_that_waits_long_for_its_source_is_not_given_up() {
             &mut shared().client("postgres"),
             "SELECT count(pg_sleep(0.6))",
         );
-        to.commit(Commit::whole(method, vec![part])).unwrap();
+        to.commit(whole(method, vec![part], 0)).unwrap();
         assert_eq!(ids(&mut database.client(), &format!("raw.{method}")), "1,2");
     }
 }

@@ -224,6 +224,7 @@ fn insert_is_chosen_where_copy_would_pass_something_over() {
         );
     }
     assert_eq!(one(&mut client, "SELECT count(*) FROM raw.log"), "4");
+    may_checkpoint(&mut client, "writer_1");
     let url = database.url_of("writer_1", "w");
     let mut writer = open_with(&url, json!({"schema": "raw"}));
     let planned = plan(&mut writer, "secured", &batch(&[1])).unwrap();
@@ -278,6 +279,14 @@ fn missing_privileges_are_told_with_the_grant_to_run() {
     client
         .batch_execute("GRANT INSERT ON raw.t TO writer_2")
         .unwrap();
+    let error = append(
+        &mut open_with(&url, json!({"schema": "raw"})),
+        "t",
+        &batch(&[1]),
+    )
+    .unwrap_err();
+    assert_eq!(error.code, "checkpoint_not_allowed", "{error:?}");
+    may_checkpoint(&mut client, "writer_2");
     let mut to = open_with(&url, json!({"schema": "raw"}));
     append(&mut to, "t", &batch(&[1])).unwrap();
     let error = replace(&mut to, "t", &batch(&[1])).unwrap_err();
@@ -396,9 +405,7 @@ fn a_server_that_stops_in_the_middle_is_a_connection_error_and_nothing_is_left()
         };
         let mut to = open_with(&server.url("postgres"), config);
         let rows = batch(&(0..5_000).collect::<Vec<_>>());
-        let mut writer = to
-            .open_writer(&target("t", &rows.schema(), WriteMode::Append), 0, None)
-            .unwrap();
+        let mut writer = begin(&mut to, &target("t", &rows.schema(), WriteMode::Append)).unwrap();
         writer.write(&rows).unwrap();
         server.stop();
         let mut error = None;

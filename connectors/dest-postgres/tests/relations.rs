@@ -9,10 +9,9 @@ use std::thread;
 use common::*;
 use dest_postgres::Postgres;
 use rapidbyte_pg::{Column, Kind, PgType};
-use rapidbyte_sdk::Commit;
 use rapidbyte_sdk::prelude::arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use rapidbyte_sdk::prelude::{
-    DataType, Destination, Error, Field, Result, Schema, WriteMode, Writer,
+    DataType, Destination, Error, Field, Result, Run, Schema, WriteMode, Writer,
 };
 use rapidbyte_testkit::postgres::Client;
 use serde_json::json;
@@ -219,6 +218,7 @@ fn columns_that_the_role_may_not_fill_are_named_before_anything_moves() {
              GRANT INSERT (id, more) ON raw.t TO writer_3",
         )
         .unwrap();
+    may_checkpoint(&mut client, "writer_3");
     let url = database.url_of("writer_3", "w");
     for method in METHODS {
         let mut to = open_by(&url, method);
@@ -297,10 +297,10 @@ fn a_new_table_has_the_streams_key_comments_and_not_null() {
                 said.contains("primary key is (\"select\", \"Ünit \"\"x\"\"\")"),
                 "{said}"
             );
-            let mut writer = to.open_writer(&target, 0, None).unwrap();
+            let mut writer = begin(to, &target).unwrap();
             writer.write(&some).unwrap();
             let part = writer.flush().unwrap();
-            to.commit(Commit::whole(&stream, vec![part])).unwrap();
+            to.commit(whole(&stream, vec![part], 0)).unwrap();
             let sql = format!(
                 "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 'raw.\"{stream}\"'::regclass AND contype = 'p'"
             );
@@ -327,7 +327,12 @@ fn of_two_that_make_the_same_table_one_is_told_to_run_again() {
     let rows = batch(&[1, 2]);
     let mut first = open(&database);
     let target = target("t", &rows.schema(), WriteMode::Append);
-    let mut writer = first.open_writer(&target, 0, None).unwrap();
+    let another = Run {
+        pipeline: "another".into(),
+        ..run("r")
+    };
+    let epoch = first.fence(&target, &another).unwrap().epoch;
+    let mut writer = first.open_writer(&target, epoch, None).unwrap();
     writer.write(&rows).unwrap();
     let part = writer.flush().unwrap();
     let url = database.url();
@@ -339,7 +344,7 @@ fn of_two_that_make_the_same_table_one_is_told_to_run_again() {
     while one(&mut client, waiting) == "0" {
         assert!(!second.is_finished(), "the second has to wait");
     }
-    first.commit(Commit::whole("t", vec![part])).unwrap();
+    first.commit(whole("t", vec![part], 0)).unwrap();
     let error = second.join().unwrap().unwrap_err();
     assert_eq!(
         (error.code.as_str(), kind(&error)),

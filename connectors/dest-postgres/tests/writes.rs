@@ -4,7 +4,6 @@
 mod common;
 
 use common::*;
-use rapidbyte_sdk::Commit;
 use rapidbyte_sdk::prelude::{Destination, Fit, WriteMode, Writer};
 
 #[test]
@@ -15,7 +14,10 @@ fn a_new_table_is_made_filled_and_seen_at_the_commit_only() {
     let rows = batch(&[1, 2, 3]);
     let planned = plan(&mut to, "public.orders", &rows).unwrap();
     assert_eq!(planned.location, "raw.orders");
-    assert_eq!(planned.statements[0], "CREATE SCHEMA IF NOT EXISTS raw");
+    for schema in ["_rapidbyte", "raw"] {
+        let statement = format!("CREATE SCHEMA IF NOT EXISTS {schema}");
+        assert!(planned.statements.contains(&statement), "{planned:?}");
+    }
     assert!(
         planned
             .columns
@@ -26,7 +28,7 @@ fn a_new_table_is_made_filled_and_seen_at_the_commit_only() {
 
     let mut target = target("public.orders", &rows.schema(), WriteMode::Append);
     target.primary_key = vec!["id".into()];
-    let mut writer = to.open_writer(&target, 0, None).unwrap();
+    let mut writer = begin(&mut to, &target).unwrap();
     writer.write(&rows).unwrap();
     let first = writer.flush().unwrap();
     writer.write(&batch(&[4])).unwrap();
@@ -35,7 +37,7 @@ fn a_new_table_is_made_filled_and_seen_at_the_commit_only() {
     assert!(first.bytes > 40 && second.bytes > 10);
     assert_eq!(one(&mut client, "SELECT to_regclass('raw.orders')"), "NULL");
     let receipt = to
-        .commit(Commit::whole("public.orders", vec![first, second]))
+        .commit(whole("public.orders", vec![first, second], 0))
         .unwrap();
     assert_eq!((receipt.rows, receipt.location.as_str()), (4, "raw.orders"));
     assert_eq!(ids(&mut client, "raw.orders"), "1,2,3,4");
@@ -73,7 +75,7 @@ fn an_abort_leaves_nothing_and_the_session_goes_on() {
         let rows = batch(&[1, 2, 3]);
         for flushes in [false, true] {
             let target = target("a", &rows.schema(), WriteMode::Append);
-            let mut writer = to.open_writer(&target, 0, None).unwrap();
+            let mut writer = begin(&mut to, &target).unwrap();
             writer.write(&rows).unwrap();
             if flushes {
                 writer.flush().unwrap();
@@ -94,12 +96,12 @@ fn replace_shows_the_old_rows_until_the_commit() {
     let database = database();
     let mut client = database.client();
     for mut to in [open(&database), open_insert(&database)] {
-        client.batch_execute("DROP SCHEMA IF EXISTS raw CASCADE; CREATE SCHEMA raw; CREATE TABLE raw.t (id int8, t text); INSERT INTO raw.t VALUES (7), (8); CREATE VIEW raw.v AS SELECT * FROM raw.t").unwrap();
+        client.batch_execute("DROP SCHEMA IF EXISTS raw, _rapidbyte CASCADE; CREATE SCHEMA raw; CREATE TABLE raw.t (id int8, t text); INSERT INTO raw.t VALUES (7), (8); CREATE VIEW raw.v AS SELECT * FROM raw.t").unwrap();
         let rows = batch(&[1, 2]);
         let target = target("t", &rows.schema(), WriteMode::Replace);
         let planned = to.plan(&target).unwrap();
         assert!(planned.statements.iter().any(|s| s == "DELETE FROM raw.t"));
-        let mut writer = to.open_writer(&target, 0, None).unwrap();
+        let mut writer = begin(&mut to, &target).unwrap();
         assert_eq!(ids(&mut client, "raw.t"), "7,8");
         writer.write(&rows).unwrap();
         let part = writer.flush().unwrap();
@@ -110,7 +112,7 @@ fn replace_shows_the_old_rows_until_the_commit() {
             .batch_execute("INSERT INTO raw.t VALUES (9)")
             .unwrap_err();
         assert_eq!(error.code().unwrap().code(), "55P03");
-        to.commit(Commit::whole("t", vec![part])).unwrap();
+        to.commit(whole("t", vec![part], 0)).unwrap();
         assert_eq!(ids(&mut client, "raw.v"), "1,2");
         replace(&mut to, "t", &batch(&[])).unwrap();
         assert_eq!(ids(&mut client, "raw.t"), "NULL");
@@ -152,13 +154,11 @@ fn a_role_whose_transactions_are_serializable_loads_all_the_same() {
         .unwrap();
     let mut to = open_with(&url, serde_json::json!({"schema": "raw"}));
     let rows = batch(&[1, 2]);
-    let mut writer = to
-        .open_writer(&target("t", &rows.schema(), WriteMode::Replace), 0, None)
-        .unwrap();
+    let mut writer = begin(&mut to, &target("t", &rows.schema(), WriteMode::Replace)).unwrap();
     writer.write(&rows).unwrap();
     let isolation = "SELECT count(*) FROM pg_locks WHERE mode = 'SIReadLock'";
     assert_eq!(one(&mut client, isolation), "0");
     let part = writer.flush().unwrap();
-    to.commit(Commit::whole("t", vec![part])).unwrap();
+    to.commit(whole("t", vec![part], 0)).unwrap();
     assert_eq!(ids(&mut client, "raw.t"), "1,2");
 }

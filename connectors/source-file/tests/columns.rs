@@ -12,8 +12,11 @@ use rapidbyte_sdk::types::{parse_field, type_name};
 use serde_json::json;
 use source_file::Files;
 
+/// Its name, type and values.
+type Column<'a> = (&'a str, &'a str, ArrayRef);
+
 /// A file of these columns, `!` for NOT NULL, with as many rows as values.
-fn write(path: &Path, columns: &[(&str, &str, ArrayRef)]) {
+fn write(path: &Path, columns: &[Column]) {
     let fields = columns.iter().map(|(name, type_name, _)| {
         let nullable = !type_name.ends_with('!');
         parse_field(name, type_name.trim_end_matches('!'), nullable).unwrap()
@@ -51,6 +54,7 @@ fn request(columns: Option<&[&str]>) -> ReadRequest {
         snapshot: String::new(),
         increment: None,
         cursor: None,
+        increment: None,
         filter: None,
         forms: Vec::new(),
         columns: columns.map(|names| names.iter().map(|name| (*name).into()).collect()),
@@ -110,7 +114,7 @@ fn columns_are_matched_by_name_and_nullable_if_one_file_says_so() {
 
 #[test]
 fn missing_and_new_columns_and_other_types_name_file_and_column() {
-    let cases: [(&[(&str, &str, ArrayRef)], &str, &str); 3] = [
+    let cases: [(&[Column], &str, &str); 3] = [
         (&[("id", "int64!", ids(&[2]))], "t", "it is missing here"),
         (
             &[

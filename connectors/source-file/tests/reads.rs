@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rapidbyte_formats::Picked;
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{ipc, source, types};
 use serde_json::{Value, json};
@@ -67,7 +68,9 @@ fn read(source: &mut Files, stream: &str, columns: Option<&[&str]>) -> Result<St
     let mut lines = Vec::new();
     for batch in &batches {
         let encoder = rapidbyte_formats::jsonl::Encoder::new(batch.schema()).unwrap();
-        encoder.encode(batch, 0, &mut lines, usize::MAX).unwrap();
+        encoder
+            .encode(Picked::all(batch), 0, &mut lines, usize::MAX)
+            .unwrap();
     }
     Ok(String::from_utf8(lines).unwrap())
 }

@@ -24,6 +24,7 @@ fn events(wait: Duration) -> Vec<usize> {
             stream,
             snapshot: String::new(),
             cursor: None,
+            increment: None,
             columns: None,
             filter: None,
             forms: Vec::new(),

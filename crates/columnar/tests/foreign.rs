@@ -22,7 +22,7 @@ use parquet::data_type::{
     ByteArray, ByteArrayType, DataType, FixedLenByteArray, FixedLenByteArrayType, Int32Type,
     Int64Type, Int96, Int96Type,
 };
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{WriterProperties, WriterVersion};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use rapidbyte_columnar::{ColumnarError, File, FileWriter, Kind, Limits, WriteOptions};
@@ -34,9 +34,14 @@ type Half = <Float16Type as ArrowPrimitiveType>::Native;
 
 /// A file of one optional column `c` whose second row is NULL.
 fn file<T: DataType>(column: &str, values: &[T::T]) -> Vec<u8> {
+    file_of::<T>(column, values, WriterVersion::PARQUET_1_0)
+}
+
+fn file_of<T: DataType>(column: &str, values: &[T::T], version: WriterVersion) -> Vec<u8> {
     let message = format!("message m {{ {column} }}");
     let root = Arc::new(parse_message_type(&message).unwrap());
-    let properties = Arc::new(WriterProperties::builder().build());
+    let properties = WriterProperties::builder().set_writer_version(version);
+    let properties = Arc::new(properties.build());
     let mut writer = SerializedFileWriter::new(Vec::new(), root, properties).unwrap();
     let mut group = writer.next_row_group().unwrap();
     let mut column = group.next_column().unwrap().unwrap();
@@ -258,6 +263,32 @@ fn a_date_of_milliseconds_within_a_day_is_refused_at_its_row() {
         assert_eq!(
             error.to_string(),
             "row 3: column \"d\": 86400001 ms since 1970 are no whole days, and date64 is a date"
+        );
+    }
+}
+
+#[test]
+fn an_index_beyond_a_dictionary_of_fixed_values_names_its_column() {
+    let value = |byte: u8| FixedLenByteArray::from(vec![byte; 4]);
+    let mut values = vec![value(7), value(8)];
+    values.extend((0..102).map(|_| value(9)));
+    for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {
+        let column = "optional fixed_len_byte_array(4) c;";
+        let mut written = file_of::<FixedLenByteArrayType>(column, &values, version);
+        let read_back = only(written.clone()).unwrap();
+        assert_eq!(
+            (read_back.num_rows(), read_back.column(0).null_count()),
+            (105, 1)
+        );
+        // 96 times the third value, of two bits, after eight that are packed.
+        let run = [0xc0, 0x01, 0x02];
+        let at = written.windows(3).position(|bytes| bytes == run).unwrap();
+        written[at + 2] = 3;
+        let error = only(written).unwrap_err();
+        assert_eq!((error.code, error.group), ("parquet_malformed", Some(1)));
+        assert_eq!(
+            error.message,
+            "column \"c\": an index beyond its dictionary"
         );
     }
 }

@@ -74,17 +74,32 @@ impl Client {
     /// phase `query`. Errors: the server's; `result_too_large`; `timeout`.
     pub fn simple_query(&mut self, sql: &str) -> Result<Vec<Rows>> {
         let _phase = phase::enter(Kind::Query);
-        let mut answers = Answers::new(self.max_result_bytes);
         self.ask(sql)?;
-        self.answer(|message| answers.add(message))?;
-        Ok(answers.complete)
+        self.receive_rows()
     }
 
     /// Runs one or more statements for their effect, and gives the rows that the last one touched.
     /// Counts as the caller's phase, so that a COMMIT can be one.
     pub fn execute(&mut self, sql: &str) -> Result<u64> {
+        self.send(sql)?;
+        self.receive()
+    }
+
+    /// Sends what [`Client::execute`] would, and does not wait: [`Client::receive`] or
+    /// [`Client::receive_rows`] must follow.
+    pub fn send(&mut self, sql: &str) -> Result<()> {
+        self.ask(sql)
+    }
+
+    /// Whether the server has begun to answer what was sent, or does so within this time. Errors:
+    /// `connection_lost`.
+    pub fn is_answered(&mut self, within: Duration) -> Result<bool> {
+        Ok(!self.wire.input().is_empty() || self.wire.fill(within)?)
+    }
+
+    /// The answer to [`Client::send`], as [`Client::execute`] gives it.
+    pub fn receive(&mut self) -> Result<u64> {
         let mut touched = 0;
-        self.ask(sql)?;
         self.answer(|message| {
             if let Message::CommandComplete(body) = message {
                 touched = affected(body.tag().map_err(protocol)?);
@@ -92,6 +107,13 @@ impl Client {
             Ok(())
         })?;
         Ok(touched)
+    }
+
+    /// The answer to [`Client::send`], as [`Client::simple_query`] gives it.
+    pub fn receive_rows(&mut self) -> Result<Vec<Rows>> {
+        let mut answers = Answers::new(self.max_result_bytes);
+        self.answer(|message| answers.add(message))?;
+        Ok(answers.complete)
     }
 
     /// Begins `COPY … TO STDOUT`; the client is borrowed until the copy is dropped. Counts as the

@@ -23,7 +23,7 @@ pub struct Scenario {
     /// What the target must hold, as a query on the source.
     expected: &'static str,
     /// Another run without a reason adds the rows again.
-    adds: bool,
+    pub adds: bool,
 }
 
 const KEYS: &str = "\nresources: { batch_bytes: 4kb, memory: 64mb }\n\

@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use dest_postgres::Postgres;
+use dest_postgres::{Postgres, PostgresWriter};
 use rapidbyte_sdk::Commit;
 use rapidbyte_sdk::prelude::arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use rapidbyte_sdk::prelude::{
-    DataType, Destination, Error, Field, Plan, Receipt, Result, Schema, Target, WriteMode, Writer,
+    DataType, Destination, Error, Field, Part, Plan, Receipt, Result, Run, Schema, Target,
+    WriteMode, Writer,
 };
 use rapidbyte_sdk::{destination, ipc};
 use rapidbyte_testkit::postgres::{Client, Database, shared};
@@ -55,18 +56,46 @@ pub fn batch(ids: &[i64]) -> RecordBatch {
     RecordBatch::try_new(Arc::new(schema), columns).unwrap()
 }
 
+pub fn run(id: &str) -> Run {
+    Run {
+        pipeline: "p".into(),
+        id: id.into(),
+    }
+}
+
+/// Lets a run of its own in and begins to write.
+pub fn begin(to: &mut Postgres, target: &Target) -> Result<PostgresWriter> {
+    let progress = to.fence(target, &run("r"))?;
+    to.open_writer(target, progress.epoch, progress.cursor.as_deref())
+}
+
+/// The one commit of a run that the server lets in now, as number `seq`.
+pub fn whole(stream: &str, parts: Vec<Part>, seq: u64) -> Commit<'_> {
+    Commit {
+        seq,
+        ..Commit::whole(stream, parts)
+    }
+}
+
+/// As the engine does it: plan, fence, rows, one commit.
+pub fn write_to(to: &mut Postgres, target: &Target, batches: &[RecordBatch]) -> Result<Receipt> {
+    to.plan(target)?;
+    let progress = to.fence(target, &run("r"))?;
+    let mut writer = to.open_writer(target, progress.epoch, None)?;
+    for batch in batches {
+        writer.write(batch)?;
+    }
+    let part = writer.flush()?;
+    to.commit(whole(&target.stream, vec![part], progress.seq))
+}
+
 pub fn write(
     to: &mut Postgres,
     stream: &str,
     mode: WriteMode,
     batches: &[RecordBatch],
 ) -> Result<Receipt> {
-    let mut writer = to.open_writer(&target(stream, &batches[0].schema(), mode), 0, None)?;
-    for batch in batches {
-        writer.write(batch)?;
-    }
-    let part = writer.flush()?;
-    to.commit(Commit::whole(stream, vec![part]))
+    write_to(to, &target(stream, &batches[0].schema(), mode), batches)
 }
 
 pub fn append(to: &mut Postgres, stream: &str, batch: &RecordBatch) -> Result<Receipt> {
@@ -79,6 +108,16 @@ pub fn replace(to: &mut Postgres, stream: &str, batch: &RecordBatch) -> Result<R
 
 pub fn plan(to: &mut Postgres, stream: &str, batch: &RecordBatch) -> Result<Plan> {
     to.plan(&target(stream, &batch.schema(), WriteMode::Append))
+}
+
+/// What an administrator does so that a role may keep checkpoints.
+pub fn may_checkpoint(client: &mut Client, role: &str) {
+    client
+        .batch_execute(&format!(
+            "CREATE SCHEMA IF NOT EXISTS _rapidbyte; GRANT ALL ON SCHEMA _rapidbyte TO {role}; \
+             GRANT ALL ON ALL TABLES IN SCHEMA _rapidbyte TO {role}"
+        ))
+        .unwrap();
 }
 
 /// The one value that a question gives, as text.

@@ -1,0 +1,490 @@
+//! The table of checkpoints: how far each stream is, and which run may move it.
+//!
+//! One row for each pipeline, stream and target table. A run that is let in raises `epoch`; every
+//! commit raises `seq` in the transaction of its rows, and only where both are as the run knows
+//! them. So of two runs one commits, and a cursor is never ahead of its rows.
+
+use rapidbyte_pg::ident::{qualified, quote_ident, quote_literal};
+use rapidbyte_pg_client::{Client, Row, Rows};
+use rapidbyte_sdk::log::{self, point};
+use rapidbyte_sdk::phase::{self, Kind};
+use rapidbyte_sdk::prelude::*;
+
+use crate::config::{CHECKPOINT_TABLE as TABLE, Name, Settings};
+use crate::decide::read_only;
+use crate::lock;
+
+/// Two fences and one maker of the table at a time are few; this bounds a table that is dropped
+/// again and again.
+const MAX_TRIES: usize = 3;
+/// How often it is looked whether an older backend has gone, a tenth of a second apart.
+const MAX_LOOKS: usize = 50;
+const PAUSE: &str = "SELECT pg_catalog.pg_sleep(0.1)";
+
+const COLUMNS: &str = "(
+    pipeline text COLLATE \"C\" NOT NULL,
+    stream text COLLATE \"C\" NOT NULL,
+    target text COLLATE \"C\" NOT NULL,
+    run_id text NOT NULL,
+    epoch bigint NOT NULL,
+    seq bigint NOT NULL,
+    cursor text,
+    complete boolean NOT NULL,
+    backend_pid integer,
+    backend_start timestamp with time zone,
+    older_pid integer,
+    older_start timestamp with time zone,
+    updated_at timestamp with time zone NOT NULL,
+    PRIMARY KEY (pipeline, stream, target)
+)";
+
+/// What there is of the table, and what the role may do: one row of texts.
+const GROUND: &str = "SELECT current_user, pg_catalog.current_database(), n.oid IS NOT NULL, \
+    pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE'), \
+    COALESCE(pg_catalog.has_schema_privilege(n.oid, 'CREATE') \
+        AND pg_catalog.has_schema_privilege(n.oid, 'USAGE'), false), \
+    c.oid IS NOT NULL, \
+    COALESCE(pg_catalog.has_schema_privilege(n.oid, 'USAGE') \
+        AND pg_catalog.has_table_privilege(c.oid, 'SELECT') \
+        AND pg_catalog.has_table_privilege(c.oid, 'INSERT') \
+        AND pg_catalog.has_table_privilege(c.oid, 'UPDATE'), false) \
+    FROM (VALUES (1)) AS one LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = $SCHEMA \
+    LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = $TABLE";
+
+/// Which row is meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Key {
+    /// With its schema, quoted.
+    table: String,
+    pipeline: String,
+    stream: String,
+    target: String,
+}
+
+impl Key {
+    pub(crate) fn new(settings: &Settings, pipeline: &str, stream: &str, target: &Name) -> Self {
+        Self {
+            table: qualified(&settings.checkpoint_schema, TABLE),
+            pipeline: pipeline.into(),
+            stream: stream.into(),
+            target: target.sql(),
+        }
+    }
+
+    fn condition(&self) -> String {
+        format!(
+            "c.pipeline = {} AND c.stream = {} AND c.target = {}",
+            quote_literal(&self.pipeline),
+            quote_literal(&self.stream),
+            quote_literal(&self.target)
+        )
+    }
+}
+
+/// A run's right to commit a stream, until a newer run is let in.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    key: Key,
+    run_id: String,
+    pub epoch: u64,
+    /// Commits so far.
+    pub seq: u64,
+}
+
+/// How far the stream is; none without the table or the row.
+pub(crate) fn progress(
+    client: &mut Client,
+    settings: &Settings,
+    key: &Key,
+) -> Result<Option<Progress>> {
+    let sql = format!(
+        "SELECT c.epoch, c.seq, c.cursor, c.complete, c.run_id FROM {} AS c WHERE {}",
+        key.table,
+        key.condition()
+    );
+    let answers = match client.simple_query(&sql) {
+        Err(error) if is_missing(&error) => return Ok(None),
+        Err(error) => return Err(explain(client, settings, error)),
+        Ok(answers) => answers,
+    };
+    let row = answers.first().and_then(|rows| rows.rows.first());
+    row.map(read_progress).transpose()
+}
+
+fn read_progress(row: &Row) -> Result<Progress> {
+    Ok(Progress {
+        epoch: number(row, 0)?,
+        seq: number(row, 1)?,
+        cursor: row.text(2)?.map(str::to_owned),
+        complete: row.text(3)? == Some("t"),
+        run_id: row.text(4)?.unwrap_or_default().into(),
+    })
+}
+
+fn number(row: &Row, column: usize) -> Result<u64> {
+    let number = row.text(column)?.and_then(|text| text.parse().ok());
+    number.ok_or_else(|| Error::internal("a checkpoint whose numbers are none"))
+}
+
+/// Lets a run in, and ends the backend of an older one. `client` is the connection that is going to
+/// load. Errors: `checkpoint_not_allowed`, `lock_timeout`, those of the connection.
+pub(crate) fn fence(
+    client: &mut Client,
+    settings: &Settings,
+    key: Key,
+    run: &Run,
+) -> Result<(Lease, Progress)> {
+    let mut row = None;
+    for _ in 0..MAX_TRIES {
+        match raise_epoch(client, settings, &key, run) {
+            Err(error) if is_missing(&error) => make(client, settings)?,
+            Err(error) => return Err(explain(client, settings, error)),
+            Ok(found) => {
+                row = Some(found);
+                break;
+            }
+        }
+    }
+    let Some(row) = row else {
+        let text = format!("the table {} is dropped again and again", key.table);
+        return Err(Error::new(ErrorKind::Transient, "checkpoint_missing", text));
+    };
+    let progress = read_progress(&row)?;
+    point("dest-postgres.fence_committed")?;
+    let has_older = row.text(5)?.is_some();
+    let lease = Lease {
+        key,
+        run_id: run.id.clone(),
+        epoch: progress.epoch,
+        seq: progress.seq,
+    };
+    if has_older {
+        lease.end_older(client)?;
+    }
+    point("dest-postgres.older_ended")?;
+    Ok((lease, progress))
+}
+
+/// The statement of the fence in a transaction of its own, in one send. The last column is there
+/// when an older backend is to be ended.
+fn raise_epoch(client: &mut Client, settings: &Settings, key: &Key, run: &Run) -> Result<Row> {
+    // Behind a pooler the process that the server knows is another one's soon.
+    let sql = format!(
+        "WITH me AS (SELECT a.pid, a.backend_start \
+             FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) AS a \
+             WHERE a.pid = {pid}) \
+         INSERT INTO {table} AS c (pipeline, stream, target, run_id, epoch, seq, complete, \
+             backend_pid, backend_start, updated_at) \
+         VALUES ({pipeline}, {stream}, {target}, {run}, 1, 0, false, \
+             (SELECT me.pid FROM me), (SELECT me.backend_start FROM me), \
+             pg_catalog.clock_timestamp()) \
+         ON CONFLICT (pipeline, stream, target) DO UPDATE SET \
+             epoch = c.epoch + 1, run_id = EXCLUDED.run_id, \
+             complete = c.complete AND c.run_id = EXCLUDED.run_id, \
+             older_pid = c.backend_pid, older_start = c.backend_start, \
+             backend_pid = EXCLUDED.backend_pid, backend_start = EXCLUDED.backend_start, \
+             updated_at = EXCLUDED.updated_at \
+         RETURNING c.epoch, c.seq, c.cursor, c.complete, c.run_id, \
+             CASE WHEN c.older_pid <> pg_catalog.pg_backend_pid() THEN c.older_pid END",
+        pid = client.process_id(),
+        table = key.table,
+        pipeline = quote_literal(&key.pipeline),
+        stream = quote_literal(&key.stream),
+        target = quote_literal(&key.target),
+        run = quote_literal(&run.id),
+    );
+    point("dest-postgres.fencing")?;
+    let limit = settings.lock_limit();
+    let _phase = phase::enter(Kind::Query);
+    client.send(&format!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED; {limit}{sql}; COMMIT"
+    ))?;
+    point("dest-postgres.fence_sent")?;
+    let answers = match client.receive_rows() {
+        Err(error) if client.is_usable() => {
+            client.execute("ROLLBACK")?;
+            return Err(lock::timed_out(client, error, &key.table));
+        }
+        answers => answers?,
+    };
+    let row = answers
+        .into_iter()
+        .find_map(|rows| rows.rows.into_iter().next());
+    row.ok_or_else(|| Error::internal("a fence without an answer"))
+}
+
+/// Makes the table, in one send: of two runs at once the second finds it made, and a run that is
+/// stopped in between holds nobody up.
+fn make(client: &mut Client, settings: &Settings) -> Result<()> {
+    let statements = missing(client, settings)?;
+    point("dest-postgres.checkpoint_missing")?;
+    if statements.is_empty() {
+        return Ok(());
+    }
+    let lock = format!(
+        "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext({}))",
+        quote_literal("rapidbyte.checkpoint")
+    );
+    let sql = format!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED; {lock}; {}; COMMIT",
+        statements.join("; ")
+    );
+    if let Err(error) = client.execute(&sql) {
+        if client.is_usable() {
+            client.execute("ROLLBACK")?;
+        }
+        return Err(error);
+    }
+    point("dest-postgres.checkpoint_made")
+}
+
+/// The statements that make the table, none if it is there. Changes nothing. Errors:
+/// `checkpoint_not_allowed` with what the administrator can run.
+pub(crate) fn missing(client: &mut Client, settings: &Settings) -> Result<Vec<String>> {
+    let schema = &settings.checkpoint_schema;
+    let sql = GROUND
+        .replace("$SCHEMA", &quote_literal(schema))
+        .replace("$TABLE", &quote_literal(TABLE));
+    let answers = client.simple_query(&sql)?;
+    let row = answers.first().and_then(|rows| rows.rows.first());
+    let Some(row) = row else {
+        return Err(Error::internal("a question without an answer"));
+    };
+    let is = |column: usize| Ok::<_, Error>(row.text(column)? == Some("t"));
+    let (user, database) = (row.text(0)?.unwrap_or_default(), row.text(1)?);
+    let (has_schema, may_create_schema, has_table) = (is(2)?, is(3)?, is(5)?);
+    let (quoted_schema, table) = (quote_ident(schema), qualified(schema, TABLE));
+    let create_schema = format!("CREATE SCHEMA IF NOT EXISTS {quoted_schema}");
+    let create_table = format!("CREATE TABLE IF NOT EXISTS {table} {COLUMNS}");
+    let may = match (has_schema, has_table) {
+        (_, true) => is(6)?,
+        (true, false) => is(4)?,
+        (false, _) => may_create_schema,
+    };
+    if !may {
+        let what = match (has_schema, has_table) {
+            (_, true) => format!("read and write {table}"),
+            (true, false) => format!("create tables in the schema {quoted_schema}"),
+            (false, _) => {
+                let database = quote_ident(database.unwrap_or_default());
+                format!("create the schema {quoted_schema} in {database}")
+            }
+        };
+        let text = format!(
+            "{user} may not {what}, where it is kept how far each stream is and which run writes it"
+        );
+        let user = quote_ident(user);
+        return Err(
+            Error::new(ErrorKind::Auth, "checkpoint_not_allowed", text).hint(one_line(&format!(
+                "name a schema of your own with `checkpoint_schema:`, or let an administrator run: \
+                 {create_schema}; {create_table}; GRANT USAGE ON SCHEMA {quoted_schema} TO {user}; \
+                 GRANT SELECT, INSERT, UPDATE ON {table} TO {user}"
+            ))),
+        );
+    }
+    Ok(match (has_schema, has_table) {
+        (_, true) => Vec::new(),
+        (true, false) => vec![create_table],
+        (false, _) => vec![create_schema, create_table],
+    })
+}
+
+fn one_line(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    lines.join(" ")
+}
+
+/// Neither the table nor its schema is there.
+fn is_missing(error: &Error) -> bool {
+    matches!(error.code.as_str(), "pg_42P01" | "pg_3F000")
+}
+
+/// What the server's error means for the table of checkpoints.
+fn explain(client: &mut Client, settings: &Settings, error: Error) -> Error {
+    match error.code.as_str() {
+        "pg_42501" => match missing(client, settings) {
+            Err(reason) if reason.code == "checkpoint_not_allowed" => reason,
+            _ => error,
+        },
+        "pg_25006" => {
+            let answers = client.simple_query("SELECT pg_catalog.pg_is_in_recovery()");
+            let answer = answers.ok();
+            let answer = answer.as_ref().and_then(|a| a.first()?.single().ok());
+            read_only(answer == Some("t"))
+        }
+        "pg_42703" | "pg_42P10" | "pg_42809" => {
+            let table = qualified(&settings.checkpoint_schema, TABLE);
+            let text = format!("{table} is not the table of checkpoints: {}", error.message);
+            Error::config("checkpoint_table_differs", text)
+                .hint("name another schema with `checkpoint_schema:`, or drop the table")
+        }
+        _ => error,
+    }
+}
+
+impl Lease {
+    /// The table of checkpoints, with its schema, quoted.
+    pub(crate) fn table(&self) -> &str {
+        &self.key.table
+    }
+
+    /// The table that the stream goes to.
+    pub(crate) fn target(&self) -> &str {
+        &self.key.target
+    }
+
+    /// The last statement of a commit. It fails where a newer run was let in or `seq` is another,
+    /// so that a COMMIT behind it in the same send is not run.
+    pub(crate) fn advance(&self, seq: u64, cursor: Option<&str>, complete: bool) -> String {
+        // Without a backend: nobody needs to end the one of a run that has nothing more to do.
+        let backend = match complete {
+            true => ", backend_pid = NULL, backend_start = NULL",
+            false => "",
+        };
+        format!(
+            "WITH moved AS (UPDATE {} AS c SET seq = c.seq + 1, cursor = {}, complete = {complete}, \
+             updated_at = pg_catalog.clock_timestamp(){backend} \
+             WHERE {} AND c.epoch = {} AND c.seq = {seq} RETURNING 1) \
+             SELECT 1 / pg_catalog.count(*) FROM moved",
+            self.key.table,
+            cursor.map_or_else(|| "NULL".to_owned(), quote_literal),
+            self.key.condition(),
+            self.epoch
+        )
+    }
+
+    /// Why the server refused [`Lease::advance`]: `run_superseded`, or `error` if that is not it.
+    /// The transaction is rolled back.
+    pub(crate) fn refused(&self, client: &mut Client, seq: u64, error: Error) -> Error {
+        match self.look(client) {
+            Ok(found) if (found.epoch, found.seq) != (self.epoch, seq) => self.superseded(&found),
+            _ => error,
+        }
+    }
+
+    /// Shuts this run out and says whether its commit with `seq` happened; waits until the server
+    /// has decided. Errors: `run_superseded`; those of the connection.
+    pub(crate) fn settle(&self, client: &mut Client, seq: u64) -> Result<bool> {
+        let sql = format!(
+            "UPDATE {} AS c SET epoch = c.epoch + 1, updated_at = pg_catalog.clock_timestamp() \
+             WHERE {} AND c.epoch = {} AND c.seq = {seq}",
+            self.key.table,
+            self.key.condition(),
+            self.epoch
+        );
+        let begin = "BEGIN ISOLATION LEVEL READ COMMITTED";
+        let answers = client.simple_query(&format!("{begin}; {sql}; COMMIT"))?;
+        if answers.get(1).is_some_and(|rows| rows.affected > 0) {
+            return Ok(false);
+        }
+        let found = self.look(client)?;
+        if found.epoch == self.epoch && found.seq == seq + 1 {
+            return Ok(true);
+        }
+        Err(self.superseded(&found))
+    }
+
+    fn look(&self, client: &mut Client) -> Result<Progress> {
+        let sql = format!(
+            "SELECT c.epoch, c.seq, c.cursor, c.complete, c.run_id FROM {} AS c WHERE {}",
+            self.key.table,
+            self.key.condition()
+        );
+        let answers = client.simple_query(&sql)?;
+        match answers.first().and_then(|rows| rows.rows.first()) {
+            Some(row) => read_progress(row),
+            // Somebody cleared it: then it is not this run's any more, either.
+            None => Ok(Progress {
+                epoch: 0,
+                seq: 0,
+                cursor: None,
+                complete: false,
+                run_id: String::new(),
+            }),
+        }
+    }
+
+    fn superseded(&self, found: &Progress) -> Error {
+        let Self {
+            key, run_id, epoch, ..
+        } = self;
+        if found.epoch == *epoch {
+            let text = "a commit with another number than the stream has commits";
+            return Error::internal(format!("{text}: {}", found.seq));
+        }
+        let text = match found {
+            Progress { epoch: 0, .. } => format!(
+                "the run {run_id} may not commit any more: its row in {} is gone",
+                key.table
+            ),
+            Progress { run_id: newer, .. } if newer == run_id => format!(
+                "the run {run_id} was begun again with epoch {}, and what began with epoch {epoch} \
+                 may not commit any more",
+                found.epoch
+            ),
+            _ => format!(
+                "the newer run {} was let in with epoch {}, and the run {run_id} with epoch \
+                 {epoch} may not commit any more",
+                found.run_id, found.epoch
+            ),
+        };
+        Error::config("run_superseded", text)
+            .hint("let one run of a pipeline end before another begins; the newer one goes on")
+    }
+
+    /// Ends the backend of the run before, so that this one does not wait for its locks. The epoch
+    /// protects without that, too.
+    fn end_older(&self, client: &mut Client) -> Result<()> {
+        // Of another role all but the number is hidden.
+        let older = |what: &str| {
+            format!(
+                "SELECT {what} FROM {} AS c JOIN pg_catalog.pg_stat_activity AS a \
+                 ON a.pid = c.older_pid AND COALESCE(a.backend_start = c.older_start, true) \
+                 WHERE {} AND c.epoch = {} AND a.pid <> pg_catalog.pg_backend_pid()",
+                self.key.table,
+                self.key.condition(),
+                self.epoch
+            )
+        };
+        let ended = client.simple_query(&older(
+            "a.pid, CASE WHEN a.backend_start IS NOT NULL \
+             THEN pg_catalog.pg_terminate_backend(a.pid) END",
+        ));
+        match ended.as_deref().map(found) {
+            Ok(None) => return Ok(()),
+            Ok(Some(row)) if row.text(1)? == Some("t") => {}
+            Ok(Some(row)) => {
+                warn_of_older(row.text(0)?, "its session is another role's");
+                return Ok(());
+            }
+            Err(error) if client.is_usable() => {
+                warn_of_older(None, &error.message);
+                return Ok(());
+            }
+            Err(error) => return Err(error.clone()),
+        }
+        let is_there = older("a.pid");
+        for _ in 0..MAX_LOOKS {
+            let answers = client.simple_query(&is_there)?;
+            if found(&answers).is_none() {
+                log::info("the session of an older run was ended");
+                return Ok(());
+            }
+            client.simple_query(PAUSE)?;
+        }
+        warn_of_older(None, "its session does not end");
+        Ok(())
+    }
+}
+
+fn found(answers: &[Rows]) -> Option<&Row> {
+    answers.first()?.rows.first()
+}
+
+fn warn_of_older(pid: Option<&str>, why: &str) {
+    let pid = pid.map(|pid| format!(" ({pid})")).unwrap_or_default();
+    log::warn(format!(
+        "an older run may still hold locks, and this one may wait for it{pid}: {why}; it cannot \
+         commit any more. pg_signal_backend lets a role end the sessions of others"
+    ));
+}

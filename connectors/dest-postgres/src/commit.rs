@@ -1,0 +1,140 @@
+//! The end of a commit: the checkpoint and COMMIT in one send, and what became of them when no
+//! answer comes.
+
+use std::time::Duration;
+
+use rapidbyte_pg_client::{Client, Settings as Server, TransactionStatus};
+use rapidbyte_sdk::log::{self, point};
+use rapidbyte_sdk::prelude::*;
+
+use crate::checkpoint::Lease;
+use crate::config::Settings;
+use crate::lock;
+
+/// To cancel a statement, and to ask what it waits for.
+const ASK_TIMEOUT: Duration = Duration::from_secs(30);
+/// What `SELECT 1 / 0` is.
+const DIVIDED_BY_ZERO: &str = "pg_22012";
+
+/// Moves the checkpoint and commits the transaction that is open, or one of its own. Gives the
+/// connection back, or a new one. Errors: `run_superseded`; `commit_stalled`; `commit_unknown`;
+/// what the server says.
+pub(crate) fn commit(
+    mut client: Client,
+    settings: &Settings,
+    lease: &mut Lease,
+    commit: &Commit<'_>,
+) -> Result<Client> {
+    point("dest-postgres.checkpointing")?;
+    let begin = match client.transaction_status() {
+        TransactionStatus::Idle => {
+            format!(
+                "BEGIN ISOLATION LEVEL READ COMMITTED; {}",
+                settings.lock_limit()
+            )
+        }
+        _ => String::new(),
+    };
+    let advance = lease.advance(commit.seq, commit.cursor, commit.complete);
+    let sent = client.send(&format!("{begin}{advance}; COMMIT"));
+    point("dest-postgres.commit_sent")?;
+    if let Err(error) = sent.and_then(|()| answer(&mut client, settings)) {
+        if client.is_usable() {
+            return Err(refused(&mut client, lease, commit.seq, error));
+        }
+        client = settle(settings, lease, commit.seq, error)?;
+    }
+    lease.seq = commit.seq + 1;
+    point("dest-postgres.committed")?;
+    Ok(client)
+}
+
+/// The server's answer to what was sent, or why it does not come: `commit_stalled`.
+pub(crate) fn answer(client: &mut Client, settings: &Settings) -> Result<u64> {
+    let limit = settings.commit_timeout.unwrap_or(Duration::MAX);
+    while !client.is_answered(limit)? {
+        let Some(reason) = stands_still(client, &settings.server) else {
+            log::warn(format!(
+                "the commit takes longer than {} s, and the server works on it",
+                limit.as_secs()
+            ));
+            continue;
+        };
+        // It holds nobody up any longer; whether it was heard is seen when the commit is settled.
+        let cancelled = client.cancel_token().cancel(&settings.server, ASK_TIMEOUT);
+        if let Err(error) = cancelled {
+            log::debug(format!(
+                "the commit could not be cancelled: {}",
+                error.message
+            ));
+        }
+        let text = format!(
+            "the commit had no answer for {} s: {reason}",
+            limit.as_secs()
+        );
+        return Err(Error::new(ErrorKind::Transient, "commit_stalled", text)
+            .hint("let what it waits for end, or raise commit_timeout"));
+    }
+    client.receive()
+}
+
+/// What the session waits for that is not its own work; none while it works.
+fn stands_still(client: &Client, server: &Server) -> Option<String> {
+    let asked = Client::connect(server).and_then(|mut other| {
+        other.set_reply_timeout(ASK_TIMEOUT);
+        lock::waits_for(&mut other, client.process_id())
+    });
+    match asked {
+        Ok(found) => found,
+        Err(error) => Some(format!("and the server cannot be asked: {}", error.message)),
+    }
+}
+
+/// The server refused, and has rolled back.
+fn refused(client: &mut Client, lease: &Lease, seq: u64, error: Error) -> Error {
+    if client.transaction_status() != TransactionStatus::Idle && client.execute("ROLLBACK").is_err()
+    {
+        return error;
+    }
+    match error.code.as_str() {
+        DIVIDED_BY_ZERO => lease.refused(client, seq, error),
+        _ => lock::timed_out(client, error, lease.table()),
+    }
+}
+
+/// Gives a connection if the commit happened, and `error` if it did not and never will.
+/// `commit_unknown` where nobody can say.
+fn settle(settings: &Settings, lease: &Lease, seq: u64, error: Error) -> Result<Client> {
+    point("dest-postgres.settling")?;
+    let asked = Client::connect(&settings.server).and_then(|mut client| {
+        client.set_reply_timeout(settings.commit_timeout.unwrap_or(Duration::MAX));
+        let happened = lease.settle(&mut client, seq)?;
+        Ok((client, happened))
+    });
+    point("dest-postgres.settled")?;
+    match asked {
+        Ok((client, true)) => Ok(client),
+        Ok((_, false)) => Err(error),
+        Err(reason) if reason.code == "run_superseded" => Err(reason),
+        Err(reason) => {
+            let text = format!(
+                "no answer came to the commit, which may have happened: {}; {}",
+                error.message, reason.message
+            );
+            Err(Error::new(ErrorKind::Connection, "commit_unknown", text)
+                .hint("a run that goes on asks the server first: the checkpoint says it"))
+        }
+    }
+}
+
+/// `run_superseded` if a newer run was let in, whose fence may have ended the connection; `error` if
+/// not, or if nobody can say.
+pub(crate) fn superseded(settings: &Settings, lease: &Lease, error: Error) -> Error {
+    if !matches!(error.kind, ErrorKind::Connection) || error.code == "commit_unknown" {
+        return error;
+    }
+    match Client::connect(&settings.server) {
+        Ok(mut client) => lease.refused(&mut client, lease.seq, error),
+        Err(_) => error,
+    }
+}

@@ -1,0 +1,444 @@
+//! The rows of one transaction on their way to the server: by COPY or by INSERT.
+
+use rapidbyte_pg::copy::Encoder;
+use rapidbyte_pg::ident::{qualified, quote_ident};
+use rapidbyte_pg::insert::{self, Parameter};
+use rapidbyte_pg::model::Generated;
+use rapidbyte_pg::{Column, Fit as PgFit, cast, ddl, fit};
+use rapidbyte_pg_client::{
+    COPY_HEADER_BYTES, Client, CopyIn, Format, Param, Statement, TransactionStatus,
+};
+use rapidbyte_sdk::phase::{self, Kind};
+use rapidbyte_sdk::prelude::*;
+
+use crate::config::{Name, Settings};
+use crate::convert;
+use crate::decide::{Decision, Method};
+use crate::look::look;
+
+/// Of one INSERT; the server holds its parameter in memory, and so do we.
+const INSERT_BYTES: usize = 4 << 20;
+/// A buffer above this is sent in pieces and given back: one huge row must not keep its room.
+const MAX_KEPT_BYTES: usize = 16 << 20;
+/// Columns that are named in an error; more only make it long.
+const MAX_NAMED: usize = 20;
+/// The temporary table whose row type the rows of an INSERT have.
+const STAGED: &str = "rapidbyte_rows";
+
+/// Takes the rows of one transaction. Dropped, the server forgets them with the connection.
+pub(crate) struct Sink {
+    name: Name,
+    wire: Wire,
+    method: Rows,
+    /// For COPY: the statement.
+    copy: String,
+    targets: Vec<Column>,
+    /// Which of the targets the server reads from text.
+    cast: Vec<usize>,
+    copy_flush_bytes: usize,
+    insert_rows: usize,
+    /// Room for a message's header, then what is encoded and not sent.
+    buffer: Vec<u8>,
+    rows: u64,
+    bytes: u64,
+    /// Rows that the server has confirmed.
+    confirmed: u64,
+    /// Rows and bytes of the parts so far.
+    flushed: (u64, u64),
+}
+
+/// How rows become bytes.
+enum Rows {
+    Copy(Encoder),
+    Insert(Parameter, Statement),
+}
+
+/// What the connection does.
+enum Wire {
+    Idle(Client),
+    Copying(CopyIn<Client>, u64),
+    /// It failed and was given up.
+    Lost,
+}
+
+impl Sink {
+    /// In the transaction that is open, whose table is there.
+    pub(crate) fn new(
+        mut client: Client,
+        settings: &Settings,
+        name: &Name,
+        schema: &Schema,
+        decided: Decision,
+    ) -> Result<Self> {
+        let columns = &decided.targets;
+        let method = match decided.method {
+            Method::Copy => Rows::Copy(Encoder::new(schema, columns).map_err(convert)?),
+            Method::Insert { staged } => prepare(&mut client, name, schema, columns, staged)?,
+        };
+        // Triggers, rules and defaults may count on the user's own path.
+        client.simple_query("SET LOCAL search_path TO DEFAULT")?;
+        Ok(Self {
+            copy: copy_statement(name, columns),
+            cast: decided.cast,
+            targets: decided.targets,
+            name: name.clone(),
+            wire: Wire::Idle(client),
+            method,
+            copy_flush_bytes: settings.copy_flush_bytes,
+            insert_rows: settings.insert_rows,
+            buffer: vec![0; COPY_HEADER_BYTES],
+            rows: 0,
+            bytes: 0,
+            confirmed: 0,
+            flushed: (0, 0),
+        })
+    }
+
+    pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        match self.method {
+            Rows::Copy(_) => self.copy(batch)?,
+            Rows::Insert(..) => self.insert(batch)?,
+        }
+        self.rows += batch.num_rows() as u64;
+        Ok(())
+    }
+
+    fn copy(&mut self, batch: &RecordBatch) -> Result<()> {
+        let Rows::Copy(encoder) = &mut self.method else {
+            return Ok(());
+        };
+        begin_copy(&mut self.wire, &self.copy, encoder, &mut self.buffer)?;
+        let Wire::Copying(copy, sent) = &mut self.wire else {
+            return Err(lost());
+        };
+        let full_bytes = self.copy_flush_bytes + COPY_HEADER_BYTES;
+        let rows = {
+            let _phase = phase::enter(Kind::Encode);
+            encoder.bind(batch).map_err(convert)?
+        };
+        let mut row = 0;
+        while row < rows.len() {
+            {
+                let _phase = phase::enter(Kind::Encode);
+                row = rows
+                    .encode(row, full_bytes, &mut self.buffer)
+                    .map_err(convert)?;
+            }
+            if self.buffer.len() >= full_bytes {
+                self.bytes += send(copy, &mut self.buffer)?;
+            }
+        }
+        *sent += rows.len() as u64;
+        Ok(())
+    }
+
+    fn insert(&mut self, batch: &RecordBatch) -> Result<()> {
+        let (Rows::Insert(parameter, statement), Wire::Idle(client)) =
+            (&mut self.method, &mut self.wire)
+        else {
+            return Err(lost());
+        };
+        let rows = {
+            let _phase = phase::enter(Kind::Encode);
+            parameter.bind(batch).map_err(convert)?
+        };
+        let _phase = phase::enter(Kind::Flush);
+        let mut pipeline = client.pipeline()?;
+        let mut row = 0;
+        while row < rows.len() {
+            self.buffer.clear();
+            {
+                let _phase = phase::enter(Kind::Encode);
+                let some = row..row.saturating_add(self.insert_rows);
+                row = rows
+                    .encode(some, INSERT_BYTES, &mut self.buffer)
+                    .map_err(convert)?;
+            }
+            self.bytes += self.buffer.len() as u64;
+            let params = [Param {
+                type_oid: 0,
+                format: Format::Binary,
+                value: Some(&self.buffer),
+            }];
+            if pipeline.execute(statement, &params).is_err() {
+                break;
+            }
+        }
+        // Says the error of an execution, too.
+        let touched = pipeline
+            .finish()
+            .map_err(|error| unread(error, &self.targets, &self.cast))?;
+        self.buffer.shrink_to(MAX_KEPT_BYTES);
+        self.confirmed += touched;
+        ensure_all(&self.name, rows.len() as u64, touched)
+    }
+
+    /// Ends the COPY: every row is in the transaction then.
+    pub(crate) fn flush(&mut self) -> Result<Part> {
+        let _phase = phase::enter(Kind::Flush);
+        self.end_copy()?;
+        if self.confirmed != self.rows {
+            return Err(Error::internal(format!(
+                "{} rows were written, the server has {}",
+                self.rows, self.confirmed
+            )));
+        }
+        let (rows, bytes) = self.flushed;
+        self.flushed = (self.rows, self.bytes);
+        Ok(Part {
+            data: Vec::new(),
+            rows: self.rows - rows,
+            bytes: self.bytes - bytes,
+        })
+    }
+
+    fn end_copy(&mut self) -> Result<()> {
+        let (mut copy, sent) = match std::mem::replace(&mut self.wire, Wire::Lost) {
+            Wire::Copying(copy, sent) => (copy, sent),
+            other => {
+                self.wire = other;
+                return Ok(());
+            }
+        };
+        if let Rows::Copy(encoder) = &self.method {
+            encoder.trailer(&mut self.buffer);
+        }
+        self.bytes += send(&mut copy, &mut self.buffer)?;
+        let taken = copy.finish()?;
+        self.wire = Wire::Idle(copy.into_client());
+        self.confirmed += taken;
+        ensure_all(&self.name, sent, taken)
+    }
+
+    /// Gives the client back for the commit of so many rows, and the bytes that were sent. The
+    /// transaction is open.
+    pub(crate) fn finish(self, rows: u64) -> Result<(Client, u64)> {
+        if (self.rows, self.flushed.0) != (rows, rows) {
+            return Err(Error::internal(format!(
+                "a commit of {rows} rows, {} were written and {} flushed",
+                self.rows, self.flushed.0
+            )));
+        }
+        let Wire::Idle(mut client) = self.wire else {
+            return Err(lost());
+        };
+        if client.transaction_status() != TransactionStatus::Open {
+            return Err(Error::internal("a commit without an open transaction"));
+        }
+        if let Rows::Insert(_, statement) = self.method {
+            // Behind a pooler the next session would find its name taken.
+            client.forget(statement)?;
+        }
+        Ok((client, self.bytes))
+    }
+
+    /// Rolls back, and gives the client back if it can be used again.
+    pub(crate) fn give_up(self) -> Option<Client> {
+        let mut client = match self.wire {
+            Wire::Idle(client) => client,
+            Wire::Copying(mut copy, _) => {
+                // Failing, the connection is closed, and the server rolls back by itself.
+                copy.fail("the load was given up").ok()?;
+                copy.into_client()
+            }
+            Wire::Lost => return None,
+        };
+        if !client.is_usable() || client.execute("ROLLBACK").is_err() {
+            return None;
+        }
+        if let Rows::Insert(_, statement) = self.method {
+            client.forget(statement).ok()?;
+        }
+        Some(client)
+    }
+}
+
+fn copy_statement(name: &Name, columns: &[Column]) -> String {
+    let names: Vec<_> = columns.iter().map(|c| quote_ident(&c.name)).collect();
+    // A list of no columns is no syntax, and means the same for a table that has none.
+    let list = match names.as_slice() {
+        [] => String::new(),
+        names => format!(" ({})", names.join(", ")),
+    };
+    format!("COPY {name}{list} FROM STDIN (FORMAT binary)")
+}
+
+/// Begins a COPY where none is under way.
+fn begin_copy(
+    wire: &mut Wire,
+    statement: &str,
+    encoder: &Encoder,
+    buffer: &mut Vec<u8>,
+) -> Result<()> {
+    let client = match std::mem::replace(wire, Wire::Lost) {
+        Wire::Idle(client) => client,
+        other => {
+            *wire = other;
+            return Ok(());
+        }
+    };
+    let _phase = phase::enter(Kind::Query);
+    *wire = Wire::Copying(client.into_copy_in(statement)?, 0);
+    buffer.truncate(COPY_HEADER_BYTES);
+    encoder.header(buffer);
+    Ok(())
+}
+
+/// Sends what is behind the header's room and gives its bytes.
+fn send(copy: &mut CopyIn<Client>, buffer: &mut Vec<u8>) -> Result<u64> {
+    let _phase = phase::enter(Kind::Flush);
+    let bytes = buffer.len() - COPY_HEADER_BYTES;
+    if bytes > MAX_KEPT_BYTES {
+        copy.send(&buffer[COPY_HEADER_BYTES..])?;
+    } else {
+        copy.send_framed(buffer)?;
+    }
+    buffer.truncate(COPY_HEADER_BYTES);
+    buffer.shrink_to(MAX_KEPT_BYTES);
+    Ok(bytes as u64)
+}
+
+/// The statement of an INSERT and its parameter.
+fn prepare(
+    client: &mut Client,
+    name: &Name,
+    schema: &Schema,
+    columns: &[Column],
+    staged: bool,
+) -> Result<Rows> {
+    let (sql, row_columns, relation) = if staged {
+        let (row_columns, casts) = staged_columns(schema, columns)?;
+        let table = ddl::create_table("pg_temp", STAGED, &row_columns, &[]).map_err(convert)?;
+        let table = table.replacen("CREATE TABLE", "CREATE TEMPORARY TABLE", 1);
+        client.simple_query(&format!("{table} ON COMMIT DROP"))?;
+        let schema_name = client.simple_query(
+            "SELECT nspname FROM pg_catalog.pg_namespace WHERE oid = pg_catalog.pg_my_temp_schema()",
+        )?;
+        let schema_name = schema_name
+            .first()
+            .map(rapidbyte_pg_client::Rows::single)
+            .transpose()?
+            .unwrap_or_default()
+            .to_owned();
+        let sql = cast_statement(name, &schema_name, columns, &casts);
+        let staging = Name {
+            schema: schema_name,
+            table: STAGED.into(),
+        };
+        let found = look(client, &staging, &[])?;
+        (sql, row_columns, found.relation)
+    } else {
+        let sql = insert::statement(&name.schema, &name.table, columns);
+        (sql, columns.to_vec(), look(client, name, &[])?.relation)
+    };
+    let Some(relation) = relation else {
+        return Err(Error::internal(
+            "the table whose rows are written is not there",
+        ));
+    };
+    // The row's own types, with this server's numbers.
+    let targets: Vec<Column> = row_columns
+        .iter()
+        .filter_map(|wanted| relation.columns.iter().find(|c| c.name == wanted.name))
+        .cloned()
+        .collect();
+    let parameter = Parameter::new(schema, &targets, &relation.row_type()).map_err(convert)?;
+    let statement = client.prepare(&sql, &[])?;
+    Ok(Rows::Insert(parameter, statement))
+}
+
+/// The columns of the staged rows, and which are cast from text.
+fn staged_columns(schema: &Schema, columns: &[Column]) -> Result<(Vec<Column>, Vec<bool>)> {
+    let mut rows = Vec::with_capacity(columns.len());
+    let mut casts = Vec::with_capacity(columns.len());
+    for (field, column) in schema.fields().iter().zip(columns) {
+        let is_cast = matches!(fit(field, column).map_err(convert)?, PgFit::Cast(_));
+        rows.push(match is_cast {
+            true => column.as_text(),
+            false => Column {
+                not_null: false,
+                ..column.clone()
+            },
+        });
+        casts.push(is_cast);
+    }
+    Ok((rows, casts))
+}
+
+fn cast_statement(name: &Name, temp_schema: &str, columns: &[Column], casts: &[bool]) -> String {
+    let names: Vec<_> = columns.iter().map(|c| quote_ident(&c.name)).collect();
+    let given: Vec<_> = columns
+        .iter()
+        .zip(casts)
+        .enumerate()
+        .map(|(place, (column, is_cast))| {
+            let given = format!("u.{}", quote_ident(&column.name));
+            match is_cast {
+                true => cast::expression(&given, place, column),
+                false => given,
+            }
+        })
+        .collect();
+    let always = |column: &Column| column.generated == Generated::IdentityAlways;
+    let overriding = if columns.iter().any(always) {
+        " OVERRIDING SYSTEM VALUE"
+    } else {
+        ""
+    };
+    format!(
+        "INSERT INTO {name} ({}){overriding} SELECT {} FROM unnest($1::{}[]) AS u",
+        names.join(", "),
+        given.join(", "),
+        qualified(temp_schema, STAGED)
+    )
+}
+
+/// Names the columns that a text may not have gone into: the server does not.
+fn one_of(error: Error, targets: &[Column], cast: &[usize]) -> Error {
+    let is_of_a_value = error.code.starts_with("pg_22") && error.column.is_none();
+    let columns: Vec<&Column> = cast.iter().filter_map(|at| targets.get(*at)).collect();
+    match columns.as_slice() {
+        [column] if is_of_a_value => error.in_column(&column.name),
+        [_, ..] if is_of_a_value => {
+            let names = columns.iter().take(MAX_NAMED).map(|c| quote_ident(&c.name));
+            let names: Vec<_> = names.collect();
+            let more = if columns.len() > MAX_NAMED {
+                ", …"
+            } else {
+                ""
+            };
+            error.hint(format!(
+                "one of the columns that the server reads from text: {}{more}",
+                names.join(", ")
+            ))
+        }
+        _ => error,
+    }
+}
+
+/// Says which column a text does not go into as it is.
+fn unread(error: Error, targets: &[Column], cast: &[usize]) -> Error {
+    let refused = cast::refusal(&error.message);
+    let Some((column, text)) = refused.and_then(|(at, text)| Some((targets.get(at)?, text))) else {
+        return one_of(error, targets, cast);
+    };
+    let (name, ty) = (&column.name, &column.type_text);
+    let said = format!("column {name:?}: {ty} does not hold the text {text:?} as it is");
+    Error::data("value_does_not_fit", said)
+        .hint("give the target's column another type, or convert the text in the source")
+        .in_column(name)
+}
+
+/// A row that the server did not keep is lost; that may not go unsaid.
+fn ensure_all(name: &Name, sent: u64, taken: u64) -> Result<()> {
+    if sent == taken {
+        return Ok(());
+    }
+    let text = format!("{sent} rows were sent to {name}, and the server kept {taken}");
+    Err(Error::data("rows_not_kept", text)
+        .hint("a trigger or rule of the table drops or redirects rows: change it, or write to another table"))
+}
+
+pub(crate) fn lost() -> Error {
+    Error::internal("the load has failed and is given up")
+}

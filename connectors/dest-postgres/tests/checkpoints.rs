@@ -1,0 +1,463 @@
+//! What the table of checkpoints holds, and who may commit.
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+
+mod common;
+
+use std::thread;
+
+use common::*;
+use rapidbyte_sdk::Commit;
+use rapidbyte_sdk::prelude::arrow_array::RecordBatch;
+use rapidbyte_sdk::prelude::{
+    Destination, Part, Progress, Receipt, Result, Run, Target, WriteMode, Writer,
+};
+use rapidbyte_testkit::postgres::Client;
+use serde_json::json;
+
+const STATE: &str = "SELECT string_agg(concat_ws(' ', pipeline, stream, target, run_id, epoch, seq, \
+    coalesce(cursor, '-'), complete), '; ' ORDER BY pipeline, stream, target) \
+    FROM _rapidbyte.checkpoint";
+
+fn append_target(stream: &str) -> Target {
+    target(stream, &batch(&[1]).schema(), WriteMode::Append)
+}
+
+fn commit<'a>(
+    stream: &'a str,
+    parts: Vec<Part>,
+    seq: u64,
+    cursor: Option<&'a str>,
+    complete: bool,
+) -> Commit<'a> {
+    Commit {
+        stream,
+        parts,
+        seq,
+        cursor,
+        complete,
+    }
+}
+
+fn state(client: &mut Client) -> String {
+    one(client, STATE)
+}
+
+/// Writes one batch and commits it.
+fn step(
+    to: &mut dest_postgres::Postgres,
+    writer: &mut dest_postgres::PostgresWriter,
+    rows: &RecordBatch,
+    seq: u64,
+    cursor: &str,
+    complete: bool,
+) -> Result<Receipt> {
+    writer.write(rows)?;
+    let part = writer.flush()?;
+    to.commit(commit("t", vec![part], seq, Some(cursor), complete))
+}
+
+#[test]
+fn a_writer_commits_again_and_again_and_the_cursor_moves_with_the_rows() {
+    for method in ["copy", "insert"] {
+        let database = database();
+        let mut client = database.client();
+        let mut to = open_with(
+            &database.url(),
+            json!({"schema": "raw", "load_method": method}),
+        );
+        let target = append_target("t");
+        assert!(to.progress(&target, "p").unwrap().is_none());
+        assert_eq!(
+            one(&mut client, "SELECT to_regnamespace('_rapidbyte')"),
+            "NULL"
+        );
+        let let_in = to.fence(&target, &run("r1")).unwrap();
+        assert_eq!((let_in.epoch, let_in.seq, let_in.complete), (1, 0, false));
+        let mut writer = to.open_writer(&target, 1, None).unwrap();
+        let first = step(
+            &mut to,
+            &mut writer,
+            &batch(&[1, 2]),
+            0,
+            "{\"at\":2}",
+            false,
+        )
+        .unwrap();
+        assert_eq!(first.rows, 2);
+        assert_eq!(ids(&mut client, "raw.t"), "1,2");
+        assert_eq!(state(&mut client), "p t raw.t r1 1 1 {\"at\":2} f");
+        // Nothing is held between two commits.
+        let locks = "SELECT count(*) FROM pg_locks WHERE relation = 'raw.t'::regclass";
+        assert_eq!(one(&mut client, locks), "0");
+        let second = step(&mut to, &mut writer, &batch(&[3]), 1, "{\"at\":3}", false).unwrap();
+        assert!(second.rows == 1 && second.bytes < first.bytes, "{second:?}");
+        assert_eq!(ids(&mut client, "raw.t"), "1,2,3");
+        // Rows that are not committed are neither there nor in the cursor.
+        writer.write(&batch(&[4])).unwrap();
+        let part = writer.flush().unwrap();
+        assert_eq!(state(&mut client), "p t raw.t r1 1 2 {\"at\":3} f");
+        to.commit(commit("t", vec![part], 2, Some("4"), false))
+            .unwrap();
+        // The last one has no rows.
+        let part = writer.flush().unwrap();
+        assert_eq!(part.rows, 0);
+        to.commit(commit("t", vec![part], 3, Some("5"), true))
+            .unwrap();
+        assert_eq!(state(&mut client), "p t raw.t r1 1 4 5 t");
+        assert_eq!(ids(&mut client, "raw.t"), "1,2,3,4");
+        assert!(
+            writer.write(&batch(&[6])).is_err(),
+            "the last commit ends it"
+        );
+        let found = to.progress(&target, "p").unwrap().unwrap();
+        assert_eq!((found.seq, found.cursor.as_deref()), (4, Some("5")));
+        assert!(to.progress(&target, "other").unwrap().is_none());
+    }
+}
+
+#[test]
+fn a_run_that_is_let_in_again_learns_whether_it_was_complete() {
+    let database = database();
+    let mut to = open(&database);
+    let target = append_target("t");
+    append(&mut to, "t", &batch(&[1])).unwrap();
+    let again = to.fence(&target, &run("r")).unwrap();
+    assert_eq!((again.epoch, again.seq, again.complete), (2, 1, true));
+    let other = to.fence(&target, &run("r2")).unwrap();
+    assert_eq!(
+        (other.epoch, other.complete, other.run_id.as_str()),
+        (3, false, "r2")
+    );
+    let late = to.fence(&target, &run("r")).unwrap();
+    assert!(!late.complete, "a newer run was let in between");
+}
+
+/// The sessions of the destination, without those of the test.
+fn sessions(client: &mut Client) -> String {
+    one(
+        client,
+        "SELECT count(*) FROM pg_stat_activity \
+         WHERE datname = current_database() AND application_name = 'rapidbyte'",
+    )
+}
+
+#[test]
+fn of_two_runs_the_newer_one_goes_on_and_the_older_one_says_why_not() {
+    let database = database();
+    let mut client = database.client();
+    let target = append_target("t");
+    for older_has in ["nothing", "rows", "a part", "a commit"] {
+        client
+            .batch_execute("DROP SCHEMA IF EXISTS raw, _rapidbyte CASCADE; CREATE SCHEMA raw; CREATE TABLE raw.t (id int8, t text)")
+            .unwrap();
+        let mut older = open(&database);
+        let epoch = older.fence(&target, &run("older")).unwrap().epoch;
+        let mut writer = older.open_writer(&target, epoch, None).unwrap();
+        let mut seq = 0;
+        if older_has == "a commit" {
+            step(&mut older, &mut writer, &batch(&[1]), 0, "1", false).unwrap();
+            seq = 1;
+        } else if older_has != "nothing" {
+            writer.write(&batch(&[1])).unwrap();
+        }
+        let part = (older_has == "a part").then(|| writer.flush().unwrap());
+        assert_eq!(sessions(&mut client), "1");
+        // A lock that the newer one would wait for is no reason to wait: the older session ends.
+        let mut newer = open(&database);
+        let epoch = newer.fence(&target, &run("newer")).unwrap().epoch;
+        assert_eq!(sessions(&mut client), "1", "the older one's is ended");
+        let replacing = rapidbyte_sdk::Target {
+            write_mode: WriteMode::Replace,
+            ..target.clone()
+        };
+        let mut newer_writer = newer.open_writer(&replacing, epoch, None).unwrap();
+        newer_writer.write(&batch(&[7])).unwrap();
+        let error = match part {
+            Some(part) => older
+                .commit(commit("t", vec![part], seq, Some("9"), true))
+                .map(drop),
+            None => writer
+                .write(&batch(&[9]))
+                .and_then(|()| writer.flush())
+                .map(drop),
+        };
+        let error = error.unwrap_err();
+        assert_eq!(error.code, "run_superseded", "{older_has} {error:?}");
+        assert_eq!(kind(&error), "Config");
+        for told in ["newer", "epoch 2", "older", "epoch 1"] {
+            assert!(error.message.contains(told), "{error:?}");
+        }
+        let part = newer_writer.flush().unwrap();
+        newer
+            .commit(commit("t", vec![part], seq, None, true))
+            .unwrap();
+        assert_eq!(ids(&mut client, "raw.t"), "7", "{older_has}");
+        let expected = format!("p t raw.t newer 2 {} - t", seq + 1);
+        assert_eq!(state(&mut client), expected);
+    }
+}
+
+#[test]
+fn a_commit_whose_epoch_is_older_rolls_its_rows_back_even_if_its_session_lives() {
+    let database = database();
+    let mut client = database.client();
+    let mut to = open(&database);
+    let target = append_target("t");
+    let epoch = to.fence(&target, &run("r1")).unwrap().epoch;
+    let mut writer = to.open_writer(&target, epoch, None).unwrap();
+    writer.write(&batch(&[1])).unwrap();
+    let part = writer.flush().unwrap();
+    // As behind a pooler, where nobody can be ended.
+    client
+        .batch_execute("UPDATE _rapidbyte.checkpoint SET epoch = epoch + 1, run_id = 'r2'")
+        .unwrap();
+    let error = to
+        .commit(commit("t", vec![part], 0, Some("1"), false))
+        .unwrap_err();
+    assert_eq!(error.code, "run_superseded", "{error:?}");
+    assert!(error.message.contains("the newer run r2"), "{error:?}");
+    assert_eq!(one(&mut client, "SELECT to_regclass('raw.t')"), "NULL");
+    assert_eq!(state(&mut client), "p t raw.t r2 2 0 - f");
+    // A number that is not the stream's is nobody's fault but ours.
+    let epoch = to.fence(&target, &run("r3")).unwrap().epoch;
+    let mut writer = to.open_writer(&target, epoch, None).unwrap();
+    writer.write(&batch(&[1])).unwrap();
+    let part = writer.flush().unwrap();
+    let error = to
+        .commit(commit("t", vec![part], 5, None, true))
+        .unwrap_err();
+    assert_eq!(
+        (error.code.as_str(), kind(&error)),
+        ("internal", "Internal".into())
+    );
+    // Without its row nobody commits, either.
+    let epoch = to.fence(&target, &run("r4")).unwrap().epoch;
+    to.open_writer(&target, epoch, None).unwrap();
+    client
+        .batch_execute("DELETE FROM _rapidbyte.checkpoint")
+        .unwrap();
+    let error = to.commit(commit("t", vec![], 0, None, true)).unwrap_err();
+    assert_eq!(error.code, "run_superseded", "{error:?}");
+}
+
+#[test]
+fn a_commit_without_a_writer_moves_the_cursor_alone() {
+    let database = database();
+    let mut client = database.client();
+    let mut to = open(&database);
+    let target = append_target("t");
+    to.fence(&target, &run("set")).unwrap();
+    let receipt = to
+        .commit(commit("t", vec![], 0, Some("'\\ \u{e9}"), true))
+        .unwrap();
+    assert_eq!((receipt.rows, receipt.location.as_str()), (0, "raw.t"));
+    assert_eq!(state(&mut client), "p t raw.t set 1 1 '\\ \u{e9} t");
+    assert_eq!(one(&mut client, "SELECT to_regclass('raw.t')"), "NULL");
+    // Where rows are missing, nobody goes on behind them.
+    let found = to.fence(&target, &run("next")).unwrap();
+    assert_eq!(found.cursor.as_deref(), Some("'\\ \u{e9}"));
+    let error = to
+        .open_writer(&target, found.epoch, found.cursor.as_deref())
+        .err()
+        .unwrap();
+    assert_eq!(error.code, "target_vanished", "{error:?}");
+    assert!(error.hint.unwrap().contains("--full-refresh"));
+    let cleared = to.fence(&target, &run("clear")).unwrap();
+    to.commit(commit("t", vec![], cleared.seq, None, true))
+        .unwrap();
+    assert_eq!(state(&mut client), "p t raw.t clear 3 2 - t");
+    assert_eq!(
+        to.commit(commit("t", vec![], 2, None, true))
+            .unwrap_err()
+            .code,
+        "internal"
+    );
+    // Twice by one fence.
+    to.fence(&target, &run("twice")).unwrap();
+    to.commit(commit("t", vec![], 2, Some("1"), false)).unwrap();
+    to.commit(commit("t", vec![], 3, Some("2"), true)).unwrap();
+    assert_eq!(state(&mut client), "p t raw.t twice 4 4 2 t");
+}
+
+#[test]
+fn a_table_that_vanishes_between_two_commits_is_not_made_again() {
+    let database = database();
+    let mut client = database.client();
+    let mut to = open(&database);
+    let target = append_target("t");
+    let epoch = to.fence(&target, &run("r")).unwrap().epoch;
+    let mut writer = to.open_writer(&target, epoch, None).unwrap();
+    step(&mut to, &mut writer, &batch(&[1]), 0, "1", false).unwrap();
+    client.batch_execute("DROP TABLE raw.t").unwrap();
+    let error = writer.write(&batch(&[2])).unwrap_err();
+    assert_eq!(error.code, "target_vanished", "{error:?}");
+    assert_eq!(state(&mut client), "p t raw.t r 1 1 1 f");
+}
+
+#[test]
+fn replace_has_one_commit() {
+    let database = database();
+    let mut client = database.client();
+    let mut to = open(&database);
+    append(&mut to, "t", &batch(&[1])).unwrap();
+    let target = target("t", &batch(&[1]).schema(), WriteMode::Replace);
+    let Progress { epoch, seq, .. } = to.fence(&target, &run("r2")).unwrap();
+    let mut writer = to.open_writer(&target, epoch, None).unwrap();
+    let error = step(&mut to, &mut writer, &batch(&[2]), seq, "2", false).unwrap_err();
+    assert_eq!(error.code, "internal");
+    assert_eq!(ids(&mut client, "raw.t"), "1");
+}
+
+#[test]
+fn names_of_every_kind_are_kept_apart() {
+    let database = database();
+    let mut client = database.client();
+    let schema = "che\"ck's \\ é;";
+    let mut to = open_with(&database.url(), json!({"checkpoint_schema": schema}));
+    for (pipeline, stream) in [
+        ("o'r\\", "s.a\"b'c"),
+        ("o'r", "s.a\"b'c"),
+        ("o'r\\", "s.A\"b'c"),
+    ] {
+        let target = append_target(stream);
+        let run = Run {
+            pipeline: pipeline.into(),
+            id: "i\\d'".into(),
+        };
+        let found = to.fence(&target, &run).unwrap();
+        assert_eq!(found.epoch, 1, "{pipeline} {stream}");
+        let mut writer = to.open_writer(&target, 1, None).unwrap();
+        writer.write(&batch(&[1])).unwrap();
+        let part = writer.flush().unwrap();
+        to.commit(commit(
+            stream,
+            vec![part],
+            0,
+            Some("{\"a\":\"\\u0000\"}"),
+            true,
+        ))
+        .unwrap();
+        let found = to.progress(&target, pipeline).unwrap().unwrap();
+        assert_eq!(found.run_id, "i\\d'");
+        assert_eq!(found.cursor.as_deref(), Some("{\"a\":\"\\u0000\"}"));
+    }
+    let sql = "SELECT count(*) FROM \"che\"\"ck's \\ é;\".checkpoint";
+    assert_eq!(one(&mut client, sql), "3");
+}
+
+#[test]
+fn runs_that_make_the_table_at_once_all_succeed() {
+    let database = database();
+    let mut client = database.client();
+    client
+        .batch_execute("CREATE SCHEMA raw; CREATE TABLE raw.t (id int8, t text)")
+        .unwrap();
+    let mut holder = database.client();
+    holder
+        .batch_execute("BEGIN; SELECT pg_advisory_xact_lock(hashtext('rapidbyte.checkpoint'))")
+        .unwrap();
+    let load = |pipeline: &'static str| {
+        let url = database.url();
+        thread::spawn(move || {
+            let mut to = open_with(&url, json!({"schema": "raw"}));
+            let target = append_target("t");
+            let run = Run {
+                pipeline: pipeline.into(),
+                id: "r".into(),
+            };
+            to.fence(&target, &run).map(|found| found.epoch)
+        })
+    };
+    let loads = [load("a"), load("b"), load("c")];
+    let waiting = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity USING (pid) WHERE NOT granted AND locktype = 'advisory' AND datname = current_database()";
+    while one(&mut client, waiting) != "3" {
+        assert!(loads.iter().all(|load| !load.is_finished()), "all wait");
+    }
+    holder.batch_execute("COMMIT").unwrap();
+    for load in loads {
+        assert_eq!(load.join().unwrap().unwrap(), 1);
+    }
+    assert_eq!(
+        one(&mut client, "SELECT count(*) FROM _rapidbyte.checkpoint"),
+        "3"
+    );
+}
+
+#[test]
+fn a_role_that_may_not_keep_checkpoints_is_told_what_to_run_before_anything_moves() {
+    let database = database();
+    let mut client = database.client();
+    client
+        .batch_execute(
+            "CREATE SCHEMA raw; CREATE TABLE raw.t (id int8, t text); \
+             CREATE ROLE \"Check-er\" LOGIN PASSWORD 'w'; GRANT ALL ON SCHEMA raw TO \"Check-er\"; \
+             GRANT ALL ON raw.t TO \"Check-er\"",
+        )
+        .unwrap();
+    let url = database.url_of("Check-er", "w");
+    let target = append_target("t");
+    for there in ["", "CREATE SCHEMA _rapidbyte", "TABLE"] {
+        match there {
+            "TABLE" => drop(
+                open_with(&database.url(), json!({}))
+                    .fence(&target, &run("r"))
+                    .unwrap(),
+            ),
+            sql => client.batch_execute(sql).unwrap(),
+        }
+        let mut to = open_with(&url, json!({"schema": "raw"}));
+        let errors = [
+            to.plan(&target).unwrap_err(),
+            to.fence(&target, &run("r")).unwrap_err(),
+        ];
+        for error in errors {
+            assert_eq!(error.code, "checkpoint_not_allowed", "{error:?}");
+            assert_eq!(
+                (kind(&error), error.stream.as_deref()),
+                ("Auth".into(), Some("t"))
+            );
+            let hint = error.hint.unwrap();
+            let run_by_admin = hint.split_once("run: ").unwrap().1;
+            assert!(!run_by_admin.contains('\n'), "{hint}");
+        }
+    }
+    // What it says is what helps.
+    let mut to = open_with(&url, json!({"schema": "raw"}));
+    let hint = to.plan(&target).unwrap_err().hint.unwrap();
+    client
+        .batch_execute("DROP SCHEMA _rapidbyte CASCADE")
+        .unwrap();
+    client
+        .batch_execute(hint.split_once("run: ").unwrap().1)
+        .unwrap();
+    append(&mut to, "t", &batch(&[1])).unwrap();
+    // Another table of that name is left alone.
+    client
+        .batch_execute("CREATE SCHEMA mine; CREATE TABLE mine.checkpoint (a int); GRANT ALL ON SCHEMA mine TO PUBLIC; GRANT ALL ON mine.checkpoint TO PUBLIC")
+        .unwrap();
+    let mut to = open_with(&url, json!({"schema": "raw", "checkpoint_schema": "mine"}));
+    let error = to.fence(&target, &run("r")).unwrap_err();
+    assert_eq!(error.code, "checkpoint_table_differs", "{error:?}");
+    drop(to);
+    client
+        .batch_execute("DROP OWNED BY \"Check-er\"; DROP ROLE \"Check-er\"")
+        .unwrap();
+}
+
+#[test]
+fn every_point_is_reached_somewhere_and_listed() {
+    let mut reached = Vec::new();
+    for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap() {
+        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        let calls = text.split("point(\"").skip(1);
+        reached.extend(calls.map(|call| call.split('"').next().unwrap().to_owned()));
+    }
+    reached.sort();
+    reached.dedup();
+    let mut listed: Vec<String> = dest_postgres::POINTS.map(str::to_owned).to_vec();
+    listed.sort();
+    // Those of the upsert come with it.
+    let later = ["deleted", "merged", "stage_made"].map(|name| format!("dest-postgres.{name}"));
+    listed.retain(|name| !later.contains(name));
+    assert_eq!(reached, listed);
+}
