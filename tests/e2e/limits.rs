@@ -41,6 +41,7 @@ fn read(source: &mut Source, how: &str) -> Result<Event, ConnectorError> {
     let request = ReadRequest {
         stream: "rows".into(),
         snapshot: String::new(),
+        increment: None,
         cursor: None,
         columns: None,
         filter: None,

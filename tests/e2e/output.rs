@@ -207,7 +207,7 @@ fn a_home_that_is_not_there_is_not_made() {
             ended.stderr
         );
     }
-    assert_eq!(folder.files("."), ["p.yaml"]);
+    assert_eq!(folder.files("."), [".rapidbyte", "p.yaml"]);
 }
 
 #[test]

@@ -29,7 +29,10 @@ fn a_report_is_one_page_that_needs_nothing_else() {
     ] {
         assert_eq!(page.contains(word), word != "NaN", "{word}: {page}");
     }
-    assert_eq!(folder.files("."), ["in.csv", "out", "p.yaml", "run.html"]);
+    assert_eq!(
+        folder.files("."),
+        [".rapidbyte", "in.csv", "out", "p.yaml", "run.html"]
+    );
 
     // A run that fails has a page too, which says why.
     folder.write("in.csv", "id\n1\n").write(

@@ -54,7 +54,6 @@ fn request(columns: Option<&[&str]>) -> ReadRequest {
         snapshot: String::new(),
         increment: None,
         cursor: None,
-        increment: None,
         filter: None,
         forms: Vec::new(),
         columns: columns.map(|names| names.iter().map(|name| (*name).into()).collect()),

@@ -23,6 +23,7 @@ fn events(wait: Duration) -> Vec<usize> {
         .read(&ReadRequest {
             stream,
             snapshot: String::new(),
+            increment: None,
             cursor: None,
             increment: None,
             columns: None,

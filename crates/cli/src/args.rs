@@ -280,7 +280,7 @@ pub enum StateVerb {
     /// Put a stream to another place: JSON as `get` prints it.
     #[command(after_help = "\
 Examples:
-  rapidbyte state set shop.yaml public.orders \"$(cat cursor.json)\"")]
+  rapidbyte state set shop.yaml public.orders '{\"version\": 1}'")]
     Set {
         #[command(flatten)]
         of: OneStream,
@@ -289,7 +289,7 @@ Examples:
         cursor: String,
     },
     /// Change the place where a stream goes on in $VISUAL or $EDITOR.
-    #[command(after_help = "Examples:\n  EDITOR=nano rapidbyte state edit shop.yaml public.orders")]
+    #[command(after_help = "Examples:\n  rapidbyte state edit shop.yaml public.orders")]
     Edit(OneStream),
     /// Put streams to their beginning, and forget a run that did not finish. Rows stay.
     #[command(after_help = "\

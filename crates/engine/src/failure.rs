@@ -1,7 +1,6 @@
 //! The one error of the engine, made for the person who reads it.
 
 use std::fmt;
-use std::time::Duration;
 
 use rapidbyte_runtime::{ConnectorError, Error, ErrorKind};
 use serde::Serialize;
@@ -53,10 +52,10 @@ pub struct Failure {
     pub connector: Option<String>,
     /// The function of the contract that was called.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub export: Option<String>,
-    /// It may pass: the same may succeed after this time at least.
+    pub export: Option<&'static str>,
+    /// It may pass: the same may succeed after so many milliseconds at least.
     #[serde(skip)]
-    pub passes_after: Option<Duration>,
+    pub passes_after_ms: Option<u32>,
     /// Streams that were committed before the run stopped: they stay.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub committed: Vec<String>,
@@ -76,7 +75,7 @@ impl Failure {
             column: None,
             connector: None,
             export: None,
-            passes_after: None,
+            passes_after_ms: None,
             committed: Vec::new(),
         }
     }
@@ -153,16 +152,19 @@ impl Failure {
             ErrorKind::Transient | ErrorKind::RateLimited(_) | ErrorKind::Internal => Class::Run,
         };
         let mut failure = Self::new(class, &code, message);
-        failure.passes_after = match kind {
-            ErrorKind::Transient | ErrorKind::Connection => Some(Duration::ZERO),
-            ErrorKind::RateLimited(after) => Some(Duration::from_millis(after.unwrap_or(0))),
+        failure.passes_after_ms = match kind {
+            ErrorKind::Transient | ErrorKind::Connection => Some(0),
+            // More than a month is for ever.
+            ErrorKind::RateLimited(after) => {
+                Some(after.unwrap_or(0).try_into().unwrap_or(u32::MAX))
+            }
             _ => None,
         };
         failure.hint = hint;
         failure.stream = stream;
         failure.column = column;
         failure.connector = Some(connector);
-        failure.export = Some(export.into());
+        failure.export = Some(export);
         match location {
             Some(place) if place == "config" || place.starts_with("config.") => {
                 failure.locate(document, &format!("{side}.{place}"));

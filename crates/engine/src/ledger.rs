@@ -125,7 +125,7 @@ fn known(progress: &Progress) -> Known<'_> {
 fn point(name: &str, stream: &str) -> Result<(), Failure> {
     fault::point(name).map_err(|injected| {
         let mut failure = Failure::new(Class::Run, "fault_injected", injected).in_stream(stream);
-        failure.passes_after = Some(std::time::Duration::ZERO);
+        failure.passes_after_ms = Some(0);
         failure
     })
 }

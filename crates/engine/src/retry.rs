@@ -12,10 +12,10 @@ use crate::failure::Failure;
 /// many runs that failed at one moment do not all come back at one moment.
 pub(crate) struct Backoff {
     retry: Retry,
-    attempts: u32,
+    since_commit: u32,
     pause: Duration,
-    /// All attempts, also those before a commit.
-    all: u32,
+    /// Also those before a commit.
+    attempts: u32,
     random: RandomState,
 }
 
@@ -23,33 +23,33 @@ impl Backoff {
     pub(crate) fn new(retry: Retry) -> Self {
         Self {
             retry,
-            attempts: 1,
+            since_commit: 1,
             pause: Duration::from_secs(retry.backoff_seconds),
-            all: 1,
+            attempts: 1,
             random: RandomState::new(),
         }
     }
 
     /// Attempts so far.
     pub(crate) fn attempts(&self) -> u32 {
-        self.all
+        self.attempts
     }
 
     /// Something was committed: it goes forward.
     pub(crate) fn begin_anew(&mut self) {
-        self.attempts = 1;
+        self.since_commit = 1;
         self.pause = Duration::from_secs(self.retry.backoff_seconds);
     }
 
     /// How long to wait before the next attempt, `least` at least; none when it was the last.
     pub(crate) fn next(&mut self, least: Duration) -> Option<Duration> {
-        if self.attempts >= self.retry.max_attempts {
+        if self.since_commit >= self.retry.max_attempts {
             return None;
         }
+        self.since_commit += 1;
         self.attempts += 1;
-        self.all += 1;
         let half = self.pause / 2;
-        let chance = self.random.hash_one(self.all) as f64 / u64::MAX as f64;
+        let chance = self.random.hash_one(self.attempts) as f64 / u64::MAX as f64;
         let longest = Duration::from_secs(self.retry.max_backoff_seconds);
         self.pause = (self.pause * 2).min(longest);
         Some((half + half.mul_f64(chance)).max(least))
@@ -57,8 +57,8 @@ impl Backoff {
 
     /// The last failure, with the number of attempts if there were several.
     pub(crate) fn told(&self, mut failure: Failure) -> Failure {
-        if self.all > 1 {
-            failure.message = format!("{} (tried {} times)", failure.message, self.all);
+        if self.attempts > 1 {
+            failure.message = format!("{} (tried {} times)", failure.message, self.attempts);
         }
         failure
     }

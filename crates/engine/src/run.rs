@@ -271,7 +271,7 @@ struct Moving<'a> {
 
 /// Why an attempt failed, and on which side.
 struct Failed {
-    failure: Failure,
+    failure: Box<Failure>,
     of_source: bool,
 }
 
@@ -299,13 +299,14 @@ impl Moving<'_> {
             // An older snapshot is gone with the server that knew it, which reads as whatever that
             // server says then.
             let lost = of_source && backoff.attempts() > 1 && own.is_none();
-            let passes = failure.passes_after.or(lost.then_some(Duration::ZERO));
-            let pause = match passes {
+            let passes = failure.passes_after_ms.or(lost.then_some(0));
+            let least = passes.map(|ms| Duration::from_millis(ms.into()));
+            let pause = match least {
                 Some(least) if !self.stop.is_cancelled() => backoff.next(least),
                 _ => None,
             };
             let Some(pause) = pause else {
-                return Err(backoff.told(failure));
+                return Err(backoff.told(*failure));
             };
             self.tell(&failure, pause, &tally);
             self.progress.reset(tally.rows, tally.bytes);
@@ -468,7 +469,7 @@ fn first_cause(read: Option<Stopped>, written: Option<Stopped>) -> Failed {
     let failures = [(read, true), (written, false)].into_iter().filter_map(
         |(stopped, of_source)| match stopped {
             Some(Stopped::Failed(failure)) => Some(Failed {
-                failure: *failure,
+                failure,
                 of_source,
             }),
             _ => None,
@@ -477,7 +478,7 @@ fn first_cause(read: Option<Stopped>, written: Option<Stopped>) -> Failed {
     // A cancelled stage was cancelled because of the other one, or by the operator.
     let rank = |failed: &Failed| u8::from(failed.failure.class == Class::Cancelled);
     failures.min_by_key(rank).unwrap_or_else(|| Failed {
-        failure: Failure::cancelled(),
+        failure: Box::new(Failure::cancelled()),
         of_source: false,
     })
 }

@@ -77,7 +77,7 @@ impl Work<'_> {
     fn point(&self, name: &str) -> Result<(), Stopped> {
         fault::point(name).map_err(|injected| {
             let mut failure = Failure::new(Class::Run, "fault_injected", injected);
-            failure.passes_after = Some(std::time::Duration::ZERO);
+            failure.passes_after_ms = Some(0);
             Stopped::because(failure.in_stream(&self.stream.name))
         })
     }
