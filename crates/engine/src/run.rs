@@ -468,10 +468,7 @@ fn panicked(side: &str) -> Stopped {
 fn first_cause(read: Option<Stopped>, written: Option<Stopped>) -> Failed {
     let failures = [(read, true), (written, false)].into_iter().filter_map(
         |(stopped, of_source)| match stopped {
-            Some(Stopped::Failed(failure)) => Some(Failed {
-                failure,
-                of_source,
-            }),
+            Some(Stopped::Failed(failure)) => Some(Failed { failure, of_source }),
             _ => None,
         },
     );
