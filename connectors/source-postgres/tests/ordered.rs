@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+
 use common::*;
 use rapidbyte_pg::ident::{quote_ident, quote_literal};
 use rapidbyte_sdk::prelude::*;
@@ -331,6 +333,37 @@ fn ties_stream_through_and_are_never_split() {
     assert!(given.batches > 30, "{}", given.batches);
     let places: Vec<usize> = given.checkpoints.iter().map(|(rows, _)| *rows).collect();
     assert_eq!(places, [20, 5000, 5003]);
+}
+
+#[test]
+fn equal_values_are_ties_however_they_are_written() {
+    let database = shared().database();
+    let mut client = database.client();
+    let mut source = open_narrow(&database.url());
+    for (at, (ty, one, other, above)) in [
+        ("numeric", "1.0", "1.000", "2"),
+        ("numeric", "100", "100.0", "101"),
+        ("real", "-0", "0", "1"),
+        ("double precision", "0", "-0", "1"),
+        ("character(5)", "a", "a  ", "b"),
+        ("bpchar", "a", "a  ", "b"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let sql = format!(
+            "CREATE TABLE t{at} (id int, v {ty}, pad text DEFAULT repeat('x', 500));
+             INSERT INTO t{at} SELECT i, CASE i % 2 WHEN 0 THEN '{one}'::{ty} ELSE '{other}' END
+                FROM generate_series(1, 3000) i;
+             INSERT INTO t{at} VALUES (3001, '{above}')"
+        );
+        client.batch_execute(&sql).unwrap();
+        let stream = format!("public.t{at}");
+        let given = resumes_everywhere(&mut source, &stream, &ordered(&["v"], false));
+        let places: Vec<usize> = given.checkpoints.iter().map(|(rows, _)| *rows).collect();
+        assert_eq!(places, [3000, 3001], "{ty}");
+        assert!(given.batches > 10, "{}", given.batches);
+    }
 }
 
 #[test]
@@ -716,4 +749,132 @@ fn conditions_forms_and_kinds_of_relations_go_together_with_an_increment() {
     )
     .unwrap();
     assert_eq!(given.ids, [25]);
+}
+
+/// A writer of its own rows whose transactions stay open for a while.
+struct Writer {
+    client: Client,
+    is_open: bool,
+    ids: std::ops::Range<i32>,
+}
+
+impl Writer {
+    /// One statement at random. `at` is a clock that every statement moves on.
+    fn act(&mut self, random: &mut Random, at: i32) {
+        let id = self.ids.start + random.below(20) as i32;
+        let sql = match random.below(8) {
+            0 if self.is_open => "COMMIT".to_owned(),
+            1 if self.is_open => "ROLLBACK".to_owned(),
+            2 if !self.is_open => "BEGIN".to_owned(),
+            // Updates and soft deletes are the same to the source.
+            3 if self.is_open => {
+                format!("SAVEPOINT s; UPDATE t SET at = {at} WHERE id = {id}; ROLLBACK TO s")
+            }
+            _ => format!(
+                "INSERT INTO t VALUES ({id}, {at}) ON CONFLICT (id) DO UPDATE SET at = {at}"
+            ),
+        };
+        self.client.batch_execute(&sql).unwrap();
+        self.is_open = match &*sql {
+            "BEGIN" => true,
+            "COMMIT" | "ROLLBACK" => false,
+            _ => self.is_open,
+        };
+    }
+
+    fn end(&mut self) {
+        self.client.batch_execute("COMMIT").unwrap();
+        self.is_open = false;
+    }
+}
+
+/// Reads `id` and `at` into what an upsert by `id` keeps; gives the last checkpoint.
+fn upsert(
+    source: &mut Postgres,
+    request: &ReadRequest,
+    target: &mut BTreeMap<i32, i32>,
+) -> Option<String> {
+    let mut reader = source.read(request).unwrap();
+    let mut cursor = None;
+    loop {
+        match reader.next(WAIT).unwrap() {
+            Event::Batch(batch) => {
+                let column = |at: usize| {
+                    batch
+                        .column(at)
+                        .as_any()
+                        .downcast_ref::<Int32Array>()
+                        .unwrap()
+                };
+                let (ids, times) = (column(0), column(1));
+                target.extend(
+                    ids.values()
+                        .iter()
+                        .copied()
+                        .zip(times.values().iter().copied()),
+                );
+            }
+            Event::Checkpoint(json) => cursor = Some(json),
+            Event::End => return cursor,
+            Event::Idle => {}
+        }
+    }
+}
+
+#[test]
+fn an_upsert_with_a_lag_is_equal_to_its_source_after_a_fire() {
+    const LAG: i32 = 60;
+    let database = shared().database();
+    let mut client = database.client();
+    client
+        .batch_execute("CREATE TABLE t (id int PRIMARY KEY, at int); CREATE INDEX ON t (at, id)")
+        .unwrap();
+    let mut source = open(&database.url());
+    let seed = std::env::var("RAPIDBYTE_SEED").map_or(20_261_121, |seed| seed.parse().unwrap());
+    eprintln!("RAPIDBYTE_SEED={seed}");
+    let mut random = Random(seed);
+    let mut writers: Vec<Writer> = (0..4)
+        .map(|number| Writer {
+            client: database.client(),
+            is_open: false,
+            ids: number * 20..number * 20 + 20,
+        })
+        .collect();
+    let mut increment = ordered(&["at", "id"], true);
+    increment.late_rows = LateRows::Lag(Some(LAG.to_string()));
+    let (mut at, mut cursor, mut target) = (0, None, BTreeMap::new());
+    let mut begun = [0; 4];
+    for _ in 0..100 {
+        for _ in 0..random.below(20) {
+            at += 1;
+            let number = random.below(4) as usize;
+            writers[number].act(&mut random, at);
+            for (writer, begun) in writers.iter_mut().zip(&mut begun) {
+                // No transaction is open for longer than the lag reaches.
+                if writer.is_open && at - *begun >= LAG {
+                    writer.end();
+                }
+                if !writer.is_open {
+                    *begun = at;
+                }
+            }
+        }
+        let request = ReadRequest {
+            columns: None,
+            ..news("public.t", &increment, cursor.as_deref())
+        };
+        cursor = upsert(&mut source, &request, &mut target);
+    }
+    for writer in writers.iter_mut().filter(|writer| writer.is_open) {
+        writer.end();
+    }
+    let request = ReadRequest {
+        columns: None,
+        ..news("public.t", &increment, cursor.as_deref())
+    };
+    upsert(&mut source, &request, &mut target);
+    let rows = client.query("SELECT id, at FROM t", &[]).unwrap();
+    let rows: BTreeMap<i32, i32> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    assert!(rows.len() > 60);
+    assert_eq!(target, rows);
 }
