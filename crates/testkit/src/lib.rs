@@ -1,8 +1,9 @@
-//! What tests need and no user does: a real PostgreSQL server, started and removed by the tests, and
-//! random batches.
+//! What tests need and no user does: a real PostgreSQL server, started and removed by the tests, a
+//! network that breaks, and random batches.
 //!
 //! A dev-dependency only. The components beside it (`components/`, `components-python/`) are
 //! packages of their own.
 
 pub mod batches;
 pub mod postgres;
+pub mod proxy;

@@ -115,7 +115,12 @@ impl<'a> Database<'a> {
         self.server.url(&self.name)
     }
 
-    /// The same for another role.
+    /// The same through a proxy in front of the server.
+    pub fn url_through(&self, proxy: &crate::proxy::Proxy) -> String {
+        self.server.url_through(proxy, &self.name)
+    }
+
+    /// The same as [`Database::url`] for another role.
     pub fn url_of(&self, role: &str, password: &str) -> String {
         self.server.url_of(role, password, &self.name)
     }

@@ -94,6 +94,11 @@ impl Server {
         url(role, password, self.port, database)
     }
 
+    /// The same as [`Server::url`] through a proxy in front of it.
+    pub fn url_through(&self, proxy: &crate::proxy::Proxy, database: &str) -> String {
+        url("postgres", &self.password, proxy.port(), database)
+    }
+
     /// The TCP port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
@@ -146,6 +151,38 @@ impl Server {
         }
         let _ = process.wait();
         drop(watchdog);
+    }
+
+    /// Ends the server's first process and all sessions by SIGKILL, as a system that is out of memory
+    /// does. The data stays; [`Server::run_again`] repairs it. Gives how many processes that were.
+    ///
+    /// # Panics
+    /// When they have not ended after a minute.
+    pub fn kill(&mut self) -> usize {
+        let Some(Running {
+            mut process,
+            watchdog,
+        }) = self.running.take()
+        else {
+            return 0;
+        };
+        let mut pids = children(process.id());
+        pids.push(process.id());
+        // The first process last: it must not tidy up behind a session that was killed. Stopped, it
+        // starts no other.
+        send(process.id(), Signal::STOP);
+        for pid in &pids {
+            send(*pid, Signal::KILL);
+        }
+        let _ = process.wait();
+        drop(watchdog);
+        let begun = Instant::now();
+        // Their shared memory must be free before the server starts again.
+        while pids.iter().any(|pid| parent(*pid).is_some()) {
+            assert!(begun.elapsed() < STARTUP, "killed processes do not end");
+            thread::sleep(Duration::from_millis(5));
+        }
+        pids.len()
     }
 
     /// Ends the server as its administrator would, moves its counter of transactions so that the
@@ -369,6 +406,31 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+fn send(pid: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        // Failing, it has ended.
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// The processes that a process has started, where the system has `/proc`.
+fn children(of: u32) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| parent(*pid) == Some(of)).collect()
+}
+
+/// Who started a process; nothing when it has ended.
+fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Behind the name, which may hold anything: the state and the parent.
+    let mut words = stat.rsplit_once(')')?.1.split_whitespace();
+    match words.next()? {
+        "Z" | "X" => None,
+        _ => words.next()?.parse().ok(),
     }
 }
 
