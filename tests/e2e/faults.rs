@@ -7,7 +7,7 @@
 //! `RAPIDBYTE_FAULTS_SEED` which.
 
 mod random;
-mod scenario;
+pub mod scenario;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ const SELECTED: usize = 90;
 
 /// One fault, and perhaps another one while the run is made good.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Case {
+pub struct Case {
     scenario: usize,
     point: String,
     action: &'static str,
@@ -45,7 +45,7 @@ impl Numbers {
     }
 }
 
-fn number(variable: &str) -> Option<u64> {
+pub fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     let number = text.parse();
     Some(number.unwrap_or_else(|_| panic!("{variable} is {text:?}, which is no number")))
@@ -73,7 +73,7 @@ fn sources() -> Vec<PathBuf> {
 }
 
 /// The names of all points.
-fn points() -> BTreeSet<String> {
+pub fn points() -> BTreeSet<String> {
     let mut points = BTreeSet::new();
     for file in sources() {
         let text = std::fs::read_to_string(&file).expect("UTF-8");

@@ -368,9 +368,10 @@ impl Lease {
         }
     }
 
-    /// Shuts this run out and says whether its commit with `seq` happened; waits until the server
-    /// has decided. Errors: `run_superseded`; those of the connection.
-    pub(crate) fn settle(&self, client: &mut Client, seq: u64) -> Result<bool> {
+    /// Says whether the commit with `seq` happened; waits until the server has decided. If it did
+    /// not, it never will: the epoch is one more then. Errors: `run_superseded`; those of the
+    /// connection.
+    pub(crate) fn settle(&mut self, client: &mut Client, seq: u64) -> Result<bool> {
         let sql = format!(
             "UPDATE {} AS c SET epoch = c.epoch + 1, updated_at = pg_catalog.clock_timestamp() \
              WHERE {} AND c.epoch = {} AND c.seq = {seq}",
@@ -380,6 +381,8 @@ impl Lease {
         );
         let answers = client.simple_query(&format!("{BEGIN}; {sql}; COMMIT"))?;
         if answers.get(1).is_some_and(|rows| rows.affected > 0) {
+            // Raised by ourselves: not by a newer run.
+            self.epoch += 1;
             return Ok(false);
         }
         let found = self.look(client)?;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use rapidbyte_pg_client::{Client, Settings as Server, TransactionStatus};
+use rapidbyte_pg_client::{Client, TransactionStatus};
 use rapidbyte_sdk::log::{self, point};
 use rapidbyte_sdk::prelude::*;
 
@@ -11,7 +11,8 @@ use crate::checkpoint::Lease;
 use crate::config::Settings;
 use crate::lock::{self, Wait};
 
-/// To cancel a statement, and to ask what it waits for.
+/// To cancel a statement, and to ask what it waits for, at the longest: not longer than the commit
+/// itself may wait.
 const ASK_TIMEOUT: Duration = Duration::from_secs(30);
 /// What the commit waits for does not end.
 const STALLED: &str = "commit_stalled";
@@ -57,7 +58,7 @@ pub(crate) fn commit(
 pub(crate) fn answer(client: &mut Client, settings: &Settings) -> Result<u64> {
     let limit = settings.commit_timeout.unwrap_or(Duration::MAX);
     while !client.is_answered(limit)? {
-        let asked = stands_still(client, &settings.server);
+        let asked = stands_still(client, settings);
         let reason = match asked {
             Ok(None) => {
                 log::warn(format!(
@@ -67,7 +68,7 @@ pub(crate) fn answer(client: &mut Client, settings: &Settings) -> Result<u64> {
                 continue;
             }
             Ok(Some(wait)) if wait.is_for_standby => wait.reason,
-            Ok(Some(wait)) => match cancel(client, &settings.server) {
+            Ok(Some(wait)) => match cancel(client, settings) {
                 Some(touched) => return Ok(touched),
                 None => wait.reason,
             },
@@ -83,23 +84,29 @@ pub(crate) fn answer(client: &mut Client, settings: &Settings) -> Result<u64> {
     client.receive()
 }
 
+fn ask_timeout(settings: &Settings) -> Duration {
+    let limit = settings.commit_timeout.unwrap_or(ASK_TIMEOUT);
+    limit.min(ASK_TIMEOUT)
+}
+
 /// What the session waits for that is not its own work; none while it works.
-fn stands_still(client: &Client, server: &Server) -> Result<Option<Wait>> {
-    let mut other = Client::connect(server)?;
-    other.set_reply_timeout(ASK_TIMEOUT);
+fn stands_still(client: &Client, settings: &Settings) -> Result<Option<Wait>> {
+    let mut other = Client::connect(&settings.server)?;
+    other.set_reply_timeout(ask_timeout(settings));
     lock::waits_for(&mut other, client.process_id())
 }
 
 /// Takes back what was sent, so that it holds nobody up. Gives the answer if it came all the same.
-fn cancel(client: &mut Client, server: &Server) -> Option<u64> {
-    if let Err(error) = client.cancel_token().cancel(server, ASK_TIMEOUT) {
+fn cancel(client: &mut Client, settings: &Settings) -> Option<u64> {
+    let patience = ask_timeout(settings);
+    if let Err(error) = client.cancel_token().cancel(&settings.server, patience) {
         log::debug(format!(
             "the commit could not be cancelled: {}",
             error.message
         ));
         return None;
     }
-    match client.is_answered(ASK_TIMEOUT) {
+    match client.is_answered(patience) {
         Ok(true) => client.receive().ok(),
         _ => None,
     }
@@ -119,11 +126,11 @@ fn refused(client: &mut Client, lease: &Lease, seq: u64, error: Error) -> Error 
 
 /// Gives a connection if the commit happened, and `error` if it did not and never will.
 /// `commit_unknown` where nobody can say.
-fn settle(settings: &Settings, lease: &Lease, seq: u64, error: Error) -> Result<Client> {
+fn settle(settings: &Settings, lease: &mut Lease, seq: u64, error: Error) -> Result<Client> {
     point("dest-postgres.settling")?;
     let asked = Client::connect(&settings.server).and_then(|mut client| {
         let patience = match error.code == STALLED {
-            true => ASK_TIMEOUT,
+            true => ask_timeout(settings),
             false => settings.commit_timeout.unwrap_or(Duration::MAX),
         };
         client.set_reply_timeout(patience);
@@ -159,7 +166,10 @@ pub(crate) fn superseded(settings: &Settings, lease: &Lease, error: Error) -> Er
         return error;
     }
     match Client::connect(&settings.server) {
-        Ok(mut client) => lease.refused(&mut client, lease.seq, error),
+        Ok(mut client) => {
+            client.set_reply_timeout(ask_timeout(settings));
+            lease.refused(&mut client, lease.seq, error)
+        }
         Err(_) => error,
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rapidbyte_pg::ident;
-use rapidbyte_pg_client::{Fields, Settings as Server};
+use rapidbyte_pg_client::{Client, Fields, Settings as Server};
 use rapidbyte_sdk::prelude::*;
 use schemars::JsonSchema;
 
@@ -24,6 +24,8 @@ const CHECKPOINT_SCHEMA: &str = "_rapidbyte";
 pub(crate) const CHECKPOINT_TABLE: &str = "checkpoint";
 /// Longer than a busy server takes, shorter than a night.
 const COMMIT_TIMEOUT_SECS: u32 = 600;
+/// A statement before the rows, such as deleting what is replaced, may take long.
+const WRITE_TIMEOUT_SECS: u32 = 3600;
 /// The server counts milliseconds in 31 bits.
 const MAX_LOCK_TIMEOUT_SECS: u32 = 2_000_000;
 const COPY_FLUSH_LIMITS: std::ops::RangeInclusive<u32> = (4 << 10)..=(8 << 20);
@@ -91,6 +93,10 @@ pub struct Config {
     /// Seconds that a commit may wait for something else than its own work; 600 if absent, 0 for
     /// ever.
     pub commit_timeout: Option<u32>,
+    /// Seconds that the server may take nothing and say nothing while rows are written; 3600 if
+    /// absent, 0 for ever. Waiting for a lock counts.
+    #[schemars(extend("default" = 3600))]
+    pub write_timeout: Option<u32>,
     /// Seconds to wait for each lock; for ever if absent or 0, unless the role or `options` sets an
     /// end.
     pub lock_timeout: Option<u32>,
@@ -125,6 +131,8 @@ pub(crate) struct Settings {
     /// None for ever.
     pub commit_timeout: Option<Duration>,
     lock_timeout_secs: u32,
+    /// The longest there is for ever.
+    pub write_timeout: Duration,
 }
 
 /// A table by its schema and name.
@@ -172,6 +180,7 @@ impl Config {
             return Err(Error::config("bad_setting", text).at("config.lock_timeout"));
         }
         let commit_timeout_secs = self.commit_timeout.unwrap_or(COMMIT_TIMEOUT_SECS);
+        let write_timeout_secs = self.write_timeout.unwrap_or(WRITE_TIMEOUT_SECS);
         let commit_timeout = Duration::from_secs(commit_timeout_secs.into());
         // The port's default is for the keys; a URL has its own.
         let port = self
@@ -203,6 +212,10 @@ impl Config {
             checkpoint_schema,
             commit_timeout: Some(commit_timeout).filter(|time| !time.is_zero()),
             lock_timeout_secs,
+            write_timeout: match write_timeout_secs {
+                0 => Duration::MAX,
+                seconds => Duration::from_secs(seconds.into()),
+            },
         })
     }
 }
@@ -224,6 +237,13 @@ fn refuse_system(schema: &str, key: &str) -> Result<()> {
 }
 
 impl Settings {
+    /// A connection on which `write_timeout` holds.
+    pub(crate) fn connect(&self) -> Result<Client> {
+        let mut client = Client::connect(&self.server)?;
+        client.set_reply_timeout(self.write_timeout);
+        Ok(client)
+    }
+
     /// The table of a stream: `schema.table`, or a name without a schema. Errors: `bad_name`.
     pub(crate) fn name_of(&self, stream: &str) -> Result<Name> {
         let (schema, table) = match stream.split_once('.') {

@@ -14,6 +14,7 @@ mod lock;
 mod look;
 mod points;
 mod rows;
+mod stall;
 mod upsert;
 
 use std::cell::RefCell;
@@ -65,7 +66,7 @@ impl Destination for Postgres {
     fn open(config: Config) -> Result<Self> {
         let settings = config.settle()?;
         Ok(Self {
-            idle: Some(Client::connect(&settings.server)),
+            idle: Some(settings.connect()),
             settings: Rc::new(settings),
             fenced: BTreeMap::new(),
             open: OpenLoads::default(),
@@ -89,6 +90,7 @@ impl Destination for Postgres {
         let name = self.settings.name_of(&target.stream)?;
         let schema = target.arrow_schema()?;
         let mut client = self.client()?;
+        let process_id = client.process_id();
         let decided = load::decide_now(&mut client, &self.settings, target, &name, &schema, false);
         let decided = decided.and_then(|decided| {
             let checkpoint = checkpoint::missing(&mut client, &self.settings);
@@ -98,7 +100,9 @@ impl Destination for Postgres {
             ))
         });
         self.keep(client);
-        let (decided, mut statements) = decided?;
+        let what = format!("looking at {name}");
+        let (decided, mut statements) =
+            decided.map_err(|error| stall::explain(&self.settings, process_id, error, &what))?;
         statements.extend(decided.statements());
         Ok(Plan {
             location: name.sql(),
@@ -111,7 +115,10 @@ impl Destination for Postgres {
     fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
         let key = self.key(target, pipeline)?;
         let mut client = self.client()?;
-        let progress = checkpoint::progress(&mut client, &self.settings, &key);
+        let process_id = client.process_id();
+        let what = "reading the checkpoint";
+        let progress = checkpoint::progress(&mut client, &self.settings, &key)
+            .map_err(|error| stall::explain(&self.settings, process_id, error, what));
         self.keep(client);
         progress.map_err(|error| error.in_stream(&target.stream))
     }
@@ -122,7 +129,10 @@ impl Destination for Postgres {
         // An older load of the stream in this session is given up.
         self.abort(stream)?;
         let mut client = self.client()?;
+        let process_id = client.process_id();
+        let what = "letting the run in";
         let (lease, progress) = checkpoint::fence(&mut client, &self.settings, key, run)
+            .map_err(|error| stall::explain(&self.settings, process_id, error, what))
             .map_err(|error| given_up(error, stream))?;
         self.fenced.insert(stream.clone(), (client, lease));
         Ok(progress)
@@ -142,7 +152,10 @@ impl Destination for Postgres {
             let text = format!("no run was let in with epoch {epoch}");
             return Err(Error::internal(text).in_stream(stream));
         };
+        let process_id = client.process_id();
+        let what = format!("preparing {name}");
         let load = Load::begin(client, &self.settings, target, name, lease, cursor)
+            .map_err(|error| stall::explain(&self.settings, process_id, error, &what))
             .map_err(|error| given_up(error, stream))?;
         self.open.borrow_mut().insert(stream.clone(), load);
         Ok(PostgresWriter {
@@ -158,7 +171,7 @@ impl Destination for Postgres {
         };
         let receipt = load
             .commit(&commit)
-            .map_err(|error| given_up(load.superseded(error), stream))?;
+            .map_err(|error| given_up(load.why_it_ended(error), stream))?;
         if !commit.complete {
             self.open.borrow_mut().insert(stream.into(), load);
         } else if let Some(client) = load.into_idle() {
@@ -183,7 +196,7 @@ impl Postgres {
     fn client(&mut self) -> Result<Client> {
         let client = match self.idle.take().transpose()? {
             Some(client) if client.is_usable() => client,
-            _ => Client::connect(&self.settings.server)?,
+            _ => self.settings.connect()?,
         };
         if client.server_version() < MIN_VERSION {
             let text = format!("{}; 12 is needed", version_text(&client));
@@ -302,7 +315,7 @@ impl PostgresWriter {
                 return given_up(error, &self.stream);
             };
             // Nothing of it can be committed any more: the locks go now.
-            let error = load.superseded(error);
+            let error = load.why_it_ended(error);
             load.give_up();
             given_up(error, &self.stream)
         })

@@ -15,6 +15,7 @@ use crate::decide::{Decision, decide, lock_prelude, new_columns};
 use crate::lock::{self, Lock};
 use crate::look::{local_settings, look, look_around};
 use crate::rows::{Sink, lost};
+use crate::stall;
 
 /// Whatever the role's default: after a lock that had to be waited for, what others have committed
 /// must be seen.
@@ -42,6 +43,8 @@ pub(crate) struct Load {
     name: Name,
     schema: SchemaRef,
     lease: Lease,
+    /// Of its session.
+    process_id: i32,
     /// Taken again in every transaction.
     lock: Option<Lock>,
     state: State,
@@ -84,6 +87,7 @@ impl Load {
             name,
             schema,
             lease,
+            process_id: client.process_id(),
             state: State::Lost,
         };
         load.open(client, Some(&decided))?;
@@ -207,8 +211,10 @@ impl Load {
         }
     }
 
-    /// Says why a load ended whose connection was ended.
-    pub(crate) fn superseded(&self, error: Error) -> Error {
+    /// Says why a load ended whose connection was ended, or on which nothing came.
+    pub(crate) fn why_it_ended(&self, error: Error) -> Error {
+        let what = format!("writing to {}", self.name);
+        let error = stall::explain(&self.settings, self.process_id, error, &what);
         commit::superseded(&self.settings, &self.lease, error)
     }
 

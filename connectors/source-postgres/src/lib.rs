@@ -28,6 +28,8 @@ pub use config::Config;
 use config::Settled;
 use error::about;
 pub use read::Rows;
+use session::Token;
+use stall::Backend;
 
 /// The connector, opened with one configuration.
 pub struct Postgres {
@@ -66,7 +68,9 @@ impl Source for Postgres {
         let mut client = session::connect(&self.settings)?;
         session::begin(&mut client, &self.settings, None)?;
         let native = forms.iter().any(|form| form == NATIVE_FORM);
-        let streams = discover::streams(&mut client, native)?;
+        let backend = Backend::of(&client, &self.settings);
+        let streams = discover::streams(&mut client, native)
+            .map_err(|error| backend.explain(error, "the catalog"))?;
         client.execute("ROLLBACK")?;
         self.idle = Some(client);
         Ok(streams)
@@ -76,7 +80,7 @@ impl Source for Postgres {
         // An older one is given up first: it may be all the connections that we may have.
         self.coordinator = None;
         let idle = self.idle.take().map(|mut client| {
-            let token = session::export(&mut client, &self.settings, streams);
+            let token = self.export(&mut client, streams);
             (client, token)
         });
         let (client, token) = match idle {
@@ -87,7 +91,7 @@ impl Source for Postgres {
             }
             _ => {
                 let mut client = session::connect(&self.settings)?;
-                let token = session::export(&mut client, &self.settings, streams)?;
+                let token = self.export(&mut client, streams)?;
                 (client, token)
             }
         };
@@ -97,6 +101,14 @@ impl Source for Postgres {
 
     fn read(&mut self, request: &ReadRequest) -> Result<Rows> {
         Rows::begin(&self.settings, request).map_err(|error| about(error, &request.stream))
+    }
+}
+
+impl Postgres {
+    fn export(&self, client: &mut Client, streams: &[Selection]) -> Result<Token> {
+        let backend = Backend::of(client, &self.settings);
+        session::export(client, &self.settings, streams)
+            .map_err(|error| backend.explain(error, "the snapshot"))
     }
 }
 

@@ -236,6 +236,10 @@ fn explain(mut error: Error, host: &Host, settings: &Settings) -> Error {
     if !error.message.starts_with(&host) {
         error.message = format!("{host}: {}", error.message);
     }
+    if error.code == "timeout" {
+        let seconds = settings.connect_timeout.as_secs();
+        error.message = format!("{host}: not connected within {seconds} s (connect_timeout)");
+    }
     let unreached = ["connect_failed", "connection_lost", "timeout"];
     if error.hint.is_none() && unreached.contains(&error.code.as_str()) {
         error = error.hint(UNREACHABLE);

@@ -2,12 +2,19 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
+use std::sync::{OnceLock, mpsc};
+use std::time::Duration;
 
-use rapidbyte_testkit::postgres::{Client, Database, shared};
+use rapidbyte_testkit::postgres::{Client, Options, Server, shared};
+use rapidbyte_testkit::proxy::Proxy;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::Case;
 use crate::postgres::content;
-use crate::support::Folder;
+use crate::support::{Ended, Folder};
+
+/// Longer than any deadline of these pipelines: who is not done by then hangs.
+pub const HANGS: Duration = Duration::from_secs(90);
 
 /// A pipeline between two databases, and what happens to its source meanwhile.
 pub struct Scenario {
@@ -27,8 +34,7 @@ pub struct Scenario {
 }
 
 const KEYS: &str = "\nresources: { batch_bytes: 4kb, memory: 64mb }\n\
-                    checkpoint: { every_rows: 300 }\n\
-                    retry: { max_attempts: 3, backoff_seconds: 1, max_backoff_seconds: 1 }\n";
+                    checkpoint: { every_rows: 300 }\n";
 
 /// Ties, NULLs and a few hundred rows for each batch to come.
 const SEED: &str = "\
@@ -102,10 +108,54 @@ pub const SCENARIOS: &[Scenario] = &[
     },
 ];
 
+/// A database and the way to it.
+pub struct End {
+    /// For the program.
+    url: String,
+    /// Further settings of its connector: `, key: value`.
+    pub settings: &'static str,
+    /// For the test, past everything that breaks.
+    client: Box<dyn Fn() -> Client + Send>,
+}
+
+impl End {
+    pub fn new(url: String, client: impl Fn() -> Client + Send + 'static) -> Self {
+        Self {
+            url,
+            settings: "",
+            client: Box::new(client),
+        }
+    }
+
+    /// A fresh database of a server.
+    pub fn fresh(server: &'static Server) -> Self {
+        let database = server.database();
+        Self::new(database.url(), move || database.client())
+    }
+
+    /// The same behind a proxy.
+    pub fn behind(proxy: &Proxy, server: &'static Server) -> Self {
+        let database = server.database();
+        Self::new(database.url_through(proxy), move || database.client())
+    }
+
+    pub fn client(&self) -> Client {
+        (self.client)()
+    }
+}
+
+/// The server of all sources: on one where others write, their open transactions would keep rows
+/// from a read by windows of transaction ids.
+pub fn sources() -> &'static Server {
+    static SOURCES: OnceLock<Server> = OnceLock::new();
+    SOURCES.get_or_init(|| Server::start(&Options::default()).expect("a server"))
+}
+
 /// Two databases and the number of the next change.
 pub struct Bench {
-    source: Database<'static>,
-    target: Database<'static>,
+    pub source: End,
+    pub target: End,
+    pub max_attempts: u32,
     n: u64,
 }
 
@@ -119,15 +169,20 @@ struct Broken {
 
 impl Bench {
     pub fn new() -> Self {
+        Self::between(End::fresh(sources()), End::fresh(shared()))
+    }
+
+    pub fn between(source: End, target: End) -> Self {
         Self {
-            source: shared().database(),
-            target: shared().database(),
+            source,
+            target,
+            max_attempts: 3,
             n: 1,
         }
     }
 
     /// Begins a scenario from nothing.
-    pub fn begin(&mut self, scenario: &Scenario) -> Run<'_> {
+    pub fn begin(&mut self, scenario: &'static Scenario) -> Run<'_> {
         const NOTHING: &str =
             "DROP TABLE IF EXISTS t; DROP SCHEMA IF EXISTS raw, _rapidbyte CASCADE;";
         let (mut from, mut to) = (self.source.client(), self.target.client());
@@ -137,31 +192,32 @@ impl Bench {
         let folder = Folder::new();
         let pipeline = format!(
             "version: 1\npipeline: faults\n\
-             source:\n  use: source-postgres\n  config: {{ url: \"{}\" }}\n  streams: {}\n\
-             destination:\n  use: dest-postgres\n  config: {{ url: \"{}\", schema: raw }}\n  {}{KEYS}",
-            self.source.url(),
+             source:\n  use: source-postgres\n  config: {{ url: \"{}\"{} }}\n  streams: {}\n\
+             destination:\n  use: dest-postgres\n  config: {{ url: \"{}\", schema: raw{} }}\n  {}{KEYS}\
+             retry: {{ max_attempts: {}, backoff_seconds: 1, max_backoff_seconds: 1 }}\n",
+            self.source.url,
+            self.source.settings,
             scenario.streams,
-            self.target.url(),
+            self.target.url,
+            self.target.settings,
             scenario.write,
+            self.max_attempts,
         );
-        folder.write("p.yaml", pipeline);
-        let n = &mut self.n;
+        folder.write("p.yaml", &pipeline);
         Run {
-            expected: scenario.expected,
-            from,
-            to,
+            scenario,
+            source: &self.source,
+            target: &self.target,
             folder,
-            n,
+            pipeline,
+            n: &mut self.n,
         }
     }
 
     /// One case; false when its point was not reached.
     pub fn run(&mut self, scenario: &'static Scenario, case: &Case) -> bool {
         let mut run = self.begin(scenario);
-        if scenario.moves_before {
-            run.goes_well();
-            run.change(scenario);
-        }
+        run.prepare();
         let fault = format!("{}={}@{}", case.point, case.action, case.hit);
         let broken = run.breaks(&fault);
         let mut is_ok = broken.is_ok;
@@ -174,7 +230,7 @@ impl Bench {
         }
         run.is_right(&format!("{}: {case:?}: {}", scenario.name, broken.told));
         if !scenario.adds {
-            run.change(scenario);
+            run.change();
             run.goes_well();
             run.is_right(&format!("{}: after {case:?}", scenario.name));
         }
@@ -184,18 +240,33 @@ impl Bench {
 
 /// One scenario under way.
 pub struct Run<'a> {
-    expected: &'static str,
-    from: Client,
-    to: Client,
+    scenario: &'static Scenario,
+    pub source: &'a End,
+    pub target: &'a End,
     pub folder: Folder,
+    pipeline: String,
     n: &'a mut u64,
 }
 
 impl Run<'_> {
-    pub fn change(&mut self, scenario: &Scenario) {
+    pub fn change(&mut self) {
         *self.n += 1;
-        let sql = scenario.change.replace("$N", &self.n.to_string());
-        self.from.batch_execute(&sql).expect("a change");
+        let sql = self.scenario.change.replace("$N", &self.n.to_string());
+        let changed = self.source.client().batch_execute(&sql);
+        changed.expect("a change");
+    }
+
+    /// Another run without a reason adds the rows again.
+    pub fn adds(&self) -> bool {
+        self.scenario.adds
+    }
+
+    /// What comes before the run with the fault.
+    pub fn prepare(&mut self) {
+        if self.scenario.moves_before {
+            self.goes_well();
+            self.change();
+        }
     }
 
     #[track_caller]
@@ -204,13 +275,19 @@ impl Run<'_> {
         assert_eq!(ended.code, Some(0), "{}{}", ended.stderr, ended.stdout);
     }
 
-    /// The program with a fault in it.
+    /// The program with a fault in it; its report or error comes as JSON.
     pub fn start(&self, faults: &str) -> Child {
-        self.folder
-            .command(&["run", "p.yaml", "--quiet"])
+        self.start_in(&self.folder, faults)
+    }
+
+    /// The same in another folder, which shares no local history with this one.
+    pub fn start_in(&self, folder: &Folder, faults: &str) -> Child {
+        folder.write("p.yaml", &self.pipeline);
+        folder
+            .command(&["run", "p.yaml", "--quiet", "--output", "json"])
             .env("RAPIDBYTE_FAULTS", faults)
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .expect("the program starts")
@@ -242,11 +319,36 @@ impl Run<'_> {
     /// The target holds exactly what it should.
     #[track_caller]
     pub fn is_right(&mut self, about: &str) {
-        let expected = content(&mut self.from, &format!("({})", self.expected));
-        let found = content(&mut self.to, "raw.t");
-        assert_eq!(found, expected, "{about}");
-        let keys = "SELECT count(*) - count(DISTINCT id) FROM raw.t";
-        let doubled: i64 = self.to.query_one(keys, &[]).expect("a count").get(0);
-        assert_eq!(doubled, 0, "{about}");
+        self.holds(1, about);
     }
+
+    /// The target holds so many times what it should, which only a run that adds may bring about.
+    #[track_caller]
+    pub fn holds(&mut self, times: usize, about: &str) {
+        let mut from = self.source.client();
+        let mut to = self.target.client();
+        let expected = self.scenario.expected;
+        let all = vec![expected; times].join(" UNION ALL ");
+        let expected = content(&mut from, &format!("({all})"));
+        let found = content(&mut to, "raw.t");
+        assert_eq!(found, expected, "{about}");
+        let keys = "SELECT coalesce(max(n), 0) FROM \
+                    (SELECT count(*) AS n FROM raw.t GROUP BY id) AS t";
+        let most: i64 = to.query_one(keys, &[]).expect("a count").get(0);
+        assert_eq!(most, times as i64, "{about}");
+    }
+}
+
+/// How a program ends that must not hang; one that does is killed.
+#[track_caller]
+pub fn end_of(child: Child, about: &str) -> Ended {
+    let pid = Pid::from_child(&child);
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || tell.send(child.wait_with_output()));
+    let output = told.recv_timeout(HANGS).unwrap_or_else(|_| {
+        // Failing, it has ended just now.
+        let _ = kill_process(pid, Signal::KILL);
+        panic!("it hangs: {about}");
+    });
+    output.expect("it ends").into()
 }

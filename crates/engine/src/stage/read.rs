@@ -49,6 +49,11 @@ pub(crate) fn pump_source(
         })
         .map_err(failed)?;
     if schema != work.stream.read_schema {
+        eprintln!(
+            "DEBUG\n{}\n{}",
+            String::from_utf8_lossy(&schema).replace('\0', ""),
+            String::from_utf8_lossy(&work.stream.read_schema).replace('\0', "")
+        );
         return Err(Stopped::because(schema_changed(work)));
     }
     let compress_failed = |e| Stopped::because(Failure::new(Class::Run, "compress_failed", e));

@@ -1,0 +1,39 @@
+//! A server that says nothing while rows are written: how long it is waited for, and why.
+
+use std::time::Duration;
+
+use rapidbyte_pg_client::Client;
+use rapidbyte_sdk::prelude::*;
+
+use crate::config::Settings;
+use crate::lock;
+
+/// For asking what the server does; the error is told without it otherwise.
+const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// `write_stalled` for the error of a session that waited in vain; another error stays. The rows are
+/// not visible: the session is left, and the server rolls back.
+pub(crate) fn explain(settings: &Settings, process_id: i32, error: Error, what: &str) -> Error {
+    if error.code != "timeout" {
+        return error;
+    }
+    let seconds = settings.write_timeout.as_secs();
+    let reason = match ask(settings, process_id) {
+        Ok(Some(reason)) => reason,
+        Ok(None) => "it still works on it".into(),
+        Err(error) => format!("and it cannot be asked: {}", error.message),
+    };
+    let text = format!("the server said and took nothing for {seconds} s while {what}: {reason}");
+    Error::new(ErrorKind::Transient, "write_stalled", text).hint(
+        "nothing of this load is visible; let what it waits for end, look at the network between, \
+         or raise write_timeout",
+    )
+}
+
+fn ask(settings: &Settings, process_id: i32) -> Result<Option<String>> {
+    let mut client = Client::connect(&settings.server)?;
+    client.set_reply_timeout(ASK_TIMEOUT);
+    let wait = lock::waits_for(&mut client, process_id)?;
+    client.close();
+    Ok(wait.map(|wait| wait.reason))
+}
