@@ -196,7 +196,7 @@ fn is_typed(ended: &Ended, about: &str) {
         "snapshot_gone",
     ];
     let is_known = codes.contains(&code) || code.starts_with("pg_");
-    assert!(is_known, "{about}: {document:#}");
+    assert!(is_known, "{about}: {document:#} {}", ended.stderr);
     assert!(matches!(ended.code, Some(1 | 3)), "{about}: {ended:?}");
     let message = document["error"]["message"].as_str().expect("a message");
     if code.ends_with("stalled") {

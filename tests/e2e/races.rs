@@ -1,1 +1,224 @@
-//! Two runs.
+//! Two runs of one pipeline at once, and a run that is stopped in the middle of its commit and goes on
+//! after its successor: nothing is doubled or lost, and nobody waits for ever.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::process::Child;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::faults::scenario::{Bench, HANGS, Run, SCENARIOS, end_of};
+use crate::faults::{number, points};
+use crate::network::until;
+use crate::support::{Ended, Folder};
+
+/// Races with a stopped run in a run of all tests; `RAPIDBYTE_FAULTS_RACES` sets another number.
+const SELECTED: usize = 8;
+const WORKERS: usize = 3;
+/// Points that the first of the selected races are at: where an older run does the most harm.
+const FIRST: [&str; 8] = [
+    "dest-postgres.checkpointing",
+    "dest-postgres.flushed",
+    "dest-postgres.commit_sent",
+    "dest-postgres.fence_committed",
+    "dest-postgres.merged",
+    "engine.commit",
+    "dest-postgres.committed",
+    "dest-postgres.cleared",
+];
+
+/// Each point of the destination and the engine with each scenario; those of [`FIRST`] at first, each
+/// with a scenario that reaches it.
+fn races() -> Vec<(String, usize)> {
+    let reaches = [2, 4, 0, 3, 4, 1, 2, 1];
+    let first = FIRST.map(str::to_owned).into_iter().zip(reaches);
+    let all: BTreeSet<String> = points();
+    let mut races: Vec<(String, usize)> = first.collect();
+    for round in 0..SCENARIOS.len() {
+        for (n, point) in all.iter().enumerate() {
+            let race = (point.clone(), (n + round) % SCENARIOS.len());
+            let is_of_the_commit =
+                point.starts_with("dest-postgres.") || point.starts_with("engine.");
+            if is_of_the_commit && !races.contains(&race) {
+                races.push(race);
+            }
+        }
+    }
+    races
+}
+
+/// A run that stops itself, as by SIGSTOP.
+struct Stopped {
+    child: Child,
+    /// What it says on standard error, to its end.
+    told: JoinHandle<String>,
+}
+
+impl Stopped {
+    /// Nothing when the run does not come by the point and has ended.
+    fn at(run: &Run<'_>, point: &str) -> Result<Self, Ended> {
+        let mut child = run.start(&format!("{point}=stop"));
+        let lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+        let (tell, told_of) = mpsc::channel();
+        let told = std::thread::spawn(move || {
+            let mut told = String::new();
+            for line in lines {
+                let line = line.expect("UTF-8");
+                if line.starts_with("fault: ") {
+                    // Nobody listens to the second one.
+                    let _ = tell.send(());
+                }
+                told += &line;
+                told.push('\n');
+            }
+            told
+        });
+        match told_of.recv_timeout(HANGS) {
+            Ok(()) => {
+                let stat = format!("/proc/{}/stat", child.id());
+                let is_stopped = || {
+                    let stat = std::fs::read_to_string(&stat).expect("a process");
+                    stat.rsplit_once(") ")
+                        .is_some_and(|(_, rest)| rest.starts_with('T'))
+                };
+                until(is_stopped, "the run has stopped");
+                Ok(Self { child, told })
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => Err(Self { child, told }.end(point)),
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                child.kill().expect("killed");
+                panic!("it hangs before {point}");
+            }
+        }
+    }
+
+    /// Goes on, to its end.
+    fn goes_on(self, about: &str) -> Ended {
+        kill_process(Pid::from_child(&self.child), Signal::CONT).expect("it is there");
+        self.end(about)
+    }
+
+    fn end(self, about: &str) -> Ended {
+        let mut ended = end_of(self.child, about);
+        ended.stderr = self.told.join().expect("read");
+        ended
+    }
+}
+
+/// The code of an error, nothing of a run that went well.
+#[track_caller]
+fn code_of(ended: &Ended, about: &str) -> Option<String> {
+    assert!(!ended.stderr.contains("panicked"), "{about}: {ended:?}");
+    if ended.code == Some(0) {
+        return None;
+    }
+    let document: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
+    let code = document["error"]["code"].as_str().expect("a code");
+    let message = document["error"]["message"].as_str().expect("a message");
+    match code {
+        // It says who was let in instead.
+        "run_superseded" => assert!(
+            message.contains("newer run") || message.contains("begun again"),
+            "{about}: {message}"
+        ),
+        // Two first runs that make one schema or table: one of them finds it made.
+        "table_appeared" | "target_vanished" | "connection_lost" | "snapshot_gone" => {}
+        code if code.starts_with("pg_") => {}
+        _ => panic!("{about}: {document:#}"),
+    }
+    Some(code.to_owned())
+}
+
+/// What a stopped run and its successor leave.
+fn race(bench: &mut Bench, (point, scenario): &(String, usize), is_apart: bool) -> bool {
+    let scenario = &SCENARIOS[*scenario];
+    let about = format!("{point}, {}, apart: {is_apart}", scenario.name);
+    let mut run = bench.begin(scenario);
+    run.prepare();
+    let Ok(older) = Stopped::at(&run, point) else {
+        return false;
+    };
+    let elsewhere = Folder::new();
+    let folder = if is_apart { &elsewhere } else { &run.folder };
+    let newer = end_of(run.start_in(folder, ""), &about);
+    assert_eq!(newer.code, Some(0), "{about}: {newer:?}");
+    let older = older.goes_on(&about);
+    let code = code_of(&older, &about);
+    println!("races: {about}: {}", code.as_deref().unwrap_or("well"));
+    settle(&mut run, &[&newer, &older], &about);
+    true
+}
+
+/// Of a pipeline that adds, each run that went well has added once; of the others one more run
+/// changes nothing that is not to be changed.
+#[track_caller]
+fn settle(run: &mut Run<'_>, ended: &[&Ended], about: &str) {
+    if run.adds() {
+        let went_well = ended.iter().filter(|ended| ended.code == Some(0));
+        // Some run whose answer was lost may have added its rows: it goes on and is done with.
+        run.holds(went_well.count(), about);
+    } else {
+        run.is_right(about);
+        run.goes_well();
+        run.is_right(about);
+        run.change();
+        run.goes_well();
+        run.is_right(&format!("after {about}"));
+    }
+}
+
+#[test]
+fn a_run_that_wakes_up_after_its_successor_doubles_nothing() {
+    let wanted = number("RAPIDBYTE_FAULTS_RACES").map_or(SELECTED, |races| races as usize);
+    let races = races();
+    let (next, fired) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                let mut bench = Bench::new();
+                while fired.load(Ordering::SeqCst) < wanted {
+                    let n = next.fetch_add(1, Ordering::SeqCst);
+                    let Some(case) = races.get(n) else { return };
+                    if race(&mut bench, case, n % 2 == 1) {
+                        fired.fetch_add(1, Ordering::SeqCst);
+                    }
+                }
+            });
+        }
+    });
+    let fired = fired.load(Ordering::SeqCst);
+    println!("races: {fired} with a stopped run");
+    assert!(fired >= wanted, "{fired} of {wanted}");
+}
+
+/// Both start at one moment; of two folders neither knows of the other.
+#[test]
+fn two_runs_at_once_lose_nothing_and_double_nothing() {
+    let mut bench = Bench::new();
+    let rounds = number("RAPIDBYTE_FAULTS_RACES").map_or(1, |races| races.div_ceil(10));
+    for round in 0..rounds {
+        for scenario in SCENARIOS {
+            for is_apart in [false, true] {
+                let about = format!(
+                    "{} at once, round {round}, apart: {is_apart}",
+                    scenario.name
+                );
+                let mut run = bench.begin(scenario);
+                run.prepare();
+                let elsewhere = Folder::new();
+                let folder = if is_apart { &elsewhere } else { &run.folder };
+                let one = run.start("");
+                let other = run.start_in(folder, "");
+                let (one, other) = (end_of(one, &about), end_of(other, &about));
+                let codes = [code_of(&one, &about), code_of(&other, &about)];
+                println!("races: {about}: {codes:?}");
+                assert!(codes.contains(&None), "{about}: {one:?} {other:?}");
+                settle(&mut run, &[&one, &other], &about);
+            }
+        }
+    }
+}

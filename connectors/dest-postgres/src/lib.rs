@@ -99,10 +99,11 @@ impl Destination for Postgres {
                 checkpoint.map_err(|error| error.in_stream(&target.stream))?,
             ))
         });
-        self.keep(client);
         let what = format!("looking at {name}");
-        let (decided, mut statements) =
-            decided.map_err(|error| stall::explain(&self.settings, process_id, error, &what))?;
+        let decided =
+            decided.map_err(|error| stall::explain(&self.settings, process_id, error, &what));
+        self.keep(client);
+        let (decided, mut statements) = decided?;
         statements.extend(decided.statements());
         Ok(Plan {
             location: name.sql(),

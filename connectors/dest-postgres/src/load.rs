@@ -101,40 +101,43 @@ impl Load {
     /// Opens a transaction. `decided` says what to do first in the load's first one.
     fn open(&mut self, mut client: Client, decided: Option<&Decision>) -> Result<()> {
         let (name, settings) = (&self.name, &*self.settings);
-        client.simple_query(&begin(&client, settings))?;
+        // While its session is there, it can be seen what it waits for.
+        let decided = self.prepare(&mut client, decided).map_err(|error| {
+            let what = format!("preparing {name}");
+            stall::explain(settings, self.process_id, error, &what)
+        })?;
+        let sink = Sink::new(client, settings, name, &self.schema, decided)?;
+        self.state = State::Open(Box::new(sink));
+        Ok(())
+    }
+
+    fn prepare(&self, client: &mut Client, decided: Option<&Decision>) -> Result<Decision> {
+        let (name, settings) = (&self.name, &*self.settings);
+        client.simple_query(&begin(client, settings))?;
         let create = decided.map(|decided| decided.create.as_slice());
         if let Some((table, comments)) = create.and_then(<[String]>::split_first) {
-            lock::make(&mut client, name, table).map_err(|e| made_meanwhile(name, e))?;
+            lock::make(client, name, table).map_err(|e| made_meanwhile(name, e))?;
             for comment in comments {
                 client.simple_query(comment)?;
             }
         }
         if let Some(lock) = &self.lock {
-            lock::take(&mut client, name, lock).map_err(|e| dropped(name, e))?;
+            lock::take(client, name, lock).map_err(|e| dropped(name, e))?;
         }
         point("dest-postgres.opened")?;
         if let Some(clear) = decided.and_then(|decided| decided.clear.as_ref()) {
             let cleared = client.simple_query(&format!("{DEFERRED}; {clear}"));
-            cleared.map_err(|e| self.explain(&mut client, still_referenced(e)))?;
-            ensure_empty(&mut client, name)?;
+            cleared.map_err(|e| self.explain(client, still_referenced(e)))?;
+            ensure_empty(client, name)?;
             point("dest-postgres.cleared")?;
         }
         // Again, now that the table is there and held: with the server's own numbers of its types.
-        let decided = decide_now(
-            &mut client,
-            settings,
-            &self.target,
-            name,
-            &self.schema,
-            true,
-        )?;
+        let decided = decide_now(client, settings, &self.target, name, &self.schema, true)?;
         if decided.makes_table() {
             return Err(vanished(name));
         }
         decided.ensure_loadable(name)?;
-        let sink = Sink::new(client, settings, name, &self.schema, decided)?;
-        self.state = State::Open(Box::new(sink));
-        Ok(())
+        Ok(decided)
     }
 
     /// Takes a batch, in a new transaction behind a commit.
