@@ -133,12 +133,22 @@ fn code_of(ended: &Ended, about: &str) -> Option<String> {
     Some(code.to_owned())
 }
 
+/// A table that takes rows twice, for a pipeline that adds.
+fn prepare(run: &mut Run<'_>) {
+    if run.adds() {
+        let sql = "CREATE SCHEMA raw; \
+                   CREATE TABLE raw.t (id bigint NOT NULL, at timestamptz, gone boolean, v text)";
+        run.target.client().batch_execute(sql).expect("a table");
+    }
+    run.prepare();
+}
+
 /// What a stopped run and its successor leave.
 fn race(bench: &mut Bench, (point, scenario): &(String, usize), is_apart: bool) -> bool {
     let scenario = &SCENARIOS[*scenario];
     let about = format!("{point}, {}, apart: {is_apart}", scenario.name);
     let mut run = bench.begin(scenario);
-    run.prepare();
+    prepare(&mut run);
     let Ok(older) = Stopped::at(&run, point) else {
         return false;
     };
@@ -208,7 +218,7 @@ fn two_runs_at_once_lose_nothing_and_double_nothing() {
                     scenario.name
                 );
                 let mut run = bench.begin(scenario);
-                run.prepare();
+                prepare(&mut run);
                 let elsewhere = Folder::new();
                 let folder = if is_apart { &elsewhere } else { &run.folder };
                 let one = run.start("");

@@ -162,7 +162,9 @@ fn settle(settings: &Settings, lease: &mut Lease, seq: u64, error: Error) -> Res
 /// `run_superseded` if a newer run was let in, whose fence may have ended the connection; `error` if
 /// not, or if nobody can say.
 pub(crate) fn superseded(settings: &Settings, lease: &Lease, error: Error) -> Error {
-    if !matches!(error.kind, ErrorKind::Connection) || error.code == "commit_unknown" {
+    // An ended session may hear of it in the server's words, which are no error of the connection.
+    let may_be = matches!(error.kind, ErrorKind::Connection | ErrorKind::Transient);
+    if !may_be || error.code == "commit_unknown" {
         return error;
     }
     match Client::connect(&settings.server) {

@@ -42,11 +42,14 @@ pub(crate) struct Tally {
     pub(crate) location: String,
     /// The run had moved it before it was killed.
     pub(crate) skipped: bool,
+    /// The destination has let this run in before.
+    pub(crate) was_let_in: bool,
 }
 
 impl Ledger<'_> {
-    /// The destination has said how far a stream is.
+    /// The destination has let the run in, and said how far a stream is.
     pub(crate) fn heal(&self, stream: &str, progress: &Progress) {
+        self.tally(stream, |tally| tally.was_let_in = true);
         if let Some(history) = self.history {
             let pipeline = &self.run.pipeline;
             self.or_warn(history.heal(pipeline, stream, &self.run.id, known(progress)));

@@ -282,7 +282,10 @@ impl Run<'_> {
 
     /// The same in another folder, which shares no local history with this one.
     pub fn start_in(&self, folder: &Folder, faults: &str) -> Child {
-        folder.write("p.yaml", &self.pipeline);
+        // Another run may be reading it.
+        if folder.path() != self.folder.path() {
+            folder.write("p.yaml", &self.pipeline);
+        }
         folder
             .command(&["run", "p.yaml", "--quiet", "--output", "json"])
             .env("RAPIDBYTE_FAULTS", faults)
