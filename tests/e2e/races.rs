@@ -158,7 +158,11 @@ fn race(bench: &mut Bench, (point, scenario): &(String, usize), is_apart: bool) 
     assert_eq!(newer.code, Some(0), "{about}: {newer:?}");
     let older = older.goes_on(&about);
     let code = code_of(&older, &about);
-    println!("races: {about}: {}", code.as_deref().unwrap_or("well"));
+    println!(
+        "races: {about}: {} {}",
+        code.as_deref().unwrap_or("well"),
+        older.stderr
+    );
     settle(&mut run, &[&newer, &older], &about);
     true
 }

@@ -9,9 +9,13 @@
 use std::io::Write;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// The variable that names points and actions.
 const VARIABLE: &str = "RAPIDBYTE_FAULTS";
+
+/// Longer than it takes until a process that is told to stop stands still.
+const STOPPING: Duration = Duration::from_millis(200);
 
 /// What happens at a point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +80,9 @@ impl Fault {
             Action::Kill => signal(rustix::process::Signal::KILL),
             Action::Stop => {
                 signal(rustix::process::Signal::STOP);
+                // The system may give the signal to another thread first; this one must not go on
+                // until that has stopped them all.
+                std::thread::sleep(STOPPING);
                 return Ok(());
             }
             Action::Stall => {}
