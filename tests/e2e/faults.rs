@@ -6,6 +6,7 @@
 //! selection, `cargo xtask faults` all of them: `RAPIDBYTE_FAULTS_CASES` says how many,
 //! `RAPIDBYTE_FAULTS_SEED` which.
 
+mod fire;
 mod random;
 mod scenario;
 

@@ -1,7 +1,11 @@
 //! What is moved while something breaks, and what must be there afterwards.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 
 use rapidbyte_testkit::postgres::{Client, Database, shared};
 
@@ -24,6 +28,8 @@ pub struct Scenario {
     expected: &'static str,
     /// Another run without a reason adds the rows again.
     pub adds: bool,
+    /// All rows of a run appear in one moment.
+    is_whole: bool,
 }
 
 const KEYS: &str = "\nresources: { batch_bytes: 4kb, memory: 64mb }\n\
@@ -41,7 +47,7 @@ INSERT INTO t SELECT i, NULL, false, 'null' FROM generate_series(901, 905) i;";
 const CHANGE: &str = "\
 INSERT INTO t SELECT i, timestamptz '2026-02-01' + $N * interval '1 hour' + (i / 7) * interval '1 second',
     false, 'new' || i FROM generate_series($N * 1000, $N * 1000 + 700) i;
-UPDATE t SET v = v || '+', gone = id % 5 = 0,
+UPDATE t SET v = v || '+', gone = id % 20 = 0,
     at = timestamptz '2026-02-01' + $N * interval '1 hour' + interval '30 minutes'
     WHERE id % 10 = 0 AND at IS NOT NULL;";
 
@@ -59,6 +65,7 @@ pub const SCENARIOS: &[Scenario] = &[
         write: "write_mode: append",
         expected: "SELECT * FROM t",
         adds: true,
+        is_whole: true,
     },
     Scenario {
         name: "replace",
@@ -69,6 +76,7 @@ pub const SCENARIOS: &[Scenario] = &[
         write: "write_mode: replace",
         expected: "SELECT * FROM t",
         adds: false,
+        is_whole: true,
     },
     Scenario {
         name: "incremental append",
@@ -79,6 +87,7 @@ pub const SCENARIOS: &[Scenario] = &[
         write: "write_mode: append",
         expected: "SELECT * FROM t",
         adds: false,
+        is_whole: false,
     },
     Scenario {
         name: "incremental exact",
@@ -89,6 +98,7 @@ pub const SCENARIOS: &[Scenario] = &[
         write: "write_mode: append",
         expected: "SELECT * FROM t",
         adds: false,
+        is_whole: true,
     },
     Scenario {
         name: "upsert",
@@ -99,8 +109,43 @@ pub const SCENARIOS: &[Scenario] = &[
         write: "write_mode: upsert\n  deleted_field: gone",
         expected: "SELECT * FROM t WHERE NOT gone",
         adds: false,
+        is_whole: false,
     },
 ];
+
+/// Rows of the target.
+fn count(client: &mut Client) -> i64 {
+    let row = client.query_one("SELECT count(*) FROM raw.t", &[]);
+    row.expect("a count").get(0)
+}
+
+/// Somebody who looks at the target all the time.
+struct Reader {
+    done: Arc<AtomicBool>,
+    /// The numbers of rows that were there; none where the table was not.
+    seen: JoinHandle<BTreeSet<Option<i64>>>,
+}
+
+impl Reader {
+    fn start(mut client: Client) -> Self {
+        let done = Arc::new(AtomicBool::new(false));
+        let ends = Arc::clone(&done);
+        let seen = std::thread::spawn(move || {
+            let mut seen = BTreeSet::new();
+            while !ends.load(Ordering::Relaxed) {
+                let rows = client.query_one("SELECT count(*) FROM raw.t", &[]);
+                seen.insert(rows.ok().map(|row| row.get(0)));
+            }
+            seen
+        });
+        Self { done, seen }
+    }
+
+    fn stop(self) -> BTreeSet<Option<i64>> {
+        self.done.store(true, Ordering::Relaxed);
+        self.seen.join().expect("a reader")
+    }
+}
 
 /// Two databases and the number of the next change.
 pub struct Bench {
@@ -157,13 +202,19 @@ impl Bench {
 
     /// One case; false when its point was not reached.
     pub fn run(&mut self, scenario: &'static Scenario, case: &Case) -> bool {
+        let target = self.target.client();
         let mut run = self.begin(scenario);
+        let mut before = None;
         if scenario.moves_before {
             run.goes_well();
             run.change(scenario);
+            before = Some(count(&mut run.to));
         }
         let fault = format!("{}={}@{}", case.point, case.action, case.hit);
+        let reader = Reader::start(target);
         let broken = run.breaks(&fault);
+        let about = format!("{}: {case:?}: {}", scenario.name, broken.told);
+        run.cursor_is_not_ahead(&about);
         let mut is_ok = broken.is_ok;
         if let (Some(second), true, false) = (&case.second, broken.fired, is_ok) {
             is_ok = run.breaks(&format!("{second}=kill")).is_ok;
@@ -172,7 +223,16 @@ impl Bench {
         if !(scenario.adds && is_ok) {
             run.goes_well();
         }
-        run.is_right(&format!("{}: {case:?}: {}", scenario.name, broken.told));
+        let seen = reader.stop();
+        run.is_right(&about);
+        run.nothing_is_left(&about);
+        if scenario.is_whole {
+            let whole = [before, Some(count(&mut run.to))];
+            assert!(
+                seen.iter().all(|rows| whole.contains(rows)),
+                "{seen:?} {about}"
+            );
+        }
         if !scenario.adds {
             run.change(scenario);
             run.goes_well();
@@ -237,6 +297,32 @@ impl Run<'_> {
             is_ok: status.success(),
             told,
         }
+    }
+
+    /// What is committed reaches as far as the cursor.
+    fn cursor_is_not_ahead(&mut self, about: &str) {
+        let sql = "SELECT (cursor::json->'values'->>0)::timestamptz <= (SELECT max(at) FROM raw.t) \
+                   FROM _rapidbyte.checkpoint WHERE cursor::json->>'mode' = 'ordered' \
+                   AND cursor::json->'values'->>0 IS NOT NULL";
+        // Before the first commit the tables are not there.
+        let rows = self.to.query(sql, &[]).unwrap_or_default();
+        // A row that is deleted is not there, and the change makes none of the last ones so.
+        assert!(rows.iter().all(|row| row.get(0)), "{about}");
+    }
+
+    /// The target's schemas hold the table and the checkpoints, and nobody's leftovers; the folder
+    /// no lock of a run.
+    fn nothing_is_left(&mut self, about: &str) {
+        let sql = "SELECT string_agg(relname, ' ' ORDER BY relname) FROM pg_class \
+                   WHERE relkind IN ('r', 'p', 'v', 'm', 'S') AND (relnamespace = 'raw'::regnamespace \
+                   OR relnamespace = '_rapidbyte'::regnamespace)";
+        let left: String = self.to.query_one(sql, &[]).expect("names").get(0);
+        assert_eq!(left, "checkpoint t", "{about}");
+        let files = self.folder.files(".rapidbyte");
+        assert!(
+            files.iter().all(|name| !name.ends_with(".lock")),
+            "{files:?} {about}"
+        );
     }
 
     /// The target holds exactly what it should.
