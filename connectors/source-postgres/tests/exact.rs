@@ -48,7 +48,7 @@ fn late_commits_come_once_and_savepoints_with_them() {
     );
     assert_eq!(step(&mut source, "public.t", &mut cursor), [1, 10]);
     // A long transaction delays what was written beside it.
-    run(&mut a, "BEGIN; SELECT pg_current_xact_id()");
+    run(&mut a, "BEGIN; SELECT txid_current()");
     for id in 11..=13 {
         run(&mut b, &format!("INSERT INTO t VALUES ({id})"));
         assert_eq!(step(&mut source, "public.t", &mut cursor), NOTHING);
@@ -312,7 +312,10 @@ fn windows_go_on_when_the_counter_begins_anew() {
     run(&mut client, "VACUUM (FREEZE)");
     drop(client);
     // The last 32768 of the round.
-    server.move_transaction_id(0, 0u32.wrapping_sub(32_768));
+    if !server.move_transaction_id(0, 0u32.wrapping_sub(32_768)) {
+        eprintln!("skipped: there is no pg_resetwal");
+        return;
+    }
     let mut client = server.client("postgres");
     run(
         &mut client,
