@@ -19,6 +19,7 @@ use crate::lock;
 const MAX_TRIES: usize = 3;
 /// How often it is looked whether an older backend has gone, a tenth of a second apart.
 const MAX_LOOKS: usize = 50;
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 const PAUSE: &str = "SELECT pg_catalog.pg_sleep(0.1)";
 
 const COLUMNS: &str = "(
@@ -194,16 +195,12 @@ fn raise_epoch(client: &mut Client, settings: &Settings, key: &Key, run: &Run) -
         run = quote_literal(&run.id),
     );
     point("dest-postgres.fencing")?;
-    let limit = settings.lock_limit();
-    let _phase = phase::enter(Kind::Query);
-    client.send(&format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED; {limit}{sql}; COMMIT"
-    ))?;
-    point("dest-postgres.fence_sent")?;
-    let answers = match client.receive_rows() {
-        Err(error) if client.is_usable() => {
-            client.execute("ROLLBACK")?;
-            return Err(lock::timed_out(client, error, &key.table));
+    let patience = format!("SET LOCAL lock_timeout = {}; ", lock::PATIENCE_MS);
+    let answers = match alone(client, &patience, &sql) {
+        Err(error) if error.code == lock::NOT_AVAILABLE => {
+            lock::warn_of_fence(client, &key.table)?;
+            alone(client, &settings.lock_limit(), &sql)
+                .map_err(|error| lock::timed_out(client, error, &key.table))?
         }
         answers => answers?,
     };
@@ -211,6 +208,18 @@ fn raise_epoch(client: &mut Client, settings: &Settings, key: &Key, run: &Run) -
         .into_iter()
         .find_map(|rows| rows.rows.into_iter().next());
     row.ok_or_else(|| Error::internal("a fence without an answer"))
+}
+
+/// One statement in a transaction of its own, in one send.
+fn alone(client: &mut Client, settings: &str, sql: &str) -> Result<Vec<Rows>> {
+    let _phase = phase::enter(Kind::Query);
+    client.send(&format!("{BEGIN}; {settings}{sql}; COMMIT"))?;
+    point("dest-postgres.fence_sent")?;
+    let answers = client.receive_rows();
+    if answers.is_err() && client.is_usable() {
+        client.execute("ROLLBACK")?;
+    }
+    answers
 }
 
 /// Makes the table, in one send: of two runs at once the second finds it made, and a run that is
@@ -225,10 +234,7 @@ fn make(client: &mut Client, settings: &Settings) -> Result<()> {
         "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext({}))",
         quote_literal("rapidbyte.checkpoint")
     );
-    let sql = format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED; {lock}; {}; COMMIT",
-        statements.join("; ")
-    );
+    let sql = format!("{BEGIN}; {lock}; {}; COMMIT", statements.join("; "));
     if let Err(error) = client.execute(&sql) {
         if client.is_usable() {
             client.execute("ROLLBACK")?;
@@ -372,8 +378,7 @@ impl Lease {
             self.key.condition(),
             self.epoch
         );
-        let begin = "BEGIN ISOLATION LEVEL READ COMMITTED";
-        let answers = client.simple_query(&format!("{begin}; {sql}; COMMIT"))?;
+        let answers = client.simple_query(&format!("{BEGIN}; {sql}; COMMIT"))?;
         if answers.get(1).is_some_and(|rows| rows.affected > 0) {
             return Ok(false);
         }

@@ -9,10 +9,13 @@ use rapidbyte_sdk::prelude::*;
 
 use crate::checkpoint::Lease;
 use crate::config::Settings;
-use crate::lock;
+use crate::lock::{self, Wait};
 
 /// To cancel a statement, and to ask what it waits for.
 const ASK_TIMEOUT: Duration = Duration::from_secs(30);
+/// What the commit waits for does not end.
+const STALLED: &str = "commit_stalled";
+const ASKS: &str = "a run that goes on asks the server first: the checkpoint says it";
 /// What `SELECT 1 / 0` is.
 const DIVIDED_BY_ZERO: &str = "pg_22012";
 
@@ -49,44 +52,56 @@ pub(crate) fn commit(
     Ok(client)
 }
 
-/// The server's answer to what was sent, or why it does not come: `commit_stalled`.
+/// The server's answer to what was sent, or why it does not come: `commit_stalled`. Then the
+/// connection is usable only if it is known that what was sent had no effect.
 pub(crate) fn answer(client: &mut Client, settings: &Settings) -> Result<u64> {
     let limit = settings.commit_timeout.unwrap_or(Duration::MAX);
     while !client.is_answered(limit)? {
-        let Some(reason) = stands_still(client, &settings.server) else {
-            log::warn(format!(
-                "the commit takes longer than {} s, and the server works on it",
-                limit.as_secs()
-            ));
-            continue;
+        let asked = stands_still(client, &settings.server);
+        let reason = match asked {
+            Ok(None) => {
+                log::warn(format!(
+                    "the commit takes longer than {} s, and the server works on it",
+                    limit.as_secs()
+                ));
+                continue;
+            }
+            Ok(Some(wait)) if wait.is_for_standby => wait.reason,
+            Ok(Some(wait)) => match cancel(client, &settings.server) {
+                Some(touched) => return Ok(touched),
+                None => wait.reason,
+            },
+            Err(error) => format!("and the server cannot be asked: {}", error.message),
         };
-        // It holds nobody up any longer; whether it was heard is seen when the commit is settled.
-        let cancelled = client.cancel_token().cancel(&settings.server, ASK_TIMEOUT);
-        if let Err(error) = cancelled {
-            log::debug(format!(
-                "the commit could not be cancelled: {}",
-                error.message
-            ));
-        }
         let text = format!(
             "the commit had no answer for {} s: {reason}",
             limit.as_secs()
         );
-        return Err(Error::new(ErrorKind::Transient, "commit_stalled", text)
+        return Err(Error::new(ErrorKind::Transient, STALLED, text)
             .hint("let what it waits for end, or raise commit_timeout"));
     }
     client.receive()
 }
 
 /// What the session waits for that is not its own work; none while it works.
-fn stands_still(client: &Client, server: &Server) -> Option<String> {
-    let asked = Client::connect(server).and_then(|mut other| {
-        other.set_reply_timeout(ASK_TIMEOUT);
-        lock::waits_for(&mut other, client.process_id())
-    });
-    match asked {
-        Ok(found) => found,
-        Err(error) => Some(format!("and the server cannot be asked: {}", error.message)),
+fn stands_still(client: &Client, server: &Server) -> Result<Option<Wait>> {
+    let mut other = Client::connect(server)?;
+    other.set_reply_timeout(ASK_TIMEOUT);
+    lock::waits_for(&mut other, client.process_id())
+}
+
+/// Takes back what was sent, so that it holds nobody up. Gives the answer if it came all the same.
+fn cancel(client: &mut Client, server: &Server) -> Option<u64> {
+    if let Err(error) = client.cancel_token().cancel(server, ASK_TIMEOUT) {
+        log::debug(format!(
+            "the commit could not be cancelled: {}",
+            error.message
+        ));
+        return None;
+    }
+    match client.is_answered(ASK_TIMEOUT) {
+        Ok(true) => client.receive().ok(),
+        _ => None,
     }
 }
 
@@ -107,7 +122,11 @@ fn refused(client: &mut Client, lease: &Lease, seq: u64, error: Error) -> Error 
 fn settle(settings: &Settings, lease: &Lease, seq: u64, error: Error) -> Result<Client> {
     point("dest-postgres.settling")?;
     let asked = Client::connect(&settings.server).and_then(|mut client| {
-        client.set_reply_timeout(settings.commit_timeout.unwrap_or(Duration::MAX));
+        let patience = match error.code == STALLED {
+            true => ASK_TIMEOUT,
+            false => settings.commit_timeout.unwrap_or(Duration::MAX),
+        };
+        client.set_reply_timeout(patience);
         let happened = lease.settle(&mut client, seq)?;
         Ok((client, happened))
     });
@@ -116,13 +135,19 @@ fn settle(settings: &Settings, lease: &Lease, seq: u64, error: Error) -> Result<
         Ok((client, true)) => Ok(client),
         Ok((_, false)) => Err(error),
         Err(reason) if reason.code == "run_superseded" => Err(reason),
+        Err(reason) if error.code == STALLED => {
+            let text = format!(
+                "{}; whether it happened is not known: {}",
+                error.message, reason.message
+            );
+            Err(Error::new(ErrorKind::Transient, STALLED, text).hint(ASKS))
+        }
         Err(reason) => {
             let text = format!(
                 "no answer came to the commit, which may have happened: {}; {}",
                 error.message, reason.message
             );
-            Err(Error::new(ErrorKind::Connection, "commit_unknown", text)
-                .hint("a run that goes on asks the server first: the checkpoint says it"))
+            Err(Error::new(ErrorKind::Connection, "commit_unknown", text).hint(ASKS))
         }
     }
 }

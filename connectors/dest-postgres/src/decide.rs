@@ -12,6 +12,7 @@ use crate::config::{LoadMethod, Name, Settings};
 use crate::convert;
 use crate::lock::Lock;
 use crate::look::{Found, TableFacts};
+use crate::upsert::{self, Merge};
 
 /// Everything that is needed to plan and to load one stream.
 pub(crate) struct Decision {
@@ -30,6 +31,8 @@ pub(crate) struct Decision {
     /// For each column: what becomes of it.
     pub columns: Vec<ColumnPlan>,
     pub method: Method,
+    /// For upsert into a table that is there.
+    pub merge: Option<Merge>,
     pub notes: Vec<String>,
 }
 
@@ -72,6 +75,9 @@ pub(crate) fn decide(
     found: &Found,
 ) -> Result<Decision> {
     refuse_modes(target, found)?;
+    if target.write_mode == WriteMode::Upsert {
+        upsert::refuse_stream(target, schema).map_err(|error| error.in_stream(&target.stream))?;
+    }
     let decision = match (&found.relation, &found.facts.table) {
         (Some(relation), Some(table)) => {
             existing(settings, target, name, schema, relation, table, found)
@@ -82,12 +88,6 @@ pub(crate) fn decide(
 }
 
 fn refuse_modes(target: &Target, found: &Found) -> Result<()> {
-    if matches!(target.write_mode, WriteMode::Upsert) {
-        let text = "dest-postgres does not upsert yet";
-        return Err(Error::config("write_mode_not_supported", text)
-            .hint("write_mode: append or replace")
-            .in_stream(&target.stream));
-    }
     if found.facts.in_recovery || found.facts.read_only {
         return Err(read_only(found.facts.in_recovery).in_stream(&target.stream));
     }
@@ -111,7 +111,7 @@ pub(crate) fn read_only(in_recovery: bool) -> Error {
     }
 }
 
-fn no_privilege(text: String, grant: String) -> Error {
+pub(crate) fn no_privilege(text: String, grant: String) -> Error {
     Error::new(ErrorKind::Auth, "no_privilege", text).hint(format!("run as its owner: {grant}"))
 }
 
@@ -179,12 +179,19 @@ fn fresh(
     }
     if !target.primary_key.is_empty() {
         let key: Vec<_> = target.primary_key.iter().map(|c| quote_ident(c)).collect();
-        notes.push(format!(
-            "its primary key is ({}): rows whose key is there already will be refused",
-            key.join(", ")
-        ));
+        let refusal = match target.write_mode {
+            WriteMode::Upsert => "",
+            _ => ": rows whose key is there already will be refused",
+        };
+        let key = key.join(", ");
+        notes.push(format!("its primary key is ({key}){refusal}"));
     }
-    let method = method(settings, None, !cast.is_empty(), false, found, &mut notes)?;
+    let method = if target.write_mode == WriteMode::Upsert {
+        upsert::fresh(found, &mut notes)?;
+        Method::Copy
+    } else {
+        method(settings, None, !cast.is_empty(), false, found, &mut notes)?
+    };
     Ok(Decision {
         prelude,
         create,
@@ -194,6 +201,7 @@ fn fresh(
         cast,
         columns,
         method,
+        merge: None,
         notes,
     })
 }
@@ -279,22 +287,23 @@ fn existing(
     let mut notes = Vec::new();
     let clear = match target.write_mode {
         WriteMode::Replace => Some(clear(name, table, found, &mut notes)?),
-        _ => {
-            notes.push("rows are added to the table, all of them at the commit".into());
+        WriteMode::Append => {
+            notes.push("rows are added to the table, and seen at each commit".into());
             None
         }
+        WriteMode::Upsert => None,
     };
     let lock = matches!(table.kind, 'r' | 'p').then(|| Lock::of(name, clear.is_some()));
     notes.extend(targets.iter().filter_map(sequence_note));
-    let strict = unfilled.iter().any(|column| refuses_null(&column.ty));
-    let method = method(
-        settings,
-        Some(table),
-        !cast.is_empty(),
-        strict,
-        found,
-        &mut notes,
-    )?;
+    let mut merge = None;
+    let method = if target.write_mode == WriteMode::Upsert {
+        merge = upsert::existing(target, name, schema, table, &targets, found, &mut notes)?;
+        Method::Copy
+    } else {
+        let strict = unfilled.iter().any(|column| refuses_null(&column.ty));
+        let casts = !cast.is_empty();
+        method(settings, Some(table), casts, strict, found, &mut notes)?
+    };
     Ok(Decision {
         prelude: Vec::new(),
         create: Vec::new(),
@@ -304,6 +313,7 @@ fn existing(
         cast,
         columns,
         method,
+        merge,
         notes,
     })
 }

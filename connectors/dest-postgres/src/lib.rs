@@ -14,6 +14,7 @@ mod lock;
 mod look;
 mod points;
 mod rows;
+mod upsert;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -57,7 +58,7 @@ impl Destination for Postgres {
     const NAME: &str = "dest-postgres";
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     const DESCRIPTION: &str = "Writes to tables of PostgreSQL";
-    const WRITE_MODES: &[WriteMode] = &[WriteMode::Append, WriteMode::Replace];
+    const WRITE_MODES: &[WriteMode] = &[WriteMode::Append, WriteMode::Replace, WriteMode::Upsert];
     const NATIVE_FORMS: &[&str] = &[rapidbyte_pg::NATIVE_FORM];
     const KEEPS_CURSOR: bool = true;
 

@@ -176,7 +176,7 @@ impl Load {
         point("dest-postgres.committing")?;
         let rows = commit.rows();
         let (client, bytes) = match std::mem::replace(&mut self.state, State::Lost) {
-            State::Open(sink) => sink.finish(rows)?,
+            State::Open(sink) => sink.finish(rows, &self.settings)?,
             State::Idle(client) if rows == 0 => (client, 0),
             _ => return Err(lost()),
         };
@@ -248,8 +248,8 @@ pub(crate) fn decide_now(
     let new = new_columns(schema)?;
     let columns: Vec<Column> = new.iter().flatten().cloned().collect();
     let found = match inside {
-        true => look(client, name, &columns),
-        false => look_around(client, name, &columns),
+        true => look(client, name, &columns, target.write_mode),
+        false => look_around(client, name, &columns, target.write_mode),
     };
     let found = found.map_err(|error| error.in_stream(&target.stream))?;
     decide(settings, target, name, schema, new, &found)

@@ -11,13 +11,13 @@ const SAVEPOINT: &str = "SAVEPOINT rapidbyte_lock";
 const ROLLBACK: &str = "ROLLBACK TO SAVEPOINT rapidbyte_lock";
 const RELEASE: &str = "RELEASE SAVEPOINT rapidbyte_lock";
 /// What the server says to NOWAIT: `lock_not_available`.
-const NOT_AVAILABLE: &str = "pg_55P03";
+pub(crate) const NOT_AVAILABLE: &str = "pg_55P03";
 const NO_PRIVILEGE: &str = "pg_42501";
 /// More are not listed: one is enough to know whom to ask.
 const MAX_LISTED: usize = 3;
 
 /// How long a statement waits for a lock, in ms, before somebody is told.
-const PATIENCE_MS: u32 = 1000;
+pub(crate) const PATIENCE_MS: u32 = 1000;
 /// In ms; 0 for ever.
 const LIMIT: &str = "SELECT setting FROM pg_catalog.pg_settings WHERE name = 'lock_timeout'";
 
@@ -98,31 +98,53 @@ pub(crate) fn timed_out(client: &mut Client, error: Error, table: &str) -> Error
     too_long(&format!("rows of {table}"), &holders)
 }
 
-/// What a session waits for that is not its own work, for people; none while it works.
-pub(crate) fn waits_for(client: &mut Client, pid: i32) -> Result<Option<String>> {
+/// Why a session stands still.
+pub(crate) struct Wait {
+    /// For people.
+    pub reason: String,
+    /// Only a standby is waited for: everything else of the commit is done.
+    pub is_for_standby: bool,
+}
+
+/// What a session waits for that is not its own work; none while it works.
+pub(crate) fn waits_for(client: &mut Client, pid: i32) -> Result<Option<Wait>> {
     let sql = format!(
         "SELECT a.state, a.wait_event_type, a.wait_event FROM pg_catalog.pg_stat_activity AS a \
          WHERE a.pid = {pid} AND a.usename = current_user"
     );
     let answers = client.simple_query(&sql)?;
-    let Some(row) = answers.first().and_then(|rows| rows.rows.first()) else {
-        return Ok(Some("its session cannot be seen on the server".into()));
-    };
-    let (state, kind) = (row.text(0)?.unwrap_or_default(), row.text(1)?);
-    let event = row.text(2)?.unwrap_or_default();
-    Ok(match kind {
-        _ if state != "active" => Some(format!("the session is {state}, and no answer came")),
-        Some("Lock") => {
+    let row = answers.first().and_then(|rows| rows.rows.first());
+    let text = |column: usize| row.map_or(Ok(None), |row| row.text(column));
+    let event = text(2)?.unwrap_or_default();
+    let is_for_standby = event == "SyncRep";
+    let reason = match (text(0)?, text(1)?) {
+        (None, _) => "its session cannot be seen on the server".into(),
+        (Some("active"), Some("Lock")) => {
             let blockers = format!("l.pid = ANY (pg_catalog.pg_blocking_pids({pid}))");
             let blockers = sessions(client, &blockers)?;
-            Some(format!(
-                "it waits for a lock ({event}), held by: {blockers}"
-            ))
+            format!("it waits for a lock ({event}), held by: {blockers}")
         }
-        Some("IPC") if event == "SyncRep" => Some("it waits for a synchronous standby".into()),
-        Some(kind @ ("Client" | "BufferPin")) => Some(format!("it waits for {kind} {event}")),
-        _ => None,
-    })
+        (Some("active"), Some(_)) if is_for_standby => "it waits for a synchronous standby".into(),
+        (Some("active"), Some(kind @ ("Client" | "BufferPin"))) => {
+            format!("it waits for {kind} {event}")
+        }
+        (Some("active"), _) => return Ok(None),
+        (Some(state), _) => format!("its session is {state}, and no answer came"),
+    };
+    Ok(Some(Wait {
+        reason,
+        is_for_standby,
+    }))
+}
+
+/// Says for whom the fence waits.
+pub(crate) fn warn_of_fence(client: &mut Client, table: &str) -> Result<()> {
+    let holders = HOLDERS.replace("$TABLE", &quote_literal(table));
+    let holders = sessions(client, &holders)?;
+    log::warn(format!(
+        "waits for the stream's row in {table}, which another session holds: {holders}"
+    ));
+    Ok(())
 }
 
 fn too_long(what: &str, holders: &str) -> Error {

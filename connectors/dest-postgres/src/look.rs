@@ -8,6 +8,7 @@ use rapidbyte_sdk::prelude::*;
 
 use crate::config::Name;
 use crate::convert;
+use crate::upsert::{self, UpsertFacts};
 
 /// What decides how a stream gets into its table.
 pub(crate) struct Found {
@@ -16,6 +17,8 @@ pub(crate) struct Found {
     pub relation: Option<Relation>,
     /// User types that the table to create needs and the server lacks: the statements.
     pub missing_types: Vec<MissingType>,
+    /// For upsert, of a table that is there.
+    pub upsert: Option<UpsertFacts>,
 }
 
 /// A statement that makes a type, and the schema it goes to.
@@ -114,10 +117,15 @@ pub(crate) fn local_settings() -> String {
 }
 
 /// Reads the catalog in a transaction of its own that can change nothing.
-pub(crate) fn look_around(client: &mut Client, name: &Name, columns: &[Column]) -> Result<Found> {
+pub(crate) fn look_around(
+    client: &mut Client,
+    name: &Name,
+    columns: &[Column],
+    mode: WriteMode,
+) -> Result<Found> {
     let begin = format!("BEGIN READ ONLY; {}", local_settings());
     client.simple_query(&begin)?;
-    let found = look(client, name, columns);
+    let found = look(client, name, columns, mode);
     if client.is_usable() {
         client.simple_query("ROLLBACK")?;
     }
@@ -126,7 +134,12 @@ pub(crate) fn look_around(client: &mut Client, name: &Name, columns: &[Column]) 
 
 /// Reads the catalog in the transaction that is open, with [`local_settings`]. `columns` are those
 /// of the table to create if there is none.
-pub(crate) fn look(client: &mut Client, name: &Name, columns: &[Column]) -> Result<Found> {
+pub(crate) fn look(
+    client: &mut Client,
+    name: &Name,
+    columns: &[Column],
+    mode: WriteMode,
+) -> Result<Found> {
     let facts = facts(client, &name.schema, &name.table)?;
     let relation = match &facts.table {
         Some(table) => Some(relation(client, table.oid)?),
@@ -136,10 +149,15 @@ pub(crate) fn look(client: &mut Client, name: &Name, columns: &[Column]) -> Resu
         Some(_) => Vec::new(),
         None => missing_types(client, columns)?,
     };
+    let upsert = match &facts.table {
+        Some(table) if mode == WriteMode::Upsert => Some(upsert::facts(client, table.oid)?),
+        _ => None,
+    };
     Ok(Found {
         facts,
         relation,
         missing_types,
+        upsert,
     })
 }
 

@@ -1,5 +1,7 @@
 //! The rows of one transaction on their way to the server: by COPY or by INSERT.
 
+use std::sync::Arc;
+
 use rapidbyte_pg::copy::Encoder;
 use rapidbyte_pg::ident::{qualified, quote_ident};
 use rapidbyte_pg::insert::{self, Parameter};
@@ -14,7 +16,9 @@ use rapidbyte_sdk::prelude::*;
 use crate::config::{Name, Settings};
 use crate::convert;
 use crate::decide::{Decision, Method};
+use crate::lock;
 use crate::look::look;
+use crate::upsert::Stage;
 
 /// Of one INSERT; the server holds its parameter in memory, and so do we.
 const INSERT_BYTES: usize = 4 << 20;
@@ -32,6 +36,8 @@ pub(crate) struct Sink {
     method: Rows,
     /// For COPY: the statement.
     copy: String,
+    /// For upsert: where the rows go first.
+    stage: Option<(Stage, SchemaRef)>,
     targets: Vec<Column>,
     /// Which of the targets the server reads from text.
     cast: Vec<usize>,
@@ -71,14 +77,26 @@ impl Sink {
         decided: Decision,
     ) -> Result<Self> {
         let columns = &decided.targets;
+        let mut copy = copy_statement(name, columns);
+        let mut stage = None;
         let method = match decided.method {
+            Method::Copy if let Some(merge) = decided.merge => {
+                let made = Stage::new(merge, schema, columns)?;
+                made.make(&mut client)?;
+                copy = made.copy_statement();
+                let schema = numbered(schema);
+                let encoder = Encoder::new(&schema, &made.columns()).map_err(convert)?;
+                stage = Some((made, schema));
+                Rows::Copy(encoder)
+            }
             Method::Copy => Rows::Copy(Encoder::new(schema, columns).map_err(convert)?),
             Method::Insert { staged } => prepare(&mut client, name, schema, columns, staged)?,
         };
         // Triggers, rules and defaults may count on the user's own path.
         client.simple_query("SET LOCAL search_path TO DEFAULT")?;
         Ok(Self {
-            copy: copy_statement(name, columns),
+            copy,
+            stage,
             cast: decided.cast,
             targets: decided.targets,
             name: name.clone(),
@@ -95,9 +113,14 @@ impl Sink {
     }
 
     pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        match self.method {
-            Rows::Copy(_) => self.copy(batch)?,
-            Rows::Insert(..) => self.insert(batch)?,
+        match (&self.method, &self.stage) {
+            (Rows::Copy(_), Some((stage, schema))) => {
+                stage.refuse_null_keys(batch, self.rows + 1)?;
+                let batch = with_numbers(batch, schema, self.rows)?;
+                self.copy(&batch)?;
+            }
+            (Rows::Copy(_), None) => self.copy(batch)?,
+            (Rows::Insert(..), _) => self.insert(batch)?,
         }
         self.rows += batch.num_rows() as u64;
         Ok(())
@@ -210,9 +233,9 @@ impl Sink {
         ensure_all(&self.name, sent, taken)
     }
 
-    /// Gives the client back for the commit of so many rows, and the bytes that were sent. The
-    /// transaction is open.
-    pub(crate) fn finish(self, rows: u64) -> Result<(Client, u64)> {
+    /// Brings what is staged into the table, and gives the client back for the commit of so many
+    /// rows, and the bytes that were sent. The transaction is open.
+    pub(crate) fn finish(self, rows: u64, settings: &Settings) -> Result<(Client, u64)> {
         if (self.rows, self.flushed.0) != (rows, rows) {
             return Err(Error::internal(format!(
                 "a commit of {rows} rows, {} were written and {} flushed",
@@ -228,6 +251,16 @@ impl Sink {
         if let Rows::Insert(_, statement) = self.method {
             // Behind a pooler the next session would find its name taken.
             client.forget(statement)?;
+        }
+        if let Some((stage, _)) = self.stage.filter(|_| rows > 0) {
+            let merged = stage.merge(&mut client, settings, &self.name);
+            merged.map_err(|error| {
+                let error = unread(error, &self.targets, &self.cast);
+                if client.is_usable() && client.execute("ROLLBACK").is_ok() {
+                    return lock::timed_out(&mut client, error, &self.name.sql());
+                }
+                error
+            })?;
         }
         Ok((client, self.bytes))
     }
@@ -251,6 +284,22 @@ impl Sink {
         }
         Some(client)
     }
+}
+
+/// The stream's schema with the row's number behind it.
+fn numbered(schema: &Schema) -> SchemaRef {
+    let number = Arc::new(Field::new("n", DataType::Int64, false));
+    let fields: Vec<_> = schema.fields().iter().cloned().chain([number]).collect();
+    Arc::new(Schema::new(fields))
+}
+
+/// The batch with the numbers of its rows, from `first` on.
+fn with_numbers(batch: &RecordBatch, schema: &SchemaRef, first: u64) -> Result<RecordBatch> {
+    let first = first as i64;
+    let numbers = Int64Array::from_iter_values(first..first + batch.num_rows() as i64);
+    let mut columns = batch.columns().to_vec();
+    columns.push(Arc::new(numbers));
+    Ok(RecordBatch::try_new(schema.clone(), columns)?)
 }
 
 fn copy_statement(name: &Name, columns: &[Column]) -> String {
@@ -325,11 +374,15 @@ fn prepare(
             schema: schema_name,
             table: STAGED.into(),
         };
-        let found = look(client, &staging, &[])?;
+        let found = look(client, &staging, &[], WriteMode::Append)?;
         (sql, row_columns, found.relation)
     } else {
         let sql = insert::statement(&name.schema, &name.table, columns);
-        (sql, columns.to_vec(), look(client, name, &[])?.relation)
+        (
+            sql,
+            columns.to_vec(),
+            look(client, name, &[], WriteMode::Append)?.relation,
+        )
     };
     let Some(relation) = relation else {
         return Err(Error::internal(
@@ -430,7 +483,7 @@ fn unread(error: Error, targets: &[Column], cast: &[usize]) -> Error {
 }
 
 /// A row that the server did not keep is lost; that may not go unsaid.
-fn ensure_all(name: &Name, sent: u64, taken: u64) -> Result<()> {
+pub(crate) fn ensure_all(name: &Name, sent: u64, taken: u64) -> Result<()> {
     if sent == taken {
         return Ok(());
     }

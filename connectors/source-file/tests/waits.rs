@@ -25,7 +25,6 @@ fn events(wait: Duration) -> Vec<usize> {
             snapshot: String::new(),
             increment: None,
             cursor: None,
-            increment: None,
             columns: None,
             filter: None,
             forms: Vec::new(),

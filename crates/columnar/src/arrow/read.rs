@@ -11,7 +11,7 @@ use rapidbyte_wire::types::{check_portable, type_name};
 use rapidbyte_wire::verify::Layout;
 
 use super::scan::{Block, Contents, scan};
-use super::{malformed, wrong};
+use super::{guarded, malformed, wrong};
 use crate::pieces::Pieces;
 use crate::portable::{note, portable_field};
 use crate::read_at::fetch;
@@ -171,12 +171,10 @@ impl<R: ReadAt> ArrowReader<R> {
             if self.dictionary_bytes > largest {
                 return Err(self.too_large(self.dictionary_bytes));
             }
-            let read = self.decoder.read_dictionary(&place, &buffer);
+            let read = guarded(|| self.decoder.read_dictionary(&place, &buffer))?;
             return read.map_err(|error| malformed(&error));
         }
-        let batch = self
-            .decoder
-            .read_record_batch(&place, &buffer)
+        let batch = guarded(|| self.decoder.read_record_batch(&place, &buffer))?
             .map_err(|error| malformed(&error))?
             .ok_or_else(|| wrong("a message without a batch"))?;
         if batch.num_rows() as u64 != block.rows {

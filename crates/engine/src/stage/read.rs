@@ -30,7 +30,8 @@ pub(crate) fn pump_source(
     clock.enter(before);
     let cursor = match begin {
         Ok(Begin::From(cursor)) => cursor,
-        Ok(Begin::Nothing) => return sender.end().map_err(|_| Stopped::Peer),
+        // The destination has ended already and waits for nothing.
+        Ok(Begin::Nothing) => return Ok(()),
         Err(_) => return Err(Stopped::Peer),
     };
     let resources = &work.plan.document.resources;

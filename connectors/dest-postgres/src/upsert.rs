@@ -1,0 +1,508 @@
+//! Upsert: rows are staged in a temporary table, and the last version of each key takes the place
+//! of the one that is there.
+//!
+//! Everything about keys is left to the server: what is staged has the types and collations of the
+//! table, so that two keys which are equal there (`1.0` and `1.00`) are one key here.
+
+use rapidbyte_pg::ident::quote_ident;
+use rapidbyte_pg::model::Generated;
+use rapidbyte_pg::{Column, Fit as PgFit, cast, fit};
+use rapidbyte_pg_client::{Client, Rows};
+use rapidbyte_sdk::log::point;
+use rapidbyte_sdk::prelude::*;
+
+use crate::commit::answer;
+use crate::config::{Name, Settings};
+use crate::convert;
+use crate::decide::no_privilege;
+use crate::look::{Found, TableFacts};
+
+/// The temporary table. Its columns are `c0`, `c1` … and `n`, the row's number.
+const STAGED: &str = "pg_temp.rapidbyte_staged";
+/// Of a server that allows it: what is staged is sorted once.
+const MIN_WORK_MEM: &str = "65536";
+
+/// One row of JSON, as [`FACTS`] asks for it.
+#[derive(Debug, Clone, serde::Deserialize)]
+pub(crate) struct UpsertFacts {
+    /// Columns that the role may not update, and may not read.
+    closed_updates: Vec<String>,
+    closed_reads: Vec<String>,
+    /// Rules for INSERT or UPDATE.
+    write_rules: u32,
+    /// Triggers that see each row first and may turn it away.
+    has_row_triggers: bool,
+    /// The unique indexes that ON CONFLICT can name: their columns.
+    unique_keys: Vec<Vec<KeyColumn>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
+struct KeyColumn {
+    name: String,
+    /// The operator of equality that the index uses, with its schema.
+    equal: String,
+}
+
+const FACTS: &str = "\
+SELECT pg_catalog.json_build_object(
+    'closed_updates', (SELECT COALESCE(pg_catalog.json_agg(a.attname), '[]')
+        FROM pg_catalog.pg_attribute a
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+          AND NOT pg_catalog.has_column_privilege(c.oid, a.attnum, 'UPDATE')),
+    'closed_reads', (SELECT COALESCE(pg_catalog.json_agg(a.attname), '[]')
+        FROM pg_catalog.pg_attribute a
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+          AND NOT pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT')),
+    'write_rules', (SELECT pg_catalog.count(*) FROM pg_catalog.pg_rewrite r
+        WHERE r.ev_class = c.oid AND r.ev_type IN ('2', '3')),
+    'has_row_triggers', c.relkind = 'p' OR EXISTS (SELECT FROM pg_catalog.pg_trigger g
+        WHERE g.tgrelid = c.oid AND NOT g.tgisinternal AND g.tgenabled <> 'D'
+          AND g.tgtype & 3 = 3),
+    'unique_keys', (SELECT COALESCE(pg_catalog.json_agg(k.columns), '[]') FROM (
+        SELECT (
+            SELECT pg_catalog.json_agg(pg_catalog.json_build_object('name', a.attname,
+                'equal', pg_catalog.quote_ident(n.nspname) || '.' || o.oprname) ORDER BY p.place)
+            FROM unnest(i.indkey, i.indclass, i.indcollation)
+                WITH ORDINALITY AS p(attnum, family, sorted_by, place)
+            JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = p.attnum
+                AND (p.sorted_by = 0 OR p.sorted_by = a.attcollation)
+            JOIN pg_catalog.pg_opclass l ON l.oid = p.family
+            JOIN pg_catalog.pg_amop m ON m.amopfamily = l.opcfamily AND m.amopstrategy = 3
+                AND m.amoplefttype = l.opcintype AND m.amoprighttype = l.opcintype
+            JOIN pg_catalog.pg_operator o ON o.oid = m.amopopr
+            JOIN pg_catalog.pg_namespace n ON n.oid = o.oprnamespace
+            WHERE p.place <= i.indnkeyatts
+            HAVING pg_catalog.count(*) = i.indnkeyatts) AS columns
+        FROM pg_catalog.pg_index i
+        WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indimmediate
+          AND i.indpred IS NULL AND i.indexprs IS NULL) AS k
+        WHERE k.columns IS NOT NULL))::text
+FROM pg_catalog.pg_class c WHERE c.oid = $TABLE";
+
+/// What upsert must know of a table that is there.
+pub(crate) fn facts(client: &mut Client, table: u32) -> Result<UpsertFacts> {
+    let answers = client.simple_query(&FACTS.replace("$TABLE", &table.to_string()))?;
+    let row = answers.first().map(Rows::single).transpose()?;
+    serde_json::from_str(row.unwrap_or_default())
+        .map_err(|error| Error::internal(format!("an answer of the catalog: {error}")))
+}
+
+/// How what is staged gets into the table.
+#[derive(Debug, Clone)]
+pub(crate) struct Merge {
+    /// Places of the key among the columns, and the operators of equality.
+    key: Vec<(usize, String)>,
+    /// The column that says that a row is deleted, and whether it is boolean.
+    deleted: Option<(usize, bool)>,
+    /// Whether something may turn rows away unsaid, so that they are counted.
+    counts: bool,
+}
+
+/// Refuses a stream that cannot be upserted wherever it goes.
+pub(crate) fn refuse_stream(target: &Target, schema: &Schema) -> Result<()> {
+    if target.primary_key.is_empty() {
+        return Err(
+            Error::config("key_missing", "upsert needs a key, and the stream has none")
+                .hint("name its columns: `primary_key: [id]`"),
+        );
+    }
+    match &target.deleted_field {
+        Some(field) if schema.field_with_name(field).is_err() => {
+            let text = format!("deleted_field names {field:?}, which is no column of the stream");
+            Err(Error::config("unknown_column", text).in_column(field))
+        }
+        Some(field) if target.primary_key.contains(field) => {
+            let text = format!("deleted_field names {field:?}, which is in the key");
+            Err(Error::config("unknown_column", text).in_column(field))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// For a table that is about to be made with the key. Says it in `notes`.
+pub(crate) fn fresh(found: &Found, notes: &mut Vec<String>) -> Result<()> {
+    may_stage(found)?;
+    notes.push(HOW.into());
+    Ok(())
+}
+
+const HOW: &str = "rows are staged by COPY in a temporary table; each commit writes the last \
+    version of each key by INSERT … ON CONFLICT";
+
+fn may_stage(found: &Found) -> Result<()> {
+    if found.facts.may_use_temp {
+        return Ok(());
+    }
+    let (user, database) = (
+        quote_ident(&found.facts.user),
+        quote_ident(&found.facts.database),
+    );
+    Err(no_privilege(
+        format!("{user} may not create temporary tables in {database}, which the rows need"),
+        format!("GRANT TEMPORARY ON DATABASE {database} TO {user}"),
+    ))
+}
+
+/// For a table that is there; `targets` are the columns to fill.
+pub(crate) fn existing(
+    target: &Target,
+    name: &Name,
+    schema: &Schema,
+    table: &TableFacts,
+    targets: &[Column],
+    found: &Found,
+    notes: &mut Vec<String>,
+) -> Result<Option<Merge>> {
+    let Some(facts) = &found.upsert else {
+        return Err(Error::internal("upsert without its facts"));
+    };
+    refuse_table(target, name, table, facts)?;
+    let place = |column: &str| targets.iter().position(|target| target.name == column);
+    if target
+        .primary_key
+        .iter()
+        .any(|column| place(column).is_none())
+    {
+        // The plan refuses the column.
+        return Ok(None);
+    }
+    let key = find_key(target, name, facts)?;
+    let key: Vec<(usize, String)> = key
+        .iter()
+        .filter_map(|column| Some((place(&column.name)?, column.equal.clone())))
+        .collect();
+    refuse_identity(name, targets, &key)?;
+    may_merge(target, name, table, targets, facts, found)?;
+    may_stage(found)?;
+    let deleted = target.deleted_field.as_deref();
+    let deleted = deleted.and_then(|field| {
+        let is_boolean = *schema.field_with_name(field).ok()?.data_type() == DataType::Boolean;
+        Some((place(field)?, is_boolean))
+    });
+    notes.push(HOW.into());
+    if deleted.is_some() && !table.cascading_keys.is_empty() {
+        notes.push(format!(
+            "deleting rows deletes or changes rows elsewhere by the foreign keys {}",
+            table.cascading_keys.join(", ")
+        ));
+    }
+    Ok(Some(Merge {
+        key,
+        deleted,
+        counts: facts.has_row_triggers,
+    }))
+}
+
+fn refused(name: &Name, what: &str, hint: &str) -> Error {
+    let text = format!("{name} cannot be upserted: {what}");
+    Error::schema("upsert_not_possible", text).hint(hint)
+}
+
+fn refuse_table(
+    target: &Target,
+    name: &Name,
+    table: &TableFacts,
+    facts: &UpsertFacts,
+) -> Result<()> {
+    if !matches!(table.kind, 'r' | 'p') {
+        let what = "it is no table of this server";
+        return Err(refused(name, what, "write to the table itself"));
+    }
+    if table.children > 0 {
+        let what = "other tables inherit from it, and a key may be there";
+        return Err(refused(name, what, "write to another table"));
+    }
+    if table.row_security {
+        let what = "row-level security may hide rows from this role";
+        let hint = "run as the table's owner, or as a role with BYPASSRLS";
+        return Err(refused(name, what, hint));
+    }
+    let deletes = target.deleted_field.is_some();
+    if facts.write_rules > 0 || deletes && table.delete_rules > 0 {
+        let hint = "drop the rules, or write to another table";
+        return Err(refused(name, "it has rules", hint));
+    }
+    Ok(())
+}
+
+/// The unique index of exactly the key's columns, in any order.
+fn find_key<'a>(target: &Target, name: &Name, facts: &'a UpsertFacts) -> Result<&'a [KeyColumn]> {
+    let wanted = &target.primary_key;
+    let is_it = |key: &&Vec<KeyColumn>| {
+        key.len() == wanted.len() && key.iter().all(|column| wanted.contains(&column.name))
+    };
+    if let Some(key) = facts.unique_keys.iter().find(is_it) {
+        return Ok(key);
+    }
+    let columns: Vec<_> = wanted.iter().map(|column| quote_ident(column)).collect();
+    let columns = columns.join(", ");
+    let text = format!(
+        "{name} has no unique index on ({columns}) that is whole, of columns and not deferrable"
+    );
+    Err(Error::schema("no_unique_index", text).hint(format!(
+        "run on the target: CREATE UNIQUE INDEX ON {name} ({columns})"
+    )))
+}
+
+/// The server updates such a column to its default alone.
+fn refuse_identity(name: &Name, targets: &[Column], key: &[(usize, String)]) -> Result<()> {
+    let is_key = |place: usize| key.iter().any(|(at, _)| *at == place);
+    let stands = targets
+        .iter()
+        .enumerate()
+        .find(|(place, column)| column.generated == Generated::IdentityAlways && !is_key(*place));
+    let Some((_, column)) = stands else {
+        return Ok(());
+    };
+    let quoted = quote_ident(&column.name);
+    let hint = format!(
+        "leave it out by `columns:`, or run on the target: ALTER TABLE {name} ALTER COLUMN \
+         {quoted} SET GENERATED BY DEFAULT"
+    );
+    let what = format!("its column {quoted} is GENERATED ALWAYS AS IDENTITY, which no update sets");
+    Err(refused(name, &what, &hint).in_column(&column.name))
+}
+
+fn may_merge(
+    target: &Target,
+    name: &Name,
+    table: &TableFacts,
+    targets: &[Column],
+    facts: &UpsertFacts,
+    found: &Found,
+) -> Result<()> {
+    let is_closed = |column: &&Column| {
+        let is_key = target.primary_key.contains(&column.name);
+        facts.closed_reads.contains(&column.name)
+            || !is_key && facts.closed_updates.contains(&column.name)
+    };
+    let deletes = target.deleted_field.is_some();
+    if !targets.iter().any(|column| is_closed(&column)) && (!deletes || table.may_delete) {
+        return Ok(());
+    }
+    let user = quote_ident(&found.facts.user);
+    let delete = if deletes { ", DELETE" } else { "" };
+    Err(no_privilege(
+        format!("{user} may not read and change the rows of {name}, as upsert must"),
+        format!("GRANT SELECT, INSERT, UPDATE{delete} ON {name} TO {user}"),
+    ))
+}
+
+/// What is staged: the columns of the temporary table, without the row's number.
+pub(crate) struct Stage {
+    pub merge: Merge,
+    targets: Vec<Column>,
+    /// Which of them the server reads from text.
+    casts: Vec<bool>,
+}
+
+impl Stage {
+    pub(crate) fn new(merge: Merge, schema: &Schema, targets: &[Column]) -> Result<Self> {
+        let is_cast = |(field, column): (&std::sync::Arc<Field>, &Column)| {
+            let fit = fit(field, column).map_err(convert)?;
+            Ok(matches!(fit, PgFit::Cast(_)))
+        };
+        let pairs = schema.fields().iter().zip(targets);
+        Ok(Self {
+            merge,
+            casts: pairs.map(is_cast).collect::<Result<_>>()?,
+            targets: targets.to_vec(),
+        })
+    }
+
+    /// The columns to encode for, with the row's number last.
+    pub(crate) fn columns(&self) -> Vec<Column> {
+        let staged = self.targets.iter().zip(&self.casts);
+        let staged = staged.map(|(column, is_cast)| match is_cast {
+            true => column.as_text(),
+            false => column.clone(),
+        });
+        let number = rapidbyte_pg::builtin::INT8.column("n");
+        staged.chain([number]).collect()
+    }
+
+    /// Makes the temporary table; it goes with the transaction, so that poolers are no matter.
+    pub(crate) fn make(&self, client: &mut Client) -> Result<()> {
+        let columns: Vec<String> = (self.targets.iter().zip(&self.casts).enumerate())
+            .map(|(place, (column, is_cast))| {
+                let collation = column.collation.as_deref().filter(|_| !is_cast);
+                let collation = collation.map(|name| format!(" COLLATE {name}"));
+                let ty = if *is_cast { "text" } else { &column.type_text };
+                format!("c{place} {ty}{}", collation.unwrap_or_default())
+            })
+            .collect();
+        client.simple_query(&format!(
+            "CREATE TEMPORARY TABLE {} ({}, n bigint) ON COMMIT DROP",
+            STAGED.trim_start_matches("pg_temp."),
+            columns.join(", ")
+        ))?;
+        point("dest-postgres.stage_made")
+    }
+
+    pub(crate) fn copy_statement(&self) -> String {
+        format!("COPY {STAGED} FROM STDIN (FORMAT binary)")
+    }
+
+    /// Refuses NULL in a key. `first` is the number of the batch's first row.
+    pub(crate) fn refuse_null_keys(&self, batch: &RecordBatch, first: u64) -> Result<()> {
+        for (place, _) in &self.merge.key {
+            let nulls = batch.column(*place).logical_nulls();
+            let Some(nulls) = nulls.filter(|nulls| nulls.null_count() > 0) else {
+                continue;
+            };
+            let row = nulls.iter().position(|is_valid| !is_valid).unwrap_or(0);
+            let column = &self.targets[*place].name;
+            let row = first + row as u64;
+            let text = format!("row {row}, column {column:?}: NULL in a key");
+            return Err(Error::data("null_key", text)
+                .hint("leave such rows out by `where:`, or name another key")
+                .in_column(column));
+        }
+        Ok(())
+    }
+
+    /// Deletes and writes what is staged. Errors: the server's; `rows_not_kept`; `commit_stalled`.
+    pub(crate) fn merge(
+        &self,
+        client: &mut Client,
+        settings: &Settings,
+        name: &Name,
+    ) -> Result<()> {
+        client.simple_query(&format!(
+            "SELECT pg_catalog.set_config('work_mem', '{MIN_WORK_MEM}', true) FROM \
+             pg_catalog.pg_settings WHERE name = 'work_mem' AND setting::int8 < {MIN_WORK_MEM}"
+        ))?;
+        if self.merge.deleted.is_some() {
+            client.simple_query(&format!("ANALYZE {STAGED}"))?;
+            run(client, settings, &self.delete(name))?;
+            if self.merge.counts && count(client, &self.count_deleted(name))? > 0 {
+                let text = format!("rows of {name} are still there after they were deleted");
+                return Err(Error::schema("rows_kept", text).hint(
+                    "a BEFORE DELETE trigger keeps them: drop it, or write to another table",
+                ));
+            }
+            point("dest-postgres.deleted")?;
+        }
+        let written = run(client, settings, &self.insert(name))?;
+        if self.merge.counts && !self.set_columns().is_empty() {
+            let wanted = count(client, &format!("SELECT count(*) {}", self.living()))?;
+            crate::rows::ensure_all(name, wanted, written)?;
+        }
+        point("dest-postgres.merged")
+    }
+
+    /// `SELECT` of the last version of each key: the columns as they go into the table.
+    fn last(&self) -> String {
+        let columns = self.targets.iter().zip(&self.casts).enumerate();
+        let from = if self.casts.contains(&true) {
+            let columns: Vec<String> = columns
+                .map(|(place, (column, is_cast))| match is_cast {
+                    true => {
+                        let read = cast::expression(&format!("s.c{place}"), place, column);
+                        let collation = column.collation.as_ref();
+                        let collation = collation.map(|name| format!(" COLLATE {name}"));
+                        format!("({read}){} AS c{place}", collation.unwrap_or_default())
+                    }
+                    false => format!("s.c{place}"),
+                })
+                .collect();
+            format!("(SELECT {}, s.n FROM {STAGED} AS s)", columns.join(", "))
+        } else {
+            STAGED.to_owned()
+        };
+        let key: Vec<String> = self
+            .merge
+            .key
+            .iter()
+            .map(|(at, _)| format!("s.c{at}"))
+            .collect();
+        let key = key.join(", ");
+        format!("SELECT DISTINCT ON ({key}) s.* FROM {from} AS s ORDER BY {key}, s.n DESC")
+    }
+
+    /// The last versions that are not deleted.
+    fn living(&self) -> String {
+        let deleted = match self.merge.deleted {
+            Some((at, true)) => format!(" WHERE s.c{at} IS NOT TRUE"),
+            Some((at, false)) => format!(" WHERE s.c{at} IS NULL"),
+            None => String::new(),
+        };
+        format!("FROM ({}) AS s{deleted}", self.last())
+    }
+
+    /// The condition that a row `t` of the table has a key whose last version is deleted.
+    fn gone(&self) -> String {
+        let mut conditions: Vec<String> = (self.merge.key.iter())
+            .map(|(at, equal)| {
+                let column = quote_ident(&self.targets[*at].name);
+                format!("t.{column} OPERATOR({equal}) s.c{at}")
+            })
+            .collect();
+        conditions.push(match self.merge.deleted {
+            Some((at, true)) => format!("s.c{at} IS TRUE"),
+            Some((at, false)) => format!("s.c{at} IS NOT NULL"),
+            None => "false".into(),
+        });
+        conditions.join(" AND ")
+    }
+
+    fn delete(&self, name: &Name) -> String {
+        let (last, gone) = (self.last(), self.gone());
+        format!("DELETE FROM {name} AS t USING ({last}) AS s WHERE {gone}")
+    }
+
+    fn count_deleted(&self, name: &Name) -> String {
+        let (last, gone) = (self.last(), self.gone());
+        format!("SELECT count(*) FROM {name} AS t, ({last}) AS s WHERE {gone}")
+    }
+
+    /// The columns that an update sets, quoted.
+    fn set_columns(&self) -> Vec<String> {
+        let is_key = |place: usize| self.merge.key.iter().any(|(at, _)| *at == place);
+        let set = self.targets.iter().enumerate();
+        set.filter(|(place, _)| !is_key(*place))
+            .map(|(_, column)| quote_ident(&column.name))
+            .collect()
+    }
+
+    fn insert(&self, name: &Name) -> String {
+        let names: Vec<String> = self.targets.iter().map(|c| quote_ident(&c.name)).collect();
+        let given: Vec<String> = (0..names.len())
+            .map(|place| format!("s.c{place}"))
+            .collect();
+        let always = |column: &Column| column.generated == Generated::IdentityAlways;
+        let overriding = match self.targets.iter().any(always) {
+            true => " OVERRIDING SYSTEM VALUE",
+            false => "",
+        };
+        let key: Vec<String> = (self.merge.key.iter())
+            .map(|(at, _)| quote_ident(&self.targets[*at].name))
+            .collect();
+        let set: Vec<String> = (self.set_columns().iter())
+            .map(|column| format!("{column} = EXCLUDED.{column}"))
+            .collect();
+        let action = match set.as_slice() {
+            [] => "NOTHING".to_owned(),
+            set => format!("UPDATE SET {}", set.join(", ")),
+        };
+        format!(
+            "INSERT INTO {name} ({}){overriding} SELECT {} {} ON CONFLICT ({}) DO {action}",
+            names.join(", "),
+            given.join(", "),
+            self.living(),
+            key.join(", ")
+        )
+    }
+}
+
+fn run(client: &mut Client, settings: &Settings, sql: &str) -> Result<u64> {
+    client.send(sql)?;
+    answer(client, settings)
+}
+
+fn count(client: &mut Client, sql: &str) -> Result<u64> {
+    let answers = client.simple_query(sql)?;
+    let count = answers.first().map(Rows::single).transpose()?;
+    let count = count.and_then(|count| count.parse().ok());
+    count.ok_or_else(|| Error::internal("a count that is no number"))
+}

@@ -1,0 +1,172 @@
+//! Something that is waited for and does not come has an end, and the one who holds it is named.
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+
+mod common;
+
+use common::*;
+use dest_postgres::Postgres;
+use rapidbyte_sdk::prelude::{Destination, Error, Target, WriteMode, Writer};
+use rapidbyte_testkit::postgres::{Client, Database};
+use serde_json::{Value, json};
+
+fn set_up(database: &Database<'_>) -> (Client, Client) {
+    let mut client = database.client();
+    client
+        .batch_execute(
+            "CREATE SCHEMA raw; CREATE TABLE raw.t (id int8 PRIMARY KEY, t text); \
+             INSERT INTO raw.t VALUES (1, 'old')",
+        )
+        .unwrap();
+    (client, database.client())
+}
+
+fn open_limited(database: &Database<'_>, mut limits: Value) -> Postgres {
+    limits["schema"] = json!("raw");
+    open_with(&database.url(), limits)
+}
+
+fn target_of(mode: WriteMode) -> Target {
+    Target {
+        primary_key: vec!["id".into()],
+        ..target("t", &batch(&[1]).schema(), mode)
+    }
+}
+
+/// The error says who holds what.
+fn names(error: &Error, code: &str, holder: &mut Client) {
+    assert_eq!(
+        (error.code.as_str(), kind(error)),
+        (code, "Transient".into()),
+        "{error:?}"
+    );
+    let pid = one(holder, "SELECT pg_backend_pid()");
+    assert!(
+        error.message.contains(&format!("session {pid} of ")),
+        "{error:?}"
+    );
+    assert!(error.message.contains("with: "), "{error:?}");
+}
+
+#[test]
+fn a_commit_that_waits_for_another_session_ends_in_time_and_changes_nothing() {
+    let database = database();
+    let (mut client, mut holder) = set_up(&database);
+    for mode in [WriteMode::Append, WriteMode::Upsert] {
+        let mut to = open_limited(&database, json!({"commit_timeout": 1}));
+        let target = target_of(mode);
+        let found = to.fence(&target, &run("r")).unwrap();
+        let mut writer = to.open_writer(&target, found.epoch, None).unwrap();
+        let ids_of = if mode == WriteMode::Append {
+            [2, 3]
+        } else {
+            [1, 3]
+        };
+        writer.write(&batch(&ids_of)).unwrap();
+        let part = writer.flush().unwrap();
+        // The checkpoint's row, or one that the merge has to change.
+        let held = match mode {
+            WriteMode::Append => "BEGIN; UPDATE _rapidbyte.checkpoint SET updated_at = now()",
+            _ => "BEGIN; UPDATE raw.t SET t = 'held' WHERE id = 1",
+        };
+        holder.batch_execute(held).unwrap();
+        let error = to.commit(whole("t", vec![part], found.seq)).unwrap_err();
+        assert!(error.message.contains("waits for a lock"), "{error:?}");
+        names(&error, "commit_stalled", &mut holder);
+        holder.batch_execute("ROLLBACK").unwrap();
+        assert_eq!(ids(&mut client, "raw.t"), "1");
+        assert_eq!(
+            one(&mut client, "SELECT seq FROM _rapidbyte.checkpoint"),
+            "0"
+        );
+        // Nothing of it waits any longer.
+        let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+        assert_eq!(one(&mut client, waiting), "0");
+    }
+    // The next run goes through.
+    let mut to = open_limited(&database, json!({"commit_timeout": 1}));
+    write_to(&mut to, &target_of(WriteMode::Upsert), &[batch(&[1, 2])]).unwrap();
+    assert_eq!(ids(&mut client, "raw.t"), "1,2");
+}
+
+#[test]
+fn a_commit_that_the_server_works_on_may_take_longer() {
+    let database = database();
+    let (mut client, _) = set_up(&database);
+    client
+        .batch_execute(
+            "CREATE FUNCTION raw.slow() RETURNS trigger LANGUAGE plpgsql AS \
+               $$ BEGIN PERFORM pg_sleep(1.5); RETURN NULL; END $$; \
+             CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON raw.t DEFERRABLE INITIALLY DEFERRED \
+               FOR EACH ROW EXECUTE FUNCTION raw.slow()",
+        )
+        .unwrap();
+    let mut to = open_limited(&database, json!({"commit_timeout": 1}));
+    append(&mut to, "t", &batch(&[2])).unwrap();
+    assert_eq!(ids(&mut client, "raw.t"), "1,2");
+}
+
+#[test]
+fn a_lock_that_is_not_given_ends_the_wait_as_configured() {
+    let database = database();
+    let (mut client, mut holder) = set_up(&database);
+    let mut to = open_limited(&database, json!({"lock_timeout": 1}));
+    // The table.
+    for mode in [WriteMode::Append, WriteMode::Replace, WriteMode::Upsert] {
+        let target = target_of(mode);
+        holder
+            .batch_execute("BEGIN; LOCK TABLE raw.t IN SHARE MODE")
+            .unwrap();
+        let found = to.fence(&target, &run("r")).unwrap();
+        let error = to.open_writer(&target, found.epoch, None).err().unwrap();
+        names(&error, "lock_timeout", &mut holder);
+        holder.batch_execute("ROLLBACK").unwrap();
+    }
+    // A row of it.
+    let target = target_of(WriteMode::Upsert);
+    let found = to.fence(&target, &run("r")).unwrap();
+    let mut writer = to.open_writer(&target, found.epoch, None).unwrap();
+    writer.write(&batch(&[1])).unwrap();
+    let part = writer.flush().unwrap();
+    holder
+        .batch_execute("BEGIN; UPDATE raw.t SET t = 'held'")
+        .unwrap();
+    let error = to.commit(whole("t", vec![part], found.seq)).unwrap_err();
+    names(&error, "lock_timeout", &mut holder);
+    holder.batch_execute("ROLLBACK").unwrap();
+    // The row of the checkpoint.
+    holder
+        .batch_execute("BEGIN; UPDATE _rapidbyte.checkpoint SET updated_at = now()")
+        .unwrap();
+    let error = to.fence(&target, &run("r")).unwrap_err();
+    names(&error, "lock_timeout", &mut holder);
+    holder.batch_execute("ROLLBACK").unwrap();
+    write_to(&mut to, &target, &[batch(&[1, 2])]).unwrap();
+    assert_eq!(ids(&mut client, "raw.t"), "1,2");
+}
+
+#[test]
+fn settings_out_of_range_are_refused() {
+    for (key, value) in [
+        ("lock_timeout", json!(2_000_001)),
+        ("checkpoint_schema", json!("pg_x")),
+        ("checkpoint_schema", json!("")),
+    ] {
+        let config = json!({"url": "postgres://a@127.0.0.1:1/b", key: value});
+        let error = rapidbyte_sdk::destination::open::<Postgres>(&config.to_string())
+            .err()
+            .unwrap();
+        assert_eq!(error.location.unwrap(), format!("config.{key}"));
+        assert_eq!(
+            error.code,
+            if key == "lock_timeout" {
+                "bad_setting"
+            } else {
+                "bad_name"
+            }
+        );
+    }
+    let url = "postgres://a@127.0.0.1:1/b";
+    let mut to = open_with(url, json!({"schema": "_rapidbyte"}));
+    let error = plan(&mut to, "checkpoint", &batch(&[1])).unwrap_err();
+    assert_eq!(error.code, "bad_name", "{error:?}");
+}
