@@ -235,3 +235,27 @@ fn two_streams_in_one_file() {
     assert_eq!(code, 2, "{error:#}");
     assert_eq!(folder.files("out"), ["a.csv", "b.csv"]);
 }
+
+#[test]
+fn a_folder_and_a_pipe_are_no_files() {
+    let folder = Folder::new();
+    folder.write("dir.csv/in.csv", "a\n1\n");
+    let made = std::process::Command::new("mkfifo")
+        .arg(folder.path().join("pipe.csv"))
+        .status();
+    assert!(made.expect("mkfifo").success());
+    for name in ["dir", "pipe"] {
+        let pipeline = copy(&format!("{name}.csv"), "csv").replace("in.", "");
+        let pipeline = pipeline.replace("streams: [in]", &format!("streams: [{name}]"));
+        folder.refuses(
+            &pipeline,
+            "not_a_file",
+            2,
+            &[&format!("{name}.csv"), "regular"],
+        );
+    }
+    // Signs do not stand for them.
+    let all = copy("csv", "csv").replace("path: in.csv", "path: \"*.csv\"");
+    folder.refuses(&all, "no_file_matches", 2, &["*.csv"]);
+    assert_eq!(folder.files("out"), [""; 0]);
+}

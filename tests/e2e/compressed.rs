@@ -250,7 +250,7 @@ fn partitions_lie_within_the_grant_that_the_plan_shows() {
     let folder = Folder::new();
     folder.write(
         "in.csv",
-        "id,day,who\n1,2026-11-21,../../x\n2,2026-11-22,a b\n3,2026-11-21,\n",
+        "id,day,who\n1,2026-11-21,../../x\n2,2026-11-22,a b\n3,2026-11-21,\n4,2026-11-21,\"\"\n",
     );
     let pipeline = copy("csv", "csv").replace(
         "path: out/{stream}.csv",
@@ -264,7 +264,7 @@ fn partitions_lie_within_the_grant_that_the_plan_shows() {
     assert_eq!(folder.files("out/in"), ["day=2026-11-21", "day=2026-11-22"]);
     assert_eq!(
         folder.files("out/in/day=2026-11-21"),
-        ["who=..%2F..%2Fx", "who=__HIVE_DEFAULT_PARTITION__"]
+        ["who=", "who=..%2F..%2Fx", "who=__HIVE_DEFAULT_PARTITION__"]
     );
     assert_eq!(
         folder.read("out/in/day=2026-11-21/who=..%2F..%2Fx/a.csv"),
@@ -278,7 +278,7 @@ fn partitions_lie_within_the_grant_that_the_plan_shows() {
     folder.report(&back.replace("[in]", "[{ name: in, columns: [who, id, day] }]"));
     assert_eq!(
         folder.read("back.csv"),
-        "who,id,day\n../../x,1,2026-11-21\n,3,2026-11-21\na b,2,2026-11-22\n"
+        "who,id,day\n../../x,1,2026-11-21\n\"\",4,2026-11-21\n,3,2026-11-21\na b,2,2026-11-22\n"
     );
     // A set does not take the place of what is read for it.
     let itself = back.replace(

@@ -57,6 +57,53 @@ fn floods_of_messages_are_cut() {
 }
 
 #[test]
+fn a_huge_message_is_cut() {
+    let folder = Folder::new();
+    folder.write("p.yaml", misbehave("log_huge"));
+    let ended = folder.rapidbyte(&["run", "-v", "p.yaml"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let said = ended.stderr.matches('x').count();
+    assert!((8 << 10..9 << 10).contains(&said), "{said}");
+}
+
+#[test]
+fn each_kind_of_error_has_its_exit_code_from_each_call() {
+    let folder = Folder::new();
+    for (kind, exit, class) in [
+        ("config", 2, "config"),
+        ("auth", 3, "environment"),
+        ("connection", 3, "environment"),
+        ("transient", 1, "run"),
+        ("rate_limited", 1, "run"),
+        ("data", 4, "contract"),
+        ("schema", 4, "contract"),
+        ("internal", 1, "run"),
+    ] {
+        for (how, export) in [
+            ("open_error", "open"),
+            ("discover_error", "session.discover"),
+            ("read_error", "session.read"),
+            ("error", "reader.next"),
+        ] {
+            let pipeline = misbehave(&format!("{how}, kind: {kind}"));
+            let (error, code) = folder.error(&pipeline);
+            assert_eq!(code, exit, "{kind} {how}: {error:#}");
+            for (key, value) in [
+                ("class", class),
+                ("export", export),
+                ("code", "misbehave"),
+                ("hint", "expect it"),
+                ("stream", "rows"),
+                ("column", "n"),
+                ("location", "here:1"),
+            ] {
+                assert_eq!(error[key], value, "{kind} {how}: {error:#}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_link_does_not_lead_out_of_a_granted_folder() {
     let folder = Folder::new();
     folder

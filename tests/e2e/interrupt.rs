@@ -1,10 +1,10 @@
 //! Signals and streams at a time, with a source that never ends.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::net;
 use rustix::process::{Pid, Signal, kill_process};
@@ -129,12 +129,58 @@ fn a_guest_that_waits_is_interrupted() {
     }
 }
 
+/// A pipe that takes no byte more; keep its reading end. What it holds is no output.
+fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    rustix::io::ioctl_fionbio(&writer, true).expect("non-blocking");
+    while rustix::io::write(&writer, &[b' '; 4096]).is_ok() {}
+    while rustix::io::write(&writer, b" ").is_ok() {}
+    rustix::io::ioctl_fionbio(&writer, false).expect("blocking");
+    (reader, writer)
+}
+
+#[test]
+fn a_second_signal_ends_a_program_that_cannot_end_by_itself() {
+    /// A program that does not end at all is killed then, and the test fails.
+    const PATIENCE: Duration = Duration::from_secs(60);
+    for (second, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let server = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = server.local_addr().expect("an address").port();
+        let folder = Folder::new();
+        let config = format!("how: read, host: 127.0.0.1, port: {port}");
+        folder.write("p.yaml", misbehave(&config));
+        // Whoever stands behind standard error has stopped to read: the error cannot be told.
+        let (_reader, writer) = full_pipe();
+        let mut command = folder.command(&["run", "p.yaml"]);
+        command.stdout(Stdio::null()).stderr(writer);
+        let mut child = command.spawn().expect("the program starts");
+        let pid = Pid::from_raw(child.id() as i32).expect("a process");
+        let (mut connection, _) = server.accept().expect("the guest connects");
+        kill_process(pid, Signal::INT).expect("it runs");
+        // The first one has been seen: the run is being cancelled.
+        let end = connection.read(&mut [0]);
+        assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
+        assert!(child.try_wait().expect("a child").is_none(), "too early");
+        kill_process(pid, second).expect("it still runs");
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || tell.send(child.wait()));
+        let ended = told.recv_timeout(PATIENCE).unwrap_or_else(|error| {
+            let _ = kill_process(pid, Signal::KILL);
+            panic!("{second:?} did not end it: {error}")
+        });
+        assert_eq!(ended.expect("a child").code(), Some(code));
+    }
+}
+
 #[test]
 fn a_guest_that_computes_for_ever_is_interrupted() {
-    let folder = Folder::new();
-    let mut child = start(&folder, &misbehave("how: loop"));
-    wait_for(&mut child, "started", 1);
-    assert_eq!(signal(child, Signal::INT).code, Some(130));
+    // The last two come back, and never with a row or the end.
+    for how in ["loop", "idle", "checkpoint_flood"] {
+        let folder = Folder::new();
+        let mut child = start(&folder, &misbehave(&format!("how: {how}")));
+        wait_for(&mut child, "started", 1);
+        assert_eq!(signal(child, Signal::INT).code, Some(130), "{how}");
+    }
 }
 
 #[test]

@@ -58,7 +58,8 @@ fn a_table_that_another_session_is_making_is_waited_for_and_told() {
         "p.yaml",
         copy(&source, &target, "[public.t]", "schema: public"),
     );
-    for (ending, code) in [("ROLLBACK", 0), ("COMMIT", 1)] {
+    // Tried again, the table is there, and has no column that fits.
+    for (ending, code) in [("ROLLBACK", 0), ("COMMIT", 4)] {
         let mut maker = target.client();
         for sql in [
             "DROP TABLE IF EXISTS t",

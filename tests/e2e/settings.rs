@@ -47,7 +47,12 @@ fn streams_choose_by_name_and_by_wildcard() {
 #[test]
 fn sync_mode_and_its_default_are_obeyed() {
     let folder = Folder::new();
-    let stream = generate(1, "").replace("[rows]", "[{name: rows, sync_mode: incremental}]");
+    let stream = generate(1, "")
+        .replace(
+            "[rows]",
+            "[{name: rows, sync_mode: incremental, cursor_field: id}]",
+        )
+        .replace("replace", "append");
     folder.refuses(
         &stream,
         "unsupported_sync_mode",
@@ -90,9 +95,9 @@ fn write_mode_decides_what_happens_to_a_file_that_is_there() {
 fn primary_key_belongs_to_upsert() {
     let folder = Folder::new();
     let upsert = generate(1, "").replace("write_mode: replace", "write_mode: upsert");
-    folder.refuses(&upsert, "missing_key", 2, &["primary_key"]);
-    let keyed = upsert.replace("upsert", "merge, primary_key: [id]");
-    folder.refuses(&keyed, "unsupported_write_mode", 2, &["upsert"]);
+    folder.refuses(&upsert, "unsupported_write_mode", 2, &["upsert"]);
+    let keyed = upsert.replace("upsert", "append, primary_key: [id]");
+    folder.refuses(&keyed, "bad_value", 2, &["primary_key has no meaning"]);
 }
 
 #[test]

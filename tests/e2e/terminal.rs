@@ -17,7 +17,12 @@ fn json(ended: &Ended) -> Value {
 #[test]
 fn explain_tells_what_a_code_means_and_what_to_do() {
     let folder = Folder::new();
-    for code in ["unknown_key", "error[unknown_key]"] {
+    for code in [
+        "unknown_key",
+        "error[unknown_key]",
+        " UNKNOWN_KEY ",
+        "unknown key",
+    ] {
         let ended = folder.rapidbyte(&["explain", code]);
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
         for part in ["exit code 2", "indented", "connector inspect"] {
@@ -29,6 +34,8 @@ fn explain_tells_what_a_code_means_and_what_to_do() {
     let document = json(&folder.rapidbyte(&["explain", "pg_22P02", "--output", "json"]));
     assert_eq!(document["error"]["code"], "pg_22xxx");
     assert_eq!(document["error"]["exit_codes"][0], 4);
+    let document = json(&folder.rapidbyte(&["explain", "28p01", "--output", "json"]));
+    assert_eq!(document["error"]["code"], "pg_28P01");
 }
 
 #[test]

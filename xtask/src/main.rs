@@ -16,6 +16,7 @@ mod check;
 mod columnar;
 mod demo;
 mod dist;
+mod faults;
 mod pgbouncer;
 mod postgres;
 mod python;
@@ -39,6 +40,9 @@ Commands:
   run <pipeline> [flags]   build, then `rapidbyte run <pipeline> [flags]`
   test [options] [filter]  build, then every test; a filter picks tests by a part of their name
                            options: -p <package>, --test <target>
+  faults [options]         build, then kill the program at every named point and run it again
+                           options: --cases <n>, --seed <n>, --random <rounds> (kill it at random
+                           moments instead)
   bench [options]          build, then measure INSERT and COPY between two PostgreSQL databases
                            beside psql; options: --rows <n,n>, --iters <n>, --workload
                            <narrow,hard,wide>, --no-build (measure the last build)
@@ -78,6 +82,7 @@ fn dispatch(
         "run" => return demo::run(workspace, steps, arguments),
         "components" => return build::components_into(workspace, steps, arguments),
         "test" => return test::test(workspace, steps, arguments),
+        "faults" => return faults::faults(workspace, steps, arguments),
         "bench" => return bench::postgres(workspace, steps, arguments),
         "bench-engine" => return bench::bench(workspace, steps, arguments),
         _ => {}

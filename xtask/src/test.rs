@@ -24,6 +24,16 @@ const SEED: &str = "PROPTEST_RNG_SEED";
 /// `RAPIDBYTE_PYTHON` a Python with a validator of JSON Schema,
 /// `RAPIDBYTE_COLUMNAR_PYTHON` an interpreter with pyarrow, DuckDB and polars or nothing.
 pub fn test(workspace: &Workspace, steps: &mut Steps, arguments: &[String]) -> Result<(), Failure> {
+    with(workspace, steps, arguments, &[])
+}
+
+/// The same with more variables.
+pub fn with(
+    workspace: &Workspace,
+    steps: &mut Steps,
+    arguments: &[String],
+    variables: &[(&str, String)],
+) -> Result<(), Failure> {
     let selection = parse(arguments)?;
     let server = postgres::programs_folder(workspace, steps)?;
     let pooler = pgbouncer::program(workspace, steps);
@@ -48,6 +58,9 @@ pub fn test(workspace: &Workspace, steps: &mut Steps, arguments: &[String]) -> R
         .env(python::VARIABLE, python)
         .env(columnar::VARIABLE, others.unwrap_or_default())
         .env(SEED, seed);
+    for (name, value) in variables {
+        program.env(name, value);
+    }
     steps.program(
         "test: workspace, release (shares the host's dependencies)",
         program,

@@ -12,7 +12,7 @@ use rapidbyte_sdk::phase;
 use rapidbyte_sdk::prelude::*;
 
 use crate::config::Split;
-use crate::write::Refused;
+use crate::write::{Refused, Synced, commit};
 
 /// Where files are split by bytes, so many are encoded before their size is looked at again, or
 /// an eighth of the file.
@@ -103,18 +103,14 @@ impl ColumnFile {
     }
 
     /// Writes what is left and the footer, and gives the file its name. Gives its bytes.
-    pub(crate) fn commit(self) -> Result<u64> {
+    pub(crate) fn commit(self, synced: Synced) -> Result<u64> {
         let finished = {
             let _phase = phase::enter(phase::Kind::Encode);
             self.writer.finish()
         };
         let mut sink = finished.map_err(|error| self.told.error(error))?;
         io::Write::flush(&mut sink).map_err(|error| self.told.error_of(&error))?;
-        let _phase = phase::enter(phase::Kind::Commit);
-        sink.output.sync()?;
-        let bytes = sink.output.bytes();
-        sink.output.commit()?;
-        Ok(bytes)
+        commit(sink.output, synced)
     }
 }
 

@@ -7,7 +7,7 @@ use rapidbyte_sdk::prelude::*;
 use schemars::JsonSchema;
 
 use crate::layout::Layout;
-use crate::size::Size;
+use crate::size::{Size, rows};
 
 /// What stands under `config:`.
 #[derive(Debug, serde::Deserialize, JsonSchema)]
@@ -52,6 +52,7 @@ pub struct Split {
     /// A file ends with the row that brings it to so many bytes (after compression), such as 256mb.
     pub bytes: Option<Size>,
     /// A file has at most so many rows.
+    #[serde(default, deserialize_with = "rows")]
     pub rows: Option<u64>,
 }
 

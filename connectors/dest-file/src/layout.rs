@@ -166,15 +166,15 @@ impl Set {
             return refused("invalid_path", text.to_owned(), hint, "path");
         }
         for (at, column) in config.partition_by.iter().enumerate() {
-            if column.is_empty() || config.partition_by[..at].contains(column) {
-                let text = format!("{column:?} is empty or stands there twice");
-                return refused(
-                    "invalid_config",
-                    text,
-                    "name each column once",
-                    "partition_by",
-                );
-            }
+            let text = match column.as_str() {
+                "" => "an empty name is no column's".to_owned(),
+                _ if config.partition_by[..at].contains(column) => {
+                    format!("column {column:?} stands there twice")
+                }
+                _ => continue,
+            };
+            let hint = "name each column once";
+            return refused("invalid_config", text, hint, "partition_by");
         }
         let open_files = config.open_files.unwrap_or(OPEN_FILES);
         if !(1..=MAX_OPEN_FILES).contains(&open_files) {

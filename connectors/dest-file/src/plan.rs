@@ -31,7 +31,7 @@ pub(crate) fn plan(settings: &Settings, target: &Target) -> Result<Plan> {
                 column: field.name().clone(),
                 target_type: "folder name".into(),
                 fit: Fit::Exact,
-                note: Some("not in the rows; an empty text is refused".into()),
+                note: Some("not in the rows".into()),
             },
             false => column(&settings.format, field),
         })

@@ -4,7 +4,7 @@
 //! a whole at the commit. A file is complete, and closed, before the next one of its partition
 //! begins, so that few are open at a time however many there are.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use rapidbyte_formats::Picked;
@@ -14,7 +14,7 @@ use rapidbyte_sdk::prelude::*;
 use crate::config::Settings;
 use crate::layout::{Set, numbered};
 use crate::partition::Partitions;
-use crate::write::{BUFFER_BYTES, OneFile};
+use crate::write::{BUFFER_BYTES, OneFile, Synced};
 
 /// A buffer of each of many files.
 const SMALL_BUFFER_BYTES: usize = 1 << 16;
@@ -34,7 +34,8 @@ pub(crate) struct FileSet {
     partitions: Option<Partitions>,
     /// By the folder of a partition; the empty one without partitions.
     places: HashMap<String, Place>,
-    open: usize,
+    /// The partitions whose files are open, by when they were last written to.
+    open: BTreeMap<u64, String>,
     files: u64,
     /// Bytes of the complete files.
     bytes: u64,
@@ -75,7 +76,7 @@ impl FileSet {
             schema,
             partitions,
             places: HashMap::new(),
-            open: 0,
+            open: BTreeMap::new(),
             files: 0,
             bytes: 0,
             clock: 0,
@@ -84,10 +85,17 @@ impl FileSet {
 
     /// Writes a batch; `before` rows of the stream came before it.
     pub(crate) fn write(&mut self, batch: &RecordBatch, before: u64) -> Result<()> {
+        let rows = before + batch.num_rows() as u64;
+        // None has more rows than `split` says.
+        let least = self.set.split.rows.map_or(0, |most| rows.div_ceil(most));
+        self.refuse_too_many(least.saturating_sub(self.files), 0)?;
         let Some(partitions) = &self.partitions else {
             return self.write_to("", Picked::all(batch), before);
         };
         let groups = partitions.group(batch, before)?;
+        let is_new = |place: &&String| !self.places.contains_key(*place);
+        let new = groups.keys().filter(is_new).count() as u64;
+        self.refuse_too_many(new, rows)?;
         let kept = partitions.without_columns(batch)?;
         for (place, rows) in groups {
             // The rows of one partition keep their order.
@@ -113,41 +121,66 @@ impl FileSet {
 
     /// The open file of a partition, which is opened if need be.
     fn file_of(&mut self, place: &str) -> Result<&mut OneFile> {
-        self.clock += 1;
-        let is_open = self
-            .places
-            .get(place)
-            .is_some_and(|place| place.open.is_some());
+        let known = self.places.get(place);
+        let is_open = known.is_some_and(|place| place.open.is_some());
         if !is_open {
-            if self.open >= self.set.open_files {
-                self.end_idle()?;
-            }
-            self.files += 1;
-            if self.files > MAX_FILES {
-                let text = format!("{} would get more than {MAX_FILES} files", self.folder);
-                return Err(Error::config("too_many_parts", text)
-                    .hint("partition by columns of fewer values, or split into larger files"));
-            }
-            let next = self.places.get(place).map_or(0, |place| place.next);
-            let path = format!("{}/{place}{}", self.folder, numbered(&self.name, next));
-            let output = self.output.create(&path)?;
-            let buffer = match self.partitions {
-                Some(_) => SMALL_BUFFER_BYTES,
-                None => BUFFER_BYTES,
-            };
-            let file = OneFile::begin(&self.settings, self.schema.clone(), output, buffer)?;
-            let entry = self.places.entry(place.to_owned()).or_default();
-            entry.open = Some(Box::new(file));
-            entry.next = next + 1;
-            self.open += 1;
+            self.begin_file(place)?;
         }
+        self.clock += 1;
         let clock = self.clock;
         let entry = self.places.get_mut(place);
         let open = entry.and_then(|place| {
-            place.used = clock;
-            place.open.as_deref_mut()
+            let before = std::mem::replace(&mut place.used, clock);
+            Some((before, place.open.as_deref_mut()?))
         });
-        open.ok_or_else(|| Error::internal("a partition without its file"))
+        let Some((before, file)) = open else {
+            return Err(Error::internal("a partition without its file"));
+        };
+        let name = self.open.remove(&before);
+        self.open
+            .insert(clock, name.unwrap_or_else(|| place.to_owned()));
+        Ok(file)
+    }
+
+    fn begin_file(&mut self, place: &str) -> Result<()> {
+        if self.open.len() >= self.set.open_files {
+            self.end_idle()?;
+        }
+        self.refuse_too_many(1, 0)?;
+        self.files += 1;
+        let next = self.places.get(place).map_or(0, |place| place.next);
+        let path = format!("{}/{place}{}", self.folder, numbered(&self.name, next));
+        let output = self.output.create(&path)?;
+        let buffer = match self.partitions {
+            Some(_) => SMALL_BUFFER_BYTES,
+            None => BUFFER_BYTES,
+        };
+        let file = OneFile::begin(&self.settings, self.schema.clone(), output, buffer)?;
+        let entry = self.places.entry(place.to_owned()).or_default();
+        entry.open = Some(Box::new(file));
+        entry.next = next + 1;
+        Ok(())
+    }
+
+    /// Refuses `more` files than may be; before any of a batch is written.
+    fn refuse_too_many(&self, more: u64, rows: u64) -> Result<()> {
+        if self.files + more <= MAX_FILES {
+            return Ok(());
+        }
+        let within = match (rows, self.set.partition_by.as_slice()) {
+            (0, _) | (_, []) => String::new(),
+            (rows, columns) => format!(
+                "; the first {rows} rows have {} or more values of {}",
+                self.places.len() as u64 + more,
+                columns.join(", ")
+            ),
+        };
+        let text = format!(
+            "{} would get more than {MAX_FILES} files{within}",
+            self.folder
+        );
+        Err(Error::config("too_many_parts", text)
+            .hint("partition by columns of fewer values, or split into larger files"))
     }
 
     /// Ends the file that was not written to for the longest time.
@@ -164,31 +197,30 @@ impl FileSet {
                 )
                 .at("config.open_files"));
         }
-        let open = self.places.iter().filter(|(_, place)| place.open.is_some());
-        let idle = open.min_by_key(|(_, place)| place.used);
-        match idle.map(|(place, _)| place.clone()) {
-            Some(place) => self.end(&place),
-            None => Ok(()),
-        }
+        let idle = self.open.first_key_value().map(|(_, place)| place.clone());
+        idle.map_or(Ok(()), |place| self.end(&place))
     }
 
     /// Ends the open file of a partition.
     fn end(&mut self, place: &str) -> Result<()> {
-        let file = self
-            .places
-            .get_mut(place)
-            .and_then(|place| place.open.take());
-        if let Some(file) = file {
-            self.open -= 1;
-            self.bytes += file.commit()?;
+        let Some(known) = self.places.get_mut(place) else {
+            return Ok(());
+        };
+        if let Some(file) = known.open.take() {
+            self.open.remove(&known.used);
+            self.bytes += file.commit(Synced::WithFolder)?;
         }
         Ok(())
     }
 
     /// Bytes handed to the host.
     pub(crate) fn bytes(&self) -> u64 {
-        let open = self.places.values().filter_map(|place| place.open.as_ref());
-        self.bytes + open.map(|file| file.bytes()).sum::<u64>()
+        let open = self
+            .open
+            .values()
+            .filter_map(|place| self.places.get(place));
+        let files = open.filter_map(|place| place.open.as_ref());
+        self.bytes + files.map(|file| file.bytes()).sum::<u64>()
     }
 
     /// Ends all files and makes the folder visible. A stream without rows has one file that says
@@ -197,7 +229,7 @@ impl FileSet {
         if self.files == 0 && self.partitions.is_none() {
             self.file_of("")?;
         }
-        let mut open: Vec<String> = self.places.keys().cloned().collect();
+        let mut open: Vec<String> = self.open.values().cloned().collect();
         open.sort();
         for place in open {
             self.end(&place)?;

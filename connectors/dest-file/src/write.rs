@@ -17,6 +17,27 @@ use crate::{OpenFiles, convert};
 /// Written at once: calls are cheap above 64 KiB.
 pub(crate) const BUFFER_BYTES: usize = 1 << 19;
 
+/// When a file gets to the disk for sure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Synced {
+    /// With its own commit.
+    Alone,
+    /// With the commit of its folder, which syncs all its files together.
+    WithFolder,
+}
+
+/// Gives a file its name: the final one, or its place in a folder that is not visible yet. Gives
+/// its bytes.
+pub(crate) fn commit(output: Output, synced: Synced) -> Result<u64> {
+    let _phase = phase::enter(Kind::Commit);
+    if synced == Synced::Alone {
+        output.sync()?;
+    }
+    let bytes = output.bytes();
+    output.commit()?;
+    Ok(bytes)
+}
+
 /// A file without its final name. Dropped, it leaves nothing behind.
 pub(crate) struct TextFile {
     output: Output,
@@ -146,7 +167,7 @@ impl TextFile {
 
     /// Ends the file and gives it its name: the final one, or its place in a folder that is not
     /// visible yet. Gives its bytes.
-    fn commit(mut self) -> Result<u64> {
+    fn commit(mut self, synced: Synced) -> Result<u64> {
         // The header of a file without rows.
         self.push()?;
         let compressor = std::mem::replace(
@@ -155,11 +176,7 @@ impl TextFile {
         );
         let last = compressor.finish().map_err(convert)?;
         self.hand_over(&last)?;
-        let _phase = phase::enter(Kind::Commit);
-        self.output.sync()?;
-        let bytes = self.output.bytes();
-        self.output.commit()?;
-        Ok(bytes)
+        commit(self.output, synced)
     }
 }
 
@@ -229,10 +246,10 @@ impl OneFile {
 
     /// Ends the file and gives it its name: the final one, or its place in a folder that is not
     /// visible yet. Gives its bytes.
-    pub(crate) fn commit(self) -> Result<u64> {
+    pub(crate) fn commit(self, synced: Synced) -> Result<u64> {
         match self {
-            Self::Text(file) => file.commit(),
-            Self::Columns(file) => file.commit(),
+            Self::Text(file) => file.commit(synced),
+            Self::Columns(file) => file.commit(synced),
         }
     }
 }
@@ -330,7 +347,7 @@ impl Unfinished {
             )));
         }
         let bytes = match self.files {
-            Shape::One(file) => file.commit()?,
+            Shape::One(file) => file.commit(Synced::Alone)?,
             Shape::Set(set) => set.commit()?,
         };
         Ok(Receipt {

@@ -138,6 +138,7 @@ fn partition_columns_become_folders_and_leave_the_rows() {
         (3, Some(20_778), Some("x/../../y")),
         (4, Some(20_779), None),
         (5, Some(20_778), Some("=*%:")),
+        (6, Some(20_779), Some("")),
     ];
     replace(
         folder.path(),
@@ -151,6 +152,7 @@ fn partition_columns_become_folders_and_leave_the_rows() {
         [
             "s/t=%3D%2A%25%3A/day=2026-11-21/a.csv: id\n5\n".to_owned(),
             format!("s/t=../day={null}/a.csv: id\n2\n"),
+            "s/t=/day=2026-11-22/a.csv: id\n6\n".to_owned(),
             format!("s/t={null}/day=2026-11-22/a.csv: id\n4\n"),
             "s/t=x%2F..%2F..%2Fy/day=2026-11-21/a.csv: id\n1\n3\n".to_owned(),
         ]
@@ -159,7 +161,7 @@ fn partition_columns_become_folders_and_leave_the_rows() {
 
 #[test]
 fn values_that_no_folder_can_be_named_after_are_refused_at_their_row() {
-    for value in ["", "__HIVE_DEFAULT_PARTITION__", &"x".repeat(300)] {
+    for value in ["__HIVE_DEFAULT_PARTITION__", &"x".repeat(300)] {
         let folder = tempfile::tempdir().unwrap();
         let config = json!({"path": "{stream}/a.csv", "partition_by": ["t"]});
         let rows = [
@@ -216,6 +218,33 @@ fn more_partitions_than_open_files_need_a_counter_in_the_name() {
     )
     .unwrap();
     assert_eq!(tree(folder.path()).len(), 3);
+}
+
+#[test]
+fn too_many_files_are_refused_before_any_of_the_batch_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows: Vec<_> = (0..60_000).map(|id| (id, Some(id as i32), None)).collect();
+    for (config, part) in [
+        (
+            json!({"path": "o/{part}.csv", "partition_by": ["day"]}),
+            "files; the first 60001 rows have 60000 or more values of day",
+        ),
+        (
+            json!({"path": "o/{part}.csv", "split": {"rows": 1}}),
+            "more than 50000 files",
+        ),
+    ] {
+        let mut files = open(folder.path(), config).unwrap();
+        let mut writer = files
+            .open_writer(&target("s", WriteMode::Replace), 0, None)
+            .unwrap();
+        writer.write(&batch(&rows[..1])).unwrap();
+        let error = writer.write(&batch(&rows)).unwrap_err();
+        assert_eq!(error.code, "too_many_parts");
+        assert!(error.message.ends_with(part), "{}", error.message);
+        drop((writer, files));
+        assert_eq!(tree(folder.path()), [""; 0]);
+    }
 }
 
 #[test]
@@ -385,6 +414,31 @@ fn wrong_configurations_name_their_key() {
             .err()
             .unwrap();
         assert_eq!(error.code, code);
+    }
+}
+
+#[test]
+fn wrong_numbers_and_names_are_told_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    for (config, part) in [
+        (
+            json!({"split": {"rows": -1}}),
+            "expected a number of rows, 1 or more",
+        ),
+        (
+            json!({"partition_by": ["day", "day"]}),
+            "column \"day\" stands there twice",
+        ),
+        (
+            json!({"partition_by": [""]}),
+            "an empty name is no column's",
+        ),
+    ] {
+        let mut config = config;
+        config["path"] = json!("o/{part}.csv");
+        let error = open(folder.path(), config).err().unwrap();
+        assert_eq!(error.code, "invalid_config");
+        assert!(error.message.contains(part), "{}", error.message);
     }
 }
 

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rapidbyte_columnar as columnar;
 use rapidbyte_columnar::{ColumnarError, File, Kind, Limits, Owner, ReadAt};
 use rapidbyte_sdk::files::{self, Input};
 use rapidbyte_sdk::phase;
@@ -14,7 +15,8 @@ use crate::files::FileStream;
 use crate::partition::{Partitions, Picked};
 use crate::sample::Known;
 
-/// What the files of a stream say: the columns of the first one, which all others must have too.
+/// What the files of a stream say: the columns of the first one, which all others must have too,
+/// in any order; a column is nullable if it is so in one of them.
 pub(crate) fn know(kind: Kind, stream: &FileStream) -> Result<Known> {
     let mut known: Option<Known> = None;
     for (path, _) in &stream.files {
@@ -29,7 +31,11 @@ pub(crate) fn know(kind: Kind, stream: &FileStream) -> Result<Known> {
             });
             continue;
         };
-        open.compare(&known.schema, &stream.files[0].0)?;
+        known.schema = open.merge(&known.schema, &stream.files[0].0)?;
+        // At most a few of each column.
+        let new = open.file.notes().iter();
+        let new: Vec<_> = new.filter(|note| !known.notes.contains(note)).collect();
+        known.notes.extend(new.into_iter().cloned());
         known.rows = known.rows.map(|rows| rows.saturating_add(open.file.rows()));
     }
     // A stream has one file at least.
@@ -120,8 +126,16 @@ impl ColumnRows {
             folders.values = values.map_err(|error| error.in_stream(&self.stream))?;
         }
         let open = OpenFile::open(self.kind, &path, &self.stream)?;
-        open.compare(&self.schema, &self.first)?;
-        let reader = open.file.read(self.columns.as_deref(), self.limits);
+        // A file that is another one since the schema was known.
+        if open.merge(&self.schema, &self.first)?.fields() != self.schema.fields() {
+            let text = format!("{path}: a column may hold NULL now that had none in any file");
+            return Err(Error::data("file_changed", text)
+                .hint("let its writer finish, and run again")
+                .in_stream(&self.stream)
+                .at(path));
+        }
+        let wanted = self.columns.as_deref();
+        let reader = open.file.read_as(&self.schema, wanted, self.limits);
         let reader = reader.map_err(|error| open.told(error))?;
         self.open = Some((open, reader));
         Ok(true)
@@ -196,51 +210,49 @@ impl OpenFile {
             .map_err(|error| error.in_stream(&self.stream))
     }
 
-    /// Refuses a file whose columns are not those of the stream's first file.
-    fn compare(&self, expected: &SchemaRef, first: &str) -> Result<()> {
+    /// The columns of the files so far with those of this one, which must be the same but for
+    /// their order and whether they may be NULL; `first` is the stream's first file.
+    fn merge(&self, expected: &SchemaRef, first: &str) -> Result<SchemaRef> {
         let found = self.file.schema();
-        if found.fields() == expected.fields() {
-            return Ok(());
+        let mut merged = Vec::with_capacity(expected.fields().len());
+        for field in expected.fields() {
+            let name = field.name();
+            let Some((_, here)) = found.fields().find(name) else {
+                let text = format!("it is missing here and stands in {first}");
+                return Err(self.differs(name, &text));
+            };
+            let Some(both) = columnar::merge(field, here) else {
+                let (a, b) = (type_name(field), type_name(here));
+                return Err(self.differs(
+                    name,
+                    &match a == b {
+                        true => format!("it has other metadata than in {first}"),
+                        false => format!("it is {b}, in {first} it is {a}"),
+                    },
+                ));
+            };
+            merged.push(both);
         }
-        let (expected, found) = (expected.fields(), found.fields());
-        let differs = expected.iter().zip(found).find(|(a, b)| a != b);
-        let (column, what) = match differs {
-            Some((a, b)) if a.name() != b.name() => {
-                let text = format!(
-                    "column {:?} stands where {first} has {:?}",
-                    b.name(),
-                    a.name()
-                );
-                (b.name(), text)
-            }
-            Some((a, b)) => {
-                let shown = |field: &Field| {
-                    let required = if field.is_nullable() { "" } else { " not null" };
-                    format!("{}{required}", type_name(field))
-                };
-                let (a, b) = (shown(a), shown(b));
-                let text = match a == b {
-                    true => format!("its column has other metadata than in {first}"),
-                    false => format!("it is {b}, in {first} it is {a}"),
-                };
-                (differs.map_or(expected[0].name(), |(_, b)| b.name()), text)
-            }
-            None => {
-                let (more, text) = match found.len() > expected.len() {
-                    true => (&found[expected.len()], "is not in"),
-                    false => (&expected[found.len()], "is missing here and stands in"),
-                };
-                (more.name(), format!("it {text} {first}"))
-            }
-        };
-        Err(Error::schema(
-            "schema_differs",
-            format!("the files of a stream have one schema; column {column:?}: {what}"),
-        )
-        .hint("read the files as several streams, with {stream} in the path")
-        .in_stream(&self.stream)
-        .in_column(column)
-        .at(&self.path))
+        let names = found.fields().iter().map(|field| field.name());
+        match names
+            .into_iter()
+            .find(|name| expected.fields().find(name).is_none())
+        {
+            Some(name) => Err(self.differs(name, &format!("it is not in {first}"))),
+            None => Ok(Arc::new(Schema::new_with_metadata(
+                merged,
+                expected.metadata().clone(),
+            ))),
+        }
+    }
+
+    fn differs(&self, column: &str, what: &str) -> Error {
+        let text = format!("the files of a stream have one schema; column {column:?}: {what}");
+        Error::schema("schema_differs", text)
+            .hint("read the files as several streams, with {stream} in the path")
+            .in_stream(&self.stream)
+            .in_column(column)
+            .at(&self.path)
     }
 }
 

@@ -202,7 +202,11 @@ impl Config {
             .iter()
             .map(|(name, c)| Ok((name.clone(), c.parse(&format!("schemas.{name}"))?)))
             .collect::<Result<BTreeMap<_, _>>>()?;
-        let times = TimeForms::settle(&self, schema.iter().chain(schemas.values()))?;
+        let times = TimeForms::settle(
+            &self,
+            schema.iter().chain(schemas.values()),
+            partitions.as_ref(),
+        )?;
         Ok(Settings {
             path: self.path,
             stream: self.stream,

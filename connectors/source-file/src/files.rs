@@ -35,11 +35,27 @@ impl FileStream {
     }
 }
 
+/// A folder or a pipe is there, and is no file.
+fn refuse_other_kinds(path: &str) -> Result<()> {
+    if pattern::is_pattern(path) || path.contains(STREAM) {
+        return Ok(());
+    }
+    match files::open(path) {
+        Err(error) if error.code == "not_a_file" => Err(error
+            .hint(format!(
+                "give the path of a regular file; the files of a folder are {path}/*.csv"
+            ))
+            .at("config.path")),
+        _ => Ok(()),
+    }
+}
+
 /// The streams, ordered by name. No file at all is an error.
 pub(crate) fn find(settings: &Settings) -> Result<Vec<FileStream>> {
     let path = &settings.path;
     let entries = files::find(&path.replace(STREAM, "*"))?;
     if entries.is_empty() {
+        refuse_other_kinds(path)?;
         let text = format!("no file matches {path}");
         return Err(Error::config("no_file_matches", text)
             .hint("check the path; it is relative to the pipeline file")

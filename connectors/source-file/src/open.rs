@@ -17,6 +17,8 @@ pub(crate) struct Text {
     stream: String,
     bytes: Decompressor<Pieces>,
     compression: Compression,
+    /// The first bytes were looked at.
+    begun: bool,
 }
 
 impl Text {
@@ -37,6 +39,7 @@ impl Text {
             stream: stream.to_owned(),
             bytes,
             compression,
+            begun: false,
         })
     }
 
@@ -45,10 +48,16 @@ impl Text {
         let (stream, path) = (&self.stream, &self.path);
         let compressed = self.compression != Compression::None;
         let _phase = compressed.then(|| phase::enter(Kind::Decode));
-        self.bytes.fill().map_err(|stop| match stop {
+        let bytes = self.bytes.fill().map_err(|stop| match stop {
             Stop::Chunks(error) => error.in_stream(stream),
             Stop::Format(error) => convert(error, stream, Some(path)),
-        })
+        })?;
+        if !std::mem::replace(&mut self.begun, true)
+            && let Some(error) = no_text(bytes, compressed)
+        {
+            return Err(error.in_stream(stream).at(path));
+        }
+        Ok(bytes)
     }
 
     /// Drops the first `len` bytes of what [`fill`](Self::fill) gave.
@@ -78,6 +87,43 @@ impl Text {
         }
         error
     }
+}
+
+/// Why a file that begins so is not read as text: no text in UTF-8 begins with these bytes.
+fn no_text(bytes: &[u8], compressed: bool) -> Option<Error> {
+    const COMPRESSED: [(&[u8], &str); 6] = [
+        (b"\x1f\x8b", "gzip"),
+        (b"\x28\xb5\x2f\xfd", "zstd"),
+        (b"\x04\x22\x4d\x18", "lz4"),
+        (b"\xfd7zXZ\0", "xz"),
+        (b"PK\x03\x04", "zip"),
+        (b"BZh91AY&SY", "bzip2"),
+    ];
+    let begins = |sign: &[u8]| bytes.starts_with(sign);
+    if let Some((_, name)) = COMPRESSED.iter().find(|(sign, _)| begins(sign)) {
+        let read = match compressed {
+            true => "and is compressed once more",
+            false => "and is read as plain text",
+        };
+        let text = format!("the file looks like {name}, {read}");
+        let error = Error::config("file_compressed", text);
+        return Some(match *name {
+            name @ ("gzip" | "zstd" | "lz4") if !compressed => error.hint(format!(
+                "set compression: {name}, or give the file's name its ending"
+            )),
+            _ => error.hint("decompress it first"),
+        });
+    }
+    if begins(b"\xff\xfe") || begins(b"\xfe\xff") {
+        return Some(
+            Error::data(
+                "file_not_utf8",
+                "the file looks like UTF-16, and UTF-8 is read",
+            )
+            .hint("convert it, such as by: iconv -f UTF-16 -t UTF-8"),
+        );
+    }
+    None
 }
 
 /// A file that must not change while it is read.

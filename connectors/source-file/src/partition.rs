@@ -49,6 +49,12 @@ impl Partitions {
         )))
     }
 
+    /// The first declared column that is wanted.
+    pub(crate) fn find(&self, wanted: &dyn Fn(&Field) -> bool) -> Option<&str> {
+        let field = self.fields.fields().iter().find(|field| wanted(field));
+        field.map(|field| field.name().as_str())
+    }
+
     pub(crate) fn is_partition(&self, name: &str) -> bool {
         self.fields.fields().find(name).is_some()
     }

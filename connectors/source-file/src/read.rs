@@ -1,6 +1,6 @@
 //! One read: the files of a stream, one after the other, piece by piece.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rapidbyte_formats::{Compression, Decoder};
 use rapidbyte_sdk::phase::{self, Kind};
@@ -129,7 +129,9 @@ impl Reader for Rows {
         }
     }
 
-    fn next(&mut self, _wait: Duration) -> Result<Event> {
+    /// The rows so far once `wait` is over: many small files fill a batch slowly.
+    fn next(&mut self, wait: Duration) -> Result<Event> {
+        let begun = Instant::now();
         while !self.decoder.is_full() {
             match self.step()? {
                 Step::Forward => {}
@@ -141,6 +143,9 @@ impl Reader for Rows {
                     }
                 }
                 Step::FileEnded => {}
+            }
+            if begun.elapsed() >= wait {
+                break;
             }
         }
         Ok(self.take()?.map_or(Event::Idle, Event::Batch))

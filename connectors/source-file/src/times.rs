@@ -7,6 +7,7 @@ use rapidbyte_formats::{Decoder, FormatError};
 use rapidbyte_sdk::prelude::*;
 
 use crate::config::Config;
+use crate::partition::Partitions;
 
 /// The declared forms.
 #[derive(Debug, Clone, Default)]
@@ -18,24 +19,38 @@ pub(crate) struct TimeForms {
 
 impl TimeForms {
     /// `declared` are all schemas of the configuration: a form that none of their columns has is
-    /// a mistake.
+    /// a mistake, also where a column of `partitions` would have it.
     pub(crate) fn settle<'a>(
         config: &Config,
         declared: impl Iterator<Item = &'a SchemaRef>,
+        partitions: Option<&Partitions>,
     ) -> Result<Self> {
         let declared: Vec<_> = declared.collect();
         let any = |wanted: &dyn Fn(&Field) -> bool| {
             let mut fields = declared.iter().flat_map(|schema| schema.fields());
             fields.any(|field| wanted(field))
         };
-        let parse = |key: &str, text: &str, is_used: bool| {
+        let parse = |key: &str, text: &str, wanted: &dyn Fn(&Field) -> bool| {
             let at = format!("config.{key}");
-            if !is_used {
-                return Err(
-                    Error::config("unused_option", "no declared column has that form")
-                        .hint("declare the columns under schema: as date, timestamp or timestamptz")
-                        .at(at),
-                );
+            if !any(wanted) {
+                let folder = partitions.and_then(|folders| folders.find(wanted));
+                let error = match folder {
+                    Some(name) => {
+                        let text = format!(
+                            "column {name:?} stands in the names of folders, which have one form: \
+                             2026-11-21 or 2026-11-21T10:11:12"
+                        );
+                        Error::config("unused_option", text).hint(
+                            "leave it out; folders of another form are declared as string under \
+                             partitions:",
+                        )
+                    }
+                    None => Error::config("unused_option", "no declared column has that form")
+                        .hint(
+                            "declare the columns under schema: as date, timestamp or timestamptz",
+                        ),
+                };
+                return Err(error.at(at));
             }
             TimePattern::parse(text).map_err(|why| {
                 Error::config("bad_time_pattern", format!("{text:?}: {why}"))
@@ -47,13 +62,13 @@ impl TimeForms {
         };
         let every = |key: &str, text: &Option<String>, wanted: fn(&DataType) -> bool| {
             let text = text.as_deref();
-            let is_used = any(&|field: &Field| wanted(field.data_type()));
-            text.map(|text| parse(key, text, is_used)).transpose()
+            let wanted = |field: &Field| wanted(field.data_type());
+            text.map(|text| parse(key, text, &wanted)).transpose()
         };
         let columns = config.column_formats.iter().map(|(name, text)| {
-            let is_used = any(&|field: &Field| field.name() == name && is_time(field.data_type()));
+            let wanted = |field: &Field| field.name() == name && is_time(field.data_type());
             let key = format!("column_formats.{name}");
-            Ok((name.clone(), parse(&key, text, is_used)?))
+            Ok((name.clone(), parse(&key, text, &wanted)?))
         });
         Ok(Self {
             timestamp: every("timestamp_format", &config.timestamp_format, is_timestamp)?,

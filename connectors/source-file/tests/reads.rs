@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rapidbyte_formats::Picked;
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{ipc, source, types};
 use serde_json::{Value, json};
@@ -46,10 +47,13 @@ fn request(stream: &str, columns: Option<&[&str]>) -> ReadRequest {
     }
 }
 
+/// Longer than any read here takes: only full batches come.
+const WAIT: Duration = Duration::from_secs(3600);
+
 fn rows(reader: &mut FileReader) -> Result<Vec<RecordBatch>> {
     let mut batches = Vec::new();
     loop {
-        match reader.next(Duration::ZERO)? {
+        match reader.next(WAIT)? {
             Event::Batch(batch) => batches.push(batch),
             Event::End => return Ok(batches),
             other => panic!("{other:?}"),
@@ -64,7 +68,9 @@ fn read(source: &mut Files, stream: &str, columns: Option<&[&str]>) -> Result<St
     let mut lines = Vec::new();
     for batch in &batches {
         let encoder = rapidbyte_formats::jsonl::Encoder::new(batch.schema()).unwrap();
-        encoder.encode(batch, 0, &mut lines, usize::MAX).unwrap();
+        encoder
+            .encode(Picked::all(batch), 0, &mut lines, usize::MAX)
+            .unwrap();
     }
     Ok(String::from_utf8(lines).unwrap())
 }
@@ -320,7 +326,7 @@ fn a_file_that_changes_while_it_is_read_is_refused() {
         let mut request = request("a", None);
         request.batch_bytes = 1000;
         let mut reader = source.read(&request).unwrap();
-        assert!(matches!(reader.next(Duration::ZERO), Ok(Event::Batch(_))));
+        assert!(matches!(reader.next(WAIT), Ok(Event::Batch(_))));
         let mut writer = std::fs::File::options();
         let mut file = writer
             .write(true)
@@ -438,6 +444,91 @@ fn a_value_that_an_inferred_type_would_change_names_its_place() {
 }
 
 #[test]
+fn files_that_are_no_text_say_what_they_look_like() {
+    let cases: [(&[u8], &str, &str, &str); 5] = [
+        (
+            b"\x1f\x8b\x08\0\0",
+            "file_compressed",
+            "looks like gzip",
+            "compression: gzip",
+        ),
+        (
+            b"\x28\xb5\x2f\xfd\0",
+            "file_compressed",
+            "looks like zstd",
+            "compression: zstd",
+        ),
+        (
+            b"PK\x03\x04\0\0",
+            "file_compressed",
+            "looks like zip",
+            "decompress it",
+        ),
+        (
+            b"\xff\xfea\0,\0",
+            "file_not_utf8",
+            "looks like UTF-16",
+            "iconv",
+        ),
+        (
+            b"\xfe\xff\0a\0,",
+            "file_not_utf8",
+            "looks like UTF-16",
+            "iconv",
+        ),
+    ];
+    for (bytes, code, message, hint) in cases {
+        for (name, declared) in [("a.csv", false), ("a.jsonl", false), ("a.csv", true)] {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join(name), bytes).unwrap();
+            let mut config = json!({"path": name});
+            if declared {
+                config["schema"] = json!({"a": "string"});
+            }
+            let mut source = open(folder.path(), config).unwrap();
+            let error = match declared {
+                false => source.discover(&[]).err().unwrap(),
+                true => read(&mut source, "a", None).unwrap_err(),
+            };
+            assert_eq!(error.code, code, "{name}: {}", error.message);
+            assert!(error.message.contains(message), "{}", error.message);
+            assert!(error.hint.unwrap().contains(hint));
+            assert!(error.location.unwrap().ends_with(name));
+        }
+    }
+}
+
+#[test]
+fn half_a_character_in_json_is_named() {
+    let folder = folder(&[
+        ("a.jsonl", "{\"a\":\"x\\ud800y\"}\n"),
+        ("k.jsonl", "{\"\\ud800\":1}\n"),
+    ]);
+    let mut source = open(folder.path(), json!({"path": "a.jsonl"})).unwrap();
+    let error = read(&mut source, "a", None).unwrap_err();
+    assert_eq!(error.code, "json_half_character");
+    assert!(
+        error
+            .message
+            .ends_with("has half of a surrogate pair, which is no character")
+    );
+    assert!(error.hint.unwrap().contains("declare the column as json"));
+    let mut source = open(folder.path(), json!({"path": "k.jsonl"})).unwrap();
+    let error = source.discover(&[]).err().unwrap();
+    assert_eq!(error.code, "json_half_character", "{}", error.message);
+}
+
+#[test]
+fn signs_do_not_stand_for_the_dot_of_a_hidden_name() {
+    let folder = folder(&[("a.csv", "id\n1\n"), (".b.csv", "id\n2\n")]);
+    let config = json!({"path": "*.csv", "stream": "s"});
+    let mut source = open(folder.path(), config).unwrap();
+    assert_eq!(read(&mut source, "s", None).unwrap(), "{\"id\":1}\n");
+    let mut source = open(folder.path(), json!({"path": ".*.csv", "stream": "s"})).unwrap();
+    assert_eq!(read(&mut source, "s", None).unwrap(), "{\"id\":2}\n");
+}
+
+#[test]
 fn a_file_with_old_line_ends_is_refused() {
     let folder = folder(&[("a.csv", "x,y\r1,2\r3,4\r")]);
     for config in [
@@ -467,7 +558,7 @@ fn two_hundred_megabytes_take_the_memory_of_one_batch() {
     let mut reader = source.read(&request("big", None)).unwrap();
     let start = Instant::now();
     let (mut rows, mut held) = (0, 0);
-    while let Event::Batch(batch) = reader.next(Duration::ZERO).unwrap() {
+    while let Event::Batch(batch) = reader.next(WAIT).unwrap() {
         rows += batch.num_rows();
         let batch_bytes: usize = batch
             .columns()
@@ -495,6 +586,8 @@ fn values_of_folders_are_columns() {
         ),
         ("t/day=2026-11-22/who=x/1.csv", "id\n"),
         ("t/day=2026-11-22/who=y/1.csv", "id\n4\n"),
+        // No NULL: as pyarrow, DuckDB and polars write and read it.
+        ("t/day=2026-11-23/who=/1.csv", "id\n5\n"),
     ]);
     let config =
         |partitions: Value| json!({"path": "{stream}/day=*/who=*/*.csv", "partitions": partitions});
@@ -514,11 +607,13 @@ fn values_of_folders_are_columns() {
         "{\"id\":1,\"day\":\"2026-11-21\",\"who\":\"a/b\"}\n\
          {\"id\":2,\"day\":\"2026-11-21\",\"who\":\"a/b\"}\n\
          {\"id\":3,\"day\":\"2026-11-22\",\"who\":null}\n\
-         {\"id\":4,\"day\":\"2026-11-22\",\"who\":\"y\"}\n"
+         {\"id\":4,\"day\":\"2026-11-22\",\"who\":\"y\"}\n\
+         {\"id\":5,\"day\":\"2026-11-23\",\"who\":\"\"}\n"
     );
     assert_eq!(
         read(&mut source, "t", Some(&["who"])).unwrap(),
-        "{\"who\":\"a/b\"}\n{\"who\":\"a/b\"}\n{\"who\":null}\n{\"who\":\"y\"}\n"
+        "{\"who\":\"a/b\"}\n{\"who\":\"a/b\"}\n{\"who\":null}\n{\"who\":\"y\"}\n\
+         {\"who\":\"\"}\n"
     );
     for (partitions, code, column) in [
         (json!({"hour": "int64"}), "partition_folder", "hour"),
@@ -608,6 +703,14 @@ fn dates_and_timestamps_of_a_declared_form_are_read_strictly() {
                 .starts_with(&format!("config.{key}"))
         );
     }
+    let config = json!({
+        "path": "day=*/a.csv", "schema": {"id": "int64"}, "partitions": {"day": "date"},
+        "date_format": "%d.%m.%Y",
+    });
+    let error = open(folder.path(), config).err().unwrap();
+    assert_eq!(error.code, "unused_option");
+    let text = "column \"day\" stands in the names of folders";
+    assert!(error.message.starts_with(text), "{}", error.message);
     let config = json!({"path": "a.csv", "timestamp_format": "%F %T"});
     assert_eq!(
         open(folder.path(), config).err().unwrap().code,

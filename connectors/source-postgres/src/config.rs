@@ -3,6 +3,7 @@
 //! The keys of the connection are libpq's; what they mean is the crate `rapidbyte-pg-client`'s.
 
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use rapidbyte_pg_client::{Fields, Settings};
 use rapidbyte_sdk::prelude::*;
@@ -13,6 +14,9 @@ use schemars::JsonSchema;
 const FETCH_BYTES: u32 = 64 << 10;
 /// Less costs a call for every few rows, more is only held and not read faster.
 const FETCH_RANGE: RangeInclusive<u32> = 4 << 10..=16 << 20;
+
+/// A sort of a large table takes minutes before its first row comes.
+const READ_TIMEOUT_S: u32 = 900;
 
 /// What stands under `config:`. Either `url`, or `host` and `user` with what else is needed.
 #[derive(serde::Deserialize, JsonSchema)]
@@ -60,6 +64,10 @@ pub struct Config {
     /// How much is read from the connection at a time, in bytes: 4096 to 16777216.
     #[schemars(extend("default" = 65536, "minimum" = 4096, "maximum" = 16777216))]
     pub fetch_bytes: Option<u32>,
+    /// Seconds that the server may say nothing while rows or an answer are waited for; 900 if absent,
+    /// 0 for ever. A sort before the first row counts.
+    #[schemars(extend("default" = 900))]
+    pub read_timeout: Option<u32>,
 }
 
 /// A configuration without open questions.
@@ -67,6 +75,8 @@ pub struct Config {
 pub(crate) struct Settled {
     pub connection: Settings,
     pub fetch_bytes: u32,
+    /// Zero: for ever.
+    pub read_timeout: Duration,
 }
 
 impl Settled {
@@ -107,6 +117,7 @@ impl Config {
         Ok(Settled {
             connection: Settings::from_config(self.url.as_deref(), fields)?,
             fetch_bytes,
+            read_timeout: Duration::from_secs(self.read_timeout.unwrap_or(READ_TIMEOUT_S).into()),
         })
     }
 }

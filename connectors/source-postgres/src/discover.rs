@@ -9,6 +9,7 @@ use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
 
 use crate::error::about;
+use crate::order;
 use crate::relation::{self, Relation};
 
 /// Relations that are described in one round trip.
@@ -23,12 +24,19 @@ pub(crate) fn streams(client: &mut Client, native: bool) -> Result<Vec<Stream>> 
     for chunk in chunks(&relations) {
         let oids: Vec<u32> = chunk.iter().map(|relation| relation.oid).collect();
         let by_oid: HashMap<u32, &Relation> = chunk.iter().map(|r| (r.oid, r)).collect();
+        let vague = order::collations(client, &oids, false)?;
         for described in relation::describe(client, &oids)? {
             let stream = described.and_then(|described| {
                 let Some(relation) = by_oid.get(&described.oid) else {
                     return Err(Error::internal("a relation that was not asked for"));
                 };
-                stream(relation, &described, native).map_err(|e| about(e, &relation.stream()))
+                let columns = order::candidates(relation.oid, &described.columns, &vague);
+                let stream = stream(relation, &described, native);
+                let stream = stream.map_err(|error| about(error, &relation.stream()))?;
+                Ok(Stream {
+                    cursor_fields: columns,
+                    ..stream
+                })
             });
             match stream {
                 Ok(stream) => streams.push(stream),

@@ -1,17 +1,24 @@
 //! Reads tables and views of PostgreSQL by binary COPY.
 //!
 //! What an operator may say is [`Config`]; which relations there are is the part of `relation`,
-//! the one moment that all streams are read as of is that of `session`, one read is `Rows`. How
+//! the one moment that all streams are read as of is that of `session`, one read is `Rows`. What an
+//! incremental read delivers is decided by `increment`: in the order of some columns (`order`) or by
+//! windows of transaction ids (`window`); where it goes on is a `cursor`. How
 //! types and values are held in Arrow is the crate `rapidbyte-pg`, the protocol is
 //! `rapidbyte-pg-client`.
 
 mod check;
 mod config;
+mod cursor;
 mod discover;
 mod error;
+mod increment;
+mod order;
 mod read;
 mod relation;
 mod session;
+mod stall;
+mod window;
 
 use rapidbyte_pg::NATIVE_FORM;
 use rapidbyte_pg_client::Client;
@@ -39,6 +46,7 @@ impl Source for Postgres {
     const NAME: &str = "source-postgres";
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     const DESCRIPTION: &str = "Reads tables and views of PostgreSQL";
+    const SYNC_MODES: &'static [SyncMode] = &[SyncMode::FullRefresh, SyncMode::Incremental];
     const NATIVE_FORMS: &'static [&'static str] = &[NATIVE_FORM];
     const TAKES_FILTER: bool = true;
 
@@ -74,7 +82,9 @@ impl Source for Postgres {
         let (client, token) = match idle {
             Some((client, Ok(token))) => (client, token),
             // It may have been ended while nobody needed it.
-            Some((client, Err(error))) if client.is_usable() => return Err(error),
+            Some((_, Err(error))) if !matches!(error.kind, ErrorKind::Connection) => {
+                return Err(error);
+            }
             _ => {
                 let mut client = session::connect(&self.settings)?;
                 let token = session::export(&mut client, &self.settings, streams)?;
@@ -86,14 +96,6 @@ impl Source for Postgres {
     }
 
     fn read(&mut self, request: &ReadRequest) -> Result<Rows> {
-        if request.cursor.is_some() {
-            return Err(Error::config(
-                "no_cursor",
-                "tables are read whole: there is no place to go on from",
-            )
-            .hint("sync_mode: full_refresh")
-            .in_stream(&request.stream));
-        }
         Rows::begin(&self.settings, request).map_err(|error| about(error, &request.stream))
     }
 }

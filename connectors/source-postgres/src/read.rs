@@ -1,36 +1,81 @@
 //! One read: a COPY of one relation, decoded as it comes.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use rapidbyte_pg::copy::Decoder;
-use rapidbyte_pg::form::{form, select_expression};
+use rapidbyte_pg::form::{form, schema, select_expression};
 use rapidbyte_pg::ident::quote_ident;
 use rapidbyte_pg::{Column, NATIVE_FORM, catalog};
 use rapidbyte_pg_client::{Client, CopyOut, CopyRead};
+use rapidbyte_sdk::log;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
 use crate::config::Settled;
 use crate::error::{about, convert};
+use crate::increment::{self, Checkpoints, PartKind};
 use crate::relation::{self, Relation};
 use crate::session;
+use crate::stall::{Backend, Patience};
 
 /// Rows of a batch whose columns take next to nothing, or that has no columns.
 const MAX_BATCH_ROWS: usize = 1 << 20;
+/// A server that sorts, or waits for a table below a view, does not even begin to answer.
+const FIRST_ROWS: &str = "the first rows";
 
 /// Reads the rows of one stream. Holds one piece of the connection's bytes, one incomplete record
 /// and one batch.
 pub struct Rows {
-    stream: String,
+    relation: Relation,
+    settings: Settled,
+    schema: SchemaRef,
+    reading: Reading,
+    /// The COPYs that follow, in one transaction.
+    queries: VecDeque<Query>,
+    /// Nothing for a whole stream.
+    checkpoints: Option<Checkpoints>,
+    /// What is given next: at most what comes of one batch.
+    ready: VecDeque<Event>,
+    has_ended: bool,
+    patience: Patience,
+    native: bool,
+    batch_bytes: usize,
+    max_record_bytes: usize,
+}
+
+/// One COPY as it is decoded.
+struct Reading {
+    kind: Option<PartKind>,
     decoder: Decoder,
     /// Nothing once the server has sent everything.
     copy: Option<CopyOut<Client>>,
-    batch_bytes: usize,
+    /// Given so far.
+    rows: u64,
+}
+
+/// One COPY.
+struct Query {
+    /// A table with columns, or a query in brackets.
+    from: String,
+    /// Those of the stream, then the texts of the cursor.
+    columns: Vec<Column>,
+    /// Nothing for a whole stream.
+    kind: Option<PartKind>,
+}
+
+/// All that a selection comes to.
+struct Queries {
+    /// Of the stream.
+    columns: Vec<Column>,
+    queries: VecDeque<Query>,
+    checkpoints: Option<Checkpoints>,
 }
 
 impl Rows {
     /// Begins to read. The transaction ends with the connection.
     pub(crate) fn begin(settings: &Settled, request: &ReadRequest) -> Result<Self> {
+        log::point("source-postgres.read")?;
         let stream = &request.stream;
         let mut client = if request.snapshot.is_empty() {
             let mut client = session::connect(settings)?;
@@ -42,74 +87,172 @@ impl Rows {
         let (relation, described) = look_up(&mut client, stream)?;
         let table = described.table();
         relation.refuse_unreadable(settings)?;
-        let columns = relation::choose(described.columns, request.columns.as_deref())?;
         let native = request.forms.iter().any(|form| form == NATIVE_FORM);
-        let filter = request.filter.as_deref();
-        let sql = statement(&relation, &columns, native, filter);
-        let copy = client
-            .into_copy_out(&sql)
-            .map_err(|error| explain(error, &relation, settings))?;
+        let selection = Selection {
+            stream: stream.clone(),
+            columns: request.columns.clone(),
+            filter: request.filter.clone(),
+            increment: request.increment.clone(),
+            cursor: request.cursor.clone(),
+        };
+        let Queries {
+            columns,
+            mut queries,
+            checkpoints,
+        } = queries(
+            &mut client,
+            settings,
+            &selection,
+            &relation,
+            described.columns,
+            native,
+            !request.snapshot.is_empty(),
+        )?;
+        let first = queries
+            .pop_front()
+            .ok_or_else(|| Error::internal("a read without a query"))?;
+        let patience = Patience::new(Backend::of(&client, settings));
         // More than memory is no limit.
         let max_record_bytes = usize::try_from(request.max_record_bytes).unwrap_or(usize::MAX);
+        let copy = start(client, &first, &relation, settings)?;
         Ok(Self {
-            stream: stream.clone(),
-            decoder: Decoder::new(&columns, native, max_record_bytes)
-                .of_table(&columns, native, &table),
-            copy: Some(copy),
+            reading: Reading::new(&first, copy, native, max_record_bytes),
+            relation,
+            settings: settings.clone(),
+            schema: SchemaRef::new(schema(&columns, native, &table)),
+            queries,
+            checkpoints,
+            ready: VecDeque::new(),
+            has_ended: false,
+            patience,
+            native,
             batch_bytes: (request.batch_bytes as usize).max(1),
+            max_record_bytes,
         })
     }
 
     fn is_full(&self) -> bool {
-        let rows = self.decoder.rows();
+        let decoder = &self.reading.decoder;
+        let rows = decoder.rows();
         // Without a row there is nothing to give, whatever is held.
-        rows >= MAX_BATCH_ROWS || (rows > 0 && self.decoder.bytes() >= self.batch_bytes)
+        rows >= MAX_BATCH_ROWS || (rows > 0 && decoder.bytes() >= self.batch_bytes)
     }
 
-    fn take(&mut self) -> Result<Event> {
+    /// Puts what comes of the rows so far into `ready`.
+    fn take(&mut self) -> Result<()> {
         let _phase = phase::enter(Kind::Decode);
-        self.decoder.take_batch().map(Event::Batch).map_err(convert)
+        let reading = &mut self.reading;
+        let batch = reading.decoder.take_batch().map_err(convert)?;
+        reading.rows += batch.num_rows() as u64;
+        let (columns, texts) = batch.columns().split_at(self.schema.fields().len());
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let schema = SchemaRef::clone(&self.schema);
+        let rows = RecordBatch::try_new_with_options(schema, columns.to_vec(), &options)?;
+        match &mut self.checkpoints {
+            Some(checkpoints) if reading.kind == Some(PartKind::Ordered) => {
+                self.ready.extend(checkpoints.cut(&rows, texts)?);
+            }
+            _ => self.ready.push_back(Event::Batch(rows)),
+        }
+        Ok(())
+    }
+
+    /// Puts what stands behind the last row of a COPY into `ready`, and begins the next one.
+    fn go_on(&mut self, client: Client) -> Result<()> {
+        let next = self.queries.pop_front();
+        let Reading { kind, rows, .. } = self.reading;
+        if let (Some(checkpoints), Some(kind)) = (&mut self.checkpoints, kind) {
+            let checkpoint = checkpoints.end(kind, rows, next.is_none())?;
+            self.ready.extend(checkpoint.map(Event::Checkpoint));
+        }
+        let Some(query) = next else {
+            client.close();
+            self.has_ended = true;
+            return Ok(());
+        };
+        let copy = start(client, &query, &self.relation, &self.settings)?;
+        self.reading = Reading::new(&query, copy, self.native, self.max_record_bytes);
+        Ok(())
     }
 
     fn step(&mut self, wait: Duration) -> Result<Event> {
         let begin = Instant::now();
-        while !self.is_full() {
-            let Some(copy) = &mut self.copy else {
-                return if self.decoder.rows() > 0 {
-                    self.take()
-                } else {
-                    Ok(Event::End)
-                };
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                if matches!(event, Event::Checkpoint(_)) {
+                    log::point("source-postgres.checkpoint")?;
+                }
+                return Ok(event);
+            }
+            if self.has_ended {
+                return Ok(Event::End);
+            }
+            if self.is_full() {
+                self.take()?;
+                continue;
+            }
+            let Some(copy) = &mut self.reading.copy else {
+                return Err(Error::internal("a read that failed before"));
             };
-            let decoder = &mut self.decoder;
-            let left = wait.saturating_sub(begin.elapsed());
+            let decoder = &mut self.reading.decoder;
+            let asked = Instant::now();
+            let left = self.patience.at_most(wait.saturating_sub(begin.elapsed()));
             let read = copy.feed(left, |bytes| {
                 let _phase = phase::enter(Kind::Decode);
                 decoder.push_messages(bytes).map_err(convert)
             })?;
             match read {
-                CopyRead::Data(_) => {}
-                CopyRead::Idle => return Ok(Event::Idle),
+                CopyRead::Data(_) => self.patience.reset(),
+                CopyRead::Idle => {
+                    self.patience.waited(asked.elapsed())?;
+                    return Ok(Event::Idle);
+                }
                 CopyRead::End => {
-                    self.decoder.finish().map_err(convert)?;
-                    if let Some(copy) = self.copy.take() {
-                        copy.into_client().close();
+                    self.reading.decoder.finish().map_err(convert)?;
+                    if self.reading.decoder.rows() > 0 {
+                        self.take()?;
+                    }
+                    if let Some(copy) = self.reading.copy.take() {
+                        self.go_on(copy.into_client())?;
                     }
                 }
             }
         }
-        self.take()
     }
 }
 
 impl Reader for Rows {
     fn schema(&self) -> SchemaRef {
-        self.decoder.schema().clone()
+        self.schema.clone()
     }
 
     fn next(&mut self, wait: Duration) -> Result<Event> {
-        self.step(wait).map_err(|error| about(error, &self.stream))
+        let result = self.step(wait);
+        result.map_err(|error| about(error, &self.relation.stream()))
     }
+}
+
+impl Reading {
+    fn new(query: &Query, copy: CopyOut<Client>, native: bool, max_record_bytes: usize) -> Self {
+        Self {
+            kind: query.kind,
+            decoder: Decoder::new(&query.columns, native, max_record_bytes),
+            copy: Some(copy),
+            rows: 0,
+        }
+    }
+}
+
+/// Begins a COPY; waits until the server has something to send.
+fn start(
+    client: Client,
+    query: &Query,
+    relation: &Relation,
+    settings: &Settled,
+) -> Result<CopyOut<Client>> {
+    let backend = Backend::of(&client, settings);
+    let copy = client.into_copy_out(&format!("COPY {} TO STDOUT (FORMAT binary)", query.from));
+    copy.map_err(|error| explain(backend.explain(error, FIRST_ROWS), relation, settings))
 }
 
 /// The relation and its columns as the transaction sees them.
@@ -118,16 +261,21 @@ fn look_up(client: &mut Client, stream: &str) -> Result<(Relation, catalog::Rela
     let relation = found
         .pop()
         .ok_or_else(|| Error::internal("a stream without its relation"))?;
-    let described = relation::describe(client, &[relation.oid])?.pop();
-    let described = described.ok_or_else(|| {
-        let text = "the table was dropped since the run began";
-        Error::schema("unknown_stream", text)
-    })??;
+    let described = describe(client, &relation)?;
     Ok((relation, described))
 }
 
-/// Asks the server what a read would do and reads nothing: a wrong condition, a missing column and a
-/// missing privilege are told before the first row of any stream. The transaction must be open.
+fn describe(client: &mut Client, relation: &Relation) -> Result<catalog::Relation> {
+    let described = relation::describe(client, &[relation.oid])?.pop();
+    described.ok_or_else(|| {
+        let text = "the table was dropped since the run began";
+        Error::schema("unknown_stream", text)
+    })?
+}
+
+/// Asks the server what a read would do and reads nothing: a wrong condition, a missing column, a
+/// cursor that does not fit and a missing privilege are told before the first row of any stream. The
+/// transaction must be open.
 pub(crate) fn try_out(
     client: &mut Client,
     settings: &Settled,
@@ -153,10 +301,93 @@ pub(crate) fn try_out(
         }
         select += &format!(" WHERE ({filter}\n)");
     }
-    let explained = client.simple_query(&format!("EXPLAIN (COSTS false) {select}"));
-    explained
-        .map(drop)
-        .map_err(|error| explain(error, relation, settings))
+    let mut selects = vec![select];
+    if selection.increment.is_some() {
+        let described = describe(client, relation)?;
+        // Native or not makes no difference to what can be read.
+        let queries = queries(
+            client,
+            settings,
+            selection,
+            relation,
+            described.columns,
+            false,
+            false,
+        )?;
+        selects.extend(queries.queries.into_iter().map(|query| query.from));
+    } else if selection.cursor.is_some() {
+        return Err(no_increment());
+    }
+    for select in selects {
+        client
+            .simple_query(&format!("EXPLAIN (COSTS false) {select}"))
+            .map_err(|error| explain(error, relation, settings))?;
+    }
+    Ok(())
+}
+
+fn no_increment() -> Error {
+    Error::config(
+        "no_cursor",
+        "a table that is read whole has no place to go on from",
+    )
+    .hint("sync_mode: incremental")
+}
+
+/// What is to be sent to read what is selected. Errors: those of [`relation::choose`] and
+/// [`increment::plan`]; `no_cursor`.
+fn queries(
+    client: &mut Client,
+    settings: &Settled,
+    selection: &Selection,
+    relation: &Relation,
+    all: Vec<Column>,
+    native: bool,
+    was_tried: bool,
+) -> Result<Queries> {
+    let filter = selection.filter.as_deref();
+    let wanted = selection.columns.as_deref();
+    let Some(increment) = &selection.increment else {
+        if selection.cursor.is_some() {
+            return Err(no_increment());
+        }
+        let columns = relation::choose(all, wanted)?;
+        let query = Query {
+            from: whole(relation, &columns, native, filter),
+            columns: columns.clone(),
+            kind: None,
+        };
+        return Ok(Queries {
+            columns,
+            queries: VecDeque::from([query]),
+            checkpoints: None,
+        });
+    };
+    let cursor = selection.cursor.as_deref();
+    let plan = increment::plan(
+        client, settings, relation, &all, increment, cursor, was_tried,
+    )?;
+    let columns = relation::choose(all, wanted)?;
+    let query = |part: increment::Part| {
+        let mut expressions = expressions(&columns, native);
+        let mut columns = columns.clone();
+        for (text, column) in plan.checkpoints.extra(part.kind) {
+            expressions.push(text);
+            columns.push(column);
+        }
+        let conditions = [filter, part.condition.as_deref()];
+        Query {
+            from: select(relation, &expressions, &conditions, &part.order),
+            columns,
+            kind: Some(part.kind),
+        }
+    };
+    let queries = plan.parts.into_iter().map(query).collect();
+    Ok(Queries {
+        columns,
+        queries,
+        checkpoints: Some(plan.checkpoints),
+    })
 }
 
 fn wrong_filter(error: Error, filter: &str) -> Error {
@@ -168,17 +399,12 @@ fn wrong_filter(error: Error, filter: &str) -> Error {
     Error::config("wrong_where", text).hint(hint)
 }
 
-/// The COPY that gives these columns.
+/// What a COPY of all rows is of.
 ///
 /// `COPY table` is faster than a query, and does not do for everything: it leaves out the rows of
 /// inheriting tables, refuses views, foreign and partitioned tables and generated columns, and
 /// casts nothing.
-fn statement(
-    relation: &Relation,
-    columns: &[Column],
-    native: bool,
-    filter: Option<&str>,
-) -> String {
+fn whole(relation: &Relation, columns: &[Column], native: bool, filter: Option<&str>) -> String {
     let needs_query =
         |column: &Column| column.is_computed() || form(column, native).needs_text_cast();
     let is_plain = relation.kind == 'r'
@@ -187,23 +413,41 @@ fn statement(
         && filter.is_none()
         && !columns.is_empty()
         && !columns.iter().any(needs_query);
-    let table = relation.sql();
-    let from = if is_plain {
+    if is_plain {
         let names: Vec<String> = columns.iter().map(|c| quote_ident(&c.name)).collect();
-        format!("{table} ({})", names.join(", "))
+        let table = relation.sql();
+        return format!("{table} ({})", names.join(", "));
+    }
+    select(relation, &expressions(columns, native), &[filter], "")
+}
+
+fn expressions(columns: &[Column], native: bool) -> Vec<String> {
+    columns
+        .iter()
+        .map(|column| select_expression(column, native))
+        .collect()
+}
+
+/// A query in brackets. `order` begins with a blank, or is empty.
+fn select(
+    relation: &Relation,
+    expressions: &[String],
+    conditions: &[Option<&str>],
+    order: &str,
+) -> String {
+    // A condition may end in a comment.
+    let conditions: Vec<String> = conditions
+        .iter()
+        .flatten()
+        .map(|text| format!("({text}\n)"))
+        .collect();
+    let place = if conditions.is_empty() {
+        String::new()
     } else {
-        let expressions: Vec<String> = columns
-            .iter()
-            .map(|column| select_expression(column, native))
-            .collect();
-        // The condition may end in a comment.
-        let condition = filter.map_or(String::new(), |text| format!(" WHERE ({text}\n)"));
-        format!(
-            "(SELECT {} FROM {table}{condition})",
-            expressions.join(", ")
-        )
+        format!(" WHERE {}", conditions.join(" AND "))
     };
-    format!("COPY {from} TO STDOUT (FORMAT binary)")
+    let (table, expressions) = (relation.sql(), expressions.join(", "));
+    format!("(SELECT {expressions} FROM {table}{place}{order})")
 }
 
 /// Says what to do about rows or columns that may not be read.

@@ -8,6 +8,8 @@
 //! Everything is set within the transaction, so that a pooler that gives a server for the length
 //! of a transaction will do.
 
+use std::time::Duration;
+
 use rapidbyte_pg::catalog::SESSION_SETTINGS;
 use rapidbyte_pg::ident::quote_literal;
 use rapidbyte_pg_client::{Client, Host, Rows};
@@ -16,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Settled;
 use crate::relation::{self, Relation};
+use crate::stall::Backend;
 
 /// The oldest server whose catalog we know.
 pub(crate) const OLDEST: u32 = 120_000;
@@ -48,6 +51,10 @@ pub(crate) fn connect(settings: &Settled) -> Result<Client> {
     let mut client = Client::connect(&settings.connection)?;
     client.set_read_bytes(settings.fetch_bytes);
     client.set_max_result_bytes(MAX_CATALOG_BYTES);
+    client.set_reply_timeout(match settings.read_timeout {
+        Duration::ZERO => Duration::MAX,
+        limit => limit,
+    });
     check_version(&client)?;
     Ok(client)
 }
@@ -169,10 +176,11 @@ pub(crate) fn pin(
         .map(Relation::sql)
         .collect();
     for tables in tables.chunks(LOCK_TABLES) {
-        client.execute(&format!(
-            "LOCK TABLE {} IN ACCESS SHARE MODE",
-            tables.join(", ")
-        ))?;
+        let names = tables.join(", ");
+        let backend = Backend::of(client, settings);
+        client
+            .execute(&format!("LOCK TABLE {names} IN ACCESS SHARE MODE"))
+            .map_err(|error| backend.explain(error, &format!("a lock of {names}")))?;
     }
     Ok(relations)
 }

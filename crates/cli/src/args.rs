@@ -1,6 +1,7 @@
 //! Arguments as they are typed.
 
 use std::ffi::OsString;
+use std::num::IntErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -63,8 +64,25 @@ Examples:
   rapidbyte run shop.yaml --select public.orders --select 'public.customer*.id'
   rapidbyte run shop.yaml --exclude public.customers.email --limit 1000
   rapidbyte run shop.yaml --report report.html
+  rapidbyte run shop.yaml --full-refresh --select public.orders
   rapidbyte run shop.yaml --dry-run --output json")]
     Run(Run),
+    /// List the runs of a pipeline.
+    #[command(after_help = "\
+Examples:
+  rapidbyte runs shop.yaml
+  rapidbyte runs shop.yaml --last 100 --output json")]
+    Runs(Runs),
+    /// Look at the places where incremental streams go on, and change them.
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  rapidbyte state list shop.yaml
+  rapidbyte state get shop.yaml public.orders
+  rapidbyte state clear shop.yaml public.orders"
+    )]
+    State(StateVerb),
     /// Look at everything a run would need, and change nothing.
     #[command(after_help = "\
 Examples:
@@ -161,6 +179,11 @@ pub struct Run {
     /// Only show what would be done, as `plan` does.
     #[arg(long)]
     pub dry_run: bool,
+    /// Begin incremental streams again with their first row; what was appended is replaced.
+    #[arg(long)]
+    pub full_refresh: bool,
+    #[command(flatten)]
+    pub history: History,
     /// Write the run as one HTML page: timing, speed and memory over time, types, grants.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "dry_run")]
     pub report: Option<PathBuf>,
@@ -185,11 +208,24 @@ pub struct Narrow {
     #[arg(long, value_name = "STREAM[.COLUMN]")]
     pub exclude: Vec<String>,
     /// Move at most this many rows of each stream.
-    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "ROWS", value_parser = rows, allow_negative_numbers = true)]
     pub limit: Option<u64>,
     /// Let the limited rows replace all that a target has (with write_mode: replace).
     #[arg(long, requires = "limit")]
     pub limit_replaces: bool,
+}
+
+/// A number of rows. Errors say what is due instead.
+fn rows(text: &str) -> Result<u64, String> {
+    let due = "a whole number of rows is due, 1 or more, in digits alone";
+    match text.parse::<u64>() {
+        Ok(0) => Err(format!("{due}; --dry-run moves none")),
+        Ok(rows) => Ok(rows),
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => {
+            Err(format!("that is above {}", u64::MAX))
+        }
+        Err(_) => Err(due.into()),
+    }
 }
 
 impl Narrow {
@@ -200,8 +236,90 @@ impl Narrow {
             exclude: self.exclude.clone(),
             limit: self.limit,
             limit_replaces: self.limit_replaces,
+            full_refresh: false,
         }
     }
+}
+
+/// Where the history of runs is.
+#[derive(Debug, Args)]
+pub struct History {
+    /// Keep the history of runs in this file instead of `.rapidbyte/state.db` beside the pipeline.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub state: Option<PathBuf>,
+}
+
+/// `runs`
+#[derive(Debug, Args)]
+pub struct Runs {
+    #[command(flatten)]
+    pub pipeline: Pipeline,
+    #[command(flatten)]
+    pub history: History,
+    /// The newest so many.
+    #[arg(long, value_name = "RUNS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    pub last: u32,
+}
+
+/// `state`
+#[derive(Debug, Subcommand)]
+pub enum StateVerb {
+    /// Show how far each stream is, as the destination says.
+    #[command(after_help = "Examples:\n  rapidbyte state list shop.yaml --output json")]
+    List {
+        #[command(flatten)]
+        pipeline: Pipeline,
+        #[command(flatten)]
+        history: History,
+    },
+    /// Print the place where a stream goes on, as JSON.
+    #[command(
+        after_help = "Examples:\n  rapidbyte state get shop.yaml public.orders > cursor.json"
+    )]
+    Get(OneStream),
+    /// Put a stream to another place: JSON as `get` prints it.
+    #[command(after_help = "\
+Examples:
+  rapidbyte state set shop.yaml public.orders '{\"version\": 1}'")]
+    Set {
+        #[command(flatten)]
+        of: OneStream,
+        /// The place.
+        #[arg(value_name = "CURSOR")]
+        cursor: String,
+    },
+    /// Change the place where a stream goes on in $VISUAL or $EDITOR.
+    #[command(after_help = "Examples:\n  rapidbyte state edit shop.yaml public.orders")]
+    Edit(OneStream),
+    /// Put streams to their beginning, and forget a run that did not finish. Rows stay.
+    #[command(after_help = "\
+Examples:
+  rapidbyte state clear shop.yaml public.orders
+  rapidbyte state clear shop.yaml --all")]
+    Clear {
+        #[command(flatten)]
+        pipeline: Pipeline,
+        /// The stream.
+        #[arg(value_name = "STREAM", required_unless_present = "all")]
+        stream: Option<String>,
+        /// Every stream that the history knows.
+        #[arg(long, conflicts_with = "stream")]
+        all: bool,
+        #[command(flatten)]
+        history: History,
+    },
+}
+
+/// A stream of a pipeline.
+#[derive(Debug, Args)]
+pub struct OneStream {
+    #[command(flatten)]
+    pub pipeline: Pipeline,
+    /// The stream.
+    #[arg(value_name = "STREAM")]
+    pub stream: String,
+    #[command(flatten)]
+    pub history: History,
 }
 
 /// `explain`

@@ -6,6 +6,8 @@
 
 use serde::Serialize;
 
+/// How the codes of a PostgreSQL server begin; its SQLSTATE follows.
+const PG: &[u8] = b"pg_";
 const TEXT: &str = include_str!("../../../docs/errors.md");
 
 /// What `docs/errors.md` says of one code.
@@ -69,21 +71,24 @@ impl Entry {
 
     /// Whether this entry is about `code`, exactly or by its class.
     fn covers(&self, code: &str) -> bool {
-        let is_same = |(own, other): (char, char)| own == 'x' || own == other;
-        self.code.starts_with("pg_")
-            && code.starts_with("pg_")
-            && self.code.len() == code.len()
-            && self.code[3..]
-                .chars()
-                .zip(code.chars().skip(3))
-                .all(is_same)
+        let is_same = |(own, other): (&u8, &u8)| {
+            *own == b'x' && other.is_ascii_alphanumeric() || own.eq_ignore_ascii_case(other)
+        };
+        let (own, code) = (self.code.as_bytes(), code.as_bytes());
+        own.starts_with(PG)
+            && code
+                .get(..PG.len())
+                .is_some_and(|head| head.eq_ignore_ascii_case(PG))
+            && own.len() == code.len()
+            && own[PG.len()..].iter().zip(&code[PG.len()..]).all(is_same)
     }
 }
 
-/// The entry of a code: its own, else that of its class.
+/// The entry of a code in any case: its own, else that of its class.
 pub fn find(code: &str) -> Option<Entry> {
     let mut entries = entries();
-    let own = entries.iter().position(|entry| entry.code == code);
+    let is_own = |entry: &Entry| entry.code.eq_ignore_ascii_case(code);
+    let own = entries.iter().position(is_own);
     let at = own.or_else(|| entries.iter().position(|entry| entry.covers(code)))?;
     Some(entries.swap_remove(at))
 }
@@ -115,7 +120,11 @@ mod tests {
         assert_eq!(code("pg_28P01").as_deref(), Some("pg_28P01"));
         assert_eq!(code("pg_22P02").as_deref(), Some("pg_22xxx"));
         assert_eq!(code("pg_XX000").as_deref(), Some("pg_xxxxx"));
+        assert_eq!(code("PG_28p01").as_deref(), Some("pg_28P01"));
+        assert_eq!(code("Pg_22p02").as_deref(), Some("pg_22xxx"));
+        assert_eq!(code("UNKNOWN_Key").as_deref(), Some("unknown_key"));
         assert_eq!(code("pg_"), None);
+        assert_eq!(code("pg_\u{e4}\u{e4}x"), None);
         assert_eq!(code("no_such_code"), None);
     }
 }

@@ -10,7 +10,9 @@ pub mod init;
 pub mod plan;
 pub mod reference;
 pub mod run;
+pub mod runs;
 pub mod schema;
+pub mod state;
 pub mod version;
 
 use rapidbyte_engine::{Document, Failure};

@@ -24,6 +24,8 @@ fn main() -> ExitCode {
     let output = Output::new(&arguments.common);
     let result = match &arguments.verb {
         Verb::Run(run) => cmd::run::run(run, &arguments.common, &output),
+        Verb::Runs(runs) => cmd::runs::run(runs, &arguments.common, &output),
+        Verb::State(verb) => cmd::state::run(verb, &arguments.common, &output),
         Verb::Check(pipeline) => cmd::check::run(pipeline, &arguments.common, &output),
         Verb::Discover(pipeline) => cmd::discover::run(pipeline, &arguments.common, &output),
         Verb::Plan(plan) => cmd::plan::run(plan, &arguments.common, &output),

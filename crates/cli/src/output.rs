@@ -111,6 +111,20 @@ impl Output {
         }
     }
 
+    /// Something that was asked for and is missing, although the command itself is done: told even
+    /// when quiet.
+    pub fn missed(&self, failure: &Failure) {
+        let text = format!("[{}]: {}", failure.code, failure.message);
+        let head = format!("{}{text}", self.paint("33", "warning"));
+        let fields = json!({ "warning": failure });
+        let message = if self.log_json {
+            &failure.message
+        } else {
+            &head
+        };
+        self.message("warn", "", message, fields);
+    }
+
     /// A line about the run's progress where nothing can be drawn.
     pub fn info(&self, message: &str, fields: Value) {
         if !self.quiet {

@@ -4,108 +4,32 @@
 //! later. Everything that is not ours is escaped.
 
 mod chart;
+mod paper;
 
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::path::{Path, PathBuf};
 
+use rapidbyte_engine::Failure;
 use rapidbyte_engine::report::{Report, StageReport};
-use rapidbyte_engine::{Class, Failure};
 use serde_json::{Map, Value};
 
 use crate::output::{bytes, count, rate};
 use crate::samples::Sample;
+pub use paper::Paper;
 
 /// How a page begins.
 const DOCTYPE: &str = "<!doctype html>";
 /// Tells a page of ours from other files.
 const MARK: &str = "<meta name=\"generator\" content=\"rapidbyte\">";
-/// It stands within them.
-const HEAD_BYTES: u64 = 1024;
 const STYLE: &str = include_str!("page/style.css");
 
 /// Everything that the page tells.
 pub struct Page<'a> {
-    /// As `rapidbyte plan --output json` prints it.
+    /// As `rapidbyte plan --output json` prints it; without `streams` where planning failed.
     pub plan: &'a Value,
     /// How it ended.
     pub ended: Result<&'a Report, &'a Failure>,
     /// In the order of time.
     pub samples: &'a [Sample],
-}
-
-/// The file that a page goes to, found writable before anything moves.
-pub struct Paper {
-    path: PathBuf,
-    /// Beside it; without its name until it is whole.
-    temporary: PathBuf,
-    file: File,
-}
-
-impl Paper {
-    /// Makes an empty file beside `path`, which is a new name or that of an older report. Errors:
-    /// `report_not_written`.
-    pub fn at(path: &Path) -> Result<Self, Failure> {
-        let path = path.to_path_buf();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if path.is_dir() || name.is_empty() {
-            return Err(unwritten(&path, &"it is a folder"));
-        }
-        refuse_other(&path)?;
-        let temporary = path.with_file_name(format!(".{name}.{}.report", std::process::id()));
-        let file = File::create(&temporary).map_err(|error| unwritten(&path, &error))?;
-        Ok(Self {
-            path,
-            temporary,
-            file,
-        })
-    }
-
-    /// Gives the file its content and its name. Errors: `report_not_written`.
-    pub fn write(mut self, html: &str) -> Result<(), Failure> {
-        // The run itself may have made a file of this name.
-        refuse_other(&self.path)?;
-        let written = self
-            .file
-            .write_all(html.as_bytes())
-            .and_then(|()| std::fs::rename(&self.temporary, &self.path));
-        written.map_err(|error| unwritten(&self.path, &error))
-    }
-}
-
-impl Drop for Paper {
-    fn drop(&mut self) {
-        // After a rename it is not there any more.
-        let _ = std::fs::remove_file(&self.temporary);
-    }
-}
-
-/// Refuses to replace a file that is no report: it may be the data, or the pipeline.
-fn refuse_other(path: &Path) -> Result<(), Failure> {
-    let mut begin = Vec::new();
-    match File::open(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(unwritten(path, &error)),
-        Ok(file) => file
-            .take(HEAD_BYTES)
-            .read_to_end(&mut begin)
-            .map_err(|error| unwritten(path, &error))?,
-    };
-    let begin = String::from_utf8_lossy(&begin);
-    if begin.is_empty() || begin.starts_with(DOCTYPE) && begin.contains(MARK) {
-        return Ok(());
-    }
-    Err(unwritten(
-        path,
-        &"there is another file, which is no report",
-    ))
-}
-
-fn unwritten(path: &Path, why: &dyn std::fmt::Display) -> Failure {
-    let text = format!("{}: {why}", path.display());
-    Failure::new(Class::Config, "report_not_written", text)
-        .hint("give --report a file in a folder that can be written to")
 }
 
 impl Page<'_> {
@@ -120,9 +44,11 @@ impl Page<'_> {
             }
             Err(failure) => body += &failed(failure),
         }
-        body += &self.charts();
-        body += &types(self.plan);
-        body += &grants(self.plan);
+        if self.plan["streams"].is_array() {
+            body += &self.charts();
+            body += &types(self.plan);
+            body += &grants(self.plan);
+        }
         let title = self.title();
         format!(
             "{DOCTYPE}\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\

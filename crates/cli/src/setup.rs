@@ -3,13 +3,15 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use rapidbyte_engine::{Class, Document, Environment, Failure, Host};
+use rapidbyte_engine::plan::StreamPlan;
+use rapidbyte_engine::{Class, Document, Environment, Failure, Host, Plan};
 use rapidbyte_runtime::cache::Cache;
-use rapidbyte_runtime::{Cancel, Embedded, Runtime};
+use rapidbyte_runtime::{Cancel, Embedded, Runtime, WriteMode};
+use rapidbyte_state::State;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::args::{Common, Pipeline};
+use crate::args::{Common, History, Pipeline};
 use crate::output::Output;
 
 // What the build script found: `EMBEDDED`.
@@ -47,6 +49,31 @@ pub fn document(pipeline: &Pipeline, common: &Common) -> Result<Document, Failur
         None => environment,
     };
     Ok(Document::load(&pipeline.file, &environment)?)
+}
+
+/// The history of the folder that the pipeline is in, or of the file that was named.
+pub fn history(document: &Document, named: &History) -> Result<State, Failure> {
+    let beside = || document.base_dir.join(".rapidbyte/state.db");
+    let path = named.state.clone().unwrap_or_else(beside);
+    State::open(&path).map_err(Failure::of_state)
+}
+
+/// The same for a run. Without one a run is not gone on with after a crash, which only matters where
+/// rows would be added twice.
+pub fn history_of_run(
+    plan: &Plan,
+    named: &History,
+    output: &Output,
+) -> Result<Option<State>, Failure> {
+    let matters = |stream: &StreamPlan| stream.target.write_mode == WriteMode::Append;
+    match history(&plan.document, named) {
+        Ok(history) => Ok(Some(history)),
+        Err(failure) if named.state.is_some() || plan.streams.iter().any(matters) => Err(failure),
+        Err(failure) => {
+            output.warn(&format!("no history of runs: {}", failure.message));
+            Ok(None)
+        }
+    }
 }
 
 /// A run without a cache works and compiles each time, which is worth a word.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use arrow_schema::SchemaRef;
+use arrow_schema::{Schema, SchemaRef};
 
 use crate::arrow::{ArrowFile, ArrowReader};
 use crate::parquet::{ParquetFile, ParquetReader};
@@ -83,10 +83,27 @@ impl<R: ReadAt> File<R> {
         wanted: Option<&[String]>,
         limits: Limits,
     ) -> Result<Reader<R>, ColumnarError> {
-        let places = places(self.schema(), wanted)?;
+        self.read_as(self.schema(), wanted, limits)
+    }
+
+    /// The same with the columns as `schema` has them, which is [`merge`](crate::merge)d of this
+    /// file's and others': in its order, nullable where this file's are not.
+    ///
+    /// Errors: as of [`read`](Self::read); `value_does_not_fit` where a type is another one.
+    pub fn read_as(
+        &self,
+        schema: &SchemaRef,
+        wanted: Option<&[String]>,
+        limits: Limits,
+    ) -> Result<Reader<R>, ColumnarError> {
+        let given = places(schema, wanted)?;
+        let given: Vec<_> = given.iter().map(|at| schema.field(*at).clone()).collect();
+        let names: Vec<_> = given.iter().map(|field| field.name().clone()).collect();
+        let places = places(self.schema(), Some(&names))?;
+        let given = Arc::new(Schema::new(given));
         Ok(Reader(match &self.0 {
-            Footer::Parquet(file) => Either::Parquet(Box::new(file.read(&places, limits)?)),
-            Footer::Arrow(file) => Either::Arrow(Box::new(file.read(&places, limits)?)),
+            Footer::Parquet(file) => Either::Parquet(Box::new(file.read(&places, given, limits)?)),
+            Footer::Arrow(file) => Either::Arrow(Box::new(file.read(&places, given, limits)?)),
         }))
     }
 }

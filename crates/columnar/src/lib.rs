@@ -31,6 +31,7 @@
 pub mod arrow;
 mod error;
 mod file;
+mod merge;
 pub mod parquet;
 mod pieces;
 mod portable;
@@ -39,6 +40,7 @@ mod write;
 
 pub use error::{ColumnarError, Owner};
 pub use file::{File, Kind, Reader};
+pub use merge::merge;
 pub use read_at::ReadAt;
 pub use write::{Compression, FileWriter, Fit, Form, WriteOptions, form};
 

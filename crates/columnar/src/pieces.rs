@@ -5,7 +5,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, make_array};
 use arrow_data::transform::MutableArrayData;
 use arrow_schema::{ArrowError, DataType, SchemaRef};
 
-use crate::portable::convert;
+use crate::portable::{convert_rows, reason};
 use crate::{ColumnarError, Limits};
 
 /// Rows whose sizes are looked at together: the table of sizes stays small, and so does a batch of
@@ -33,10 +33,27 @@ impl Pieces {
         }
     }
 
-    /// The next batch of `schema`; `None` when all rows were given out.
+    /// The next batch of `schema` from what waits, if anything does; what was given out whole is
+    /// dropped.
     ///
     /// Errors: `record_too_large`, `value_does_not_fit`.
-    pub(crate) fn next(
+    pub(crate) fn take(
+        waiting: &mut Option<Self>,
+        schema: &SchemaRef,
+        limits: &Limits,
+    ) -> Result<Option<RecordBatch>, ColumnarError> {
+        let Some(pieces) = waiting else {
+            return Ok(None);
+        };
+        let batch = pieces.next(schema, limits)?;
+        if batch.is_none() {
+            *waiting = None;
+        }
+        Ok(batch)
+    }
+
+    /// The next batch; `None` when all rows were given out.
+    fn next(
         &mut self,
         schema: &SchemaRef,
         limits: &Limits,
@@ -58,13 +75,13 @@ impl Pieces {
             .iter()
             .zip(schema.fields())
             .map(|(slice, field)| {
-                let part = slice.slice(0, rows);
-                let part = convert(&part, field.data_type()).and_then(|part| compact(part, limits));
-                part.map_err(|error| {
-                    let text = format!("column {:?}: {error}", field.name());
+                let part = convert_rows(&slice.slice(0, rows), field.data_type());
+                let part = part.and_then(|part| compact(part, limits).map_err(|error| (0, error)));
+                part.map_err(|(row, error)| {
+                    let text = format!("column {:?}: {}", field.name(), reason(&error));
                     ColumnarError::new("value_does_not_fit", text)
                         .column(field.name())
-                        .row(first_row)
+                        .row(first_row + row)
                 })
             })
             .collect::<Result<_, _>>()?;

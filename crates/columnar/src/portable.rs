@@ -1,24 +1,26 @@
 //! From the types that files have to the types that the engine carries (see
 //! [`rapidbyte_wire::types`]): dictionaries, views and run ends become plain arrays, short decimals
-//! Decimal128, the two older interval types months, days and nanoseconds. All of it is exact.
+//! Decimal128, the two older interval types months, days and nanoseconds, float16 float32, lists of
+//! one length lists, and dates in milliseconds dates. All of it is exact, or refused at its row.
 
 use std::sync::Arc;
 
 use arrow_array::builder::GenericByteBuilder;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
-    BinaryViewType, ByteArrayType, ByteViewType, Decimal32Type, Decimal64Type, Decimal128Type,
-    GenericBinaryType, GenericStringType, Int16Type, Int32Type, Int64Type, IntervalDayTimeType,
-    IntervalMonthDayNanoType, IntervalYearMonthType, StringViewType, Time32MillisecondType,
-    Time32SecondType, TimestampMillisecondType, TimestampSecondType,
+    BinaryViewType, ByteArrayType, ByteViewType, Date32Type, Date64Type, Decimal32Type,
+    Decimal64Type, Decimal128Type, Float16Type, Float32Type, GenericBinaryType, GenericStringType,
+    Int16Type, Int32Type, Int64Type, IntervalDayTimeType, IntervalMonthDayNanoType,
+    IntervalYearMonthType, StringViewType, Time32MillisecondType, Time32SecondType,
+    TimestampMillisecondType, TimestampSecondType,
 };
 use arrow_array::{
-    Array, ArrayRef, FixedSizeListArray, GenericByteViewArray, GenericListArray, MapArray,
-    OffsetSizeTrait, PrimitiveArray, RunArray, StructArray, UInt64Array,
+    Array, ArrayRef, FixedSizeListArray, GenericByteViewArray, GenericListArray, ListArray,
+    MapArray, OffsetSizeTrait, PrimitiveArray, RunArray, StructArray, UInt64Array,
 };
 use arrow_buffer::{ArrowNativeType, IntervalMonthDayNano, OffsetBuffer};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, IntervalUnit, TimeUnit};
-use rapidbyte_wire::types::MAX_DEPTH;
+use rapidbyte_wire::types::{self, MAX_DEPTH, data_type_name};
 
 use crate::ColumnarError;
 
@@ -26,12 +28,75 @@ use crate::ColumnarError;
 const FIELD_ID: &str = "PARQUET:field_id";
 const NANOS_PER_MILLI: i64 = 1_000_000;
 const MILLIS_PER_SECOND: i64 = 1_000;
+const MILLIS_PER_DAY: i64 = 86_400_000;
 
 /// The portable form of a field. Errors: `unsupported_type`.
 pub(crate) fn portable_field(field: &Field) -> Result<Field, ColumnarError> {
-    let data_type = portable_type(field.data_type(), 0)
-        .map_err(|reason| ColumnarError::unsupported(field.name(), reason))?;
+    let data_type =
+        storage(field, 0).map_err(|reason| ColumnarError::unsupported(field.name(), reason))?;
     Ok(renamed(field, field.name(), data_type))
+}
+
+/// What to know about a column whose values get another type by [`portable_field`].
+pub(crate) fn note(field: &Field) -> Option<String> {
+    changes(field).map(|changes| format!("column {:?}: {changes}", field.name()))
+}
+
+/// The same without the column's name.
+pub(crate) fn changes(field: &Field) -> Option<String> {
+    let mut parts = Vec::new();
+    for (is_there, what) in [
+        (
+            holds(field, &|t| *t == DataType::Float16),
+            "float16 is read as float32",
+        ),
+        (
+            holds(field, &|t| matches!(t, DataType::FixedSizeList(..))),
+            "lists of one length are read as lists",
+        ),
+        (
+            holds(field, &|t| *t == DataType::Date64),
+            "date64 is read as date, and a value within a day is refused at its row",
+        ),
+    ] {
+        parts.extend(is_there.then_some(what));
+    }
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+/// Whether a field or one below it is of a type, and is not kept as it is.
+fn holds(field: &Field, is_meant: &dyn Fn(&DataType) -> bool) -> bool {
+    if is_meant(field.data_type()) && !is_foreign(field) {
+        return true;
+    }
+    match field.data_type() {
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::RunEndEncoded(_, item)
+        | DataType::Map(item, _) => holds(item, is_meant),
+        DataType::Struct(fields) => fields.iter().any(|field| holds(field, is_meant)),
+        DataType::Dictionary(_, value) => is_meant(value),
+        _ => false,
+    }
+}
+
+/// A field of an extension type that is not ours: it says what its storage is.
+fn is_foreign(field: &Field) -> bool {
+    types::extension_name(field).is_some() && !types::is_uuid(field) && !types::is_json(field)
+}
+
+/// The portable form of a field's type.
+fn storage(field: &Field, depth: usize) -> Result<DataType, String> {
+    match field.data_type() {
+        DataType::FixedSizeList(_, n) if *n < 0 => Err(format!("its lists have {n} items")),
+        DataType::FixedSizeList(item, n) if is_foreign(field) => {
+            let item = renamed(item, "item", storage(item, depth + 1)?);
+            Ok(DataType::FixedSizeList(Arc::new(item), *n))
+        }
+        DataType::Float16 | DataType::Date64 if is_foreign(field) => Ok(field.data_type().clone()),
+        data_type => portable_type(data_type, depth),
+    }
 }
 
 /// The field with another name and type, without what only its file knows.
@@ -48,7 +113,7 @@ fn portable_type(data_type: &DataType, depth: usize) -> Result<DataType, String>
         return Err(format!("it is nested deeper than {MAX_DEPTH}"));
     }
     let below = |field: &Field, name: &str| -> Result<FieldRef, String> {
-        let data_type = portable_type(field.data_type(), depth + 1)?;
+        let data_type = storage(field, depth + 1)?;
         Ok(Arc::new(renamed(field, name, data_type)))
     };
     Ok(match data_type {
@@ -60,7 +125,9 @@ fn portable_type(data_type: &DataType, depth: usize) -> Result<DataType, String>
         DataType::Interval(_) => DataType::Interval(IntervalUnit::MonthDayNano),
         DataType::List(item) => DataType::List(below(item, "item")?),
         DataType::LargeList(item) => DataType::LargeList(below(item, "item")?),
-        DataType::FixedSizeList(item, n) => DataType::FixedSizeList(below(item, "item")?, *n),
+        DataType::FixedSizeList(item, _) => DataType::List(below(item, "item")?),
+        DataType::Float16 => DataType::Float32,
+        DataType::Date64 => DataType::Date32,
         DataType::Struct(fields) => {
             let fields = fields.iter().map(|field| below(field, field.name()));
             DataType::Struct(fields.collect::<Result<Fields, _>>()?)
@@ -76,8 +143,10 @@ fn portable_type(data_type: &DataType, depth: usize) -> Result<DataType, String>
             let entries = Field::new("entries", DataType::Struct(pair), false);
             DataType::Map(Arc::new(entries), *sorted)
         }
+        DataType::FixedSizeBinary(n) if *n < 0 => return Err(format!("its values have {n} bytes")),
         DataType::Union(..) | DataType::ListView(_) | DataType::LargeListView(_) => {
-            return Err(format!("its type {data_type} is not carried"));
+            let name = data_type_name(data_type);
+            return Err(format!("its type {name} is not carried"));
         }
         plain => plain.clone(),
     })
@@ -141,6 +210,17 @@ pub(crate) fn convert(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, Arrow
             )?;
             Arc::new(made)
         }
+        (DataType::FixedSizeList(..), DataType::List(item)) => {
+            of_one_length(array.as_fixed_size_list(), item)?
+        }
+        (DataType::Float16, DataType::Float32) => {
+            let halves = array.as_primitive::<Float16Type>();
+            Arc::new(halves.unary::<_, Float32Type>(|half| half.to_f32()))
+        }
+        (DataType::Date64, DataType::Date32) => {
+            let millis = array.as_primitive::<Date64Type>();
+            Arc::new(millis.try_unary::<_, Date32Type, _>(days)?)
+        }
         (DataType::Struct(_), DataType::Struct(fields)) => {
             Arc::new(structure(array.as_struct(), fields)?)
         }
@@ -148,10 +228,38 @@ pub(crate) fn convert(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, Arrow
             map(array.as_map(), entries, *sorted)?
         }
         (from, to) => {
+            let (from, to) = (data_type_name(from), data_type_name(to));
             let text = format!("no exact way from {from} to {to}");
             return Err(ArrowError::CastError(text));
         }
     })
+}
+
+/// Whole days, of milliseconds since 1970.
+fn days(millis: i64) -> Result<i32, ArrowError> {
+    if millis % MILLIS_PER_DAY != 0 {
+        let text = format!("{millis} ms since 1970 are no whole days, and date64 is a date");
+        return Err(ArrowError::CastError(text));
+    }
+    i32::try_from(millis / MILLIS_PER_DAY)
+        .map_err(|_| ArrowError::CastError(format!("{millis} ms since 1970 do not fit as days")))
+}
+
+/// As [`convert`], with the first row, from 0, whose value has no form.
+pub(crate) fn convert_rows(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, (u64, ArrowError)> {
+    convert(array, to).map_err(|error| {
+        let alone = (0..array.len()).map(|row| (row, convert(&array.slice(row, 1), to)));
+        let mut refused = alone.filter_map(|(row, made)| Some((row as u64, made.err()?)));
+        refused.next().unwrap_or((0, error))
+    })
+}
+
+/// What is wrong with a value, without Arrow's words for the kind of error.
+pub(crate) fn reason(error: &ArrowError) -> String {
+    match error {
+        ArrowError::CastError(text) => text.clone(),
+        other => other.to_string(),
+    }
 }
 
 fn millis(seconds: i64) -> Result<i64, ArrowError> {
@@ -184,7 +292,7 @@ fn intervals(array: &ArrayRef, from: &DataType) -> Result<ArrayRef, ArrowError> 
             values.collect::<Result<_, _>>()?
         }
         other => {
-            let text = format!("no exact way from {other} to an interval");
+            let text = format!("no exact way from {} to interval", data_type_name(other));
             return Err(ArrowError::CastError(text));
         }
     };
@@ -265,6 +373,27 @@ fn list<O: OffsetSizeTrait>(array: &ArrayRef, item: &FieldRef) -> Result<ArrayRe
     let values = convert(&values, item.data_type())?;
     let made =
         GenericListArray::<O>::try_new(item.clone(), offsets, values, from.nulls().cloned())?;
+    Ok(Arc::new(made))
+}
+
+/// Lists without the items that stand below NULL.
+fn of_one_length(from: &FixedSizeListArray, item: &FieldRef) -> Result<ArrayRef, ArrowError> {
+    let n = usize::try_from(from.value_length()).unwrap_or(0);
+    let values = convert(from.values(), item.data_type())?;
+    let lengths = (0..from.len()).map(|row| if from.is_null(row) { 0 } else { n });
+    let offsets = OffsetBuffer::from_lengths(lengths);
+    let values = match from.null_count() {
+        0 => values,
+        _ => {
+            let rows = (0..from.len()).filter(|row| from.is_valid(*row));
+            let places: UInt64Array = rows
+                .flat_map(|row| row * n..(row + 1) * n)
+                .map(|at| Some(at as u64))
+                .collect();
+            arrow_select::take::take(&values, &places, None)?
+        }
+    };
+    let made = ListArray::try_new(item.clone(), offsets, values, from.nulls().cloned())?;
     Ok(Arc::new(made))
 }
 

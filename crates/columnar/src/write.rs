@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 
 use crate::arrow::ArrowWriter;
 use crate::parquet::write::ParquetWriter;
-use crate::{ColumnarError, Kind};
+use crate::{ColumnarError, Kind, portable};
 
 /// How values are compressed within a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, JsonSchema)]
@@ -112,11 +112,11 @@ pub fn form(kind: Kind, field: &Field) -> Form {
         note: Some(note),
     };
     match kind {
-        Kind::Arrow => match crate::portable::portable_field(field) {
-            Ok(_) => Form {
+        Kind::Arrow => match portable::portable_field(field) {
+            Ok(back) => Form {
                 type_name: types::type_name(field),
-                fit: Fit::Exact,
-                note: None,
+                fit: exact_if(back.data_type() == field.data_type()),
+                note: portable::changes(field),
             },
             Err(error) => refused(error.message),
         },
@@ -127,12 +127,14 @@ pub fn form(kind: Kind, field: &Field) -> Form {
             };
             let widened = stored != *field.data_type();
             let stored = field.clone().with_data_type(stored);
+            let back = portable::changes(field);
             match crate::parquet::write::type_name(&stored) {
                 Err(error) => refused(error.message),
                 Ok(type_name) => Form {
                     type_name,
-                    fit: if widened { Fit::Widened } else { Fit::Exact },
+                    fit: exact_if(!widened && back.is_none()),
                     note: match (widened, field.data_type()) {
+                        _ if back.is_some() => back,
                         (true, _) => Some("Parquet has no seconds: milliseconds".into()),
                         (_, DataType::Duration(_)) => Some(
                             "the unit stands in ARROW:schema; readers without Arrow see a number"
@@ -144,6 +146,10 @@ pub fn form(kind: Kind, field: &Field) -> Form {
             }
         }
     }
+}
+
+fn exact_if(is_exact: bool) -> Fit {
+    if is_exact { Fit::Exact } else { Fit::Widened }
 }
 
 /// The type as it is written to Parquet, or why it cannot be.
@@ -165,7 +171,7 @@ pub(crate) fn stored_type(data_type: &DataType) -> Result<DataType, String> {
                     .into(),
             );
         }
-        DataType::Date64 => return Err("Parquet has no dates of milliseconds".into()),
+        DataType::Date64 => DataType::Date32,
         DataType::Decimal128(p, s) | DataType::Decimal256(p, s)
             if *s < 0 || s.unsigned_abs() > *p =>
         {

@@ -5,25 +5,43 @@ mod support;
 
 use std::sync::Arc;
 
-use arrow_array::Array;
 use arrow_array::cast::AsArray;
-use arrow_array::types::{IntervalMonthDayNanoType, TimestampNanosecondType};
+use arrow_array::types::{
+    ArrowPrimitiveType, Date32Type, Float16Type, Float32Type, Int32Type as ArrowInt32,
+    IntervalMonthDayNanoType, TimestampNanosecondType,
+};
+use arrow_array::{
+    Array, ArrayRef, Date64Array, FixedSizeListArray, Float16Array, Float32Array, Int32Array,
+    RecordBatch,
+};
+use arrow_buffer::NullBuffer;
+use arrow_ipc::writer::FileWriter as IpcWriter;
+use arrow_schema::{DataType as Arrow, Field, Schema};
+use parquet::arrow::ArrowWriter;
 use parquet::data_type::{
     ByteArray, ByteArrayType, DataType, FixedLenByteArray, FixedLenByteArrayType, Int32Type,
     Int64Type, Int96, Int96Type,
 };
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{WriterProperties, WriterVersion};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
-use rapidbyte_columnar::{ColumnarError, File, Kind, Limits};
+use rapidbyte_columnar::{ColumnarError, File, FileWriter, Kind, Limits, WriteOptions};
 use rapidbyte_wire::types::type_name;
-use support::read;
+use support::{read, write};
+
+/// Two bytes.
+type Half = <Float16Type as ArrowPrimitiveType>::Native;
 
 /// A file of one optional column `c` whose second row is NULL.
 fn file<T: DataType>(column: &str, values: &[T::T]) -> Vec<u8> {
+    file_of::<T>(column, values, WriterVersion::PARQUET_1_0)
+}
+
+fn file_of<T: DataType>(column: &str, values: &[T::T], version: WriterVersion) -> Vec<u8> {
     let message = format!("message m {{ {column} }}");
     let root = Arc::new(parse_message_type(&message).unwrap());
-    let properties = Arc::new(WriterProperties::builder().build());
+    let properties = WriterProperties::builder().set_writer_version(version);
+    let properties = Arc::new(properties.build());
     let mut writer = SerializedFileWriter::new(Vec::new(), root, properties).unwrap();
     let mut group = writer.next_row_group().unwrap();
     let mut column = group.next_column().unwrap().unwrap();
@@ -42,7 +60,7 @@ fn bytes(values: &[&str]) -> Vec<ByteArray> {
     values.iter().map(|value| ByteArray::from(*value)).collect()
 }
 
-fn only(file: Vec<u8>) -> Result<arrow_array::RecordBatch, ColumnarError> {
+fn only(file: Vec<u8>) -> Result<RecordBatch, ColumnarError> {
     let mut batches = read(Kind::Parquet, file, None, Limits::default())?;
     assert_eq!(batches.len(), 1);
     Ok(batches.remove(0))
@@ -139,6 +157,157 @@ fn texts_and_bytes_of_every_name_are_read() {
                 "{annotation}"
             ),
         }
+    }
+}
+
+/// The same rows as an Arrow file and as a Parquet file of a writer that leaves its Arrow schema.
+fn both(batch: &RecordBatch) -> [(Kind, Vec<u8>); 2] {
+    let arrow = write(
+        Kind::Arrow,
+        std::slice::from_ref(batch),
+        &WriteOptions::default(),
+    );
+    let mut parquet = ArrowWriter::try_new(Vec::new(), batch.schema(), None).unwrap();
+    parquet.write(batch).unwrap();
+    [
+        (Kind::Arrow, arrow),
+        (Kind::Parquet, parquet.into_inner().unwrap()),
+    ]
+}
+
+#[test]
+fn short_floats_dates_of_milliseconds_and_lists_of_one_length_get_wider_types() {
+    const DAY: i64 = 86_400_000;
+    let halves: Float16Array = Float32Array::from(vec![Some(0.099_975_586), None, Some(-65504.0)])
+        .iter()
+        .map(|value| value.map(Half::from_f32))
+        .collect();
+    let days = Date64Array::from(vec![Some(-DAY), None, Some(20_000 * DAY)]);
+    let item = Arc::new(Field::new("element", Arrow::Int32, false));
+    // What stands below NULL is not looked at.
+    let items: ArrayRef = Arc::new(Int32Array::from(vec![1, 2, 77, 78, 5, 6]));
+    let nulls = NullBuffer::from(vec![true, false, true]);
+    let pairs = FixedSizeListArray::try_new(item, 2, items, Some(nulls)).unwrap();
+    let columns: [(&str, ArrayRef); 3] = [
+        ("h", Arc::new(halves)),
+        ("d", Arc::new(days)),
+        ("p", Arc::new(pairs)),
+    ];
+    let batch =
+        RecordBatch::try_from_iter_with_nullable(columns.map(|(n, a)| (n, a, true))).unwrap();
+    for (kind, bytes) in both(&batch) {
+        let opened = File::open(kind, Arc::new(bytes.clone())).unwrap();
+        let types: Vec<_> = opened
+            .schema()
+            .fields()
+            .iter()
+            .map(|f| type_name(f))
+            .collect();
+        assert_eq!(types, ["float32", "date", "list<int32>"], "{kind:?}");
+        let notes = opened.notes().join("\n");
+        for note in [
+            "\"h\": float16 is read",
+            "\"d\": date64 is read",
+            "\"p\": lists of one",
+        ] {
+            assert!(notes.contains(note), "{kind:?}: {notes}");
+        }
+        let found = read(kind, bytes, None, Limits::default())
+            .unwrap()
+            .remove(0);
+        let floats = found.column(0).as_primitive::<Float32Type>();
+        let expected = [Some(0.099_975_586), None, Some(-65504.0)];
+        assert_eq!(floats.iter().collect::<Vec<_>>(), expected, "{kind:?}");
+        let days = found.column(1).as_primitive::<Date32Type>();
+        assert_eq!(
+            days.iter().collect::<Vec<_>>(),
+            [Some(-1), None, Some(20_000)]
+        );
+        let lists = found.column(2).as_list::<i32>();
+        let lists: Vec<_> = lists
+            .iter()
+            .map(|list| list.map(|list| list.as_primitive::<ArrowInt32>().values().to_vec()))
+            .collect();
+        assert_eq!(
+            lists,
+            [Some(vec![1, 2]), None, Some(vec![5, 6])],
+            "{kind:?}"
+        );
+    }
+}
+
+#[test]
+fn a_date_of_milliseconds_within_a_day_is_refused_at_its_row() {
+    let values: ArrayRef = Arc::new(Date64Array::from(vec![Some(0), None, Some(86_400_001)]));
+    let batch = RecordBatch::try_from_iter([("d", values)]).unwrap();
+    let bytes = write(
+        Kind::Arrow,
+        std::slice::from_ref(&batch),
+        &WriteOptions::default(),
+    );
+    let written = FileWriter::new(
+        Kind::Parquet,
+        batch.schema(),
+        &WriteOptions::default(),
+        Vec::new(),
+    );
+    for error in [
+        read(Kind::Arrow, bytes, None, Limits::default()).unwrap_err(),
+        written.unwrap().write(&batch).unwrap_err(),
+    ] {
+        assert_eq!(
+            (error.code, error.row),
+            ("value_does_not_fit", Some(3)),
+            "{error}"
+        );
+        assert_eq!(
+            error.to_string(),
+            "row 3: column \"d\": 86400001 ms since 1970 are no whole days, and date64 is a date"
+        );
+    }
+}
+
+#[test]
+fn an_index_beyond_a_dictionary_of_fixed_values_names_its_column() {
+    let value = |byte: u8| FixedLenByteArray::from(vec![byte; 4]);
+    let mut values = vec![value(7), value(8)];
+    values.extend((0..102).map(|_| value(9)));
+    for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {
+        let column = "optional fixed_len_byte_array(4) c;";
+        let mut written = file_of::<FixedLenByteArrayType>(column, &values, version);
+        let read_back = only(written.clone()).unwrap();
+        assert_eq!(
+            (read_back.num_rows(), read_back.column(0).null_count()),
+            (105, 1)
+        );
+        // 96 times the third value, of two bits, after eight that are packed.
+        let run = [0xc0, 0x01, 0x02];
+        let at = written.windows(3).position(|bytes| bytes == run).unwrap();
+        written[at + 2] = 3;
+        let error = only(written).unwrap_err();
+        assert_eq!((error.code, error.group), ("parquet_malformed", Some(1)));
+        assert_eq!(
+            error.message,
+            "column \"c\": an index beyond its dictionary"
+        );
+    }
+}
+
+#[test]
+fn sizes_below_zero_are_refused_by_name() {
+    let item = Arc::new(Field::new("item", Arrow::Int32, true));
+    for (data_type, reason) in [
+        (Arrow::FixedSizeBinary(-1), "its values have -1 bytes"),
+        (Arrow::FixedSizeList(item, -2), "its lists have -2 items"),
+    ] {
+        let schema = Schema::new(vec![Field::new("c", data_type, true)]);
+        let mut file = Vec::new();
+        let mut writer = IpcWriter::try_new(&mut file, &schema).unwrap();
+        writer.finish().unwrap();
+        drop(writer);
+        let error = File::open(Kind::Arrow, Arc::new(file)).err().unwrap();
+        assert_eq!(error.code, "unsupported_type");
+        assert_eq!(error.message, format!("column \"c\": {reason}"));
     }
 }
 

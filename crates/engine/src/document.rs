@@ -17,6 +17,7 @@
 //! then in `.env` beside the pipeline file.
 
 mod core;
+mod delivery;
 mod environment;
 mod error;
 mod file;
@@ -28,6 +29,7 @@ mod read;
 mod resources;
 pub mod schema;
 mod secrets;
+mod streams;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -66,6 +68,10 @@ pub struct Document {
     pub destination: Destination,
     /// How much memory may be used, and how.
     pub resources: Resources,
+    /// How often rows become visible while a stream is read incrementally.
+    pub checkpoint: Checkpoint,
+    /// How often a stream is tried again after a passing failure.
+    pub retry: Retry,
     /// The folder of the file, absolute after [`Document::load`]: relative paths in a pipeline
     /// begin there.
     #[serde(skip)]
@@ -107,6 +113,102 @@ pub struct Stream {
     /// Columns that get another name on their way: the source's name, then the new one.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_map")]
     pub rename: Vec<(String, String)>,
+    /// With `incremental`: the columns that order the rows, the most significant first, under the
+    /// source's names. May be left out with `late_rows: exact`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cursor_field: Vec<String>,
+    /// Where the first read begins: one value for each of `cursor_field`, in the source's own
+    /// form. Absent: with the first row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor_initial: Option<Vec<String>>,
+    /// What is done about rows that are committed late.
+    #[serde(skip_serializing_if = "LateRows::is_default")]
+    pub late_rows: LateRows,
+    /// With `late_rows: lag`: how far below the cursor is read again, in the source's own form, such
+    /// as `5 minutes` or `1000`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lag: Option<String>,
+    /// The columns that identify a row, under their new names; else those of `destination`, else
+    /// the source's own key.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub primary_key: Vec<String>,
+    /// With `upsert`: rows whose column of this name is true, or not null where it is not boolean,
+    /// are deleted in the destination; else that of `destination`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deleted_field: Option<String>,
+}
+
+/// `late_rows`: what is done about rows that are committed late, below a cursor that was reached
+/// already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LateRows {
+    /// What lies up to `lag` below the cursor is read again.
+    #[default]
+    Lag,
+    /// Nothing is missed, whenever it was committed; the whole table is scanned each time.
+    Exact,
+}
+
+impl LateRows {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The word in a pipeline file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Lag => "lag",
+            Self::Exact => "exact",
+        }
+    }
+}
+
+/// `checkpoint`: when the rows so far become visible, with the place to go on from, while a stream
+/// is read incrementally. Whatever comes first counts, at the next place where the source can go
+/// on from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Checkpoint {
+    /// After so many bytes of Arrow data: 1mb to 1024gb, else 1gb.
+    pub every_bytes: u64,
+    /// After so many rows, at least 1; else they are not counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub every_rows: Option<u64>,
+    /// After so many seconds: 1 to 86400, else 60.
+    pub every_seconds: u64,
+}
+
+impl Default for Checkpoint {
+    fn default() -> Self {
+        Self {
+            every_bytes: 1 << 30,
+            every_rows: None,
+            every_seconds: 60,
+        }
+    }
+}
+
+/// `retry`: what is done when a stream fails for a reason that may pass, such as a connection that
+/// breaks. It begins again where the destination is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Retry {
+    /// How often a stream is begun: 1 to 100, else 4. A commit counts anew.
+    pub max_attempts: u32,
+    /// Seconds before the second attempt; each pause is twice the one before, with a random part:
+    /// 1 to 3600, else 1.
+    pub backoff_seconds: u64,
+    /// The longest pause: 1 to 86400, else 30.
+    pub max_backoff_seconds: u64,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self {
+            max_attempts: 4,
+            backoff_seconds: 1,
+            max_backoff_seconds: 30,
+        }
+    }
 }
 
 fn as_map<S: serde::Serializer>(
@@ -140,8 +242,12 @@ pub struct Destination {
     pub config: Map<String, Value>,
     /// What happens to the rows that are already there.
     pub write_mode: WriteMode,
-    /// The columns that identify a row; required with `upsert`, refused otherwise.
+    /// With `upsert`: the columns that identify a row, for streams that name none; else the source's
+    /// own key.
     pub primary_key: Vec<String>,
+    /// With `upsert`: the column that says that a row is deleted, for streams that name none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deleted_field: Option<String>,
 }
 
 /// `destination.write_mode`: what happens to the rows that are already there.
@@ -235,6 +341,8 @@ impl Document {
             source: read.source,
             destination: read.destination,
             resources: read.resources,
+            checkpoint: read.checkpoint,
+            retry: read.retry,
             base_dir: base_dir.to_owned(),
             file: file.to_owned(),
             secrets,
@@ -274,6 +382,23 @@ impl Source {
 }
 
 impl Stream {
+    /// A stream that is read whole, with all its columns.
+    fn named(name: String) -> Self {
+        Self {
+            name,
+            sync_mode: SyncMode::default(),
+            columns: None,
+            filter: None,
+            rename: Vec::new(),
+            cursor_field: Vec::new(),
+            cursor_initial: None,
+            late_rows: LateRows::default(),
+            lag: None,
+            primary_key: Vec::new(),
+            deleted_field: None,
+        }
+    }
+
     /// Whether the name holds a wildcard.
     pub fn is_pattern(&self) -> bool {
         self.name.contains(['*', '?'])

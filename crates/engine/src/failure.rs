@@ -52,7 +52,10 @@ pub struct Failure {
     pub connector: Option<String>,
     /// The function of the contract that was called.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub export: Option<String>,
+    pub export: Option<&'static str>,
+    /// It may pass: the same may succeed after so many milliseconds at least.
+    #[serde(skip)]
+    pub passes_after_ms: Option<u32>,
     /// Streams that were committed before the run stopped: they stay.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub committed: Vec<String>,
@@ -72,8 +75,17 @@ impl Failure {
             column: None,
             connector: None,
             export: None,
+            passes_after_ms: None,
             committed: Vec::new(),
         }
+    }
+
+    /// The local history cannot be used.
+    pub fn of_state(error: rapidbyte_state::StateError) -> Self {
+        Self::new(Class::Environment, "state_unusable", error).hint(
+            "the history of runs is kept beside the pipeline, in .rapidbyte/state.db: make that \
+             folder writable, or name another file with --state",
+        )
     }
 
     /// The run was interrupted.
@@ -140,11 +152,19 @@ impl Failure {
             ErrorKind::Transient | ErrorKind::RateLimited(_) | ErrorKind::Internal => Class::Run,
         };
         let mut failure = Self::new(class, &code, message);
+        failure.passes_after_ms = match kind {
+            ErrorKind::Transient | ErrorKind::Connection => Some(0),
+            // More than a month is for ever.
+            ErrorKind::RateLimited(after) => {
+                Some(after.unwrap_or(0).try_into().unwrap_or(u32::MAX))
+            }
+            _ => None,
+        };
         failure.hint = hint;
         failure.stream = stream;
         failure.column = column;
         failure.connector = Some(connector);
-        failure.export = Some(export.into());
+        failure.export = Some(export);
         match location {
             Some(place) if place == "config" || place.starts_with("config.") => {
                 failure.locate(document, &format!("{side}.{place}"));

@@ -4,7 +4,7 @@
 //! document  a pipeline file, every mistake located
 //! plan      connectors loaded, streams found, types compared; nothing is written
 //! run       a worker for each of `parallelism` streams
-//! stage     one thread reads, one writes, one channel between them
+//! stage     one thread reads, one writes, one channel between them; commits at checkpoints
 //! report    what moved and where the time went
 //! ```
 //!
@@ -12,16 +12,20 @@
 
 pub mod channel;
 pub mod compress;
+mod cursors;
 pub mod document;
 mod failure;
 mod host;
+mod ledger;
 mod narrow;
 pub mod plan;
 mod progress;
 pub mod report;
+mod retry;
 mod run;
 mod stage;
 
+pub use cursors::Cursors;
 pub use document::{Document, Environment};
 pub use failure::{Class, Failure};
 pub use host::{Host, nearest};

@@ -2,7 +2,7 @@
 //!
 //! A choice only narrows what the pipeline file names; it never adds to it.
 
-use crate::document::{Document, WriteMode, covers};
+use crate::document::{Document, SyncMode, WriteMode, covers};
 use crate::failure::{Class, Failure};
 use crate::host::nearest;
 
@@ -21,6 +21,8 @@ pub struct Narrowing {
     pub limit: Option<u64>,
     /// The limited rows may replace all that a target has.
     pub limit_replaces: bool,
+    /// Incremental streams begin again with their first row; what was appended is replaced.
+    pub full_refresh: bool,
 }
 
 /// A stream that the pipeline moves, with its columns in order.
@@ -35,6 +37,21 @@ type Covered = (usize, Option<usize>);
 impl Narrowing {
     /// Refuses a limit that would empty a target of most of its rows, unless that is wanted.
     pub(crate) fn check(&self, document: &Document) -> Result<(), Failure> {
+        let incremental = document
+            .source
+            .streams
+            .iter()
+            .position(|stream| stream.sync_mode == SyncMode::Incremental);
+        if let (Some(index), Some(_)) = (incremental, self.limit) {
+            let key = format!("source.streams[{index}]");
+            let text = "--limit would leave rows behind that the next run takes for delivered";
+            return Err(
+                Failure::at_key(document, &key, "limit_incremental", text).hint(
+                    "use checkpoint: { every_rows } for smaller commits, where: for fewer rows, or \
+                 leave --limit out",
+                ),
+            );
+        }
         let replaces = document.destination.write_mode == WriteMode::Replace;
         match self.limit {
             Some(rows) if replaces && !self.limit_replaces => {

@@ -3,6 +3,7 @@
 
 mod check;
 mod choose;
+mod delivery;
 mod open;
 
 use std::collections::HashMap;
@@ -10,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_schema::{Field, Schema};
 use rapidbyte_runtime::{
-    Destination, Fit, Grants, Phase, Plan as Placed, Selection, Source, Stream, SyncMode, Target,
-    WriteMode,
+    Destination, Fit, Grants, Increment, Phase, Plan as Placed, Progress, Selection, Source,
+    Stream, SyncMode, Target, WriteMode,
 };
 use rapidbyte_wire::{ipc, types};
 
@@ -21,7 +22,8 @@ use crate::host::{Host, nearest};
 use crate::narrow::Narrowing;
 pub use check::{Checked, Looked, check};
 use choose::{Chosen, narrow, select, some_of};
-pub use open::{Clocks, Stage, open_source};
+use delivery::{identify, increment};
+pub use open::{Clocks, Stage, open_destination, open_source};
 use open::{Opened, Reading, Writing, common_forms, open_both};
 
 /// Everything that a run will do, settled before the first row.
@@ -36,6 +38,8 @@ pub struct Plan {
     pub streams: Vec<StreamPlan>,
     /// Rows of each stream at most.
     pub limit: Option<u64>,
+    /// Incremental streams begin again with their first row.
+    pub full_refresh: bool,
     /// Where the time of planning went.
     pub clocks: Clocks,
     /// Kept open for the whole run: it holds the snapshot.
@@ -55,6 +59,11 @@ pub struct StreamPlan {
     pub discovered: Stream,
     /// Only rows that meet it.
     pub filter: Option<String>,
+    /// How it is gone on with, where it is.
+    pub increment: Option<Increment>,
+    /// How far the destination was when it was planned; none when it knows nothing of the stream,
+    /// or where it does not matter.
+    pub progress: Option<Progress>,
     /// The columns that move, under their new names.
     pub schema: Schema,
     /// The `Schema` message that the reader must give: the same columns under the source's names.
@@ -103,13 +112,14 @@ impl Plan {
             session: mut writer,
             ..
         } = opened.writing;
-        check_modes(&document, &destination)?;
+        check_modes(&document, &destination, narrowing.full_refresh)?;
         clocks.source.enter(Phase::ChannelWait);
         clocks.destination.enter(Phase::Other);
         let mut streams = Vec::new();
         let selected = select(&document, &source.spec, found?)?;
         for chosen in narrow(&document, selected, narrowing)? {
-            streams.push(place(&document, chosen, &mut writer)?);
+            let full_refresh = narrowing.full_refresh;
+            streams.push(place(&document, chosen, &mut writer, full_refresh)?);
         }
         refuse_shared_targets(&document, &streams)?;
         refuse_own_source(&document, &source.grants, &destination.grants, &streams)?;
@@ -122,6 +132,7 @@ impl Plan {
             destination,
             streams,
             limit: narrowing.limit,
+            full_refresh: narrowing.full_refresh,
             clocks,
             coordinator: Mutex::new(coordinator),
         })
@@ -130,16 +141,10 @@ impl Plan {
     /// Fixes the moment of the run; the source refuses what it cannot read as it is selected, which
     /// only `plan` and `check` throw away then.
     pub fn snapshot(&mut self) -> Result<String, Failure> {
-        let selections: Vec<Selection> = self
-            .streams
-            .iter()
-            .map(|stream| Selection {
-                stream: stream.name.clone(),
-                columns: stream.columns.clone(),
-                filter: stream.filter.clone(),
-                increment: None,
-                cursor: None,
-            })
+        let full_refresh = self.full_refresh;
+        let streams = self.streams.iter();
+        let selections: Vec<Selection> = streams
+            .map(|stream| stream.selection(full_refresh))
             .collect();
         self.coordinator()
             .snapshot(&selections)
@@ -192,13 +197,38 @@ pub fn write_mode_name(mode: WriteMode) -> &'static str {
     }
 }
 
-fn check_modes(document: &Document, destination: &Stage) -> Result<(), Failure> {
+fn check_modes(
+    document: &Document,
+    destination: &Stage,
+    full_refresh: bool,
+) -> Result<(), Failure> {
     let mode = write_mode(document);
     let known = &destination.spec.write_modes;
+    let name = destination.connector.name();
+    let streams = document.source.streams.iter();
+    let grows = |stream: &document::Stream| stream.sync_mode == document::SyncMode::Incremental;
+    let incremental = streams.clone().position(grows);
     if known.contains(&mode) {
+        let Some(index) = incremental else {
+            return Ok(());
+        };
+        let key = format!("source.streams[{index}]");
+        if !destination.spec.keeps_cursor {
+            let text = format!("{name} does not keep the place where a stream goes on");
+            return Err(
+                Failure::at_key(document, &key, "unsupported_sync_mode", text)
+                    .hint("set sync_mode: full_refresh, or write to another destination"),
+            );
+        }
+        if full_refresh && mode == WriteMode::Append && !known.contains(&WriteMode::Replace) {
+            let text = format!("{name} cannot replace rows, which --full-refresh needs");
+            return Err(
+                Failure::at_key(document, &key, "unsupported_write_mode", text)
+                    .hint("empty the target yourself, then `rapidbyte state clear`"),
+            );
+        }
         return Ok(());
     }
-    let name = destination.connector.name();
     let known: Vec<_> = known.iter().map(|mode| write_mode_name(*mode)).collect();
     let text = format!("{name} does not know write_mode {}", write_mode_name(mode));
     Err(Failure::at_key(
@@ -214,6 +244,7 @@ fn place(
     document: &Document,
     chosen: Chosen,
     destination: &mut Destination,
+    full_refresh: bool,
 ) -> Result<StreamPlan, Failure> {
     let Chosen {
         entry,
@@ -243,25 +274,40 @@ fn place(
         .iter()
         .map(|i| discovered.source_types.get(*i).cloned().unwrap_or_default())
         .collect();
-    let asked_key = &document.destination.primary_key;
-    let target = Target {
+    let increment = increment(document, entry, &discovered, &all)?;
+    if let (Some(_), Some(column)) = (&increment, left_out.first()) {
+        let key = format!("source.streams[{entry}].sync_mode");
+        let text = format!("without {column} the next run would take its values for delivered");
+        return Err(Failure::at_key(document, &key, "columns_incremental", text)
+            .in_stream(&discovered.name)
+            .hint("leave columns out in the pipeline file: columns: [...]"));
+    }
+    let mut target = Target {
         stream: discovered.name.clone(),
         schema: ipc::encode_schema(&schema).map_err(broken)?,
         write_mode: write_mode(document),
-        primary_key: match asked_key.is_empty() {
-            true => moved_key(&discovered.primary_key, &read, &schema),
-            false => asked_key.clone(),
-        },
+        primary_key: moved_key(&discovered.primary_key, &read, &schema),
         deleted_field: None,
     };
-    let placed = destination
-        .plan(&target)
-        .map_err(|e| Failure::from_runtime(e, document, "destination"))?;
+    identify(document, entry, &schema, &mut target)?;
+    if increment.is_some() && full_refresh && target.write_mode == WriteMode::Append {
+        target.write_mode = WriteMode::Replace;
+    }
+    let failed = |e| Failure::from_runtime(e, document, "destination");
+    let placed = destination.plan(&target).map_err(failed)?;
+    let progress = match increment {
+        Some(_) => destination
+            .progress(&target, &document.pipeline)
+            .map_err(failed)?,
+        None => None,
+    };
     Ok(StreamPlan {
         name: discovered.name.clone(),
         sync_mode: sync_mode(asked.sync_mode),
         columns: wanted_columns,
         filter: asked.filter.clone(),
+        increment,
+        progress,
         read_schema: ipc::encode_schema(&read).map_err(broken)?,
         schema,
         source_types,
@@ -378,6 +424,18 @@ fn refuse_own_source(
 }
 
 impl StreamPlan {
+    /// What the source is asked for.
+    pub(crate) fn selection(&self, full_refresh: bool) -> Selection {
+        let reached = self.progress.as_ref().filter(|_| !full_refresh);
+        Selection {
+            stream: self.name.clone(),
+            columns: self.columns.clone(),
+            filter: self.filter.clone(),
+            increment: self.increment.clone(),
+            cursor: reached.and_then(|progress| progress.cursor.clone()),
+        }
+    }
+
     /// Refuses what the destination cannot hold, before the first row.
     pub fn refuse_unfit(&self) -> Result<(), Failure> {
         let refused = self

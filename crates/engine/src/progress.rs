@@ -90,6 +90,12 @@ impl StreamProgress {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// An attempt failed: only what is committed counts.
+    pub(crate) fn reset(&self, rows: u64, bytes: u64) {
+        self.rows.store(rows, Ordering::Relaxed);
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+
     pub(crate) fn set_state(&self, state: StreamState) {
         self.state.store(state as u8, Ordering::Relaxed);
     }

@@ -13,6 +13,8 @@ pub struct Report {
     pub status: &'static str,
     /// The pipeline's name.
     pub pipeline: String,
+    /// As in the history; a run that went on after a crash has the id of the first.
+    pub run_id: String,
     /// From the start of planning to the last commit.
     pub total_secs: f64,
     /// Of it, planning: loading, discovering, comparing.
@@ -106,6 +108,13 @@ pub struct StreamReport {
     pub written_bytes: u64,
     /// Batches.
     pub batches: u64,
+    /// Times that rows became visible.
+    pub commits: u64,
+    /// How often it was begun.
+    pub attempts: u32,
+    /// This run had committed it before it was killed: nothing was moved now.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub committed_before: bool,
     /// From the start of planning to its own start.
     pub start_secs: f64,
     /// From its start to its commit.

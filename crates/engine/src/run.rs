@@ -1,18 +1,22 @@
 //! A plan becomes rows moved.
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rapidbyte_runtime::{Cancel, Clock, MemoryBudget};
+use rapidbyte_runtime::{Cancel, Clock, Level, Limits, MemoryBudget, Run, Sandbox, Source};
+use rapidbyte_state::{ActiveRun, Outcome, State};
 
 use crate::channel::channel;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
+use crate::ledger::{Ledger, Tally};
 use crate::plan::{Plan, StreamPlan};
 use crate::progress::{Progress, StreamProgress, StreamState};
 use crate::report::{ConnectorReport, Report, Side, StageReport, StreamReport, add};
-use crate::stage::{Stopped, Work, Written, pump_destination, pump_source};
+use crate::retry::{Backoff, wait};
+use crate::stage::{Stopped, Work, pump_destination, pump_source};
 
 /// Messages in the channel at most, whatever their size.
 const MAX_MESSAGES: usize = 1024;
@@ -48,19 +52,65 @@ pub fn progress(plan: &Plan) -> Arc<Progress> {
     })
 }
 
-/// Moves everything that was planned, `parallelism` streams at a time.
+/// Moves everything that was planned, `parallelism` streams at a time. With a `history` the run is
+/// told to it, and a run that did not finish is gone on with.
 ///
 /// # Errors
-/// The first cause. Streams that were committed before it stay committed; of the others nothing
-/// is visible.
-pub fn run(mut plan: Plan, host: &Host, progress: &Progress) -> Result<Report, Failure> {
-    move_all(&mut plan, host, progress).map_err(|mut failure| {
+/// The first cause. What was committed before it stays committed, and `history` knows where to go
+/// on; of the rest nothing is visible.
+pub fn run(
+    mut plan: Plan,
+    host: &Host,
+    progress: &Progress,
+    history: Option<&State>,
+) -> Result<Report, Failure> {
+    let active = match history.map(|history| history.begin(&plan.document.pipeline)) {
+        Some(Ok(active)) => Some(active),
+        Some(Err(error)) => return Err(Failure::of_state(error)),
+        None => None,
+    };
+    let ledger = Ledger {
+        run: Run {
+            pipeline: plan.document.pipeline.clone(),
+            id: match &active {
+                Some(active) => active.id().to_owned(),
+                None => format!("{:016x}", RandomState::new().hash_one(std::process::id())),
+            },
+        },
+        history,
+        host,
+        tallies: Mutex::default(),
+    };
+    if active.as_ref().is_some_and(ActiveRun::goes_on) {
+        let text = format!(
+            "goes on with the run {}, which did not finish",
+            ledger.run.id
+        );
+        (host.log)("rapidbyte", None, Level::Info, &text);
+    }
+    let moved = move_all(&mut plan, host, progress, &ledger).map_err(|mut failure| {
         failure.redact(&plan.document);
         failure
-    })
+    });
+    if let (Some(history), Some(active)) = (history, active) {
+        let outcome = match &moved {
+            Ok(_) => Outcome::Ok,
+            Err(failure) => Outcome::Failed(&failure.code),
+        };
+        if let Err(error) = history.finish(active, outcome) {
+            let text = format!("the local history is behind: {error}");
+            (host.log)("rapidbyte", None, Level::Warn, &text);
+        }
+    }
+    moved
 }
 
-fn move_all(plan: &mut Plan, host: &Host, progress: &Progress) -> Result<Report, Failure> {
+fn move_all(
+    plan: &mut Plan,
+    host: &Host,
+    progress: &Progress,
+    ledger: &Ledger<'_>,
+) -> Result<Report, Failure> {
     for stream in &plan.streams {
         stream.refuse_unfit()?;
     }
@@ -73,14 +123,8 @@ fn move_all(plan: &mut Plan, host: &Host, progress: &Progress) -> Result<Report,
     );
     let start = Instant::now();
     let begun = start.checked_sub(Duration::from_secs_f64(planned.wall_secs));
-    let moved = move_streams(plan, host, progress, &snapshot, begun.unwrap_or(start))?;
-    for stream in &moved {
-        if let Some(cursor) = &stream.cursor {
-            plan.coordinator()
-                .acknowledge(&stream.report.name, cursor)
-                .map_err(|e| Failure::from_runtime(e, &plan.document, "source"))?;
-        }
-    }
+    let begun = begun.unwrap_or(start);
+    let moved = move_streams(plan, host, progress, &snapshot, begun, ledger)?;
     for stream in &moved {
         add(&mut timing, &stream.report.source.parts);
         add(&mut timing, &stream.report.destination.parts);
@@ -92,6 +136,7 @@ fn move_all(plan: &mut Plan, host: &Host, progress: &Progress) -> Result<Report,
     Ok(Report {
         status: "ok",
         pipeline: plan.document.pipeline.clone(),
+        run_id: ledger.run.id.clone(),
         total_secs: planned.wall_secs + start.elapsed().as_secs_f64(),
         plan_secs: planned.wall_secs,
         limit: plan.limit,
@@ -111,7 +156,6 @@ fn move_all(plan: &mut Plan, host: &Host, progress: &Progress) -> Result<Report,
 
 struct Moved {
     report: StreamReport,
-    cursor: Option<String>,
     peak: usize,
 }
 
@@ -139,6 +183,7 @@ fn move_streams(
     progress: &Progress,
     snapshot: &str,
     begun: Instant,
+    ledger: &Ledger<'_>,
 ) -> Result<Vec<Moved>, Failure> {
     let stop = Cancel::new();
     let stop_too = stop.clone();
@@ -158,14 +203,16 @@ fn move_streams(
                     state.set_state(StreamState::Running);
                     host.say(&plan.streams[index].name, "started");
                     let at = Instant::now();
-                    match move_stream(
+                    let stream = &plan.streams[index];
+                    let one = Moving {
                         plan,
-                        &plan.streams[index],
+                        stream,
                         host,
-                        state,
-                        snapshot,
-                        &shared.stop,
-                    ) {
+                        progress: state,
+                        ledger,
+                        stop: &shared.stop,
+                    };
+                    match one.until_done(snapshot) {
                         Ok(mut moved) => {
                             moved.report.start_secs = (at - begun).as_secs_f64();
                             state.set_state(StreamState::Done);
@@ -212,110 +259,223 @@ fn next(shared: &Shared) -> Option<usize> {
         .pop_front()
 }
 
-/// One stream: two stages, one channel, one commit.
-fn move_stream(
-    plan: &Plan,
-    stream: &StreamPlan,
-    host: &Host,
-    progress: &StreamProgress,
-    snapshot: &str,
-    stop: &Cancel,
-) -> Result<Moved, Failure> {
-    let resources = &plan.document.resources;
-    let share = Share::of(resources.memory, resources.parallelism);
-    let memory = MemoryBudget::new(share.instances);
-    let work = Work {
-        plan,
-        stream,
-        host,
-        memory: Arc::clone(&memory),
-        snapshot,
-        progress,
-        run: rapidbyte_runtime::Run {
-            pipeline: plan.document.pipeline.clone(),
-            id: String::new(),
-        },
-    };
-    let (sender, mut receiver) = channel(share.channel, MAX_MESSAGES);
-    // The source is stopped when the destination fails; the destination learns of a failed source
-    // through the channel, so that it can abort in its own way.
-    let (stop_source, stop_destination) = (stop.child(), stop.child());
-    let wake = receiver.cancel_handle();
-    let _woken = stop.on_cancel(move || wake.cancel());
-    let start = Instant::now();
-    let (read, written) = std::thread::scope(|scope| {
-        let source = scope.spawn(|| {
-            let clock = Clock::new();
-            let result = pump_source(&work, sender, &clock, &stop_source);
-            (result, StageReport::new(&clock, Side::Source))
-        });
-        let clock = Clock::new();
-        let result = pump_destination(&work, &mut receiver, &clock, &stop_destination);
-        let report = StageReport::new(&clock, Side::Destination);
-        if result.is_err() {
-            stop_source.cancel();
+/// One stream on its way.
+struct Moving<'a> {
+    plan: &'a Plan,
+    stream: &'a StreamPlan,
+    host: &'a Host,
+    progress: &'a StreamProgress,
+    ledger: &'a Ledger<'a>,
+    stop: &'a Cancel,
+}
+
+/// Why an attempt failed, and on which side.
+struct Failed {
+    failure: Box<Failure>,
+    of_source: bool,
+}
+
+impl Moving<'_> {
+    /// Begins again, where the destination is then, as long as a failure may pass.
+    fn until_done(&self, snapshot: &str) -> Result<Moved, Failure> {
+        let mut backoff = Backoff::new(self.plan.document.retry);
+        let mut snapshot = snapshot.to_owned();
+        // A session of its own holds a snapshot that was taken later.
+        let mut own: Option<Source> = None;
+        loop {
+            let before = self.ledger.of(&self.stream.name).commits;
+            let failed = match self.once(&snapshot) {
+                Ok(mut moved) => {
+                    moved.report.attempts = backoff.attempts();
+                    return Ok(moved);
+                }
+                Err(failed) => failed,
+            };
+            let Failed { failure, of_source } = failed;
+            let tally = self.ledger.of(&self.stream.name);
+            if tally.commits > before {
+                backoff.begin_anew();
+            }
+            // An older snapshot is gone with the server that knew it, which reads as whatever that
+            // server says then.
+            let lost = of_source && backoff.attempts() > 1 && own.is_none();
+            let passes = failure.passes_after_ms.or(lost.then_some(0));
+            let least = passes.map(|ms| Duration::from_millis(ms.into()));
+            let pause = match least {
+                Some(least) if !self.stop.is_cancelled() => backoff.next(least),
+                _ => None,
+            };
+            let Some(pause) = pause else {
+                return Err(backoff.told(*failure));
+            };
+            self.tell(&failure, pause, &tally);
+            self.progress.reset(tally.rows, tally.bytes);
+            if !wait(pause, self.stop) {
+                return Err(Failure::cancelled());
+            }
+            if of_source {
+                match self.fresh_snapshot() {
+                    Ok((session, token)) => {
+                        own = Some(session);
+                        snapshot = token;
+                    }
+                    // The next attempt fails too, and says why.
+                    Err(error) => self.say(Level::Warn, &format!("no new snapshot: {error}")),
+                }
+            }
         }
-        drop(receiver);
-        let joined = source.join().unwrap_or_else(|_| {
-            let text = "the source stage panicked: this is a fault of the engine";
-            let failure = Failure::new(Class::Run, "internal", text);
-            (
-                Err(Stopped::because(failure)),
-                StageReport::new(&Clock::new(), Side::Source),
-            )
-        });
-        (joined, (result, report))
-    });
-    let wall = start.elapsed();
-    match (read, written) {
-        ((Ok(()), source), (Ok(done), destination)) => {
-            let peak = memory.peak();
-            let mut moved = moved(stream, done, wall, source, destination, peak);
-            moved.report.limited = plan.limit.is_some_and(|limit| moved.report.rows >= limit);
-            Ok(moved)
-        }
-        ((read, _), (written, _)) => Err(first_cause(read.err(), written.err())),
     }
+
+    fn tell(&self, failure: &Failure, pause: Duration, tally: &Tally) {
+        let kept = match tally.commits {
+            0 => "nothing is committed yet".to_owned(),
+            _ => format!("{} rows are committed", tally.rows),
+        };
+        let text = format!(
+            "{}: {}; {kept}; tries again in {:.1} s",
+            failure.code,
+            failure.message,
+            pause.as_secs_f64()
+        );
+        self.say(Level::Warn, &self.plan.document.redact(&text));
+    }
+
+    fn say(&self, level: Level, text: &str) {
+        (self.host.log)("rapidbyte", Some(&self.stream.name), level, text);
+    }
+
+    /// A later moment for this stream alone.
+    fn fresh_snapshot(&self) -> Result<(Source, String), Failure> {
+        let failed = |e| Failure::from_runtime(e, &self.plan.document, "source");
+        let stage = &self.plan.source;
+        let memory = MemoryBudget::new(self.plan.document.resources.memory as usize / 2);
+        let sandbox = Sandbox {
+            grants: Arc::clone(&stage.grants),
+            memory,
+            limits: Limits::default(),
+            clock: Clock::new(),
+            cancel: self.stop.child(),
+            log: Arc::clone(&self.host.log),
+            stream: Some(self.stream.name.clone()),
+        };
+        let mut source = stage.connector.source(sandbox).map_err(failed)?;
+        source.open(&stage.config).map_err(failed)?;
+        let selection = self.stream.selection(self.plan.full_refresh);
+        let token = source.snapshot(&[selection]).map_err(failed)?;
+        if self.plan.streams.len() > 1 {
+            self.say(
+                Level::Warn,
+                "is read as of a later moment than the other streams of this run",
+            );
+        }
+        Ok((source, token))
+    }
+
+    /// Two stages and one channel between them.
+    fn once(&self, snapshot: &str) -> Result<Moved, Failed> {
+        let resources = &self.plan.document.resources;
+        let share = Share::of(resources.memory, resources.parallelism);
+        let memory = MemoryBudget::new(share.instances);
+        let work = Work {
+            plan: self.plan,
+            stream: self.stream,
+            host: self.host,
+            memory: Arc::clone(&memory),
+            snapshot,
+            progress: self.progress,
+            ledger: self.ledger,
+        };
+        let (sender, mut receiver) = channel(share.channel, MAX_MESSAGES);
+        let (tell, told) = crossbeam_channel::bounded(1);
+        // The source is stopped when the destination fails; the destination learns of a failed
+        // source through the channel, so that it can abort in its own way.
+        let (stop_source, stop_destination) = (self.stop.child(), self.stop.child());
+        let wake = receiver.cancel_handle();
+        let _woken = self.stop.on_cancel(move || wake.cancel());
+        let start = Instant::now();
+        let (read, written) = std::thread::scope(|scope| {
+            let source = scope.spawn(|| {
+                let clock = Clock::new();
+                let result = pump_source(&work, sender, &told, &clock, &stop_source);
+                (result, StageReport::new(&clock, Side::Source))
+            });
+            let clock = Clock::new();
+            let pump = || pump_destination(&work, &mut receiver, &tell, &clock, &stop_destination);
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(pump));
+            let result = result.unwrap_or_else(|_| Err(panicked("destination")));
+            let report = StageReport::new(&clock, Side::Destination);
+            if result.is_err() {
+                stop_source.cancel();
+            }
+            drop((receiver, tell));
+            let joined = source.join().unwrap_or_else(|_| {
+                let report = StageReport::new(&Clock::new(), Side::Source);
+                (Err(panicked("source")), report)
+            });
+            (joined, (result, report))
+        });
+        let wall = start.elapsed();
+        match (read, written) {
+            ((Ok(()), source), (Ok(()), destination)) => {
+                let mut moved = self.moved(wall, source, destination, memory.peak());
+                moved.report.limited = self
+                    .plan
+                    .limit
+                    .is_some_and(|limit| moved.report.rows >= limit);
+                Ok(moved)
+            }
+            ((read, _), (written, _)) => Err(first_cause(read.err(), written.err())),
+        }
+    }
+
+    fn moved(
+        &self,
+        wall: Duration,
+        source: StageReport,
+        destination: StageReport,
+        peak: usize,
+    ) -> Moved {
+        let tally = self.ledger.of(&self.stream.name);
+        let report = StreamReport {
+            name: self.stream.name.clone(),
+            location: match tally.location.is_empty() {
+                true => self.stream.placed.location.clone(),
+                false => tally.location,
+            },
+            rows: tally.rows,
+            limited: false,
+            bytes: tally.bytes,
+            written_bytes: tally.written_bytes,
+            batches: tally.batches,
+            commits: tally.commits,
+            attempts: 1,
+            committed_before: tally.skipped,
+            start_secs: 0.0,
+            wall_secs: wall.as_secs_f64(),
+            source,
+            destination,
+        };
+        Moved { report, peak }
+    }
+}
+
+fn panicked(side: &str) -> Stopped {
+    let text = format!("the {side} stage panicked: this is a fault of the engine");
+    Stopped::because(Failure::new(Class::Run, "internal", text))
 }
 
 /// The failure that was there first: a stage that only followed its peer has none.
-fn first_cause(read: Option<Stopped>, written: Option<Stopped>) -> Failure {
-    let failures = [read, written]
-        .into_iter()
-        .flatten()
-        .filter_map(|stopped| match stopped {
-            Stopped::Failed(failure) => Some(*failure),
-            Stopped::Peer => None,
-        });
+fn first_cause(read: Option<Stopped>, written: Option<Stopped>) -> Failed {
+    let failures = [(read, true), (written, false)].into_iter().filter_map(
+        |(stopped, of_source)| match stopped {
+            Some(Stopped::Failed(failure)) => Some(Failed { failure, of_source }),
+            _ => None,
+        },
+    );
     // A cancelled stage was cancelled because of the other one, or by the operator.
-    let rank = |failure: &Failure| u8::from(failure.class == Class::Cancelled);
-    failures.min_by_key(rank).unwrap_or_else(Failure::cancelled)
-}
-
-fn moved(
-    stream: &StreamPlan,
-    done: Written,
-    wall: Duration,
-    source: StageReport,
-    destination: StageReport,
-    peak: usize,
-) -> Moved {
-    let report = StreamReport {
-        name: stream.name.clone(),
-        location: done.receipt.location,
-        rows: done.rows,
-        limited: false,
-        bytes: done.bytes,
-        written_bytes: done.receipt.bytes,
-        batches: done.batches,
-        start_secs: 0.0,
-        wall_secs: wall.as_secs_f64(),
-        source,
-        destination,
-    };
-    Moved {
-        report,
-        cursor: done.cursor,
-        peak,
-    }
+    let rank = |failed: &Failed| u8::from(failed.failure.class == Class::Cancelled);
+    failures.min_by_key(rank).unwrap_or_else(|| Failed {
+        failure: Box::new(Failure::cancelled()),
+        of_source: false,
+    })
 }

@@ -5,7 +5,7 @@ use arrow_buffer::{
     ArrowNativeType, BooleanBuffer, IntervalMonthDayNano, NullBuffer, ScalarBuffer, i256,
 };
 use arrow_schema::{DataType, FieldRef, IntervalUnit, TimeUnit};
-use rapidbyte_wire::types::{is_json, is_uuid};
+use rapidbyte_wire::types::{data_type_name, is_json, is_uuid};
 
 use crate::error::{FormatError, Misfit};
 use crate::json;
@@ -144,8 +144,8 @@ impl Cells {
                 format!(
                     "column {:?} has values of type {}, {} was declared",
                     field.name(),
-                    array.data_type(),
-                    field.data_type()
+                    data_type_name(array.data_type()),
+                    data_type_name(field.data_type())
                 ),
             )
             .column(field.name()));

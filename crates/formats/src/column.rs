@@ -416,11 +416,11 @@ impl Column {
             JsonKind::Array | JsonKind::Object => self.push_nested(json),
             JsonKind::String => match json::unescape(json) {
                 Some(text) => self.push_text(text.as_bytes()),
-                None => Err(Misfit::value(
-                    &self.field,
-                    json.as_bytes(),
-                    "has an escape that is no character",
-                )),
+                None => {
+                    let why = "has half of a surrogate pair, which is no character";
+                    let misfit = Misfit::value(&self.field, json.as_bytes(), why);
+                    Err(misfit.coded("json_half_character"))
+                }
             },
             _ => self.push_text(json.as_bytes()),
         }

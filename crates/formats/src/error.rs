@@ -25,6 +25,7 @@ use rapidbyte_wire::types::type_name;
 /// | `csv_missing_header` | nothing from which columns could be inferred: no file has a header line |
 /// | `csv_missing_column`, `csv_unknown_column`, `csv_duplicate_column` | a header that does not name the schema's columns |
 /// | `jsonl_broken_line` | a line that is not JSON |
+/// | `json_half_character` | an escape of half a surrogate pair, such as `\ud800` alone |
 /// | `jsonl_not_an_object` | a line that is JSON, but no object |
 /// | `jsonl_unknown_field`, `jsonl_duplicate_key` | a key nobody declared, a key that comes twice |
 /// | `json_not_finite` | NaN or infinity, which JSON does not have |
@@ -234,6 +235,9 @@ impl Misfit {
             "decimal_comma" => error.hint(
                 "decimal commas and separators of thousands are not read as numbers: export the \
                  file with decimal points, or declare the column as string and convert it later",
+            ),
+            "json_half_character" => error.hint(
+                "repair the file, or declare the column as json, which keeps the text as it stands",
             ),
             "null_in_required_column" => error.hint("declare the column nullable"),
             _ => error,

@@ -119,7 +119,7 @@ impl Encoder {
         }
     }
 
-    /// Appends rows from place `from` on; see [`csv::Encoder::encode_picked`].
+    /// Appends rows from place `from` on; see [`csv::Encoder::encode`].
     pub fn encode(
         &self,
         rows: Picked<'_>,
@@ -127,6 +127,6 @@ impl Encoder {
         out: &mut Vec<u8>,
         until_bytes: usize,
     ) -> Result<usize, FormatError> {
-        either!(self, encoder => encoder.encode_picked(rows, from, out, until_bytes))
+        either!(self, encoder => encoder.encode(rows, from, out, until_bytes))
     }
 }

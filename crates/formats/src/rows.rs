@@ -1,9 +1,10 @@
-//! Rows under construction: the columns of both decoders.
+//! Rows under construction: the columns of both decoders; and rows on their way to both encoders.
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::{Schema, SchemaRef};
 
 use crate::FormatError;
+use crate::cells::Cells;
 use crate::column::Column;
 use crate::error::Misfit;
 
@@ -27,6 +28,41 @@ impl Default for Limits {
             max_record_bytes: 64 << 20,
         }
     }
+}
+
+/// Appends rows by `write`, from place `from` until `out` holds `until_bytes` or more or they end, and
+/// one at least; gives the next place, which is their number at their end. The batch must be of
+/// `schema`.
+///
+/// Errors: `schema_mismatch`, and those of `write`. `out` then ends with half a row.
+pub(crate) fn encode(
+    schema: &SchemaRef,
+    rows: Picked<'_>,
+    from: usize,
+    out: &mut Vec<u8>,
+    until_bytes: usize,
+    mut write: impl FnMut(&[Cells], usize, &mut Vec<u8>) -> Result<(), FormatError>,
+) -> Result<usize, FormatError> {
+    let columns = cells(schema, rows.batch())?;
+    let mut at = from;
+    while at < rows.len() && (at == from || out.len() < until_bytes) {
+        write(&columns, rows.row(at), out)?;
+        at += 1;
+    }
+    Ok(at)
+}
+
+/// The columns of a batch.
+fn cells(schema: &SchemaRef, batch: &RecordBatch) -> Result<Vec<Cells>, FormatError> {
+    let (found, declared) = (batch.num_columns(), schema.fields().len());
+    if found != declared {
+        let text = format!("a batch of {found} columns where {declared} were declared");
+        return Err(FormatError::new("schema_mismatch", text));
+    }
+    let columns = schema.fields().iter().zip(batch.columns());
+    columns
+        .map(|(field, array)| Cells::new(field, array))
+        .collect()
 }
 
 /// Rows of a batch, in an order.

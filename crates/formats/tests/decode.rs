@@ -280,10 +280,10 @@ fn jsonl_errors_say_where_and_what() {
         ),
         (
             b"{\"id\":1,\"t\":\"\\ud800\"}",
-            "value_does_not_fit",
+            "json_half_character",
             Some("t"),
             1,
-            "escape",
+            "half of a surrogate pair",
         ),
         (
             b"{\"id\":1,\"s\":{\"c\":1}}",

@@ -11,7 +11,7 @@ use arrow_array::builder::{Int64Builder, MapBuilder, MapFieldNames, StringBuilde
 use arrow_array::{
     ArrayRef, Float64Array, Int64Array, MapArray, RecordBatch, StringArray, Time64MicrosecondArray,
 };
-use rapidbyte_formats::{Limits, csv::Dialect};
+use rapidbyte_formats::{Limits, Picked, csv::Dialect};
 use support::{Format, schema};
 
 /// One row with a value of each type, as JSON Lines and as CSV.
@@ -225,10 +225,14 @@ fn a_batch_of_another_schema_is_refused() {
     let ints: ArrayRef = Arc::new(Int64Array::from(vec![1]));
     let other = batch("int64", ints);
     let encoder = rapidbyte_formats::jsonl::Encoder::new(schema(&[("c", "string")])).unwrap();
-    let error = encoder.encode(&other, 0, &mut Vec::new(), 1).unwrap_err();
+    let error = encoder
+        .encode(Picked::all(&other), 0, &mut Vec::new(), 1)
+        .unwrap_err();
     assert_eq!(error.code, "schema_mismatch");
     let encoder = rapidbyte_formats::jsonl::Encoder::new(schema(&[])).unwrap();
-    let error = encoder.encode(&other, 0, &mut Vec::new(), 1).unwrap_err();
+    let error = encoder
+        .encode(Picked::all(&other), 0, &mut Vec::new(), 1)
+        .unwrap_err();
     assert_eq!(error.code, "schema_mismatch");
 }
 

@@ -70,9 +70,11 @@ struct Inner {
     linker: Linker<State>,
     cache: Option<Cache>,
     loaded: Mutex<HashMap<Origin, Connector>>,
-    /// Dropped with the runtime, which ends the epoch thread.
-    _stop: Sender<()>,
+    ticker: Ticker,
 }
+
+/// Dropped with the last that has it, which ends the epoch thread.
+type Ticker = Arc<Sender<()>>;
 
 /// A connector that is loaded and checked. Clones share the code.
 #[derive(Clone)]
@@ -80,6 +82,8 @@ pub struct Connector {
     name: Arc<str>,
     world: World,
     loaded: Loaded,
+    /// A connector may outlive its runtime, and its guests must be stopped all the same.
+    _ticker: Ticker,
 }
 
 #[derive(Clone)]
@@ -120,7 +124,7 @@ impl Runtime {
             linker,
             cache,
             loaded: Mutex::default(),
-            _stop: stop,
+            ticker: Arc::new(stop),
         };
         Ok(Self(Arc::new(inner)))
     }
@@ -148,6 +152,7 @@ impl Runtime {
             name: name.into(),
             world,
             loaded: timing,
+            _ticker: Arc::clone(&self.0.ticker),
         };
         loaded().insert(origin.clone(), connector.clone());
         Ok(connector)

@@ -155,7 +155,10 @@ mod native {
                 for entry in entries.flatten() {
                     let name = entry.file_name();
                     let Some(name) = name.to_str() else { continue };
-                    if rapidbyte_wire::pattern::matches(part, name) {
+                    // As the host does, and shells: signs do not stand for a hidden name's dot.
+                    if name.starts_with('.') <= part.starts_with('.')
+                        && rapidbyte_wire::pattern::matches(part, name)
+                    {
                         next.push(if dir == Path::new(".") {
                             name.into()
                         } else {

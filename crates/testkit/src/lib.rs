@@ -1,6 +1,8 @@
-//! What tests need and no user does: a real PostgreSQL server, started and removed by the tests.
+//! What tests need and no user does: a real PostgreSQL server, started and removed by the tests, and
+//! random batches.
 //!
 //! A dev-dependency only. The components beside it (`components/`, `components-python/`) are
 //! packages of their own.
 
+pub mod batches;
 pub mod postgres;

@@ -100,7 +100,8 @@ fn check_portable_type(column: &str, data_type: &DataType, depth: usize) -> Resu
         | DataType::BinaryView
         | DataType::ListView(_)
         | DataType::LargeListView(_) => Err(WireError::Type(format!(
-            "column {column:?} has type {data_type}, which does not cross the boundary"
+            "column {column:?} has type {}, which does not cross the boundary",
+            data_type_name(data_type)
         ))),
         DataType::List(item)
         | DataType::LargeList(item)
@@ -122,7 +123,8 @@ fn unit_name(unit: TimeUnit) -> &'static str {
     }
 }
 
-fn data_type_name(data_type: &DataType) -> String {
+/// Writes a type without its field: also those that do not cross the boundary, in the same words.
+pub fn data_type_name(data_type: &DataType) -> String {
     match data_type {
         DataType::Null => "null".into(),
         DataType::Boolean => "bool".into(),
@@ -137,13 +139,19 @@ fn data_type_name(data_type: &DataType) -> String {
         DataType::Float16 => "float16".into(),
         DataType::Float32 => "float32".into(),
         DataType::Float64 => "float64".into(),
-        DataType::Decimal128(p, s) | DataType::Decimal256(p, s) => format!("decimal({p}, {s})"),
+        DataType::Decimal32(p, s)
+        | DataType::Decimal64(p, s)
+        | DataType::Decimal128(p, s)
+        | DataType::Decimal256(p, s) => format!("decimal({p}, {s})"),
         DataType::Utf8 => "string".into(),
         DataType::LargeUtf8 => "large_string".into(),
+        DataType::Utf8View => "string_view".into(),
+        DataType::BinaryView => "binary_view".into(),
         DataType::Binary => "binary".into(),
         DataType::LargeBinary => "large_binary".into(),
         DataType::FixedSizeBinary(n) => format!("fixed_binary({n})"),
         DataType::Date32 => "date".into(),
+        DataType::Date64 => "date64".into(),
         DataType::Time32(unit) | DataType::Time64(unit) => match unit {
             TimeUnit::Microsecond => "time".into(),
             unit => format!("time({})", unit_name(*unit)),
@@ -156,23 +164,44 @@ fn data_type_name(data_type: &DataType) -> String {
         DataType::Timestamp(unit, Some(zone)) => format!("timestamp({}, {zone})", unit_name(*unit)),
         DataType::Duration(unit) => format!("duration({})", unit_name(*unit)),
         DataType::Interval(IntervalUnit::MonthDayNano) => "interval".into(),
+        DataType::Interval(IntervalUnit::YearMonth) => "interval(months)".into(),
+        DataType::Interval(IntervalUnit::DayTime) => "interval(days, ms)".into(),
         DataType::List(item) => format!("list<{}>", type_name(item)),
         DataType::LargeList(item) => format!("large_list<{}>", type_name(item)),
+        DataType::ListView(item) => format!("list_view<{}>", type_name(item)),
+        DataType::LargeListView(item) => format!("large_list_view<{}>", type_name(item)),
+        DataType::FixedSizeList(item, n) => format!("fixed_size_list<{}>({n})", type_name(item)),
+        DataType::Dictionary(key, value) => {
+            let (key, value) = (data_type_name(key), data_type_name(value));
+            format!("dictionary<{key}, {value}>")
+        }
+        DataType::RunEndEncoded(ends, values) => {
+            format!(
+                "run_end_encoded<{}, {}>",
+                type_name(ends),
+                type_name(values)
+            )
+        }
+        DataType::Union(fields, _) => {
+            let fields: Vec<_> = fields.iter().map(|(_, field)| named(field)).collect();
+            format!("union<{}>", fields.join(", "))
+        }
         DataType::Struct(fields) => {
-            let fields: Vec<_> = fields
-                .iter()
-                .map(|f| format!("{}: {}", quote(f.name()), type_name(f)))
-                .collect();
+            let fields: Vec<_> = fields.iter().map(|field| named(field)).collect();
             format!("struct<{}>", fields.join(", "))
         }
         DataType::Map(entries, _) => match entries.data_type() {
             DataType::Struct(kv) if kv.len() == 2 => {
                 format!("map<{}, {}>", type_name(&kv[0]), type_name(&kv[1]))
             }
-            other => other.to_string(),
+            other => format!("map<{}>", data_type_name(other)),
         },
-        other => other.to_string(),
     }
+}
+
+/// A struct's field with its name.
+fn named(field: &Field) -> String {
+    format!("{}: {}", quote(field.name()), type_name(field))
 }
 
 /// A struct field's name as it stands in a type name: quoted unless it is a plain word.
@@ -476,6 +505,31 @@ mod tests {
         ] {
             let field = parse_field("c", name, true).expect(name);
             assert_eq!(type_name(&field), name);
+        }
+    }
+
+    #[test]
+    fn types_of_others_have_names_in_the_same_words() {
+        let item = || Arc::new(Field::new("item", DataType::Float16, true));
+        let text = || Box::new(DataType::Utf8View);
+        for (data_type, name) in [
+            (DataType::Date64, "date64"),
+            (
+                DataType::FixedSizeList(item(), 3),
+                "fixed_size_list<float16>(3)",
+            ),
+            (DataType::ListView(item()), "list_view<float16>"),
+            (
+                DataType::Dictionary(Box::new(DataType::Int8), text()),
+                "dictionary<int8, string_view>",
+            ),
+            (
+                DataType::Interval(IntervalUnit::YearMonth),
+                "interval(months)",
+            ),
+            (DataType::Decimal32(5, 2), "decimal(5, 2)"),
+        ] {
+            assert_eq!(data_type_name(&data_type), name);
         }
     }
 

@@ -125,3 +125,97 @@ pub fn whole(stream: &str) -> Selection {
         cursor: None,
     }
 }
+
+/// By the order of these columns, from the cursor on.
+pub fn ordered(fields: &[&str], may_repeat: bool) -> Increment {
+    Increment {
+        cursor_fields: fields.iter().map(|field| (*field).to_owned()).collect(),
+        initial: None,
+        late_rows: LateRows::Lag(None),
+        may_repeat,
+    }
+}
+
+/// By windows of transaction ids.
+pub fn exact(may_repeat: bool) -> Increment {
+    Increment {
+        late_rows: LateRows::Exact,
+        ..ordered(&[], may_repeat)
+    }
+}
+
+/// The column `id` of what is new.
+pub fn news(stream: &str, increment: &Increment, cursor: Option<&str>) -> ReadRequest {
+    ReadRequest {
+        increment: Some(increment.clone()),
+        cursor: cursor.map(Into::into),
+        // As small as the connection gives them.
+        batch_bytes: 1,
+        ..columns(stream, &["id"])
+    }
+}
+
+/// What an incremental read gave.
+#[derive(Debug, Default)]
+pub struct Given {
+    /// Of the first column, in their order.
+    pub ids: Vec<i32>,
+    /// Each with the number of rows before it.
+    pub checkpoints: Vec<(usize, String)>,
+    pub batches: usize,
+}
+
+impl Given {
+    /// The last checkpoint, which must stand behind the last row.
+    pub fn cursor(&self) -> &str {
+        let (rows, cursor) = self.checkpoints.last().unwrap();
+        assert_eq!(*rows, self.ids.len(), "no checkpoint behind the last row");
+        cursor
+    }
+
+    pub fn sorted(&self) -> Vec<i32> {
+        let mut ids = self.ids.clone();
+        ids.sort_unstable();
+        ids
+    }
+}
+
+/// Reads what is new to the end.
+pub fn increase(source: &mut Postgres, request: &ReadRequest) -> Result<Given> {
+    let mut reader = source.read(request)?;
+    let mut given = Given::default();
+    loop {
+        match reader.next(WAIT)? {
+            Event::Batch(batch) => {
+                assert_eq!(batch.schema(), reader.schema());
+                assert!(batch.num_rows() > 0);
+                given.batches += 1;
+                let ids = batch.column(0).as_any();
+                let ids = ids.downcast_ref::<Int32Array>().unwrap();
+                given.ids.extend(ids.values());
+            }
+            Event::Checkpoint(cursor) => given.checkpoints.push((given.ids.len(), cursor)),
+            Event::End => return Ok(given),
+            Event::Idle => {}
+        }
+    }
+}
+
+/// Reads a stream from the beginning and goes on at every checkpoint: nothing may be missing, and
+/// nothing come twice where rows may not. Gives the first read.
+pub fn resumes_everywhere(source: &mut Postgres, stream: &str, increment: &Increment) -> Given {
+    let first = increase(source, &news(stream, increment, None)).unwrap();
+    let all = first.sorted();
+    first.cursor();
+    for (rows, cursor) in &first.checkpoints {
+        let rest = increase(source, &news(stream, increment, Some(cursor))).unwrap();
+        rest.cursor();
+        let mut union = [&first.ids[..*rows], &rest.ids].concat();
+        union.sort_unstable();
+        if increment.may_repeat {
+            union.dedup();
+        }
+        assert_eq!(union, all, "{stream} from {cursor}");
+    }
+    first
+}

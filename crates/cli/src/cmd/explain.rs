@@ -13,18 +13,48 @@ pub fn run(explain: &Explain, output: &Output) -> Result<(), Failure> {
         list(&catalog::entries(), output);
         return Ok(());
     };
-    // As it is shown: `error[unknown_key]`.
-    let code = code.trim_start_matches("error[").trim_end_matches(']');
-    let entry = catalog::find(code).ok_or_else(|| unknown(code))?;
+    let code = meant(code);
+    let entry = catalog::find(&code).ok_or_else(|| unknown(&code))?;
     output.document(&json!({ "status": "ok", "error": entry }));
     output.text(&text_of(&entry, output));
     Ok(())
 }
 
+/// The code that was typed, as it is shown (`error[unknown_key]`) in words (`unknown key`), or
+/// as a server's own (`28P01`).
+fn meant(typed: &str) -> String {
+    let code = typed.trim();
+    let shown = ["error", "warning"].iter().find_map(|word| {
+        let rest = code.strip_prefix(word)?.strip_prefix('[')?;
+        Some(rest.split(']').next().unwrap_or(rest))
+    });
+    let words = shown.unwrap_or(code).split([' ', '\t', '-']);
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    let code = words.join("_");
+    let is_sqlstate = code.len() == 5
+        && code.bytes().all(|b| b.is_ascii_alphanumeric())
+        && code.bytes().any(|b| b.is_ascii_digit());
+    match is_sqlstate {
+        true => format!("pg_{code}"),
+        false => code,
+    }
+}
+
+/// Codes that a hint names at most.
+const MAX_NAMED: usize = 5;
+
 fn unknown(code: &str) -> Failure {
     let entries = catalog::entries();
-    let hint = match nearest(code, entries.iter().map(|entry| entry.code.as_str())) {
+    let codes = || entries.iter().map(|entry| entry.code.as_str());
+    let lower = code.to_ascii_lowercase();
+    let part: Vec<&str> = codes()
+        .filter(|known| !lower.is_empty() && known.to_ascii_lowercase().contains(&lower))
+        .collect();
+    let hint = match nearest(&lower, codes()) {
         Some(near) => format!("did you mean {near:?}?"),
+        None if (1..=MAX_NAMED).contains(&part.len()) => {
+            format!("codes with it in them: {}", part.join(", "))
+        }
         None => "`rapidbyte explain` without a code lists all".into(),
     };
     Failure::new(
@@ -71,4 +101,41 @@ fn list(entries: &[Entry], output: &Output) {
         text.push('\n');
     }
     output.text(text.trim_end());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_is_known_however_it_is_typed() {
+        for typed in [
+            "unknown_key",
+            " unknown_key\n",
+            "UNKNOWN_KEY",
+            "unknown key",
+            "unknown-key",
+            "error[unknown_key]",
+            "error[unknown_key] p.yaml:3:1: unknown key \"a\"",
+            "warning[unknown_key]: no",
+        ] {
+            let found = catalog::find(&meant(typed)).map(|entry| entry.code);
+            assert_eq!(found.as_deref(), Some("unknown_key"), "{typed:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_near_is_named() {
+        for (typed, named) in [
+            ("UNKNWON_KEY", "\"unknown_key\""),
+            ("ragged", "csv_ragged_row"),
+            ("e", "lists all"),
+            ("bogus", "lists all"),
+            ("", "lists all"),
+            ("DATA_ERROR", "lists all"),
+        ] {
+            let hint = unknown(&meant(typed)).hint.unwrap_or_default();
+            assert!(hint.contains(named), "{typed:?}: {hint}");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use rapidbyte_engine::plan::{Stage, StreamPlan, sync_mode_name, write_mode_name};
 use rapidbyte_engine::{Failure, Narrowing, Plan};
-use rapidbyte_runtime::Fit;
+use rapidbyte_runtime::{Fit, Increment, LateRows};
 use rapidbyte_wire::types;
 use serde_json::{Map, Value, json};
 
@@ -144,6 +144,10 @@ fn stream_document(plan: &Plan, stream: &StreamPlan) -> Value {
         "write_mode": write_mode_name(stream.target.write_mode),
         "primary_key": stream.target.primary_key,
         "where": stream.filter,
+        "cursor_field": stream.increment.as_ref().map(|increment| &increment.cursor_fields),
+        "late_rows": stream.increment.as_ref().map(late_rows),
+        "deleted_field": stream.target.deleted_field,
+        "goes_on_from": goes_on_from(plan, stream),
         "location": stream.placed.location,
         "estimated_rows": estimated_rows(plan, stream),
         "estimated_bytes": stream.discovered.estimated_bytes,
@@ -201,6 +205,20 @@ fn stream_text(plan: &Plan, stream: &StreamPlan, output: &Output) -> String {
     lines.join("\n")
 }
 
+fn late_rows(increment: &Increment) -> String {
+    match &increment.late_rows {
+        LateRows::Exact => "exact".into(),
+        LateRows::Lag(None) => "missed".into(),
+        LateRows::Lag(Some(lag)) => format!("missed after {lag}"),
+    }
+}
+
+/// The destination's cursor, unless the stream begins anew.
+fn goes_on_from<'a>(plan: &Plan, stream: &'a StreamPlan) -> Option<&'a str> {
+    let progress = stream.progress.as_ref().filter(|_| !plan.full_refresh);
+    progress.and_then(|progress| progress.cursor.as_deref())
+}
+
 /// How a stream is read and written, and how much there is of it.
 fn modes(plan: &Plan, stream: &StreamPlan) -> String {
     let mut parts = vec![
@@ -209,6 +227,19 @@ fn modes(plan: &Plan, stream: &StreamPlan) -> String {
     ];
     if !stream.target.primary_key.is_empty() {
         parts.push(format!("key {}", stream.target.primary_key.join(", ")));
+    }
+    if let Some(field) = &stream.target.deleted_field {
+        parts.push(format!("deleted by {field}"));
+    }
+    if let Some(increment) = &stream.increment {
+        if !increment.cursor_fields.is_empty() {
+            parts.push(format!("by {}", increment.cursor_fields.join(", ")));
+        }
+        parts.push(format!("late rows: {}", late_rows(increment)));
+        parts.push(match goes_on_from(plan, stream) {
+            Some(cursor) => format!("goes on from {cursor}"),
+            None => "from the first row on".into(),
+        });
     }
     if let Some(rows) = estimated_rows(plan, stream) {
         parts.push(format!("about {} rows", count(rows)));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rapidbyte_engine::report::{Report, StageReport};
-use rapidbyte_engine::{Failure, Plan};
+use rapidbyte_engine::{Failure, Host, Narrowing, Plan};
 use serde_json::{Map, Value, json};
 
 use crate::args::{Common, Run as Arguments};
@@ -14,44 +14,99 @@ use crate::setup;
 use crate::watch::Watch;
 
 pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<(), Failure> {
-    let narrowing = arguments.narrow.narrowing();
+    let narrowing = Narrowing {
+        full_refresh: arguments.full_refresh,
+        ..arguments.narrow.narrowing()
+    };
     if arguments.dry_run {
         return super::plan::show(&arguments.pipeline, &narrowing, common, output);
     }
     let paper = arguments.report.as_deref().map(Paper::at).transpose()?;
-    let document = setup::document(&arguments.pipeline, common)?;
-    let redacted = super::redacted(&document);
-    let host = setup::host(output, Some(&document))?;
-    let plan = Plan::narrowed(document, &host, &narrowing).map_err(&redacted)?;
+    let (known, prepared) = prepare(arguments, &narrowing, common, output);
+    if let (Err(failure), Some(paper)) = (&prepared, &paper) {
+        let page = Page {
+            plan: &known,
+            ended: Err(failure),
+            samples: &[],
+        };
+        output.known(json!({ "report": told(paper, &page, output) }));
+    }
+    let (plan, host) = prepared?;
+    if let Some(paper) = &paper {
+        paper.refuse_targets(&plan)?;
+    }
+    let history = setup::history_of_run(&plan, &arguments.history, output)?;
     let progress = rapidbyte_engine::progress(&plan);
     let planned = paper.is_some().then(|| super::plan::document_of(&plan));
     let sampler = planned.map(|plan| (Sampler::start(Arc::clone(&progress)), plan));
     let watch = Watch::start(Arc::clone(&progress), output);
-    let ended = rapidbyte_engine::run(plan, &host, &progress);
+    let ended = rapidbyte_engine::run(plan, &host, &progress, history.as_ref());
     drop(watch);
+    let mut page_told = None;
     if let (Some(paper), Some((sampler, plan))) = (paper, sampler) {
         let page = Page {
             plan: &plan,
             ended: ended.as_ref(),
             samples: &sampler.stop(),
         };
-        let written = paper.write(&page.html());
-        match &ended {
-            Ok(_) => written?,
-            // Why the run failed matters more.
-            Err(_) => drop(written.inspect_err(|error| output.warn(&error.message))),
-        }
+        page_told = Some(told(&paper, &page, output));
+    }
+    if let (Err(_), Some(told)) = (&ended, &page_told) {
+        output.known(json!({ "report": told }));
     }
     let report = ended?;
-    output.document(&json!(report));
+    let mut document = json!(report);
+    if let (Some(document), Some(told)) = (document.as_object_mut(), page_told) {
+        document.insert("report".into(), told);
+    }
+    output.document(&document);
     output.text(&summary(&report, output));
     Ok(())
+}
+
+/// Plans; beside it what the page tells of a run that could not be planned.
+fn prepare(
+    arguments: &Arguments,
+    narrowing: &Narrowing,
+    common: &Common,
+    output: &Output,
+) -> (Value, Result<(Plan, Host), Failure>) {
+    let file = &arguments.pipeline.file;
+    let name = file.file_stem().unwrap_or_default().to_string_lossy();
+    let mut known = json!({ "pipeline": name });
+    let prepared = setup::document(&arguments.pipeline, common).and_then(|document| {
+        known = json!({
+            "pipeline": document.pipeline,
+            "source": { "connector": document.source.connector },
+            "destination": { "connector": document.destination.connector },
+        });
+        let redacted = super::redacted(&document);
+        let host = setup::host(output, Some(&document))?;
+        let plan = Plan::narrowed(document, &host, narrowing).map_err(&redacted)?;
+        Ok((plan, host))
+    });
+    (known, prepared)
+}
+
+/// Writes the page, and says for programs whether it is there. What the run came to matters more:
+/// a page that is missing is a warning, because who sees an error runs again, and appends rows
+/// that are there.
+fn told(paper: &Paper, page: &Page<'_>, output: &Output) -> Value {
+    let problem = paper.write(page).err();
+    if let Some(failure) = &problem {
+        output.missed(failure);
+    }
+    json!({ "file": paper.path().to_string_lossy(), "problem": problem })
 }
 
 fn summary(report: &Report, output: &Output) -> String {
     let mut rows = Vec::new();
     for stream in &report.streams {
-        let limited = if stream.limited { " (limit)" } else { "" };
+        let limited = match (stream.limited, stream.committed_before) {
+            (true, _) => " (limit)",
+            (_, true) => " (this run had committed them before)",
+            _ => "",
+        };
         rows.push(vec![
             stream.name.clone(),
             format!("{} rows{limited}", count(stream.rows)),

@@ -55,6 +55,23 @@ impl Seen {
         (secs.is_finite() && secs < MAX_LEFT_SECS).then_some(secs)
     }
 
+    /// Before the first rows there is no speed: the source may still list files, or the server
+    /// prepare its answer.
+    fn has_begun(&self) -> bool {
+        self.rows > 0
+    }
+
+    fn moved(&self) -> String {
+        match self.rows {
+            0 => "no rows yet".into(),
+            rows => format!("{} rows", count(rows)),
+        }
+    }
+
+    fn speed(&self) -> String {
+        rate(self.rows_per_sec.max(0.0) as u64, 1.0)
+    }
+
     /// A line of at most `width` characters. What does not fit is left out, the least important
     /// first: the bar, the bytes, the limit, the time that is left.
     pub fn line(&self, width: usize) -> String {
@@ -69,9 +86,9 @@ impl Seen {
             (0, Some(name)),
             (7, self.share().map(bar)),
             (2, percent),
-            (1, Some(format!("{} rows", count(self.rows)))),
-            (6, Some(bytes(self.bytes))),
-            (3, Some(rate(self.rows_per_sec.max(0.0) as u64, 1.0))),
+            (1, Some(self.moved())),
+            (6, self.has_begun().then(|| bytes(self.bytes))),
+            (3, self.has_begun().then(|| self.speed())),
             (
                 4,
                 self.left_secs().map(|secs| format!("{} left", clock(secs))),
@@ -98,19 +115,16 @@ impl Seen {
 
     /// For a log.
     pub fn sentence(&self) -> String {
-        let mut text = format!(
-            "{}: {} rows, {}",
-            self.name,
-            count(self.rows),
-            bytes(self.bytes)
-        );
+        let mut text = format!("{}: {}", self.name, self.moved());
+        if self.has_begun() {
+            text.push_str(&format!(", {}", bytes(self.bytes)));
+        }
         if let Some(share) = self.share() {
             text.push_str(&format!(", {:.0}%", (share * 100.0).floor()));
         }
-        text.push_str(&format!(
-            ", {}",
-            rate(self.rows_per_sec.max(0.0) as u64, 1.0)
-        ));
+        if self.has_begun() {
+            text.push_str(&format!(", {}", self.speed()));
+        }
         if let Some(secs) = self.left_secs() {
             text.push_str(&format!(", {} left", clock(secs)));
         }
@@ -230,6 +244,22 @@ mod tests {
         seen.rows_per_sec = 0.0;
         assert!(!seen.line(120).contains("left") && seen.document(1.0)["left_secs"].is_null());
         assert_eq!(clock(3725.0), "1:02:05");
+    }
+
+    #[test]
+    fn before_the_first_rows_there_is_no_speed() {
+        let seen = Seen {
+            rows: 0,
+            bytes: 0,
+            estimated_rows: None,
+            rows_per_sec: 0.0,
+            ..seen()
+        };
+        assert_eq!(seen.line(79), "public.orders  no rows yet  limit: source");
+        assert_eq!(
+            seen.sentence(),
+            "public.orders: no rows yet, limited by the source"
+        );
     }
 
     #[test]

@@ -23,6 +23,18 @@ fn wrong(text: impl Into<String>) -> ColumnarError {
         .hint("the file is damaged, or was not written to its end")
 }
 
+/// Calls the decoder, which panics for some damaged buffers, such as offsets that are compressed and
+/// of a length that is none. As with Parquet, that is an error natively; a component ends.
+fn guarded<T>(decode: impl FnOnce() -> T) -> Result<T, ColumnarError> {
+    // After an error nothing of the reader is used any more.
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode))
+        .map_err(|_| wrong("a batch that cannot be decoded"))
+}
+
+/// What Arrow says, without its name for the kind of error and on one line: what it found wrong in
+/// a header has many.
 fn malformed(error: &ArrowError) -> ColumnarError {
-    wrong(error.to_string())
+    let text = error.to_string();
+    let text = text.split_once(" error: ").map_or(&*text, |(_, what)| what);
+    wrong(text.lines().next().unwrap_or_default().trim())
 }

@@ -11,9 +11,9 @@ use rapidbyte_wire::types::{check_portable, type_name};
 use rapidbyte_wire::verify::Layout;
 
 use super::scan::{Block, Contents, scan};
-use super::{malformed, wrong};
+use super::{guarded, malformed, wrong};
 use crate::pieces::Pieces;
-use crate::portable::portable_field;
+use crate::portable::{note, portable_field};
 use crate::read_at::fetch;
 use crate::{ColumnarError, Limits, ReadAt};
 
@@ -26,6 +26,7 @@ pub(crate) struct ArrowFile<R> {
     blocks: Arc<[Block]>,
     portable: SchemaRef,
     source_types: Vec<String>,
+    notes: Vec<String>,
 }
 
 impl<R: ReadAt> ArrowFile<R> {
@@ -43,6 +44,7 @@ impl<R: ReadAt> ArrowFile<R> {
         Ok(Self {
             source,
             source_types: schema.fields().iter().map(|f| type_name(f)).collect(),
+            notes: schema.fields().iter().filter_map(|f| note(f)).collect(),
             in_file: Arc::new(schema),
             version,
             blocks: blocks.into(),
@@ -59,25 +61,23 @@ impl<R: ReadAt> ArrowFile<R> {
     }
 
     pub(crate) fn notes(&self) -> &[String] {
-        &[]
+        &self.notes
     }
 
     pub(crate) fn rows(&self) -> u64 {
         self.blocks.iter().map(|block| block.rows).sum()
     }
 
-    /// Begins to read the columns at these places of the schema, in this order.
+    /// Begins to read the columns at these places of the file's schema, in this order, as `schema`
+    /// has them.
     pub(crate) fn read(
         &self,
         wanted: &[usize],
+        schema: SchemaRef,
         limits: Limits,
     ) -> Result<ArrowReader<R>, ColumnarError> {
         let mut columns = wanted.to_vec();
         columns.sort_unstable();
-        let fields: Vec<_> = wanted
-            .iter()
-            .map(|at| self.portable.field(*at).clone())
-            .collect();
         let decoder = FileDecoder::new(self.in_file.clone(), self.version);
         Ok(ArrowReader {
             source: self.source.clone(),
@@ -89,7 +89,7 @@ impl<R: ReadAt> ArrowFile<R> {
             // Dictionaries and views have other buffers than it knows.
             layout: Layout::of(&self.in_file).ok(),
             decoder: decoder.with_projection(columns),
-            schema: Arc::new(Schema::new(fields)),
+            schema,
             limits,
             pieces: None,
         })
@@ -123,11 +123,8 @@ impl<R: ReadAt> ArrowReader<R> {
     /// The next batch; `None` at the end of the file.
     pub(crate) fn next_batch(&mut self) -> Result<Option<RecordBatch>, ColumnarError> {
         loop {
-            if let Some(pieces) = &mut self.pieces {
-                if let Some(batch) = pieces.next(&self.schema, &self.limits)? {
-                    return Ok(Some(batch));
-                }
-                self.pieces = None;
+            if let Some(batch) = Pieces::take(&mut self.pieces, &self.schema, &self.limits)? {
+                return Ok(Some(batch));
             }
             let Some(block) = self.blocks.get(self.next_block).copied() else {
                 return Ok(None);
@@ -174,12 +171,10 @@ impl<R: ReadAt> ArrowReader<R> {
             if self.dictionary_bytes > largest {
                 return Err(self.too_large(self.dictionary_bytes));
             }
-            let read = self.decoder.read_dictionary(&place, &buffer);
+            let read = guarded(|| self.decoder.read_dictionary(&place, &buffer))?;
             return read.map_err(|error| malformed(&error));
         }
-        let batch = self
-            .decoder
-            .read_record_batch(&place, &buffer)
+        let batch = guarded(|| self.decoder.read_record_batch(&place, &buffer))?
             .map_err(|error| malformed(&error))?
             .ok_or_else(|| wrong("a message without a batch"))?;
         if batch.num_rows() as u64 != block.rows {
@@ -215,7 +210,7 @@ fn plain_bytes(message: &Buffer, block: &Block) -> Result<u64, ColumnarError> {
     let (header, body) = message.split_at(block.header_bytes as usize);
     let prefix = if header.starts_with(&[0xff; 4]) { 8 } else { 4 };
     let parsed = arrow_ipc::root_as_message(&header[prefix..])
-        .map_err(|error| wrong(format!("a header cannot be read: {error}")))?;
+        .map_err(|_| wrong("a header cannot be read"))?;
     let batch = match block.is_dictionary {
         false => parsed.header_as_record_batch(),
         true => parsed.header_as_dictionary_batch().and_then(|d| d.data()),

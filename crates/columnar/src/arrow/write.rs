@@ -27,7 +27,7 @@ impl<W: Write> ArrowWriter<W> {
             Compression::Lz4 => Some(CompressionType::LZ4_FRAME),
             Compression::Zstd => Some(CompressionType::ZSTD),
             other => {
-                let text = format!("Arrow files have no compression {other:?}");
+                let text = format!("Arrow files have no compression {}", other.name());
                 return Err(ColumnarError::new("unsupported_type", text));
             }
         };

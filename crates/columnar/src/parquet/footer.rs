@@ -68,6 +68,7 @@ impl<R: ReadAt> ParquetFile<R> {
     pub(crate) fn read(
         &self,
         wanted: &[usize],
+        schema: SchemaRef,
         limits: Limits,
     ) -> Result<ParquetReader<R>, ColumnarError> {
         for place in wanted {
@@ -78,6 +79,7 @@ impl<R: ReadAt> ParquetFile<R> {
             self.metadata.clone(),
             &self.schema,
             wanted,
+            schema,
             limits,
         )
     }

@@ -4,6 +4,7 @@
 //! allocates for it, to read no more than a page at a time, and to give each type its exact form.
 
 mod footer;
+mod indices;
 mod page;
 mod read;
 mod schema;
@@ -20,8 +21,8 @@ use crate::ColumnarError;
 /// The first and last four bytes of a file.
 pub const MAGIC: [u8; 4] = *b"PAR1";
 
-/// Calls the decoder. Some damaged pages (an index beyond a dictionary of fixed values, the keys and
-/// values of a map that differ in number) make it panic instead of giving an error. Natively that
+/// Calls the decoder. Some damaged pages (the keys and values of a map that differ in number) make it
+/// panic instead of giving an error. Natively that
 /// becomes an error here; in a component a panic ends the component, and the host says so.
 fn guarded<T>(decode: impl FnOnce() -> T) -> Result<T, ColumnarError> {
     // After an error nothing of the reader is used any more.

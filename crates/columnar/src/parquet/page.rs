@@ -8,11 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::buf::Reader as BytesReader;
 use bytes::{Buf, Bytes};
 use parquet::arrow::arrow_reader::RowGroups;
+use parquet::basic::Type as Physical;
 use parquet::column::page::{Page, PageIterator, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 use parquet::file::reader::{ChunkReader, Length, SerializedPageReader};
 
+use super::indices::{self, Levels};
 use super::thrift::{self, PageHeader, Unreadable};
 use crate::ReadAt;
 use crate::read_at::read_exact;
@@ -143,6 +145,43 @@ struct Pages<R: ReadAt> {
     values_left: i64,
     /// The step in which the last page was loaded.
     step: u64,
+    /// Of a column of values of one length, whose indices the decoder does not check.
+    fixed: Option<Fixed>,
+}
+
+/// What is needed to check indices into a dictionary.
+struct Fixed {
+    column: String,
+    levels: Levels,
+    /// Of the dictionary that came.
+    entries: Option<u32>,
+}
+
+impl Fixed {
+    fn of(chunk: &ColumnChunkMetaData) -> Option<Self> {
+        let column = chunk.column_descr();
+        (column.physical_type() == Physical::FIXED_LEN_BYTE_ARRAY).then(|| Self {
+            column: column.path().string(),
+            levels: Levels {
+                max_definition: column.max_def_level(),
+                max_repetition: column.max_rep_level(),
+            },
+            entries: None,
+        })
+    }
+
+    fn check(&mut self, page: &Page) -> Result<()> {
+        if let Page::DictionaryPage { num_values, .. } = page {
+            self.entries = Some(*num_values);
+        }
+        match indices::refusal(page, self.levels, self.entries) {
+            None => Ok(()),
+            Some(what) => {
+                let text = format!("column {:?}: {what}", self.column);
+                Err(ParquetError::General(text))
+            }
+        }
+    }
 }
 
 impl<R: ReadAt> Pages<R> {
@@ -166,6 +205,7 @@ impl<R: ReadAt> Pages<R> {
             next: None,
             values_left: chunk.num_values(),
             step: 0,
+            fixed: Fixed::of(chunk),
         })
     }
 
@@ -241,6 +281,9 @@ impl<R: ReadAt> PageReader for Pages<R> {
         }
         let page = self.inner.get_next_page()?;
         self.passed(header);
+        if let (Some(fixed), Some(page)) = (&mut self.fixed, &page) {
+            fixed.check(page)?;
+        }
         Ok(page)
     }
 
@@ -260,7 +303,8 @@ impl<R: ReadAt> PageReader for Pages<R> {
     }
 
     fn supports_deferred_dictionary(&self) -> bool {
-        self.inner.supports_deferred_dictionary()
+        // A page is checked with its dictionary.
+        self.fixed.is_none() && self.inner.supports_deferred_dictionary()
     }
 
     fn take_deferred_dictionary(&mut self) -> Result<Option<Page>> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{TimestampNanosecondType, TimestampSecondType};
 use arrow_array::{Array, RecordBatch};
-use arrow_schema::{ArrowError, DataType, Fields, Schema, SchemaRef, TimeUnit};
+use arrow_schema::{ArrowError, DataType, Fields, SchemaRef, TimeUnit};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowSelection, RowSelector};
 use parquet::arrow::{FieldLevels, ProjectionMask, parquet_to_arrow_field_levels};
 use parquet::basic::{Encoding, Type as Physical};
@@ -78,12 +78,9 @@ impl<R: ReadAt> ParquetReader<R> {
         metadata: Arc<ParquetMetaData>,
         file: &FileSchema,
         wanted: &[usize],
+        schema: SchemaRef,
         limits: Limits,
     ) -> Result<Self, ColumnarError> {
-        let fields: Vec<_> = wanted
-            .iter()
-            .map(|at| file.portable.field(*at).clone())
-            .collect();
         let int96 = file.int96.iter().copied().filter(|at| wanted.contains(at));
         Ok(Self {
             plan: Plan {
@@ -100,7 +97,7 @@ impl<R: ReadAt> ParquetReader<R> {
                 max_page_bytes: limits.max_piece_bytes(),
             },
             limits,
-            schema: Arc::new(Schema::new(fields)),
+            schema,
             next_group: 0,
             first_row: 0,
             open: None,
@@ -116,11 +113,8 @@ impl<R: ReadAt> ParquetReader<R> {
     /// The next batch; `None` at the end of the file.
     pub(crate) fn next_batch(&mut self) -> Result<Option<RecordBatch>, ColumnarError> {
         loop {
-            if let Some(pieces) = &mut self.pieces {
-                if let Some(batch) = pieces.next(&self.schema, &self.limits)? {
-                    return Ok(Some(batch));
-                }
-                self.pieces = None;
+            if let Some(batch) = Pieces::take(&mut self.pieces, &self.schema, &self.limits)? {
+                return Ok(Some(batch));
             }
             let Some(open) = &mut self.open else {
                 if !self.open_groups()? {

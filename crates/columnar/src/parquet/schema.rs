@@ -4,7 +4,8 @@
 //! | --- | --- |
 //! | BOOLEAN, INT32, INT64, FLOAT, DOUBLE, BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY | `bool`, `int32`, `int64`, `float32`, `float64`, `binary`, `fixed_binary(n)` |
 //! | INTEGER(n, signed) | `int8` … `uint64` |
-//! | DECIMAL(p, s) up to 76 digits, FLOAT16, DATE, UUID | the same |
+//! | DECIMAL(p, s) up to 76 digits, DATE, UUID | the same |
+//! | FLOAT16 | `float32` |
 //! | STRING, ENUM; JSON | `string`; `json` |
 //! | TIME, TIMESTAMP in ms, us, ns | `time(…)`, `timestamp(…)`, with zone UTC where adjusted |
 //! | INT96 (a timestamp of old files) | `timestamp(ns)`; a value beyond the years 1677 to 2262 is refused at its row |
@@ -14,7 +15,8 @@
 //! | VARIANT | refused |
 //!
 //! Where the writer left its Arrow schema in the file (`ARROW:schema`), zones, large strings,
-//! durations and extension types come from there. See "LogicalTypes.md" of Parquet.
+//! durations and extension types come from there; what it calls date64 is a date, and a list of one
+//! length is a list. See "LogicalTypes.md" of Parquet.
 
 use std::sync::Arc;
 
@@ -27,7 +29,7 @@ use rapidbyte_wire::types::check_portable;
 
 use super::malformed;
 use crate::ColumnarError;
-use crate::portable::portable_field;
+use crate::portable::{self, portable_field};
 
 /// The columns of a file.
 pub(crate) struct FileSchema {
@@ -67,6 +69,7 @@ pub(crate) fn read(
             let error = malformed(&error);
             ColumnarError::new("unsupported_type", error.message)
         })?;
+    let mut notes: Vec<_> = root.get_fields().iter().filter_map(|f| note(f)).collect();
     let mut fields = Vec::new();
     let mut hints = Vec::new();
     let mut int96 = Vec::new();
@@ -77,6 +80,7 @@ pub(crate) fn read(
             field.set_data_type(DataType::Timestamp(TimeUnit::Nanosecond, None));
         }
         fields.push(checked(portable_field(&field)?)?);
+        notes.extend(portable::note(&field));
         let hint = hint(field.data_type());
         hints.push(field.with_data_type(hint));
     }
@@ -92,7 +96,7 @@ pub(crate) fn read(
     Ok(FileSchema {
         portable: Arc::new(portable),
         source_types: root.get_fields().iter().map(|f| type_name(f)).collect(),
-        notes: root.get_fields().iter().filter_map(|f| note(f)).collect(),
+        notes,
         inward,
         hints: hints.into(),
         int96,

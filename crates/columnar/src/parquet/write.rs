@@ -11,7 +11,7 @@ use parquet::basic::{BrotliLevel, Compression as Codec, GzipLevel, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 
-use crate::portable::convert;
+use crate::portable::{convert_rows, reason};
 use crate::read_at::failed;
 use crate::write::stored_type;
 use crate::{ColumnarError, Compression, Kind, WriteOptions};
@@ -118,11 +118,11 @@ impl<W: Write + Send> ParquetWriter<W> {
     fn stored_batch(&self, batch: &RecordBatch) -> Result<RecordBatch, ColumnarError> {
         let fields = self.stored.fields();
         let columns = batch.columns().iter().zip(fields).map(|(column, field)| {
-            convert(column, field.data_type()).map_err(|error| {
-                let text = format!("column {:?}: {error}", field.name());
+            convert_rows(column, field.data_type()).map_err(|(row, error)| {
+                let text = format!("column {:?}: {}", field.name(), reason(&error));
                 ColumnarError::new("value_does_not_fit", text)
                     .column(field.name())
-                    .row(self.rows)
+                    .row(self.rows + row)
             })
         });
         let columns = columns.collect::<Result<_, _>>()?;

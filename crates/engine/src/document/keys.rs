@@ -3,13 +3,15 @@
 //! Each walks its entries in the order of the file, so that the first mistake in the file is the
 //! one reported; then it looks for what is missing and for what does not go together.
 
-use std::collections::HashMap;
-
 use super::error::{DocumentError, Location, code};
 use super::node::{Entry, Node, NodeValue};
 use super::path::{self, Path, Step};
 use super::read::{Reader, nearest};
-use super::{Destination, Resources, Source, Stream, SyncMode, VERSION, WriteMode, resources};
+use super::streams::{Defaults, Inherits};
+use super::{
+    Checkpoint, Destination, Resources, Retry, Source, SyncMode, VERSION, WriteMode, delivery,
+    resources, streams,
+};
 use crate::compress::Compression;
 
 const ROOT: &[&str] = &[
@@ -19,11 +21,17 @@ const ROOT: &[&str] = &[
     "defaults",
     "destination",
     "resources",
+    "checkpoint",
+    "retry",
 ];
 const SOURCE: &[&str] = &["use", "config", "streams"];
-const STREAM: &[&str] = &["name", "sync_mode", "columns", "where", "rename"];
-const DEFAULTS: &[&str] = &["sync_mode"];
-const DESTINATION: &[&str] = &["use", "config", "write_mode", "primary_key"];
+const DESTINATION: &[&str] = &[
+    "use",
+    "config",
+    "write_mode",
+    "primary_key",
+    "deleted_field",
+];
 pub(super) const RESOURCES: &[&str] = &[
     "memory",
     "batch_bytes",
@@ -36,10 +44,12 @@ pub(super) const RESOURCES: &[&str] = &[
 pub(super) const MAPPINGS: &[(&str, &[&str])] = &[
     ("the top level", ROOT),
     ("source", SOURCE),
-    ("an entry of source.streams", STREAM),
-    ("defaults", DEFAULTS),
+    ("an entry of source.streams", streams::STREAM),
+    ("defaults", streams::DEFAULTS),
     ("destination", DESTINATION),
     ("resources", RESOURCES),
+    ("checkpoint", delivery::CHECKPOINT),
+    ("retry", delivery::RETRY),
 ];
 
 pub(super) const COMPRESSIONS: [Compression; 3] =
@@ -51,8 +61,7 @@ const USE_HINT: &str =
     "name a connector, such as use: source-postgres, or the path of a .wasm file";
 const DESTINATION_USE_HINT: &str =
     "name a connector, such as use: dest-postgres, or the path of a .wasm file";
-const COLUMNS_EXAMPLE: &str = "columns: [id, total], or leave it out to take all";
-const PRIMARY_KEY_EXAMPLE: &str = "primary_key: [id]";
+pub(super) const PRIMARY_KEY_EXAMPLE: &str = "primary_key: [id]";
 
 /// What the root mapping holds.
 pub(super) struct Root {
@@ -60,6 +69,8 @@ pub(super) struct Root {
     pub(super) source: Source,
     pub(super) destination: Destination,
     pub(super) resources: Resources,
+    pub(super) checkpoint: Checkpoint,
+    pub(super) retry: Retry,
 }
 
 /// Reads the whole document.
@@ -85,16 +96,19 @@ pub(super) fn root(reader: &mut Reader<'_>, node: &Node) -> Result<Root, Documen
     }
     let (mut pipeline, mut source, mut destination) = (None, None, None);
     let mut resources = Resources::default();
-    let mut default_sync_mode = SyncMode::default();
+    let (mut checkpoint, mut retry) = (Checkpoint::default(), Retry::default());
+    let mut defaults = Defaults::default();
     for entry in entries {
         let step = Step::Key(&entry.key);
         let path = &Path::ROOT.then(&step);
         match entry.key.as_str() {
             "pipeline" => pipeline = Some(pipeline_name(reader, &entry.value, path)?),
             "source" => source = Some(read_source(reader, entry, path)?),
-            "defaults" => default_sync_mode = defaults(reader, entry, path)?,
+            "defaults" => defaults = streams::defaults(reader, entry, path)?,
             "destination" => destination = Some(read_destination(reader, entry, path)?),
             "resources" => resources = resources::read(reader, entry, path)?,
+            "checkpoint" => checkpoint = delivery::checkpoint(reader, entry, path)?,
+            "retry" => retry = delivery::retry(reader, entry, path)?,
             "version" => {}
             _ => return Err(unknown(reader, entry, path, ROOT)),
         }
@@ -109,15 +123,31 @@ pub(super) fn root(reader: &mut Reader<'_>, node: &Node) -> Result<Root, Documen
         source.ok_or_else(|| missing("source", "say where the rows come from: source:"))?;
     let destination = destination
         .ok_or_else(|| missing("destination", "say where the rows go to: destination:"))?;
-    for index in inherits {
-        source.streams[index].sync_mode = default_sync_mode;
-    }
+    defaults.apply(&mut source.streams, &inherits);
+    streams::ensure_fit(reader, &root_streams(entries), &source, &destination)?;
     Ok(Root {
         pipeline,
         source,
         destination,
         resources,
+        checkpoint,
+        retry,
     })
+}
+
+/// The node of each entry of `source.streams`.
+fn root_streams(entries: &[Entry]) -> Vec<&Node> {
+    let below = |entries: &[Entry], key: &str| entries.iter().position(|e| e.key == key);
+    let Some(source) = below(entries, "source").map(|at| &entries[at].value) else {
+        return Vec::new();
+    };
+    let NodeValue::Mapping(keys) = &source.value else {
+        return Vec::new();
+    };
+    match below(keys, "streams").map(|at| &keys[at].value.value) {
+        Some(NodeValue::Sequence(items)) => items.iter().map(|item| &**item).collect(),
+        _ => Vec::new(),
+    }
 }
 
 fn version(reader: &mut Reader<'_>, node: &Node) -> Result<(), DocumentError> {
@@ -154,29 +184,12 @@ fn pipeline_name(
     )))
 }
 
-fn defaults(
-    reader: &mut Reader<'_>,
-    entry: &Entry,
-    path: &Path<'_>,
-) -> Result<SyncMode, DocumentError> {
-    let mut mode = SyncMode::default();
-    for entry in reader.mapping(entry, path)? {
-        let step = Step::Key(&entry.key);
-        let path = &path.then(&step);
-        match entry.key.as_str() {
-            "sync_mode" => mode = sync_mode(reader, &entry.value, path)?,
-            _ => return Err(unknown(reader, entry, path, DEFAULTS)),
-        }
-    }
-    Ok(mode)
-}
-
-/// The source, and the positions of the streams that take the default sync mode.
+/// The source, and what each stream leaves to the defaults.
 fn read_source(
     reader: &mut Reader<'_>,
     source: &Entry,
     path: &Path<'_>,
-) -> Result<(Source, Vec<usize>), DocumentError> {
+) -> Result<(Source, Vec<Inherits>), DocumentError> {
     let (mut connector, mut streams) = (None, None);
     let mut config = serde_json::Map::new();
     for entry in reader.mapping(source, path)? {
@@ -185,7 +198,7 @@ fn read_source(
         match entry.key.as_str() {
             "use" => connector = Some(reader.name(&entry.value, path)?),
             "config" => config = reader.object(entry, path)?,
-            "streams" => streams = Some(read_streams(reader, entry, path)?),
+            "streams" => streams = Some(streams::read(reader, entry, path)?),
             _ => return Err(unknown(reader, entry, path, SOURCE)),
         }
     }
@@ -205,93 +218,7 @@ fn read_source(
     Ok((source, inherits))
 }
 
-fn read_streams(
-    reader: &mut Reader<'_>,
-    entry: &Entry,
-    path: &Path<'_>,
-) -> Result<(Vec<Stream>, Vec<usize>), DocumentError> {
-    let (mut streams, mut inherits) = (Vec::new(), Vec::new());
-    let mut lines: HashMap<String, u32> = HashMap::new();
-    let items = reader.list(entry, path, "streams: [public.orders]")?;
-    for (index, item) in items.iter().enumerate() {
-        let step = Step::Index(index);
-        let path = &path.then(&step);
-        let read = match &item.value {
-            NodeValue::Mapping(entries) => read_stream(reader, entries, item.at, path)?,
-            _ => StreamEntry {
-                name: reader.name(item, path)?,
-                name_node: item,
-                sync_mode: None,
-                columns: None,
-                filter: None,
-                rename: Vec::new(),
-            },
-        };
-        let name_node = read.name_node;
-        if let Some(line) = lines.insert(read.name.clone(), name_node.at.line) {
-            let shown = reader.text(name_node, path)?.shown(name_node);
-            let message = format!("the stream {shown} is here twice; it is already in line {line}");
-            return Err(reader
-                .error(code::DUPLICATE_STREAM, name_node.at, path, message)
-                .hint("remove one of the two"));
-        }
-        if read.sync_mode.is_none() {
-            inherits.push(index);
-        }
-        streams.push(Stream {
-            name: read.name,
-            sync_mode: read.sync_mode.unwrap_or_default(),
-            columns: read.columns,
-            filter: read.filter,
-            rename: read.rename,
-        });
-    }
-    Ok((streams, inherits))
-}
-
-/// A stream before the defaults are known.
-struct StreamEntry<'n> {
-    name: String,
-    name_node: &'n Node,
-    sync_mode: Option<SyncMode>,
-    columns: Option<Vec<String>>,
-    filter: Option<String>,
-    rename: Vec<(String, String)>,
-}
-
-fn read_stream<'n>(
-    reader: &mut Reader<'_>,
-    entries: &'n [Entry],
-    at: Location,
-    path: &Path<'_>,
-) -> Result<StreamEntry<'n>, DocumentError> {
-    let (mut name, mut mode, mut columns, mut filter) = (None, None, None, None);
-    let mut rename = Vec::new();
-    for entry in entries {
-        let step = Step::Key(&entry.key);
-        let path = &path.then(&step);
-        match entry.key.as_str() {
-            "name" => name = Some((reader.name(&entry.value, path)?, &*entry.value)),
-            "sync_mode" => mode = Some(sync_mode(reader, &entry.value, path)?),
-            "columns" => columns = Some(reader.names(entry, path, COLUMNS_EXAMPLE)?),
-            "where" => filter = Some(reader.name(&entry.value, path)?),
-            "rename" => rename = reader.pairs(entry, path)?,
-            _ => return Err(unknown(reader, entry, path, STREAM)),
-        }
-    }
-    let (name, name_node) =
-        name.ok_or_else(|| missing(reader, at, path, "name", "write - name: public.orders"))?;
-    Ok(StreamEntry {
-        name,
-        name_node,
-        sync_mode: mode,
-        columns,
-        filter,
-        rename,
-    })
-}
-
-fn sync_mode(
+pub(super) fn sync_mode(
     reader: &mut Reader<'_>,
     node: &Node,
     path: &Path<'_>,
@@ -317,7 +244,8 @@ fn read_destination(
     destination: &Entry,
     path: &Path<'_>,
 ) -> Result<Destination, DocumentError> {
-    let (mut connector, mut mode, mut key) = (None, None, None);
+    let (mut connector, mut mode) = (None, None);
+    let (mut key, mut deleted) = (None, None);
     let mut config = serde_json::Map::new();
     for entry in reader.mapping(destination, path)? {
         let step = Step::Key(&entry.key);
@@ -325,47 +253,52 @@ fn read_destination(
         match entry.key.as_str() {
             "use" => connector = Some(reader.name(&entry.value, path)?),
             "config" => config = reader.object(entry, path)?,
-            "write_mode" => mode = Some((write_mode(reader, &entry.value, path)?, entry.value.at)),
+            "write_mode" => mode = Some(write_mode(reader, &entry.value, path)?),
             "primary_key" => {
                 let columns = reader.names(entry, path, PRIMARY_KEY_EXAMPLE)?;
                 key = Some((columns, entry.at));
             }
+            "deleted_field" => deleted = Some((reader.name(&entry.value, path)?, entry.at)),
             _ => return Err(unknown(reader, entry, path, DESTINATION)),
         }
     }
     let connector = connector
         .ok_or_else(|| missing(reader, destination.at, path, "use", DESTINATION_USE_HINT))?;
-    let step = Step::Key("primary_key");
-    let key_path = &path.then(&step);
-    let (write_mode, mode_at) = mode.unwrap_or((WriteMode::default(), destination.at));
-    let primary_key = match (write_mode, key) {
-        (WriteMode::Upsert, Some((columns, _))) => columns,
-        (WriteMode::Upsert, None) => {
-            let message = "write_mode: upsert needs a primary_key";
-            return Err(reader
-                .error(code::MISSING_KEY, mode_at, key_path, message)
-                .hint("name the columns that identify a row: primary_key: [id]"));
+    let write_mode = mode.unwrap_or_default();
+    let given = [
+        ("primary_key", key.as_ref().map(|(_, at)| *at)),
+        ("deleted_field", deleted.as_ref().map(|(_, at)| *at)),
+    ];
+    for (name, at) in given {
+        if let (Some(at), false) = (at, write_mode == WriteMode::Upsert) {
+            let step = Step::Key(name);
+            return Err(only_upsert(reader, at, &path.then(&step), name, write_mode));
         }
-        (_, None) => Vec::new(),
-        (other, Some((_, at))) => {
-            let message = format!(
-                "primary_key has no meaning with write_mode: {}",
-                other.name()
-            );
-            return Err(reader
-                .bad_value(at, key_path, message)
-                .hint("set write_mode: upsert, or remove primary_key"));
-        }
-    };
+    }
     Ok(Destination {
         connector,
         config,
         write_mode,
-        primary_key,
+        primary_key: key.map(|(columns, _)| columns).unwrap_or_default(),
+        deleted_field: deleted.map(|(column, _)| column),
     })
 }
 
-fn missing(
+/// A key that says how rows are told apart, where they are not.
+pub(super) fn only_upsert(
+    reader: &Reader<'_>,
+    at: Location,
+    path: &Path<'_>,
+    key: &str,
+    mode: WriteMode,
+) -> DocumentError {
+    let message = format!("{key} has no meaning with write_mode: {}", mode.name());
+    reader
+        .bad_value(at, path, message)
+        .hint(format!("set write_mode: upsert, or remove {key}"))
+}
+
+pub(super) fn missing(
     reader: &Reader<'_>,
     at: Location,
     path: &Path<'_>,

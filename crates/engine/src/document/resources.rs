@@ -186,7 +186,7 @@ fn parallelism(
 }
 
 /// A size in bytes between `least` and `most`.
-fn size(
+pub(super) fn size(
     reader: &mut Reader<'_>,
     node: &Node,
     path: &Path<'_>,

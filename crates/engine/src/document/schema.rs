@@ -7,8 +7,9 @@
 
 use serde_json::{Map, Value, json};
 
+use super::delivery::{MAX_ATTEMPTS, MAX_BACKOFF, MAX_SECONDS};
 use super::keys::COMPRESSIONS;
-use super::{SyncMode, VERSION, WriteMode};
+use super::{LateRows, SyncMode, VERSION, WriteMode};
 
 /// A bundled connector's part.
 #[derive(Debug, Clone)]
@@ -60,11 +61,18 @@ pub fn json_schema(connectors: &[Bundled]) -> Value {
                 "description": "What holds for every stream that does not say otherwise.",
                 "type": "object",
                 "additionalProperties": false,
-                "properties": { "sync_mode": sync_mode() },
+                "properties": {
+                    "sync_mode": sync_mode(),
+                    "cursor_field": cursor_field(),
+                    "late_rows": late_rows(),
+                    "lag": lag(),
+                },
             },
             "source": source(connectors),
             "destination": destination(connectors),
             "resources": resources(),
+            "checkpoint": checkpoint(),
+            "retry": retry(),
         },
         "$defs": definitions,
     })
@@ -106,13 +114,7 @@ fn stream() -> Value {
                 "minLength": 1,
             },
             "sync_mode": sync_mode(),
-            "columns": {
-                "description": "The wanted columns, in this order; without it all.",
-                "type": "array",
-                "minItems": 1,
-                "uniqueItems": true,
-                "items": { "type": "string", "minLength": 1 },
-            },
+            "columns": described("The wanted columns, in this order; without it all.", names()),
             "where": {
                 "description": "Only rows that meet this condition, in the source's own language (SQL).",
                 "type": "string",
@@ -123,7 +125,100 @@ fn stream() -> Value {
                 "type": "object",
                 "additionalProperties": { "type": "string", "minLength": 1 },
             },
+            "cursor_field": cursor_field(),
+            "cursor_initial": {
+                "description": "Where the first read begins: one value for each of cursor_field.",
+                "anyOf": [value(), { "type": "array", "minItems": 1, "items": value() }],
+            },
+            "late_rows": late_rows(),
+            "lag": lag(),
+            "primary_key": described("The columns that identify a row; with upsert only.", names()),
+            "deleted_field": {
+                "description": "With upsert: the column that says that a row is deleted.",
+                "type": "string",
+                "minLength": 1,
+            },
         },
+    })
+}
+
+fn cursor_field() -> Value {
+    json!({
+        "description": "With incremental: the columns that order the rows, the most significant first.",
+        "anyOf": [{ "type": "string", "minLength": 1 }, names()],
+    })
+}
+
+fn late_rows() -> Value {
+    one_of(
+        "Rows that are committed late: read again what lies up to lag below the cursor (lag), or miss \
+         nothing and scan the table each time (exact).",
+        &[LateRows::Lag, LateRows::Exact].map(LateRows::name),
+    )
+}
+
+fn lag() -> Value {
+    described(
+        "How far below the cursor is read again, such as 5 minutes or 1000.",
+        value(),
+    )
+}
+
+/// A list of names, each once.
+fn names() -> Value {
+    json!({
+        "type": "array",
+        "minItems": 1,
+        "uniqueItems": true,
+        "items": { "type": "string", "minLength": 1 },
+    })
+}
+
+/// A value as it is written.
+fn value() -> Value {
+    json!({ "anyOf": [{ "type": "string", "minLength": 1 }, { "type": "number" }] })
+}
+
+fn described(description: &str, mut schema: Value) -> Value {
+    schema["description"] = json!(description);
+    schema
+}
+
+fn checkpoint() -> Value {
+    json!({
+        "description": "When rows become visible while a stream is read incrementally: whatever comes first.",
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {
+            "every_bytes": size("After so many bytes of Arrow data, from 1mb; 1gb if absent."),
+            "every_rows": whole("After so many rows; not counted if absent.", None),
+            "every_seconds": whole("After so many seconds; 60 if absent.", Some(MAX_SECONDS)),
+        },
+    })
+}
+
+fn retry() -> Value {
+    json!({
+        "description": "What is done when a stream fails for a reason that may pass.",
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {
+            "max_attempts": whole("How often a stream is begun; 4 if absent.", Some(MAX_ATTEMPTS)),
+            "backoff_seconds": whole("Before the second attempt, then twice as long each time; 1 if absent.", Some(MAX_BACKOFF)),
+            "max_backoff_seconds": whole("The longest pause; 30 if absent.", Some(MAX_SECONDS)),
+        },
+    })
+}
+
+/// A whole number from 1 on.
+fn whole(description: &str, most: Option<u64>) -> Value {
+    let mut number = json!({ "type": "integer", "minimum": 1 });
+    if let Some(most) = most {
+        number["maximum"] = json!(most);
+    }
+    json!({
+        "description": description,
+        "anyOf": [number, { "type": "string", "pattern": VARIABLE }],
     })
 }
 
@@ -144,12 +239,14 @@ fn destination(connectors: &[Bundled]) -> Value {
                  moment as the new ones appear (replace), or rows of the same key change (upsert).",
                 &modes,
             ),
-            "primary_key": {
-                "description": "The columns that identify a row; with upsert only.",
-                "type": "array",
-                "minItems": 1,
-                "uniqueItems": true,
-                "items": { "type": "string", "minLength": 1 },
+            "primary_key": described(
+                "With upsert: the columns that identify a row, else the source's own key.",
+                names(),
+            ),
+            "deleted_field": {
+                "description": "With upsert: the column that says that a row is deleted.",
+                "type": "string",
+                "minLength": 1,
             },
         },
         "allOf": own.iter().map(|c| chosen(c)).collect::<Vec<_>>(),
@@ -166,13 +263,7 @@ fn resources() -> Value {
             "memory": size("For all streams at a time together, 32mb to 64gb; 256mb if absent."),
             "batch_bytes": size("What a batch aims at; 1mb if absent."),
             "max_record_bytes": size("Larger records are refused."),
-            "parallelism": {
-                "description": "Streams at a time; 1 if absent.",
-                "anyOf": [
-                    { "type": "integer", "minimum": 1, "maximum": 64 },
-                    { "type": "string", "pattern": VARIABLE },
-                ],
-            },
+            "parallelism": whole("Streams at a time; 1 if absent.", Some(64)),
             "compression": one_of(
                 "Of batches between the two stages; none if absent.",
                 &compressions,

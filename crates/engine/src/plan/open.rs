@@ -155,6 +155,17 @@ pub fn open_source(
     Ok((stage, source))
 }
 
+/// Loads the destination, checks its configuration and opens a session.
+pub fn open_destination(
+    document: &Document,
+    host: &Host,
+    clock: &Clock,
+) -> Result<(Stage, Destination), Failure> {
+    let stage = open_stage(document, host, clock, Side::DESTINATION)?;
+    let Writing { stage, session, .. } = begin_destination(stage, document, host, clock, false)?;
+    Ok((stage, session))
+}
+
 fn begin_destination(
     stage: Stage,
     document: &Document,

@@ -1,12 +1,10 @@
 //! Batches to CSV bytes.
 
-use arrow_array::RecordBatch;
 use arrow_schema::{DataType, SchemaRef};
 
 use super::Dialect;
 use crate::FormatError;
-use crate::cells::Cells;
-use crate::rows::Picked;
+use crate::rows::{self, Picked};
 
 /// Encodes batches of one schema, with LF at the end of each line.
 pub struct Encoder {
@@ -75,54 +73,46 @@ impl Encoder {
         out.push(b'\n');
     }
 
-    /// Appends all rows of the batch from row `from` on; see [`encode_picked`](Self::encode_picked).
-    pub fn encode(
-        &self,
-        batch: &RecordBatch,
-        from: usize,
-        out: &mut Vec<u8>,
-        until_bytes: usize,
-    ) -> Result<usize, FormatError> {
-        self.encode_picked(Picked::all(batch), from, out, until_bytes)
-    }
-
     /// Appends rows, from place `from` until `out` holds `until_bytes` or more or they end; gives
     /// the next place, which is their number at their end.
     ///
     /// Errors: `schema_mismatch`, `value_does_not_fit`, and inside lists, structs and maps
     /// `json_not_finite`, `json_null_value`, `jsonl_duplicate_key`. `out` then ends with half a
     /// row.
-    pub fn encode_picked(
+    pub fn encode(
         &self,
         rows: Picked<'_>,
         from: usize,
         out: &mut Vec<u8>,
         until_bytes: usize,
     ) -> Result<usize, FormatError> {
-        let columns = columns(&self.schema, rows.batch())?;
-        let mut at = from;
-        while at < rows.len() && (at == from || out.len() < until_bytes) {
-            let row = rows.row(at);
-            for (column, cells) in columns.iter().enumerate() {
-                if column > 0 {
-                    out.push(self.dialect.delimiter);
+        rows::encode(
+            &self.schema,
+            rows,
+            from,
+            out,
+            until_bytes,
+            |columns, row, out| {
+                for (column, cells) in columns.iter().enumerate() {
+                    if column > 0 {
+                        out.push(self.dialect.delimiter);
+                    }
+                    if cells.is_null(row) {
+                        out.extend_from_slice(&self.null_text);
+                        continue;
+                    }
+                    let start = out.len();
+                    cells
+                        .write_text(row, out)
+                        .map_err(|misfit| misfit.into_error(cells.field().name()).row(row))?;
+                    if self.doubtful[column] {
+                        self.quote_if_needed(start, out);
+                    }
                 }
-                if cells.is_null(row) {
-                    out.extend_from_slice(&self.null_text);
-                    continue;
-                }
-                let start = out.len();
-                cells
-                    .write_text(row, out)
-                    .map_err(|misfit| misfit.into_error(cells.field().name()).row(row))?;
-                if self.doubtful[column] {
-                    self.quote_if_needed(start, out);
-                }
-            }
-            out.push(b'\n');
-            at += 1;
-        }
-        Ok(at)
+                out.push(b'\n');
+                Ok(())
+            },
+        )
     }
 
     /// Puts the text from `start` to the end in quotes if it would be read as something else, here
@@ -154,24 +144,4 @@ impl Encoder {
 /// True for types whose text may hold any character.
 fn holds_any_text(data_type: &DataType) -> bool {
     data_type.is_nested() || matches!(data_type, DataType::Utf8 | DataType::LargeUtf8)
-}
-
-/// The columns of a batch, which must be of the encoder's schema.
-pub(crate) fn columns(schema: &SchemaRef, batch: &RecordBatch) -> Result<Vec<Cells>, FormatError> {
-    if batch.num_columns() != schema.fields().len() {
-        return Err(FormatError::new(
-            "schema_mismatch",
-            format!(
-                "a batch of {} columns where {} were declared",
-                batch.num_columns(),
-                schema.fields().len()
-            ),
-        ));
-    }
-    schema
-        .fields()
-        .iter()
-        .zip(batch.columns())
-        .map(|(field, array)| Cells::new(field, array))
-        .collect()
 }

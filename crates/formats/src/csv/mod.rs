@@ -24,7 +24,6 @@ mod split;
 
 pub(crate) use decode::Reader;
 pub use encode::Encoder;
-pub(crate) use encode::columns;
 pub use infer::{Inferred, Sampler};
 
 use crate::FormatError;

@@ -1,12 +1,10 @@
 //! Batches to JSON Lines bytes.
 
-use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
 use crate::FormatError;
-use crate::csv::columns;
 use crate::json;
-use crate::rows::Picked;
+use crate::rows::{self, Picked};
 
 /// Encodes batches of one schema: compact objects with every key, NULL as `null`, LF at the end.
 pub struct Encoder {
@@ -30,43 +28,35 @@ impl Encoder {
         Ok(Self { schema, keys })
     }
 
-    /// Appends all rows of the batch from row `from` on; see [`encode_picked`](Self::encode_picked).
-    pub fn encode(
-        &self,
-        batch: &RecordBatch,
-        from: usize,
-        out: &mut Vec<u8>,
-        until_bytes: usize,
-    ) -> Result<usize, FormatError> {
-        self.encode_picked(Picked::all(batch), from, out, until_bytes)
-    }
-
     /// Appends rows, from place `from` until `out` holds `until_bytes` or more or they end; gives
     /// the next place, which is their number at their end.
     ///
     /// Errors: `schema_mismatch`, `value_does_not_fit`, `json_not_finite`, `json_null_value`,
     /// `jsonl_duplicate_key` (in a map). `out` then ends with half a row.
-    pub fn encode_picked(
+    pub fn encode(
         &self,
         rows: Picked<'_>,
         from: usize,
         out: &mut Vec<u8>,
         until_bytes: usize,
     ) -> Result<usize, FormatError> {
-        let columns = columns(&self.schema, rows.batch())?;
-        let mut at = from;
-        while at < rows.len() && (at == from || out.len() < until_bytes) {
-            let row = rows.row(at);
-            out.push(b'{');
-            for (cells, key) in columns.iter().zip(&self.keys) {
-                out.extend_from_slice(key);
-                cells
-                    .write_json(row, out)
-                    .map_err(|misfit| misfit.into_error(cells.field().name()).row(row))?;
-            }
-            out.extend_from_slice(b"}\n");
-            at += 1;
-        }
-        Ok(at)
+        rows::encode(
+            &self.schema,
+            rows,
+            from,
+            out,
+            until_bytes,
+            |columns, row, out| {
+                out.push(b'{');
+                for (cells, key) in columns.iter().zip(&self.keys) {
+                    out.extend_from_slice(key);
+                    cells
+                        .write_json(row, out)
+                        .map_err(|misfit| misfit.into_error(cells.field().name()).row(row))?;
+                }
+                out.extend_from_slice(b"}\n");
+                Ok(())
+            },
+        )
     }
 }

@@ -90,13 +90,6 @@ impl Decoder {
         }
     }
 
-    /// The same, with what travels of the table in the schema of the batches.
-    #[must_use]
-    pub fn of_table(mut self, columns: &[Column], native: bool, table: &Table) -> Self {
-        self.schema = Arc::new(schema(columns, native, table));
-        self
-    }
-
     /// The schema of the batches.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema

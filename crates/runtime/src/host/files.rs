@@ -7,6 +7,7 @@ use std::io::{ErrorKind as Io, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cap_std::ambient_authority;
@@ -14,13 +15,16 @@ use std::time::UNIX_EPOCH;
 
 use cap_std::fs::{Dir, File, OpenOptions, OpenOptionsExt};
 use rapidbyte_wire::pattern;
+use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::io::fcntl_dupfd_cloexec;
 use wasmtime::component::Resource;
 
 use crate::Phase;
 use crate::bindings::files::{Entry, Host, HostInput, HostOutput};
 use crate::bindings::types::{Error, ErrorKind};
 use crate::grants::Granted;
+use crate::host::folder::unsynced::Unsynced;
 use crate::host::folder::{OutputFolder, begin};
 use crate::state::State;
 
@@ -37,9 +41,9 @@ pub struct Output {
     temporary: PathBuf,
     name: PathBuf,
     shown: String,
-    /// An older file of its name may be replaced; false for a file of a folder that is not
-    /// visible yet.
-    replaces: bool,
+    /// Of a file of a folder that is not visible yet: the folder syncs its files together, and
+    /// none is replaced.
+    folder: Option<Arc<Unsynced>>,
     committed: bool,
 }
 
@@ -102,7 +106,8 @@ impl Host for State {
         if let Err(error) = self.one_more_file() {
             return Ok(Err(error));
         }
-        match create(&granted, &path) {
+        let clock = self.sandbox.clock.clone();
+        match clock.outside(Phase::Flush, || create(&granted, &path)) {
             Ok(output) => {
                 self.files += 1;
                 Ok(Ok(self.table.push(output)?))
@@ -254,15 +259,15 @@ fn create(granted: &Granted, shown: &str) -> std::io::Result<Output> {
     std::fs::create_dir_all(&granted.root)?;
     let (root, inside) = below(granted)?;
     refuse_special(&granted.path)?;
-    create_within(&root, &inside, shown, true)
+    create_within(&root, &inside, shown, None)
 }
 
-/// Begins a file at `inside` below a folder.
+/// Begins a file at `inside` below a folder, which is `folder` if it is not visible yet.
 pub(super) fn create_within(
     root: &Dir,
     inside: &Path,
     shown: &str,
-    replaces: bool,
+    folder: Option<Arc<Unsynced>>,
 ) -> std::io::Result<Output> {
     let name = PathBuf::from(inside.file_name().ok_or(Io::InvalidInput)?);
     let dir = match inside.parent().filter(|p| !p.as_os_str().is_empty()) {
@@ -272,7 +277,10 @@ pub(super) fn create_within(
         }
         None => root.try_clone()?,
     };
-    remove_stale(&dir, &name);
+    if folder.is_none() {
+        // In a new folder nothing is stale, and to look each time would take long with many files.
+        remove_stale(&dir, &name);
+    }
     let (file, temporary) = create_temporary(&dir, &name)?;
     Ok(Output {
         dir,
@@ -280,7 +288,7 @@ pub(super) fn create_within(
         temporary,
         name,
         shown: shown.into(),
-        replaces,
+        folder,
         committed: false,
     })
 }
@@ -432,7 +440,9 @@ impl HostOutput for State {
         let clock = self.sandbox.clock.clone();
         clock.outside(Phase::Commit, || {
             let output = self.table.get_mut(&this)?;
-            Ok(output.commit().map_err(|e| failed(&output.shown, &e)))
+            let committed = output.commit();
+            self.progress();
+            Ok(committed)
         })
     }
 
@@ -444,21 +454,23 @@ impl HostOutput for State {
 }
 
 impl Output {
+    fn commit(&mut self) -> Result<(), Error> {
+        let done = match self.folder.clone() {
+            None => self.replace(),
+            Some(unsynced) => match self.complete() {
+                Ok(file) => return unsynced.add(file, &self.shown),
+                Err(error) => Err(error),
+            },
+        };
+        done.map_err(|error| failed(&self.shown, &error))
+    }
+
     /// The file's bytes, then its name, then the folder's entry: after this a power cut finds
     /// the old file or the new one.
-    fn commit(&mut self) -> std::io::Result<()> {
+    fn replace(&mut self) -> std::io::Result<()> {
         self.file.sync_all()?;
-        if !self.replaces && self.dir.try_exists(&self.name)? {
-            // Names that differ in case alone are one name on some file systems.
-            let text = "two files of one folder have the same name for this file system";
-            return Err(std::io::Error::new(Io::InvalidInput, text));
-        }
         self.dir.rename(&self.temporary, &self.dir, &self.name)?;
         self.committed = true;
-        if !self.replaces {
-            // The commit of its folder syncs all entries at once.
-            return Ok(());
-        }
         // The handle in `dir` only names the folder: it cannot be synced itself.
         let folder = rustix::fs::openat(
             self.dir.as_fd(),
@@ -467,6 +479,19 @@ impl Output {
             Mode::empty(),
         )?;
         Ok(rustix::fs::fsync(folder)?)
+    }
+
+    /// The name in a folder that is not visible yet, and a handle for its sync.
+    fn complete(&mut self) -> std::io::Result<OwnedFd> {
+        if self.dir.try_exists(&self.name)? {
+            // Names that differ in case alone are one name on some file systems.
+            let text = "two files of one folder have the same name for this file system";
+            return Err(std::io::Error::new(Io::InvalidInput, text));
+        }
+        let file = fcntl_dupfd_cloexec(&self.file, 0)?;
+        self.dir.rename(&self.temporary, &self.dir, &self.name)?;
+        self.committed = true;
+        Ok(file)
     }
 }
 
@@ -518,7 +543,7 @@ impl Output {
         self.commit().expect("committed");
     }
 
-    pub(super) fn commit_for_test(&mut self) -> std::io::Result<()> {
+    pub(super) fn commit_for_test(&mut self) -> Result<(), Error> {
         self.commit()
     }
 }

@@ -8,6 +8,7 @@
 use std::io::ErrorKind as Io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cap_std::ambient_authority;
@@ -25,6 +26,10 @@ use crate::bindings::types::{Error, ErrorKind};
 use crate::grants::GrantedFolder;
 use crate::state::State;
 
+pub(super) mod unsynced;
+
+use unsynced::Unsynced;
+
 /// A folder that is written under a temporary name.
 pub struct OutputFolder {
     /// Where the folder lies.
@@ -36,6 +41,8 @@ pub struct OutputFolder {
     _lock: OwnedFd,
     granted: GrantedFolder,
     shown: String,
+    /// Its complete files.
+    files: Arc<Unsynced>,
 }
 
 /// Begins a folder that the grants allow.
@@ -53,6 +60,7 @@ pub(super) fn begin(granted: GrantedFolder, shown: String) -> Result<OutputFolde
         _lock: lock,
         granted,
         shown,
+        files: Arc::default(),
     })
 }
 
@@ -249,10 +257,10 @@ impl OutputFolder {
         let inside = Path::new(path)
             .strip_prefix(&self.granted.folder)
             .map_err(std::io::Error::other)?;
-        create_within(&self.dir, inside, shown, false)
+        create_within(&self.dir, inside, shown, Some(self.files.clone()))
     }
 
-    /// The files' names, then the exchange, then the entry in the folder around: after this a
+    /// The files and their names, then the exchange, then the entry in the folder around: after this a
     /// power cut finds the older folder or the new one.
     fn commit(&self) -> Result<(), Error> {
         let told = |error: std::io::Error| failed(&self.shown, &error);
@@ -262,16 +270,13 @@ impl OutputFolder {
             let text = format!("{} was not committed before its folder", file.display());
             return Err(Error::new(ErrorKind::Internal, "file_not_committed", text));
         }
-        for inside in walk
-            .folders
-            .iter()
-            .map(PathBuf::as_path)
-            .chain([Path::new(".")])
-        {
+        let folders = walk.folders.iter().map(PathBuf::as_path);
+        for inside in folders.chain([Path::new(".")]) {
             let folder = self.dir.open_dir(inside).map_err(told)?;
-            let synced = open_folder(&folder).and_then(|folder| Ok(fsync(folder)?));
-            synced.map_err(told)?;
+            let folder = open_folder(&folder).map_err(told)?;
+            self.files.add(folder, &self.shown)?;
         }
+        self.files.sync()?;
         refuse_foreign(&self.parent, &self.name, &self.granted, &self.shown)?;
         self.exchange()?;
         let synced = open_folder(&self.parent).and_then(|folder| Ok(fsync(folder)?));
@@ -326,7 +331,8 @@ impl HostOutputFolder for State {
         if let Err(error) = self.one_more_file() {
             return Ok(Err(error));
         }
-        match folder.create(&granted.path, &path) {
+        let clock = self.sandbox.clock.clone();
+        match clock.outside(Phase::Flush, || folder.create(&granted.path, &path)) {
             Ok(output) => {
                 self.files += 1;
                 Ok(Ok(self.table.push(output)?))
@@ -346,7 +352,11 @@ impl HostOutputFolder for State {
     }
 
     fn drop(&mut self, this: Resource<OutputFolder>) -> wasmtime::Result<()> {
-        self.table.delete(this)?;
+        let folder = self.table.delete(this)?;
+        let clock = self.sandbox.clock.clone();
+        // Removes a folder, perhaps a large one.
+        clock.outside(Phase::Commit, || drop(folder));
+        self.progress();
         self.files -= 1;
         Ok(())
     }

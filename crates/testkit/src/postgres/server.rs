@@ -148,6 +148,40 @@ impl Server {
         drop(watchdog);
     }
 
+    /// Ends the server as its administrator would, moves its counter of transactions so that the
+    /// next one has this id in this round of 32 bits, and starts it again. `id` must begin a page
+    /// of 32768; all rows that are to be seen afterwards must be frozen before.
+    ///
+    /// # Panics
+    /// When a program fails.
+    pub fn move_transaction_id(&mut self, round: u32, id: u32) {
+        if let Some(Running {
+            mut process,
+            watchdog,
+        }) = self.running.take()
+        {
+            if let Some(pid) = i32::try_from(process.id()).ok().and_then(Pid::from_raw) {
+                // Failing, it has ended.
+                let _ = kill_process(pid, Signal::INT);
+            }
+            let _ = process.wait();
+            drop(watchdog);
+        }
+        let output = self
+            .command("pg_resetwal")
+            .arg("-D")
+            .arg(self.data())
+            .args(["-e", &round.to_string(), "-x", &id.to_string()])
+            .output();
+        match output {
+            Ok(output) if output.status.success() => {}
+            other => panic!("pg_resetwal: {other:?}"),
+        }
+        if let Err(failure) = self.run_again() {
+            panic!("{failure}");
+        }
+    }
+
     /// Starts a stopped server again on the same data and port.
     pub fn run_again(&mut self) -> Result<(), Failure> {
         self.stop();

@@ -12,13 +12,7 @@ fn the_least_document_has_the_defaults() {
     assert_eq!(document.source.config, Map::new());
     assert_eq!(
         document.source.streams,
-        [Stream {
-            name: "orders".to_owned(),
-            sync_mode: SyncMode::FullRefresh,
-            columns: None,
-            filter: None,
-            rename: Vec::new(),
-        }]
+        [Stream::named("orders".to_owned())]
     );
     assert_eq!(document.destination.write_mode, WriteMode::Append);
     assert_eq!(document.destination.primary_key, [""; 0]);
@@ -33,7 +27,7 @@ fn every_key_is_read() {
         "\
 version: 1
 pipeline: my.orders-2_x
-defaults: { sync_mode: incremental }
+defaults: { sync_mode: incremental, cursor_field: updated_at, lag: 1 hour }
 source:
   use: ./mine.wasm
   config: { z: 1, a: [true, null] }
@@ -44,11 +38,20 @@ source:
       where: total > 0
       rename: { total: amount }
     - public.*
+    - name: public.log
+      cursor_field: [at, id]
+      cursor_initial: [2026-01-01, 7]
+      late_rows: lag
+      primary_key: [id]
+      deleted_field: gone
 destination:
   use: dest-postgres
   config: { schema: raw }
   write_mode: merge
   primary_key: [id, line]
+  deleted_field: deleted_at
+checkpoint: { every_bytes: 8mb, every_rows: 5, every_seconds: 7 }
+retry: { max_attempts: 2, backoff_seconds: 3, max_backoff_seconds: 4 }
 resources:
   memory: 1gb
   batch_bytes: 64KiB
@@ -71,7 +74,22 @@ resources:
                     "where": "total > 0",
                     "rename": {"total": "amount"},
                 },
-                {"name": "public.*", "sync_mode": "incremental", "columns": null},
+                {
+                    "name": "public.*",
+                    "sync_mode": "incremental",
+                    "columns": null,
+                    "cursor_field": ["updated_at"],
+                    "lag": "1 hour",
+                },
+                {
+                    "name": "public.log",
+                    "sync_mode": "incremental",
+                    "columns": null,
+                    "cursor_field": ["at", "id"],
+                    "cursor_initial": ["2026-01-01", "7"],
+                    "primary_key": ["id"],
+                    "deleted_field": "gone",
+                },
             ],
         },
         "destination": {
@@ -79,7 +97,10 @@ resources:
             "config": {"schema": "raw"},
             "write_mode": "upsert",
             "primary_key": ["id", "line"],
+            "deleted_field": "deleted_at",
         },
+        "checkpoint": {"every_bytes": 8 << 20, "every_rows": 5, "every_seconds": 7},
+        "retry": {"max_attempts": 2, "backoff_seconds": 3, "max_backoff_seconds": 4},
         "resources": {
             "memory": 1_u64 << 30,
             "batch_bytes": 65536,
@@ -138,12 +159,12 @@ fn mistakes_in_keys_and_values_say_what_to_do() {
         (
             with("banana: 1\n"),
             "p.yaml:8:1: unknown key \"banana\" (the keys here are: version, pipeline, source, \
-             defaults, destination, resources)",
+             defaults, destination, resources, checkpoint, retry)",
         ),
         (
             source("  streams:\n    - name: a\n      having: x > 1\n"),
             "p.yaml:7:7: unknown key \"having\" (the keys here are: name, sync_mode, columns, where, \
-             rename)",
+             rename, cursor_field, cursor_initial, late_rows, lag, primary_key, deleted_field)",
         ),
         (
             LEAST.replace("version: 1\n", ""),
@@ -236,9 +257,9 @@ fn mistakes_in_keys_and_values_say_what_to_do() {
             "p.yaml:8:15: destination.write_mode cannot be \"apend\" (did you mean \"append\"?)",
         ),
         (
-            with("  write_mode: upsert\n"),
-            "p.yaml:8:15: write_mode: upsert needs a primary_key (name the columns that identify \
-             a row: primary_key: [id])",
+            with("  deleted_field: gone\n"),
+            "p.yaml:8:3: deleted_field has no meaning with write_mode: append (set write_mode: \
+             upsert, or remove deleted_field)",
         ),
         (
             with("  primary_key: [id]\n"),
@@ -271,11 +292,6 @@ fn the_codes_tell_the_mistakes_apart() {
             LEAST.replace("version: 1", "version: [1]"),
             code::WRONG_TYPE,
             "version",
-        ),
-        (
-            with("  write_mode: upsert\n"),
-            code::MISSING_KEY,
-            "destination.primary_key",
         ),
         (
             with("  write_mode: x\n"),
@@ -365,4 +381,96 @@ fn a_long_key_or_value_is_cut_in_a_message() {
     assert!(error.to_string().len() < 300 && error.path.len() < 100);
     let error = fails(&with(&format!("  write_mode: {}\n", "é".repeat(100_000))));
     assert!(error.to_string().len() < 400, "{error}");
+}
+
+/// The least pipeline with these keys in its one stream, in the lines from 5 on.
+fn with_stream(keys: &str) -> String {
+    let keys = keys.replace('\n', "\n      ");
+    LEAST.replace("[orders]", &format!("\n    - name: orders\n      {keys}"))
+}
+
+#[test]
+fn how_a_stream_goes_on() {
+    let text = with_stream(
+        "sync_mode: incremental\ncursor_field: [updated_at, id]\n\
+         cursor_initial: [2026-01-01, 7.50]\nlag: 5 minutes",
+    );
+    let stream = &good(&text).source.streams[0];
+    assert_eq!(stream.cursor_field, ["updated_at", "id"]);
+    let initial = stream.cursor_initial.as_ref().unwrap();
+    assert_eq!(*initial, ["2026-01-01", "7.50"], "as they are written");
+    assert_eq!(stream.lag.as_deref(), Some("5 minutes"));
+    let text = with_stream("sync_mode: incremental\nlate_rows: exact");
+    assert_eq!(good(&text).source.streams[0].late_rows, LateRows::Exact);
+
+    let incremental = "sync_mode: incremental\ncursor_field: id\n";
+    let cases = [
+        (
+            with_stream("cursor_field: id"),
+            "p.yaml:7:7: cursor_field has no meaning with sync_mode: full_refresh (set sync_mode: \
+             incremental, or remove it)",
+        ),
+        (
+            with_stream("sync_mode: incremental"),
+            "p.yaml:6:7: the key source.streams[0].cursor_field is missing (name the column that \
+             grows, such as cursor_field: updated_at)",
+        ),
+        (
+            with_stream(&format!("{incremental}late_rows: exact\nlag: 5")),
+            "p.yaml:10:7: late_rows: exact misses nothing: there is no lag to read again (remove lag, \
+             or late_rows)",
+        ),
+        (
+            with_stream(&format!("{incremental}cursor_initial: [1, 2]")),
+            "p.yaml:9:7: cursor_initial has 2 values for 1 of cursor_field (write one value for each \
+             column)",
+        ),
+        (
+            with_stream("primary_key: [id]"),
+            "p.yaml:7:7: primary_key has no meaning with write_mode: append (set write_mode: upsert, \
+             or remove primary_key)",
+        ),
+        (
+            with_stream(incremental)
+                .replace("use: dest-file", "use: dest-file\n  write_mode: replace"),
+            "p.yaml:7:7: with write_mode: replace an incremental read would remove what came before \
+             (set write_mode: append or upsert, or sync_mode: full_refresh)",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(fails(&text).to_string(), expected, "{text}");
+    }
+}
+
+#[test]
+fn checkpoints_and_retries() {
+    let document = good(LEAST);
+    assert_eq!(document.checkpoint, Checkpoint::default());
+    assert_eq!(document.retry, Retry::default());
+    let text = with("checkpoint: { every_bytes: 8mb, every_rows: 5, every_seconds: 7 }\n")
+        + "retry: { max_attempts: 2, backoff_seconds: 60 }\n";
+    let document = good(&text);
+    let checkpoint = document.checkpoint;
+    assert_eq!(
+        (
+            checkpoint.every_bytes,
+            checkpoint.every_rows,
+            checkpoint.every_seconds
+        ),
+        (8 << 20, Some(5), 7)
+    );
+    // The longest pause is no shorter than the first.
+    let retry = document.retry;
+    assert_eq!(
+        (
+            retry.max_attempts,
+            retry.backoff_seconds,
+            retry.max_backoff_seconds
+        ),
+        (2, 60, 60)
+    );
+    assert_eq!(
+        fails(&with("retry: { max_attempts: 0 }\n")).to_string(),
+        "p.yaml:8:24: retry.max_attempts cannot be \"0\" (write a whole number from 1 to 100)"
+    );
 }

@@ -57,7 +57,9 @@ fn the_commit_replaces_exactly_the_older_folder() {
     let folder = written(root, &["day=2/p-0.csv", "day=3/p-0.csv"]).expect("a folder");
     let visible = |name: &String| !name.starts_with('.');
     assert!(names(root).into_iter().filter(visible).eq(before));
+    assert_eq!(folder.files.waiting(), 2, "not on the disk yet");
     folder.commit().expect("a commit");
+    assert_eq!(folder.files.waiting(), 0, "all on the disk");
     drop(folder);
     assert_eq!(
         names(root),

@@ -1,0 +1,148 @@
+//! Streams of several Parquet and Arrow files.
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rapidbyte_columnar::{FileWriter, Kind, WriteOptions};
+use rapidbyte_sdk::ipc;
+use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::types::{parse_field, type_name};
+use serde_json::json;
+use source_file::Files;
+
+/// Its name, type and values.
+type Column<'a> = (&'a str, &'a str, ArrayRef);
+
+/// A file of these columns, `!` for NOT NULL, with as many rows as values.
+fn write(path: &Path, columns: &[Column]) {
+    let fields = columns.iter().map(|(name, type_name, _)| {
+        let nullable = !type_name.ends_with('!');
+        parse_field(name, type_name.trim_end_matches('!'), nullable).unwrap()
+    });
+    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    let arrays = columns.iter().map(|(_, _, array)| array.clone()).collect();
+    let batch = RecordBatch::try_new(schema.clone(), arrays).unwrap();
+    let kind = match path.extension().unwrap().to_str() {
+        Some("arrow") => Kind::Arrow,
+        _ => Kind::Parquet,
+    };
+    let sink = std::fs::File::create(path).unwrap();
+    let mut writer = FileWriter::new(kind, schema, &WriteOptions::default(), sink).unwrap();
+    writer.write(&batch).unwrap();
+    writer.finish().unwrap();
+}
+
+fn ids(values: &[i64]) -> ArrayRef {
+    Arc::new(Int64Array::from(values.to_vec()))
+}
+
+fn texts(values: &[Option<&str>]) -> ArrayRef {
+    Arc::new(StringArray::from(values.to_vec()))
+}
+
+fn open(folder: &Path, ending: &str) -> Files {
+    let path = folder.join(format!("*.{ending}"));
+    let config = json!({"path": path.to_str(), "stream": "s"});
+    Files::open(serde_json::from_value(config).unwrap()).unwrap()
+}
+
+fn request(columns: Option<&[&str]>) -> ReadRequest {
+    ReadRequest {
+        stream: "s".into(),
+        snapshot: String::new(),
+        increment: None,
+        cursor: None,
+        filter: None,
+        forms: Vec::new(),
+        columns: columns.map(|names| names.iter().map(|name| (*name).into()).collect()),
+        batch_bytes: 1 << 20,
+        max_record_bytes: 64 << 20,
+    }
+}
+
+fn read(source: &mut Files, columns: Option<&[&str]>) -> Result<Vec<RecordBatch>> {
+    let mut reader = source.read(&request(columns))?;
+    let mut batches = Vec::new();
+    loop {
+        match reader.next(Duration::ZERO)? {
+            Event::Batch(batch) => {
+                assert_eq!(batch.schema(), reader.schema());
+                batches.push(batch);
+            }
+            Event::End => return Ok(batches),
+            _ => {}
+        }
+    }
+}
+
+fn shown(schema: &Schema) -> String {
+    let shown = |field: &Arc<Field>| {
+        let required = if field.is_nullable() { "" } else { "!" };
+        format!("{} {}{required}", field.name(), type_name(field))
+    };
+    let fields: Vec<_> = schema.fields().iter().map(shown).collect();
+    fields.join(", ")
+}
+
+#[test]
+fn columns_are_matched_by_name_and_nullable_if_one_file_says_so() {
+    for ending in ["parquet", "arrow"] {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(format!("{name}.{ending}"));
+        let (a, b) = (texts(&[Some("a")]), texts(&[None]));
+        write(
+            &at("1"),
+            &[("id", "int64!", ids(&[1])), ("t", "string!", a)],
+        );
+        write(&at("2"), &[("t", "string", b), ("id", "int64!", ids(&[2]))]);
+        let mut source = open(folder.path(), ending);
+        let schema = ipc::decode_schema(&source.discover(&[]).unwrap()[0].schema).unwrap();
+        assert_eq!(shown(&schema), "id int64!, t string");
+        let batches = read(&mut source, None).unwrap();
+        assert_eq!(batches.len(), 2);
+        for (batch, id, text) in [(&batches[0], 1, Some("a")), (&batches[1], 2, None)] {
+            assert_eq!(batch.column(0), &ids(&[id]), "{ending}");
+            assert_eq!(batch.column(1), &texts(&[text]), "{ending}");
+        }
+        let batches = read(&mut source, Some(&["t"])).unwrap();
+        assert_eq!(shown(&batches[0].schema()), "t string");
+    }
+}
+
+#[test]
+fn missing_and_new_columns_and_other_types_name_file_and_column() {
+    let cases: [(&[Column], &str, &str); 3] = [
+        (&[("id", "int64!", ids(&[2]))], "t", "it is missing here"),
+        (
+            &[
+                ("more", "int64!", ids(&[2])),
+                ("t", "string", texts(&[None])),
+                ("id", "int64!", ids(&[2])),
+            ],
+            "more",
+            "it is not in",
+        ),
+        (
+            &[("t", "int64", ids(&[2])), ("id", "int64!", ids(&[2]))],
+            "t",
+            "it is int64, in",
+        ),
+    ];
+    for (columns, column, part) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let first = [
+            ("id", "int64!", ids(&[1])),
+            ("t", "string!", texts(&[Some("a")])),
+        ];
+        write(&folder.path().join("1.parquet"), &first);
+        write(&folder.path().join("2.parquet"), columns);
+        let error = open(folder.path(), "parquet").discover(&[]).err().unwrap();
+        assert_eq!(error.code, "schema_differs", "{error:?}");
+        assert_eq!(error.column.as_deref(), Some(column));
+        assert!(error.message.contains(part), "{}", error.message);
+        assert!(error.message.contains("1.parquet"), "{}", error.message);
+        assert!(error.location.unwrap().ends_with("2.parquet"));
+    }
+}

@@ -1,0 +1,215 @@
+//! The cursor of an incremental read: what it holds, and when it still fits.
+//!
+//! It is JSON that this connector alone reads, in one of two forms:
+//!
+//! ```json
+//! {"mode":"ordered","version":1,"fields":[{"name":"updated_at","type":"timestamptz"}],
+//!  "values":["2026-11-21 10:11:12.123456+00"]}
+//! {"mode":"exact","version":1,"system":"7410000000000000000","timeline":"00000001",
+//!  "database":5,"first":"740","next":"755","tables":{"16390":[16390,"0af37c11"]},"gone":[]}
+//! ```
+//!
+//! Values are the server's own text under fixed settings (ISO dates, UTC, all digits of a float),
+//! and only the server compares them, cast back to the column's type.
+
+use std::collections::BTreeMap;
+
+use rapidbyte_sdk::prelude::*;
+use serde::{Deserialize, Serialize};
+
+/// Of the form of cursors; another one is refused.
+pub(crate) const VERSION: u32 = 1;
+
+/// Where a read goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "mode", rename_all = "snake_case")]
+pub(crate) enum Cursor {
+    /// Behind the rows up to some values.
+    Ordered(Ordered),
+    /// Behind the row versions of all transactions below an id.
+    Exact(Exact),
+}
+
+/// The values of the last row that was delivered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Ordered {
+    pub version: u32,
+    pub fields: Vec<Field>,
+    /// One for each field; absent when only the rows without values were delivered (or there were
+    /// none).
+    pub values: Option<Vec<String>>,
+}
+
+/// One field of an ordered cursor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Field {
+    pub name: String,
+    /// The type's name in the catalog, below all domains.
+    #[serde(rename = "type")]
+    pub ty: String,
+    /// The rule that orders texts, with its version where the server knows one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collation: Option<String>,
+}
+
+/// How far the windows of transaction ids have come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Exact {
+    pub version: u32,
+    /// `system_identifier` of `pg_control_system()`.
+    pub system: String,
+    /// Eight digits: a server that was restored or promoted goes on in another one.
+    pub timeline: String,
+    /// The OID of the database.
+    pub database: u32,
+    /// Where the first window ended, 64 bits.
+    #[serde(with = "text")]
+    pub first: u64,
+    /// Where the next one begins, 64 bits.
+    #[serde(with = "text")]
+    pub next: u64,
+    /// The tables whose rows were read, by OID: the number of the file that holds the rows, and a
+    /// fingerprint of the columns.
+    pub tables: BTreeMap<String, (u32, String)>,
+    /// Tables whose rows were read once and do not belong to the stream now.
+    pub gone: Vec<u32>,
+}
+
+impl Cursor {
+    /// Errors: `cursor_unreadable`.
+    pub fn parse(json: &str) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct Version {
+            version: u32,
+        }
+        let unreadable = |what: String| {
+            Error::config("cursor_unreadable", what).hint(
+                "it is of another version or was edited; run with --full-refresh to start over",
+            )
+        };
+        let Version { version } = serde_json::from_str(json)
+            .map_err(|error| unreadable(format!("the cursor cannot be read: {error}")))?;
+        if version != VERSION {
+            let text = format!("the cursor is of version {version}, and {VERSION} is known");
+            return Err(unreadable(text));
+        }
+        serde_json::from_str(json)
+            .map_err(|error| unreadable(format!("the cursor cannot be read: {error}")))
+    }
+
+    pub fn to_json(&self) -> Result<String> {
+        serde_json::to_string(self).map_err(Error::internal)
+    }
+}
+
+impl Field {
+    /// Whether values of the other field are read and ordered as ours. A column may be made wider.
+    fn is_like(&self, other: &Self) -> bool {
+        const INTEGERS: [&str; 3] = ["int2", "int4", "int8"];
+        const TEXTS: [&str; 2] = ["text", "varchar"];
+        let both = |of: &[&str]| of.contains(&&*self.ty) && of.contains(&&*other.ty);
+        self.name == other.name
+            && self.collation == other.collation
+            && (self.ty == other.ty || both(&INTEGERS) || both(&TEXTS))
+    }
+
+    fn shown(&self) -> String {
+        let collation = self.collation.as_ref();
+        let collation = collation.map_or(String::new(), |name| format!(", collation {name}"));
+        format!("{} ({}{collation})", self.name, self.ty)
+    }
+}
+
+impl Ordered {
+    /// Errors: `cursor_changed` when it is of other fields.
+    pub fn check(&self, fields: &[Field]) -> Result<()> {
+        let is_same = self.fields.len() == fields.len()
+            && self.fields.iter().zip(fields).all(|(a, b)| a.is_like(b))
+            && self.values.as_ref().is_none_or(|v| v.len() == fields.len());
+        if is_same {
+            return Ok(());
+        }
+        let shown = |fields: &[Field]| -> String {
+            let shown: Vec<_> = fields.iter().map(Field::shown).collect();
+            shown.join(", ")
+        };
+        let (was, is) = (shown(&self.fields), shown(fields));
+        Err(changed(format!(
+            "the cursor is of {was}, and the stream is read by {is}"
+        )))
+    }
+}
+
+/// The cursor is of something else.
+pub(crate) fn changed(text: impl std::fmt::Display) -> Error {
+    Error::config("cursor_changed", text)
+        .hint("run with --full-refresh to start over, or undo the change")
+}
+
+/// Numbers of 64 bits as text: other readers of JSON may cut them.
+mod text {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&number.to_string())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_come_back_and_others_are_refused() {
+        for json in [
+            r#"{"mode":"ordered","version":1,"fields":[{"name":"a","type":"int4"}],"values":["7"]}"#,
+            r#"{"mode":"ordered","version":1,"fields":[{"name":"a","type":"text","collation":"C"}],"values":null}"#,
+            r#"{"mode":"exact","version":1,"system":"7","timeline":"00000001","database":5,"first":"740","next":"18446744073709551615","tables":{"16390":[16391,"ab"]},"gone":[1]}"#,
+        ] {
+            assert_eq!(Cursor::parse(json).unwrap().to_json().unwrap(), json);
+        }
+        for wrong in [
+            "",
+            "7",
+            "{}",
+            r#"{"mode":"ordered","version":2,"fields":[],"values":null}"#,
+            r#"{"mode":"ordered","version":1,"fields":[],"values":null,"more":1}"#,
+            r#"{"mode":"other","version":1}"#,
+        ] {
+            let error = Cursor::parse(wrong).unwrap_err();
+            assert_eq!(error.code, "cursor_unreadable", "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_cursor_fits_its_own_fields_and_wider_ones() {
+        let field = |ty: &str, collation: Option<&str>| Field {
+            name: "a".into(),
+            ty: ty.into(),
+            collation: collation.map(Into::into),
+        };
+        let cursor = |field: Field| Ordered {
+            version: VERSION,
+            fields: vec![field],
+            values: None,
+        };
+        let fits = |from: Field, to: Field| cursor(from).check(&[to]).is_ok();
+        assert!(fits(field("int4", None), field("int8", None)));
+        assert!(fits(field("text", Some("C")), field("varchar", Some("C"))));
+        assert!(!fits(field("text", Some("C")), field("text", Some("C 2"))));
+        assert!(!fits(field("int4", None), field("numeric", None)));
+        assert!(!fits(field("timestamp", None), field("timestamptz", None)));
+        let two = [field("int4", None), field("int4", None)];
+        let error = cursor(field("int4", None)).check(&two).unwrap_err();
+        assert_eq!(error.code, "cursor_changed");
+    }
+}

@@ -1,0 +1,305 @@
+//! An incremental read: which rows come in which order, and where a checkpoint may stand.
+//!
+//! An ordered read has up to three parts, one COPY after the other in one snapshot: the rows
+//! without values (in the first read only), the rows up to the cursor that are read again, and the
+//! new ones in their order. Checkpoints stand in the last part, between two different values. A
+//! read by windows has one part and one checkpoint behind it, see [`crate::window`].
+
+use std::collections::VecDeque;
+
+use rapidbyte_pg::Column;
+use rapidbyte_pg_client::Client;
+use rapidbyte_sdk::log;
+use rapidbyte_sdk::prelude::*;
+
+use crate::config::Settled;
+use crate::cursor::{Cursor, Exact, Ordered, VERSION, changed};
+use crate::order::{self, Key};
+use crate::relation::Relation;
+use crate::window;
+
+/// One COPY of a read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub kind: PartKind,
+    /// Nothing: all rows.
+    pub condition: Option<String>,
+    /// Begins with a blank; empty without an order.
+    pub order: String,
+}
+
+/// What a part is to the cursor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PartKind {
+    /// Rows without values.
+    Nulls,
+    /// Rows that may have been delivered before.
+    Again,
+    /// Rows in their order; each comes with the text of its values.
+    Ordered,
+    /// Rows of a window of transaction ids.
+    Window,
+}
+
+/// What is to be read, and what its end leaves.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub parts: VecDeque<Part>,
+    pub checkpoints: Checkpoints,
+}
+
+/// Where a read is, to be told by its checkpoints.
+#[derive(Debug)]
+pub(crate) struct Checkpoints {
+    /// Empty for a read by windows.
+    keys: Vec<Key>,
+    /// Of the last row that was given.
+    last: Option<Vec<String>>,
+    /// Holds while no row of the order has come.
+    base: String,
+}
+
+/// Decides how a stream is read, in the transaction that reads it. `was_tried`: it was decided for
+/// this snapshot before. Errors: those of
+/// [`order::keys`], [`order::check_lag`], [`order::check_initial`] and [`window::plan`];
+/// `lag_needs_upsert`, `cursor_changed`, `cursor_unreadable`.
+pub(crate) fn plan(
+    client: &mut Client,
+    settings: &Settled,
+    relation: &Relation,
+    columns: &[Column],
+    increment: &Increment,
+    cursor: Option<&str>,
+    was_tried: bool,
+) -> Result<Plan> {
+    let parsed = cursor.map(Cursor::parse).transpose()?;
+    match (&increment.late_rows, &parsed) {
+        (LateRows::Lag(_), Some(Cursor::Exact(_))) => Err(changed(
+            "the cursor is of late_rows: exact, and the stream is read by lag",
+        )),
+        (LateRows::Exact, Some(Cursor::Ordered(_))) => Err(changed(
+            "the cursor is of late_rows: lag, and the stream is read by exact",
+        )),
+        (LateRows::Exact, Some(Cursor::Exact(at))) => {
+            by_window(client, settings, relation, increment, Some(at), was_tried)
+        }
+        (LateRows::Exact, None) => {
+            by_window(client, settings, relation, increment, None, was_tried)
+        }
+        (LateRows::Lag(lag), at) => {
+            let keys = order::keys(client, relation, columns, &increment.cursor_fields)?;
+            let at = match (at, cursor) {
+                (Some(Cursor::Ordered(at)), Some(json)) => Some((at, json)),
+                _ => None,
+            };
+            by_order(client, keys, increment, lag.as_deref(), at)
+        }
+    }
+}
+
+fn by_window(
+    client: &mut Client,
+    settings: &Settled,
+    relation: &Relation,
+    increment: &Increment,
+    at: Option<&Exact>,
+    was_tried: bool,
+) -> Result<Plan> {
+    if increment.initial.is_some() {
+        return Err(Error::config(
+            "invalid_cursor_initial",
+            "late_rows: exact has no order, and so no value to begin with",
+        )
+        .hint("leave cursor_initial out; a where condition chooses rows"));
+    }
+    let window = window::plan(
+        client,
+        settings,
+        relation,
+        at,
+        increment.may_repeat,
+        was_tried,
+    )?;
+    let part = Part {
+        kind: PartKind::Window,
+        condition: window.condition,
+        order: String::new(),
+    };
+    Ok(Plan {
+        parts: VecDeque::from([part]),
+        checkpoints: Checkpoints {
+            keys: Vec::new(),
+            last: None,
+            base: window.cursor.to_json()?,
+        },
+    })
+}
+
+fn by_order(
+    client: &mut Client,
+    keys: Vec<Key>,
+    increment: &Increment,
+    lag: Option<&str>,
+    at: Option<(&Ordered, &str)>,
+) -> Result<Plan> {
+    if let (Some(lag), Some(key)) = (lag, keys.first()) {
+        if !increment.may_repeat {
+            let text = format!("rows from {lag} below the cursor on would be written twice");
+            return Err(Error::config("lag_needs_upsert", text).hint(
+                "write_mode: upsert with a primary_key keeps one of each; or late_rows: exact",
+            ));
+        }
+        order::check_lag(client, key, lag)?;
+    }
+    if let Some(initial) = &increment.initial {
+        order::check_initial(client, &keys, initial)?;
+    }
+    let fields: Vec<_> = keys.iter().map(|key| key.field.clone()).collect();
+    if let Some((cursor, _)) = at {
+        cursor.check(&fields)?;
+    }
+    let mut parts = VecDeque::new();
+    let mut part = |kind, condition| {
+        let order = match kind {
+            PartKind::Nulls => String::new(),
+            _ => order::order_by(&keys),
+        };
+        parts.push_back(Part {
+            kind,
+            condition,
+            order,
+        });
+    };
+    if at.is_none()
+        && let Some(condition) = order::is_null(&keys)
+    {
+        part(PartKind::Nulls, Some(condition));
+    }
+    let values = at.and_then(|(cursor, _)| cursor.values.as_deref());
+    let bound = match (values, increment.initial.as_deref()) {
+        (Some(values), _) => Some((">", values)),
+        (None, Some(initial)) => Some((">=", initial)),
+        (None, None) => None,
+    };
+    if let Some(values) = values.filter(|_| increment.may_repeat) {
+        part(PartKind::Again, order::up_to(&keys, values, lag));
+    }
+    part(PartKind::Ordered, order::from(&keys, bound));
+    let base = match at {
+        Some((_, json)) => json.to_owned(),
+        None => cursor(&keys, None)?,
+    };
+    Ok(Plan {
+        parts,
+        checkpoints: Checkpoints {
+            keys,
+            last: None,
+            base,
+        },
+    })
+}
+
+fn cursor(keys: &[Key], values: Option<Vec<String>>) -> Result<String> {
+    let cursor = Cursor::Ordered(Ordered {
+        version: VERSION,
+        fields: keys.iter().map(|key| key.field.clone()).collect(),
+        values,
+    });
+    cursor.to_json()
+}
+
+impl Checkpoints {
+    /// The columns that a part selects behind the wanted ones: SQL, and what they are decoded as.
+    pub fn extra(&self, kind: PartKind) -> Vec<(String, Column)> {
+        let keys = match kind {
+            PartKind::Ordered => &self.keys[..],
+            _ => &[],
+        };
+        let one = |key: &Key| {
+            let ty = rapidbyte_pg::builtin::TEXT.ty();
+            (key.text(), Column::new(&key.field.name, ty, "text"))
+        };
+        keys.iter().map(one).collect()
+    }
+
+    /// What comes of a batch of an ordered part, whose values are `texts`: its rows, with a
+    /// checkpoint behind the last of them that the row behind it differs from. Rows that all equal
+    /// the last one given come without.
+    pub fn cut(&mut self, batch: &RecordBatch, texts: &[ArrayRef]) -> Result<Vec<Event>> {
+        let rows = batch.num_rows();
+        let texts = texts
+            .iter()
+            .map(|array| array.as_any().downcast_ref::<StringArray>())
+            .collect::<Option<Vec<_>>>()
+            .filter(|texts| texts.iter().all(|text| text.null_count() == 0))
+            .ok_or_else(|| Error::internal("a row without the text of its cursor"))?;
+        let Some(end) = rows.checked_sub(1) else {
+            return Ok(Vec::new());
+        };
+        let values = |row: usize| -> Vec<String> {
+            texts
+                .iter()
+                .map(|text| text.value(row).to_owned())
+                .collect()
+        };
+        let is_same = |a: usize, b: usize| {
+            let mut both = self.keys.iter().zip(&texts);
+            both.all(|(key, text)| key.is_same(text.value(a), text.value(b)))
+        };
+        // The last row that differs from the one before it.
+        let change = (1..rows).rev().find(|row| !is_same(row - 1, *row));
+        let events = match (change, &self.last) {
+            (Some(row), _) => vec![
+                Event::Batch(batch.slice(0, row)),
+                Event::Checkpoint(cursor(&self.keys, Some(values(row - 1)))?),
+                Event::Batch(batch.slice(row, rows - row)),
+            ],
+            (None, Some(last)) => {
+                let mut all = self.keys.iter().zip(last).zip(&texts);
+                let goes_on = all.all(|((key, last), text)| key.is_same(last, text.value(0)));
+                let mut events = Vec::with_capacity(2);
+                if !goes_on {
+                    let last = cursor(&self.keys, Some(last.clone()))?;
+                    events.push(Event::Checkpoint(last));
+                }
+                events.push(Event::Batch(batch.clone()));
+                events
+            }
+            (None, None) => vec![Event::Batch(batch.clone())],
+        };
+        self.last = Some(values(end));
+        Ok(events)
+    }
+
+    /// The checkpoint behind a part, if there is one. `is_last`: nothing follows.
+    pub fn end(&mut self, kind: PartKind, rows: u64, is_last: bool) -> Result<Option<String>> {
+        if kind == PartKind::Nulls && rows > 0 {
+            let names: Vec<&str> = self.keys.iter().map(|key| &*key.field.name).collect();
+            log::info(format_args!(
+                "{rows} rows without a value of {}: they are delivered by this first read, and \
+                 later ones never are",
+                names.join(", ")
+            ));
+            return Ok(Some(self.base.clone()));
+        }
+        if !is_last {
+            return Ok(None);
+        }
+        let last = self.last.take();
+        if let (Some(key), Some(value)) = (self.keys.first(), last.as_ref().and_then(|v| v.first()))
+            && key.is_last(value)
+        {
+            log::warn(format_args!(
+                "the last value of {} is {value}: no later row is above it, so none will be \
+                 delivered; change that row, or leave it out by a where condition, and start over \
+                 with --full-refresh",
+                key.field.name
+            ));
+        }
+        last.map_or_else(
+            || Ok(self.base.clone()),
+            |values| cursor(&self.keys, Some(values)),
+        )
+        .map(Some)
+    }
+}

@@ -1,0 +1,102 @@
+//! A server that says nothing.
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::*;
+use rapidbyte_sdk::prelude::*;
+use rapidbyte_testkit::postgres::shared;
+use source_postgres::Postgres;
+
+fn impatient(url: &str) -> Postgres {
+    let config = format!(r#"{{"url": "{url}", "read_timeout": 1}}"#);
+    rapidbyte_sdk::source::open(&config).unwrap()
+}
+
+#[test]
+fn a_lock_is_waited_for_and_then_told_with_its_holder() {
+    let database = shared().database();
+    let mut client = database.client();
+    let sql =
+        "CREATE TABLE t (id int); INSERT INTO t VALUES (1); CREATE VIEW v AS SELECT id FROM t";
+    client.batch_execute(sql).unwrap();
+    client
+        .batch_execute("BEGIN; LOCK TABLE t /* of mine */")
+        .unwrap();
+    let pid: i32 = client
+        .query_one("SELECT pg_backend_pid()", &[])
+        .unwrap()
+        .get(0);
+    client.batch_execute("SELECT 1 AS mine").unwrap();
+    let mut source = impatient(&database.url());
+    for error in [
+        source.snapshot(&[whole("public.t")]).unwrap_err(),
+        refused(&mut source, &request("public.t")),
+        // Below a view nothing is locked before it is read.
+        refused(&mut source, &request("public.v")),
+        refused(
+            &mut source,
+            &news("public.v", &ordered(&["id"], false), None),
+        ),
+    ] {
+        assert_eq!(
+            (error.code.as_str(), kind(&error).as_str()),
+            ("read_stalled", "Transient")
+        );
+        for part in [
+            &format!("process {pid} of postgres"),
+            "SELECT 1 AS mine",
+            "for 1 s",
+            "Lock",
+        ] {
+            assert!(error.message.contains(part), "{part}: {error:?}");
+        }
+        let is_named = error.stream.is_some() || error.message.contains("lock of public.t");
+        assert!(is_named, "{error:?}");
+    }
+    client.batch_execute("COMMIT").unwrap();
+    assert_eq!(rows(&read(&mut source, &request("public.v")).unwrap()), 1);
+}
+
+#[test]
+fn rows_that_do_not_come_are_waited_for_no_longer_than_allowed() {
+    let database = shared().database();
+    let mut client = database.client();
+    client
+        .batch_execute(
+            "CREATE VIEW slow AS SELECT i AS id FROM generate_series(1, 60000) i
+             WHERE i < 50000 OR pg_sleep(60) IS NULL",
+        )
+        .unwrap();
+    let mut source = impatient(&database.url());
+    let mut reader = source.read(&request("public.slow")).unwrap();
+    let mut given = 0;
+    let error = loop {
+        match reader.next(Duration::from_millis(50)) {
+            Ok(Event::Batch(batch)) => given += batch.num_rows(),
+            Ok(Event::Idle) => {}
+            Ok(event) => panic!("{event:?}"),
+            Err(error) => break error,
+        }
+    };
+    assert!(given < 50_000);
+    assert_eq!(
+        (error.code.as_str(), kind(&error).as_str()),
+        ("read_stalled", "Transient")
+    );
+    assert!(
+        error.message.contains("the next rows") && error.message.contains("PgSleep"),
+        "{error:?}"
+    );
+    assert!(error.hint.unwrap().contains("read_timeout"));
+    // It does not go on for nobody.
+    let asleep = "SELECT count(*) FROM pg_stat_activity
+        WHERE wait_event = 'PgSleep' AND datname = current_database()";
+    let begun = std::time::Instant::now();
+    while client.query_one(asleep, &[]).unwrap().get::<_, i64>(0) > 0 {
+        assert!(begun.elapsed() < WAIT, "the statement goes on");
+        std::thread::yield_now();
+    }
+}

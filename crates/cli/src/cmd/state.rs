@@ -1,0 +1,251 @@
+//! `rapidbyte state list|get|set|edit|clear`
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::process::Command;
+
+use rapidbyte_engine::{Class, Cursors, Document, Failure};
+use rapidbyte_runtime::Progress;
+use rapidbyte_state::State;
+use serde_json::{Value, json};
+
+use crate::args::{Common, History, OneStream, Pipeline, StateVerb as Verb};
+use crate::output::{Output, count, table};
+use crate::setup;
+
+pub fn run(verb: &Verb, common: &Common, output: &Output) -> Result<(), Failure> {
+    match verb {
+        Verb::List { pipeline, history } => list(pipeline, history, common, output),
+        Verb::Get(of) => get(of, common, output),
+        Verb::Set { of, cursor } => set(of, cursor, common, output),
+        Verb::Edit(of) => edit(of, common, output),
+        Verb::Clear {
+            pipeline,
+            stream,
+            all: _,
+            history,
+        } => clear(pipeline, stream.as_deref(), history, common, output),
+    }
+}
+
+/// The streams that the pipeline names, or that the history knows.
+fn names(document: &Document, history: &State) -> Result<BTreeSet<String>, Failure> {
+    let known = history
+        .streams(&document.pipeline)
+        .map_err(Failure::of_state)?;
+    let named = document.source.streams.iter();
+    let named = named.filter(|entry| !entry.is_pattern());
+    Ok(known
+        .into_iter()
+        .map(|record| record.stream)
+        .chain(named.map(|entry| entry.name.clone()))
+        .collect())
+}
+
+fn list(
+    pipeline: &Pipeline,
+    history: &History,
+    common: &Common,
+    output: &Output,
+) -> Result<(), Failure> {
+    let document = setup::document(pipeline, common)?;
+    let redacted = super::redacted(&document);
+    let host = setup::host(output, Some(&document))?;
+    let history = setup::history(&document, history)?;
+    let mut cursors = Cursors::open(&document, &host).map_err(&redacted)?;
+    let (mut rows, mut streams) = (Vec::new(), Vec::new());
+    for name in names(&document, &history)? {
+        let progress = cursors.of(&name).map_err(&redacted)?;
+        rows.push(row(&name, progress.as_ref()));
+        streams.push(stream_document(&name, progress.as_ref()));
+    }
+    output.text(&match rows.is_empty() {
+        true => "no stream is known yet: the pipeline names patterns, and has not run here".into(),
+        false => table(&rows, ""),
+    });
+    let pipeline = &document.pipeline;
+    output.document(&json!({ "status": "ok", "pipeline": pipeline, "streams": streams }));
+    Ok(())
+}
+
+fn row(name: &str, progress: Option<&Progress>) -> Vec<String> {
+    let mut row = vec![name.to_owned()];
+    match progress {
+        None => row.push("not moved yet".into()),
+        Some(progress) => {
+            row.push(format!("{} commits", count(progress.seq)));
+            row.push(match progress.complete {
+                true => "complete".into(),
+                false => "not complete".into(),
+            });
+            row.push(progress.cursor.clone().unwrap_or_else(|| "-".into()));
+        }
+    }
+    row
+}
+
+fn stream_document(name: &str, progress: Option<&Progress>) -> Value {
+    json!({
+        "name": name,
+        "known": progress.is_some(),
+        "epoch": progress.map(|p| p.epoch),
+        "seq": progress.map(|p| p.seq),
+        "run_id": progress.map(|p| &p.run_id),
+        "complete": progress.map(|p| p.complete),
+        "cursor": progress.and_then(|p| p.cursor.as_deref()).map(as_json),
+    })
+}
+
+/// A cursor is JSON; one that is not is shown as text.
+fn as_json(cursor: &str) -> Value {
+    serde_json::from_str(cursor).unwrap_or_else(|_| json!(cursor))
+}
+
+fn get(of: &OneStream, common: &Common, output: &Output) -> Result<(), Failure> {
+    let document = setup::document(&of.pipeline, common)?;
+    let redacted = super::redacted(&document);
+    let host = setup::host(output, Some(&document))?;
+    let mut cursors = Cursors::open(&document, &host).map_err(&redacted)?;
+    let progress = cursors.of(&of.stream).map_err(&redacted)?;
+    let cursor = cursor_of(progress.as_ref(), &of.stream)?;
+    output.text(cursor);
+    output.document(&stream_document(&of.stream, progress.as_ref()));
+    Ok(())
+}
+
+fn cursor_of<'a>(progress: Option<&'a Progress>, stream: &str) -> Result<&'a str, Failure> {
+    let cursor = progress.and_then(|progress| progress.cursor.as_deref());
+    cursor.ok_or_else(|| {
+        let text = "the stream has no place to go on from";
+        Failure::new(Class::Config, "no_cursor", text)
+            .in_stream(stream)
+            .hint(
+                "`rapidbyte state list` shows the streams; the next run begins with the first row",
+            )
+    })
+}
+
+fn set(of: &OneStream, cursor: &str, common: &Common, output: &Output) -> Result<(), Failure> {
+    ensure_json(cursor, &of.stream)?;
+    let document = setup::document(&of.pipeline, common)?;
+    let redacted = super::redacted(&document);
+    let host = setup::host(output, Some(&document))?;
+    let history = setup::history(&document, &of.history)?;
+    let mut cursors = Cursors::open(&document, &host).map_err(&redacted)?;
+    put(&mut cursors, &history, &of.stream, Some(cursor), output).map_err(&redacted)
+}
+
+fn ensure_json(cursor: &str, stream: &str) -> Result<(), Failure> {
+    match serde_json::from_str::<Value>(cursor) {
+        Ok(Value::Object(_)) => Ok(()),
+        other => {
+            let why = other.err().map(|error| format!(": {error}"));
+            let text = format!("a cursor is a JSON object{}", why.unwrap_or_default());
+            Err(Failure::new(Class::Config, "bad_cursor", text)
+                .in_stream(stream)
+                .hint("begin with what `rapidbyte state get` prints, and quote it for the shell"))
+        }
+    }
+}
+
+fn put(
+    cursors: &mut Cursors<'_>,
+    history: &State,
+    stream: &str,
+    cursor: Option<&str>,
+    output: &Output,
+) -> Result<(), Failure> {
+    let progress = cursors.put(history, stream, cursor)?;
+    let at = match cursor {
+        Some(cursor) => format!("goes on from {cursor}"),
+        None => "begins with its first row".into(),
+    };
+    output.text(&format!("{stream}: the next run {at}"));
+    output.document(&stream_document(stream, Some(&progress)));
+    Ok(())
+}
+
+fn edit(of: &OneStream, common: &Common, output: &Output) -> Result<(), Failure> {
+    let document = setup::document(&of.pipeline, common)?;
+    let redacted = super::redacted(&document);
+    let host = setup::host(output, Some(&document))?;
+    let history = setup::history(&document, &of.history)?;
+    let mut cursors = Cursors::open(&document, &host).map_err(&redacted)?;
+    let progress = cursors.of(&of.stream).map_err(&redacted)?;
+    let before = cursor_of(progress.as_ref(), &of.stream)?;
+    let after = in_editor(&format!("{:#}\n", as_json(before)))?;
+    ensure_json(&after, &of.stream)?;
+    if as_json(&after) == as_json(before) {
+        output.text(&format!("{}: nothing was changed", of.stream));
+        output.document(&stream_document(&of.stream, progress.as_ref()));
+        return Ok(());
+    }
+    let after = as_json(&after).to_string();
+    put(&mut cursors, &history, &of.stream, Some(&after), output).map_err(&redacted)
+}
+
+/// What a person makes of a text.
+fn in_editor(text: &str) -> Result<String, Failure> {
+    let failed = |what: &dyn std::fmt::Display| {
+        Failure::new(Class::Environment, "no_editor", what)
+            .hint("set EDITOR to a program that edits the file it is given, or use state set")
+    };
+    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let editor = variable("VISUAL").or_else(|| variable("EDITOR"));
+    let editor = editor.ok_or_else(|| failed(&"neither VISUAL nor EDITOR names an editor"))?;
+    let mut file = tempfile::Builder::new()
+        .suffix(".json")
+        .tempfile()
+        .map_err(|error| failed(&error))?;
+    file.write_all(text.as_bytes())
+        .map_err(|error| failed(&error))?;
+    // With its arguments, as other programs take it.
+    let status = Command::new("sh")
+        .args(["-c", &format!("{editor} \"$1\""), "sh"])
+        .arg(file.path())
+        .status()
+        .map_err(|error| failed(&error))?;
+    if !status.success() {
+        return Err(failed(&format!("{editor}: {status}")));
+    }
+    let mut edited = String::new();
+    std::fs::File::open(file.path())
+        .and_then(|mut file| file.read_to_string(&mut edited))
+        .map_err(|error| failed(&error))?;
+    Ok(edited.trim().to_owned())
+}
+
+fn clear(
+    pipeline: &Pipeline,
+    stream: Option<&str>,
+    history: &History,
+    common: &Common,
+    output: &Output,
+) -> Result<(), Failure> {
+    let document = setup::document(pipeline, common)?;
+    let redacted = super::redacted(&document);
+    let host = setup::host(output, Some(&document))?;
+    let history = setup::history(&document, history)?;
+    let mut cursors = Cursors::open(&document, &host).map_err(&redacted)?;
+    let names = match stream {
+        Some(stream) => BTreeSet::from([stream.to_owned()]),
+        None => names(&document, &history)?,
+    };
+    let mut cleared = Vec::new();
+    for name in names {
+        if cursors.of(&name).map_err(&redacted)?.is_none() {
+            continue;
+        }
+        let progress = cursors.put(&history, &name, None).map_err(&redacted)?;
+        output.text(&format!("{name}: the next run begins with its first row"));
+        cleared.push(stream_document(&name, Some(&progress)));
+    }
+    history
+        .give_up(&document.pipeline)
+        .map_err(Failure::of_state)?;
+    if cleared.is_empty() {
+        output.text("nothing was there to clear");
+    }
+    output.document(&json!({ "status": "ok", "streams": cleared }));
+    Ok(())
+}

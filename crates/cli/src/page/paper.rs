@@ -1,0 +1,163 @@
+//! The file that a page goes to.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use rapidbyte_engine::{Class, Failure, Plan};
+
+use super::{DOCTYPE, MARK, Page};
+
+/// The doctype and the mark stand within them.
+const HEAD_BYTES: u64 = 1024;
+
+/// The file that a page goes to, found writable before anything moves.
+///
+/// It is made when the page is: until then nothing of it lies where the run may write.
+pub struct Paper {
+    path: PathBuf,
+    /// Beside it; the page has this name until it is whole.
+    temporary: PathBuf,
+}
+
+impl Paper {
+    /// Looks whether `path`, a new name or that of an older report, can be written to. Errors:
+    /// `report_not_written`.
+    pub fn at(path: &Path) -> Result<Self, Failure> {
+        let path = path.to_path_buf();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if path.is_dir() || name.is_empty() {
+            return Err(unwritten(&path, &"it is a folder"));
+        }
+        refuse_other(&path)?;
+        let temporary = path.with_file_name(format!(".{name}.{}.report", std::process::id()));
+        File::create(&temporary)
+            .and_then(|_| std::fs::remove_file(&temporary))
+            .map_err(|error| unwritten(&path, &error))?;
+        Ok(Self { path, temporary })
+    }
+
+    /// Refuses a file that the run will make, and a place within a folder that it will replace.
+    /// Errors: `report_not_written`.
+    pub fn refuse_targets(&self, plan: &Plan) -> Result<(), Failure> {
+        if plan.destination.grants.written().is_empty() {
+            return Ok(());
+        }
+        let report = on_disk(&self.path);
+        for stream in &plan.streams {
+            let location = &stream.placed.location;
+            let target = plan.document.base_dir.join(location);
+            let folder = fixed(&target);
+            let is_file = folder == target;
+            let folder = on_disk(&folder);
+            if report == folder || (!is_file && report.starts_with(&folder)) {
+                let text = format!(
+                    "{}: this run writes {location} itself (stream {})",
+                    self.path.display(),
+                    stream.name
+                );
+                return Err(Failure::new(Class::Config, CODE, text)
+                    .hint("give --report a file in another folder"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the file its content and its name. Errors: `report_not_written`.
+    pub fn write(&self, page: &Page) -> Result<(), Failure> {
+        // The run itself may have made a file of this name.
+        refuse_other(&self.path)?;
+        let written = File::create(&self.temporary)
+            .and_then(|mut file| file.write_all(page.html().as_bytes()))
+            .and_then(|()| std::fs::rename(&self.temporary, &self.path));
+        written.map_err(|error| {
+            // It may not be there at all.
+            let _ = std::fs::remove_file(&self.temporary);
+            unwritten(&self.path, &error)
+        })
+    }
+
+    /// The file, as it was typed.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Refuses to replace a file that is no report: it may be the data, or the pipeline.
+fn refuse_other(path: &Path) -> Result<(), Failure> {
+    let mut begin = Vec::new();
+    match File::open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(unwritten(path, &error)),
+        Ok(file) => file
+            .take(HEAD_BYTES)
+            .read_to_end(&mut begin)
+            .map_err(|error| unwritten(path, &error))?,
+    };
+    let begin = String::from_utf8_lossy(&begin);
+    if begin.is_empty() || begin.starts_with(DOCTYPE) && begin.contains(MARK) {
+        return Ok(());
+    }
+    Err(unwritten(
+        path,
+        &"there is another file, which is no report",
+    ))
+}
+
+const CODE: &str = "report_not_written";
+
+fn unwritten(path: &Path, why: &dyn std::fmt::Display) -> Failure {
+    let text = format!("{}: {why}", path.display());
+    Failure::new(Class::Config, CODE, text)
+        .hint("give --report a file in a folder that can be written to")
+}
+
+/// What comes before the first part of a path with a sign: the whole path if it has none.
+fn fixed(path: &Path) -> PathBuf {
+    let is_fixed = |part: &std::path::Component<'_>| {
+        let part = part.as_os_str().to_string_lossy();
+        !part.contains(['*', '?'])
+    };
+    path.components().take_while(is_fixed).collect()
+}
+
+/// The absolute path without links, as far as it is there.
+fn on_disk(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let found = path.ancestors().find_map(|folder| {
+        let rest = path.strip_prefix(folder).ok()?;
+        Some((std::fs::canonicalize(folder).ok()?, rest))
+    });
+    match found {
+        Some((folder, rest)) if rest.as_os_str().is_empty() => folder,
+        Some((folder, rest)) => folder.join(rest),
+        None => path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_of_a_set_ends_before_its_first_sign() {
+        for (path, folder) in [
+            ("/a/out/in.csv", "/a/out/in.csv"),
+            ("/a/out/in/*.csv", "/a/out/in"),
+            ("/a/out/day=*/??.csv", "/a/out"),
+        ] {
+            assert_eq!(fixed(Path::new(path)), Path::new(folder));
+        }
+    }
+
+    #[test]
+    fn links_and_missing_parts_do_not_hide_a_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let real = folder.path().join("real");
+        std::fs::create_dir(&real).unwrap();
+        std::os::unix::fs::symlink(&real, folder.path().join("link")).unwrap();
+        let real = std::fs::canonicalize(real).unwrap();
+        assert_eq!(on_disk(&folder.path().join("link/x/y")), real.join("x/y"));
+        assert_eq!(on_disk(&folder.path().join("link")), real);
+    }
+}

@@ -1,0 +1,103 @@
+//! Looking at the place where a stream goes on, and moving it: in the destination, which has the
+//! authority, and then in the local history.
+
+use arrow_schema::Schema;
+use rapidbyte_runtime::{Clock, Destination, Progress, Run, Target, WriteMode};
+use rapidbyte_state::{Known, State};
+use rapidbyte_wire::ipc;
+
+use crate::document::Document;
+use crate::failure::{Class, Failure};
+use crate::host::Host;
+use crate::plan::{Stage, open_destination};
+
+/// A destination that is asked how far its streams are.
+pub struct Cursors<'a> {
+    document: &'a Document,
+    stage: Stage,
+    session: Destination,
+}
+
+impl<'a> Cursors<'a> {
+    /// Opens the pipeline's destination.
+    ///
+    /// # Errors
+    /// Those of opening, and `keeps_no_cursor`.
+    pub fn open(document: &'a Document, host: &Host) -> Result<Self, Failure> {
+        let (stage, session) = open_destination(document, host, &Clock::new())?;
+        if !stage.spec.keeps_cursor {
+            let text = format!(
+                "{} does not keep the place where a stream goes on",
+                stage.connector.name()
+            );
+            let key = "destination.use";
+            return Err(Failure::at_key(document, key, "keeps_no_cursor", text)
+                .hint("there is nothing to look at or to change: each run moves whole streams"));
+        }
+        Ok(Self {
+            document,
+            stage,
+            session,
+        })
+    }
+
+    /// How far a stream is; none when no run was ever let in. Changes nothing.
+    pub fn of(&mut self, stream: &str) -> Result<Option<Progress>, Failure> {
+        let target = target(stream)?;
+        self.session
+            .progress(&target, &self.document.pipeline)
+            .map_err(|e| Failure::from_runtime(e, self.document, "destination"))
+    }
+
+    /// Puts a stream to another place, or to its beginning. A run of the stream that is at work is
+    /// shut out.
+    pub fn put(
+        &mut self,
+        history: &State,
+        stream: &str,
+        cursor: Option<&str>,
+    ) -> Result<Progress, Failure> {
+        let failed = |e| Failure::from_runtime(e, self.document, "destination");
+        let target = target(stream)?;
+        let run = Run {
+            pipeline: self.document.pipeline.clone(),
+            id: "state".into(),
+        };
+        let mut progress = self.session.fence(&target, &run).map_err(failed)?;
+        let cursor = cursor.map(str::to_owned);
+        self.session
+            .commit(stream, &[], progress.seq, cursor.as_ref(), false)
+            .map_err(failed)?;
+        progress.seq += 1;
+        progress.cursor = cursor;
+        progress.complete = false;
+        let known = Known {
+            epoch: progress.epoch,
+            seq: progress.seq,
+            cursor: progress.cursor.as_deref(),
+            complete: false,
+        };
+        history
+            .heal(&run.pipeline, stream, &run.id, known)
+            .map_err(Failure::of_state)?;
+        Ok(progress)
+    }
+
+    /// The destination's connector.
+    pub fn connector(&self) -> &str {
+        self.stage.connector.name()
+    }
+}
+
+/// Who only looks at the cursor needs no columns.
+fn target(stream: &str) -> Result<Target, Failure> {
+    let schema = ipc::encode_schema(&Schema::empty())
+        .map_err(|error| Failure::new(Class::Run, "internal", error))?;
+    Ok(Target {
+        stream: stream.to_owned(),
+        schema,
+        write_mode: WriteMode::Append,
+        primary_key: Vec::new(),
+        deleted_field: None,
+    })
+}

@@ -1,0 +1,336 @@
+//! `source.streams`: what is read, and how each stream goes on.
+
+use std::collections::HashMap;
+
+use super::error::{DocumentError, Location, code};
+use super::keys::{self, PRIMARY_KEY_EXAMPLE, missing, only_upsert, unknown};
+use super::node::{Entry, Node, NodeValue};
+use super::path::{Path, Step};
+use super::read::Reader;
+use super::{Destination, LateRows, Source, Stream, SyncMode, WriteMode};
+
+pub(super) const DEFAULTS: &[&str] = &["sync_mode", "cursor_field", "late_rows", "lag"];
+pub(super) const STREAM: &[&str] = &[
+    "name",
+    "sync_mode",
+    "columns",
+    "where",
+    "rename",
+    "cursor_field",
+    "cursor_initial",
+    "late_rows",
+    "lag",
+    "primary_key",
+    "deleted_field",
+];
+
+const COLUMNS_EXAMPLE: &str = "columns: [id, total], or leave it out to take all";
+
+/// The streams, and what each leaves to the defaults.
+pub(super) fn read(
+    reader: &mut Reader<'_>,
+    entry: &Entry,
+    path: &Path<'_>,
+) -> Result<(Vec<Stream>, Vec<Inherits>), DocumentError> {
+    let (mut streams, mut inherits) = (Vec::new(), Vec::new());
+    let mut lines: HashMap<String, u32> = HashMap::new();
+    let items = reader.list(entry, path, "streams: [public.orders]")?;
+    for (index, item) in items.iter().enumerate() {
+        let step = Step::Index(index);
+        let path = &path.then(&step);
+        let read = match &item.value {
+            NodeValue::Mapping(entries) => read_stream(reader, entries, item.at, path)?,
+            _ => StreamEntry {
+                stream: Stream::named(reader.name(item, path)?),
+                name_node: item,
+                inherits: Inherits {
+                    sync_mode: true,
+                    late_rows: true,
+                },
+            },
+        };
+        let name_node = read.name_node;
+        if let Some(line) = lines.insert(read.stream.name.clone(), name_node.at.line) {
+            let shown = reader.text(name_node, path)?.shown(name_node);
+            let message = format!("the stream {shown} is here twice; it is already in line {line}");
+            return Err(reader
+                .error(code::DUPLICATE_STREAM, name_node.at, path, message)
+                .hint("remove one of the two"));
+        }
+        inherits.push(read.inherits);
+        streams.push(read.stream);
+    }
+    Ok((streams, inherits))
+}
+
+/// A stream before the defaults are known.
+struct StreamEntry<'n> {
+    stream: Stream,
+    name_node: &'n Node,
+    inherits: Inherits,
+}
+
+/// What a stream leaves to `defaults`.
+pub(super) struct Inherits {
+    sync_mode: bool,
+    /// With the lag.
+    late_rows: bool,
+}
+
+/// `defaults`: what holds for every stream that does not say otherwise.
+#[derive(Default)]
+pub(super) struct Defaults {
+    sync_mode: SyncMode,
+    /// For incremental streams, as the following two.
+    cursor_field: Vec<String>,
+    late_rows: LateRows,
+    lag: Option<String>,
+}
+
+/// Reads the mapping `defaults`.
+pub(super) fn defaults(
+    reader: &mut Reader<'_>,
+    entry: &Entry,
+    path: &Path<'_>,
+) -> Result<Defaults, DocumentError> {
+    let mut read = Defaults::default();
+    for entry in reader.mapping(entry, path)? {
+        let step = Step::Key(&entry.key);
+        let path = &path.then(&step);
+        let node = &entry.value;
+        match entry.key.as_str() {
+            "sync_mode" => read.sync_mode = keys::sync_mode(reader, node, path)?,
+            "cursor_field" => read.cursor_field = one_or_more(reader, entry, path)?,
+            "late_rows" => read.late_rows = late_rows(reader, node, path)?,
+            "lag" => read.lag = Some(value(reader, node, path)?),
+            _ => return Err(unknown(reader, entry, path, DEFAULTS)),
+        }
+    }
+    Ok(read)
+}
+
+impl Defaults {
+    /// `inherits` has an item for each of `streams`.
+    pub(super) fn apply(&self, streams: &mut [Stream], inherits: &[Inherits]) {
+        for (stream, inherits) in streams.iter_mut().zip(inherits) {
+            if inherits.sync_mode {
+                stream.sync_mode = self.sync_mode;
+            }
+            if stream.sync_mode != SyncMode::Incremental {
+                continue;
+            }
+            if stream.cursor_field.is_empty() && stream.cursor_initial.is_none() {
+                stream.cursor_field.clone_from(&self.cursor_field);
+            }
+            if inherits.late_rows {
+                stream.late_rows = self.late_rows;
+                stream.lag.clone_from(&self.lag);
+            }
+        }
+    }
+}
+
+fn late_rows(
+    reader: &mut Reader<'_>,
+    node: &Node,
+    path: &Path<'_>,
+) -> Result<LateRows, DocumentError> {
+    let both = [LateRows::Lag, LateRows::Exact];
+    let position = reader.one_of(node, path, &both.map(LateRows::name))?;
+    Ok(both[position])
+}
+
+fn read_stream<'n>(
+    reader: &mut Reader<'_>,
+    entries: &'n [Entry],
+    at: Location,
+    path: &Path<'_>,
+) -> Result<StreamEntry<'n>, DocumentError> {
+    let mut name_node = None;
+    let mut inherits = Inherits {
+        sync_mode: true,
+        late_rows: true,
+    };
+    let mut stream = Stream::named(String::new());
+    for entry in entries {
+        let step = Step::Key(&entry.key);
+        let path = &path.then(&step);
+        let node = &entry.value;
+        match entry.key.as_str() {
+            "name" => {
+                stream.name = reader.name(node, path)?;
+                name_node = Some(&**node);
+            }
+            "sync_mode" => {
+                stream.sync_mode = keys::sync_mode(reader, node, path)?;
+                inherits.sync_mode = false;
+            }
+            "columns" => stream.columns = Some(reader.names(entry, path, COLUMNS_EXAMPLE)?),
+            "where" => stream.filter = Some(reader.name(node, path)?),
+            "rename" => stream.rename = reader.pairs(entry, path)?,
+            "cursor_field" => stream.cursor_field = one_or_more(reader, entry, path)?,
+            "cursor_initial" => stream.cursor_initial = Some(values(reader, entry, path)?),
+            "late_rows" => {
+                stream.late_rows = late_rows(reader, node, path)?;
+                inherits.late_rows = false;
+            }
+            "lag" => {
+                stream.lag = Some(value(reader, node, path)?);
+                inherits.late_rows = false;
+            }
+            "primary_key" => {
+                stream.primary_key = reader.names(entry, path, PRIMARY_KEY_EXAMPLE)?;
+            }
+            "deleted_field" => stream.deleted_field = Some(reader.name(node, path)?),
+            _ => return Err(unknown(reader, entry, path, STREAM)),
+        }
+    }
+    let name_node = name_node
+        .ok_or_else(|| missing(reader, at, path, "name", "write - name: public.orders"))?;
+    Ok(StreamEntry {
+        stream,
+        name_node,
+        inherits,
+    })
+}
+
+/// A name, or a list of names.
+fn one_or_more(
+    reader: &mut Reader<'_>,
+    entry: &Entry,
+    path: &Path<'_>,
+) -> Result<Vec<String>, DocumentError> {
+    match entry.value.value {
+        NodeValue::Sequence(_) => reader.names(entry, path, "cursor_field: [updated_at, id]"),
+        _ => Ok(vec![reader.name(&entry.value, path)?]),
+    }
+}
+
+/// A value, or a list of values, each as it is written.
+fn values(
+    reader: &mut Reader<'_>,
+    entry: &Entry,
+    path: &Path<'_>,
+) -> Result<Vec<String>, DocumentError> {
+    if !matches!(entry.value.value, NodeValue::Sequence(_)) {
+        return Ok(vec![value(reader, &entry.value, path)?]);
+    }
+    let items = reader.list(entry, path, "cursor_initial: [2026-01-01, 1000]")?;
+    let mut values = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        let step = Step::Index(index);
+        values.push(value(reader, item, &path.then(&step))?);
+    }
+    Ok(values)
+}
+
+/// A value as it is written, quoted or not.
+fn value(reader: &mut Reader<'_>, node: &Node, path: &Path<'_>) -> Result<String, DocumentError> {
+    match node.value {
+        NodeValue::Scalar { .. } => {}
+        _ => return reader.name(node, path),
+    }
+    let text = reader.text(node, path)?.text;
+    if text.is_empty() {
+        return reader.name(node, path);
+    }
+    Ok(text)
+}
+
+/// What does not go together, once the defaults and the destination are known. `nodes` are the
+/// entries of `source.streams`.
+pub(super) fn ensure_fit(
+    reader: &Reader<'_>,
+    nodes: &[&Node],
+    source: &Source,
+    destination: &Destination,
+) -> Result<(), DocumentError> {
+    let (source_step, streams_step) = (Step::Key("source"), Step::Key("streams"));
+    let source_path = Path::ROOT.then(&source_step);
+    let streams_path = source_path.then(&streams_step);
+    for (index, (stream, node)) in source.streams.iter().zip(nodes).enumerate() {
+        let step = Step::Index(index);
+        let path = &streams_path.then(&step);
+        fit(reader, stream, node, path, destination.write_mode)?;
+    }
+    Ok(())
+}
+
+fn fit(
+    reader: &Reader<'_>,
+    stream: &Stream,
+    node: &Node,
+    path: &Path<'_>,
+    mode: WriteMode,
+) -> Result<(), DocumentError> {
+    let place = |key: &str| match &node.value {
+        NodeValue::Mapping(entries) => {
+            let entry = entries.iter().find(|entry| entry.key == key);
+            entry.map_or(node.at, |entry| entry.at)
+        }
+        _ => node.at,
+    };
+    let wrong = |key: &str, message: String, hint: &str| {
+        let step = Step::Key(key);
+        let error = reader.bad_value(place(key), &path.then(&step), message);
+        Err(error.hint(hint))
+    };
+    let given = [
+        ("primary_key", !stream.primary_key.is_empty()),
+        ("deleted_field", stream.deleted_field.is_some()),
+    ];
+    for (key, _) in given.iter().filter(|(_, given)| *given) {
+        if mode != WriteMode::Upsert {
+            let step = Step::Key(key);
+            return Err(only_upsert(
+                reader,
+                place(key),
+                &path.then(&step),
+                key,
+                mode,
+            ));
+        }
+    }
+    let of_cursor = [
+        ("cursor_field", !stream.cursor_field.is_empty()),
+        ("cursor_initial", stream.cursor_initial.is_some()),
+        ("late_rows", stream.late_rows != LateRows::default()),
+        ("lag", stream.lag.is_some()),
+    ];
+    if stream.sync_mode != SyncMode::Incremental {
+        return match of_cursor.iter().find(|(_, given)| *given) {
+            Some((key, _)) => {
+                let text = format!(
+                    "{key} has no meaning with sync_mode: {}",
+                    stream.sync_mode.name()
+                );
+                wrong(key, text, "set sync_mode: incremental, or remove it")
+            }
+            None => Ok(()),
+        };
+    }
+    if mode == WriteMode::Replace {
+        let text = "with write_mode: replace an incremental read would remove what came before";
+        let hint = "set write_mode: append or upsert, or sync_mode: full_refresh";
+        return wrong("sync_mode", text.into(), hint);
+    }
+    if stream.late_rows == LateRows::Exact && stream.lag.is_some() {
+        let text = "late_rows: exact misses nothing: there is no lag to read again";
+        return wrong("lag", text.into(), "remove lag, or late_rows");
+    }
+    if stream.late_rows == LateRows::Lag && stream.cursor_field.is_empty() {
+        let hint = "name the column that grows, such as cursor_field: updated_at";
+        return Err(missing(reader, node.at, path, "cursor_field", hint));
+    }
+    match &stream.cursor_initial {
+        Some(initial) if initial.len() != stream.cursor_field.len() => {
+            let text = format!(
+                "cursor_initial has {} values for {} of cursor_field",
+                initial.len(),
+                stream.cursor_field.len()
+            );
+            wrong("cursor_initial", text, "write one value for each column")
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,131 @@
+//! What a run has committed: told to the local history and to the source, and counted for the report.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use rapidbyte_runtime::{Level, Progress, Run, fault};
+use rapidbyte_state::{Known, State};
+
+use crate::failure::{Class, Failure};
+use crate::host::Host;
+use crate::plan::Plan;
+
+/// The books of one run.
+pub(crate) struct Ledger<'a> {
+    /// Who is at work.
+    pub(crate) run: Run,
+    /// None where it cannot be written and nothing depends on it.
+    pub(crate) history: Option<&'a State>,
+    pub(crate) host: &'a Host,
+    pub(crate) tallies: Mutex<HashMap<String, Tally>>,
+}
+
+/// What one commit made visible.
+pub(crate) struct Committed {
+    pub(crate) rows: u64,
+    /// Of Arrow data.
+    pub(crate) bytes: u64,
+    pub(crate) batches: u64,
+    /// What the destination wrote.
+    pub(crate) written_bytes: u64,
+    pub(crate) location: String,
+}
+
+/// The sum of a stream's commits in this run.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tally {
+    pub(crate) commits: u64,
+    pub(crate) rows: u64,
+    pub(crate) bytes: u64,
+    pub(crate) batches: u64,
+    pub(crate) written_bytes: u64,
+    pub(crate) location: String,
+    /// The run had moved it before it was killed.
+    pub(crate) skipped: bool,
+}
+
+impl Ledger<'_> {
+    /// The destination has said how far a stream is.
+    pub(crate) fn heal(&self, stream: &str, progress: &Progress) {
+        if let Some(history) = self.history {
+            let pipeline = &self.run.pipeline;
+            self.or_warn(history.heal(pipeline, stream, &self.run.id, known(progress)));
+        }
+    }
+
+    /// The stream was moved by this run before.
+    pub(crate) fn skipped(&self, stream: &str) {
+        self.tally(stream, |tally| tally.skipped = true);
+    }
+
+    /// A commit has happened: first it is counted, then told to the history, then to the source.
+    pub(crate) fn committed(
+        &self,
+        plan: &Plan,
+        stream: &str,
+        progress: &Progress,
+        committed: Committed,
+    ) -> Result<(), Failure> {
+        let (rows, bytes) = (committed.rows, committed.bytes);
+        self.tally(stream, |tally| {
+            tally.commits += 1;
+            tally.rows += rows;
+            tally.bytes += bytes;
+            tally.batches += committed.batches;
+            tally.written_bytes += committed.written_bytes;
+            tally.location = committed.location;
+        });
+        self.host.say(stream, &format!("committed {rows} rows"));
+        if let Some(history) = self.history {
+            let (pipeline, run) = (&self.run.pipeline, &self.run.id);
+            let known = known(progress);
+            self.or_warn(history.committed(pipeline, stream, run, known, (rows, bytes)));
+        }
+        point("engine.recorded", stream)?;
+        if let Some(cursor) = &progress.cursor {
+            let mut coordinator = plan
+                .coordinator
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            coordinator
+                .acknowledge(stream, cursor)
+                .map_err(|e| Failure::from_runtime(e, &plan.document, "source"))?;
+        }
+        point("engine.acknowledged", stream)
+    }
+
+    /// What was committed of a stream so far.
+    pub(crate) fn of(&self, stream: &str) -> Tally {
+        self.tally(stream, |tally| tally.clone())
+    }
+
+    fn tally<T>(&self, stream: &str, change: impl FnOnce(&mut Tally) -> T) -> T {
+        let mut tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
+        change(tallies.entry(stream.to_owned()).or_default())
+    }
+
+    /// The destination has what counts: a history that cannot be written is worth a word.
+    fn or_warn(&self, told: rapidbyte_state::Result<()>) {
+        if let Err(error) = told {
+            let text = format!("the local history is behind: {error}");
+            (self.host.log)("rapidbyte", None, Level::Warn, &text);
+        }
+    }
+}
+
+fn known(progress: &Progress) -> Known<'_> {
+    Known {
+        epoch: progress.epoch,
+        seq: progress.seq,
+        cursor: progress.cursor.as_deref(),
+        complete: progress.complete,
+    }
+}
+
+fn point(name: &str, stream: &str) -> Result<(), Failure> {
+    fault::point(name).map_err(|injected| {
+        let mut failure = Failure::new(Class::Run, "fault_injected", injected).in_stream(stream);
+        failure.passes_after_ms = Some(0);
+        failure
+    })
+}

@@ -1,0 +1,111 @@
+//! Pauses between attempts.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use rapidbyte_runtime::Cancel;
+
+use crate::document::Retry;
+use crate::failure::Failure;
+
+/// Counts attempts; each pause is twice the one before, and half of it is left to chance, so that
+/// many runs that failed at one moment do not all come back at one moment.
+pub(crate) struct Backoff {
+    retry: Retry,
+    since_commit: u32,
+    pause: Duration,
+    /// Also those before a commit.
+    attempts: u32,
+    random: RandomState,
+}
+
+impl Backoff {
+    pub(crate) fn new(retry: Retry) -> Self {
+        Self {
+            retry,
+            since_commit: 1,
+            pause: Duration::from_secs(retry.backoff_seconds),
+            attempts: 1,
+            random: RandomState::new(),
+        }
+    }
+
+    /// Attempts so far.
+    pub(crate) fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    /// Something was committed: it goes forward.
+    pub(crate) fn begin_anew(&mut self) {
+        self.since_commit = 1;
+        self.pause = Duration::from_secs(self.retry.backoff_seconds);
+    }
+
+    /// How long to wait before the next attempt, `least` at least; none when it was the last.
+    pub(crate) fn next(&mut self, least: Duration) -> Option<Duration> {
+        if self.since_commit >= self.retry.max_attempts {
+            return None;
+        }
+        self.since_commit += 1;
+        self.attempts += 1;
+        let half = self.pause / 2;
+        let chance = self.random.hash_one(self.attempts) as f64 / u64::MAX as f64;
+        let longest = Duration::from_secs(self.retry.max_backoff_seconds);
+        self.pause = (self.pause * 2).min(longest);
+        Some((half + half.mul_f64(chance)).max(least))
+    }
+
+    /// The last failure, with the number of attempts if there were several.
+    pub(crate) fn told(&self, mut failure: Failure) -> Failure {
+        if self.attempts > 1 {
+            failure.message = format!("{} (tried {} times)", failure.message, self.attempts);
+        }
+        failure
+    }
+}
+
+/// False when it was cancelled meanwhile.
+pub(crate) fn wait(pause: Duration, cancel: &Cancel) -> bool {
+    let (wake, woken) = crossbeam_channel::bounded::<()>(1);
+    // One word is enough: a full channel has it.
+    let _registered = cancel.on_cancel(move || {
+        let _ = wake.try_send(());
+    });
+    woken.recv_timeout(pause).is_err()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::Class;
+
+    #[test]
+    fn pauses_double_up_to_the_longest_and_end() {
+        let retry = Retry {
+            max_attempts: 5,
+            backoff_seconds: 2,
+            max_backoff_seconds: 5,
+        };
+        let mut backoff = Backoff::new(retry);
+        for longest in [2, 4, 5, 5] {
+            let pause = backoff.next(Duration::ZERO).unwrap().as_secs_f64();
+            let longest = f64::from(longest);
+            assert!((longest / 2.0..=longest).contains(&pause), "{pause}");
+        }
+        assert_eq!(backoff.next(Duration::ZERO), None);
+        let failure = backoff.told(Failure::new(Class::Run, "x", "it broke"));
+        assert_eq!(failure.message, "it broke (tried 5 times)");
+        // After a commit it begins anew, and the other side may ask for more.
+        backoff.begin_anew();
+        let asked = Duration::from_secs(77);
+        assert_eq!(backoff.next(asked), Some(asked));
+    }
+
+    #[test]
+    fn cancelling_ends_a_pause() {
+        let cancel = Cancel::new();
+        cancel.cancel();
+        assert!(!wait(Duration::from_secs(3600), &cancel));
+        assert!(wait(Duration::from_millis(1), &Cancel::new()));
+    }
+}

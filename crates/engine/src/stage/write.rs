@@ -1,0 +1,237 @@
+//! The writing stage.
+
+use std::time::Instant;
+
+use crossbeam_channel::Sender as Tell;
+use rapidbyte_runtime::{Batch, Cancel, Clock, Destination, Phase, Progress, SyncMode, WriteMode};
+
+use super::{Begin, Message, Stopped, Work};
+use crate::channel::{Received, Receiver};
+use crate::compress::{Decompressor, Frame};
+use crate::document::Checkpoint;
+use crate::failure::{Class, Failure};
+use crate::ledger::Committed;
+
+/// Writes until the end is said, and commits: at the checkpoints that are due, and at the end. An
+/// abort is never an end.
+pub(crate) fn pump_destination(
+    work: &Work<'_>,
+    receiver: &mut Receiver<Message>,
+    tell: &Tell<Begin>,
+    clock: &Clock,
+    cancel: &Cancel,
+) -> Result<(), Stopped> {
+    let failed = |e| Stopped::because(work.failed(e, "destination"));
+    let stage = &work.plan.destination;
+    let name = &work.stream.name;
+    let mut destination = stage
+        .connector
+        .destination(work.sandbox(stage, clock, cancel))
+        .map_err(failed)?;
+    destination.open(&stage.config).map_err(failed)?;
+    let fenced = destination
+        .fence(&work.stream.target, &work.ledger.run)
+        .map_err(failed)?;
+    work.point("engine.fenced")?;
+    work.ledger.heal(name, &fenced);
+    if is_done(work, &fenced) {
+        work.host.say(name, "was committed by this run before");
+        work.ledger.skipped(name);
+        // The source may have failed meanwhile, and nothing is to be read.
+        let _ = tell.send(Begin::Nothing);
+        return Ok(());
+    }
+    let cursor = match work.stream.increment {
+        Some(_) if !work.plan.full_refresh => fenced.cursor.clone(),
+        _ => None,
+    };
+    destination
+        .open_writer(&work.stream.target, fenced.epoch, cursor.as_ref())
+        .map_err(failed)?;
+    // The source has failed when nobody listens, and says so through the channel.
+    let _ = tell.send(Begin::From(cursor));
+    work.host
+        .say(name, &format!("writes to {}", work.stream.placed.location));
+    Pump {
+        work,
+        destination,
+        clock,
+        progress: fenced,
+        open: Open::default(),
+        checkpoint: None,
+        since: Instant::now(),
+    }
+    .run(receiver)
+}
+
+/// A full refresh that is added to what is there must not be added twice when the run that has
+/// committed it was killed before it could say so.
+fn is_done(work: &Work<'_>, fenced: &Progress) -> bool {
+    fenced.complete
+        && work.stream.sync_mode == SyncMode::FullRefresh
+        && work.stream.target.write_mode == WriteMode::Append
+}
+
+/// What was written and is not committed.
+#[derive(Default, Clone, Copy)]
+struct Open {
+    rows: u64,
+    bytes: u64,
+    batches: u64,
+}
+
+/// A place to go on from, and what lies before it.
+struct Reached {
+    cursor: String,
+    /// Rows of [`Open`] that lie behind it.
+    behind: u64,
+}
+
+struct Pump<'a> {
+    work: &'a Work<'a>,
+    destination: Destination,
+    clock: &'a Clock,
+    progress: Progress,
+    open: Open,
+    checkpoint: Option<Reached>,
+    /// The last commit.
+    since: Instant,
+}
+
+impl Pump<'_> {
+    fn run(mut self, receiver: &mut Receiver<Message>) -> Result<(), Stopped> {
+        let work = self.work;
+        let mut decompressor = Decompressor::new(work.batch_limit());
+        loop {
+            let before = self.clock.enter(Phase::ChannelWait);
+            work.progress.set_destination_waits(true);
+            let received = receiver.recv();
+            work.progress.set_destination_waits(false);
+            self.clock.enter(before);
+            match received {
+                Received::Item(Message::Batch { frame, rows }) => {
+                    self.write(&mut decompressor, frame, rows)?;
+                }
+                Received::Item(Message::Checkpoint(cursor)) => {
+                    self.checkpoint = Some(Reached { cursor, behind: 0 });
+                    if self.is_due() {
+                        self.commit(false)?;
+                    }
+                }
+                Received::End => break,
+                Received::Aborted => {
+                    // The first cause is the source's; a failing abort leaves what dropping leaves.
+                    let _ = self.destination.abort(&work.stream.name);
+                    return Err(Stopped::Peer);
+                }
+                Received::Cancelled => return Err(Stopped::because(Failure::cancelled())),
+            }
+        }
+        self.commit(true)
+    }
+
+    fn write(
+        &mut self,
+        decompressor: &mut Decompressor,
+        frame: Frame,
+        rows: u64,
+    ) -> Result<(), Stopped> {
+        let work = self.work;
+        let before = self.clock.enter(Phase::Decompress);
+        let data = decompressor.decompress(frame);
+        self.clock.enter(before);
+        let data =
+            data.map_err(|e| Stopped::because(Failure::new(Class::Run, "decompress_failed", e)))?;
+        work.point("engine.write")?;
+        let batch = Batch { data, rows };
+        self.destination.write(&batch).map_err(|e| self.failed(e))?;
+        let bytes = batch.data.len() as u64;
+        self.open.rows += rows;
+        self.open.bytes += bytes;
+        self.open.batches += 1;
+        if let Some(checkpoint) = &mut self.checkpoint {
+            checkpoint.behind += rows;
+        }
+        work.progress.add(rows, bytes);
+        Ok(())
+    }
+
+    /// Whether the rows so far are to become visible now.
+    fn is_due(&self) -> bool {
+        let stream = self.work.stream;
+        // What replaces must appear in one moment.
+        if stream.increment.is_none() || stream.target.write_mode == WriteMode::Replace {
+            return false;
+        }
+        let Checkpoint {
+            every_bytes,
+            every_rows,
+            every_seconds,
+        } = self.work.plan.document.checkpoint;
+        self.open.rows > 0
+            && (self.open.bytes >= every_bytes
+                || every_rows.is_some_and(|rows| self.open.rows >= rows)
+                || self.since.elapsed().as_secs() >= every_seconds)
+    }
+
+    fn commit(&mut self, complete: bool) -> Result<(), Stopped> {
+        let work = self.work;
+        let name = &work.stream.name;
+        let broken = |text: String| {
+            Stopped::because(Failure::new(Class::Run, "contract_broken", text).in_stream(name))
+        };
+        if work.stream.increment.is_some() {
+            // Committed without their place, these rows would be delivered again.
+            match &self.checkpoint {
+                Some(checkpoint) if checkpoint.behind == 0 => {}
+                _ => return Err(broken("the source ended without a last checkpoint".into())),
+            }
+        }
+        let open = self.open;
+        work.point("engine.flush")?;
+        let part = self.destination.flush().map_err(|e| self.failed(e))?;
+        if part.rows != open.rows {
+            let text = format!("took {} rows and says it wrote {}", open.rows, part.rows);
+            return Err(broken(text));
+        }
+        let cursor = self
+            .checkpoint
+            .as_ref()
+            .map(|reached| reached.cursor.clone());
+        work.point("engine.commit")?;
+        let receipt = self
+            .destination
+            .commit(name, &[part], self.progress.seq, cursor.as_ref(), complete)
+            .map_err(|e| self.failed(e))?;
+        if receipt.rows != open.rows {
+            let text = format!(
+                "took {} rows and says it committed {}",
+                open.rows, receipt.rows
+            );
+            let failure = Failure::new(Class::Run, "contract_broken", text).in_stream(name);
+            return Err(Stopped::because(failure.hint(
+                "look at the target before you run again: a commit has happened",
+            )));
+        }
+        work.point("engine.committed")?;
+        self.progress.seq += 1;
+        self.progress.complete = complete;
+        self.progress.cursor = cursor;
+        self.open = Open::default();
+        self.since = Instant::now();
+        let committed = Committed {
+            rows: open.rows,
+            bytes: open.bytes,
+            batches: open.batches,
+            written_bytes: receipt.bytes,
+            location: receipt.location,
+        };
+        work.ledger
+            .committed(work.plan, name, &self.progress, committed)
+            .map_err(Stopped::because)
+    }
+
+    fn failed(&self, error: rapidbyte_runtime::Error) -> Stopped {
+        Stopped::because(self.work.failed(error, "destination"))
+    }
+}

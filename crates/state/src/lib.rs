@@ -1,0 +1,396 @@
+//! What a pipeline did, on this machine: its runs, and how far each stream is.
+//!
+//! The destination is the authority on how far a stream is, because the cursor commits there with
+//! the rows. What is kept here is a history for people, a copy of each stream's progress, and the
+//! one thing that a destination cannot know: which run did not finish, so that running again goes
+//! on with it under its id instead of beginning another.
+//!
+//! One SQLite file for all pipelines of a folder, usually `.rapidbyte/state.db` beside them. While
+//! a run lives it holds a lock on a file of its own, which the system gives back when the process
+//! dies, however it dies.
+
+mod lock;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, Row, named_params};
+use serde::Serialize;
+
+use lock::RunLock;
+
+/// The history of a folder.
+#[derive(Debug)]
+pub struct State {
+    path: PathBuf,
+    db: Mutex<Connection>,
+}
+
+/// Why the state cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {problem}")]
+pub struct StateError {
+    /// The file or folder.
+    pub path: String,
+    /// What the system or SQLite said.
+    pub problem: String,
+}
+
+/// What every fallible call gives.
+pub type Result<T, E = StateError> = std::result::Result<T, E>;
+
+/// A run that is at work: it lives until this is dropped or [`State::finish`] is called.
+#[derive(Debug)]
+pub struct ActiveRun {
+    id: String,
+    goes_on: bool,
+    lock: RunLock,
+}
+
+/// One run, newest first in lists.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RunRecord {
+    /// Its id.
+    pub id: String,
+    /// The pipeline's name.
+    pub pipeline: String,
+    /// When it began: `2026-01-31T23:59:59.123Z`.
+    pub started_at: String,
+    /// When it ended; none while it runs, or when its end was never told.
+    pub ended_at: Option<String>,
+    /// `running`, `ok`, `failed`, or `unfinished` when it ended without a word.
+    pub status: String,
+    /// How often it was begun: more than once when a later command went on with it.
+    pub attempts: u64,
+    /// Rows that were committed.
+    pub rows: u64,
+    /// Bytes of Arrow data of these rows.
+    pub bytes: u64,
+    /// The code of the error that ended it.
+    pub error: Option<String>,
+}
+
+/// How far one stream is, as it was last heard of from the destination.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StreamRecord {
+    /// The stream.
+    pub stream: String,
+    /// The run that was let in last.
+    pub run_id: String,
+    /// Runs that were let in.
+    pub epoch: u64,
+    /// Commits.
+    pub seq: u64,
+    /// Where the next run goes on.
+    pub cursor: Option<String>,
+    /// The run has committed everything.
+    pub complete: bool,
+    /// When this was written.
+    pub updated_at: String,
+}
+
+/// What a destination has said of a stream.
+#[derive(Debug, Clone, Copy)]
+pub struct Known<'a> {
+    /// Runs that were let in.
+    pub epoch: u64,
+    /// Commits.
+    pub seq: u64,
+    /// Where the next run goes on.
+    pub cursor: Option<&'a str>,
+    /// The run has committed everything.
+    pub complete: bool,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome<'a> {
+    /// Everything is committed.
+    Ok,
+    /// With the error of this code.
+    Failed(&'a str),
+}
+
+/// Runs of a pipeline that are kept.
+const MAX_RUNS: u32 = 1_000;
+/// How long one process waits for another one's write.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The version of the tables.
+const VERSION: u32 = 1;
+const TABLES: &str = "
+CREATE TABLE runs (
+    id TEXT PRIMARY KEY, pipeline TEXT NOT NULL, started_at TEXT NOT NULL, ended_at TEXT,
+    status TEXT NOT NULL, attempts INTEGER NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL,
+    error TEXT
+) STRICT;
+CREATE INDEX runs_by_pipeline ON runs (pipeline, started_at);
+CREATE TABLE streams (
+    pipeline TEXT NOT NULL, stream TEXT NOT NULL, run_id TEXT NOT NULL, epoch INTEGER NOT NULL,
+    seq INTEGER NOT NULL, cursor TEXT, complete INTEGER NOT NULL, updated_at TEXT NOT NULL,
+    PRIMARY KEY (pipeline, stream)
+) STRICT;";
+const NOW: &str = "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')";
+
+impl State {
+    /// Opens the history in a file; makes it and its folder if they are missing.
+    ///
+    /// # Errors
+    /// When it cannot be read or written, or belongs to a newer program.
+    pub fn open(path: &Path) -> Result<Self> {
+        let failed = |problem: String| StateError {
+            path: path.display().to_string(),
+            problem,
+        };
+        if let Some(folder) = path.parent().filter(|f| !f.as_os_str().is_empty()) {
+            std::fs::create_dir_all(folder).map_err(|error| failed(error.to_string()))?;
+        }
+        let sql = |error: rusqlite::Error| failed(error.to_string());
+        let mut db = Connection::open(path).map_err(sql)?;
+        db.busy_timeout(PATIENCE).map_err(sql)?;
+        // A write-ahead log lets readers read while a run writes.
+        db.pragma_update(None, "journal_mode", "wal").map_err(sql)?;
+        db.pragma_update(None, "synchronous", "normal")
+            .map_err(sql)?;
+        let version = |db: &Connection| {
+            db.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0))
+        };
+        if version(&db).map_err(sql)? == 0 {
+            let made = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate);
+            let made = made.map_err(sql)?;
+            // Another process may have made them meanwhile.
+            if version(&made).map_err(sql)? == 0 {
+                made.execute_batch(TABLES).map_err(sql)?;
+                made.pragma_update(None, "user_version", VERSION)
+                    .map_err(sql)?;
+            }
+            made.commit().map_err(sql)?;
+        }
+        let found = version(&db).map_err(sql)?;
+        if found != VERSION {
+            return Err(failed(format!(
+                "is of version {found}, and this program knows {VERSION}"
+            )));
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            db: Mutex::new(db),
+        })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Begins a run of a pipeline, or goes on with its newest one if that did not finish and is not
+    /// alive.
+    pub fn begin(&self, pipeline: &str) -> Result<ActiveRun> {
+        if let Some(id) = self.sql(|db| unfinished(db, pipeline))?
+            && let Some(lock) = RunLock::take(&self.path, &id)?
+            // It may have ended between the two.
+            && self.sql(|db| unfinished(db, pipeline))?.as_deref() == Some(id.as_str())
+        {
+            let sql = "UPDATE runs SET status = 'running', attempts = attempts + 1, \
+                       ended_at = NULL, error = NULL WHERE id = :id";
+            self.sql(|db| db.execute(sql, named_params! { ":id": id }))?;
+            return Ok(ActiveRun {
+                id,
+                goes_on: true,
+                lock,
+            });
+        }
+        let new = "SELECT strftime('%Y%m%d-%H%M%S-', 'now') || lower(hex(randomblob(4)))";
+        let id: String = self.sql(|db| db.query_row(new, [], |row| row.get(0)))?;
+        let lock = RunLock::take(&self.path, &id)?.ok_or_else(|| StateError {
+            path: self.path.display().to_string(),
+            problem: format!("the id {id} of a new run is taken"),
+        })?;
+        self.sql(|db| {
+            // Its id must outlive a power failure; the rest is a copy of what the destination has.
+            db.pragma_update(None, "synchronous", "full")?;
+            let sql = format!(
+                "INSERT INTO runs VALUES (:id, :pipeline, {NOW}, NULL, 'running', 1, 0, 0, NULL)"
+            );
+            db.execute(&sql, named_params! { ":id": id, ":pipeline": pipeline })?;
+            let prune = "DELETE FROM runs WHERE pipeline = :pipeline AND id NOT IN (SELECT id FROM \
+                         runs WHERE pipeline = :pipeline ORDER BY started_at DESC, id DESC LIMIT :max)";
+            db.execute(
+                prune,
+                named_params! { ":pipeline": pipeline, ":max": MAX_RUNS },
+            )?;
+            db.pragma_update(None, "synchronous", "normal")
+        })?;
+        Ok(ActiveRun {
+            id,
+            goes_on: false,
+            lock,
+        })
+    }
+
+    /// Keeps what the destination has said of a stream when the run was let in.
+    pub fn heal(&self, pipeline: &str, stream: &str, run: &str, known: Known<'_>) -> Result<()> {
+        self.sql(|db| keep(db, pipeline, stream, run, known))
+    }
+
+    /// Keeps what was committed of a stream, and counts it.
+    pub fn committed(
+        &self,
+        pipeline: &str,
+        stream: &str,
+        run: &str,
+        known: Known<'_>,
+        (rows, bytes): (u64, u64),
+    ) -> Result<()> {
+        self.sql(|db| {
+            keep(db, pipeline, stream, run, known)?;
+            let sql = "UPDATE runs SET rows = rows + :rows, bytes = bytes + :bytes WHERE id = :id";
+            let (rows, bytes) = (rows as i64, bytes as i64);
+            db.execute(
+                sql,
+                named_params! { ":rows": rows, ":bytes": bytes, ":id": run },
+            )
+            .map(drop)
+        })
+    }
+
+    /// Says how a run ended. A failed one is gone on with by the next.
+    pub fn finish(&self, run: ActiveRun, outcome: Outcome<'_>) -> Result<()> {
+        let (status, error) = match outcome {
+            Outcome::Ok => ("ok", None),
+            Outcome::Failed(code) => ("failed", Some(code)),
+        };
+        let sql = format!(
+            "UPDATE runs SET status = :status, error = :error, ended_at = {NOW} WHERE id = :id"
+        );
+        let id = run.id.as_str();
+        let told = self.sql(|db| {
+            db.execute(
+                &sql,
+                named_params! { ":status": status, ":error": error, ":id": id },
+            )
+        });
+        run.lock.release();
+        told.map(drop)
+    }
+
+    /// The newest runs, of one pipeline or of all.
+    pub fn runs(&self, pipeline: Option<&str>, limit: u32) -> Result<Vec<RunRecord>> {
+        let sql = "SELECT id, pipeline, started_at, ended_at, status, attempts, rows, bytes, error \
+                   FROM runs WHERE :pipeline IS NULL OR pipeline = :pipeline \
+                   ORDER BY started_at DESC, id DESC LIMIT :limit";
+        let mut runs = self.sql(|db| {
+            let mut statement = db.prepare(sql)?;
+            let named = named_params! { ":pipeline": pipeline, ":limit": limit };
+            let rows = statement.query_map(named, run_record)?;
+            rows.collect::<rusqlite::Result<Vec<_>>>()
+        })?;
+        for run in runs.iter_mut().filter(|run| run.status == "running") {
+            if !RunLock::is_held(&self.path, &run.id) {
+                run.status = "unfinished".into();
+            }
+        }
+        Ok(runs)
+    }
+
+    /// What is known of a pipeline's streams, by name.
+    pub fn streams(&self, pipeline: &str) -> Result<Vec<StreamRecord>> {
+        let sql = "SELECT stream, run_id, epoch, seq, cursor, complete, updated_at FROM streams \
+                   WHERE pipeline = :pipeline ORDER BY stream";
+        self.sql(|db| {
+            let mut statement = db.prepare(sql)?;
+            let rows = statement.query_map(named_params! { ":pipeline": pipeline }, |row| {
+                Ok(StreamRecord {
+                    stream: row.get(0)?,
+                    run_id: row.get(1)?,
+                    epoch: row.get::<_, i64>(2)? as u64,
+                    seq: row.get::<_, i64>(3)? as u64,
+                    cursor: row.get(4)?,
+                    complete: row.get(5)?,
+                    updated_at: row.get(6)?,
+                })
+            })?;
+            rows.collect()
+        })
+    }
+
+    /// Forgets that a pipeline's newest run did not finish: the next one begins anew.
+    pub fn give_up(&self, pipeline: &str) -> Result<()> {
+        let sql = "UPDATE runs SET status = 'given up' \
+                   WHERE pipeline = :pipeline AND status IN ('running', 'failed')";
+        self.sql(|db| db.execute(sql, named_params! { ":pipeline": pipeline }))
+            .map(drop)
+    }
+
+    fn sql<T>(&self, run: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
+        run(&self.db()).map_err(|error| StateError {
+            path: self.path.display().to_string(),
+            problem: error.to_string(),
+        })
+    }
+
+    fn db(&self) -> MutexGuard<'_, Connection> {
+        self.db.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ActiveRun {
+    /// Unique among all runs.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// An earlier process began it.
+    pub fn goes_on(&self) -> bool {
+        self.goes_on
+    }
+}
+
+/// The newest run of a pipeline, if nobody said that it is done.
+fn unfinished(db: &Connection, pipeline: &str) -> rusqlite::Result<Option<String>> {
+    let sql = "SELECT id, status FROM runs WHERE pipeline = :pipeline \
+               ORDER BY started_at DESC, id DESC LIMIT 1";
+    let newest = db.query_row(sql, named_params! { ":pipeline": pipeline }, |row| {
+        Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
+    });
+    let newest = newest.optional()?;
+    Ok(newest
+        .filter(|(_, status)| matches!(status.as_str(), "running" | "failed"))
+        .map(|(id, _)| id))
+}
+
+fn keep(
+    db: &Connection,
+    pipeline: &str,
+    stream: &str,
+    run: &str,
+    known: Known<'_>,
+) -> rusqlite::Result<()> {
+    let sql = format!(
+        "INSERT OR REPLACE INTO streams \
+         VALUES (:pipeline, :stream, :run, :epoch, :seq, :cursor, :complete, {NOW})"
+    );
+    let (epoch, seq) = (known.epoch as i64, known.seq as i64);
+    let named = named_params! {
+        ":pipeline": pipeline, ":stream": stream, ":run": run, ":epoch": epoch, ":seq": seq,
+        ":cursor": known.cursor, ":complete": known.complete,
+    };
+    db.execute(&sql, named).map(drop)
+}
+
+fn run_record(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
+    Ok(RunRecord {
+        id: row.get(0)?,
+        pipeline: row.get(1)?,
+        started_at: row.get(2)?,
+        ended_at: row.get(3)?,
+        status: row.get(4)?,
+        attempts: row.get::<_, i64>(5)? as u64,
+        rows: row.get::<_, i64>(6)? as u64,
+        bytes: row.get::<_, i64>(7)? as u64,
+        error: row.get(8)?,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+use super::*;
+
+fn open(folder: &tempfile::TempDir) -> State {
+    State::open(&folder.path().join(".rapidbyte/state.db")).unwrap()
+}
+
+const NOTHING: Known<'_> = Known {
+    epoch: 1,
+    seq: 0,
+    cursor: None,
+    complete: false,
+};
+
+#[test]
+fn a_run_that_did_not_finish_is_gone_on_with_and_a_finished_one_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = open(&folder);
+    let first = state.begin("orders").unwrap();
+    let id = first.id().to_owned();
+    assert!(!first.goes_on());
+    // As if the process had been killed.
+    drop(first);
+    assert_eq!(state.runs(None, 9).unwrap()[0].status, "unfinished");
+    assert_ne!(state.begin("other").unwrap().id(), id);
+
+    let again = open(&folder).begin("orders").unwrap();
+    assert_eq!((again.id(), again.goes_on()), (id.as_str(), true));
+    state.finish(again, Outcome::Failed("disk_full")).unwrap();
+    let third = state.begin("orders").unwrap();
+    assert_eq!(third.id(), id, "a failed run is not finished");
+    state.finish(third, Outcome::Ok).unwrap();
+    let record = &state.runs(Some("orders"), 9).unwrap()[0];
+    assert_eq!((record.status.as_str(), record.attempts), ("ok", 3));
+    assert!(record.ended_at.is_some() && record.error.is_none());
+    assert_ne!(state.begin("orders").unwrap().id(), id);
+}
+
+#[test]
+fn a_run_that_lives_keeps_its_id_for_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = open(&folder);
+    let living = state.begin("orders").unwrap();
+    assert_eq!(state.runs(None, 9).unwrap()[0].status, "running");
+    let second = open(&folder).begin("orders").unwrap();
+    assert_ne!(second.id(), living.id());
+    state.finish(second, Outcome::Ok).unwrap();
+    state.finish(living, Outcome::Ok).unwrap();
+    let files = std::fs::read_dir(folder.path().join(".rapidbyte")).unwrap();
+    let left: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
+    let locks = left
+        .iter()
+        .filter(|name| name.to_string_lossy().ends_with(".lock"));
+    assert_eq!(locks.count(), 0);
+}
+
+#[test]
+fn giving_up_begins_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = open(&folder);
+    let id = state.begin("orders").unwrap().id().to_owned();
+    state.give_up("orders").unwrap();
+    assert_ne!(state.begin("orders").unwrap().id(), id);
+}
+
+#[test]
+fn progress_is_what_was_said_last() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = open(&folder);
+    let run = state.begin("orders").unwrap();
+    state.heal("orders", "b", run.id(), NOTHING).unwrap();
+    state.heal("orders", "a", run.id(), NOTHING).unwrap();
+    let known = Known {
+        epoch: 1,
+        seq: 1,
+        cursor: Some("{\"at\":1}"),
+        complete: true,
+    };
+    state
+        .committed("orders", "b", run.id(), known, (7, 70))
+        .unwrap();
+    state
+        .committed("orders", "b", run.id(), known, (3, 30))
+        .unwrap();
+    let streams = state.streams("orders").unwrap();
+    let names: Vec<_> = streams.iter().map(|s| (s.stream.as_str(), s.seq)).collect();
+    assert_eq!(names, [("a", 0), ("b", 1)]);
+    assert_eq!(streams[1].cursor.as_deref(), known.cursor);
+    assert!(streams[1].complete && !streams[0].complete);
+    let runs = state.runs(Some("orders"), 9).unwrap();
+    assert_eq!((runs[0].rows, runs[0].bytes), (10, 100));
+    assert!(state.streams("other").unwrap().is_empty());
+}
+
+#[test]
+fn a_file_of_another_program_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.db");
+    drop(State::open(&path).unwrap());
+    let db = rusqlite::Connection::open(&path).unwrap();
+    db.pragma_update(None, "user_version", 99).unwrap();
+    let error = State::open(&path).unwrap_err().to_string();
+    assert!(error.contains("version 99"), "{error}");
+    std::fs::write(
+        &path,
+        "not a database, and long enough to be looked at closely",
+    )
+    .unwrap();
+    assert!(State::open(&path).is_err());
+}

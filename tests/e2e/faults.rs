@@ -1,0 +1,180 @@
+//! The delivery rule under faults: anything may be killed at any time, and after running again
+//! every row is there once.
+//!
+//! Every named point of the sources (`point("…")`) is found by a scan; a case is a scenario, a
+//! point, what happens there, and how often it was reached before. `cargo xtask test` runs a
+//! selection, `cargo xtask faults` all of them: `RAPIDBYTE_FAULTS_CASES` says how many,
+//! `RAPIDBYTE_FAULTS_SEED` which.
+
+mod random;
+mod scenario;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use scenario::{Bench, SCENARIOS};
+
+/// What happens at a point. An injected error is tried again by the run itself.
+const ACTIONS: [&str; 4] = ["kill", "error", "panic", "stall"];
+/// The points that were reached so often before.
+const HITS: [u32; 2] = [1, 3];
+/// Cases of a run of all tests: each point once, and a few more.
+const SELECTED: usize = 90;
+
+/// One fault, and perhaps another one while the run is made good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Case {
+    scenario: usize,
+    point: String,
+    action: &'static str,
+    hit: u32,
+    /// What is killed at during the recovery.
+    second: Option<String>,
+}
+
+/// A generator of numbers that only depend on the seed (SplitMix64, Steele and others 2014).
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self, below: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) % below as u64) as usize
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    let number = text.parse();
+    Some(number.unwrap_or_else(|_| panic!("{variable} is {text:?}, which is no number")))
+}
+
+/// The Rust files of the host and of the bundled connectors.
+fn sources() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut folders: Vec<PathBuf> = ["crates/engine/src", "crates/runtime/src", "connectors"]
+        .map(|folder| root.join(folder))
+        .into();
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_name().expect("a name").to_owned();
+            if path.is_dir() && name != "target" && name != "tests" {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    files
+}
+
+/// The names of all points.
+fn points() -> BTreeSet<String> {
+    let mut points = BTreeSet::new();
+    for file in sources() {
+        let text = std::fs::read_to_string(&file).expect("UTF-8");
+        for (at, _) in text.match_indices("point(\"") {
+            let name = &text[at + "point(\"".len()..];
+            let name = name.split('"').next().unwrap_or_default();
+            // A name has its owner in front.
+            if name.contains('.') {
+                points.insert(name.to_owned());
+            }
+        }
+    }
+    points
+}
+
+/// Every point with every action in every scenario, in an order that the seed decides; but each
+/// point with each action comes once before any comes twice.
+fn cases(seed: u64) -> Vec<Case> {
+    let mut numbers = Numbers(seed);
+    let points: Vec<String> = points().into_iter().collect();
+    let mut all = Vec::new();
+    for scenario in 0..SCENARIOS.len() {
+        for point in &points {
+            for action in ACTIONS {
+                for hit in HITS {
+                    let second = numbers.next(points.len() * 2);
+                    all.push(Case {
+                        scenario,
+                        point: point.clone(),
+                        action,
+                        hit,
+                        second: points.get(second).cloned(),
+                    });
+                }
+            }
+        }
+    }
+    for at in (1..all.len()).rev() {
+        all.swap(at, numbers.next(at + 1));
+    }
+    let mut seen: BTreeMap<(String, &str), usize> = BTreeMap::new();
+    let round = |case: &Case, seen: &mut BTreeMap<(String, &'static str), usize>| {
+        let times = seen.entry((case.point.clone(), case.action)).or_default();
+        *times += 1;
+        *times
+    };
+    let mut rounds: Vec<(usize, Case)> = all
+        .into_iter()
+        .map(|case| (round(&case, &mut seen), case))
+        .collect();
+    rounds.sort_by_key(|(round, _)| *round);
+    rounds.into_iter().map(|(_, case)| case).collect()
+}
+
+/// Runs cases until so many faults have fired; a case whose point is not reached counts for
+/// nothing. Says which points never fired; `completes` goes on until there is none, if that can be.
+fn sweep(wanted: usize, seed: u64, completes: bool) -> (usize, BTreeSet<(String, &'static str)>) {
+    let mut bench = Bench::new();
+    let mut missing: BTreeSet<(String, &'static str)> = points()
+        .into_iter()
+        .flat_map(|point| ACTIONS.map(|action| (point.clone(), action)))
+        .collect();
+    let mut fired = 0;
+    for case in cases(seed) {
+        let is_new = missing.contains(&(case.point.clone(), case.action));
+        if fired >= wanted && !(is_new && completes) {
+            continue;
+        }
+        if bench.run(&SCENARIOS[case.scenario], &case) {
+            fired += 1;
+            missing.remove(&(case.point.clone(), case.action));
+        }
+    }
+    (fired, missing)
+}
+
+#[test]
+fn every_row_is_there_once_whatever_was_killed() {
+    let all = number("RAPIDBYTE_FAULTS_CASES");
+    let wanted = all.map_or(SELECTED, |cases| cases as usize);
+    let seed = number("RAPIDBYTE_FAULTS_SEED").unwrap_or(1);
+    let (fired, missing) = sweep(wanted, seed, all.is_some());
+    println!("faults: {fired} cases, seed {seed}");
+    if all.is_some() {
+        for (point, action) in missing {
+            println!("not reached: {point} {action}");
+        }
+    }
+}
+
+#[test]
+fn points_are_found_and_each_has_an_owner() {
+    let points = points();
+    for owner in ["engine.", "source-postgres.", "dest-postgres."] {
+        let of_owner = points.iter().filter(|point| point.starts_with(owner));
+        assert!(of_owner.count() >= 2, "{owner} in {points:?}");
+    }
+    let cases = cases(1);
+    let first: BTreeSet<(&str, &str)> = cases[..points.len() * ACTIONS.len()]
+        .iter()
+        .map(|case| (case.point.as_str(), case.action))
+        .collect();
+    assert_eq!(first.len(), points.len() * ACTIONS.len());
+}

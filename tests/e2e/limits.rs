@@ -1,0 +1,108 @@
+//! Limits that take minutes or gigabytes as the program has them, with small ones.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rapidbyte_runtime::{
+    Cancel, Clock, Connector, ConnectorError, Error, Event, Grants, Limits, MemoryBudget, Origin,
+    ReadRequest, Runtime, Sandbox, Source,
+};
+
+use crate::support::testkit;
+
+/// The runtime lives as long as the connector is used: its ticks stop a busy guest.
+fn misbehave() -> (Runtime, Connector) {
+    let runtime = Runtime::new(None).expect("a runtime");
+    let origin = Origin::File(testkit("source-misbehave").into());
+    let connector = runtime.load(&origin).expect("a connector");
+    (runtime, connector)
+}
+
+fn sandbox(memory: &Arc<MemoryBudget>, limits: Limits) -> Sandbox {
+    Sandbox {
+        grants: Arc::new(Grants::none()),
+        memory: Arc::clone(memory),
+        limits,
+        clock: Clock::new(),
+        cancel: Cancel::new(),
+        log: Arc::new(|_, _, _, _| {}),
+        stream: None,
+    }
+}
+
+/// Reads until something else than a batch comes.
+fn read(source: &mut Source, how: &str) -> Result<Event, ConnectorError> {
+    let failed = |error: Error| match error {
+        Error::Failed { error, .. } => *error,
+        other => panic!("{other}"),
+    };
+    let config = format!(r#"{{"how": "{how}", "at_batch": 2}}"#);
+    source.open(&config).map_err(failed)?;
+    let request = ReadRequest {
+        stream: "rows".into(),
+        snapshot: String::new(),
+        increment: None,
+        cursor: None,
+        columns: None,
+        filter: None,
+        forms: Vec::new(),
+        batch_bytes: 1 << 20,
+        max_record_bytes: 1 << 20,
+    };
+    source.read(&request).map_err(failed)?;
+    loop {
+        match source.next(1000).map_err(failed)? {
+            Event::Batch(_) => {}
+            other => return Ok(other),
+        }
+    }
+}
+
+#[test]
+fn a_guest_that_computes_without_progress_is_stopped() {
+    let limits = Limits {
+        busy: Duration::from_secs(1),
+        ..Limits::default()
+    };
+    let memory = MemoryBudget::new(64 << 20);
+    let (_runtime, connector) = misbehave();
+    let mut source = connector.source(sandbox(&memory, limits)).expect("it");
+    let error = read(&mut source, "loop").expect_err("no end");
+    assert_eq!(error.code, "no_progress");
+    assert!(error.message.contains("1 s"), "{}", error.message);
+    // It cannot be entered again.
+    let again = source.next(0).expect_err("dead").to_string();
+    assert!(again.contains("cannot be used"), "{again}");
+}
+
+#[test]
+fn more_than_a_call_may_hand_over_is_refused_by_its_size() {
+    let limits = Limits {
+        batch_bytes: 1 << 20,
+        ..Limits::default()
+    };
+    let memory = MemoryBudget::new(1 << 30);
+    let (_runtime, connector) = misbehave();
+    let mut source = connector.source(sandbox(&memory, limits)).expect("it");
+    let error = read(&mut source, "huge_garbage").expect_err("300 MB");
+    assert_eq!(error.code, "too_large");
+    assert!(error.message.contains("33 MiB"), "{}", error.message);
+}
+
+#[test]
+fn a_budget_is_shared_and_given_back() {
+    let (_runtime, connector) = misbehave();
+    let memory = MemoryBudget::new(512 << 20);
+    let sandbox = || sandbox(&memory, Limits::default());
+    for _ in 0..3 {
+        // Two of 300 MB do not fit at a time, one after the other they do.
+        let mut first = connector.source(sandbox()).expect("room");
+        let error = read(&mut first, "huge_garbage").expect_err("no batch");
+        assert_eq!(error.code, "contract_broken", "{}", error.message);
+        let mut second = connector.source(sandbox()).expect("room");
+        let error = read(&mut second, "huge_garbage").expect_err("no room");
+        assert_eq!(error.code, "memory_limit", "{}", error.message);
+        assert!(error.message.contains("512 MiB"), "{}", error.message);
+    }
+    assert!((300_000_000..=memory.total()).contains(&memory.peak()));
+}

@@ -1,0 +1,209 @@
+//! `run --report`.
+
+use serde_json::Value;
+
+use crate::support::{Ended, Folder, copy, testkit};
+
+#[test]
+fn a_report_is_one_page_that_needs_nothing_else() {
+    let folder = Folder::new();
+    folder
+        .write("in.csv", "id,<b>\"&\n1,x\n")
+        .write("p.yaml", copy("csv", "jsonl"));
+    let ended = folder.rapidbyte(&["run", "p.yaml", "--report", "run.html"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let page = folder.read("run.html");
+    // Nothing is loaded, nothing is run, and names are text.
+    for word in [
+        "http:", "https:", "<script", "src=", "url(", "@import", "<b>",
+    ] {
+        assert!(!page.contains(word), "{word}");
+    }
+    for word in [
+        "<td>&lt;b&gt;&quot;&amp;</td>",
+        ">1</dd>",
+        "Where the time went",
+        "Memory of the process",
+        "read in.csv",
+        "NaN",
+    ] {
+        assert_eq!(page.contains(word), word != "NaN", "{word}: {page}");
+    }
+    assert_eq!(
+        folder.files("."),
+        [".rapidbyte", "in.csv", "out", "p.yaml", "run.html"]
+    );
+
+    // A run that fails has a page too, which says why.
+    folder.write("in.csv", "id\n1\n").write(
+        "p.yaml",
+        copy("csv", "jsonl").replace("path: in.csv", "path: in.csv\n    schema: { id: int8 }"),
+    );
+    folder.write("in.csv", "id\n300\n");
+    let ended = folder.rapidbyte(&["run", "p.yaml", "--report", "run.html"]);
+    assert_eq!(ended.code, Some(4), "{}", ended.stderr);
+    let page = folder.read("run.html");
+    assert!(
+        page.contains("in.csv:2") && page.contains(">failed</span>"),
+        "{page}"
+    );
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_told_before_the_run() {
+    let folder = Folder::new();
+    folder
+        .write("in.csv", "id\n1\n")
+        .write("p.yaml", copy("csv", "jsonl"));
+    for report in ["missing/run.html", "."] {
+        let ended = folder.rapidbyte(&["run", "p.yaml", "--report", report]);
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+        assert!(
+            ended.stderr.contains("report_not_written"),
+            "{}",
+            ended.stderr
+        );
+    }
+    assert_eq!(folder.files("."), ["in.csv", "p.yaml"]);
+    // Nor is anything replaced that is no report.
+    for report in ["in.csv", "p.yaml"] {
+        let before = folder.read(report);
+        let ended = folder.rapidbyte(&["run", "p.yaml", "--report", report]);
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+        assert!(ended.stderr.contains("is no report"), "{}", ended.stderr);
+        assert_eq!(folder.read(report), before);
+    }
+    for _ in 0..2 {
+        let ended = folder.rapidbyte(&["run", "p.yaml", "--report", "run.html"]);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    }
+}
+
+/// A folder with a stream of three rows, and a pipeline that writes a file for each of them.
+fn set() -> Folder {
+    let folder = Folder::new();
+    let to_set = copy("csv", "csv").replace(
+        "path: out/{stream}.csv",
+        "path: out/{stream}/{part}.csv\n    split: { rows: 1 }",
+    );
+    assert!(to_set.contains("split"), "{to_set}");
+    folder
+        .write("in.csv", "id\n1\n2\n3\n")
+        .write("p.yaml", to_set);
+    folder
+}
+
+#[track_caller]
+fn refused(folder: &Folder, report: &str) {
+    let ended = folder.rapidbyte(&["run", "p.yaml", "--report", report]);
+    assert_eq!(ended.code, Some(2), "{report}: {}", ended.stderr);
+    for part in [
+        "report_not_written",
+        "--report",
+        "another folder",
+        "stream in",
+    ] {
+        assert!(ended.stderr.contains(part), "{report}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_report_in_the_place_of_a_target_is_told_before_anything_moves() {
+    let folder = Folder::new();
+    folder
+        .write("in.csv", "id\n1\n")
+        .write("out/old", "")
+        .write("p.yaml", copy("csv", "jsonl"));
+    let real = folder.path().join("out").canonicalize().expect("a folder");
+    let absolute = real.join("in.jsonl");
+    for report in ["out/in.jsonl", absolute.to_str().expect("UTF-8")] {
+        refused(&folder, report);
+        assert_eq!(folder.files("out"), ["old"]);
+    }
+
+    // What an exchanged folder holds beside the stream's files would be lost or in the way.
+    let folder = set();
+    folder.write("out/in/00000.csv", "id\n0\n");
+    std::os::unix::fs::symlink("out/in", folder.path().join("link")).expect("a link");
+    for report in ["out/in/run.html", "out/in/00007.csv", "link/run.html"] {
+        refused(&folder, report);
+        assert_eq!(folder.files("out/in"), ["00000.csv"]);
+    }
+    let ended = folder.rapidbyte(&["run", "p.yaml", "--report", "out/run.html"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!(folder.files("out"), ["in", "run.html"]);
+    assert_eq!(folder.files("out/in").len(), 3);
+}
+
+#[test]
+fn a_run_that_cannot_be_planned_has_a_page_too() {
+    let folder = Folder::new();
+    let planned = copy("csv", "jsonl");
+    for (pipeline, code, name) in [
+        (
+            planned.replace("in.csv", "<i>.csv"),
+            "no_file_matches",
+            "source-file",
+        ),
+        (planned.replace("version", "verison"), "unknown_key", "p"),
+    ] {
+        folder.write("p.yaml", pipeline);
+        let arguments = ["run", "p.yaml", "--report", "run.html", "--output", "json"];
+        let ended = folder.rapidbyte(&arguments);
+        assert_ne!(ended.code, Some(0), "{}", ended.stderr);
+        let document: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+        assert_eq!(document["error"]["code"], code, "{document:#}");
+        assert_eq!(document["report"]["file"], "run.html");
+        assert!(document["report"]["problem"].is_null(), "{document:#}");
+        let page = folder.read("run.html");
+        for part in [">failed</span>", code, name] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+        assert!(!page.contains("<i>") && !page.contains("Grants"), "{page}");
+        assert_eq!(folder.files("."), ["p.yaml", "run.html"]);
+    }
+}
+
+#[test]
+fn rows_that_are_committed_are_a_success_even_without_their_page() {
+    let folder = Folder::new();
+    // The folder of the report goes away while the run waits for what is written into it.
+    folder.write("p.yaml", format!(
+        "version: 1\npipeline: t\n\
+         source: {{ use: {}, config: {{ how: read, host: 127.0.0.1, port: PORT }}, streams: [rows] }}\n\
+         destination: {{ use: {} }}\n",
+        testkit("source-misbehave"),
+        testkit("dest-null")
+    ));
+    let server = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = server.local_addr().expect("an address").port().to_string();
+    folder.write("p.yaml", folder.read("p.yaml").replace("PORT", &port));
+    folder.write("reports/old", "");
+    let arguments = [
+        "run",
+        "p.yaml",
+        "--quiet",
+        "--output",
+        "json",
+        "--report",
+        "reports/r.html",
+    ];
+    let mut command = folder.command(&arguments);
+    command
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let running = command.spawn().expect("the program starts");
+    let (connection, _) = server.accept().expect("the run reads");
+    std::fs::remove_dir_all(folder.path().join("reports")).expect("a folder");
+    drop(connection);
+    let ended: Ended = running.wait_with_output().expect("it ends").into();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("warning[report_not_written]"),
+        "{}",
+        ended.stderr
+    );
+    let document: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    assert_eq!(document["status"], "ok");
+    assert_eq!(document["report"]["problem"]["code"], "report_not_written");
+}

@@ -1,0 +1,86 @@
+//! `cargo xtask faults`: the program is killed at every named point, and every row is there once.
+
+use crate::step::{Failure, Steps};
+use crate::test;
+use crate::workspace::Workspace;
+
+/// Cases of a sweep, if nobody says how many.
+const CASES: &str = "400";
+
+/// What the tests read.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Wanted {
+    variables: Vec<(&'static str, String)>,
+    /// Kills at random moments instead of at named points.
+    random: bool,
+}
+
+/// Builds, and runs the sweep or the rounds of random kills.
+pub fn faults(
+    workspace: &Workspace,
+    steps: &mut Steps,
+    arguments: &[String],
+) -> Result<(), Failure> {
+    let wanted = parse(arguments)?;
+    let name = match wanted.random {
+        true => "faults::random",
+        false => "faults::every_row",
+    };
+    let arguments = ["--test", "e2e", name, "--", "--nocapture"].map(str::to_owned);
+    test::with(workspace, steps, &arguments, &wanted.variables)
+}
+
+fn parse(arguments: &[String]) -> Result<Wanted, Failure> {
+    let mut wanted = Wanted::default();
+    let mut cases = Some(CASES.to_owned());
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        let mut number = || {
+            let text = arguments.next().filter(|text| text.parse::<u64>().is_ok());
+            text.cloned()
+                .ok_or_else(|| Failure::usage(format!("`{argument}` needs a number after it")))
+        };
+        match argument.as_str() {
+            "--seed" => wanted.variables.push(("RAPIDBYTE_FAULTS_SEED", number()?)),
+            "--cases" => cases = Some(number()?),
+            "--random" => {
+                wanted
+                    .variables
+                    .push(("RAPIDBYTE_FAULTS_ROUNDS", number()?));
+                wanted.random = true;
+            }
+            _ => {
+                return Err(Failure::usage(format!(
+                    "`faults` knows no argument `{argument}`"
+                )));
+            }
+        }
+    }
+    if let (Some(cases), false) = (cases, wanted.random) {
+        wanted.variables.push(("RAPIDBYTE_FAULTS_CASES", cases));
+    }
+    Ok(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Wanted, Failure> {
+        let arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        parse(&arguments)
+    }
+
+    #[test]
+    fn options_become_variables() {
+        let all = parsed("").unwrap().variables;
+        assert_eq!(all, [("RAPIDBYTE_FAULTS_CASES", CASES.to_owned())]);
+        let random = parsed("--random 200 --seed 7").unwrap();
+        assert!(random.random);
+        let names: Vec<&str> = random.variables.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, ["RAPIDBYTE_FAULTS_ROUNDS", "RAPIDBYTE_FAULTS_SEED"]);
+        for line in ["--cases", "--cases x", "--kill"] {
+            assert_eq!(parsed(line).unwrap_err().code, 2, "{line}");
+        }
+    }
+}
