@@ -27,11 +27,26 @@ fn changes(first: i64) -> RecordBatch {
     let notes = ids.iter().map(|id| Some(format!("changed {}", id % 97)));
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("id", Arc::new(Int64Array::from(ids.clone()))),
-        ("a", Arc::new(Int32Array::from_iter(ids.iter().map(|id| Some((id % 1000) as i32))))),
-        ("b", Arc::new(Float64Array::from_iter(ids.iter().map(|id| Some(*id as f64 / 3.0))))),
+        (
+            "a",
+            Arc::new(Int32Array::from_iter(
+                ids.iter().map(|id| Some((id % 1000) as i32)),
+            )),
+        ),
+        (
+            "b",
+            Arc::new(Float64Array::from_iter(
+                ids.iter().map(|id| Some(*id as f64 / 3.0)),
+            )),
+        ),
         ("c", Arc::new(StringArray::from_iter(texts))),
         ("d", Arc::new(StringArray::from_iter(notes))),
-        ("e", Arc::new(BooleanArray::from_iter(ids.iter().map(|id| Some(id % 2 == 0))))),
+        (
+            "e",
+            Arc::new(BooleanArray::from_iter(
+                ids.iter().map(|id| Some(id % 2 == 0)),
+            )),
+        ),
         ("f", Arc::new(TimestampMicrosecondArray::from(ids))),
     ];
     RecordBatch::try_from_iter(columns).unwrap()
@@ -63,7 +78,9 @@ fn an_upsert_is_as_fast_as_psql() {
             client.batch_execute(statement).unwrap();
         }
     };
-    let batches: Vec<RecordBatch> = (0..CHANGED / BATCH_ROWS).map(|n| changes(n * BATCH_ROWS)).collect();
+    let batches: Vec<RecordBatch> = (0..CHANGED / BATCH_ROWS)
+        .map(|n| changes(n * BATCH_ROWS))
+        .collect();
     // The same rows as psql's COPY takes them.
     fresh(&mut client);
     write(&mut open(&database), "changed", WriteMode::Append, &batches).unwrap();
@@ -75,7 +92,9 @@ fn an_upsert_is_as_fast_as_psql() {
         assert!(command.status().unwrap().success());
     };
     let file_name = file.display();
-    psql(&[&format!("\\copy raw.changed TO '{file_name}' (FORMAT binary)")]);
+    psql(&[&format!(
+        "\\copy raw.changed TO '{file_name}' (FORMAT binary)"
+    )]);
     let target = Target {
         primary_key: vec!["id".into()],
         ..target("t", &batches[0].schema(), WriteMode::Upsert)
@@ -99,7 +118,10 @@ fn an_upsert_is_as_fast_as_psql() {
         ours.push(start.elapsed());
     }
     let _ = std::fs::remove_file(&file);
-    assert_eq!(one(&mut client, "SELECT count(*) FROM raw.t"), ROWS.to_string());
+    assert_eq!(
+        one(&mut client, "SELECT count(*) FROM raw.t"),
+        ROWS.to_string()
+    );
     println!("psql {theirs:?}\nours {ours:?}");
     let (ours, theirs) = (best(ours), best(theirs));
     println!(
