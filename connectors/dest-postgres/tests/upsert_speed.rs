@@ -88,7 +88,9 @@ fn an_upsert_is_as_fast_as_psql() {
     let psql = |sql: &[&str]| {
         let mut command = Command::new("psql");
         command.args(["-qX", "-v", "ON_ERROR_STOP=1", &database.url()]);
-        sql.iter().for_each(|sql| drop(command.args(["-c", sql])));
+        for sql in sql {
+            command.args(["-c", sql]);
+        }
         assert!(command.status().unwrap().success());
     };
     let file_name = file.display();
