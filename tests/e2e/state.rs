@@ -8,9 +8,9 @@ use crate::support::{Ended, Folder};
 
 const SEED: &str = "CREATE TABLE t (id bigint, at timestamptz); \
                     INSERT INTO t SELECT i, timestamptz '2026-01-01' + i * interval '1 second' \
-                    FROM generate_series(1, 1000) i";
+                    FROM generate_series(1, 20000) i";
 const MORE: &str = "INSERT INTO t SELECT i, timestamptz '2026-02-01' + i * interval '1 second' \
-                    FROM generate_series(2001, 2010) i";
+                    FROM generate_series(30001, 30010) i";
 const INCREMENTAL: &str = "[{ name: public.t, sync_mode: incremental, cursor_field: at }]";
 
 /// Two databases and a folder with a pipeline between them.
@@ -81,7 +81,7 @@ fn only_what_is_new_moves_and_the_cursor_can_be_looked_at_and_moved() {
     let mut place = Place::new(INCREMENTAL, "append");
     let run = &["run", "p.yaml"][..];
     let first = place.json(run);
-    assert_eq!(first["rows"], 1000);
+    assert_eq!(first["rows"], 20000);
     assert!(
         first["streams"][0]["commits"].as_u64() > Some(3),
         "{first:#}"
@@ -93,7 +93,7 @@ fn only_what_is_new_moves_and_the_cursor_can_be_looked_at_and_moved() {
 
     let of = ["state", "get", "p.yaml", "public.t"];
     let cursor = place.rapidbyte(&of).stdout;
-    assert!(cursor.contains("2026-02-01 00:33:30"), "{cursor}");
+    assert!(cursor.contains("2026-02-01 08:20:10"), "{cursor}");
     let listed = place.json(&["state", "list", "p.yaml"]);
     assert_eq!(listed["streams"][0]["name"], "public.t");
     assert_eq!(listed["streams"][0]["complete"], true);
@@ -101,7 +101,7 @@ fn only_what_is_new_moves_and_the_cursor_can_be_looked_at_and_moved() {
     assert!(planned.contains("goes on"), "{planned}");
 
     // Ten rows back, and they come again: that is what was asked for.
-    let back = cursor.replace("2026-02-01 00:33:30", "2026-01-15 00:00:00");
+    let back = cursor.replace("2026-02-01 08:20:10", "2026-01-15 00:00:00");
     place.json(&["state", "set", "p.yaml", "public.t", back.trim()]);
     assert_eq!(place.json(run)["rows"], 10);
     let wrong = place.rapidbyte(&["state", "set", "p.yaml", "public.t", "2026"]);
@@ -119,12 +119,12 @@ fn only_what_is_new_moves_and_the_cursor_can_be_looked_at_and_moved() {
 
     // From the beginning, with what was appended replaced in one step.
     let again = place.json(&["run", "p.yaml", "--full-refresh"]);
-    assert_eq!(again["rows"], 1010);
+    assert_eq!(again["rows"], 20010);
     assert_eq!(again["streams"][0]["commits"], 1);
     place.is_equal();
     assert_eq!(place.json(run)["rows"], 0);
     place.json(&["state", "clear", "p.yaml", "--all"]);
-    assert_eq!(place.json(run)["rows"], 1010);
+    assert_eq!(place.json(run)["rows"], 20010);
 
     let runs = place.json(&["runs", "p.yaml"]);
     let runs = runs["runs"].as_array().expect("runs");
@@ -166,7 +166,7 @@ fn a_table_that_is_added_whole_is_added_once_by_a_run_that_was_killed() {
     // The next run is another one, and adds the rows as its pipeline says.
     let report = place.json(&["run", "p.yaml"]);
     assert_ne!(report["run_id"], id);
-    assert_eq!(report["rows"], 1000);
+    assert_eq!(report["rows"], 20000);
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn what_may_pass_is_tried_again_from_the_last_commit() {
     let report: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
     assert_eq!(
         (&report["rows"], &report["streams"][0]["attempts"]),
-        (&1000.into(), &2.into())
+        (&20000.into(), &2.into())
     );
     place.is_equal();
     // What does not pass is not tried again.
