@@ -172,7 +172,12 @@ fn every_row_is_there_once_whatever_was_killed() {
 #[test]
 fn points_are_found_and_each_has_an_owner() {
     let points = points();
-    for owner in ["engine.", "source-postgres.", "dest-postgres.", "dest-file."] {
+    for owner in [
+        "engine.",
+        "source-postgres.",
+        "dest-postgres.",
+        "dest-file.",
+    ] {
         let of_owner = points.iter().filter(|point| point.starts_with(owner));
         assert!(of_owner.count() >= 2, "{owner} in {points:?}");
     }

@@ -225,7 +225,10 @@ impl Place {
             },
             Err(error) if error.code == "file_exists" => {
                 // Where a rename takes two steps, a run may have been killed in between.
-                if files::find(&path)?.iter().any(|entry| entry.size == file.size) {
+                if files::find(&path)?
+                    .iter()
+                    .any(|entry| entry.size == file.size)
+                {
                     return files::remove(&self.pending(file.name()));
                 }
                 let text = format!("{path} is there already, and was not written by this stream");

@@ -137,7 +137,10 @@ impl Destination for Files {
         }
         plan::refuse_existing(&self.settings, target)?;
         let lease = self.fenced.remove(&target.stream);
-        let (known, wanted) = (lease.as_ref().map(|l| l.progress().epoch), plan::grows(&self.settings, target)?);
+        let (known, wanted) = (
+            lease.as_ref().map(|l| l.progress().epoch),
+            plan::grows(&self.settings, target)?,
+        );
         if known.unwrap_or(0) != epoch || known.is_some() != wanted {
             let text = format!("no run was let in with epoch {epoch}");
             return Err(Error::internal(text).in_stream(&target.stream));

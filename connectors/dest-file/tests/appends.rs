@@ -64,8 +64,7 @@ impl Session {
     fn begin(folder: &Path, config: Value, mode: WriteMode, id: &str) -> Result<Self> {
         let mut files = open(folder, config);
         let fenced = files.fence(&target(mode), &run(id))?;
-        let writer =
-            files.open_writer(&target(mode), fenced.epoch, fenced.cursor.as_deref())?;
+        let writer = files.open_writer(&target(mode), fenced.epoch, fenced.cursor.as_deref())?;
         Ok(Self {
             files,
             writer,
@@ -131,7 +130,12 @@ fn ids_of(folder: &Path, files: &[String]) -> Vec<i64> {
     let id = |line: &str| serde_json::from_str::<Value>(line).unwrap()["id"].as_i64();
     let mut ids: Vec<i64> = files
         .iter()
-        .flat_map(|file| text(file).lines().map(|l| id(l).unwrap()).collect::<Vec<_>>())
+        .flat_map(|file| {
+            text(file)
+                .lines()
+                .map(|l| id(l).unwrap())
+                .collect::<Vec<_>>()
+        })
         .collect();
     ids.sort_unstable();
     ids
@@ -173,17 +177,26 @@ fn a_folder_grows_by_commits_that_manifests_name() {
         "o/p-0002-00000005-00000.jsonl",
     ];
     assert_eq!(visible(folder.path()), files);
-    assert_eq!(ids_of(folder.path(), &visible(folder.path())), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(
+        ids_of(folder.path(), &visible(folder.path())),
+        [0, 1, 2, 3, 4, 5]
+    );
     let (manifests, paths) = chain(folder.path());
     assert_eq!(paths, files);
     let last = manifests.last().unwrap();
     assert_eq!((last.number, last.seq, last.epoch, last.rows), (5, 3, 2, 6));
     for file in manifests.iter().flat_map(|manifest| &manifest.files) {
         let bytes = fs::read(folder.path().join("o").join(&file.path)).unwrap();
-        assert_eq!((bytes.len() as u64, Hash::of(&bytes)), (file.size, file.sha256.clone()));
+        assert_eq!(
+            (bytes.len() as u64, Hash::of(&bytes)),
+            (file.size, file.sha256.clone())
+        );
     }
     let mut files = open(folder.path(), lines());
-    let progress = files.progress(&target(WriteMode::Append), "p").unwrap().unwrap();
+    let progress = files
+        .progress(&target(WriteMode::Append), "p")
+        .unwrap()
+        .unwrap();
     assert_eq!((progress.cursor.as_deref(), progress.seq), (Some("6"), 3));
     assert_eq!((progress.run_id.as_str(), progress.complete), ("r2", true));
 }
@@ -196,20 +209,35 @@ fn an_older_run_cannot_commit_any_more_and_says_which_is_newer() {
     let mut new = Session::append(folder.path(), "new");
     let error = old.commit(1..2, "2", false).unwrap_err();
     assert_eq!(error.code, "run_superseded");
-    assert!(error.message.contains("the newer run new was let in with epoch 2"));
+    assert!(
+        error
+            .message
+            .contains("the newer run new was let in with epoch 2")
+    );
     new.commit(1..3, "3", true).unwrap();
     assert_eq!(ids_of(folder.path(), &visible(folder.path())), [0, 1, 2]);
     assert_eq!(chain(folder.path()).1, visible(folder.path()));
-    assert!(!tree(folder.path()).iter().any(|file| file.contains("pending")));
+    assert!(
+        !tree(folder.path())
+            .iter()
+            .any(|file| file.contains("pending"))
+    );
 }
 
 #[test]
 fn a_cursor_is_set_and_cleared_without_a_writer() {
     let folder = tempfile::tempdir().unwrap();
     let mut files = open(folder.path(), lines());
-    assert!(files.progress(&target(WriteMode::Append), "p").unwrap().is_none());
+    assert!(
+        files
+            .progress(&target(WriteMode::Append), "p")
+            .unwrap()
+            .is_none()
+    );
     let mut set = |cursor: Option<&str>| {
-        let fenced = files.fence(&target(WriteMode::Append), &run("state")).unwrap();
+        let fenced = files
+            .fence(&target(WriteMode::Append), &run("state"))
+            .unwrap();
         let commit = Commit {
             stream: "s",
             parts: Vec::new(),
@@ -283,7 +311,9 @@ fn a_folder_that_grows_is_replaced_by_a_manifest() {
     let error = old.commit(3..4, "4", true).unwrap_err();
     assert_eq!(error.code, "run_superseded");
     // And it grows on.
-    Session::append(folder.path(), "r3").commit(9..10, "10", true).unwrap();
+    Session::append(folder.path(), "r3")
+        .commit(9..10, "10", true)
+        .unwrap();
     assert_eq!(ids_of(folder.path(), &visible(folder.path())), [7, 8, 9]);
 }
 
@@ -293,11 +323,15 @@ fn what_could_double_or_lose_rows_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     // Replaced as a whole, and then added to.
     let mut files = open(folder.path(), lines());
-    let mut writer = files.open_writer(&target(WriteMode::Replace), 0, None).unwrap();
+    let mut writer = files
+        .open_writer(&target(WriteMode::Replace), 0, None)
+        .unwrap();
     writer.write(&batch(0..2)).unwrap();
     let part = writer.flush().unwrap();
     files.commit(Commit::whole("s", vec![part])).unwrap();
-    let error = begin(folder.path(), lines(), WriteMode::Append).err().unwrap();
+    let error = begin(folder.path(), lines(), WriteMode::Append)
+        .err()
+        .unwrap();
     assert_eq!(error.code, "folder_not_appendable");
     let plan = files.plan(&target(WriteMode::Append));
     assert_eq!(plan.err().unwrap().code, "folder_not_appendable");
@@ -314,7 +348,9 @@ fn what_could_double_or_lose_rows_is_refused_by_name() {
     }
     // Names that do not differ.
     let config = json!({"path": "o/a.jsonl", "partition_by": ["day"]});
-    let error = begin(folder.path(), config, WriteMode::Append).err().unwrap();
+    let error = begin(folder.path(), config, WriteMode::Append)
+        .err()
+        .unwrap();
     assert_eq!(error.code, "missing_part");
     // The folder of another pipeline.
     let folder = tempfile::tempdir().unwrap();
@@ -329,11 +365,19 @@ fn what_could_double_or_lose_rows_is_refused_by_name() {
     // A manifest is gone, or another one.
     begin(folder.path(), lines(), WriteMode::Append).unwrap();
     fs::write(folder.path().join("o/_manifest/00000001.json"), "{}").unwrap();
-    let error = begin(folder.path(), lines(), WriteMode::Append).err().unwrap();
+    let error = begin(folder.path(), lines(), WriteMode::Append)
+        .err()
+        .unwrap();
     assert_eq!(error.code, "manifest_broken");
     fs::remove_file(folder.path().join("o/_manifest/00000001.json")).unwrap();
-    let error = begin(folder.path(), lines(), WriteMode::Append).err().unwrap();
-    assert!(error.message.contains("manifest 1 does not follow"), "{}", error.message);
+    let error = begin(folder.path(), lines(), WriteMode::Append)
+        .err()
+        .unwrap();
+    assert!(
+        error.message.contains("manifest 1 does not follow"),
+        "{}",
+        error.message
+    );
 }
 
 #[test]
@@ -365,10 +409,22 @@ fn partitions_grow_too_and_a_first_stream_without_rows_has_a_file() {
 #[test]
 fn a_run_that_is_let_in_again_after_its_last_commit_knows_that_it_is_complete() {
     let folder = tempfile::tempdir().unwrap();
-    Session::append(folder.path(), "r").commit(0..1, "1", true).unwrap();
+    Session::append(folder.path(), "r")
+        .commit(0..1, "1", true)
+        .unwrap();
     let mut files = open(folder.path(), lines());
-    assert!(files.fence(&target(WriteMode::Append), &run("r")).unwrap().complete);
-    assert!(!files.fence(&target(WriteMode::Append), &run("s")).unwrap().complete);
+    assert!(
+        files
+            .fence(&target(WriteMode::Append), &run("r"))
+            .unwrap()
+            .complete
+    );
+    assert!(
+        !files
+            .fence(&target(WriteMode::Append), &run("s"))
+            .unwrap()
+            .complete
+    );
 }
 
 /// What one of two runs does next.
@@ -426,7 +482,10 @@ impl Model {
             prop_assert!(done.is_ok(), "{:?}", done.err());
             self.committed.extend(ids);
         } else {
-            prop_assert_eq!(done.err().map(|e| e.code), Some("run_superseded".to_owned()));
+            prop_assert_eq!(
+                done.err().map(|e| e.code),
+                Some("run_superseded".to_owned())
+            );
             self.sessions[who] = None;
         }
         Ok(())

@@ -58,7 +58,10 @@ fn choose(asked: &str, folders: &[Folder], entries: Vec<Entry>) -> Result<(Vec<E
             match found.get(path.as_str()) {
                 Some(size) if *size == file.size => {}
                 Some(size) => {
-                    let text = format!("{path} has {size} bytes, and was committed with {}", file.size);
+                    let text = format!(
+                        "{path} has {size} bytes, and was committed with {}",
+                        file.size
+                    );
                     return Err(Error::data("committed_file_changed", text)
                         .hint("a committed file never changes: put it back as it was")
                         .at(&path));
@@ -74,7 +77,11 @@ fn choose(asked: &str, folders: &[Folder], entries: Vec<Entry>) -> Result<(Vec<E
         }
     }
     let all = entries.len();
-    let is_below = |path: &str| folders.iter().any(|folder| path.starts_with(&folder.at("")));
+    let is_below = |path: &str| {
+        folders
+            .iter()
+            .any(|folder| path.starts_with(&folder.at("")))
+    };
     let entries: Vec<Entry> = entries
         .into_iter()
         .filter(|entry| committed.contains_key(&entry.path) || !is_below(&entry.path))

@@ -55,7 +55,10 @@ impl Folder {
             next.begins = next.number;
         }
         let bytes = next.encode().unwrap();
-        self.write(&format!("_manifest/{:08}.json", next.number), std::str::from_utf8(&bytes).unwrap());
+        self.write(
+            &format!("_manifest/{:08}.json", next.number),
+            std::str::from_utf8(&bytes).unwrap(),
+        );
         self.last = Some(Link::decode(next.number, &bytes).unwrap());
     }
 
@@ -111,7 +114,12 @@ fn exactly_what_manifests_name_is_read() {
     fs::create_dir(folder.folder.path().join("n")).unwrap();
     fs::write(folder.folder.path().join("n/a.csv"), "id\n7\n").unwrap();
     assert_eq!(ids(folder.folder.path(), "?/*.csv").unwrap().0, [1, 7]);
-    assert_eq!(ids(folder.folder.path(), "o/p-0001-00000009-00000.csv").unwrap().0, [9]);
+    assert_eq!(
+        ids(folder.folder.path(), "o/p-0001-00000009-00000.csv")
+            .unwrap()
+            .0,
+        [9]
+    );
 }
 
 #[test]
@@ -121,11 +129,21 @@ fn a_commit_is_read_once_all_its_files_are_in_their_place() {
     // The first file has its name, the second one waits.
     folder.write("day=1/a-2.csv", "id\n2\n");
     folder.write("_manifest/b-2.csv.pending", "id\n3\n");
-    folder.commit(&[("day=1/a-2.csv", "id\n2\n"), ("day=2/b-2.csv", "id\n3\n")], false);
+    folder.commit(
+        &[("day=1/a-2.csv", "id\n2\n"), ("day=2/b-2.csv", "id\n3\n")],
+        false,
+    );
     assert_eq!(ids(folder.folder.path(), "o/day=*/*.csv").unwrap().0, [1]);
     fs::create_dir(folder.path("day=2")).unwrap();
-    fs::rename(folder.path("_manifest/b-2.csv.pending"), folder.path("day=2/b-2.csv")).unwrap();
-    assert_eq!(ids(folder.folder.path(), "o/day=*/*.csv").unwrap().0, [1, 2, 3]);
+    fs::rename(
+        folder.path("_manifest/b-2.csv.pending"),
+        folder.path("day=2/b-2.csv"),
+    )
+    .unwrap();
+    assert_eq!(
+        ids(folder.folder.path(), "o/day=*/*.csv").unwrap().0,
+        [1, 2, 3]
+    );
     // A part of the folder.
     assert_eq!(ids(folder.folder.path(), "o/day=2/*.csv").unwrap().0, [3]);
     // What was replaced and is still there.

@@ -15,7 +15,12 @@ fn link(manifest: &Manifest) -> Link {
 fn names_and_numbers_are_each_others_inverse() {
     assert_eq!(name(7).expect("a name"), "00000007.json");
     assert_eq!(number("00000007.json"), Some(7));
-    for other in ["7.json", "0000000a.json", "00000007.json.pending", "+0000007.json"] {
+    for other in [
+        "7.json",
+        "0000000a.json",
+        "00000007.json.pending",
+        "+0000007.json",
+    ] {
         assert_eq!(number(other), None, "{other}");
     }
     assert_eq!(name(MAX_NUMBER + 1), Err(ManifestError::Full));
@@ -49,7 +54,11 @@ fn a_run_that_is_let_in_again_is_as_complete_as_it_was() {
     let again = Link::follow(Some(&done), RUN).expect("a manifest");
     assert!(again.complete);
     let other = Run { id: "r2", ..RUN };
-    assert!(!Link::follow(Some(&done), other).expect("a manifest").complete);
+    assert!(
+        !Link::follow(Some(&done), other)
+            .expect("a manifest")
+            .complete
+    );
 }
 
 #[test]

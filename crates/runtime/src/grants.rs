@@ -539,6 +539,53 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_beside_is_granted_where_files_are_added_and_read() {
+        let schema = |mark: &str| {
+            json!({
+                "path": {"x-grant": mark, "x-beside": "_manifest"}, "by": {"x-grant": "folders"},
+            })
+        };
+        let writes = |path: &str| grants(schema("write"), json!({"path": path, "by": ["day"]}));
+        let out = writes("out/{stream}/p-{part}.csv");
+        let described = out.describe();
+        assert_eq!(
+            described,
+            [
+                "read out/*/_manifest/*",
+                "write out/*/day=*/p-*.csv",
+                "write out/*/_manifest/*"
+            ]
+        );
+        for path in [
+            "out/s/_manifest/x/y",
+            "out/_manifest/x",
+            "out/s/_manifest/../x",
+        ] {
+            assert!(out.writable(path).is_none(), "{path}");
+        }
+        // No link in the place of the folder leads out.
+        let fixed = writes("out/p-{part}.csv");
+        let granted = fixed.writable("out/_manifest/1").expect("granted");
+        assert_eq!(granted.root, Path::new("/p/out"));
+        let granted = fixed.readable("out/_manifest/1").expect("granted");
+        assert_eq!(granted.root, Path::new("/p/out"));
+        assert_eq!(writes("out/a.csv").describe(), ["write out/day=*/a.csv"]);
+
+        let reads = |path: &str| grants(schema("read"), json!({"path": path})).describe();
+        assert_eq!(reads("in/a.csv"), ["read in/a.csv"]);
+        assert_eq!(reads("in/*.csv"), ["read in/*.csv", "read in/_manifest/*"]);
+        assert_eq!(
+            reads("day=*/n=1/*.csv"),
+            [
+                "read day=*/n=1/*.csv",
+                "read day=*/n=1/_manifest/*",
+                "read day=*/_manifest/*",
+                "read _manifest/*"
+            ]
+        );
+    }
+
+    #[test]
     fn a_file_that_is_read_is_known_when_it_is_to_be_written() {
         let folder = tempfile::tempdir().expect("a folder");
         let base = folder.path().canonicalize().expect("a path");

@@ -333,7 +333,12 @@ impl Run<'_> {
         let entries = std::fs::read_dir(self.folder.path().join(FILES)).expect("a folder");
         let files = entries.map(|entry| entry.expect("an entry").path());
         let files = files.filter(|path| path.extension().is_some_and(|ending| ending == "jsonl"));
-        let lines = files.map(|file| std::fs::read_to_string(file).expect("UTF-8").lines().count());
+        let lines = files.map(|file| {
+            std::fs::read_to_string(file)
+                .expect("UTF-8")
+                .lines()
+                .count()
+        });
         lines.sum::<usize>() as i64
     }
 }

@@ -136,12 +136,21 @@ mod tests {
         let error = link(&dir, Path::new("b"), Path::new("1.json")).expect_err("the second");
         assert_eq!(error.kind(), Io::AlreadyExists);
         assert!(!folder.path().join("a").exists() && folder.path().join("b").exists());
-        assert_eq!(fs::read(folder.path().join("1.json")).expect("a file"), b"a");
-        let (b, first) = (granted(folder.path(), "b"), granted(folder.path(), "1.json"));
+        assert_eq!(
+            fs::read(folder.path().join("1.json")).expect("a file"),
+            b"a"
+        );
+        let (b, first) = (
+            granted(folder.path(), "b"),
+            granted(folder.path(), "1.json"),
+        );
         let error = rename(&b, &first).expect_err("not replaced");
         assert_eq!(error.kind(), Io::AlreadyExists);
         rename(&b, &granted(folder.path(), "day=1/c")).expect("renamed");
-        assert_eq!(fs::read(folder.path().join("day=1/c")).expect("a file"), b"b");
+        assert_eq!(
+            fs::read(folder.path().join("day=1/c")).expect("a file"),
+            b"b"
+        );
         let error = rename(&b, &granted(folder.path(), "d")).expect_err("gone");
         assert_eq!(error.kind(), Io::NotFound);
     }
