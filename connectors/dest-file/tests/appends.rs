@@ -96,7 +96,7 @@ impl Session {
     }
 
     /// As a process that is killed: nothing is cleaned up.
-    fn is_killed(self) {
+    fn end_by_kill(self) {
         std::mem::forget((self.files, self.writer));
     }
 }
@@ -272,7 +272,7 @@ fn what_a_killed_run_left_is_made_good_by_the_next_one() {
     session.commit(0..2, "2", false).unwrap();
     session.commit(2..4, "4", false).unwrap();
     session.write(4..6);
-    session.is_killed();
+    session.end_by_kill();
     // Between the last manifest and the name.
     let name = "p-0001-00000003-00000.jsonl";
     let (own, pending) = (format!("o/{name}"), format!("o/_manifest/{name}.pending"));
@@ -495,7 +495,7 @@ impl Model {
         match step {
             Step::Begin => {
                 if let Some(session) = self.sessions[who].take() {
-                    session.is_killed();
+                    session.end_by_kill();
                 }
                 self.begin(who, WriteMode::Append);
             }
@@ -504,7 +504,7 @@ impl Model {
                 if let Some(mut session) = self.sessions[who].take() {
                     session.write(self.next..self.next + rows);
                     self.next += rows;
-                    session.is_killed();
+                    session.end_by_kill();
                 }
             }
             Step::KilledAfter(rows) => {
@@ -519,7 +519,7 @@ impl Model {
                     fs::rename(folder.join(file), folder.join(pending)).unwrap();
                 }
                 if let Some(session) = self.sessions[who].take() {
-                    session.is_killed();
+                    session.end_by_kill();
                 }
             }
             Step::Replace(rows) => {

@@ -38,7 +38,7 @@ source:
   config:
     path: \"out/public.t/*.jsonl\"
     stream: t
-    schema: { id: int64, at: timestamptz(us), gone: boolean, v: string }
+    schema: { id: int64, at: timestamptz, gone: boolean, v: string }
   streams: [t]
 destination:
   use: dest-postgres
