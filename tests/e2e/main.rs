@@ -25,6 +25,7 @@ mod questions;
 mod report;
 mod schema;
 mod settings;
+mod state;
 mod support;
 mod terminal;
 mod tls;

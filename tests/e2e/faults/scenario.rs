@@ -1,7 +1,12 @@
 //! What is moved while something breaks, and what must be there afterwards.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rapidbyte_testkit::postgres::{Client, Database, shared};
 
@@ -24,6 +29,8 @@ pub struct Scenario {
     expected: &'static str,
     /// Another run without a reason adds the rows again.
     pub adds: bool,
+    /// All rows of a run appear in one moment.
+    is_whole: bool,
     /// The rows go to files, and from there to the target only to be compared.
     pub through_files: bool,
 }
@@ -50,6 +57,9 @@ const KEYS: &str = "\nresources: { batch_bytes: 4kb, memory: 64mb }\n\
                     checkpoint: { every_rows: 300 }\n\
                     retry: { max_attempts: 3, backoff_seconds: 1, max_backoff_seconds: 1 }\n";
 
+/// The server notices within a second that a client has gone.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// Ties, NULLs and a few hundred rows for each batch to come.
 const SEED: &str = "\
 CREATE TABLE t (id bigint PRIMARY KEY, at timestamptz, gone boolean, v text);
@@ -59,14 +69,14 @@ INSERT INTO t SELECT i, NULL, false, 'null' FROM generate_series(901, 905) i;";
 
 /// New rows, changed rows, deleted ones.
 const CHANGE: &str = "\
-INSERT INTO t SELECT i, timestamptz '2026-02-01' + $N * interval '1 hour' + (i / 7) * interval '1 second',
+INSERT INTO t SELECT i, timestamptz '2026-02-01' + $N * interval '1 hour' + (i % 1000 / 7) * interval '1 second',
     false, 'new' || i FROM generate_series($N * 1000, $N * 1000 + 700) i;
-UPDATE t SET v = v || '+', gone = id % 5 = 0,
+UPDATE t SET v = v || '+', gone = id % 20 = 0,
     at = timestamptz '2026-02-01' + $N * interval '1 hour' + interval '30 minutes'
     WHERE id % 10 = 0 AND at IS NOT NULL;";
 
 const ADDED: &str = "\
-INSERT INTO t SELECT i, timestamptz '2026-02-01' + $N * interval '1 hour' + (i / 7) * interval '1 second',
+INSERT INTO t SELECT i, timestamptz '2026-02-01' + $N * interval '1 hour' + (i % 1000 / 7) * interval '1 second',
     false, 'new' || i FROM generate_series($N * 1000, $N * 1000 + 700) i;";
 
 pub const SCENARIOS: &[Scenario] = &[
@@ -79,6 +89,7 @@ pub const SCENARIOS: &[Scenario] = &[
         write: "write_mode: append",
         expected: "SELECT * FROM t",
         adds: true,
+        is_whole: true,
         through_files: false,
     },
     Scenario {
@@ -90,6 +101,7 @@ pub const SCENARIOS: &[Scenario] = &[
         write: "write_mode: replace",
         expected: "SELECT * FROM t",
         adds: false,
+        is_whole: true,
         through_files: false,
     },
     Scenario {
@@ -101,6 +113,7 @@ pub const SCENARIOS: &[Scenario] = &[
         write: "write_mode: append",
         expected: "SELECT * FROM t",
         adds: false,
+        is_whole: false,
         through_files: false,
     },
     Scenario {
@@ -112,6 +125,7 @@ pub const SCENARIOS: &[Scenario] = &[
         write: "write_mode: append",
         expected: "SELECT * FROM t",
         adds: false,
+        is_whole: true,
         through_files: false,
     },
     Scenario {
@@ -123,6 +137,7 @@ pub const SCENARIOS: &[Scenario] = &[
         write: "write_mode: upsert\n  deleted_field: gone",
         expected: "SELECT * FROM t WHERE NOT gone",
         adds: false,
+        is_whole: false,
         through_files: false,
     },
     Scenario {
@@ -134,6 +149,7 @@ pub const SCENARIOS: &[Scenario] = &[
         write: "write_mode: append",
         expected: "SELECT * FROM t",
         adds: true,
+        is_whole: false,
         through_files: true,
     },
     Scenario {
@@ -145,6 +161,7 @@ pub const SCENARIOS: &[Scenario] = &[
         write: "write_mode: append",
         expected: "SELECT * FROM t",
         adds: false,
+        is_whole: false,
         through_files: true,
     },
     Scenario {
@@ -156,9 +173,44 @@ pub const SCENARIOS: &[Scenario] = &[
         write: "write_mode: replace",
         expected: "SELECT * FROM t",
         adds: false,
+        is_whole: false,
         through_files: true,
     },
 ];
+
+/// Rows of the target.
+fn count(client: &mut Client) -> i64 {
+    let row = client.query_one("SELECT count(*) FROM raw.t", &[]);
+    row.expect("a count").get(0)
+}
+
+/// Somebody who looks at the target all the time.
+struct Reader {
+    done: Arc<AtomicBool>,
+    /// The numbers of rows that were there; none where the table was not.
+    seen: JoinHandle<BTreeSet<Option<i64>>>,
+}
+
+impl Reader {
+    fn start(mut client: Client) -> Self {
+        let done = Arc::new(AtomicBool::new(false));
+        let ends = Arc::clone(&done);
+        let seen = std::thread::spawn(move || {
+            let mut seen = BTreeSet::new();
+            while !ends.load(Ordering::Relaxed) {
+                let rows = client.query_one("SELECT count(*) FROM raw.t", &[]);
+                seen.insert(rows.ok().map(|row| row.get(0)));
+            }
+            seen
+        });
+        Self { done, seen }
+    }
+
+    fn stop(self) -> BTreeSet<Option<i64>> {
+        self.done.store(true, Ordering::Relaxed);
+        self.seen.join().expect("a reader")
+    }
+}
 
 /// Two databases and the number of the next change.
 pub struct Bench {
@@ -225,13 +277,19 @@ impl Bench {
 
     /// One case; false when its point was not reached.
     pub fn run(&mut self, scenario: &'static Scenario, case: &Case) -> bool {
+        let target = self.target.client();
         let mut run = self.begin(scenario);
+        let mut before = None;
         if scenario.moves_before {
             run.goes_well();
             run.change(scenario);
+            before = scenario.is_whole.then(|| count(&mut run.to));
         }
         let fault = format!("{}={}@{}", case.point, case.action, case.hit);
+        let reader = Reader::start(target);
         let broken = run.breaks(&fault);
+        let about = format!("{}: {case:?}: {}", scenario.name, broken.told);
+        run.cursor_is_not_ahead(&about);
         let mut is_ok = broken.is_ok;
         if let (Some(second), true, false) = (&case.second, broken.fired, is_ok) {
             is_ok = run.breaks(&format!("{second}=kill")).is_ok;
@@ -240,7 +298,16 @@ impl Bench {
         if !(scenario.adds && is_ok) {
             run.goes_well();
         }
-        run.is_right(&format!("{}: {case:?}: {}", scenario.name, broken.told));
+        let seen = reader.stop();
+        run.is_right(&about);
+        run.nothing_is_left(&about);
+        if scenario.is_whole {
+            let whole = [before, Some(count(&mut run.to))];
+            assert!(
+                seen.iter().all(|rows| whole.contains(rows)),
+                "{seen:?} {about}"
+            );
+        }
         if !scenario.adds {
             run.change(scenario);
             run.goes_well();
@@ -267,8 +334,11 @@ impl Run<'_> {
         self.from.batch_execute(&sql).expect("a change");
     }
 
+    /// A run, once what was killed is gone: its transaction would hold back rows of
+    /// `late_rows: exact`, because both databases are on one server.
     #[track_caller]
-    pub fn goes_well(&self) {
+    pub fn goes_well(&mut self) {
+        self.wait_for_ghosts();
         self.runs_well("p.yaml");
     }
 
@@ -276,6 +346,31 @@ impl Run<'_> {
     fn runs_well(&self, pipeline: &str) {
         let ended = self.folder.rapidbyte(&["run", pipeline, "--quiet"]);
         assert_eq!(ended.code, Some(0), "{}{}", ended.stderr, ended.stdout);
+    }
+
+    fn wait_for_ghosts(&mut self) {
+        let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'rapidbyte' \
+                   AND datname = ANY ($1)";
+        let names: Vec<String> = [&mut self.from, &mut self.to]
+            .map(|client| {
+                client
+                    .query_one("SELECT current_database()", &[])
+                    .expect("a name")
+                    .get(0)
+            })
+            .into();
+        let begin = Instant::now();
+        loop {
+            let row = self.to.query_one(sql, &[&names]).expect("a count");
+            if row.get::<_, i64>(0) == 0 {
+                return;
+            }
+            assert!(
+                begin.elapsed() < PATIENCE,
+                "sessions of a killed run do not end"
+            );
+            std::thread::yield_now();
+        }
     }
 
     /// The program with a fault in it.
@@ -311,6 +406,38 @@ impl Run<'_> {
             is_ok: status.success(),
             told,
         }
+    }
+
+    /// What is committed reaches as far as the cursor.
+    fn cursor_is_not_ahead(&mut self, about: &str) {
+        let sql = "SELECT (cursor::json->'values'->>0)::timestamptz <= (SELECT max(at) FROM raw.t) \
+                   FROM _rapidbyte.checkpoint WHERE cursor::json->>'mode' = 'ordered' \
+                   AND cursor::json->'values'->>0 IS NOT NULL";
+        // Before the first commit the tables are not there.
+        let rows = self.to.query(sql, &[]).unwrap_or_default();
+        // A row that is deleted is not there, and the change makes none of the last ones so.
+        assert!(rows.iter().all(|row| row.get(0)), "{about}");
+    }
+
+    /// The target's schemas hold the table and the checkpoints, and nobody's leftovers; the folder
+    /// no lock of a run.
+    fn nothing_is_left(&mut self, about: &str) {
+        let sql = "SELECT string_agg(relname, ' ' ORDER BY relname) FROM pg_class \
+                   WHERE relkind IN ('r', 'p', 'v', 'm', 'S') AND (relnamespace = 'raw'::regnamespace \
+                   OR relnamespace = '_rapidbyte'::regnamespace)";
+        let left: String = self.to.query_one(sql, &[]).expect("names").get(0);
+        assert_eq!(left, "checkpoint t", "{about}");
+        let manifests = self.folder.path().join(FILES).join("_manifest");
+        for entry in std::fs::read_dir(manifests).into_iter().flatten() {
+            let name = entry.expect("an entry").file_name();
+            let name = name.to_string_lossy();
+            assert!(name.ends_with(".json"), "{name} {about}");
+        }
+        let files = self.folder.files(".rapidbyte");
+        assert!(
+            files.iter().all(|name| !name.ends_with(".lock")),
+            "{files:?} {about}"
+        );
     }
 
     /// The target holds exactly what it should.
