@@ -2,6 +2,7 @@
 //!
 //! `cargo xtask test` builds what is needed and says where it is.
 
+mod appended;
 mod bad_input;
 mod codes;
 mod columnar;

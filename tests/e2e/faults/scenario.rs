@@ -31,7 +31,27 @@ pub struct Scenario {
     pub adds: bool,
     /// All rows of a run appear in one moment.
     is_whole: bool,
+    /// The rows go to files, and from there to the target only to be compared.
+    pub through_files: bool,
 }
+
+/// Where the files lie, and what reads them back.
+const FILES: &str = "out/public.t";
+const BACK: &str = "\
+version: 1
+pipeline: back
+source:
+  use: source-file
+  config:
+    path: \"out/public.t/*.jsonl\"
+    stream: t
+    schema: { id: int64, at: timestamptz, gone: boolean, v: string }
+  streams: [t]
+destination:
+  use: dest-postgres
+  config: { url: \"$URL\", schema: raw }
+  write_mode: replace
+";
 
 const KEYS: &str = "\nresources: { batch_bytes: 4kb, memory: 64mb }\n\
                     checkpoint: { every_rows: 300 }\n\
@@ -70,6 +90,7 @@ pub const SCENARIOS: &[Scenario] = &[
         expected: "SELECT * FROM t",
         adds: true,
         is_whole: true,
+        through_files: false,
     },
     Scenario {
         name: "replace",
@@ -81,6 +102,7 @@ pub const SCENARIOS: &[Scenario] = &[
         expected: "SELECT * FROM t",
         adds: false,
         is_whole: true,
+        through_files: false,
     },
     Scenario {
         name: "incremental append",
@@ -92,6 +114,7 @@ pub const SCENARIOS: &[Scenario] = &[
         expected: "SELECT * FROM t",
         adds: false,
         is_whole: false,
+        through_files: false,
     },
     Scenario {
         name: "incremental exact",
@@ -103,6 +126,7 @@ pub const SCENARIOS: &[Scenario] = &[
         expected: "SELECT * FROM t",
         adds: false,
         is_whole: true,
+        through_files: false,
     },
     Scenario {
         name: "upsert",
@@ -114,6 +138,43 @@ pub const SCENARIOS: &[Scenario] = &[
         expected: "SELECT * FROM t WHERE NOT gone",
         adds: false,
         is_whole: false,
+        through_files: false,
+    },
+    Scenario {
+        name: "files, append",
+        seed: SEED,
+        change: "",
+        moves_before: false,
+        streams: "[public.t]",
+        write: "write_mode: append",
+        expected: "SELECT * FROM t",
+        adds: true,
+        is_whole: false,
+        through_files: true,
+    },
+    Scenario {
+        name: "files, incremental append",
+        seed: SEED,
+        change: ADDED,
+        moves_before: true,
+        streams: "[{ name: public.t, sync_mode: incremental, cursor_field: [at, id] }]",
+        write: "write_mode: append",
+        expected: "SELECT * FROM t",
+        adds: false,
+        is_whole: false,
+        through_files: true,
+    },
+    Scenario {
+        name: "files, replace",
+        seed: SEED,
+        change: CHANGE,
+        moves_before: true,
+        streams: "[public.t]",
+        write: "write_mode: replace",
+        expected: "SELECT * FROM t",
+        adds: false,
+        is_whole: false,
+        through_files: true,
     },
 ];
 
@@ -184,19 +245,29 @@ impl Bench {
         to.batch_execute(NOTHING).expect("nothing");
         from.batch_execute(scenario.seed).expect("a source");
         let folder = Folder::new();
+        let destination = match scenario.through_files {
+            true => "dest-file\n  config: { path: \"out/{stream}/p-{part}.jsonl\" }".to_owned(),
+            false => format!(
+                "dest-postgres\n  config: {{ url: \"{}\", schema: raw }}",
+                self.target.url()
+            ),
+        };
         let pipeline = format!(
             "version: 1\npipeline: faults\n\
              source:\n  use: source-postgres\n  config: {{ url: \"{}\" }}\n  streams: {}\n\
-             destination:\n  use: dest-postgres\n  config: {{ url: \"{}\", schema: raw }}\n  {}{KEYS}",
+             destination:\n  use: {destination}\n  {}{KEYS}",
             self.source.url(),
             scenario.streams,
-            self.target.url(),
             scenario.write,
         );
+        if scenario.through_files {
+            folder.write("back.yaml", BACK.replace("$URL", &self.target.url()));
+        }
         folder.write("p.yaml", pipeline);
         let n = &mut self.n;
         Run {
             expected: scenario.expected,
+            through_files: scenario.through_files,
             from,
             to,
             folder,
@@ -212,7 +283,7 @@ impl Bench {
         if scenario.moves_before {
             run.goes_well();
             run.change(scenario);
-            before = Some(count(&mut run.to));
+            before = scenario.is_whole.then(|| count(&mut run.to));
         }
         let fault = format!("{}={}@{}", case.point, case.action, case.hit);
         let reader = Reader::start(target);
@@ -249,6 +320,7 @@ impl Bench {
 /// One scenario under way.
 pub struct Run<'a> {
     expected: &'static str,
+    through_files: bool,
     from: Client,
     to: Client,
     pub folder: Folder,
@@ -267,7 +339,12 @@ impl Run<'_> {
     #[track_caller]
     pub fn goes_well(&mut self) {
         self.wait_for_ghosts();
-        let ended = self.folder.rapidbyte(&["run", "p.yaml", "--quiet"]);
+        self.runs_well("p.yaml");
+    }
+
+    #[track_caller]
+    fn runs_well(&self, pipeline: &str) {
+        let ended = self.folder.rapidbyte(&["run", pipeline, "--quiet"]);
         assert_eq!(ended.code, Some(0), "{}{}", ended.stderr, ended.stdout);
     }
 
@@ -350,6 +427,12 @@ impl Run<'_> {
                    OR relnamespace = '_rapidbyte'::regnamespace)";
         let left: String = self.to.query_one(sql, &[]).expect("names").get(0);
         assert_eq!(left, "checkpoint t", "{about}");
+        let manifests = self.folder.path().join(FILES).join("_manifest");
+        for entry in std::fs::read_dir(manifests).into_iter().flatten() {
+            let name = entry.expect("an entry").file_name();
+            let name = name.to_string_lossy();
+            assert!(name.ends_with(".json"), "{name} {about}");
+        }
         let files = self.folder.files(".rapidbyte");
         assert!(
             files.iter().all(|name| !name.ends_with(".lock")),
@@ -361,10 +444,28 @@ impl Run<'_> {
     #[track_caller]
     pub fn is_right(&mut self, about: &str) {
         let expected = content(&mut self.from, &format!("({})", self.expected));
+        if self.through_files {
+            self.runs_well("back.yaml");
+            assert_eq!(self.lines_by_pattern(), expected.0, "{about}");
+        }
         let found = content(&mut self.to, "raw.t");
         assert_eq!(found, expected, "{about}");
         let keys = "SELECT count(*) - count(DISTINCT id) FROM raw.t";
         let doubled: i64 = self.to.query_one(keys, &[]).expect("a count").get(0);
         assert_eq!(doubled, 0, "{about}");
+    }
+
+    /// Rows for whoever knows nothing of manifests.
+    fn lines_by_pattern(&self) -> i64 {
+        let entries = std::fs::read_dir(self.folder.path().join(FILES)).expect("a folder");
+        let files = entries.map(|entry| entry.expect("an entry").path());
+        let files = files.filter(|path| path.extension().is_some_and(|ending| ending == "jsonl"));
+        let lines = files.map(|file| {
+            std::fs::read_to_string(file)
+                .expect("UTF-8")
+                .lines()
+                .count()
+        });
+        lines.sum::<usize>() as i64
     }
 }
