@@ -26,7 +26,10 @@ fn what_it_writes_runs() {
         );
     }
     assert_eq!(folder.files("new/place"), [".gitignore", "shop.yaml"]);
-    assert_eq!(folder.read("new/place/.gitignore"), ".env\nout/\n");
+    assert_eq!(
+        folder.read("new/place/.gitignore"),
+        ".env\n.rapidbyte/\nout/\n"
+    );
     folder.write("new/place/data/orders.csv", "id,total\n1,2.50\n");
     for verb in ["check", "plan", "run"] {
         let ended = folder.rapidbyte(&[verb, "new/place/shop.yaml"]);
@@ -119,7 +122,10 @@ fn nothing_is_overwritten_unless_it_is_forced() {
     let ended = folder.rapidbyte(&[&flags[..], &["--force"]].concat());
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert!(folder.read("shop.yaml").contains("pipeline: shop"));
-    assert_eq!(folder.read(".gitignore"), "target\n.env\nout/\n");
+    assert_eq!(
+        folder.read(".gitignore"),
+        "target\n.env\n.rapidbyte/\nout/\n"
+    );
     assert_eq!(folder.read(".env.example"), "SOURCE_URL=mine\n");
 }
 

@@ -2,6 +2,7 @@
 //!
 //! `cargo xtask test` builds what is needed and says where it is.
 
+mod appended;
 mod bad_input;
 mod codes;
 mod columnar;
@@ -26,8 +27,10 @@ mod races;
 mod report;
 mod schema;
 mod settings;
+mod state;
 mod support;
 mod terminal;
 mod tls;
 mod tutorial;
 mod types;
+mod wired;

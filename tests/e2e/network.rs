@@ -11,9 +11,9 @@ use rapidbyte_testkit::proxy::{Break, Fault, Proxy, Way, When};
 use serde_json::Value;
 
 use crate::faults::number;
-use crate::faults::scenario::{Bench, End, HANGS, Run, SCENARIOS, end_of, sources};
 use crate::postgres::content;
 use crate::support::Ended;
+use crate::wired::{Bench, End, HANGS, NAMES, Run, end_of, named, sources};
 
 /// The deadlines, so short that a stalled connection is noticed soon.
 const READS: &str = ", connect_timeout: 2, read_timeout: 2";
@@ -103,7 +103,7 @@ fn cases() -> impl Iterator<Item = (usize, usize, usize)> {
     (0..PHASES.len() * BREAKS.len()).map(|n| {
         let (phase, round) = (n % PHASES.len(), n / PHASES.len());
         let breaks = (phase + 2 * round) % BREAKS.len();
-        (phase, breaks, (phase / 2 + round) % SCENARIOS.len())
+        (phase, breaks, (phase / 2 + round) % NAMES.len())
     })
 }
 
@@ -133,7 +133,7 @@ impl Wired {
     fn case(&mut self, (phase, breaks, scenario): (usize, usize, usize)) -> Ended {
         let (side, phase, when) = PHASES[phase];
         let (what, is_everywhere) = BREAKS[breaks];
-        let scenario = &SCENARIOS[scenario];
+        let scenario = named(NAMES[scenario]);
         let about = format!(
             "{side:?} {phase} {what:?} {is_everywhere} {}",
             scenario.name
@@ -250,7 +250,7 @@ fn a_server_that_nobody_can_reach_is_named_in_time() {
             Side::Target => &wired.target,
         };
         proxy.refuse();
-        let mut run = wired.bench.begin(&SCENARIOS[0]);
+        let mut run = wired.bench.begin(named(NAMES[0]));
         let ended = end_of(run.start(""), "refused");
         assert_eq!(ended.code, Some(3), "{ended:?}");
         let document: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
@@ -267,7 +267,7 @@ fn a_commit_that_the_network_held_up_comes_too_late() {
     for (scenario, max_attempts) in [(0, 2), (2, 1), (4, 2)] {
         let mut wired = Wired::new();
         wired.bench.max_attempts = max_attempts;
-        let scenario = &SCENARIOS[scenario];
+        let scenario = named(NAMES[scenario]);
         let mut run = wired.bench.begin(scenario);
         run.prepare();
         wired.target.arm(Fault {
@@ -352,7 +352,7 @@ fn killed(side: Side, phases: &[(&str, usize)]) {
             .iter()
             .find(|(of, name, _)| (*of, name) == (side, phase));
         let (_, _, when) = found.expect("a phase");
-        let scenario = &SCENARIOS[*scenario];
+        let scenario = named(NAMES[*scenario]);
         let about = format!("{side:?} killed while {phase}, {}", scenario.name);
         let mut run = bench.begin(scenario);
         run.prepare();

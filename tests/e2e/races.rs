@@ -11,10 +11,10 @@ use std::thread::JoinHandle;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::faults::scenario::{Bench, HANGS, Run, SCENARIOS, end_of};
 use crate::faults::{number, points};
 use crate::network::until;
 use crate::support::{Ended, Folder};
+use crate::wired::{Bench, HANGS, NAMES, Run, end_of, named};
 
 /// Races with a stopped run in a run of all tests; `RAPIDBYTE_FAULTS_RACES` sets another number.
 const SELECTED: usize = 8;
@@ -38,9 +38,9 @@ fn races() -> Vec<(String, usize)> {
     let first = FIRST.map(str::to_owned).into_iter().zip(reaches);
     let all: BTreeSet<String> = points();
     let mut races: Vec<(String, usize)> = first.collect();
-    for round in 0..SCENARIOS.len() {
+    for round in 0..NAMES.len() {
         for (n, point) in all.iter().enumerate() {
-            let race = (point.clone(), (n + round) % SCENARIOS.len());
+            let race = (point.clone(), (n + round) % NAMES.len());
             let is_of_the_commit =
                 point.starts_with("dest-postgres.") || point.starts_with("engine.");
             if is_of_the_commit && !races.contains(&race) {
@@ -145,7 +145,7 @@ fn prepare(run: &mut Run<'_>) {
 
 /// What a stopped run and its successor leave.
 fn race(bench: &mut Bench, (point, scenario): &(String, usize), is_apart: bool) -> bool {
-    let scenario = &SCENARIOS[*scenario];
+    let scenario = named(NAMES[*scenario]);
     let about = format!("{point}, {}, apart: {is_apart}", scenario.name);
     let mut run = bench.begin(scenario);
     prepare(&mut run);
@@ -215,7 +215,7 @@ fn two_runs_at_once_lose_nothing_and_double_nothing() {
     let mut bench = Bench::new();
     let rounds = number("RAPIDBYTE_FAULTS_RACES").map_or(1, |races| races.div_ceil(10));
     for round in 0..rounds {
-        for scenario in SCENARIOS {
+        for scenario in NAMES.map(named) {
             for is_apart in [false, true] {
                 let about = format!(
                     "{} at once, round {round}, apart: {is_apart}",

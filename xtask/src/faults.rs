@@ -11,8 +11,8 @@ const CASES: &str = "400";
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wanted {
     variables: Vec<(&'static str, String)>,
-    /// Kills at random moments instead of at named points.
-    random: bool,
+    /// Instead of the named points.
+    other: Option<&'static str>,
 }
 
 /// Builds, and runs the sweep or the rounds of random kills.
@@ -22,10 +22,7 @@ pub fn faults(
     arguments: &[String],
 ) -> Result<(), Failure> {
     let wanted = parse(arguments)?;
-    let name = match wanted.random {
-        true => "faults::random",
-        false => "faults::every_row",
-    };
+    let name = wanted.other.unwrap_or("faults::every_row");
     let arguments = ["--test", "e2e", name, "--", "--nocapture"].map(str::to_owned);
     test::with(workspace, steps, &arguments, &wanted.variables)
 }
@@ -47,7 +44,11 @@ fn parse(arguments: &[String]) -> Result<Wanted, Failure> {
                 wanted
                     .variables
                     .push(("RAPIDBYTE_FAULTS_ROUNDS", number()?));
-                wanted.random = true;
+                wanted.other = Some("faults::random");
+            }
+            "--fire" => {
+                wanted.variables.push(("RAPIDBYTE_FAULTS_FIRE", number()?));
+                wanted.other = Some("faults::fire");
             }
             _ => {
                 return Err(Failure::usage(format!(
@@ -56,7 +57,7 @@ fn parse(arguments: &[String]) -> Result<Wanted, Failure> {
             }
         }
     }
-    if let (Some(cases), false) = (cases, wanted.random) {
+    if let (Some(cases), None) = (cases, wanted.other) {
         wanted.variables.push(("RAPIDBYTE_FAULTS_CASES", cases));
     }
     Ok(wanted)
@@ -76,7 +77,7 @@ mod tests {
         let all = parsed("").unwrap().variables;
         assert_eq!(all, [("RAPIDBYTE_FAULTS_CASES", CASES.to_owned())]);
         let random = parsed("--random 200 --seed 7").unwrap();
-        assert!(random.random);
+        assert_eq!(random.other, Some("faults::random"));
         let names: Vec<&str> = random.variables.iter().map(|(name, _)| *name).collect();
         assert_eq!(names, ["RAPIDBYTE_FAULTS_ROUNDS", "RAPIDBYTE_FAULTS_SEED"]);
         for line in ["--cases", "--cases x", "--kill"] {

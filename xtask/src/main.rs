@@ -41,8 +41,8 @@ Commands:
   test [options] [filter]  build, then every test; a filter picks tests by a part of their name
                            options: -p <package>, --test <target>
   faults [options]         build, then kill the program at every named point and run it again
-                           options: --cases <n>, --seed <n>, --random <rounds> (kill it at random
-                           moments instead)
+                           options: --cases <n>, --seed <n>; or --random <rounds> (kill it at
+                           random moments), --fire <rounds> (incremental runs while others write)
   bench [options]          build, then measure INSERT and COPY between two PostgreSQL databases
                            beside psql; options: --rows <n,n>, --iters <n>, --workload
                            <narrow,hard,wide>, --no-build (measure the last build)

@@ -7,12 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow_select::take::take_record_batch;
 use rapidbyte_columnar::{ColumnarError, FileWriter, Kind, Owner, WriteOptions};
 use rapidbyte_formats::Picked;
-use rapidbyte_sdk::files::Output;
 use rapidbyte_sdk::phase;
 use rapidbyte_sdk::prelude::*;
 
 use crate::config::Split;
-use crate::write::{Refused, Synced, commit};
+use crate::write::{self, Refused, Synced, Written};
 
 /// Where files are split by bytes, so many are encoded before their size is looked at again, or
 /// an eighth of the file.
@@ -31,7 +30,7 @@ impl ColumnFile {
         kind: Kind,
         options: &WriteOptions,
         schema: SchemaRef,
-        output: Output,
+        output: write::Sink,
         buffer_bytes: usize,
     ) -> Result<Self> {
         let told = Told::default();
@@ -102,15 +101,15 @@ impl ColumnFile {
         self.told.bytes()
     }
 
-    /// Writes what is left and the footer, and gives the file its name. Gives its bytes.
-    pub(crate) fn commit(self, synced: Synced) -> Result<u64> {
+    /// Writes what is left and the footer, and gives the file its name.
+    pub(crate) fn commit(self, synced: Synced) -> Result<Written> {
         let finished = {
             let _phase = phase::enter(phase::Kind::Encode);
             self.writer.finish()
         };
         let mut sink = finished.map_err(|error| self.told.error(error))?;
         io::Write::flush(&mut sink).map_err(|error| self.told.error_of(&error))?;
-        commit(sink.output, synced)
+        sink.output.commit(synced, self.rows)
     }
 }
 
@@ -131,7 +130,7 @@ fn part(rows: Picked<'_>, at: usize, end: usize) -> Result<RecordBatch> {
 
 /// Hands bytes over in pieces.
 struct Sink {
-    output: Output,
+    output: write::Sink,
     buffer: Vec<u8>,
     buffer_bytes: usize,
     told: Told,

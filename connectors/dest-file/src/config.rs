@@ -15,7 +15,8 @@ use crate::size::{Size, rows};
 pub struct Config {
     /// The file. `{stream}` in it stands for the stream's name; more than one stream needs it.
     /// With `split` the file's name has `{part}`, the number of the file from 00000 on.
-    #[schemars(extend("x-grant" = "write"))]
+    /// `append` to a folder needs `{part}` too.
+    #[schemars(extend("x-grant" = "write", "x-beside" = "_manifest"))]
     pub path: String,
     /// `csv`, `jsonl`, `parquet` or `arrow`. Without it the ending tells: .csv, .tsv, .jsonl,
     /// .ndjson, also before .gz, .zst or .lz4; .parquet, .pq; .arrow, .feather, .ipc.

@@ -8,7 +8,7 @@ use crate::config::{Config, Split};
 /// Stands for the stream's name in a path.
 const STREAM: &str = "{stream}";
 /// Stands for the number of a file, counted from 00000 in each folder.
-const PART: &str = "{part}";
+pub(crate) const PART: &str = "{part}";
 /// Partitions whose files are open at a time, if nothing else is said.
 const OPEN_FILES: u32 = 32;
 /// A file that is written needs a buffer and a codec: about 1 MiB with zstd.
@@ -134,16 +134,7 @@ impl Set {
             let text = "a file of nothing".to_owned();
             return refused("invalid_config", text, "give 1 or more", "split");
         }
-        if config.split.is_none() && config.partition_by.is_empty() {
-            if counted {
-                let text = format!("{PART} is the number of a file, yet there is only one");
-                return refused(
-                    "unused_placeholder",
-                    text,
-                    "set split: or partition_by:",
-                    "path",
-                );
-            }
+        if config.partition_by.is_empty() && config.split.is_none() && !counted {
             if config.open_files.is_some() {
                 let text = "open_files counts the files of partitions".to_owned();
                 return refused("unused_option", text, "set partition_by:", "open_files");

@@ -4,10 +4,11 @@
 //! Rows go to a temporary file or folder beside the target; the commit gives it its name in one
 //! atomic step. Where files lie is the part of `layout`, one file that of `write`, a folder that of
 //! `set`.
-//! A committed file is never appended to, so every run writes all its rows: there is no cursor to
-//! go on from. How values and rows stand in a file are the crates `rapidbyte-formats` and
+//! A committed file is never appended to; a folder may get more files, and keeps in manifests which of
+//! them are committed and how far the stream is (`chain`). How values and rows stand in a file are the crates `rapidbyte-formats` and
 //! `rapidbyte-columnar`.
 
+mod chain;
 mod columns;
 mod config;
 mod layout;
@@ -25,6 +26,7 @@ use rapidbyte_formats::{FormatError, Owner};
 use rapidbyte_sdk::files;
 use rapidbyte_sdk::prelude::*;
 
+use chain::{Lease, Place};
 use config::Settings;
 pub use config::{Config, Split};
 use set::FileSet;
@@ -36,6 +38,8 @@ use write::{OneFile, Unfinished};
 pub struct Files {
     settings: Rc<Settings>,
     open: OpenFiles,
+    /// By stream: what a run was let in with, until its writer takes it.
+    fenced: BTreeMap<String, Lease>,
     /// Which stream each path belongs to, in this session.
     owners: BTreeMap<String, String>,
 }
@@ -51,11 +55,13 @@ impl Destination for Files {
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     const DESCRIPTION: &str = "Writes CSV, JSON Lines, Parquet and Arrow files";
     const WRITE_MODES: &[WriteMode] = &[WriteMode::Append, WriteMode::Replace];
+    const KEEPS_CURSOR: bool = true;
 
     fn open(config: Config) -> Result<Self> {
         Ok(Self {
             settings: Rc::new(config.settle()?),
             open: OpenFiles::default(),
+            fenced: BTreeMap::new(),
             owners: BTreeMap::new(),
         })
     }
@@ -74,10 +80,37 @@ impl Destination for Files {
         plan::plan(&self.settings, target)
     }
 
+    fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
+        let place = Place::of(&self.settings.layout, &target.stream)?;
+        let progress = place.map_or(Ok(None), |place| place.progress(pipeline));
+        progress.map_err(|error| error.in_stream(&target.stream))
+    }
+
+    fn fence(&mut self, target: &Target, run: &Run) -> Result<Progress> {
+        let stream = &target.stream;
+        // What an older run of the stream in this session wrote is given up.
+        self.abort(stream)?;
+        match self.let_in(target, run) {
+            Err(error) => Err(error.in_stream(stream)),
+            Ok(Some(lease)) => {
+                let progress = lease.progress();
+                self.fenced.insert(stream.clone(), lease);
+                Ok(progress)
+            }
+            Ok(None) => Ok(Progress {
+                epoch: 0,
+                seq: 0,
+                cursor: None,
+                run_id: run.id.clone(),
+                complete: false,
+            }),
+        }
+    }
+
     fn open_writer(
         &mut self,
         target: &Target,
-        _epoch: u64,
+        epoch: u64,
         _cursor: Option<&str>,
     ) -> Result<FileWriter> {
         let layout = &self.settings.layout;
@@ -103,8 +136,17 @@ impl Destination for Files {
             _ => {}
         }
         plan::refuse_existing(&self.settings, target)?;
+        let lease = self.fenced.remove(&target.stream);
+        let (known, wanted) = (
+            lease.as_ref().map(|l| l.progress().epoch),
+            plan::grows(&self.settings, target)?,
+        );
+        if known.unwrap_or(0) != epoch || known.is_some() != wanted {
+            let text = format!("no run was let in with epoch {epoch}");
+            return Err(Error::internal(text).in_stream(&target.stream));
+        }
         let files = self
-            .begin(target)
+            .begin(target, lease)
             .map_err(|error| error.in_stream(&target.stream))?;
         self.owners.insert(place, target.stream.clone());
         self.open.borrow_mut().insert(target.stream.clone(), files);
@@ -112,24 +154,62 @@ impl Destination for Files {
     }
 
     fn commit(&mut self, commit: Commit<'_>) -> Result<Receipt> {
-        let Some(file) = self.open.borrow_mut().remove(commit.stream) else {
-            return Err(
-                Error::internal("a commit without a file that is written").in_stream(commit.stream)
-            );
+        let stream = commit.stream;
+        let files = self.open.borrow_mut().remove(stream);
+        let Some(files) = files else {
+            return self
+                .commit_cursor(&commit)
+                .map_err(|error| error.in_stream(stream));
         };
-        file.commit(commit.rows())
-            .map_err(|error| error.in_stream(commit.stream))
+        let (receipt, files) = files
+            .commit(&commit)
+            .map_err(|error| error.in_stream(stream))?;
+        if let Some(files) = files {
+            self.open.borrow_mut().insert(stream.to_owned(), files);
+        }
+        Ok(receipt)
     }
 
     fn abort(&mut self, stream: &str) -> Result<()> {
         // Dropping it removes the temporary file.
         self.open.borrow_mut().remove(stream);
+        self.fenced.remove(stream);
         Ok(())
     }
 }
 
 impl Files {
-    fn begin(&self, target: &Target) -> Result<Unfinished> {
+    /// The right to commit to a folder that grows; none where a file or a folder is replaced.
+    fn let_in(&self, target: &Target, run: &Run) -> Result<Option<Lease>> {
+        if !plan::grows(&self.settings, target)? {
+            return Ok(None);
+        }
+        let place = Place::of(&self.settings.layout, &target.stream)?;
+        place.map(|place| place.fence(run)).transpose()
+    }
+
+    /// A commit without a writer.
+    fn commit_cursor(&mut self, commit: &Commit<'_>) -> Result<Receipt> {
+        let Some(mut lease) = self.fenced.remove(commit.stream) else {
+            let location = self.settings.layout.pattern(commit.stream)?;
+            return Err(write::no_cursor(&location));
+        };
+        if commit.rows() > 0 {
+            return Err(Error::internal("a commit without rows that are written"));
+        }
+        lease.commit(commit, Vec::new(), false)?;
+        let location = lease.place.pattern.clone();
+        if !commit.complete {
+            self.fenced.insert(commit.stream.to_owned(), lease);
+        }
+        Ok(Receipt {
+            rows: 0,
+            bytes: 0,
+            location,
+        })
+    }
+
+    fn begin(&self, target: &Target, lease: Option<Lease>) -> Result<Unfinished> {
         let settings = &self.settings;
         let location = settings.layout.pattern(&target.stream)?;
         let files = match &settings.layout.set {
@@ -137,13 +217,21 @@ impl Files {
                 let schema = target.arrow_schema()?;
                 // What cannot be written is refused before a file is there.
                 plan::refuse_types(&settings.format, &schema)?;
-                let output = files::create(&location)?;
+                let output = write::Sink::new(files::create(&location)?);
                 let file = OneFile::begin(settings, schema, output, write::BUFFER_BYTES)?;
                 write::Shape::One(Box::new(file))
             }
             Some(set) => {
-                let set = FileSet::begin(settings.clone(), set.clone(), target)?;
-                write::Shape::Set(Box::new(set))
+                let set = FileSet::begin(settings.clone(), set.clone(), target, lease.as_ref())?;
+                let set = Box::new(set);
+                match lease {
+                    None => write::Shape::Set(set),
+                    Some(lease) => write::Shape::Chain {
+                        set,
+                        lease: Box::new(lease),
+                        replaces: target.write_mode == WriteMode::Replace,
+                    },
+                }
             }
         };
         Ok(Unfinished::new(files, location))

@@ -8,6 +8,7 @@ use rapidbyte_formats::{Compression, Format};
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{files, types};
 
+use crate::chain::Place;
 use crate::config::{FileFormat, Settings};
 use crate::convert;
 use crate::partition::Partitions;
@@ -42,16 +43,24 @@ pub(crate) fn plan(settings: &Settings, target: &Target) -> Result<Plan> {
         location: settings.layout.pattern(&target.stream)?,
         columns,
         statements: Vec::new(),
-        notes: notes(settings, target.write_mode),
+        notes: notes(settings, target)?,
     })
 }
 
-fn notes(settings: &Settings, write_mode: WriteMode) -> Vec<String> {
+fn notes(settings: &Settings, target: &Target) -> Result<Vec<String>> {
     let what = match settings.layout.set {
         None => "file",
         Some(_) => "folder of files",
     };
-    let mut notes = vec![match write_mode {
+    let mut notes = vec![match target.write_mode {
+        WriteMode::Append if settings.layout.set.is_some() => {
+            "new files beside the older ones; manifests in _manifest/ say which are committed".into()
+        }
+        WriteMode::Replace if grows(settings, target)? => {
+            "new files take the place of all older ones by one manifest, at the end; who reads by a \
+             pattern may see both for a moment"
+                .into()
+        }
         WriteMode::Append => format!("a new {what}; a later run needs write_mode: replace"),
         _ => format!("a new {what} takes the place of an older one in one step, at the end"),
     }];
@@ -76,7 +85,7 @@ fn notes(settings: &Settings, write_mode: WriteMode) -> Vec<String> {
         FileFormat::Columns(kind, options) => {
             let compression = options.compression_for(*kind).name();
             notes.push(format!("{kind:?}, compressed: {compression}"));
-            return notes;
+            return Ok(notes);
         }
     };
     if let Format::Csv(dialect) = format {
@@ -86,10 +95,24 @@ fn notes(settings: &Settings, write_mode: WriteMode) -> Vec<String> {
             Some(text) => format!("NULL is {text}, that text as a value stands in quotes"),
         });
     }
-    notes
+    Ok(notes)
 }
 
-/// `append` has nothing to append to: a committed file never changes.
+/// True if the stream's folder gets more files and keeps manifests; without them it is replaced as
+/// a whole, and so is a single file.
+pub(crate) fn grows(settings: &Settings, target: &Target) -> Result<bool> {
+    let Some(place) = Place::of(&settings.layout, &target.stream)? else {
+        return Ok(false);
+    };
+    match target.write_mode {
+        WriteMode::Append => Ok(true),
+        WriteMode::Replace => place.has_manifests(),
+        WriteMode::Upsert => Ok(false),
+    }
+}
+
+/// What `append` cannot be done to: a committed file never changes, and a folder that grows has
+/// manifests from its first file on.
 pub(crate) fn refuse_existing(settings: &Settings, target: &Target) -> Result<()> {
     let path = settings.layout.pattern(&target.stream)?;
     let refused = |code: &str, text: String| {
@@ -104,6 +127,22 @@ pub(crate) fn refuse_existing(settings: &Settings, target: &Target) -> Result<()
             "write_mode_not_supported",
             "rows of a file cannot be changed one by one".into(),
         ),
+        WriteMode::Append if settings.layout.set.is_some() => {
+            let place = Place::of(&settings.layout, &target.stream)?;
+            let Some(place) = place else {
+                let text = "files that are added need names that differ: {part} is missing";
+                return Err(Error::config("missing_part", text)
+                    .hint("such as orders/part-{part}.csv")
+                    .in_stream(&target.stream)
+                    .at("config.path"));
+            };
+            match place.has_manifests()? {
+                true => Ok(()),
+                false => place
+                    .refuse_unknown_files()
+                    .map_err(|error| error.in_stream(&target.stream)),
+            }
+        }
         WriteMode::Append => match files::find(&path) {
             Ok(found) if found.is_empty() => Ok(()),
             Ok(_) => refused(

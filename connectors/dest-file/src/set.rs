@@ -1,20 +1,22 @@
 //! A folder of files on its way: split by size or rows, and by the values of partition columns.
 //!
-//! Everything is written to a folder with a hidden name, which takes the place of the older one as
-//! a whole at the commit. A file is complete, and closed, before the next one of its partition
+//! A set that replaces is written to a folder with a hidden name, which takes the place of the older
+//! one as a whole at the commit; files of a folder that grows wait for their manifest (`chain`). A file is complete, and closed, before the next one of its partition
 //! begins, so that few are open at a time however many there are.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use rapidbyte_formats::Picked;
+use rapidbyte_manifest::{self as manifest, File};
 use rapidbyte_sdk::files::{self, OutputFolder};
 use rapidbyte_sdk::prelude::*;
 
+use crate::chain::{Lease, Place};
 use crate::config::Settings;
-use crate::layout::{Set, numbered};
+use crate::layout::{PART, Set, numbered};
 use crate::partition::Partitions;
-use crate::write::{BUFFER_BYTES, OneFile, Synced};
+use crate::write::{BUFFER_BYTES, OneFile, Sink, Synced};
 
 /// A buffer of each of many files.
 const SMALL_BUFFER_BYTES: usize = 1 << 16;
@@ -25,7 +27,7 @@ const MAX_FILES: u64 = 50_000;
 pub(crate) struct FileSet {
     settings: Rc<Settings>,
     set: Set,
-    output: OutputFolder,
+    goes: Goes,
     folder: String,
     /// The file's name, perhaps with a counter.
     name: String,
@@ -33,20 +35,54 @@ pub(crate) struct FileSet {
     schema: SchemaRef,
     partitions: Option<Partitions>,
     /// By the folder of a partition; the empty one without partitions.
-    places: HashMap<String, Place>,
+    places: HashMap<String, Partition>,
     /// The partitions whose files are open, by when they were last written to.
     open: BTreeMap<u64, String>,
+    /// Of the next commit.
     files: u64,
+    /// Of the stream so far, and those of them that are committed.
+    rows: u64,
+    committed_rows: u64,
     /// Bytes of the complete files.
     bytes: u64,
     /// Counts the writes to partitions.
     clock: u64,
 }
 
+/// Where complete files are until the commit.
+enum Goes {
+    /// In a folder with a hidden name.
+    Folder(OutputFolder),
+    /// In the folder of the manifests.
+    Pending(Pending),
+}
+
+/// Files that wait for their manifest. Dropped, they go.
+struct Pending {
+    place: Rc<Place>,
+    epoch: u64,
+    /// Of the next manifest.
+    number: u64,
+    /// Files of this commit that were begun.
+    begun: u64,
+    complete: Vec<File>,
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        for file in &self.complete {
+            // What stays is removed by the next run.
+            let _ = files::remove(&self.place.pending(file.name()));
+        }
+    }
+}
+
 /// The files of one partition.
 #[derive(Default)]
-struct Place {
+struct Partition {
     open: Option<Box<OneFile>>,
+    /// The path of the open file, below the folder.
+    path: String,
     /// The number of the next file.
     next: u32,
     /// When it was last written to, by the clock.
@@ -54,7 +90,13 @@ struct Place {
 }
 
 impl FileSet {
-    pub(crate) fn begin(settings: Rc<Settings>, set: Set, target: &Target) -> Result<Self> {
+    /// Begins the files of a folder that is replaced, or of one that grows.
+    pub(crate) fn begin(
+        settings: Rc<Settings>,
+        set: Set,
+        target: &Target,
+        lease: Option<&Lease>,
+    ) -> Result<Self> {
         let schema = target.arrow_schema()?;
         let (partitions, schema) = match set.partition_by.as_slice() {
             [] => (None, schema),
@@ -68,7 +110,16 @@ impl FileSet {
         // What no file can be written of is refused before the folder is there.
         crate::plan::refuse_types(&settings.format, &schema)?;
         Ok(Self {
-            output: files::create_folder(&folder, &pattern)?,
+            goes: match lease {
+                None => Goes::Folder(files::create_folder(&folder, &pattern)?),
+                Some(lease) => Goes::Pending(Pending {
+                    place: lease.place.clone(),
+                    epoch: lease.progress().epoch,
+                    number: lease.next(),
+                    begun: 0,
+                    complete: Vec::new(),
+                }),
+            },
             settings,
             set,
             folder,
@@ -78,6 +129,8 @@ impl FileSet {
             places: HashMap::new(),
             open: BTreeMap::new(),
             files: 0,
+            rows: 0,
+            committed_rows: 0,
             bytes: 0,
             clock: 0,
         })
@@ -87,8 +140,11 @@ impl FileSet {
     pub(crate) fn write(&mut self, batch: &RecordBatch, before: u64) -> Result<()> {
         let rows = before + batch.num_rows() as u64;
         // None has more rows than `split` says.
-        let least = self.set.split.rows.map_or(0, |most| rows.div_ceil(most));
+        let uncommitted = rows.saturating_sub(self.committed_rows);
+        let least = self.set.split.rows;
+        let least = least.map_or(0, |most| uncommitted.div_ceil(most));
         self.refuse_too_many(least.saturating_sub(self.files), 0)?;
+        self.rows = rows;
         let Some(partitions) = &self.partitions else {
             return self.write_to("", Picked::all(batch), before);
         };
@@ -149,8 +205,20 @@ impl FileSet {
         self.refuse_too_many(1, 0)?;
         self.files += 1;
         let next = self.places.get(place).map_or(0, |place| place.next);
-        let path = format!("{}/{place}{}", self.folder, numbered(&self.name, next));
-        let output = self.output.create(&path)?;
+        let (path, output) = match &mut self.goes {
+            Goes::Folder(folder) => {
+                let path = format!("{place}{}", numbered(&self.name, next));
+                let output = folder.create(&format!("{}/{path}", self.folder))?;
+                (path, Sink::new(output))
+            }
+            Goes::Pending(pending) => {
+                let part = manifest::part(pending.epoch, pending.number, pending.begun);
+                pending.begun += 1;
+                let name = self.name.replace(PART, &part);
+                let output = files::create(&pending.place.pending(&name))?;
+                (format!("{place}{name}"), Sink::hashed(output))
+            }
+        };
         let buffer = match self.partitions {
             Some(_) => SMALL_BUFFER_BYTES,
             None => BUFFER_BYTES,
@@ -158,6 +226,7 @@ impl FileSet {
         let file = OneFile::begin(&self.settings, self.schema.clone(), output, buffer)?;
         let entry = self.places.entry(place.to_owned()).or_default();
         entry.open = Some(Box::new(file));
+        entry.path = path;
         entry.next = next + 1;
         Ok(())
     }
@@ -208,7 +277,20 @@ impl FileSet {
         };
         if let Some(file) = known.open.take() {
             self.open.remove(&known.used);
-            self.bytes += file.commit(Synced::WithFolder)?;
+            let path = std::mem::take(&mut known.path);
+            self.bytes += match &mut self.goes {
+                Goes::Folder(_) => file.commit(Synced::WithFolder)?.bytes,
+                Goes::Pending(pending) => {
+                    let written = file.commit(Synced::Alone)?;
+                    pending.complete.push(File {
+                        path,
+                        size: written.bytes,
+                        sha256: written.sha256,
+                        rows: written.rows,
+                    });
+                    written.bytes
+                }
+            };
         }
         Ok(())
     }
@@ -223,18 +305,47 @@ impl FileSet {
         self.bytes + files.map(|file| file.bytes()).sum::<u64>()
     }
 
-    /// Ends all files and makes the folder visible. A stream without rows has one file that says
-    /// so, or no partition.
-    pub(crate) fn commit(mut self) -> Result<u64> {
-        if self.files == 0 && self.partitions.is_none() {
+    /// Ends all files; without one, one that says so if `is_empty` asks for it.
+    fn end_all(&mut self, is_empty: bool) -> Result<()> {
+        if is_empty && self.files == 0 && self.partitions.is_none() {
             self.file_of("")?;
         }
         let mut open: Vec<String> = self.open.values().cloned().collect();
         open.sort();
-        for place in open {
-            self.end(&place)?;
+        open.iter().try_for_each(|place| self.end(place))
+    }
+
+    /// Ends all files and makes the folder visible. A stream without rows has one file that says
+    /// so, or no partition.
+    pub(crate) fn commit(mut self) -> Result<u64> {
+        self.end_all(true)?;
+        match self.goes {
+            Goes::Folder(folder) => folder.commit()?,
+            Goes::Pending(_) => return Err(Error::internal("a folder that grows is replaced")),
         }
-        self.output.commit()?;
         Ok(self.bytes)
+    }
+
+    /// Ends all files of a folder that grows and gives them, on the disk, for their manifest. From
+    /// now on only the manifest decides what becomes of them.
+    pub(crate) fn finish(&mut self, is_empty: bool) -> Result<Vec<File>> {
+        self.end_all(is_empty)?;
+        match &mut self.goes {
+            Goes::Folder(_) => Err(Error::internal("a folder that is replaced grows")),
+            Goes::Pending(pending) => Ok(std::mem::take(&mut pending.complete)),
+        }
+    }
+
+    /// Begins the files of the manifest after a commit.
+    pub(crate) fn go_on(&mut self, next: u64) {
+        self.files = 0;
+        self.committed_rows = self.rows;
+        // The names of partitions take memory, and a later commit may have others.
+        self.places.clear();
+        self.open.clear();
+        if let Goes::Pending(pending) = &mut self.goes {
+            pending.number = next;
+            pending.begun = 0;
+        }
     }
 }

@@ -5,10 +5,13 @@ use std::sync::Arc;
 
 use rapidbyte_formats::compression::Compressor;
 use rapidbyte_formats::{Compression, Encoder, Format, FormatError, Picked};
+use rapidbyte_manifest::Hash;
 use rapidbyte_sdk::files::Output;
+use rapidbyte_sdk::log::point;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
+use crate::chain::Lease;
 use crate::columns::ColumnFile;
 use crate::config::{FileFormat, Settings, Split};
 use crate::set::FileSet;
@@ -26,21 +29,62 @@ pub(crate) enum Synced {
     WithFolder,
 }
 
-/// Gives a file its name: the final one, or its place in a folder that is not visible yet. Gives
-/// its bytes.
-pub(crate) fn commit(output: Output, synced: Synced) -> Result<u64> {
-    let _phase = phase::enter(Kind::Commit);
-    if synced == Synced::Alone {
-        output.sync()?;
+/// Where the bytes of a file go, which are hashed on the way if its manifest is to name them.
+pub(crate) struct Sink {
+    output: Output,
+    hash: Option<Hash>,
+}
+
+impl Sink {
+    pub(crate) fn new(output: Output) -> Self {
+        Self { output, hash: None }
     }
-    let bytes = output.bytes();
-    output.commit()?;
-    Ok(bytes)
+
+    pub(crate) fn hashed(output: Output) -> Self {
+        Self {
+            output,
+            hash: Some(Hash::default()),
+        }
+    }
+
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        if let Some(hash) = &mut self.hash {
+            hash.update(bytes);
+        }
+        self.output.write(bytes)
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.output.bytes()
+    }
+
+    /// Gives a file its name: the final one, or its place in a folder that is not visible yet.
+    pub(crate) fn commit(self, synced: Synced, rows: u64) -> Result<Written> {
+        let _phase = phase::enter(Kind::Commit);
+        if synced == Synced::Alone {
+            self.output.sync()?;
+        }
+        let written = Written {
+            bytes: self.output.bytes(),
+            rows,
+            sha256: self.hash.map(Hash::finish).unwrap_or_default(),
+        };
+        self.output.commit()?;
+        Ok(written)
+    }
+}
+
+/// What is known of a complete file.
+pub(crate) struct Written {
+    pub bytes: u64,
+    pub rows: u64,
+    /// Empty unless it was asked for.
+    pub sha256: String,
 }
 
 /// A file without its final name. Dropped, it leaves nothing behind.
 pub(crate) struct TextFile {
-    output: Output,
+    output: Sink,
     encoder: Encoder,
     compressor: Compressor,
     /// Nothing is compressed: the bytes are known before they are written.
@@ -57,7 +101,7 @@ impl TextFile {
         format: &Format,
         compression: Compression,
         schema: SchemaRef,
-        output: Output,
+        output: Sink,
         buffer_bytes: usize,
     ) -> Result<Self> {
         let encoder = format.encoder(schema).map_err(convert)?;
@@ -166,8 +210,8 @@ impl TextFile {
     }
 
     /// Ends the file and gives it its name: the final one, or its place in a folder that is not
-    /// visible yet. Gives its bytes.
-    fn commit(mut self, synced: Synced) -> Result<u64> {
+    /// visible yet.
+    fn commit(mut self, synced: Synced) -> Result<Written> {
         // The header of a file without rows.
         self.push()?;
         let compressor = std::mem::replace(
@@ -176,7 +220,7 @@ impl TextFile {
         );
         let last = compressor.finish().map_err(convert)?;
         self.hand_over(&last)?;
-        commit(self.output, synced)
+        self.output.commit(synced, self.rows)
     }
 }
 
@@ -191,7 +235,7 @@ impl OneFile {
     pub(crate) fn begin(
         settings: &Settings,
         schema: SchemaRef,
-        output: Output,
+        output: Sink,
         buffer_bytes: usize,
     ) -> Result<Self> {
         Ok(match &settings.format {
@@ -245,8 +289,8 @@ impl OneFile {
     }
 
     /// Ends the file and gives it its name: the final one, or its place in a folder that is not
-    /// visible yet. Gives its bytes.
-    pub(crate) fn commit(self, synced: Synced) -> Result<u64> {
+    /// visible yet.
+    pub(crate) fn commit(self, synced: Synced) -> Result<Written> {
         match self {
             Self::Text(file) => file.commit(synced),
             Self::Columns(file) => file.commit(synced),
@@ -282,19 +326,28 @@ impl Refused {
     }
 }
 
-/// What a stream is written to until its commit.
+/// What a stream is written to until its last commit.
 pub(crate) struct Unfinished {
     files: Shape,
     location: String,
+    /// Of the stream.
     rows: u64,
     /// Rows and bytes of the parts so far.
     flushed: (u64, u64),
+    /// Rows and bytes of the commits so far.
+    committed: (u64, u64),
 }
 
-/// One file, or a folder of them.
+/// One file, a folder that is replaced, or one that grows.
 pub(crate) enum Shape {
     One(Box<OneFile>),
     Set(Box<FileSet>),
+    Chain {
+        set: Box<FileSet>,
+        lease: Box<Lease>,
+        /// The first commit takes the place of the older ones.
+        replaces: bool,
+    },
 }
 
 impl Unfinished {
@@ -304,6 +357,7 @@ impl Unfinished {
             location,
             rows: 0,
             flushed: (0, 0),
+            committed: (0, 0),
         }
     }
 
@@ -315,7 +369,7 @@ impl Unfinished {
                 .write(Picked::all(batch), 0, Split::default())
                 .map(|_| ())
                 .map_err(|refused| refused.told(before))?,
-            Shape::Set(set) => set.write(batch, before)?,
+            Shape::Set(set) | Shape::Chain { set, .. } => set.write(batch, before)?,
         }
         self.rows += batch.num_rows() as u64;
         Ok(())
@@ -327,7 +381,7 @@ impl Unfinished {
                 file.push()?;
                 file.bytes()
             }
-            Shape::Set(set) => set.bytes(),
+            Shape::Set(set) | Shape::Chain { set, .. } => set.bytes(),
         };
         let (rows, bytes) = self.flushed;
         self.flushed = (self.rows, written);
@@ -338,24 +392,69 @@ impl Unfinished {
         })
     }
 
-    /// Makes everything visible; `rows` is how many the parts are said to hold.
-    pub(crate) fn commit(self, rows: u64) -> Result<Receipt> {
-        if (self.rows, self.flushed.0) != (rows, rows) {
+    /// Makes everything since the last commit visible. Gives what is gone on with: nothing behind
+    /// the last commit, and a file or folder that was replaced has only one.
+    pub(crate) fn commit(mut self, commit: &Commit<'_>) -> Result<(Receipt, Option<Self>)> {
+        let rows = commit.rows();
+        let (known, flushed) = (self.rows - self.committed.0, self.flushed.0);
+        if (known, flushed) != (rows, self.rows) {
             return Err(Error::internal(format!(
-                "a commit of {rows} rows, {} were written and {} flushed",
-                self.rows, self.flushed.0
+                "a commit of {rows} rows, {known} were written and {flushed} of {} flushed",
+                self.rows
             )));
         }
-        let bytes = match self.files {
-            Shape::One(file) => file.commit(Synced::Alone)?,
-            Shape::Set(set) => set.commit()?,
-        };
-        Ok(Receipt {
+        let receipt = |bytes, location| Receipt {
             rows,
             bytes,
-            location: self.location,
-        })
+            location,
+        };
+        let Shape::Chain {
+            set,
+            lease,
+            replaces,
+        } = &mut self.files
+        else {
+            let location = self.location.clone();
+            return Ok((receipt(self.replace(commit)?, location), None));
+        };
+        let is_empty = *replaces || (lease.is_first() && commit.complete);
+        let files = set.finish(is_empty)?;
+        point("dest-file.data_synced")?;
+        lease.commit(commit, files, *replaces)?;
+        set.go_on(lease.next());
+        *replaces = false;
+        let bytes = set.bytes();
+        self.flushed = (self.rows, bytes);
+        let receipt = receipt(bytes - self.committed.1, self.location.clone());
+        self.committed = (self.rows, bytes);
+        Ok((receipt, (!commit.complete).then_some(self)))
     }
+
+    /// Puts the file or the folder in the place of an older one. Gives its bytes.
+    fn replace(self, commit: &Commit<'_>) -> Result<u64> {
+        if commit.cursor.is_some() || !commit.complete {
+            return Err(no_cursor(&self.location));
+        }
+        point("dest-file.replacing")?;
+        let bytes = match self.files {
+            Shape::One(file) => file.commit(Synced::Alone)?.bytes,
+            Shape::Set(set) => set.commit()?,
+            Shape::Chain { .. } => return Err(Error::internal("a folder that grows is replaced")),
+        };
+        point("dest-file.replaced")?;
+        Ok(bytes)
+    }
+}
+
+/// What is replaced as a whole says nowhere how far its stream is.
+pub(crate) fn no_cursor(location: &str) -> Error {
+    let text = format!("{location} does not keep the place where a stream goes on");
+    Error::config("cursor_needs_folder", text)
+        .hint(
+            "nothing of this run is visible; write_mode: append with {part} in the file's name, such \
+             as out/{stream}/part-{part}.jsonl, and without --full-refresh in a folder that is new",
+        )
+        .at("config.path")
 }
 
 /// Writes the rows of one stream.

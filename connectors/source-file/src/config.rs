@@ -25,7 +25,7 @@ const SAMPLE_BYTES: u64 = 1 << 20;
 pub struct Config {
     /// A file, or a pattern with `*` and `?` for characters of one name. With `{stream}` in it,
     /// each name found in its place is a stream; without, all files together are one.
-    #[schemars(extend("x-grant" = "read"))]
+    #[schemars(extend("x-grant" = "read", "x-beside" = "_manifest"))]
     pub path: String,
     /// The name of the one stream. Without it: the file's name without its ending and signs of
     /// patterns.

@@ -5,6 +5,7 @@ use rapidbyte_sdk::files::{self, Entry};
 use rapidbyte_sdk::pattern;
 use rapidbyte_sdk::prelude::*;
 
+use crate::committed;
 use crate::config::{STREAM, Settings};
 
 /// The files of one stream, ordered by path.
@@ -13,11 +14,21 @@ pub(crate) struct FileStream {
     pub name: String,
     /// Path and size in bytes when it was looked for.
     pub files: Vec<(String, u64)>,
+    /// Some of them lie in folders with manifests: files that none names are left out, so many.
+    pub left_out: Option<usize>,
 }
 
 impl FileStream {
     pub(crate) fn bytes(&self) -> u64 {
         self.files.iter().map(|(_, size)| size).sum()
+    }
+
+    /// What to know about which files are read.
+    pub(crate) fn manifest_note(&self) -> Option<String> {
+        Some(match self.left_out? {
+            0 => "the files that manifests name".to_owned(),
+            files => format!("the files that manifests name; {files} others are left out"),
+        })
     }
 
     /// What to know about the sizes; `said` is what the configuration says.
@@ -53,7 +64,7 @@ fn refuse_other_kinds(path: &str) -> Result<()> {
 /// The streams, ordered by name. No file at all is an error.
 pub(crate) fn find(settings: &Settings) -> Result<Vec<FileStream>> {
     let path = &settings.path;
-    let entries = files::find(&path.replace(STREAM, "*"))?;
+    let (entries, left_out) = committed::find(&path.replace(STREAM, "*"))?;
     if entries.is_empty() {
         refuse_other_kinds(path)?;
         let text = format!("no file matches {path}");
@@ -62,11 +73,15 @@ pub(crate) fn find(settings: &Settings) -> Result<Vec<FileStream>> {
             .at("config.path"));
     }
     let streams = match path.split_once(STREAM) {
-        Some((before, after)) => group(before, after, entries),
+        Some((before, after)) => group(before, after, entries, left_out),
         None => {
             let name = settings.stream.clone().unwrap_or_else(|| stem(path));
             let files = entries.into_iter().map(|e| (e.path, e.size)).collect();
-            vec![FileStream { name, files }]
+            vec![FileStream {
+                name,
+                files,
+                left_out,
+            }]
         }
     };
     let unmatched = settings
@@ -96,7 +111,12 @@ pub(crate) fn unknown_stream(name: &str, streams: &[FileStream]) -> Error {
 }
 
 /// Puts each file to the stream that its path names.
-fn group(before: &str, after: &str, entries: Vec<Entry>) -> Vec<FileStream> {
+fn group(
+    before: &str,
+    after: &str,
+    entries: Vec<Entry>,
+    left_out: Option<usize>,
+) -> Vec<FileStream> {
     // Counted from the end: the host may give a path by another beginning than it was asked for.
     let below = after.matches('/').count();
     let prefix = before.rsplit('/').next().unwrap_or_default();
@@ -113,6 +133,7 @@ fn group(before: &str, after: &str, entries: Vec<Entry>) -> Vec<FileStream> {
             None => streams.push(FileStream {
                 name,
                 files: vec![file],
+                left_out,
             }),
         }
     }
@@ -183,7 +204,7 @@ mod tests {
                 path: (*path).into(),
                 size: 1,
             };
-            let streams = group(before, after, files.iter().map(entry).collect());
+            let streams = group(before, after, files.iter().map(entry).collect(), None);
             let shown = streams
                 .iter()
                 .map(|s| format!("{}:{}", s.name, s.files.len()));

@@ -9,6 +9,7 @@
 //! would change, is an error with file and line.
 
 mod columns;
+mod committed;
 mod config;
 mod files;
 mod open;
@@ -91,6 +92,7 @@ impl Source for Files {
                 stream
                     .notes
                     .extend(found.compression_note(self.settings.compression));
+                stream.notes.extend(found.manifest_note());
                 Ok(stream)
             })
             .collect()

@@ -4,8 +4,6 @@
 //! in its own collation; a text is only ever cast back to the type that wrote it. What is compared
 //! here is whether two neighbouring rows are equal, see [`Key::is_same`].
 
-use std::collections::HashMap;
-
 use rapidbyte_pg::Column;
 use rapidbyte_pg::builtin::{self, Builtin};
 use rapidbyte_pg::ident::{qualified, quote_ident, quote_literal};
@@ -147,17 +145,7 @@ pub(crate) fn keys(
     wanted: &[String],
 ) -> Result<Vec<Key>> {
     let collations = collations(client, &[relation.oid], true)?;
-    let hint = || {
-        let names = candidates(relation.oid, columns, &collations);
-        if names.is_empty() {
-            return "no column of it can order rows; sync_mode: full_refresh, or a table with \
-                    late_rows: exact, needs none"
-                .to_owned();
-        }
-        let more = if names.len() > MAX_NAMED { ", …" } else { "" };
-        let names: Vec<_> = names.into_iter().take(MAX_NAMED).collect();
-        format!("columns that can: {}{more}", names.join(", "))
-    };
+    let hint = || usable(&candidates(relation.oid, columns, &collations));
     if wanted.is_empty() {
         let text = "no column is named that orders the rows";
         return Err(Error::config("no_cursor_field", text)
@@ -168,7 +156,6 @@ pub(crate) fn keys(
         return Err(Error::config("too_many_cursor_fields", text)
             .hint("name the columns that tell rows apart: a time and a key are enough"));
     }
-    let by_name: HashMap<&str, &Collation> = collations.iter().map(|c| (&*c.column, c)).collect();
     let mut keys: Vec<Key> = Vec::with_capacity(wanted.len());
     for name in wanted {
         let Some(column) = columns.iter().find(|column| column.name == *name) else {
@@ -183,36 +170,56 @@ pub(crate) fn keys(
                 .hint("name it once")
                 .in_column(name));
         }
-        let unusable = |why: String| {
+        let collation = collations.iter().find(|c| c.column == *name);
+        let key = Key::new(relation, column, collation).map_err(|why| {
             Error::config("unusable_cursor_field", why)
                 .hint(hint())
                 .in_column(name)
-        };
-        let Some((ty, class)) = class(column) else {
-            let text = format!("a column of type {} cannot order rows", column.type_text);
-            return Err(unusable(text));
-        };
-        let collation = by_name.get(&**name);
-        if let Some(Collation { rule, .. }) = collation.filter(|c| !c.is_deterministic) {
-            let text = format!("its collation {rule} calls different texts equal");
-            return Err(unusable(text));
-        }
-        keys.push(Key {
-            field: Field {
-                name: name.clone(),
-                ty: ty.name.into(),
-                collation: collation.map(|collation| collation.rule.clone()),
-            },
-            class,
-            column: format!("{}.{}", relation.sql(), quote_ident(name)),
-            ty: qualified("pg_catalog", ty.name),
-            is_nullable: !column.not_null,
-        });
+        })?;
+        keys.push(key);
     }
     Ok(keys)
 }
 
+/// Says which columns can order a read.
+fn usable(names: &[String]) -> String {
+    if names.is_empty() {
+        return "no column of it can order rows; sync_mode: full_refresh, or a table with \
+                late_rows: exact, needs none"
+            .to_owned();
+    }
+    let more = if names.len() > MAX_NAMED { ", …" } else { "" };
+    let names: Vec<&str> = names.iter().map(|n| &**n).take(MAX_NAMED).collect();
+    format!("columns that can: {}{more}", names.join(", "))
+}
+
 impl Key {
+    /// Gives why not, if the column cannot order rows.
+    fn new(
+        relation: &Relation,
+        column: &Column,
+        collation: Option<&Collation>,
+    ) -> Result<Self, String> {
+        let Some((ty, class)) = class(column) else {
+            let ty = &column.type_text;
+            return Err(format!("a column of type {ty} cannot order rows"));
+        };
+        if let Some(Collation { rule, .. }) = collation.filter(|c| !c.is_deterministic) {
+            return Err(format!("its collation {rule} calls different texts equal"));
+        }
+        Ok(Self {
+            field: Field {
+                name: column.name.clone(),
+                ty: ty.name.into(),
+                collation: collation.map(|collation| collation.rule.clone()),
+            },
+            class,
+            column: format!("{}.{}", relation.sql(), quote_ident(&column.name)),
+            ty: qualified("pg_catalog", ty.name),
+            is_nullable: !column.not_null,
+        })
+    }
+
     /// The value's text, of which [`Key::literal`] makes the value again.
     pub fn text(&self) -> String {
         format!("{}::pg_catalog.text", self.column)

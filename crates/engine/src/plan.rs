@@ -290,8 +290,12 @@ fn place(
         deleted_field: None,
     };
     identify(document, entry, &schema, &mut target)?;
-    if increment.is_some() && full_refresh && target.write_mode == WriteMode::Append {
-        target.write_mode = WriteMode::Replace;
+    if increment.is_some() && target.write_mode == WriteMode::Append {
+        // Each version of a row that was changed becomes a row of its own.
+        target.primary_key.clear();
+        if full_refresh {
+            target.write_mode = WriteMode::Replace;
+        }
     }
     let failed = |e| Failure::from_runtime(e, document, "destination");
     let placed = destination.plan(&target).map_err(failed)?;

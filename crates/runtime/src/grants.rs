@@ -3,7 +3,9 @@
 //! A property of the connector's config schema may carry `x-grant`: `read` or `write` for a path
 //! or pattern, `host`, `port` or `url` for a server. Exactly the values that the operator wrote
 //! there are granted; nothing else is. `folders` grants nothing by itself: each item adds a folder
-//! `<item>=*` before the file's name to the `write` paths beside it. `tls-mode`, `tls-root-cert`, `tls-cert` and `tls-key`, and
+//! `<item>=*` before the file's name to the `write` paths beside it. `x-beside`, a name, grants the files of a
+//! folder of this name too, in the folder of a `write` path with `{part}` (to read and write) or of
+//! a `read` pattern (to read), there also above folders `name=value` at its end. `tls-mode`, `tls-root-cert`, `tls-cert` and `tls-key`, and
 //! the parameters `sslmode`, `sslrootcert`, `sslcert` and `sslkey` of a `url`, grant nothing: they
 //! say how the host does TLS with the servers named beside them.
 
@@ -24,6 +26,9 @@ pub struct Grants {
     /// The same with `{stream}` as it was written.
     read_by_stream: Vec<String>,
     write: Vec<String>,
+    /// Those of `read` and `write` that an `x-beside` added: their last folder was not written by
+    /// the operator.
+    beside: Vec<String>,
     /// The folder that relative paths are relative to: the pipeline file's.
     base_dir: PathBuf,
 }
@@ -79,6 +84,7 @@ impl Grants {
         let mut urls: Vec<Server> = Vec::new();
         let mut tls = Settings::default();
         let mut folders: Vec<String> = Vec::new();
+        let mut beside: Vec<(String, bool)> = Vec::new();
         let written_before = self.write.len();
         for (key, property) in properties {
             let property = resolve(root, property);
@@ -93,6 +99,17 @@ impl Grants {
                 _ => vec![],
             };
             let mark = property.get("x-grant").and_then(Value::as_str);
+            if let Some(name) = property.get("x-beside").and_then(Value::as_str) {
+                let writes = mark == Some("write");
+                let found = texts.iter().flat_map(|text| match writes {
+                    true if text.contains(PART) => beside_file(text, name).into_iter().take(1),
+                    false if pattern::is_pattern(&absolute(&self.base_dir, text)) => {
+                        beside_file(text, name).into_iter().take(MAX_DEPTH)
+                    }
+                    _ => Vec::new().into_iter().take(0),
+                });
+                beside.extend(found.map(|path| (absolute(&self.base_dir, &path), writes)));
+            }
             match mark {
                 Some("read") => {
                     let base = &self.base_dir;
@@ -122,6 +139,13 @@ impl Grants {
         for path in &mut self.write[written_before..] {
             let name = path.rfind('/').map_or(0, |at| at + 1);
             path.insert_str(name, &folders.concat());
+        }
+        for (path, writes) in beside {
+            self.read.push(path.clone());
+            if writes {
+                self.write.push(path.clone());
+            }
+            self.beside.push(path);
         }
         for mut server in urls {
             server.tls = server.tls.or(&tls);
@@ -215,12 +239,20 @@ impl Grants {
 
     /// The absolute form of a path or pattern that may be read.
     pub(crate) fn readable(&self, path: &str) -> Option<Granted> {
-        granted(&self.read, absolute(&self.base_dir, path))
+        self.rooted(granted(&self.read, absolute(&self.base_dir, path))?)
+    }
+
+    /// A folder beside a file is no word of the operator: a link in its place may not lead out.
+    fn rooted(&self, mut granted: Granted) -> Option<Granted> {
+        if self.beside.contains(&granted.grant) && granted.root.ends_with(beside_name(&granted)) {
+            granted.root.pop();
+        }
+        Some(granted)
     }
 
     /// The absolute form of a path that may be written.
     pub(crate) fn writable(&self, path: &str) -> Option<Granted> {
-        granted(&self.write, absolute(&self.base_dir, path))
+        self.rooted(granted(&self.write, absolute(&self.base_dir, path))?)
     }
 
     /// A folder that may be replaced as a whole: all files of the pattern, which lies below it,
@@ -288,6 +320,33 @@ fn resolve<'a>(root: &'a Value, property: &'a Value) -> &'a Value {
         Some(target) if property.get("x-grant").is_none() => target,
         _ => property,
     }
+}
+
+/// The files of a folder `name` in the folder of a path, and in each folder above it that is only
+/// left out by folders of partitions.
+fn beside_file(path: &str, name: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut folder = path.rsplit_once('/').map(|(folder, _)| folder);
+    loop {
+        found.push(match folder {
+            None => format!("{name}/*"),
+            Some(folder) => format!("{folder}/{name}/*"),
+        });
+        let Some(here) = folder else { break };
+        let (above, last) = here
+            .rsplit_once('/')
+            .map_or((None, here), |(above, last)| (Some(above), last));
+        if !last.contains('=') {
+            break;
+        }
+        folder = above;
+    }
+    found
+}
+
+/// The name of the last folder of a grant.
+fn beside_name(granted: &Granted) -> &str {
+    granted.grant.rsplit('/').nth(1).unwrap_or_default()
 }
 
 /// The pattern of the folders of a partition column.
@@ -477,6 +536,53 @@ mod tests {
         ] {
             assert!(!may(folder, pattern), "{folder} {pattern}");
         }
+    }
+
+    #[test]
+    fn a_folder_beside_is_granted_where_files_are_added_and_read() {
+        let schema = |mark: &str| {
+            json!({
+                "path": {"x-grant": mark, "x-beside": "_manifest"}, "by": {"x-grant": "folders"},
+            })
+        };
+        let writes = |path: &str| grants(schema("write"), json!({"path": path, "by": ["day"]}));
+        let out = writes("out/{stream}/p-{part}.csv");
+        let described = out.describe();
+        assert_eq!(
+            described,
+            [
+                "read out/*/_manifest/*",
+                "write out/*/day=*/p-*.csv",
+                "write out/*/_manifest/*"
+            ]
+        );
+        for path in [
+            "out/s/_manifest/x/y",
+            "out/_manifest/x",
+            "out/s/_manifest/../x",
+        ] {
+            assert!(out.writable(path).is_none(), "{path}");
+        }
+        // No link in the place of the folder leads out.
+        let fixed = writes("out/p-{part}.csv");
+        let granted = fixed.writable("out/_manifest/1").expect("granted");
+        assert_eq!(granted.root, Path::new("/p/out"));
+        let granted = fixed.readable("out/_manifest/1").expect("granted");
+        assert_eq!(granted.root, Path::new("/p/out"));
+        assert_eq!(writes("out/a.csv").describe(), ["write out/day=*/a.csv"]);
+
+        let reads = |path: &str| grants(schema("read"), json!({"path": path})).describe();
+        assert_eq!(reads("in/a.csv"), ["read in/a.csv"]);
+        assert_eq!(reads("in/*.csv"), ["read in/*.csv", "read in/_manifest/*"]);
+        assert_eq!(
+            reads("day=*/n=1/*.csv"),
+            [
+                "read day=*/n=1/*.csv",
+                "read day=*/n=1/_manifest/*",
+                "read day=*/_manifest/*",
+                "read _manifest/*"
+            ]
+        );
     }
 
     #[test]

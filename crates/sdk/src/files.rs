@@ -26,6 +26,24 @@ pub fn create(path: &str) -> Result<Output> {
     system::create(path).map(|output| Output { output, bytes: 0 })
 }
 
+/// The same for a file that must not be there: of several writers of one `path` the commit of one
+/// succeeds, in one atomic step, and that of the others fails with code `file_exists`.
+pub fn create_new(path: &str) -> Result<Output> {
+    system::create_new(path).map(|output| Output { output, bytes: 0 })
+}
+
+/// Gives a file that may be written another name, in one atomic step; folders that miss are made.
+/// Errors: `file_exists` where there is one of that name, `file_not_found` where there is none to
+/// be renamed.
+pub fn rename(from: &str, to: &str) -> Result<()> {
+    system::rename(from, to)
+}
+
+/// Removes a file that may be written. One that is not there is no error.
+pub fn remove(path: &str) -> Result<()> {
+    system::remove(path)
+}
+
 /// Answers whether a file could be created at `path`, and leaves none.
 pub fn probe(path: &str) -> Result<()> {
     system::probe(path)
@@ -100,7 +118,8 @@ impl Output {
         self.output.sync()
     }
 
-    /// Gives the file its final name in one atomic step, replacing an older file.
+    /// Gives the file its final name in one atomic step, replacing an older file unless it was
+    /// begun by [`create_new`].
     pub fn commit(self) -> Result<()> {
         self.output.commit()
     }
@@ -113,6 +132,7 @@ mod native {
     use std::io::Write;
     use std::os::unix::fs::FileExt;
     use std::path::{Path, PathBuf};
+    use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::UNIX_EPOCH;
 
     use super::Entry;
@@ -124,6 +144,7 @@ mod native {
         file: File,
         temporary: PathBuf,
         path: PathBuf,
+        is_new: bool,
         committed: Cell<bool>,
     }
 
@@ -198,11 +219,42 @@ mod native {
         create(path).map(drop)
     }
 
+    pub fn create_new(path: &str) -> Result<Output> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        // Several writers of one name may be at work in this process.
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let mut output = begin(path, &format!("{}-{number}", std::process::id()))?;
+        output.is_new = true;
+        Ok(output)
+    }
+
+    pub fn rename(from: &str, to: &str) -> Result<()> {
+        if let Some(dir) = Path::new(to).parent() {
+            fs::create_dir_all(dir).map_err(|e| failed(to, &e))?;
+        }
+        fs::hard_link(from, to).map_err(|e| match e.kind() {
+            std::io::ErrorKind::AlreadyExists => failed(to, &e),
+            _ => failed(from, &e),
+        })?;
+        fs::remove_file(from).map_err(|e| failed(from, &e))
+    }
+
+    pub fn remove(path: &str) -> Result<()> {
+        match fs::remove_file(path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(failed(path, &e)),
+            _ => Ok(()),
+        }
+    }
+
     pub fn create(path: &str) -> Result<Output> {
+        begin(path, &std::process::id().to_string())
+    }
+
+    fn begin(path: &str, unique: &str) -> Result<Output> {
         let path = PathBuf::from(path);
         let shown = path.display().to_string();
         let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("file");
-        let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+        let temporary = path.with_file_name(format!(".{name}.{unique}.tmp"));
         if let Some(dir) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
             fs::create_dir_all(dir).map_err(|e| failed(&shown, &e))?;
         }
@@ -211,6 +263,7 @@ mod native {
             file,
             temporary,
             path,
+            is_new: false,
             committed: Cell::new(false),
         })
     }
@@ -325,6 +378,10 @@ mod native {
         pub fn commit(&self) -> Result<()> {
             self.sync()?;
             let shown = self.path.display().to_string();
+            if self.is_new {
+                // The temporary name goes with the output.
+                return fs::hard_link(&self.temporary, &self.path).map_err(|e| failed(&shown, &e));
+            }
             fs::rename(&self.temporary, &self.path).map_err(|e| failed(&shown, &e))?;
             self.committed.set(true);
             Ok(())
@@ -344,6 +401,7 @@ mod native {
         let code = match error.kind() {
             std::io::ErrorKind::NotFound => "file_not_found",
             std::io::ErrorKind::PermissionDenied => "permission_denied",
+            std::io::ErrorKind::AlreadyExists => "file_exists",
             _ => "file_io",
         };
         Error::new(ErrorKind::Config, code, format!("{path}: {error}"))

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{ipc, source};
+use rapidbyte_testkit::postgres::Client;
 use source_postgres::{Postgres, Rows};
 
 pub const WAIT: Duration = Duration::from_secs(20);
@@ -218,4 +219,43 @@ pub fn resumes_everywhere(source: &mut Postgres, stream: &str, increment: &Incre
         assert_eq!(union, all, "{stream} from {cursor}");
     }
     first
+}
+
+/// Numbers that only depend on the seed, which can be given and is shown.
+pub struct Random(u64);
+
+impl Random {
+    pub fn seeded() -> Self {
+        let seed = std::env::var("RAPIDBYTE_SEED").map_or(20_261_121, |seed| seed.parse().unwrap());
+        eprintln!("RAPIDBYTE_SEED={seed}");
+        Self(seed)
+    }
+
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+/// What is new since `cursor`, which moves on.
+pub fn step(source: &mut Postgres, stream: &str, cursor: &mut Option<String>) -> Vec<i32> {
+    let given = increase(source, &news(stream, &exact(false), cursor.as_deref())).unwrap();
+    assert_eq!(given.checkpoints.len(), 1, "{given:?}");
+    *cursor = Some(given.cursor().to_owned());
+    given.sorted()
+}
+
+/// Runs statements.
+pub fn run(client: &mut Client, sql: &str) {
+    client
+        .batch_execute(sql)
+        .unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+}
+
+/// Few bytes at a time, so that ties reach over batches.
+pub fn open_narrow(url: &str) -> Postgres {
+    let config = format!(r#"{{"url": "{url}", "fetch_bytes": 4096}}"#);
+    rapidbyte_sdk::source::open(&config).unwrap()
 }

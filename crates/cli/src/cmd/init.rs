@@ -16,7 +16,7 @@ const NAME: &str = "pipeline";
 /// Questions are asked so often before the command gives up.
 const TRIES: usize = 3;
 /// What never belongs into a repository: secrets, and what pipelines write.
-const IGNORED: [&str; 2] = [".env", "out/"];
+const IGNORED: [&str; 3] = [".env", ".rapidbyte/", "out/"];
 /// Longer files are not extended: they are not what they seem to be.
 const MAX_TEXT_BYTES: u64 = 1 << 20;
 

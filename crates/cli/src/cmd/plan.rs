@@ -205,11 +205,19 @@ fn stream_text(plan: &Plan, stream: &StreamPlan, output: &Output) -> String {
     lines.join("\n")
 }
 
-fn late_rows(increment: &Increment) -> String {
+fn late_rows(increment: &Increment) -> &'static str {
     match &increment.late_rows {
-        LateRows::Exact => "exact".into(),
-        LateRows::Lag(None) => "missed".into(),
-        LateRows::Lag(Some(lag)) => format!("missed after {lag}"),
+        LateRows::Exact => "exact",
+        LateRows::Lag(_) => "lag",
+    }
+}
+
+/// What becomes of rows that are committed late.
+fn promise(increment: &Increment) -> String {
+    match &increment.late_rows {
+        LateRows::Exact => "no row is missed, however late it is committed".into(),
+        LateRows::Lag(None) => "rows that are committed late are missed".into(),
+        LateRows::Lag(Some(lag)) => format!("rows that are committed later than {lag} are missed"),
     }
 }
 
@@ -235,7 +243,7 @@ fn modes(plan: &Plan, stream: &StreamPlan) -> String {
         if !increment.cursor_fields.is_empty() {
             parts.push(format!("by {}", increment.cursor_fields.join(", ")));
         }
-        parts.push(format!("late rows: {}", late_rows(increment)));
+        parts.push(promise(increment));
         parts.push(match goes_on_from(plan, stream) {
             Some(cursor) => format!("goes on from {cursor}"),
             None => "from the first row on".into(),

@@ -4,7 +4,6 @@
 //! neither `..` nor a symbolic link leads out of it.
 
 use std::io::{ErrorKind as Io, Write};
-use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use std::time::UNIX_EPOCH;
 use cap_std::fs::{Dir, File, OpenOptions, OpenOptionsExt};
 use rapidbyte_wire::pattern;
 use rustix::fd::OwnedFd;
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::fcntl_dupfd_cloexec;
 use wasmtime::component::Resource;
 
@@ -24,6 +23,7 @@ use crate::Phase;
 use crate::bindings::files::{Entry, Host, HostInput, HostOutput};
 use crate::bindings::types::{Error, ErrorKind};
 use crate::grants::Granted;
+use crate::host::exclusive;
 use crate::host::folder::unsynced::Unsynced;
 use crate::host::folder::{OutputFolder, begin};
 use crate::state::State;
@@ -44,6 +44,8 @@ pub struct Output {
     /// Of a file of a folder that is not visible yet: the folder syncs its files together, and
     /// none is replaced.
     folder: Option<Arc<Unsynced>>,
+    /// It must not take the place of another file.
+    is_new: bool,
     committed: bool,
 }
 
@@ -100,20 +102,40 @@ impl Host for State {
     }
 
     fn create(&mut self, path: String) -> Outcome<Resource<Output>> {
+        self.begin_file(path, false)
+    }
+
+    fn create_new(&mut self, path: String) -> Outcome<Resource<Output>> {
+        self.begin_file(path, true)
+    }
+
+    fn rename(&mut self, from: String, to: String) -> Outcome<()> {
+        self.check_cancelled()?;
+        let grants = &self.sandbox.grants;
+        let Some(granted) = grants.writable(&from) else {
+            return Ok(Err(self.not_granted("write", &from)));
+        };
+        let Some(target) = grants.writable(&to) else {
+            return Ok(Err(self.not_granted("write", &to)));
+        };
+        let clock = self.sandbox.clock.clone();
+        let renamed = clock.outside(Phase::Commit, || exclusive::rename(&granted, &target));
+        self.progress();
+        Ok(renamed.map_err(|error| match error.kind() {
+            Io::AlreadyExists => exclusive::exists(&to),
+            _ => failed(&from, &error),
+        }))
+    }
+
+    fn remove(&mut self, path: String) -> Outcome<()> {
+        self.check_cancelled()?;
         let Some(granted) = self.sandbox.grants.writable(&path) else {
             return Ok(Err(self.not_granted("write", &path)));
         };
-        if let Err(error) = self.one_more_file() {
-            return Ok(Err(error));
-        }
         let clock = self.sandbox.clock.clone();
-        match clock.outside(Phase::Flush, || create(&granted, &path)) {
-            Ok(output) => {
-                self.files += 1;
-                Ok(Ok(self.table.push(output)?))
-            }
-            Err(error) => Ok(Err(failed(&path, &error))),
-        }
+        let removed = clock.outside(Phase::Commit, || exclusive::remove(&granted));
+        self.progress();
+        Ok(removed.map_err(|error| failed(&path, &error)))
     }
 
     fn probe(&mut self, path: String) -> Outcome<()> {
@@ -146,6 +168,24 @@ impl Host for State {
 }
 
 impl State {
+    fn begin_file(&mut self, path: String, is_new: bool) -> Outcome<Resource<Output>> {
+        let Some(granted) = self.sandbox.grants.writable(&path) else {
+            return Ok(Err(self.not_granted("write", &path)));
+        };
+        if let Err(error) = self.one_more_file() {
+            return Ok(Err(error));
+        }
+        let clock = self.sandbox.clock.clone();
+        match clock.outside(Phase::Flush, || create(&granted, &path)) {
+            Ok(mut output) => {
+                output.is_new = is_new;
+                self.files += 1;
+                Ok(Ok(self.table.push(output)?))
+            }
+            Err(error) => Ok(Err(failed(&path, &error))),
+        }
+    }
+
     pub(super) fn not_granted(&self, what: &str, path: &str) -> Error {
         let text = format!("{} may not {what} {path}", self.connector);
         Error::new(ErrorKind::Config, "file_not_granted", text)
@@ -163,7 +203,7 @@ impl State {
 }
 
 /// The path below the grant's folder, and a handle on that folder.
-fn below(granted: &Granted) -> std::io::Result<(Dir, PathBuf)> {
+pub(super) fn below(granted: &Granted) -> std::io::Result<(Dir, PathBuf)> {
     let dir = Dir::open_ambient_dir(&granted.root, ambient_authority())?;
     let path = Path::new(&granted.path);
     let inside = path
@@ -289,6 +329,7 @@ pub(super) fn create_within(
         name,
         shown: shown.into(),
         folder,
+        is_new: false,
         committed: false,
     })
 }
@@ -456,6 +497,12 @@ impl HostOutput for State {
 impl Output {
     fn commit(&mut self) -> Result<(), Error> {
         let done = match self.folder.clone() {
+            None if self.is_new => match self.link() {
+                Err(error) if error.kind() == Io::AlreadyExists => {
+                    return Err(exclusive::exists(&self.shown));
+                }
+                linked => linked,
+            },
             None => self.replace(),
             Some(unsynced) => match self.complete() {
                 Ok(file) => return unsynced.add(file, &self.shown),
@@ -471,14 +518,15 @@ impl Output {
         self.file.sync_all()?;
         self.dir.rename(&self.temporary, &self.dir, &self.name)?;
         self.committed = true;
-        // The handle in `dir` only names the folder: it cannot be synced itself.
-        let folder = rustix::fs::openat(
-            self.dir.as_fd(),
-            ".",
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )?;
-        Ok(rustix::fs::fsync(folder)?)
+        exclusive::sync_folder(&self.dir)
+    }
+
+    /// The file's bytes, then its name, if no other file has it, then the folder's entry.
+    fn link(&mut self) -> std::io::Result<()> {
+        self.file.sync_all()?;
+        exclusive::link(&self.dir, &self.temporary, &self.name)?;
+        self.committed = true;
+        exclusive::sync_folder(&self.dir)
     }
 
     /// The name in a folder that is not visible yet, and a handle for its sync.
@@ -551,7 +599,7 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fs::{CWD, FileType, mknodat};
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
 
     #[test]
     fn a_pipe_in_the_place_of_a_file_is_refused_without_waiting() {

@@ -187,11 +187,15 @@ impl Server {
 
     /// Ends the server as its administrator would, moves its counter of transactions so that the
     /// next one has this id in this round of 32 bits, and starts it again. `id` must begin a page
-    /// of 32768; all rows that are to be seen afterwards must be frozen before.
+    /// of 32768; all rows that are to be seen afterwards must be frozen before. False, and nothing
+    /// is done, where the programs have no `pg_resetwal`.
     ///
     /// # Panics
     /// When a program fails.
-    pub fn move_transaction_id(&mut self, round: u32, id: u32) {
+    pub fn move_transaction_id(&mut self, round: u32, id: u32) -> bool {
+        if !self.programs.join("pg_resetwal").is_file() {
+            return false;
+        }
         if let Some(Running {
             mut process,
             watchdog,
@@ -217,6 +221,7 @@ impl Server {
         if let Err(failure) = self.run_again() {
             panic!("{failure}");
         }
+        true
     }
 
     /// Starts a stopped server again on the same data and port.

@@ -1,0 +1,410 @@
+//! The chain of manifests of a folder that grows: which run may commit, and what a commit is.
+//!
+//! A run is let in by a manifest that only raises the epoch. From then on the number that an older
+//! run would take next is taken, so it can never commit again, whenever it wakes up. A commit is the
+//! next manifest; its files, complete and on the disk before, get their names after it. What a
+//! killed run left is made good by the next one that is let in: files of a manifest get their names,
+//! others go.
+
+use std::rc::Rc;
+
+use rapidbyte_manifest::{self as manifest, FOLDER, File, Link, Manifest, ManifestError, PENDING};
+use rapidbyte_sdk::files;
+use rapidbyte_sdk::log::{self, point};
+use rapidbyte_sdk::phase::{self, Kind};
+use rapidbyte_sdk::prelude::*;
+
+use crate::layout::{Layout, PART};
+
+/// Runs that are let in between a look and a try are few; this bounds a race that never ends.
+const MAX_TRIES: usize = 32;
+/// A manifest of the most files that a commit may have takes about a third of it.
+const MAX_MANIFEST_BYTES: u64 = 64 << 20;
+const READ_BYTES: u32 = 1 << 20;
+
+/// The folder of a stream that grows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub folder: String,
+    /// Of its files, with `{part}`.
+    pub name: String,
+    /// All files that it may have.
+    pub pattern: String,
+    pub stream: String,
+}
+
+impl Place {
+    /// The place of a stream; none if its path has no `{part}`.
+    pub(crate) fn of(layout: &Layout, stream: &str) -> Result<Option<Self>> {
+        if !layout.set.as_ref().is_some_and(|set| set.counted) {
+            return Ok(None);
+        }
+        let (folder, name) = layout.folder(stream)?;
+        Ok(Some(Self {
+            folder,
+            name,
+            pattern: layout.pattern(stream)?,
+            stream: stream.to_owned(),
+        }))
+    }
+
+    pub(crate) fn pending(&self, name: &str) -> String {
+        format!("{}/{FOLDER}/{name}{PENDING}", self.folder)
+    }
+
+    fn manifest(&self, number: u64) -> Result<String> {
+        let name = manifest::name(number).map_err(|error| self.broken(number, &error))?;
+        Ok(format!("{}/{FOLDER}/{name}", self.folder))
+    }
+
+    fn broken(&self, number: u64, error: &ManifestError) -> Error {
+        let text = format!("{}/{FOLDER}: the manifest {number} {error}", self.folder);
+        Error::new(ErrorKind::Schema, "manifest_broken", text).hint(
+            "put the folder back as it was, or write to a new one: rows and the place to go on from \
+             are in it",
+        )
+    }
+
+    /// The number of the manifest that a file was written for; none of other files.
+    fn number_of(&self, name: &str) -> Option<u64> {
+        let (before, after) = self.name.split_once(PART)?;
+        manifest::number_of_part(name.strip_prefix(before)?.strip_suffix(after)?)
+    }
+
+    /// The newest manifest; none where the folder has none. Errors: `manifest_broken`.
+    pub(crate) fn newest(&self) -> Result<Option<Link>> {
+        let _phase = phase::enter(Kind::Query);
+        let mut numbers = self.numbers()?;
+        numbers.sort_unstable();
+        let Some(newest) = numbers.last().copied() else {
+            return Ok(None);
+        };
+        let missing = (1..).zip(&numbers).find(|(at, number)| at != *number);
+        if let Some((at, _)) = missing {
+            let error = ManifestError::Broken("it is missing".into());
+            return Err(self.broken(at, &error));
+        }
+        let link = self.read(newest)?;
+        let before = match newest {
+            1 => None,
+            _ => Some(self.read(newest - 1)?),
+        };
+        Link::is_before(before.as_ref(), &link).map_err(|error| self.broken(newest, &error))?;
+        Ok(Some(link))
+    }
+
+    /// The folder grows: a run was let in by a manifest.
+    pub(crate) fn has_manifests(&self) -> Result<bool> {
+        Ok(!self.numbers()?.is_empty())
+    }
+
+    fn numbers(&self) -> Result<Vec<u64>> {
+        let found = files::find(&format!("{}/{FOLDER}/*.json", self.folder))?;
+        let name = |path: &str| manifest::number(path.rsplit('/').next().unwrap_or_default());
+        Ok(found.iter().filter_map(|entry| name(&entry.path)).collect())
+    }
+
+    fn read(&self, number: u64) -> Result<Link> {
+        let input = files::open(&self.manifest(number)?)?;
+        let size = input.size();
+        if size > MAX_MANIFEST_BYTES {
+            let error = ManifestError::Malformed(format!("it has {size} bytes"));
+            return Err(self.broken(number, &error));
+        }
+        let mut bytes = Vec::new();
+        while (bytes.len() as u64) < size {
+            let piece = input.read(bytes.len() as u64, READ_BYTES)?;
+            if piece.is_empty() {
+                break;
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        Link::decode(number, &bytes).map_err(|error| self.broken(number, &error))
+    }
+
+    /// Makes a manifest: whole, on the disk, and only if its number is free; none if it is taken.
+    fn link(&self, manifest: &Manifest) -> Result<Option<Link>> {
+        let _phase = phase::enter(Kind::Commit);
+        let number = manifest.number;
+        let broken = |error| self.broken(number, &error);
+        let bytes = manifest.encode().map_err(broken)?;
+        let mut output = files::create_new(&self.manifest(number)?)?;
+        output.write(&bytes)?;
+        output.sync()?;
+        match output.commit() {
+            Ok(()) => Link::decode(number, &bytes).map(Some).map_err(broken),
+            Err(error) if error.code == "file_exists" => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// How far the stream is. Changes nothing.
+    pub(crate) fn progress(&self, pipeline: &str) -> Result<Option<Progress>> {
+        let newest = self.newest()?;
+        if let Some(link) = &newest {
+            self.refuse_other(&link.manifest, pipeline)?;
+        }
+        Ok(newest.as_ref().map(progress))
+    }
+
+    /// A folder belongs to one stream of one pipeline.
+    fn refuse_other(&self, found: &Manifest, pipeline: &str) -> Result<()> {
+        if (found.pipeline.as_str(), &found.stream) == (pipeline, &self.stream) {
+            return Ok(());
+        }
+        let text = format!(
+            "{} holds the stream {} of the pipeline {}",
+            self.folder, found.stream, found.pipeline
+        );
+        Err(Error::config("folder_of_another_stream", text)
+            .hint("write to a folder of its own: it also keeps how far the stream is")
+            .at("config.path"))
+    }
+
+    /// Files without manifests are not appended to: whoever reads the manifests would miss them.
+    pub(crate) fn refuse_unknown_files(&self) -> Result<()> {
+        let found = files::find(&self.pattern)?;
+        let Some(file) = found.first() else {
+            return Ok(());
+        };
+        let text = format!(
+            "{} is there, and no manifest names it: it was not written by append",
+            file.path
+        );
+        Err(Error::config("folder_not_appendable", text)
+            .hint("write to a new folder, or move what is in this one away")
+            .at("config.path"))
+    }
+
+    /// Lets a run in, shuts out older ones and makes good what a killed one left. Errors:
+    /// `folder_of_another_stream`, `folder_not_appendable`, `manifest_broken`, those of files.
+    pub(crate) fn fence(self, run: &Run) -> Result<Lease> {
+        for _ in 0..MAX_TRIES {
+            let newest = self.newest()?;
+            match &newest {
+                Some(link) => self.refuse_other(&link.manifest, &run.pipeline)?,
+                None => self.refuse_unknown_files()?,
+            }
+            let mut next = Link::follow(newest.as_ref(), self.run(run))
+                .map_err(|error| self.broken(0, &error))?;
+            next.epoch += 1;
+            point("dest-file.fencing")?;
+            let Some(last) = self.link(&next)? else {
+                continue;
+            };
+            point("dest-file.fence_linked")?;
+            let lease = Lease {
+                place: Rc::new(self),
+                run: run.clone(),
+                last,
+            };
+            lease.settle()?;
+            point("dest-file.settled")?;
+            return Ok(lease);
+        }
+        let text = format!("{}: other runs are let in again and again", self.folder);
+        Err(Error::new(ErrorKind::Transient, "fence_contended", text)
+            .hint("let one run of a pipeline end before another begins"))
+    }
+
+    fn run<'a>(&'a self, run: &'a Run) -> manifest::Run<'a> {
+        manifest::Run {
+            pipeline: &run.pipeline,
+            stream: &self.stream,
+            id: &run.id,
+        }
+    }
+
+    /// Gives a committed file its name. It has it already if a newer run was faster.
+    fn publish(&self, file: &File) -> Result<()> {
+        let path = format!("{}/{}", self.folder, file.path);
+        match files::rename(&self.pending(file.name()), &path) {
+            Err(error) if error.code == "file_not_found" => match files::find(&path)?.is_empty() {
+                true => Err(error),
+                false => Ok(()),
+            },
+            Err(error) if error.code == "file_exists" => {
+                // Where a rename takes two steps, a run may have been killed in between.
+                if files::find(&path)?
+                    .iter()
+                    .any(|entry| entry.size == file.size)
+                {
+                    return files::remove(&self.pending(file.name()));
+                }
+                let text = format!("{path} is there already, and was not written by this stream");
+                Err(Error::config("file_exists", text).hint("move it away and run again"))
+            }
+            renamed => renamed,
+        }
+    }
+
+    /// Removes the files that a later commit has replaced.
+    fn remove_replaced(&self, begins: u64) -> Result<()> {
+        for entry in files::find(&self.pattern)? {
+            let name = entry.path.rsplit('/').next().unwrap_or_default();
+            if self.number_of(name).is_some_and(|number| number < begins) {
+                files::remove(&entry.path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn progress(link: &Link) -> Progress {
+    let manifest = &link.manifest;
+    Progress {
+        epoch: manifest.epoch,
+        seq: manifest.seq,
+        cursor: manifest.cursor.clone(),
+        run_id: manifest.run_id.clone(),
+        complete: manifest.complete,
+    }
+}
+
+/// A run's right to commit a stream, until a newer run is let in.
+#[derive(Debug, Clone)]
+pub(crate) struct Lease {
+    pub place: Rc<Place>,
+    run: Run,
+    last: Link,
+}
+
+impl Lease {
+    pub(crate) fn progress(&self) -> Progress {
+        progress(&self.last)
+    }
+
+    /// The number of the next commit's manifest.
+    pub(crate) fn next(&self) -> u64 {
+        self.last.manifest.number + 1
+    }
+
+    /// Nothing was ever committed.
+    pub(crate) fn is_first(&self) -> bool {
+        self.last.manifest.seq == 0
+    }
+
+    /// Makes good what older runs left: nobody of them can commit any more.
+    fn settle(&self) -> Result<()> {
+        let place = &self.place;
+        let last = &self.last.manifest;
+        // The manifest of the files that are looked at, for they come in their order.
+        let mut known: Option<Link> = None;
+        for entry in files::find(&format!("{}/{FOLDER}/*{PENDING}", place.folder))? {
+            let name = entry.path.rsplit('/').next().unwrap_or_default();
+            let name = name.strip_suffix(PENDING).unwrap_or_default();
+            // What a run after this one writes has a higher number.
+            let Some(number) = place.number_of(name).filter(|n| *n <= last.number) else {
+                continue;
+            };
+            if known.as_ref().is_none_or(|k| k.manifest.number != number) {
+                known = Some(place.read(number)?);
+            }
+            let files = known.iter().flat_map(|link| &link.manifest.files);
+            let counts = number >= last.begins;
+            match files.into_iter().find(|file| file.name() == name) {
+                Some(file) if counts => place.publish(file)?,
+                _ => files::remove(&place.pending(name))?,
+            }
+        }
+        if last.begins > 0 {
+            place.remove_replaced(last.begins)?;
+        }
+        self.remove_temporary()
+    }
+
+    /// Removes the hidden files of killed runs.
+    fn remove_temporary(&self) -> Result<()> {
+        let place = &self.place;
+        for entry in files::find(&format!("{}/{FOLDER}/.*.tmp", place.folder))? {
+            let name = entry.path.rsplit('/').next().unwrap_or_default();
+            // `.NAME.pending.123-0.tmp`, `.00000002.json.123-0.tmp`
+            let name = name.strip_prefix('.').unwrap_or_default();
+            let name = name
+                .strip_suffix(".tmp")
+                .and_then(|name| name.rsplit_once('.'))
+                .map_or("", |(name, _)| name);
+            let of_file = name.strip_suffix(PENDING).and_then(|n| place.number_of(n));
+            let number = of_file.or_else(|| manifest::number(name));
+            if number.is_some_and(|number| number <= self.last.manifest.number) {
+                files::remove(&format!("{}/{FOLDER}/{}", place.folder, entry_name(&entry)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes complete files visible and moves the cursor, in the one step in which the manifest gets
+    /// its name. With `replaces` the files before go. Errors: `run_superseded`; those of files, after
+    /// which only the next run that is let in knows whether it happened.
+    pub(crate) fn commit(
+        &mut self,
+        commit: &Commit<'_>,
+        files: Vec<File>,
+        replaces: bool,
+    ) -> Result<()> {
+        let place = self.place.clone();
+        let mut next = Link::follow(Some(&self.last), place.run(&self.run))
+            .map_err(|error| place.broken(self.next(), &error))?;
+        if next.seq != commit.seq {
+            let text = "a commit with another number than the stream has commits";
+            return Err(Error::internal(format!("{text}: {}", next.seq)));
+        }
+        let rows: u64 = files.iter().map(|file| file.rows).sum();
+        next.seq += 1;
+        next.cursor = commit.cursor.map(str::to_owned);
+        next.complete = commit.complete;
+        next.rows = rows + if replaces { 0 } else { next.rows };
+        if replaces {
+            next.begins = next.number;
+        }
+        next.files = files;
+        point("dest-file.linking")?;
+        let Some(link) = self.place.link(&next)? else {
+            return Err(self.superseded(&next.files));
+        };
+        self.last = link;
+        point("dest-file.manifest_linked")?;
+        let _phase = phase::enter(Kind::Commit);
+        for file in &next.files {
+            place.publish(file)?;
+            point("dest-file.published")?;
+        }
+        if replaces {
+            place.remove_replaced(next.begins)?;
+            point("dest-file.replaced_removed")?;
+        }
+        point("dest-file.committed")
+    }
+
+    /// The number is taken: what was written for it can never count.
+    fn superseded(&self, files: &[File]) -> Error {
+        for file in files {
+            if let Err(error) = files::remove(&self.place.pending(file.name())) {
+                log::debug(format!("left for the next run: {}", error.message));
+            }
+        }
+        let (id, epoch) = (&self.run.id, self.last.manifest.epoch);
+        let text = match self.place.newest() {
+            Ok(Some(newest)) if newest.manifest.run_id == *id => format!(
+                "the run {id} was begun again with epoch {}, and what began with epoch {epoch} may \
+                 not commit any more",
+                newest.manifest.epoch
+            ),
+            Ok(Some(newest)) => format!(
+                "the newer run {} was let in with epoch {}, and the run {id} with epoch {epoch} may \
+                 not commit any more",
+                newest.manifest.run_id, newest.manifest.epoch
+            ),
+            _ => format!(
+                "the run {id} may not commit any more: the manifests in {} are others",
+                self.place.folder
+            ),
+        };
+        Error::config("run_superseded", text)
+            .hint("let one run of a pipeline end before another begins; the newer one goes on")
+    }
+}
+
+fn entry_name(entry: &files::Entry) -> &str {
+    entry.path.rsplit('/').next().unwrap_or_default()
+}

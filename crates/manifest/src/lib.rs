@@ -1,0 +1,266 @@
+//! Manifests: which files of a folder are committed, in which order, and how far their stream is.
+//!
+//! A folder of files that grows has a folder `_manifest` with `00000001.json`, `00000002.json` and so
+//! on: a chain in which each names the hash of the one before. Each is made only if its number is
+//! free, so of two writers one makes number n and the other learns that it is behind. A run is let in
+//! by a manifest without files, and every commit is one with the files that it adds: so a run that was
+//! followed by another one finds its next number taken for ever.
+//!
+//! A file waits as `_manifest/NAME.pending` until its manifest is there, and gets its name after
+//! that. So whoever reads the folder by a pattern sees committed files only, and whoever reads the
+//! manifests sees a commit as a whole, once all its files are in their place.
+//!
+//! This crate is names, bytes and rules; it does no I/O.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// The folder of the manifests, in the folder of the files.
+pub const FOLDER: &str = "_manifest";
+/// Behind the name of a file that waits for its manifest.
+pub const PENDING: &str = ".pending";
+/// The form of the manifests that are written.
+const VERSION: u32 = 1;
+/// Digits of a number in a name.
+const DIGITS: usize = 8;
+/// The last number that has a name.
+const MAX_NUMBER: u64 = 99_999_999;
+
+/// One link of the chain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// 1.
+    pub version: u32,
+    /// Its place in the chain, from 1 on.
+    pub number: u64,
+    /// The SHA-256 of the manifest before, in hexadecimal digits; none of the first.
+    pub previous: Option<String>,
+    /// Whose rows these are.
+    pub pipeline: String,
+    /// Of the pipeline.
+    pub stream: String,
+    /// The run that was let in last.
+    pub run_id: String,
+    /// Runs that were let in so far.
+    pub epoch: u64,
+    /// Commits so far.
+    pub seq: u64,
+    /// Where the source goes on, as it wrote it.
+    pub cursor: Option<String>,
+    /// That run has committed everything.
+    pub complete: bool,
+    /// The files of manifests with smaller numbers were replaced.
+    pub begins: u64,
+    /// Rows of all files that count now.
+    pub rows: u64,
+    /// What this commit adds.
+    pub files: Vec<File>,
+}
+
+/// A committed file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct File {
+    /// Below the folder of the files: `day=2026-11-21/part-0001-00000002-00000.csv`.
+    pub path: String,
+    /// In bytes.
+    pub size: u64,
+    /// Of its bytes, in hexadecimal digits.
+    pub sha256: String,
+    /// In the file.
+    pub rows: u64,
+}
+
+impl File {
+    /// The name without folders, which no other file of the folder has.
+    pub fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or_default()
+    }
+}
+
+/// Why a chain cannot be gone on with.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ManifestError {
+    /// It was not written by this version, or not by us at all.
+    #[error("is no manifest: {0}")]
+    Malformed(String),
+    /// A number is missing, or a manifest is not the one that its follower names.
+    #[error("does not follow the manifest before it: {0}")]
+    Broken(String),
+    /// There are no numbers left.
+    #[error("has the last number that is possible")]
+    Full,
+}
+
+/// `00000002.json`.
+///
+/// # Errors
+/// [`ManifestError::Full`].
+pub fn name(number: u64) -> Result<String, ManifestError> {
+    match number <= MAX_NUMBER {
+        true => Ok(format!("{number:0DIGITS$}.json")),
+        false => Err(ManifestError::Full),
+    }
+}
+
+/// The number of a manifest's name; none if it is no such name.
+pub fn number(name: &str) -> Option<u64> {
+    let digits = name.strip_suffix(".json")?;
+    let is_number = digits.len() == DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| digits.parse().ok())?
+}
+
+/// What tells a file from all others of its folder: `0002-00000007-00000` is the first file that the
+/// second run writes for the manifest 7.
+pub fn part(epoch: u64, number: u64, file: u64) -> String {
+    format!("{epoch:04}-{number:0DIGITS$}-{file:05}")
+}
+
+/// The number of the manifest that a file is written for.
+pub fn number_of_part(part: &str) -> Option<u64> {
+    let mut parts = part.split('-');
+    let numbers = [parts.next()?, parts.next()?, parts.next()?];
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if parts.next().is_some() || !numbers.iter().all(|text| is_number(text)) {
+        return None;
+    }
+    numbers[1].parse().ok()
+}
+
+/// The SHA-256 of bytes that come in pieces, in hexadecimal digits.
+#[derive(Clone, Default)]
+pub struct Hash(Sha256);
+
+impl Hash {
+    /// Takes a piece.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// 64 digits.
+    pub fn finish(self) -> String {
+        let digest = self.0.finalize();
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Of bytes that are all there.
+    pub fn of(bytes: &[u8]) -> String {
+        let mut hash = Self::default();
+        hash.update(bytes);
+        hash.finish()
+    }
+}
+
+/// A manifest with the hash by which its follower names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// What it says.
+    pub manifest: Manifest,
+    /// Of its bytes.
+    pub sha256: String,
+}
+
+impl Link {
+    /// Reads the manifest of a number.
+    ///
+    /// # Errors
+    /// [`ManifestError::Malformed`].
+    pub fn decode(number: u64, bytes: &[u8]) -> Result<Self, ManifestError> {
+        let manifest: Manifest = serde_json::from_slice(bytes)
+            .map_err(|error| ManifestError::Malformed(error.to_string()))?;
+        let malformed = |text: &str| Err(ManifestError::Malformed(text.to_owned()));
+        if manifest.version != VERSION {
+            return malformed("it has another version than 1");
+        }
+        if manifest.number != number {
+            return malformed("it has another number than its name says");
+        }
+        if manifest.begins > manifest.number {
+            return malformed("it begins behind itself");
+        }
+        let leads_out = |file: &File| {
+            file.path
+                .split('/')
+                .any(|part| matches!(part, "" | "." | "..") || part.contains(['*', '?']))
+        };
+        if manifest.files.iter().any(leads_out) {
+            return malformed("it names a file outside of its folder");
+        }
+        Ok(Self {
+            manifest,
+            sha256: Hash::of(bytes),
+        })
+    }
+
+    /// The link after this one with nothing new in it, and none after `last`.
+    ///
+    /// # Errors
+    /// [`ManifestError::Full`].
+    pub fn follow(last: Option<&Self>, run: Run<'_>) -> Result<Manifest, ManifestError> {
+        let number = last.map_or(1, |last| last.manifest.number + 1);
+        name(number)?;
+        let before = last.map(|last| &last.manifest);
+        Ok(Manifest {
+            version: VERSION,
+            number,
+            previous: last.map(|last| last.sha256.clone()),
+            pipeline: run.pipeline.to_owned(),
+            stream: run.stream.to_owned(),
+            run_id: run.id.to_owned(),
+            epoch: before.map_or(0, |before| before.epoch),
+            seq: before.map_or(0, |before| before.seq),
+            cursor: before.and_then(|before| before.cursor.clone()),
+            complete: before.is_some_and(|before| before.complete && before.run_id == run.id),
+            begins: before.map_or(0, |before| before.begins),
+            rows: before.map_or(0, |before| before.rows),
+            files: Vec::new(),
+        })
+    }
+
+    /// Whether `next` may stand behind this one; `None` is the beginning of the chain.
+    ///
+    /// # Errors
+    /// [`ManifestError::Broken`].
+    pub fn is_before(this: Option<&Self>, next: &Self) -> Result<(), ManifestError> {
+        let expected = this.map_or(1, |this| this.manifest.number + 1);
+        let next = &next.manifest;
+        if next.number != expected {
+            let text = format!("{expected} is missing");
+            return Err(ManifestError::Broken(text));
+        }
+        if next.previous.as_deref() != this.map(|this| this.sha256.as_str()) {
+            let text = "that one was changed, or belongs to another folder".to_owned();
+            return Err(ManifestError::Broken(text));
+        }
+        Ok(())
+    }
+}
+
+/// Who makes a manifest.
+#[derive(Debug, Clone, Copy)]
+pub struct Run<'a> {
+    /// The pipeline.
+    pub pipeline: &'a str,
+    /// Of the pipeline.
+    pub stream: &'a str,
+    /// The run's id.
+    pub id: &'a str,
+}
+
+impl Manifest {
+    /// The bytes of the file, with a line's end behind them.
+    ///
+    /// # Errors
+    /// [`ManifestError::Malformed`], which would be a fault of this crate.
+    pub fn encode(&self) -> Result<Vec<u8>, ManifestError> {
+        let mut bytes = serde_json::to_vec_pretty(self)
+            .map_err(|error| ManifestError::Malformed(error.to_string()))?;
+        bytes.push(b'\n');
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

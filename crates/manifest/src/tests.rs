@@ -1,0 +1,86 @@
+use super::*;
+
+const RUN: Run<'static> = Run {
+    pipeline: "p",
+    stream: "s",
+    id: "r1",
+};
+
+fn link(manifest: &Manifest) -> Link {
+    let bytes = manifest.encode().expect("bytes");
+    Link::decode(manifest.number, &bytes).expect("a manifest")
+}
+
+#[test]
+fn names_and_numbers_are_each_others_inverse() {
+    assert_eq!(name(7).expect("a name"), "00000007.json");
+    assert_eq!(number("00000007.json"), Some(7));
+    for other in [
+        "7.json",
+        "0000000a.json",
+        "00000007.json.pending",
+        "+0000007.json",
+    ] {
+        assert_eq!(number(other), None, "{other}");
+    }
+    assert_eq!(name(MAX_NUMBER + 1), Err(ManifestError::Full));
+    assert_eq!(part(2, 7, 12), "0002-00000007-00012");
+    assert_eq!(number_of_part(&part(12_345, 7, 123_456)), Some(7));
+    for other in ["00000", "1-2", "1-2-3-4", "1--3", "a-2-3"] {
+        assert_eq!(number_of_part(other), None, "{other}");
+    }
+}
+
+#[test]
+fn a_chain_says_where_it_was_cut_or_changed() {
+    let first = Link::follow(None, RUN).expect("a manifest");
+    let first = link(&first);
+    let second = link(&Link::follow(Some(&first), RUN).expect("a manifest"));
+    Link::is_before(None, &first).expect("the beginning");
+    Link::is_before(Some(&first), &second).expect("the next");
+    let cut = Link::is_before(None, &second).expect_err("a gap");
+    assert!(cut.to_string().contains("1 is missing"), "{cut}");
+    let mut other = first.manifest.clone();
+    other.rows += 1;
+    let changed = Link::is_before(Some(&link(&other)), &second);
+    assert!(matches!(changed, Err(ManifestError::Broken(_))));
+}
+
+#[test]
+fn a_run_that_is_let_in_again_is_as_complete_as_it_was() {
+    let mut done = Link::follow(None, RUN).expect("a manifest");
+    done.complete = true;
+    let done = link(&done);
+    let again = Link::follow(Some(&done), RUN).expect("a manifest");
+    assert!(again.complete);
+    let other = Run { id: "r2", ..RUN };
+    assert!(
+        !Link::follow(Some(&done), other)
+            .expect("a manifest")
+            .complete
+    );
+}
+
+#[test]
+fn no_file_lies_outside_of_the_folder() {
+    for path in ["../x", "/x", "a//b", "a/..", "*", ""] {
+        let mut manifest = Link::follow(None, RUN).expect("a manifest");
+        manifest.files.push(File {
+            path: path.into(),
+            size: 1,
+            sha256: Hash::of(b"x"),
+            rows: 1,
+        });
+        let bytes = manifest.encode().expect("bytes");
+        let error = Link::decode(1, &bytes).expect_err("outside");
+        assert!(error.to_string().contains("outside"), "{path}");
+    }
+    assert!(Link::decode(2, b"{}").is_err());
+}
+
+#[test]
+fn the_hash_is_sha_256() {
+    // FIPS 180-2, appendix B.1.
+    let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    assert_eq!(Hash::of(b"abc"), abc);
+}

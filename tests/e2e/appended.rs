@@ -1,0 +1,79 @@
+//! Incremental reads into folders of files: what is added, looked at, moved and begun again.
+
+use rapidbyte_testkit::postgres::shared;
+
+use crate::support::Folder;
+
+fn pipeline(url: &str, path: &str) -> String {
+    format!(
+        "version: 1\npipeline: t\nsource:\n  use: source-postgres\n  config: {{ url: \"{url}\" }}\n  \
+         streams: [{{ name: public.t, sync_mode: incremental, cursor_field: id }}]\n\
+         destination:\n  use: dest-file\n  config: {{ path: \"{path}\" }}\n  write_mode: append\n"
+    )
+}
+
+fn runs(folder: &Folder, arguments: &[&str]) -> String {
+    let ended = folder.rapidbyte(arguments);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stderr, ended.stdout);
+    ended.stdout
+}
+
+/// The ids in all files that a pattern finds, in their order.
+fn ids(folder: &Folder) -> Vec<u64> {
+    let entries = std::fs::read_dir(folder.path().join("out")).expect("a folder");
+    let files = entries.map(|entry| entry.expect("an entry").path());
+    let files = files.filter(|path| path.extension().is_some_and(|e| e == "jsonl"));
+    let mut ids: Vec<u64> = files
+        .flat_map(|file| {
+            let text = std::fs::read_to_string(file).expect("UTF-8");
+            let id = |line: &str| {
+                let row: serde_json::Value = serde_json::from_str(line).expect("JSON");
+                row["id"].as_u64().expect("an id")
+            };
+            text.lines().map(id).collect::<Vec<_>>()
+        })
+        .collect();
+    ids.sort_unstable();
+    ids
+}
+
+#[test]
+fn a_folder_grows_keeps_its_cursor_and_is_begun_again() {
+    let database = shared().database();
+    let mut client = database.client();
+    let sql = |client: &mut rapidbyte_testkit::postgres::Client, sql: &str| {
+        client.batch_execute(sql).expect("changed");
+    };
+    sql(
+        &mut client,
+        "CREATE TABLE t (id bigint PRIMARY KEY); INSERT INTO t VALUES (1), (2), (3)",
+    );
+    let folder = Folder::new();
+    folder.write("p.yaml", pipeline(&database.url(), "out/p-{part}.jsonl"));
+    runs(&folder, &["run", "p.yaml", "--quiet"]);
+    sql(&mut client, "INSERT INTO t VALUES (4), (5)");
+    runs(&folder, &["run", "p.yaml", "--quiet"]);
+    assert_eq!(ids(&folder), [1, 2, 3, 4, 5]);
+    let state = runs(&folder, &["state", "list", "p.yaml"]);
+    assert!(state.contains("2 commits"), "{state}");
+    // Nothing new: nothing is added.
+    runs(&folder, &["run", "p.yaml", "--quiet"]);
+    assert_eq!(ids(&folder), [1, 2, 3, 4, 5]);
+    // From the first row on, in the place of the others.
+    sql(&mut client, "DELETE FROM t WHERE id = 1");
+    runs(&folder, &["run", "p.yaml", "--quiet", "--full-refresh"]);
+    assert_eq!(ids(&folder), [2, 3, 4, 5]);
+    sql(&mut client, "INSERT INTO t VALUES (6)");
+    runs(&folder, &["run", "p.yaml", "--quiet"]);
+    assert_eq!(ids(&folder), [2, 3, 4, 5, 6]);
+    // A single file keeps no place to go on from.
+    folder.write("q.yaml", pipeline(&database.url(), "one.jsonl"));
+    let ended = folder.rapidbyte(&["run", "q.yaml", "--quiet"]);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("cursor_needs_folder"),
+        "{}",
+        ended.stderr
+    );
+    assert!(!folder.path().join("one.jsonl").exists());
+}

@@ -1,0 +1,230 @@
+//! A pipeline between two databases, each reached by a way that may break, and what must be there
+//! afterwards: the scenarios of the faults, with several runs at once or behind proxies.
+
+use std::process::{Child, Stdio};
+use std::sync::{OnceLock, mpsc};
+use std::time::Duration;
+
+use rapidbyte_testkit::postgres::{Client, Options, Server, shared};
+use rapidbyte_testkit::proxy::Proxy;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::faults::scenario::{SCENARIOS, Scenario};
+use crate::postgres::content;
+use crate::support::{Ended, Folder};
+
+/// Longer than any deadline of these pipelines: who is not done by then hangs.
+pub const HANGS: Duration = Duration::from_secs(90);
+
+const KEYS: &str = "\nresources: { batch_bytes: 4kb, memory: 64mb }\n\
+                    checkpoint: { every_rows: 300 }\n";
+
+/// A scenario by its name.
+#[track_caller]
+pub fn named(name: &str) -> &'static Scenario {
+    let found = SCENARIOS.iter().find(|scenario| scenario.name == name);
+    found.unwrap_or_else(|| panic!("no scenario {name}"))
+}
+
+/// The scenarios between two databases.
+pub const NAMES: [&str; 5] = [
+    "append",
+    "replace",
+    "incremental append",
+    "incremental exact",
+    "upsert",
+];
+
+/// A database and the way to it.
+pub struct End {
+    /// For the program.
+    url: String,
+    /// Further settings of its connector: `, key: value`.
+    pub settings: &'static str,
+    /// For the test, past everything that breaks.
+    client: Box<dyn Fn() -> Client + Send>,
+}
+
+impl End {
+    pub fn new(url: String, client: impl Fn() -> Client + Send + 'static) -> Self {
+        Self {
+            url,
+            settings: "",
+            client: Box::new(client),
+        }
+    }
+
+    /// A fresh database of a server.
+    pub fn fresh(server: &'static Server) -> Self {
+        let database = server.database();
+        Self::new(database.url(), move || database.client())
+    }
+
+    /// The same behind a proxy.
+    pub fn behind(proxy: &Proxy, server: &'static Server) -> Self {
+        let database = server.database();
+        Self::new(database.url_through(proxy), move || database.client())
+    }
+
+    pub fn client(&self) -> Client {
+        (self.client)()
+    }
+}
+
+/// The server of all sources: on one where others write, their open transactions would keep rows
+/// from a read by windows of transaction ids.
+pub fn sources() -> &'static Server {
+    static SOURCES: OnceLock<Server> = OnceLock::new();
+    SOURCES.get_or_init(|| Server::start(&Options::default()).expect("a server"))
+}
+
+/// Two databases and the number of the next change.
+pub struct Bench {
+    pub source: End,
+    pub target: End,
+    pub max_attempts: u32,
+    n: u64,
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        Self::between(End::fresh(sources()), End::fresh(shared()))
+    }
+
+    pub fn between(source: End, target: End) -> Self {
+        Self {
+            source,
+            target,
+            max_attempts: 3,
+            n: 1,
+        }
+    }
+
+    /// Begins a scenario from nothing.
+    pub fn begin(&mut self, scenario: &'static Scenario) -> Run<'_> {
+        const NOTHING: &str =
+            "DROP TABLE IF EXISTS t; DROP SCHEMA IF EXISTS raw, _rapidbyte CASCADE;";
+        let (mut from, mut to) = (self.source.client(), self.target.client());
+        from.batch_execute(NOTHING).expect("nothing");
+        to.batch_execute(NOTHING).expect("nothing");
+        from.batch_execute(scenario.seed).expect("a source");
+        let folder = Folder::new();
+        let pipeline = format!(
+            "version: 1\npipeline: faults\n\
+             source:\n  use: source-postgres\n  config: {{ url: \"{}\"{} }}\n  streams: {}\n\
+             destination:\n  use: dest-postgres\n  config: {{ url: \"{}\", schema: raw{} }}\n  {}{KEYS}\
+             retry: {{ max_attempts: {}, backoff_seconds: 1, max_backoff_seconds: 1 }}\n",
+            self.source.url,
+            self.source.settings,
+            scenario.streams,
+            self.target.url,
+            self.target.settings,
+            scenario.write,
+            self.max_attempts,
+        );
+        folder.write("p.yaml", &pipeline);
+        Run {
+            scenario,
+            source: &self.source,
+            target: &self.target,
+            folder,
+            pipeline,
+            n: &mut self.n,
+        }
+    }
+}
+
+/// One scenario under way.
+pub struct Run<'a> {
+    scenario: &'static Scenario,
+    pub source: &'a End,
+    pub target: &'a End,
+    pub folder: Folder,
+    pipeline: String,
+    n: &'a mut u64,
+}
+
+impl Run<'_> {
+    pub fn change(&mut self) {
+        *self.n += 1;
+        let sql = self.scenario.change.replace("$N", &self.n.to_string());
+        let changed = self.source.client().batch_execute(&sql);
+        changed.expect("a change");
+    }
+
+    /// Another run without a reason adds the rows again.
+    pub fn adds(&self) -> bool {
+        self.scenario.adds
+    }
+
+    /// What comes before the run with the fault.
+    pub fn prepare(&mut self) {
+        if self.scenario.moves_before {
+            self.goes_well();
+            self.change();
+        }
+    }
+
+    #[track_caller]
+    pub fn goes_well(&self) {
+        let ended = self.folder.rapidbyte(&["run", "p.yaml", "--quiet"]);
+        assert_eq!(ended.code, Some(0), "{}{}", ended.stderr, ended.stdout);
+    }
+
+    /// The program with a fault in it; its report or error comes as JSON.
+    pub fn start(&self, faults: &str) -> Child {
+        self.start_in(&self.folder, faults)
+    }
+
+    /// The same in another folder, which shares no local history with this one.
+    pub fn start_in(&self, folder: &Folder, faults: &str) -> Child {
+        // Another run may be reading it.
+        if folder.path() != self.folder.path() {
+            folder.write("p.yaml", &self.pipeline);
+        }
+        folder
+            .command(&["run", "p.yaml", "--quiet", "--output", "json"])
+            .env("RAPIDBYTE_FAULTS", faults)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts")
+    }
+
+    /// The target holds exactly what it should.
+    #[track_caller]
+    pub fn is_right(&mut self, about: &str) {
+        self.holds(1, about);
+    }
+
+    /// The target holds so many times what it should, which only a run that adds may bring about.
+    #[track_caller]
+    pub fn holds(&mut self, times: usize, about: &str) {
+        let mut from = self.source.client();
+        let mut to = self.target.client();
+        let expected = self.scenario.expected;
+        let all = vec![expected; times].join(" UNION ALL ");
+        let expected = content(&mut from, &format!("({all})"));
+        let found = content(&mut to, "raw.t");
+        assert_eq!(found, expected, "{about}");
+        let keys = "SELECT coalesce(max(n), 0) FROM \
+                    (SELECT count(*) AS n FROM raw.t GROUP BY id) AS t";
+        let most: i64 = to.query_one(keys, &[]).expect("a count").get(0);
+        assert_eq!(most, times as i64, "{about}");
+    }
+}
+
+/// How a program ends that must not hang; one that does is killed.
+#[track_caller]
+pub fn end_of(child: Child, about: &str) -> Ended {
+    let pid = Pid::from_child(&child);
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || tell.send(child.wait_with_output()));
+    let output = told.recv_timeout(HANGS).unwrap_or_else(|_| {
+        // Failing, it has ended just now.
+        let _ = kill_process(pid, Signal::KILL);
+        panic!("it hangs: {about}");
+    });
+    output.expect("it ends").into()
+}
