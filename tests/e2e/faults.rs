@@ -96,9 +96,9 @@ fn cases(seed: u64) -> Vec<Case> {
     let mut numbers = Numbers(seed);
     let points: Vec<String> = points().into_iter().collect();
     let mut all = Vec::new();
-    for scenario in 0..SCENARIOS.len() {
+    for (scenario, about) in SCENARIOS.iter().enumerate() {
         // The other destination's points are not reached.
-        let other = match SCENARIOS[scenario].through_files {
+        let other = match about.through_files {
             true => "dest-postgres.",
             false => "dest-file.",
         };

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rapidbyte_testkit::postgres::{Client, Database, shared};
 
+use super::scenario::wait_for_older;
 use super::{Numbers, number};
 use crate::postgres::content;
 use crate::support::Folder;
@@ -89,6 +90,7 @@ fn burn(stream: &str, write_mode: &str) -> (Database<'static>, Database<'static>
             run();
         }
     });
+    wait_for_older(&mut source.client());
     run();
     println!("fire: {rounds} rounds, seed {seed}");
     (source, target)

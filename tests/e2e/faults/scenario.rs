@@ -212,6 +212,21 @@ impl Reader {
     }
 }
 
+/// Waits until every transaction that is older has ended, of other tests and of what was killed: it
+/// would hold back rows of `late_rows: exact`, because all databases are on one server.
+pub fn wait_for_older(client: &mut Client) {
+    let mut ask = |what: &str| -> i64 {
+        let sql = format!("SELECT txid_snapshot_{what}(txid_current_snapshot())");
+        client.query_one(&sql, &[]).expect("a number").get(0)
+    };
+    let newest = ask("xmax");
+    let begin = Instant::now();
+    while ask("xmin") < newest {
+        assert!(begin.elapsed() < PATIENCE, "older transactions do not end");
+        std::thread::yield_now();
+    }
+}
+
 /// Two databases and the number of the next change.
 pub struct Bench {
     source: Database<'static>,
@@ -334,11 +349,10 @@ impl Run<'_> {
         self.from.batch_execute(&sql).expect("a change");
     }
 
-    /// A run, once what was killed is gone: its transaction would hold back rows of
-    /// `late_rows: exact`, because both databases are on one server.
+    /// A run, once what is older has ended.
     #[track_caller]
     pub fn goes_well(&mut self) {
-        self.wait_for_ghosts();
+        wait_for_older(&mut self.from);
         self.runs_well("p.yaml");
     }
 
@@ -346,31 +360,6 @@ impl Run<'_> {
     fn runs_well(&self, pipeline: &str) {
         let ended = self.folder.rapidbyte(&["run", pipeline, "--quiet"]);
         assert_eq!(ended.code, Some(0), "{}{}", ended.stderr, ended.stdout);
-    }
-
-    fn wait_for_ghosts(&mut self) {
-        let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'rapidbyte' \
-                   AND datname = ANY ($1)";
-        let names: Vec<String> = [&mut self.from, &mut self.to]
-            .map(|client| {
-                client
-                    .query_one("SELECT current_database()", &[])
-                    .expect("a name")
-                    .get(0)
-            })
-            .into();
-        let begin = Instant::now();
-        loop {
-            let row = self.to.query_one(sql, &[&names]).expect("a count");
-            if row.get::<_, i64>(0) == 0 {
-                return;
-            }
-            assert!(
-                begin.elapsed() < PATIENCE,
-                "sessions of a killed run do not end"
-            );
-            std::thread::yield_now();
-        }
     }
 
     /// The program with a fault in it.
