@@ -18,8 +18,7 @@
 //! assert_eq!(proxy.counts().faults, 1);
 //! ```
 //!
-//! Threads of the standard library alone. What waits inside is bounded: [`MAX_CHUNKS`] pieces of
-//! [`CHUNK_BYTES`] each way of each connection.
+//! Threads of the standard library alone. What waits inside is bounded: 4 MiB each way of each connection.
 
 mod link;
 mod trigger;
