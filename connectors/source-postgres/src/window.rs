@@ -102,7 +102,7 @@ pub(crate) struct Window {
 /// Decides what is read, in the transaction that reads. `was_tried`: the same was decided for this
 /// snapshot before, and nothing was refused. Errors: `exact_unsupported`,
 /// `exact_ambiguous`, `cursor_changed`, `cursor_ahead`, `cursor_too_old`, `table_rewritten`,
-/// `table_reattached`.
+/// `table_reattached`, `table_recreated`.
 pub(crate) fn plan(
     client: &mut Client,
     settings: &Settled,
@@ -118,10 +118,14 @@ pub(crate) fn plan(
     if let Some(cursor) = cursor {
         check(cursor, &moment, low)?;
     }
+    refuse_recreated(relation, cursor, &tables, may_repeat)?;
     let mut plan = Split::new(cursor, &tables, may_repeat)?;
     // Of so few ids none was used twice; and one look at all rows is enough.
     if !plan.fresh.is_empty() && low >= HALF && !was_tried {
         refuse_ambiguous(client, relation, &plan.fresh, high, low)?;
+    }
+    if low < high && !was_tried {
+        warn_of_holder(client, low)?;
     }
     let is_alone = tables.len() == 1 && tables[0].oid == relation.oid;
     let condition = plan.condition(cursor.map_or(low, |c| c.next), (low, high), is_alone);
@@ -225,6 +229,20 @@ fn moment(client: &mut Client, settings: &Settled) -> Result<Moment> {
     })?;
     serde_json::from_str(rows.single()?)
         .map_err(|error| Error::internal(format!("the snapshot's ids: {error}")))
+}
+
+/// Says which transaction keeps newer rows from this read, if it is old enough to be a forgotten one.
+fn warn_of_holder(client: &mut Client, low: u64) -> Result<()> {
+    let sql = HOLDER
+        .replace("$LOW", &(low as u32).to_string())
+        .replace("$PATIENCE", &PATIENCE_SECS.to_string());
+    let rows = query(client, &sql)?;
+    for holder in relation::texts(&rows)? {
+        log::warn(format_args!(
+            "late_rows: exact: newer rows wait for a transaction that is still open: {holder}"
+        ));
+    }
+    Ok(())
 }
 
 /// Refuses a cursor whose ids mean nothing here.
@@ -389,6 +407,39 @@ impl Split {
     }
 }
 
+/// A table of the same name that was made anew: its rows may be the ones that were delivered. A
+/// partitioned table has no rows of its own, and its partitions come and go.
+fn refuse_recreated(
+    relation: &Relation,
+    cursor: Option<&Exact>,
+    tables: &[Table],
+    may_repeat: bool,
+) -> Result<()> {
+    let Some(cursor) = cursor else { return Ok(()) };
+    let own = tables.iter().find(|table| table.oid == relation.oid);
+    match own {
+        Some(own) if !cursor.tables.contains_key(&own.oid.to_string()) => {
+            refuse_unless(may_repeat, "table_recreated", own, RECREATED)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A transaction that is open for so long holds up more than others do.
+const PATIENCE_SECS: u32 = 60;
+/// The session with the lowest id at work, in whatever database. What others do is shown to members
+/// of `pg_read_all_stats` only; a prepared transaction has no session.
+const HOLDER: &str = "\
+SELECT pg_catalog.concat('process ', a.pid, ' of ', COALESCE(a.usename::text, '?'), ' in ',
+        COALESCE(a.datname::text, '?'), ', for ',
+        EXTRACT(epoch FROM pg_catalog.clock_timestamp() - a.xact_start)::int8, ' s')
+    FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+    WHERE l.locktype = 'transactionid' AND l.granted AND l.mode = 'ExclusiveLock'
+        AND l.transactionid::text = '$LOW'
+        AND a.xact_start < pg_catalog.clock_timestamp() - interval '$PATIENCE s'";
+
+const RECREATED: &str =
+    "it is another table than the one that was read before: its rows may have been delivered";
 const REWRITTEN: &str = "its columns were changed in a way that wrote all rows anew: they look new";
 const REATTACHED: &str =
     "it was taken out of the stream and is back: its rows may have been delivered before";

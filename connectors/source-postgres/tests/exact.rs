@@ -217,6 +217,36 @@ fn a_table_that_is_written_anew_is_not_taken_for_new_rows() {
 }
 
 #[test]
+fn a_table_that_is_made_anew_is_not_taken_for_new_rows() {
+    let server = Server::start(&Options::default()).unwrap();
+    let database = server.database();
+    let mut client = database.client();
+    run(
+        &mut client,
+        "CREATE TABLE t (id int); INSERT INTO t VALUES (1)",
+    );
+    let mut source = open(&database.url());
+    let mut cursor = None;
+    assert_eq!(step(&mut source, "public.t", &mut cursor), [1]);
+    run(
+        &mut client,
+        "DROP TABLE t; CREATE TABLE t (id int); INSERT INTO t VALUES (1), (2)",
+    );
+    let selection = Selection {
+        increment: Some(Increment {
+            cursor_fields: Vec::new(),
+            initial: None,
+            late_rows: LateRows::Exact,
+            may_repeat: false,
+        }),
+        cursor,
+        ..whole("public.t")
+    };
+    let error = source.snapshot(&[selection]).unwrap_err();
+    assert_eq!(error.code, "table_recreated", "{error:?}");
+}
+
+#[test]
 fn what_keeps_no_ids_is_refused() {
     let database = shared().database();
     let mut client = database.client();

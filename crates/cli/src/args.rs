@@ -280,7 +280,7 @@ pub enum StateVerb {
     /// Put a stream to another place: JSON as `get` prints it.
     #[command(after_help = "\
 Examples:
-  rapidbyte state set shop.yaml public.orders '{\"version\":1}'")]
+  rapidbyte state set shop.yaml public.orders '{\"mode\":\"ordered\",\"version\":1,\"fields\":[{\"name\":\"id\",\"type\":\"int8\"}],\"values\":[\"1000\"]}'")]
     Set {
         #[command(flatten)]
         of: OneStream,

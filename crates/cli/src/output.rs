@@ -315,6 +315,15 @@ pub fn wrapped(text: &str, width: usize, head: &str, below: &str) -> String {
     lines.join("\n")
 }
 
+/// Not more than the first characters of a long text, and how long it is.
+pub fn short(text: &str) -> String {
+    const MOST: usize = 200;
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}… ({} bytes)", &text[..end], text.len()),
+        None => text.to_owned(),
+    }
+}
+
 /// Columns padded to their widest cell; numbers that begin with a digit stay on the left too.
 pub fn table(rows: &[Vec<String>], indent: &str) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -326,10 +335,11 @@ pub fn table(rows: &[Vec<String>], indent: &str) -> String {
     };
     let widths: Vec<usize> = (0..columns).map(|i| width(i).unwrap_or(0)).collect();
     let line = |row: &Vec<String>| {
-        let cells = row
-            .iter()
-            .zip(&widths)
-            .map(|(cell, width)| format!("{cell:<width$}"));
+        let cells = row.iter().zip(&widths).map(|(cell, width)| {
+            // A width that `format!` is given may not be larger than 65,535.
+            let blanks = width.saturating_sub(cell.chars().count());
+            format!("{cell}{}", " ".repeat(blanks))
+        });
         format!("{indent}{}", cells.collect::<Vec<_>>().join("  "))
             .trim_end()
             .to_owned()
@@ -340,6 +350,17 @@ pub fn table(rows: &[Vec<String>], indent: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cells_of_any_length_are_padded() {
+        let long = "é".repeat(70_000);
+        let rows = [vec![long.clone(), "b".into()], vec!["a".into(), "c".into()]];
+        let text = table(&rows, "");
+        let lines: Vec<usize> = text.lines().map(|line| line.chars().count()).collect();
+        assert_eq!(lines, [70_003, 70_003]);
+        assert!(short(&long).len() < 500 && short(&long).ends_with("(140000 bytes)"));
+        assert_eq!(short("a"), "a");
+    }
 
     #[test]
     fn numbers_for_people() {

@@ -248,7 +248,7 @@ fn place(
 ) -> Result<StreamPlan, Failure> {
     let Chosen {
         entry,
-        discovered,
+        mut discovered,
         columns: wanted_columns,
         left_out,
     } = chosen;
@@ -305,6 +305,14 @@ fn place(
             .map_err(failed)?,
         None => None,
     };
+    let reached = progress.as_ref().filter(|_| !full_refresh);
+    let is_part = increment.as_ref().is_some_and(|increment| {
+        increment.initial.is_some() || reached.is_some_and(|progress| progress.cursor.is_some())
+    });
+    if is_part {
+        // The source's estimates are those of all rows.
+        (discovered.estimated_rows, discovered.estimated_bytes) = (None, None);
+    }
     Ok(StreamPlan {
         name: discovered.name.clone(),
         sync_mode: sync_mode(asked.sync_mode),

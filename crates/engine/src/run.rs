@@ -282,16 +282,17 @@ impl Moving<'_> {
         let mut snapshot = snapshot.to_owned();
         // A session of its own holds a snapshot that was taken later.
         let mut own: Option<Source> = None;
+        let mut needs_snapshot = false;
         loop {
             let before = self.ledger.of(&self.stream.name).commits;
-            let failed = match self.once(&snapshot) {
-                Ok(mut moved) => {
-                    moved.report.attempts = backoff.attempts();
-                    return Ok(moved);
-                }
-                Err(failed) => failed,
-            };
-            let Failed { failure, of_source } = failed;
+            let Failed { failure, of_source } =
+                match self.attempt(&mut snapshot, &mut own, &mut needs_snapshot) {
+                    Ok(mut moved) => {
+                        moved.report.attempts = backoff.attempts();
+                        return Ok(moved);
+                    }
+                    Err(failed) => failed,
+                };
             let tally = self.ledger.of(&self.stream.name);
             if tally.commits > before {
                 backoff.begin_anew();
@@ -313,17 +314,25 @@ impl Moving<'_> {
             if !wait(pause, self.stop) {
                 return Err(Failure::cancelled());
             }
-            if of_source {
-                match self.fresh_snapshot() {
-                    Ok((session, token)) => {
-                        own = Some(session);
-                        snapshot = token;
-                    }
-                    // The next attempt fails too, and says why.
-                    Err(error) => self.say(Level::Warn, &format!("no new snapshot: {error}")),
-                }
-            }
+            needs_snapshot |= of_source;
         }
+    }
+
+    /// Moves the stream, with a snapshot of its own if the source has failed before.
+    fn attempt(
+        &self,
+        snapshot: &mut String,
+        own: &mut Option<Source>,
+        needs_snapshot: &mut bool,
+    ) -> Result<Moved, Failed> {
+        if *needs_snapshot {
+            let (session, token) = self.fresh_snapshot().map_err(|failure| Failed {
+                failure: Box::new(failure),
+                of_source: true,
+            })?;
+            (*own, *snapshot, *needs_snapshot) = (Some(session), token, false);
+        }
+        self.once(snapshot)
     }
 
     fn tell(&self, failure: &Failure, pause: Duration, tally: &Tally) {

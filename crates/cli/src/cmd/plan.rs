@@ -7,7 +7,7 @@ use rapidbyte_wire::types;
 use serde_json::{Map, Value, json};
 
 use crate::args::{Common, Pipeline, Plan as Arguments};
-use crate::output::{Output, bytes, count, table, wrapped};
+use crate::output::{Output, bytes, count, short, table, wrapped};
 use crate::setup;
 
 pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<(), Failure> {
@@ -245,8 +245,11 @@ fn modes(plan: &Plan, stream: &StreamPlan) -> String {
         }
         parts.push(promise(increment));
         parts.push(match goes_on_from(plan, stream) {
-            Some(cursor) => format!("goes on from {cursor}"),
-            None => "from the first row on".into(),
+            Some(cursor) => format!("goes on from {}", short(cursor)),
+            None => match &increment.initial {
+                Some(values) => format!("from {} on", values.join(", ")),
+                None => "from the first row on".into(),
+            },
         });
     }
     if let Some(rows) = estimated_rows(plan, stream) {

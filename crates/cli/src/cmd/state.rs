@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::process::Command;
 
-use rapidbyte_engine::{Class, Cursors, Document, Failure};
+use rapidbyte_engine::{Class, Cursors, Document, Failure, nearest};
 use rapidbyte_runtime::Progress;
 use rapidbyte_state::State;
 use serde_json::{Value, json};
 
 use crate::args::{Common, History, OneStream, Pipeline, StateVerb as Verb};
-use crate::output::{Output, count, table};
+use crate::output::{Output, count, short, table};
 use crate::setup;
 
 pub fn run(verb: &Verb, common: &Common, output: &Output) -> Result<(), Failure> {
@@ -78,7 +78,7 @@ fn row(name: &str, progress: Option<&Progress>) -> Vec<String> {
                 true => "complete".into(),
                 false => "not complete".into(),
             });
-            row.push(progress.cursor.clone().unwrap_or_else(|| "-".into()));
+            row.push(progress.cursor.as_deref().map_or("-".into(), short));
         }
     }
     row
@@ -131,8 +131,23 @@ fn set(of: &OneStream, cursor: &str, common: &Common, output: &Output) -> Result
     let redacted = super::redacted(&document);
     let host = setup::host(output, Some(&document))?;
     let history = setup::history(&document, &of.history)?;
+    ensure_known(&document, &history, &of.stream)?;
     let mut cursors = Cursors::open(&document, &host).map_err(&redacted)?;
     put(&mut cursors, &history, &of.stream, Some(cursor), output).map_err(&redacted)
+}
+
+/// A name that is misspelt would get a cursor that nobody reads.
+fn ensure_known(document: &Document, history: &State, stream: &str) -> Result<(), Failure> {
+    let known = names(document, history)?;
+    if known.contains(stream) || document.source.entry_for(stream).is_some() {
+        return Ok(());
+    }
+    let text = format!("the pipeline has no stream {stream:?}");
+    let hint = match nearest(stream, known.iter().map(String::as_str)) {
+        Some(near) => format!("did you mean {near:?}?"),
+        None => "`rapidbyte state list` shows the streams".into(),
+    };
+    Err(Failure::new(Class::Config, "unknown_stream", text).hint(hint))
 }
 
 fn ensure_json(cursor: &str, stream: &str) -> Result<(), Failure> {
@@ -228,7 +243,10 @@ fn clear(
     let history = setup::history(&document, history)?;
     let mut cursors = Cursors::open(&document, &host).map_err(&redacted)?;
     let names = match stream {
-        Some(stream) => BTreeSet::from([stream.to_owned()]),
+        Some(stream) => {
+            ensure_known(&document, &history, stream)?;
+            BTreeSet::from([stream.to_owned()])
+        }
         None => names(&document, &history)?,
     };
     let mut cleared = Vec::new();
