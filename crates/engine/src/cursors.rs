@@ -3,18 +3,18 @@
 
 use arrow_schema::Schema;
 use rapidbyte_runtime::{Clock, Destination, Progress, Run, Target, WriteMode};
-use rapidbyte_state::{Known, State};
+use rapidbyte_state::State;
 use rapidbyte_wire::ipc;
 
 use crate::document::Document;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
-use crate::plan::{Stage, open_destination};
+use crate::ledger::known;
+use crate::plan::open_destination;
 
 /// A destination that is asked how far its streams are.
 pub struct Cursors<'a> {
     document: &'a Document,
-    stage: Stage,
     session: Destination,
 }
 
@@ -34,11 +34,7 @@ impl<'a> Cursors<'a> {
             return Err(Failure::at_key(document, key, "keeps_no_cursor", text)
                 .hint("there is nothing to look at or to change: each run moves whole streams"));
         }
-        Ok(Self {
-            document,
-            stage,
-            session,
-        })
+        Ok(Self { document, session })
     }
 
     /// How far a stream is; none when no run was ever let in. Changes nothing.
@@ -71,21 +67,10 @@ impl<'a> Cursors<'a> {
         progress.seq += 1;
         progress.cursor = cursor;
         progress.complete = false;
-        let known = Known {
-            epoch: progress.epoch,
-            seq: progress.seq,
-            cursor: progress.cursor.as_deref(),
-            complete: false,
-        };
         history
-            .heal(&run.pipeline, stream, &run.id, known)
+            .heal(&run.pipeline, stream, &run.id, known(&progress))
             .map_err(Failure::of_state)?;
         Ok(progress)
-    }
-
-    /// The destination's connector.
-    pub fn connector(&self) -> &str {
-        self.stage.connector.name()
     }
 }
 

@@ -116,7 +116,8 @@ impl Ledger<'_> {
     }
 }
 
-fn known(progress: &Progress) -> Known<'_> {
+/// As the local history keeps it.
+pub(crate) fn known(progress: &Progress) -> Known<'_> {
     Known {
         epoch: progress.epoch,
         seq: progress.seq,
@@ -125,7 +126,8 @@ fn known(progress: &Progress) -> Known<'_> {
     }
 }
 
-fn point(name: &str, stream: &str) -> Result<(), Failure> {
+/// Reaches a named point of a stream, where a test may inject a fault.
+pub(crate) fn point(name: &str, stream: &str) -> Result<(), Failure> {
     fault::point(name).map_err(|injected| {
         let mut failure = Failure::new(Class::Run, "fault_injected", injected).in_stream(stream);
         failure.passes_after_ms = Some(0);

@@ -23,6 +23,7 @@ use crate::narrow::Narrowing;
 pub use check::{Checked, Looked, check};
 use choose::{Chosen, narrow, select, some_of};
 use delivery::{identify, increment};
+pub(crate) use open::planning_sandbox;
 pub use open::{Clocks, Stage, open_destination, open_source};
 use open::{Opened, Reading, Writing, common_forms, open_both};
 

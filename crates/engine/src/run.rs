@@ -5,14 +5,14 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rapidbyte_runtime::{Cancel, Clock, Level, Limits, MemoryBudget, Run, Sandbox, Source};
+use rapidbyte_runtime::{Cancel, Clock, Level, MemoryBudget, Run, Sandbox, Source};
 use rapidbyte_state::{ActiveRun, Outcome, State};
 
 use crate::channel::channel;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
 use crate::ledger::{Ledger, Tally};
-use crate::plan::{Plan, StreamPlan};
+use crate::plan::{Plan, StreamPlan, planning_sandbox};
 use crate::progress::{Progress, StreamProgress, StreamState};
 use crate::report::{ConnectorReport, Report, Side, StageReport, StreamReport, add};
 use crate::retry::{Backoff, wait};
@@ -357,15 +357,11 @@ impl Moving<'_> {
     fn fresh_snapshot(&self) -> Result<(Source, String), Failure> {
         let failed = |e| Failure::from_runtime(e, &self.plan.document, "source");
         let stage = &self.plan.source;
-        let memory = MemoryBudget::new(self.plan.document.resources.memory as usize / 2);
+        let clock = Clock::new();
         let sandbox = Sandbox {
-            grants: Arc::clone(&stage.grants),
-            memory,
-            limits: Limits::default(),
-            clock: Clock::new(),
             cancel: self.stop.child(),
-            log: Arc::clone(&self.host.log),
             stream: Some(self.stream.name.clone()),
+            ..planning_sandbox(&self.plan.document, self.host, &clock, &stage.grants)
         };
         let mut source = stage.connector.source(sandbox).map_err(failed)?;
         source.open(&stage.config).map_err(failed)?;

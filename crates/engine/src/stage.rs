@@ -6,12 +6,12 @@ mod write;
 use std::sync::Arc;
 
 use crossbeam_channel::Receiver as Told;
-use rapidbyte_runtime::{Cancel, Clock, Limits, MemoryBudget, Sandbox, fault};
+use rapidbyte_runtime::{Cancel, Clock, Limits, MemoryBudget, Sandbox};
 
 use crate::compress::Frame;
-use crate::failure::{Class, Failure};
+use crate::failure::Failure;
 use crate::host::Host;
-use crate::ledger::Ledger;
+use crate::ledger::{self, Ledger};
 use crate::plan::{Plan, Stage, StreamPlan};
 use crate::progress::StreamProgress;
 pub(crate) use read::pump_source;
@@ -75,11 +75,7 @@ impl Work<'_> {
 
     /// Reaches a named point, where a test may inject a fault.
     fn point(&self, name: &str) -> Result<(), Stopped> {
-        fault::point(name).map_err(|injected| {
-            let mut failure = Failure::new(Class::Run, "fault_injected", injected);
-            failure.passes_after_ms = Some(0);
-            Stopped::because(failure.in_stream(&self.stream.name))
-        })
+        ledger::point(name, &self.stream.name).map_err(Stopped::because)
     }
 
     fn failed(&self, error: rapidbyte_runtime::Error, side: &str) -> Failure {

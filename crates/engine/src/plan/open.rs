@@ -266,7 +266,7 @@ fn open_stage(
 
 /// Each side may take half of the memory for planning, before a run has all of it: a source that
 /// samples may have to hold one whole record.
-fn planning_sandbox(
+pub(crate) fn planning_sandbox(
     document: &Document,
     host: &Host,
     clock: &Clock,
