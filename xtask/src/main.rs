@@ -83,7 +83,7 @@ fn dispatch(
         "components" => return build::components_into(workspace, steps, arguments),
         "test" => return test::test(workspace, steps, arguments),
         "faults" => return faults::faults(workspace, steps, arguments),
-        "bench" => return bench::postgres(workspace, steps, arguments),
+        "bench" => return bench::postgres::postgres(workspace, steps, arguments),
         "bench-engine" => return bench::bench(workspace, steps, arguments),
         _ => {}
     }
