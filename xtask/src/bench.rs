@@ -15,6 +15,7 @@ use crate::build;
 use crate::step::{Failure, Steps, capture};
 use crate::workspace::Workspace;
 
+pub mod compare;
 mod figure;
 mod flat;
 pub mod postgres;

@@ -44,14 +44,19 @@ Commands:
                            options: --cases <n>, --seed <n>; or --random <rounds> (kill it at
                            random moments), --fire <rounds> (incremental runs while others write)
   bench [options]          build, then measure INSERT and COPY between two PostgreSQL databases
-                           beside psql; options: --rows <n,n>, --iters <n>, --workload
-                           <narrow,hard,wide>, --no-build (measure the last build)
+                           beside psql and the same connectors natively; options: --rows <n,n>,
+                           --iters <n>, --workload <narrow,hard,wide,fat,tiny,upsert,files>,
+                           --compression <none,lz4,zstd>, --latency <ms,ms> (each way), --peers,
+                           --no-build (measure the last build)
+  bench-compare <old> <new> [rows] [--iters <n>]
+                           build two commits (`.` for the files as they are), measure them in turn,
+                           fail on a regression beyond limit and noise
   bench-engine [options]   build, then measure what needs no server against the goals
                            options: --rows <n>, --iters <n>, --no-build
   components <folder>      put the bundled connectors into a folder
   lint                     formatting, clippy for the host and for the connectors, cargo-deny
   fmt                      format the code
-  ci                       lint, then test
+  ci                       lint, then test, then bench-compare with the last tag, if there is one
 
 Everything is built below `target/`, or below $CARGO_TARGET_DIR when that is set.
 ";
@@ -84,6 +89,7 @@ fn dispatch(
         "test" => return test::test(workspace, steps, arguments),
         "faults" => return faults::faults(workspace, steps, arguments),
         "bench" => return bench::postgres::postgres(workspace, steps, arguments),
+        "bench-compare" => return bench::compare::compare(workspace, steps, arguments),
         "bench-engine" => return bench::bench(workspace, steps, arguments),
         _ => {}
     }
@@ -104,7 +110,8 @@ fn dispatch(
         "fmt" => check::fmt(workspace, steps),
         "ci" => {
             check::lint(workspace, steps)?;
-            test::test(workspace, steps, &[])
+            test::test(workspace, steps, &[])?;
+            bench::compare::against_last_tag(workspace, steps)
         }
         _ => Err(Failure::usage(format!("no command `{name}`"))),
     }

@@ -90,6 +90,11 @@ impl Workspace {
         self.target.join("bench")
     }
 
+    /// Builds of other commits, to be measured beside this one.
+    pub fn bench_compare(&self) -> PathBuf {
+        self.target.join("bench-compare")
+    }
+
     /// Where Python guests, and tools from the Python package index, are kept.
     pub fn python(&self) -> PathBuf {
         self.target.join("python")

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 mod bench;
 mod chart;
+mod compare;
 mod failure;
 mod figures;
 mod machine;
@@ -29,12 +30,13 @@ fn main() -> ExitCode {
     let rest = arguments.get(1..).unwrap_or_default();
     let result = match arguments.first().map(String::as_str) {
         Some("native") if rest.is_empty() => native::copy().map(|report| println!("{report}")),
+        Some("compare") => match compare::Request::parse(rest) {
+            Ok(request) => compare::run(&request),
+            Err(failure) => return refuse(&failure, compare::USAGE),
+        },
         _ => match Settings::parse(&arguments) {
             Ok(settings) => Bench::start(settings).and_then(Bench::run),
-            Err(Failure(text)) => {
-                eprintln!("{text}\n{USAGE}");
-                return ExitCode::from(2);
-            }
+            Err(failure) => return refuse(&failure, USAGE),
         },
     };
     match result {
@@ -44,4 +46,10 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The command line is wrong.
+fn refuse(Failure(text): &Failure, usage: &str) -> ExitCode {
+    eprintln!("{text}\n{usage}");
+    ExitCode::from(2)
 }

@@ -57,6 +57,7 @@ fn of_connector(error: rapidbyte_sdk::Error) -> Failure {
 
 /// Copies and gives a report with the same keys as the program's, as far as they apply.
 pub fn copy() -> Result<Value, Failure> {
+    let begun = Instant::now();
     let job = Job::from_environment()?;
     let config = json!({ "url": job.source }).to_string();
     let mut source = source::open::<Origin>(&config).map_err(of_connector)?;
@@ -91,7 +92,7 @@ pub fn copy() -> Result<Value, Failure> {
     let (sender, receiver) = channel(CHANNEL_BYTES, MAX_MESSAGES);
     let (read, written) = std::thread::scope(|scope| {
         let writing = scope.spawn(|| write(&job, &target, receiver));
-        let read = read_all(reader, encoder, sender);
+        let read = read_all(begun, reader, encoder, sender);
         let written = writing.join().expect("the writing stage does not panic");
         (read, written)
     });
@@ -114,11 +115,11 @@ pub fn copy() -> Result<Value, Failure> {
 }
 
 fn read_all(
+    begun: Instant,
     mut reader: impl Reader,
     mut encoder: ipc::Encoder,
     mut sender: Sender<Message>,
 ) -> Result<Times, Failure> {
-    let begun = Instant::now();
     let mut times = Times::default();
     loop {
         match reader.next(WAIT).map_err(of_connector)? {

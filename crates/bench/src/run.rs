@@ -115,10 +115,15 @@ impl Programs {
     /// What the environment names and the machine has.
     pub fn find() -> Result<Self, Failure> {
         let rapidbyte = std::env::var_os("RAPIDBYTE_BIN").map(PathBuf::from);
+        Self::of(rapidbyte.ok_or_else(|| {
+            Failure("RAPIDBYTE_BIN names no program: run cargo xtask bench".into())
+        })?)
+    }
+
+    /// This build of the program.
+    pub fn of(rapidbyte: PathBuf) -> Result<Self, Failure> {
         Ok(Self {
-            rapidbyte: rapidbyte.ok_or_else(|| {
-                Failure("RAPIDBYTE_BIN names no program: run cargo xtask bench".into())
-            })?,
+            rapidbyte,
             psql: psql(),
             folder: tempfile::tempdir()?,
         })

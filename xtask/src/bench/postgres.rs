@@ -31,7 +31,7 @@ pub fn postgres(
 }
 
 /// The bench program and in it the connectors as native code.
-fn build_bench(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
+pub(super) fn build_bench(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
     // With the features that the program was built with, so that nothing is compiled twice.
     let cargo = workspace.cargo([
         "build",
@@ -43,7 +43,7 @@ fn build_bench(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> 
     steps.program("build: bench, release", cargo)
 }
 
-fn bench_program(workspace: &Workspace) -> Command {
+pub(super) fn bench_program(workspace: &Workspace) -> Command {
     let name = format!("rapidbyte-bench{}", std::env::consts::EXE_SUFFIX);
     workspace.command(workspace.binary().with_file_name(name))
 }
