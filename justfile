@@ -40,6 +40,10 @@ bench-connector-postgres rows="10000,100000" *arguments:
 bench-compare *arguments:
     cargo xtask bench-compare "$@"
 
+# Where a copy spends its processor time: `just bench-profile 1000000 copy`.
+bench-profile rows method:
+    cargo xtask bench-profile "$@"
+
 # What needs no server, against the goals: start-up, loading, throughput, memory.
 bench-engine *arguments:
     cargo xtask bench-engine "$@"

@@ -18,6 +18,7 @@ use crate::workspace::Workspace;
 pub mod compare;
 mod figure;
 mod flat;
+pub mod peers;
 pub mod postgres;
 
 use figure::{Figure, Goal, Unit, quoted, table};

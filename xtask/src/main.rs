@@ -51,6 +51,11 @@ Commands:
   bench-compare <old> <new> [rows] [--iters <n>]
                            build two commits (`.` for the files as they are), measure them in turn,
                            fail on a regression beyond limit and noise
+  bench-profile <rows> <insert|copy>
+                           build, then sample where one copy spends its processor time, by samply
+                           or perf, with the names of host and guest
+  bench-peers-setup        install what `bench --peers` measures beside us, below target/: pinned
+                           versions from the Python package index, pgcopydb from Debian's
   bench-engine [options]   build, then measure what needs no server against the goals
                            options: --rows <n>, --iters <n>, --no-build
   components <folder>      put the bundled connectors into a folder
@@ -90,6 +95,7 @@ fn dispatch(
         "faults" => return faults::faults(workspace, steps, arguments),
         "bench" => return bench::postgres::postgres(workspace, steps, arguments),
         "bench-compare" => return bench::compare::compare(workspace, steps, arguments),
+        "bench-profile" => return bench::postgres::profile(workspace, steps, arguments),
         "bench-engine" => return bench::bench(workspace, steps, arguments),
         _ => {}
     }
@@ -103,6 +109,7 @@ fn dispatch(
             toolchain::setup(workspace, steps)?;
             c_compiler::setup(workspace, steps).map(drop)
         }
+        "bench-peers-setup" => bench::peers::setup(workspace, steps),
         "build" => build::build(workspace, steps),
         "dist" => dist::dist(workspace, steps),
         "demo" => demo::demo(workspace, steps),

@@ -15,6 +15,7 @@ mod measure;
 mod native;
 mod peers;
 mod process;
+mod profile;
 mod run;
 mod scenario;
 mod settings;
@@ -33,6 +34,10 @@ fn main() -> ExitCode {
         Some("compare") => match compare::Request::parse(rest) {
             Ok(request) => compare::run(&request),
             Err(failure) => return refuse(&failure, compare::USAGE),
+        },
+        Some("profile") => match profile::Request::parse(rest) {
+            Ok(request) => profile::run(&request),
+            Err(failure) => return refuse(&failure, profile::USAGE),
         },
         _ => match Settings::parse(&arguments) {
             Ok(settings) => Bench::start(settings).and_then(Bench::run),

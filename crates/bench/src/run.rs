@@ -61,7 +61,7 @@ pub struct Programs {
     pub rapidbyte: PathBuf,
     /// Not there on every machine.
     pub psql: Option<PathBuf>,
-    /// Pipelines, histories of runs, files that are written and read.
+    /// Pipelines, the histories of their runs, files that are written and read.
     pub folder: tempfile::TempDir,
 }
 
@@ -148,9 +148,7 @@ impl Programs {
             .args(["run", "--quiet", "--output", "json"])
             .arg(pipeline)
             .env("BENCH_SOURCE", pair.source_url())
-            .env("BENCH_TARGET", pair.target_url())
-            // The history of these runs is nobody's.
-            .env("XDG_STATE_HOME", self.path("state"));
+            .env("BENCH_TARGET", pair.target_url());
         command
     }
 

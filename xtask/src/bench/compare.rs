@@ -135,7 +135,7 @@ fn commit(
     }
     let tree = worktrees.add(&hash)?;
     let target = home.join("build");
-    lend_c_compiler(workspace, &target)?;
+    lend_python(workspace, &target)?;
     steps.program(
         &format!("build: {reference} ({hash}) in a worktree"),
         cargo_build(workspace, &tree, &target),
@@ -158,9 +158,10 @@ fn cargo_build(workspace: &Workspace, tree: &Path, target: &Path) -> Command {
     cargo
 }
 
-/// It is pinned and large; where this commit pins another, it comes into the folder beside it.
-fn lend_c_compiler(workspace: &Workspace, target: &Path) -> Result<(), Failure> {
-    let (ours, theirs) = (workspace.c_compiler(), target.join("c-compiler"));
+/// The C compiler of the connectors is large and pinned by its version; a commit that pins another
+/// one brings it beside ours.
+fn lend_python(workspace: &Workspace, target: &Path) -> Result<(), Failure> {
+    let (ours, theirs) = (workspace.python(), target.join("python"));
     let lend = || {
         fs::create_dir_all(target)?;
         if ours.is_dir() && !theirs.exists() {

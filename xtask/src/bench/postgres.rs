@@ -26,8 +26,34 @@ pub fn postgres(
         .args(arguments.iter().filter(|argument| *argument != NO_BUILD))
         .env("RAPIDBYTE_BIN", workspace.binary())
         .env("BENCH_COMMIT", super::commit(workspace))
+        .env("BENCH_PEERS", workspace.bench_peers())
         .env(crate::postgres::VARIABLE, server);
     steps.program("bench: PostgreSQL to PostgreSQL", program)
+}
+
+/// Builds, connectors with the names of their functions too, then profiles one copy.
+pub fn profile(
+    workspace: &Workspace,
+    steps: &mut Steps,
+    arguments: &[String],
+) -> Result<(), Failure> {
+    let [rows, method] = arguments else {
+        return Err(Failure::usage(
+            "bench-profile takes rows and a method: `bench-profile 1000000 copy`",
+        ));
+    };
+    let server = crate::postgres::programs_folder(workspace, steps)?;
+    build::build(workspace, steps)?;
+    let connectors = build::with_names(workspace, steps, &["source-postgres", "dest-postgres"])?;
+    build_bench(workspace, steps)?;
+    let mut program = bench_program(workspace);
+    program
+        .args(["profile", rows, method])
+        .arg(workspace.bench())
+        .env("RAPIDBYTE_BIN", workspace.binary())
+        .env("RAPIDBYTE_CONNECTORS", connectors)
+        .env(crate::postgres::VARIABLE, server);
+    steps.program("bench: profile", program)
 }
 
 /// The bench program and in it the connectors as native code.

@@ -31,7 +31,6 @@ pub fn run(
 ) -> Result<(), Failure> {
     let programs = &bench.programs;
     let pipeline = programs.pipeline("append", &table_pipeline("append"))?;
-    let contenders = contenders(bench);
     let (size, series) = {
         let (source, target) = (bench.server.database(), bench.server.database());
         let size = seed(&source, workload, rows)?;
@@ -49,9 +48,12 @@ pub fn run(
             proxy: proxy.as_ref(),
         };
         let create = workload.create(TARGET);
-        let series = measure(&contenders, bench.settings.iterations, |way| {
+        let run = |way: &Way| {
             let has_table = matches!(way, Way::Psql | Way::Peer(_));
             pair.begin_anew(has_table.then_some(create.as_str()))?;
+            if let Way::Peer(peer) = way {
+                peer.prepare(&pair)?;
+            }
             let mut run = match way {
                 Way::Psql => programs.pipe(
                     &pair,
@@ -63,12 +65,14 @@ pub fn run(
                 Way::Native => programs.native(&pair, "append"),
                 Way::Peer(peer) => peer.run(programs, &pair).map(|timed| Run::silent(&timed)),
             }?;
-            match (pair.verify(), way) {
-                (Err(_), Way::Peer(_)) => run.differs = true,
-                (verified, _) => verified?,
+            match way {
+                Way::Peer(peer) => run.differs = peer.differs(&pair)?,
+                _ => pair.verify()?,
             }
             Ok(run)
-        })?;
+        };
+        let contenders = contenders(bench, run);
+        let series = measure(&contenders, bench.settings.iterations, run)?;
         (size, series)
     };
     let title = Title {
@@ -79,7 +83,8 @@ pub fn run(
     bench.publish(&title, size, &series)
 }
 
-fn contenders(bench: &Bench) -> Vec<(String, Way)> {
+/// Ours, and the peers that can copy this table at all.
+fn contenders(bench: &Bench, run: impl Fn(&Way) -> Result<Run, Failure>) -> Vec<(String, Way)> {
     let mut contenders = Vec::new();
     if bench.programs.psql.is_some() {
         contenders.push((PSQL.to_owned(), Way::Psql));
@@ -91,7 +96,18 @@ fn contenders(bench: &Bench) -> Vec<(String, Way)> {
         }
     }
     contenders.push((NATIVE.to_owned(), Way::Native));
-    let peers = bench.peers.iter().cloned();
-    contenders.extend(peers.map(|peer| (peer.name().to_owned(), Way::Peer(peer))));
+    for peer in &bench.peers {
+        let way = Way::Peer(peer.clone());
+        match run(&way) {
+            Ok(_) => contenders.push((peer.name().to_owned(), way)),
+            Err(Failure(text)) => eprintln!("{} is left out: {}", peer.name(), last_line(&text)),
+        }
+    }
     contenders
+}
+
+/// Python tells the cause last.
+fn last_line(text: &str) -> &str {
+    let mut lines = text.lines().rev();
+    lines.find(|line| !line.trim().is_empty()).unwrap_or(text)
 }
