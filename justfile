@@ -40,6 +40,10 @@ bench-connector-postgres rows="10000,100000" *arguments:
 bench-compare *arguments:
     cargo xtask bench-compare "$@"
 
+# What a value, a row, a batch costs in each part of its way: `just bench-parts decode`.
+bench-parts *arguments:
+    cargo xtask bench-parts "$@"
+
 # Where a copy spends its processor time: `just bench-profile 1000000 copy`.
 bench-profile rows method:
     cargo xtask bench-profile "$@"

@@ -54,6 +54,9 @@ Commands:
   bench-profile <rows> <insert|copy>
                            build, then sample where one copy spends its processor time, by samply
                            or perf, with the names of host and guest
+  bench-parts [name]       build, then measure the parts of a batch's way in one process: decoding and
+                           encoding by type, IPC, compression, channel, loading, instances, and a
+                           row alone against rows in bulk; a name picks parts that hold it
   bench-peers-setup        install what `bench --peers` measures beside us, below target/: pinned
                            versions from the Python package index, pgcopydb from Debian's
   bench-engine [options]   build, then measure what needs no server against the goals
@@ -95,6 +98,7 @@ fn dispatch(
         "faults" => return faults::faults(workspace, steps, arguments),
         "bench" => return bench::postgres::postgres(workspace, steps, arguments),
         "bench-compare" => return bench::compare::compare(workspace, steps, arguments),
+        "bench-parts" => return bench::postgres::parts(workspace, steps, arguments),
         "bench-profile" => return bench::postgres::profile(workspace, steps, arguments),
         "bench-engine" => return bench::bench(workspace, steps, arguments),
         _ => {}

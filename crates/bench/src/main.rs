@@ -13,6 +13,7 @@ mod figures;
 mod machine;
 mod measure;
 mod native;
+mod parts;
 mod peers;
 mod process;
 mod profile;
@@ -34,6 +35,10 @@ fn main() -> ExitCode {
         Some("compare") => match compare::Request::parse(rest) {
             Ok(request) => compare::run(&request),
             Err(failure) => return refuse(&failure, compare::USAGE),
+        },
+        Some("parts") => match parts::Request::parse(rest) {
+            Ok(request) => parts::run(&request),
+            Err(failure) => return refuse(&failure, parts::USAGE),
         },
         Some("profile") => match profile::Request::parse(rest) {
             Ok(request) => profile::run(&request),

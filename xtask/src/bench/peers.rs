@@ -40,7 +40,7 @@ const PACKAGES: [Package; 4] = [
         packages: &[
             "dlt[postgres]==1.31.0",
             "pyarrow==26.0.1",
-            "sqlalchemy==2.0.51",
+            "sqlalchemy==2.0.44",
         ],
         program: PYTHON,
     },

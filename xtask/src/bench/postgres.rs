@@ -31,6 +31,26 @@ pub fn postgres(
     steps.program("bench: PostgreSQL to PostgreSQL", program)
 }
 
+/// Builds, then has the bench program measure the parts of a batch's way in its own process.
+pub fn parts(
+    workspace: &Workspace,
+    steps: &mut Steps,
+    arguments: &[String],
+) -> Result<(), Failure> {
+    let server = crate::postgres::programs_folder(workspace, steps)?;
+    build::build(workspace, steps)?;
+    build_bench(workspace, steps)?;
+    let mut program = bench_program(workspace);
+    program
+        .args(["parts", "--log"])
+        .arg(workspace.bench())
+        .args(arguments)
+        .env("RAPIDBYTE_CONNECTORS", workspace.bundle())
+        .env("BENCH_COMMIT", super::commit(workspace))
+        .env(crate::postgres::VARIABLE, server);
+    steps.program("bench: the parts of a batch's way", program)
+}
+
 /// Builds, connectors with the names of their functions too, then profiles one copy.
 pub fn profile(
     workspace: &Workspace,
