@@ -61,6 +61,8 @@ impl Bench {
         };
         let server = Server::start(&Options {
             durable: true,
+            // Not every peer takes what a URL may hold.
+            password: "bench".into(),
             ..Options::default()
         })?;
         let mut context = machine::context(&server);

@@ -75,11 +75,7 @@ impl Peer {
 
     /// Copies the table into the one that is there.
     pub fn run(&self, programs: &Programs, pair: &Pair<'_>) -> Result<Timed, Failure> {
-        let mut command = self.command(programs, pair)?;
-        command
-            .env("BENCH_SOURCE", pair.source_url())
-            .env("BENCH_TARGET", pair.target_url());
-        timed(self.name(), &mut command)
+        timed(self.name(), &mut self.command(programs, pair)?)
     }
 
     /// True when the values that arrived are not those that were sent.
@@ -90,6 +86,9 @@ impl Peer {
 
     fn command(&self, programs: &Programs, pair: &Pair<'_>) -> Result<Command, Failure> {
         let mut command = Command::new(&self.program);
+        command
+            .env("BENCH_SOURCE", pair.source_url())
+            .env("BENCH_TARGET", pair.target_url());
         match self.product {
             Product::Duckdb => {
                 command.args(["-c", include_str!("../../../benches/peers/duckdb.py")])
@@ -108,6 +107,9 @@ impl Peer {
                 ])
                 .args(["--src-stream", TABLE, "--tgt-object", TARGET])
                 .args(["--mode", "truncate"])
+                // It asks for TLS unless it is told not to.
+                .env("BENCH_SOURCE", pair.source_url() + "?sslmode=disable")
+                .env("BENCH_TARGET", pair.target_url() + "?sslmode=disable")
                 .env("SLING_HOME_DIR", programs.path("sling"))
                 .env("SLING_DISABLE_TELEMETRY", "true"),
             Product::Pgcopydb => command
