@@ -40,6 +40,10 @@ bench-connector-postgres rows="10000,100000" *arguments:
 bench-compare *arguments:
     cargo xtask bench-compare "$@"
 
+# Installs what `just bench --peers` measures beside us, below target/.
+bench-peers-setup:
+    cargo xtask bench-peers-setup
+
 # What a value, a row, a batch costs in each part of its way: `just bench-parts decode`.
 bench-parts *arguments:
     cargo xtask bench-parts "$@"

@@ -1,7 +1,16 @@
-//! Measures PostgreSQL to PostgreSQL by INSERT and by COPY beside `psql`, in one run.
+//! Measures what copies between PostgreSQL databases, and files, cost: `cargo xtask bench` and its kin
+//! build and start this program.
 //!
-//! `cargo xtask bench` builds and starts it. The server is its own, with PostgreSQL's defaults for
-//! durability and logged tables; after each run every value is compared by a hash.
+//! ```text
+//! (options)  whole processes beside psql, native connectors and peers     bench, scenario
+//! compare    two builds of the program in turn; fails on a regression     compare
+//! profile    one copy under samply or perf                                profile
+//! parts      what a value, a row, a batch costs in each part of its way   parts
+//! native     one copy by the connectors as native code; the bench starts it itself
+//! ```
+//!
+//! The server is its own, with PostgreSQL's defaults for durability and logged tables; after each
+//! run every value is compared by a hash.
 
 use std::process::ExitCode;
 

@@ -89,6 +89,11 @@ impl Pair<'_> {
         self.url(self.target)
     }
 
+    /// Connections that the proxy has passed on so far; nothing without one.
+    pub fn connections(&self) -> Option<u64> {
+        Some(self.proxy?.counts().connections)
+    }
+
     /// Empties the target's schema, and makes the table there with a statement.
     pub fn begin_anew(&self, create: Option<&str>) -> Result<(), Failure> {
         let mut client = self.target.client();

@@ -1,6 +1,7 @@
 //! A whole table into an empty one: `psql` and its pipe, the program by INSERT and by COPY, the
 //! same connectors natively, and other products.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rapidbyte_engine::compress::Compression;
@@ -10,7 +11,7 @@ use crate::bench::{Bench, Title};
 use crate::failure::Failure;
 use crate::measure::{Run, measure};
 use crate::peers::Peer;
-use crate::run::{Method, NATIVE, PSQL, Pair, TARGET, table_pipeline};
+use crate::run::{Method, NATIVE, PSQL, Pair, Programs, TARGET, table_pipeline};
 use crate::scenario::seed;
 use crate::workload::Workload;
 
@@ -29,8 +30,6 @@ pub fn run(
     rows: u64,
     latency_ms: u32,
 ) -> Result<(), Failure> {
-    let programs = &bench.programs;
-    let pipeline = programs.pipeline("append", &table_pipeline("append"))?;
     let (size, series) = {
         let (source, target) = (bench.server.database(), bench.server.database());
         let size = seed(&source, workload, rows)?;
@@ -42,37 +41,20 @@ pub fn run(
                 Some(proxy)
             }
         };
-        let pair = Pair {
-            source: &source,
-            target: &target,
-            proxy: proxy.as_ref(),
+        let copy = Copy {
+            programs: &bench.programs,
+            pair: Pair {
+                source: &source,
+                target: &target,
+                proxy: proxy.as_ref(),
+            },
+            pipeline: bench
+                .programs
+                .pipeline("append", &table_pipeline("append"))?,
+            create: workload.create(TARGET),
         };
-        let create = workload.create(TARGET);
-        let run = |way: &Way| {
-            let has_table = matches!(way, Way::Psql | Way::Peer(_));
-            pair.begin_anew(has_table.then_some(create.as_str()))?;
-            if let Way::Peer(peer) = way {
-                peer.prepare(&pair)?;
-            }
-            let mut run = match way {
-                Way::Psql => programs.pipe(
-                    &pair,
-                    &[&format!("COPY {TARGET} FROM STDIN (FORMAT binary)")],
-                ),
-                Way::Program(method, compression) => {
-                    programs.run(&pair, &pipeline, *method, *compression)
-                }
-                Way::Native => programs.native(&pair, "append"),
-                Way::Peer(peer) => peer.run(programs, &pair).map(|timed| Run::silent(&timed)),
-            }?;
-            match way {
-                Way::Peer(peer) => run.differs = peer.differs(&pair)?,
-                _ => pair.verify()?,
-            }
-            Ok(run)
-        };
-        let contenders = contenders(bench, run);
-        let series = measure(&contenders, bench.settings.iterations, run)?;
+        let contenders = contenders(bench, &copy);
+        let series = measure(&contenders, bench.settings.iterations, |way| copy.once(way))?;
         (size, series)
     };
     let title = Title {
@@ -83,8 +65,49 @@ pub fn run(
     bench.publish(&title, size, &series)
 }
 
+/// One table, to be copied again and again.
+struct Copy<'a> {
+    programs: &'a Programs,
+    pair: Pair<'a>,
+    pipeline: PathBuf,
+    /// Makes the target, for those who make none.
+    create: String,
+}
+
+impl Copy<'_> {
+    /// Copies into an empty target and compares every value.
+    fn once(&self, way: &Way) -> Result<Run, Failure> {
+        let Self { programs, pair, .. } = self;
+        let has_table = matches!(way, Way::Psql | Way::Peer(_));
+        pair.begin_anew(has_table.then_some(self.create.as_str()))?;
+        if let Way::Peer(peer) = way {
+            peer.prepare(pair)?;
+        }
+        let before = pair.connections();
+        let mut run = match way {
+            Way::Psql => {
+                let into = format!("COPY {TARGET} FROM STDIN (FORMAT binary)");
+                programs.pipe(pair, &[&into])
+            }
+            Way::Program(method, compression) => {
+                programs.run(pair, &self.pipeline, *method, *compression)
+            }
+            Way::Native => programs.native(pair, "append"),
+            Way::Peer(peer) => peer.run(programs, pair).map(|timed| Run::silent(&timed)),
+        }?;
+        if before.is_some() && before == pair.connections() {
+            return Err(Failure("no byte went through the slow line".into()));
+        }
+        match way {
+            Way::Peer(peer) => run.differs = peer.differs(pair)?,
+            _ => pair.verify()?,
+        }
+        Ok(run)
+    }
+}
+
 /// Ours, and the peers that can copy this table at all.
-fn contenders(bench: &Bench, run: impl Fn(&Way) -> Result<Run, Failure>) -> Vec<(String, Way)> {
+fn contenders(bench: &Bench, copy: &Copy<'_>) -> Vec<(String, Way)> {
     let mut contenders = Vec::new();
     if bench.programs.psql.is_some() {
         contenders.push((PSQL.to_owned(), Way::Psql));
@@ -98,7 +121,7 @@ fn contenders(bench: &Bench, run: impl Fn(&Way) -> Result<Run, Failure>) -> Vec<
     contenders.push((NATIVE.to_owned(), Way::Native));
     for peer in &bench.peers {
         let way = Way::Peer(peer.clone());
-        match run(&way) {
+        match copy.once(&way) {
             Ok(_) => contenders.push((peer.name().to_owned(), way)),
             Err(Failure(text)) => eprintln!("{} is left out: {}", peer.name(), last_line(&text)),
         }
