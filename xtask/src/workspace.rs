@@ -63,6 +63,11 @@ impl Workspace {
         self.root.join(relative)
     }
 
+    /// Where cargo builds.
+    pub fn target(&self) -> &Path {
+        &self.target
+    }
+
     /// The `rapidbyte` binary that `build` leaves.
     pub fn binary(&self) -> PathBuf {
         self.target

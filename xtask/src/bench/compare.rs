@@ -1,7 +1,8 @@
 //! Two commits, built apart and measured in turn by `crates/bench`.
 //!
-//! Each is built in a git worktree below `target/`, which is removed afterwards, whatever happened;
-//! all builds share one target folder, and a program that was built is kept for the next time.
+//! Each is built in a git worktree below `target/`, which is removed afterwards, whatever happened,
+//! and into the target folder of this one, where other packages' crates are compiled already. A
+//! program that was built is kept for the next time.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,11 +43,16 @@ pub fn compare(
     let mut builds = Vec::new();
     for reference in &request.refs {
         builds.push(match reference.as_str() {
-            HERE => here(workspace, steps)?,
+            HERE => Build {
+                name: "here".to_owned(),
+                program: workspace.binary(),
+            },
             _ => commit(workspace, steps, &worktrees, &home, reference)?,
         });
     }
     drop(worktrees);
+    // The last, so that what lies in the target folder is of these files again.
+    build::build(workspace, steps)?;
     build_bench(workspace, steps)?;
     let [old, new] = builds.as_slice() else {
         return Err(Failure::usage("bench-compare takes two commits"));
@@ -104,14 +110,6 @@ fn parse(arguments: &[String]) -> Result<Request, Failure> {
     })
 }
 
-fn here(workspace: &Workspace, steps: &mut Steps) -> Result<Build, Failure> {
-    build::build(workspace, steps)?;
-    Ok(Build {
-        name: "here".to_owned(),
-        program: workspace.binary(),
-    })
-}
-
 fn commit(
     workspace: &Workspace,
     steps: &mut Steps,
@@ -134,59 +132,43 @@ fn commit(
         return Ok(build);
     }
     let tree = worktrees.add(&hash)?;
-    let target = home.join("build");
-    lend_python(workspace, &target)?;
     steps.program(
         &format!("build: {reference} ({hash}) in a worktree"),
-        cargo_build(workspace, &tree, &target),
+        cargo_build(workspace, &tree),
     )?;
     steps.step(&format!("keep: {reference} ({hash})"), || {
-        keep(&target.join("release"), &folder)
+        keep(&workspace.binary(), &workspace.bundle(), &folder)
     })?;
     Ok(build)
 }
 
 /// With the toolchain and the steps of that commit, not with ours.
-fn cargo_build(workspace: &Workspace, tree: &Path, target: &Path) -> Command {
+fn cargo_build(workspace: &Workspace, tree: &Path) -> Command {
     let mut cargo = workspace.command("cargo");
     cargo
         .args(["xtask", "build"])
         .current_dir(tree)
-        .env("CARGO_TARGET_DIR", target)
+        .env("CARGO_TARGET_DIR", workspace.target())
         .env_remove("RUSTUP_TOOLCHAIN")
         .env_remove("CARGO");
     cargo
 }
 
-/// The C compiler of the connectors is large and pinned by its version; a commit that pins another
-/// one brings it beside ours.
-fn lend_python(workspace: &Workspace, target: &Path) -> Result<(), Failure> {
-    let (ours, theirs) = (workspace.python(), target.join("python"));
-    let lend = || {
-        fs::create_dir_all(target)?;
-        if ours.is_dir() && !theirs.exists() {
-            std::os::unix::fs::symlink(&ours, &theirs)?;
-        }
-        Ok(())
-    };
-    lend().map_err(|error: std::io::Error| {
-        Failure::new(format!("the folder of builds cannot be made: {error}"))
-    })
-}
-
 /// The program last, so that a folder with a program is whole.
-fn keep(release: &Path, folder: &Path) -> Result<(), Failure> {
+fn keep(program: &Path, bundle: &Path, folder: &Path) -> Result<(), Failure> {
     let connectors = folder.join("connectors");
     let copy = || {
         fs::create_dir_all(&connectors)?;
-        for entry in fs::read_dir(release.join("connectors"))? {
+        for entry in fs::read_dir(bundle)? {
             let entry = entry?;
             fs::copy(entry.path(), connectors.join(entry.file_name()))?;
         }
-        let name = format!("rapidbyte{}", std::env::consts::EXE_SUFFIX);
         let unfinished = folder.join("unfinished");
-        fs::copy(release.join(&name), &unfinished)?;
-        fs::rename(unfinished, folder.join(name))
+        fs::copy(program, &unfinished)?;
+        fs::rename(
+            unfinished,
+            folder.join(program.file_name().unwrap_or_default()),
+        )
     };
     copy().map_err(|error: std::io::Error| {
         Failure::new(format!("the built program cannot be kept: {error}"))
@@ -303,13 +285,14 @@ mod tests {
     #[test]
     fn a_kept_program_has_its_connectors_beside_it() {
         let root = tempfile::tempdir().unwrap();
-        let (release, folder) = (root.path().join("release"), root.path().join("kept"));
-        fs::create_dir_all(release.join("connectors")).unwrap();
-        fs::write(release.join("connectors/a.wasm"), "a").unwrap();
-        assert!(keep(&release, &folder).is_err());
+        let (bundle, folder) = (root.path().join("connectors"), root.path().join("kept"));
+        let program = root.path().join("rapidbyte");
+        fs::create_dir_all(&bundle).unwrap();
+        fs::write(bundle.join("a.wasm"), "a").unwrap();
+        assert!(keep(&program, &bundle, &folder).is_err());
         assert!(!folder.join("rapidbyte").exists());
-        fs::write(release.join("rapidbyte"), "b").unwrap();
-        keep(&release, &folder).unwrap();
+        fs::write(&program, "b").unwrap();
+        keep(&program, &bundle, &folder).unwrap();
         assert!(folder.join("connectors/a.wasm").is_file() && folder.join("rapidbyte").is_file());
     }
 }
