@@ -1,4 +1,7 @@
 //! One copy under a profiler that samples the processor, with the names of host and guest.
+//!
+//! Compiled connectors are mapped from the cache as ELF files, and name their functions as any
+//! library does, where the connectors were built with names (`cargo xtask bench-profile`).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -87,7 +90,6 @@ pub fn run(request: &Request) -> Result<(), Failure> {
         .with_extension(profiler.extension());
     let mut record = profiler.record(&left, &copy);
     record
-        .env("RAPIDBYTE_PERF_MAP", "1")
         .env("BENCH_METHOD", request.method.key())
         .env("BENCH_COMPRESSION", Compression::None.name());
     timed(profiler.name(), &mut record)?;
@@ -151,15 +153,15 @@ impl Profiler {
                 shown(left)
             ),
             Self::Perf => {
-                let report = perf_report(left)?;
+                let report = readable(&perf_report(left)?);
                 let path = left.with_extension("txt");
                 std::fs::write(&path, &report)?;
                 let lines = report.lines().filter(|line| is_sample(line));
                 let lines: Vec<&str> = lines.take(SHOWN_LINES).collect();
                 println!("{}", lines.join("\n"));
                 println!(
-                    "\nall of it: {}\nwith callers: `perf report --input` with {}, on this machine \
-                     and before it is restarted, as the names of guests' functions are in /tmp",
+                    "\nall of it: {}\nwith callers: `perf report --input` with {}, as long as the cache \
+                     has the compiled connectors",
                     shown(&path),
                     shown(left)
                 );
@@ -178,6 +180,51 @@ fn perf_report(left: &Path) -> Result<String, Failure> {
         .arg(left);
     let report = timed("perf report", &mut command)?;
     Ok(String::from_utf8_lossy(&report.stdout).into_owned())
+}
+
+/// With Rust's names as they were written, and a few letters of each compiled connector's.
+fn readable(report: &str) -> String {
+    const NAME_HEX: usize = 64;
+    const SHOWN_HEX: usize = 8;
+    let mut text = String::with_capacity(report.len());
+    for line in report.lines() {
+        let short = line.split_once(".cwasm").and_then(|(before, after)| {
+            let begin = before.len().checked_sub(NAME_HEX)? + SHOWN_HEX;
+            let hidden = NAME_HEX - SHOWN_HEX;
+            Some(format!(
+                "{}.cwasm{:hidden$}{after}",
+                before.get(..begin)?,
+                ""
+            ))
+        });
+        let mut line = short.unwrap_or_else(|| line.to_owned());
+        if let Some(at) = line.find("_ZN")
+            && let Some(name) = demangled(&line[at..])
+        {
+            line.truncate(at);
+            line += &name;
+        }
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// A path of Rust's legacy mangling, `_ZN` and the lengths of its parts, without its hash.
+fn demangled(mangled: &str) -> Option<String> {
+    let mut rest = mangled.strip_prefix("_ZN")?;
+    let mut parts: Vec<&str> = Vec::new();
+    while rest.starts_with(|digit: char| digit.is_ascii_digit()) {
+        let digits = rest.find(|other: char| !other.is_ascii_digit())?;
+        let length: usize = rest[..digits].parse().ok()?;
+        parts.push(rest[digits..].get(..length)?);
+        rest = &rest[digits + length..];
+    }
+    let has_hash = |part: &&str| part.len() == 17 && part.starts_with('h');
+    if parts.last().is_some_and(has_hash) {
+        parts.pop();
+    }
+    rest.starts_with('E').then(|| parts.join("::"))
 }
 
 /// Of the report, without its comments and empty lines.
@@ -221,6 +268,24 @@ mod tests {
             ["out", "--", "rapidbyte", "run", "a.yaml"]
         );
         assert_eq!(record.get_envs().count(), 1);
+    }
+
+    #[test]
+    fn names_are_shown_as_they_were_written() {
+        let hex = "0123456789abcdef".repeat(4);
+        let line = format!(
+            "5.2%  {hex}.cwasm  [.] wasm[0]::function[8]::_ZN4sha26sha25617h0123456789abcdefE  "
+        );
+        let shown = readable(&line);
+        assert!(shown.starts_with("5.2%  01234567.cwasm "), "{shown}");
+        assert!(shown.ends_with("function[8]::sha2::sha256\n"), "{shown}");
+        assert_eq!(
+            readable("1 %  libc.so.6  [.] malloc"),
+            "1 %  libc.so.6  [.] malloc\n"
+        );
+        for broken in ["_ZN", "_ZN99aE", "_ZN1é1", "_ZN3abc"] {
+            assert_eq!(demangled(broken), None, "{broken}");
+        }
     }
 
     #[test]
