@@ -1,9 +1,9 @@
 //! The delivery rule under faults: anything may be killed at any time, and after running again
 //! every row is there once.
 //!
-//! Every named point of the sources (`point("…")`) is found by a scan; a case is a scenario, a
-//! point, what happens there, and how often it was reached before. `cargo xtask test` runs a
-//! selection, `cargo xtask faults` all of them: `RAPIDBYTE_FAULTS_CASES` says how many,
+//! Every named point of the sources (`point("…")`, `point_of_run("…")`) is found by a scan; a case is
+//! a scenario, a point, what happens there, and how often it was reached before. `cargo xtask test`
+//! runs a selection, `cargo xtask faults` all of them: `RAPIDBYTE_FAULTS_CASES` says how many,
 //! `RAPIDBYTE_FAULTS_SEED` which.
 
 mod fire;
@@ -13,12 +13,16 @@ pub mod scenario;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use scenario::{Bench, SCENARIOS};
+use scenario::SCENARIOS;
+
+use crate::wired::Bench;
 
 /// What happens at a point. An injected error is tried again by the run itself.
-const ACTIONS: [&str; 4] = ["kill", "error", "panic", "stall"];
+pub const ACTIONS: [&str; 4] = ["kill", "error", "panic", "stall"];
 /// The points that were reached so often before.
 const HITS: [u32; 2] = [1, 3];
+/// Points that are reached when no answer comes to a COMMIT; tests/e2e/network.rs is there.
+pub const UNANSWERED: [&str; 2] = ["dest-postgres.settling", "dest-postgres.settled"];
 /// Cases of a run of all tests; `cargo xtask faults` runs more.
 const SELECTED: usize = 40;
 
@@ -78,8 +82,11 @@ pub fn points() -> BTreeSet<String> {
     let mut points = BTreeSet::new();
     for file in sources() {
         let text = std::fs::read_to_string(&file).expect("UTF-8");
-        for (at, _) in text.match_indices("point(\"") {
-            let name = &text[at + "point(\"".len()..];
+        for (at, _) in text.match_indices("point") {
+            let call = text[at..].trim_start_matches("point");
+            let Some(name) = call.trim_start_matches("_of_run").strip_prefix("(\"") else {
+                continue;
+            };
             let name = name.split('"').next().unwrap_or_default();
             // A name has its owner in front.
             if name.contains('.') {
@@ -135,7 +142,7 @@ fn cases(seed: u64) -> Vec<Case> {
 }
 
 /// Runs cases until so many faults have fired; a case whose point is not reached counts for
-/// nothing. Says which points never fired; `completes` goes on until there is none, if that can be.
+/// nothing. Gives the points that never fired; `completes` goes on until there is none, if that can be.
 fn sweep(wanted: usize, seed: u64, completes: bool) -> (usize, BTreeSet<(String, &'static str)>) {
     let mut bench = Bench::new();
     let mut missing: BTreeSet<(String, &'static str)> = points()
@@ -148,7 +155,7 @@ fn sweep(wanted: usize, seed: u64, completes: bool) -> (usize, BTreeSet<(String,
         if fired >= wanted && !(is_new && completes) {
             continue;
         }
-        if bench.run(&SCENARIOS[case.scenario], &case) {
+        if scenario::run(&mut bench, &case) {
             fired += 1;
             missing.remove(&(case.point.clone(), case.action));
         }
@@ -164,9 +171,11 @@ fn every_row_is_there_once_whatever_was_killed() {
     let (fired, missing) = sweep(wanted, seed, all.is_some());
     println!("faults: {fired} cases, seed {seed}");
     if all.is_some() {
-        for (point, action) in missing {
-            println!("not reached: {point} {action}");
-        }
+        let missing: Vec<_> = missing
+            .iter()
+            .filter(|(point, _)| !UNANSWERED.contains(&point.as_str()))
+            .collect();
+        assert!(missing.is_empty(), "not reached: {missing:?}");
     }
 }
 

@@ -186,8 +186,11 @@ impl State {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
         let db = Connection::open_with_flags(path, flags).map_err(sql)?;
         db.busy_timeout(PATIENCE).map_err(sql)?;
-        if version(&db).is_ok() {
-            return Self::checked(path, db).map(Some);
+        match version(&db) {
+            // Whoever was about to make the tables was killed, or is at it.
+            Ok(0) => return Ok(None),
+            Ok(_) => return Self::checked(path, db).map(Some),
+            Err(_) => {}
         }
         // Readers of a write-ahead log make files beside it, which a folder that may only be read
         // does not take. Without a log nobody is writing, and nothing but the file is to be read.

@@ -114,6 +114,11 @@ fn who_may_only_read_may_look() {
     let path = folder.path().join("a b#?%.db");
     assert!(State::look(&path).unwrap().is_none());
     assert!(!path.exists(), "looking makes nothing");
+    std::fs::write(&path, "").unwrap();
+    assert!(
+        State::look(&path).unwrap().is_none(),
+        "killed while it was made"
+    );
     let state = State::open(&path).unwrap();
     let run = state.begin("orders").unwrap();
     let looked = State::look(&path).unwrap().unwrap();

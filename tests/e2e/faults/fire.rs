@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use rapidbyte_testkit::postgres::{Client, Database, shared};
 
-use super::scenario::wait_for_older;
 use super::{Numbers, number};
 use crate::postgres::content;
 use crate::support::Folder;
+use crate::wired::wait_for_older;
 
 /// Runs of a test of all tests; `cargo xtask faults --fire N` sets another number.
 const ROUNDS: u64 = 8;
