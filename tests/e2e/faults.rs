@@ -13,6 +13,7 @@ pub mod scenario;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use rapidbyte_testkit::numbers::Numbers;
 use scenario::SCENARIOS;
 
 use crate::wired::Bench;
@@ -35,19 +36,6 @@ pub struct Case {
     hit: u32,
     /// What is killed at during the recovery.
     second: Option<String>,
-}
-
-/// A generator of numbers that only depend on the seed (SplitMix64, Steele and others 2014).
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self, below: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) % below as u64) as usize
-    }
 }
 
 pub fn number(variable: &str) -> Option<u64> {
@@ -100,7 +88,7 @@ pub fn points() -> BTreeSet<String> {
 /// Every point with every action in every scenario, in an order that the seed decides; but each
 /// point with each action comes once before any comes twice.
 fn cases(seed: u64) -> Vec<Case> {
-    let mut numbers = Numbers(seed);
+    let mut numbers = Numbers::new(seed);
     let points: Vec<String> = points().into_iter().collect();
     let mut all = Vec::new();
     for (scenario, about) in SCENARIOS.iter().enumerate() {
@@ -112,7 +100,7 @@ fn cases(seed: u64) -> Vec<Case> {
         for point in points.iter().filter(|point| !point.starts_with(other)) {
             for action in ACTIONS {
                 for hit in HITS {
-                    let second = numbers.next(points.len() * 2);
+                    let second = numbers.below(points.len() * 2);
                     all.push(Case {
                         scenario,
                         point: point.clone(),
@@ -125,7 +113,7 @@ fn cases(seed: u64) -> Vec<Case> {
         }
     }
     for at in (1..all.len()).rev() {
-        all.swap(at, numbers.next(at + 1));
+        all.swap(at, numbers.below(at + 1));
     }
     let mut seen: BTreeMap<(String, &str), usize> = BTreeMap::new();
     let round = |case: &Case, seen: &mut BTreeMap<(String, &'static str), usize>| {
