@@ -163,7 +163,8 @@ impl State {
             }
             made.commit().map_err(sql)?;
         }
-        Self::checked(path, db)
+        let found = version(&db).map_err(sql)?;
+        Self::checked(path, db, found)
     }
 
     /// Opens the history in a file to look at it; none if there is no file yet. Nothing is made or
@@ -186,33 +187,35 @@ impl State {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
         let db = Connection::open_with_flags(path, flags).map_err(sql)?;
         db.busy_timeout(PATIENCE).map_err(sql)?;
-        match version(&db) {
-            // Whoever was about to make the tables was killed, or is at it.
-            Ok(0) => return Ok(None),
-            Ok(_) => return Self::checked(path, db).map(Some),
-            Err(_) => {}
+        if let Ok(version) = version(&db) {
+            return Self::made(path, db, version);
         }
         // Readers of a write-ahead log make files beside it, which a folder that may only be read
         // does not take. Without a log nobody is writing, and nothing but the file is to be read.
         let mut log = path.as_os_str().to_owned();
         log.push("-wal");
-        if Path::new(&log).exists() {
-            return Self::checked(path, db).map(Some);
-        }
-        let db = Connection::open_with_flags(immutable(path), flags).map_err(sql)?;
-        Self::checked(path, db).map(Some)
+        let db = match Path::new(&log).exists() {
+            true => db,
+            false => Connection::open_with_flags(immutable(path), flags).map_err(sql)?,
+        };
+        let version = version(&db).map_err(sql)?;
+        Self::made(path, db, version)
     }
 
-    fn checked(path: &Path, db: Connection) -> Result<Self> {
-        let failed = |problem: String| StateError {
-            path: path.display().to_string(),
-            problem,
-        };
-        let found = version(&db).map_err(|error| failed(error.to_string()))?;
-        if found != VERSION {
-            return Err(failed(format!(
-                "is of version {found}, and this program knows {VERSION}"
-            )));
+    /// None of version 0: whoever was about to make the tables was killed, or is at it.
+    fn made(path: &Path, db: Connection, version: u32) -> Result<Option<Self>> {
+        match version {
+            0 => Ok(None),
+            _ => Self::checked(path, db, version).map(Some),
+        }
+    }
+
+    fn checked(path: &Path, db: Connection, version: u32) -> Result<Self> {
+        if version != VERSION {
+            return Err(StateError {
+                path: path.display().to_string(),
+                problem: format!("is of version {version}, and this program knows {VERSION}"),
+            });
         }
         Ok(Self {
             path: path.to_owned(),
