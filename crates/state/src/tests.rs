@@ -119,6 +119,10 @@ fn who_may_only_read_may_look() {
         State::look(&path).unwrap().is_none(),
         "killed while it was made"
     );
+    let db = Connection::open(&path).unwrap();
+    db.pragma_update(None, "journal_mode", "wal").unwrap();
+    drop(db);
+    assert!(State::look(&path).unwrap().is_none(), "killed a bit later");
     let state = State::open(&path).unwrap();
     let run = state.begin("orders").unwrap();
     let looked = State::look(&path).unwrap().unwrap();
