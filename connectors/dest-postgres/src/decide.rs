@@ -12,6 +12,7 @@ use crate::config::{LoadMethod, Name, Settings};
 use crate::convert;
 use crate::lock::Lock;
 use crate::look::{Found, TableFacts};
+use crate::repeats;
 use crate::upsert::{self, Merge};
 
 /// Everything that is needed to plan and to load one stream.
@@ -31,7 +32,7 @@ pub(crate) struct Decision {
     /// For each column: what becomes of it.
     pub columns: Vec<ColumnPlan>,
     pub method: Method,
-    /// For upsert into a table that is there.
+    /// For upsert, and rows that may come again, into a table that is there.
     pub merge: Option<Merge>,
     pub notes: Vec<String>,
 }
@@ -78,6 +79,7 @@ pub(crate) fn decide(
     if target.write_mode == WriteMode::Upsert {
         upsert::refuse_stream(target, schema).map_err(|error| error.in_stream(&target.stream))?;
     }
+    refuse_unknown_key(target, schema).map_err(|error| error.in_stream(&target.stream))?;
     let decision = match (&found.relation, &found.facts.table) {
         (Some(relation), Some(table)) => {
             existing(settings, target, name, schema, relation, table, found)
@@ -125,7 +127,6 @@ fn fresh(
     found: &Found,
 ) -> Result<Decision> {
     may_create(name, found)?;
-    refuse_unknown_key(target, schema)?;
     let mut columns = Vec::new();
     let mut targets = Vec::new();
     let mut cast = Vec::new();
@@ -158,10 +159,14 @@ fn fresh(
             .filter(|sql| !prelude.contains(sql))
             .collect::<Vec<_>>(),
     );
-    let mut create = vec![
-        ddl::create_table(&name.schema, &name.table, &targets, &target.primary_key)
-            .map_err(convert)?,
-    ];
+    // Rows that come again are told by key and cursor: each version of a key is a row.
+    let has_versions = !target.version_fields.is_empty();
+    let primary_key = match has_versions {
+        true => &[],
+        false => target.primary_key.as_slice(),
+    };
+    let mut create =
+        vec![ddl::create_table(&name.schema, &name.table, &targets, primary_key).map_err(convert)?];
     let about = table_of(schema).map_err(convert)?;
     create.extend(ddl::comments(
         &name.schema,
@@ -177,8 +182,10 @@ fn fresh(
                 .into(),
         );
     }
-    if !target.primary_key.is_empty() {
-        let key: Vec<_> = target.primary_key.iter().map(|c| quote_ident(c)).collect();
+    if has_versions {
+        create.push(repeats::fresh(target, name, found, &mut notes)?);
+    } else if !primary_key.is_empty() {
+        let key: Vec<_> = primary_key.iter().map(|c| quote_ident(c)).collect();
         let refusal = match target.write_mode {
             WriteMode::Upsert => "",
             _ => ": rows whose key is there already will be refused",
@@ -188,6 +195,8 @@ fn fresh(
     }
     let method = if target.write_mode == WriteMode::Upsert {
         upsert::fresh(found, &mut notes)?;
+        Method::Copy
+    } else if repeats::may_come(target) {
         Method::Copy
     } else {
         method(settings, None, !cast.is_empty(), false, found, &mut notes)?
@@ -236,10 +245,12 @@ fn may_create(name: &Name, found: &Found) -> Result<()> {
 
 fn refuse_unknown_key(target: &Target, schema: &Schema) -> Result<()> {
     let missing = |key: &&String| schema.field_with_name(key).is_err();
-    match target.primary_key.iter().find(missing) {
-        Some(key) => Err(Error::config(
+    let key = target.primary_key.iter().map(|key| ("primary key", key));
+    let version = target.version_fields.iter().map(|key| ("cursor", key));
+    match key.chain(version).find(|(_, key)| missing(key)) {
+        Some((what, key)) => Err(Error::config(
             "unknown_key",
-            format!("the primary key names {key:?}, which is no column of the stream"),
+            format!("the {what} names {key:?}, which is no column of the stream"),
         )
         .in_column(key)),
         None => Ok(()),
@@ -284,7 +295,10 @@ fn existing(
         .filter(|column| schema.field_with_name(&column.name).is_err())
         .collect();
     refuse_unfilled(name, &unfilled)?;
-    let mut notes = Vec::new();
+    let mut notes: Vec<String> = unfilled
+        .iter()
+        .map(|column| unfilled_note(column))
+        .collect();
     let clear = match target.write_mode {
         WriteMode::Replace => Some(clear(name, table, found, &mut notes)?),
         WriteMode::Append => {
@@ -298,6 +312,9 @@ fn existing(
     let mut merge = None;
     let method = if target.write_mode == WriteMode::Upsert {
         merge = upsert::existing(target, name, schema, table, &targets, found, &mut notes)?;
+        Method::Copy
+    } else if repeats::may_come(target) {
+        merge = repeats::existing(target, name, table, &targets, found, &mut notes)?;
         Method::Copy
     } else {
         let strict = unfilled.iter().any(|column| refuses_null(&column.ty));
@@ -437,6 +454,18 @@ fn refuse_unfilled(name: &Name, unfilled: &[&Column]) -> Result<()> {
         "run on the target: ALTER TABLE {name} ALTER COLUMN {quoted} DROP NOT NULL, or give it a default"
     ))
     .in_column(&column.name))
+}
+
+/// What becomes of a column that the stream does not have.
+fn unfilled_note(column: &Column) -> String {
+    let gets = match column.generated {
+        Generated::IdentityAlways | Generated::IdentityByDefault => "the next number",
+        _ if column.is_computed() => "what the server computes",
+        _ if column.default.is_some() || has_type_default(&column.ty) => "its default",
+        _ => "NULL",
+    };
+    let column = quote_ident(&column.name);
+    format!("the target's column {column} has no source: new rows get {gets} there")
 }
 
 fn refuses_null(ty: &PgType) -> bool {

@@ -13,7 +13,7 @@ use crate::commit;
 use crate::config::{Name, Settings};
 use crate::decide::{Decision, decide, lock_prelude, new_columns};
 use crate::lock::{self, Lock};
-use crate::look::{local_settings, look, look_around};
+use crate::look::{Wanted, local_settings, look, look_around};
 use crate::rows::{Sink, lost};
 use crate::stall;
 
@@ -257,8 +257,8 @@ pub(crate) fn decide_now(
     let new = new_columns(schema)?;
     let columns: Vec<Column> = new.iter().flatten().cloned().collect();
     let found = match inside {
-        true => look(client, name, &columns, target.write_mode),
-        false => look_around(client, name, &columns, target.write_mode),
+        true => look(client, name, &columns, Wanted::of(target)),
+        false => look_around(client, name, &columns, Wanted::of(target)),
     };
     let found = found.map_err(|error| error.in_stream(&target.stream))?;
     decide(settings, target, name, schema, new, &found)
