@@ -4,10 +4,13 @@ use rapidbyte_pg::catalog::Relation;
 use rapidbyte_pg::form::table_of;
 use rapidbyte_pg::ident::{quote_ident, quote_literal};
 use rapidbyte_pg::model::Generated;
-use rapidbyte_pg::{Column, Fit as PgFit, Kind, PgType, ddl, fit};
+use rapidbyte_pg::{Column, Fit as PgFit, ddl, fit};
 use rapidbyte_sdk::Fit;
 use rapidbyte_sdk::prelude::*;
 
+use crate::columns::{
+    absent, column_plan, refuse_unfilled, refuses_null, sequence_note, unfilled_note,
+};
 use crate::config::{LoadMethod, Name, Settings};
 use crate::convert;
 use crate::lock::Lock;
@@ -137,7 +140,7 @@ fn fresh(
                 if matches!(fit, PgFit::Cast(_)) {
                     cast.push(targets.len());
                 }
-                columns.push(column_plan(field, &column, fit));
+                columns.push(column_plan(None, field, &column, fit)?);
                 targets.push(column);
             }
             Err(reason) => columns.push(ColumnPlan {
@@ -283,7 +286,7 @@ fn existing(
                 if matches!(fit, PgFit::Cast(_)) {
                     cast.push(targets.len());
                 }
-                columns.push(column_plan(field, column, fit));
+                columns.push(column_plan(Some(name), field, column, fit)?);
                 targets.push(column.clone());
             }
             None => columns.push(absent(name, field)?),
@@ -401,87 +404,6 @@ fn refuse_kind(name: &Name, table: &TableFacts) -> Result<()> {
     Err(Error::schema("not_a_table", text).hint("name another table with `schema:` or `table:`"))
 }
 
-/// Values that a sequence would else give do not move it.
-fn sequence_note(column: &Column) -> Option<String> {
-    let default = column.default.as_deref().unwrap_or_default();
-    let has_sequence = matches!(
-        column.generated,
-        Generated::IdentityAlways | Generated::IdentityByDefault
-    ) || default.contains("nextval(");
-    has_sequence.then(|| {
-        let column = quote_ident(&column.name);
-        format!("{column} keeps the stream's values, and its sequence stays where it is")
-    })
-}
-
-/// A column that the table lacks.
-fn absent(name: &Name, field: &Field) -> Result<ColumnPlan> {
-    let column = rapidbyte_pg::fit::column_for(field).map_err(convert)?;
-    let target_type = column.map_or_else(|_| String::new(), |column| column.type_text);
-    let column = quote_ident(field.name());
-    let note = match target_type.as_str() {
-        "" => format!("{name} has no column {column}"),
-        ty => format!(
-            "{name} has no column {column}; run on the target: \
-             ALTER TABLE {name} ADD COLUMN {column} {ty}; or leave it out by `columns:`"
-        ),
-    };
-    Ok(ColumnPlan {
-        column: field.name().clone(),
-        target_type,
-        fit: Fit::Refused,
-        note: Some(note),
-    })
-}
-
-/// Columns of the table that the stream does not have must get along without it.
-fn refuse_unfilled(name: &Name, unfilled: &[&Column]) -> Result<()> {
-    let needs = |column: &&&Column| {
-        let is_filled = column.default.is_some()
-            || column.generated != Generated::No
-            || has_type_default(&column.ty);
-        !is_filled && (column.not_null || refuses_null(&column.ty))
-    };
-    let Some(column) = unfilled.iter().find(needs) else {
-        return Ok(());
-    };
-    let quoted = quote_ident(&column.name);
-    Err(Error::schema(
-        "unfilled_column",
-        format!("the column {quoted} of {name} refuses NULL, has no default, and the stream does not fill it"),
-    )
-    .hint(format!(
-        "run on the target: ALTER TABLE {name} ALTER COLUMN {quoted} DROP NOT NULL, or give it a default"
-    ))
-    .in_column(&column.name))
-}
-
-/// What becomes of a column that the stream does not have.
-fn unfilled_note(column: &Column) -> String {
-    let gets = match column.generated {
-        Generated::IdentityAlways | Generated::IdentityByDefault => "the next number",
-        _ if column.is_computed() => "what the server computes",
-        _ if column.default.is_some() || has_type_default(&column.ty) => "its default",
-        _ => "NULL",
-    };
-    let column = quote_ident(&column.name);
-    format!("the target's column {column} has no source: new rows get {gets} there")
-}
-
-fn refuses_null(ty: &PgType) -> bool {
-    match &ty.kind {
-        Kind::Domain { not_null, base, .. } => *not_null || refuses_null(base),
-        _ => false,
-    }
-}
-
-fn has_type_default(ty: &PgType) -> bool {
-    match &ty.kind {
-        Kind::Domain { default, base, .. } => default.is_some() || has_type_default(base),
-        _ => false,
-    }
-}
-
 /// How the rows of a table are replaced: by DELETE in the load's transaction. Readers see the old
 /// rows until the commit, and whatever depends on the table stays.
 ///
@@ -591,28 +513,6 @@ fn method(
         ));
     }
     Ok(Method::Insert { staged })
-}
-
-fn column_plan(field: &Field, column: &Column, fit: PgFit) -> ColumnPlan {
-    let (fit, note) = match fit {
-        PgFit::Direct => (Fit::Exact, None),
-        PgFit::Widened(note) => (Fit::Widened, Some(note)),
-        PgFit::Cast(ty) => (
-            Fit::Exact,
-            Some(format!("the server reads the text as {ty}")),
-        ),
-        PgFit::Refused(reason) if column.is_computed() => {
-            let hint = "leave it out by `columns:`";
-            (Fit::Refused, Some(format!("{reason}: {hint}")))
-        }
-        PgFit::Refused(reason) => (Fit::Refused, Some(reason)),
-    };
-    ColumnPlan {
-        column: field.name().clone(),
-        target_type: column.type_text.clone(),
-        fit,
-        note,
-    }
 }
 
 impl Decision {

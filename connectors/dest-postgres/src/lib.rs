@@ -6,6 +6,7 @@
 //! crate `rapidbyte-pg`, how they travel `rapidbyte-pg-client`.
 
 mod checkpoint;
+mod columns;
 mod commit;
 mod config;
 mod decide;
