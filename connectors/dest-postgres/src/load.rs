@@ -331,12 +331,16 @@ fn violated(error: Error, name: &Name, mode: WriteMode) -> Error {
                  primary_key if they identify a row; drop the constraint, {leave}"
             ),
         },
-        ("pg_23502", Some(column)) => format!(
+        // A domain that refuses NULL is named instead of the column.
+        ("pg_23502", Some(column)) if error.message.contains(&format!("\"{column}\"")) => format!(
             "the stream has NULL there, run on the target: ALTER TABLE {name} ALTER COLUMN {} DROP \
              NOT NULL; {leave}",
             quote_ident(column)
         ),
-        ("pg_23502", None) => format!("give the target's column another type, {leave}"),
+        ("pg_23502", _) => format!(
+            "the stream has NULL there, run on the target: ALTER DOMAIN … DROP NOT NULL, or give the \
+             column another type; {leave}"
+        ),
         ("pg_23503" | "pg_23001", _) => format!(
             "rows that a foreign key names must be there: write the table that they are in first, \
              make the key DEFERRABLE or drop it; {leave}"
