@@ -227,7 +227,7 @@ fn plan_and_check_say_that_the_target_vanished() {
         said.contains("target_vanished") && said.contains("--full-refresh"),
         "{said}"
     );
-    place.json(&["plan", "p.yaml", "--full-refresh"], 0);
+    place.json(&["run", "p.yaml", "--dry-run", "--full-refresh"], 0);
     place.json(&["run", "p.yaml", "--full-refresh"], 0);
     place.is("SELECT * FROM t");
     place.json(&["check", "p.yaml"], 0);
