@@ -80,7 +80,7 @@ fn refuse_superseded(work: &Work<'_>, destination: &mut Destination) -> Result<(
         "the newer run {} was let in with epoch {}, and the run {} may not commit any more",
         newer.run_id, newer.epoch, run.id
     );
-    let failure = Failure::new(Class::Config, "run_superseded", text)
+    let failure = Failure::new(Class::Run, "run_superseded", text)
         .in_stream(&work.stream.name)
         .hint("let one run of a pipeline end before another begins; the newer one goes on");
     Err(Stopped::because(failure))
