@@ -44,6 +44,8 @@ pub(crate) fn plan(settings: &Settings, target: &Target) -> Result<Plan> {
         columns,
         statements: Vec::new(),
         notes: notes(settings, target)?,
+        // The cursor lies in the folder: where that is gone, so is it.
+        is_new: false,
     })
 }
 

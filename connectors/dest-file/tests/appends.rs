@@ -42,6 +42,7 @@ fn target(write_mode: WriteMode) -> Target {
         write_mode,
         primary_key: Vec::new(),
         deleted_field: None,
+        version_fields: Vec::new(),
     }
 }
 
