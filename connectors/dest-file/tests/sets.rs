@@ -43,6 +43,7 @@ fn target(stream: &str, write_mode: WriteMode) -> Target {
         primary_key: Vec::new(),
         deleted_field: None,
         version_fields: Vec::new(),
+        keeps_cursor: false,
     }
 }
 

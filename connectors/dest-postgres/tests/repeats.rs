@@ -46,6 +46,7 @@ fn repeats(batch: &RecordBatch, key: &[&str], version: &[&str]) -> Target {
     Target {
         primary_key: names(key),
         version_fields: names(version),
+        keeps_cursor: true,
         ..target("t", &batch.schema(), WriteMode::Append)
     }
 }

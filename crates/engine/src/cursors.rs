@@ -85,5 +85,6 @@ fn target(stream: &str) -> Result<Target, Failure> {
         primary_key: Vec::new(),
         deleted_field: None,
         version_fields: Vec::new(),
+        keeps_cursor: true,
     })
 }

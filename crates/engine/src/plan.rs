@@ -290,6 +290,7 @@ fn place(
         primary_key: moved_key(&discovered.primary_key, &read, &schema),
         deleted_field: None,
         version_fields: Vec::new(),
+        keeps_cursor: increment.is_some(),
     };
     identify(document, entry, &read, &schema, &mut target)?;
     if increment.is_some() && target.write_mode == WriteMode::Append {

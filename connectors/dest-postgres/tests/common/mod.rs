@@ -40,6 +40,7 @@ pub fn target(stream: &str, schema: &Schema, write_mode: WriteMode) -> Target {
         primary_key: Vec::new(),
         deleted_field: None,
         version_fields: Vec::new(),
+        keeps_cursor: false,
     }
 }
 

@@ -263,6 +263,7 @@ mod tests {
             primary_key: Vec::new(),
             deleted_field: None,
             version_fields: Vec::new(),
+            keeps_cursor: false,
         }
     }
 

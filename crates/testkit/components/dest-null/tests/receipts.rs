@@ -32,6 +32,7 @@ fn receipt(config: &str, batches: &[RecordBatch]) -> Receipt {
         primary_key: Vec::new(),
         deleted_field: None,
         version_fields: Vec::new(),
+        keeps_cursor: false,
     };
     assert_eq!(destination.plan(&target).unwrap().columns.len(), 3);
     let mut writer = destination.open_writer(&target, 1, None).unwrap();
@@ -111,6 +112,7 @@ fn an_upsert_is_refused() {
         primary_key: vec!["n".into()],
         deleted_field: None,
         version_fields: Vec::new(),
+        keeps_cursor: false,
     };
     let error = destination.open_writer(&target, 1, None).err().unwrap();
     assert_eq!(error.code, "unsupported_write_mode");
