@@ -44,10 +44,7 @@ pub(crate) fn pump_destination(
         let _ = tell.send(Begin::Nothing);
         return Ok(());
     }
-    let cursor = match work.stream.increment {
-        Some(_) if !work.plan.full_refresh => fenced.cursor.clone(),
-        _ => None,
-    };
+    let cursor = work.goes_on().then(|| fenced.cursor.clone()).flatten();
     destination
         .open_writer(&work.stream.target, fenced.epoch, cursor.as_ref())
         .map_err(failed)?;
