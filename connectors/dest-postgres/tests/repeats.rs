@@ -102,6 +102,8 @@ fn each_version_of_a_key_is_added_once_over_batches_commits_and_runs() {
             (Some(3), Some(11), "d"),
             (Some(2), None, "b"),
             (Some(4), Some(9), "late"),
+            // A version that the one below follows in the same commit.
+            (Some(1), Some(11), "before"),
         ]))
         .unwrap();
     let one_part = writer.flush().unwrap();
@@ -113,7 +115,7 @@ fn each_version_of_a_key_is_added_once_over_batches_commits_and_runs() {
         .unwrap();
     let parts = vec![one_part, writer.flush().unwrap()];
     to.commit(commit(parts, 1, true)).unwrap();
-    let all = "1/10/a 1/12/changed 2/-/b 3/11/d 4/9/late";
+    let all = "1/10/a 1/11/before 1/12/changed 2/-/b 3/11/d 4/9/late";
     assert_eq!(content(&mut client), all);
     // Another run, with what an index and no index find.
     for index in ["", "DROP INDEX raw.t_id_idx"] {
