@@ -90,6 +90,16 @@ impl Workspace {
         self.target.join("bench")
     }
 
+    /// Builds of other commits, to be measured beside this one.
+    pub fn bench_compare(&self) -> PathBuf {
+        self.target.join("bench-compare")
+    }
+
+    /// Which other products the bench may measure: a file for each, with its program.
+    pub fn bench_peers(&self) -> PathBuf {
+        self.target.join("bench-peers")
+    }
+
     /// Where Python guests, and tools from the Python package index, are kept.
     pub fn python(&self) -> PathBuf {
         self.target.join("python")

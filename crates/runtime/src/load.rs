@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use wasmtime::component::{Component, Linker};
-use wasmtime::{Config, Engine, OptLevel};
+use wasmtime::{Config, Engine, OptLevel, ProfilingStrategy};
 
 use crate::bindings::destination_world::DestinationConnectorPre;
 use crate::bindings::source_world::SourceConnectorPre;
@@ -99,6 +99,10 @@ const MAX_WASM_BYTES: u64 = 512 << 20;
 /// Stack of a guest: deep recursion traps before it reaches the thread's end.
 const GUEST_STACK_BYTES: usize = 1 << 20;
 
+/// With any value, the names and addresses of connectors' functions go to `/tmp/perf-<pid>.map`, the
+/// one place where CPU profilers look for them (perf-record(1), "perf map").
+const PERF_MAP: &str = "RAPIDBYTE_PERF_MAP";
+
 fn engine_config() -> Config {
     let mut config = Config::new();
     config
@@ -108,6 +112,9 @@ fn engine_config() -> Config {
         // Not covered by the compatibility hash, but without effect on compiled code.
         .generate_address_map(false)
         .wasm_backtrace_max_frames(None);
+    if std::env::var_os(PERF_MAP).is_some_and(|value| !value.is_empty()) {
+        config.profiler(ProfilingStrategy::PerfMap);
+    }
     config
 }
 
