@@ -1,9 +1,9 @@
 //! The delivery rule under faults: anything may be killed at any time, and after running again
 //! every row is there once.
 //!
-//! Every named point of the sources (`point("…")`) is found by a scan; a case is a scenario, a
-//! point, what happens there, and how often it was reached before. `cargo xtask test` runs a
-//! selection, `cargo xtask faults` all of them: `RAPIDBYTE_FAULTS_CASES` says how many,
+//! Every named point of the sources (`point("…")`, `point_of_run("…")`) is found by a scan; a case is
+//! a scenario, a point, what happens there, and how often it was reached before. `cargo xtask test`
+//! runs a selection, `cargo xtask faults` all of them: `RAPIDBYTE_FAULTS_CASES` says how many,
 //! `RAPIDBYTE_FAULTS_SEED` which.
 
 mod fire;
@@ -13,12 +13,17 @@ pub mod scenario;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use scenario::{Bench, SCENARIOS};
+use rapidbyte_testkit::numbers::Numbers;
+use scenario::SCENARIOS;
+
+use crate::wired::Bench;
 
 /// What happens at a point. An injected error is tried again by the run itself.
-const ACTIONS: [&str; 4] = ["kill", "error", "panic", "stall"];
+pub const ACTIONS: [&str; 4] = ["kill", "error", "panic", "stall"];
 /// The points that were reached so often before.
 const HITS: [u32; 2] = [1, 3];
+/// Points that are reached when no answer comes to a COMMIT; tests/e2e/network.rs is there.
+pub const UNANSWERED: [&str; 2] = ["dest-postgres.settling", "dest-postgres.settled"];
 /// Cases of a run of all tests; `cargo xtask faults` runs more.
 const SELECTED: usize = 40;
 
@@ -31,19 +36,6 @@ pub struct Case {
     hit: u32,
     /// What is killed at during the recovery.
     second: Option<String>,
-}
-
-/// A generator of numbers that only depend on the seed (SplitMix64, Steele and others 2014).
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self, below: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) % below as u64) as usize
-    }
 }
 
 pub fn number(variable: &str) -> Option<u64> {
@@ -78,8 +70,11 @@ pub fn points() -> BTreeSet<String> {
     let mut points = BTreeSet::new();
     for file in sources() {
         let text = std::fs::read_to_string(&file).expect("UTF-8");
-        for (at, _) in text.match_indices("point(\"") {
-            let name = &text[at + "point(\"".len()..];
+        for (at, _) in text.match_indices("point") {
+            let call = text[at..].trim_start_matches("point");
+            let Some(name) = call.trim_start_matches("_of_run").strip_prefix("(\"") else {
+                continue;
+            };
             let name = name.split('"').next().unwrap_or_default();
             // A name has its owner in front.
             if name.contains('.') {
@@ -93,7 +88,7 @@ pub fn points() -> BTreeSet<String> {
 /// Every point with every action in every scenario, in an order that the seed decides; but each
 /// point with each action comes once before any comes twice.
 fn cases(seed: u64) -> Vec<Case> {
-    let mut numbers = Numbers(seed);
+    let mut numbers = Numbers::new(seed);
     let points: Vec<String> = points().into_iter().collect();
     let mut all = Vec::new();
     for (scenario, about) in SCENARIOS.iter().enumerate() {
@@ -105,7 +100,7 @@ fn cases(seed: u64) -> Vec<Case> {
         for point in points.iter().filter(|point| !point.starts_with(other)) {
             for action in ACTIONS {
                 for hit in HITS {
-                    let second = numbers.next(points.len() * 2);
+                    let second = numbers.below(points.len() * 2);
                     all.push(Case {
                         scenario,
                         point: point.clone(),
@@ -118,7 +113,7 @@ fn cases(seed: u64) -> Vec<Case> {
         }
     }
     for at in (1..all.len()).rev() {
-        all.swap(at, numbers.next(at + 1));
+        all.swap(at, numbers.below(at + 1));
     }
     let mut seen: BTreeMap<(String, &str), usize> = BTreeMap::new();
     let round = |case: &Case, seen: &mut BTreeMap<(String, &'static str), usize>| {
@@ -135,7 +130,7 @@ fn cases(seed: u64) -> Vec<Case> {
 }
 
 /// Runs cases until so many faults have fired; a case whose point is not reached counts for
-/// nothing. Says which points never fired; `completes` goes on until there is none, if that can be.
+/// nothing. Gives the points that never fired; `completes` goes on until there is none, if that can be.
 fn sweep(wanted: usize, seed: u64, completes: bool) -> (usize, BTreeSet<(String, &'static str)>) {
     let mut bench = Bench::new();
     let mut missing: BTreeSet<(String, &'static str)> = points()
@@ -148,7 +143,7 @@ fn sweep(wanted: usize, seed: u64, completes: bool) -> (usize, BTreeSet<(String,
         if fired >= wanted && !(is_new && completes) {
             continue;
         }
-        if bench.run(&SCENARIOS[case.scenario], &case) {
+        if scenario::run(&mut bench, &case) {
             fired += 1;
             missing.remove(&(case.point.clone(), case.action));
         }
@@ -164,9 +159,11 @@ fn every_row_is_there_once_whatever_was_killed() {
     let (fired, missing) = sweep(wanted, seed, all.is_some());
     println!("faults: {fired} cases, seed {seed}");
     if all.is_some() {
-        for (point, action) in missing {
-            println!("not reached: {point} {action}");
-        }
+        let missing: Vec<_> = missing
+            .iter()
+            .filter(|(point, _)| !UNANSWERED.contains(&point.as_str()))
+            .collect();
+        assert!(missing.is_empty(), "not reached: {missing:?}");
     }
 }
 

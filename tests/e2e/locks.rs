@@ -49,6 +49,30 @@ fn a_lock_that_is_waited_for_is_told_and_a_stopped_run_leaves_nobody_waiting() {
 }
 
 #[test]
+fn a_source_table_that_is_locked_is_told_with_its_holder() {
+    let (source, target) = (shared().database(), shared().database());
+    let table = "CREATE TABLE t AS SELECT i AS id FROM generate_series(1, 10) i";
+    let mut holder = source.client();
+    holder.batch_execute(table).expect("a table");
+    let sql = "BEGIN; LOCK TABLE t; SELECT 1 AS mine";
+    holder.batch_execute(sql).expect("a lock");
+    let folder = Folder::new();
+    folder.write(
+        "p.yaml",
+        copy(&source, &target, "[public.t]", "schema: public"),
+    );
+    let (mut child, told) = start_and_wait_for(&folder, "waits for a lock on a table");
+    assert!(told.contains("t by process"), "{told}");
+    assert!(told.contains("SELECT 1 AS mine"), "{told}");
+    holder.batch_execute("COMMIT").expect("the lock is free");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    assert_eq!(
+        content(&mut target.client(), "t"),
+        content(&mut holder, "t")
+    );
+}
+
+#[test]
 fn a_table_that_another_session_is_making_is_waited_for_and_told() {
     let (source, target) = (shared().database(), shared().database());
     let table = "CREATE TABLE t AS SELECT i AS id FROM generate_series(1, 10) i";

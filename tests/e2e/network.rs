@@ -10,7 +10,8 @@ use rapidbyte_testkit::postgres::{Client, Options, Server, shared};
 use rapidbyte_testkit::proxy::{Break, Fault, Proxy, Way, When};
 use serde_json::Value;
 
-use crate::faults::number;
+use crate::faults::scenario::breaks;
+use crate::faults::{ACTIONS, UNANSWERED, number};
 use crate::postgres::content;
 use crate::support::Ended;
 use crate::wired::{Bench, End, HANGS, NAMES, Run, end_of, named, sources};
@@ -293,6 +294,32 @@ fn a_commit_that_the_network_held_up_comes_too_late() {
             run.goes_well();
         }
         run.is_right(&format!("{}: {}", scenario.name, ended.stderr));
+    }
+}
+
+/// The answer to COMMIT is lost, and what then asks the server breaks in turn.
+#[test]
+fn a_commit_without_an_answer_is_settled_whatever_is_killed_then() {
+    let mut wired = Wired::new();
+    for (n, point) in UNANSWERED.iter().enumerate() {
+        for (m, action) in ACTIONS.iter().enumerate() {
+            let scenario = named(NAMES[(n + m) % NAMES.len()]);
+            let about = format!("{point} {action} {}", scenario.name);
+            let mut run = wired.bench.begin(scenario);
+            run.prepare();
+            wired.target.arm(Fault {
+                when: When::After("WITH moved AS", Way::ToServer, 0),
+                what: Break::Reset,
+                is_everywhere: false,
+            });
+            let broken = breaks(&run, &format!("{point}={action}"));
+            assert!(broken.fired, "{about}: {}", broken.told);
+            wired.target.heal().expect("the port is free");
+            if !(run.adds() && broken.is_ok) {
+                run.goes_well();
+            }
+            run.is_right(&format!("{about}: {}", broken.told));
+        }
     }
 }
 

@@ -82,6 +82,27 @@ pub fn copy(from: &Database<'_>, to: &Database<'_>, streams: &str, more: &str) -
 }
 
 #[test]
+fn checkpoints_of_a_target_are_no_stream_when_it_is_read_in_turn() {
+    let (first, second, third) = (
+        shared().database(),
+        shared().database(),
+        shared().database(),
+    );
+    let table = "CREATE TABLE t AS SELECT i AS id FROM generate_series(1, 10) i;
+        CREATE TABLE checkpoint (seq int, cursor text)";
+    first.client().batch_execute(table).expect("tables");
+    Folder::new().report(&copy(&first, &second, "['*']", "checkpoint_schema: kept"));
+    let report = Folder::new().report(&copy(&second, &third, "['*']", ""));
+    let streams: Vec<&str> = report["streams"]
+        .as_array()
+        .expect("streams")
+        .iter()
+        .map(|stream| stream["name"].as_str().expect("a name"))
+        .collect();
+    assert_eq!(streams, ["public.checkpoint", "public.t"]);
+}
+
+#[test]
 fn every_value_arrives_by_copy_and_by_insert_where_oids_differ() {
     let source = shared().database();
     source.client().batch_execute(NASTY).expect("a table");

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rapidbyte_testkit::postgres::{Client, Options, Server, shared};
 use rapidbyte_testkit::proxy::Proxy;
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 use crate::faults::scenario::{SCENARIOS, Scenario};
 use crate::postgres::content;
@@ -15,6 +16,24 @@ use crate::support::{Ended, Folder};
 
 /// Longer than any deadline of these pipelines: who is not done by then hangs.
 pub const HANGS: Duration = Duration::from_secs(90);
+
+/// Where the files of a scenario through files lie, and what reads them back.
+pub const FILES: &str = "out/public.t";
+const BACK: &str = "\
+version: 1
+pipeline: back
+source:
+  use: source-file
+  config:
+    path: \"out/public.t/*.jsonl\"
+    stream: t
+    schema: { id: int64, at: timestamptz, gone: boolean, v: string }
+  streams: [t]
+destination:
+  use: dest-postgres
+  config: { url: \"$URL\", schema: raw }
+  write_mode: replace
+";
 
 const KEYS: &str = "\nresources: { batch_bytes: 4kb, memory: 64mb }\n\
                     checkpoint: { every_rows: 300 }\n";
@@ -78,14 +97,18 @@ pub fn sources() -> &'static Server {
     SOURCES.get_or_init(|| Server::start(&Options::default()).expect("a server"))
 }
 
-/// Waits until every transaction of this moment has ended, in whatever database: older ones keep rows
+/// Waits until every transaction that is older has ended, in whatever database: it would keep rows
 /// from a read by windows of transaction ids.
-fn pass_all(client: &mut Client) {
-    let mut number = |sql| -> i64 { client.query_one(sql, &[]).expect("a number").get(0) };
-    let mine = number("SELECT pg_current_xact_id()::text::int8");
+pub fn wait_for_older(client: &mut Client) {
+    let mut ask = |what: &str| -> i64 {
+        let sql = format!("SELECT txid_snapshot_{what}(txid_current_snapshot())");
+        client.query_one(&sql, &[]).expect("a number").get(0)
+    };
+    let newest = ask("xmax");
     let begin = Instant::now();
-    while number("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::int8") <= mine {
-        assert!(begin.elapsed() < HANGS, "a transaction does not end");
+    while ask("xmin") < newest {
+        assert!(begin.elapsed() < HANGS, "older transactions do not end");
+        std::thread::yield_now();
     }
 }
 
@@ -119,21 +142,29 @@ impl Bench {
         from.batch_execute(NOTHING).expect("nothing");
         to.batch_execute(NOTHING).expect("nothing");
         from.batch_execute(scenario.seed).expect("a source");
-        pass_all(&mut from);
+        wait_for_older(&mut from);
         let folder = Folder::new();
+        let destination = match scenario.through_files {
+            true => "dest-file\n  config: { path: \"out/{stream}/p-{part}.jsonl\" }".to_owned(),
+            false => format!(
+                "dest-postgres\n  config: {{ url: \"{}\", schema: raw{} }}",
+                self.target.url, self.target.settings
+            ),
+        };
         let pipeline = format!(
             "version: 1\npipeline: faults\n\
              source:\n  use: source-postgres\n  config: {{ url: \"{}\"{} }}\n  streams: {}\n\
-             destination:\n  use: dest-postgres\n  config: {{ url: \"{}\", schema: raw{} }}\n  {}{KEYS}\
+             destination:\n  use: {destination}\n  {}{KEYS}\
              retry: {{ max_attempts: {}, backoff_seconds: 1, max_backoff_seconds: 1 }}\n",
             self.source.url,
             self.source.settings,
             scenario.streams,
-            self.target.url,
-            self.target.settings,
             scenario.write,
             self.max_attempts,
         );
+        if scenario.through_files {
+            folder.write("back.yaml", BACK.replace("$URL", &self.target.url));
+        }
         folder.write("p.yaml", &pipeline);
         Run {
             scenario,
@@ -162,12 +193,22 @@ impl Run<'_> {
         let sql = self.scenario.change.replace("$N", &self.n.to_string());
         let mut client = self.source.client();
         client.batch_execute(&sql).expect("a change");
-        pass_all(&mut client);
+        wait_for_older(&mut client);
     }
 
     /// Another run without a reason adds the rows again.
     pub fn adds(&self) -> bool {
         self.scenario.adds
+    }
+
+    /// The history says that the newest run has done everything.
+    pub fn newest_is_done(&self) -> bool {
+        let ended = self
+            .folder
+            .rapidbyte(&["runs", "p.yaml", "--output", "json"]);
+        assert_eq!(ended.code, Some(0), "{}{}", ended.stderr, ended.stdout);
+        let runs: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
+        runs["runs"][0]["status"] == "ok"
     }
 
     /// What comes before the run with the fault.
@@ -180,7 +221,12 @@ impl Run<'_> {
 
     #[track_caller]
     pub fn goes_well(&self) {
-        let ended = self.folder.rapidbyte(&["run", "p.yaml", "--quiet"]);
+        self.runs_well("p.yaml");
+    }
+
+    #[track_caller]
+    fn runs_well(&self, pipeline: &str) {
+        let ended = self.folder.rapidbyte(&["run", pipeline, "--quiet"]);
         assert_eq!(ended.code, Some(0), "{}{}", ended.stderr, ended.stdout);
     }
 
@@ -195,8 +241,11 @@ impl Run<'_> {
         if folder.path() != self.folder.path() {
             folder.write("p.yaml", &self.pipeline);
         }
-        folder
-            .command(&["run", "p.yaml", "--quiet", "--output", "json"])
+        let mut command = folder.command(&["run", "p.yaml", "--quiet", "--output", "json"]);
+        if self.scenario.full_refresh {
+            command.arg("--full-refresh");
+        }
+        command
             .env("RAPIDBYTE_FAULTS", faults)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -219,12 +268,30 @@ impl Run<'_> {
         let expected = self.scenario.expected;
         let all = vec![expected; times].join(" UNION ALL ");
         let expected = content(&mut from, &format!("({all})"));
+        if self.scenario.through_files {
+            self.runs_well("back.yaml");
+            assert_eq!(self.lines_by_pattern(), expected.0, "{about}");
+        }
         let found = content(&mut to, "raw.t");
         assert_eq!(found, expected, "{about}");
         let keys = "SELECT coalesce(max(n), 0) FROM \
                     (SELECT count(*) AS n FROM raw.t GROUP BY id) AS t";
         let most: i64 = to.query_one(keys, &[]).expect("a count").get(0);
         assert_eq!(most, times as i64, "{about}");
+    }
+
+    /// Rows for whoever knows nothing of manifests.
+    fn lines_by_pattern(&self) -> i64 {
+        let entries = std::fs::read_dir(self.folder.path().join(FILES)).expect("a folder");
+        let files = entries.map(|entry| entry.expect("an entry").path());
+        let files = files.filter(|path| path.extension().is_some_and(|ending| ending == "jsonl"));
+        let lines = files.map(|file| {
+            std::fs::read_to_string(file)
+                .expect("UTF-8")
+                .lines()
+                .count()
+        });
+        lines.sum::<usize>() as i64
     }
 }
 

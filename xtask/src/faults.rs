@@ -15,7 +15,15 @@ struct Wanted {
     other: Option<&'static str>,
 }
 
-/// Builds, and runs the sweep or the rounds of random kills.
+impl Wanted {
+    /// The tests of this name, so many times, and not the named points.
+    fn instead(&mut self, variable: &'static str, number: String, tests: &'static str) {
+        self.variables.push((variable, number));
+        self.other = Some(tests);
+    }
+}
+
+/// Builds, and runs the sweep, or the rounds of another kind of fault.
 pub fn faults(
     workspace: &Workspace,
     steps: &mut Steps,
@@ -40,16 +48,10 @@ fn parse(arguments: &[String]) -> Result<Wanted, Failure> {
         match argument.as_str() {
             "--seed" => wanted.variables.push(("RAPIDBYTE_FAULTS_SEED", number()?)),
             "--cases" => cases = Some(number()?),
-            "--random" => {
-                wanted
-                    .variables
-                    .push(("RAPIDBYTE_FAULTS_ROUNDS", number()?));
-                wanted.other = Some("faults::random");
-            }
-            "--fire" => {
-                wanted.variables.push(("RAPIDBYTE_FAULTS_FIRE", number()?));
-                wanted.other = Some("faults::fire");
-            }
+            "--random" => wanted.instead("RAPIDBYTE_FAULTS_ROUNDS", number()?, "faults::random"),
+            "--fire" => wanted.instead("RAPIDBYTE_FAULTS_FIRE", number()?, "faults::fire"),
+            "--races" => wanted.instead("RAPIDBYTE_FAULTS_RACES", number()?, "races::"),
+            "--network" => wanted.instead("RAPIDBYTE_FAULTS_NETWORK", number()?, "network::"),
             _ => {
                 return Err(Failure::usage(format!(
                     "`faults` knows no argument `{argument}`"
@@ -76,6 +78,9 @@ mod tests {
     fn options_become_variables() {
         let all = parsed("").unwrap().variables;
         assert_eq!(all, [("RAPIDBYTE_FAULTS_CASES", CASES.to_owned())]);
+        for (option, tests) in [("--races", "races::"), ("--network", "network::")] {
+            assert_eq!(parsed(&format!("{option} 50")).unwrap().other, Some(tests));
+        }
         let random = parsed("--random 200 --seed 7").unwrap();
         assert_eq!(random.other, Some("faults::random"));
         let names: Vec<&str> = random.variables.iter().map(|(name, _)| *name).collect();

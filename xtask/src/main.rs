@@ -42,7 +42,9 @@ Commands:
                            options: -p <package>, --test <target>
   faults [options]         build, then kill the program at every named point and run it again
                            options: --cases <n>, --seed <n>; or --random <rounds> (kill it at
-                           random moments), --fire <rounds> (incremental runs while others write)
+                           random moments), --fire <rounds> (incremental runs while others write),
+                           --races <n> (stop it in a commit while another run passes),
+                           --network <n> (connections reset, stalled, half open)
   bench [options]          build, then measure INSERT and COPY between two PostgreSQL databases
                            beside psql and the same connectors natively; options: --rows <n,n>,
                            --iters <n>, --workload <narrow,hard,wide,fat,tiny,upsert,files>,

@@ -400,7 +400,7 @@ impl Lease {
                 self.place.folder
             ),
         };
-        Error::config("run_superseded", text)
+        Error::new(ErrorKind::Superseded, "run_superseded", text)
             .hint("let one run of a pipeline end before another begins; the newer one goes on")
     }
 }

@@ -436,7 +436,7 @@ impl Lease {
                 found.run_id, found.epoch
             ),
         };
-        Error::config("run_superseded", text)
+        Error::new(ErrorKind::Superseded, "run_superseded", text)
             .hint("let one run of a pipeline end before another begins; the newer one goes on")
     }
 

@@ -15,6 +15,7 @@ use common::*;
 use dest_postgres::{Postgres, PostgresWriter};
 use rapidbyte_sdk::Commit;
 use rapidbyte_sdk::prelude::{Destination, Target, WriteMode, Writer};
+use rapidbyte_testkit::numbers::Numbers;
 use rapidbyte_testkit::postgres::{Client, shared};
 use serde_json::json;
 
@@ -28,19 +29,6 @@ const VANISHES: u8 = 2;
 const COMMIT: &[u8] = b"SET seq = c.seq + 1";
 const HISTORIES: u64 = 12;
 const STEPS: usize = 40;
-
-/// A generator of numbers that only depend on the seed (SplitMix64, Steele and others 2014).
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) % limit as u64) as usize
-    }
-}
 
 /// Between a run and the server.
 fn between(fate: Arc<AtomicU8>) -> u16 {
@@ -250,7 +238,7 @@ fn whatever_happens_rows_and_cursor_are_what_the_model_says() {
             database.url().replace(&port, &between)
         });
         let mut history = History {
-            numbers: Numbers(seed),
+            numbers: Numbers::new(seed),
             model: Model {
                 next: 1,
                 ..Model::default()

@@ -131,9 +131,18 @@ impl Relation {
     }
 }
 
-/// All relations but partitions, whose rows are read with their table.
+/// Where a destination keeps how far its streams are; in whatever schema, it is no data of anybody.
+const NO_CHECKPOINTS: &str = "NOT (c.relname = 'checkpoint' AND c.relkind = 'r' AND 7 = (
+    SELECT pg_catalog.count(*) FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid
+    AND a.attname IN ('pipeline', 'stream', 'run_id', 'epoch', 'seq', 'backend_pid', 'older_pid')))";
+
+/// All relations but partitions, whose rows are read with their table, and the checkpoints of
+/// destinations.
 pub(crate) fn list(client: &mut Client) -> Result<Vec<Relation>> {
-    ask(client, "NOT c.relispartition")
+    ask(
+        client,
+        &format!("NOT c.relispartition AND {NO_CHECKPOINTS}"),
+    )
 }
 
 /// The relations of these streams. Errors: `unknown_stream`, `ambiguous_stream`.

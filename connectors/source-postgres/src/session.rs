@@ -13,6 +13,7 @@ use std::time::Duration;
 use rapidbyte_pg::catalog::SESSION_SETTINGS;
 use rapidbyte_pg::ident::quote_literal;
 use rapidbyte_pg_client::{Client, Host, Rows};
+use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +33,19 @@ const TIMEOUTS: [(&str, u32); 4] = [
 /// Descriptions of tables come whole; a table has 1600 columns at most, and expressions and
 /// comments have no limit.
 const MAX_CATALOG_BYTES: usize = 64 << 20;
+/// What the server says to NOWAIT: `lock_not_available`.
+const NOT_AVAILABLE: &str = "pg_55P03";
+/// Who keeps readers off tables, the oldest transaction first.
+const HOLDERS: &str = "\
+SELECT pg_catalog.concat_ws(' ', l.relation::pg_catalog.regclass, 'by process', l.pid, 'of',
+    a.usename, '(' || a.state || '):',
+    pg_catalog.left(pg_catalog.regexp_replace(a.query, '\\s+', ' ', 'g'), 200))
+FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+WHERE l.granted AND l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock'
+    AND l.relation = ANY ('{$RELATIONS}'::pg_catalog.oid[])
+    AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d
+        WHERE d.datname = pg_catalog.current_database())
+ORDER BY a.xact_start LIMIT 3";
 /// Tables in one LOCK statement.
 const LOCK_TABLES: usize = 500;
 
@@ -175,14 +189,40 @@ pub(crate) fn pin(
         .filter(|relation| matches!(relation.kind, 'r' | 'p') && relation.is_readable_whole())
         .map(Relation::sql)
         .collect();
+    match lock(client, settings, &tables, " NOWAIT") {
+        Err(error) if error.code == NOT_AVAILABLE => {
+            client.execute("ROLLBACK")?;
+            begin(client, settings, None)?;
+            say_who_holds(client, &relations)?;
+            lock(client, settings, &tables, "")?;
+        }
+        other => other?,
+    }
+    Ok(relations)
+}
+
+/// Locks tables against changes of their shape; the transaction is failed if that does not go.
+fn lock(client: &mut Client, settings: &Settled, tables: &[String], how: &str) -> Result<()> {
     for tables in tables.chunks(LOCK_TABLES) {
         let names = tables.join(", ");
         let backend = Backend::of(client, settings);
         client
-            .execute(&format!("LOCK TABLE {names} IN ACCESS SHARE MODE"))
+            .execute(&format!("LOCK TABLE {names} IN ACCESS SHARE MODE{how}"))
             .map_err(|error| backend.explain(error, &format!("a lock of {names}")))?;
     }
-    Ok(relations)
+    Ok(())
+}
+
+/// A word about what will be waited for. Errors: those of the connection.
+fn say_who_holds(client: &mut Client, relations: &[Relation]) -> Result<()> {
+    let oids: Vec<String> = relations.iter().map(|r| r.oid.to_string()).collect();
+    let rows = query(client, &HOLDERS.replace("$RELATIONS", &oids.join(",")))?;
+    for holder in relation::texts(&rows)? {
+        log::warn(format_args!(
+            "waits for a lock on a table that another session holds: {holder}"
+        ));
+    }
+    Ok(())
 }
 
 /// The answer of one statement.

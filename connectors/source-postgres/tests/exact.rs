@@ -12,7 +12,11 @@ const NOTHING: [i32; 0] = [];
 #[test]
 fn late_commits_come_once_and_savepoints_with_them() {
     // Of its own: transactions of other tests would hold rows back.
-    let server = Server::start(&Options::default()).unwrap();
+    let options = Options {
+        conf: vec!["max_prepared_transactions = 2".into()],
+        ..Options::default()
+    };
+    let server = Server::start(&options).unwrap();
     let database = server.database();
     let [mut a, mut b, mut c] = [(); 3].map(|()| database.client());
     run(
@@ -55,7 +59,16 @@ fn late_commits_come_once_and_savepoints_with_them() {
     }
     run(&mut a, "ROLLBACK");
     assert_eq!(step(&mut source, "public.t", &mut cursor), [11, 12, 13]);
-    // A prepared one too, over VACUUM FREEZE and VACUUM FULL, which keep ids.
+    // One that is prepared is at work until it is committed, though it has no session.
+    run(
+        &mut a,
+        "BEGIN; INSERT INTO t VALUES (20); PREPARE TRANSACTION 'p'",
+    );
+    run(&mut b, "INSERT INTO t VALUES (21)");
+    assert_eq!(step(&mut source, "public.t", &mut cursor), NOTHING);
+    run(&mut c, "COMMIT PREPARED 'p'");
+    assert_eq!(step(&mut source, "public.t", &mut cursor), [20, 21]);
+    // VACUUM FREEZE and VACUUM FULL keep ids.
     run(&mut b, "INSERT INTO t VALUES (14)");
     run(&mut b, "VACUUM (FREEZE) t");
     run(&mut b, "VACUUM FULL t");

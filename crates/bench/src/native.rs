@@ -88,6 +88,8 @@ pub fn copy() -> Result<Value, Failure> {
         write_mode: job.write_mode,
         primary_key: job.primary_key.clone(),
         deleted_field: None,
+        version_fields: Vec::new(),
+        keeps_cursor: false,
     };
     let (sender, receiver) = channel(CHANNEL_BYTES, MAX_MESSAGES);
     let (read, written) = std::thread::scope(|scope| {

@@ -53,9 +53,18 @@ pub fn document(pipeline: &Pipeline, common: &Common) -> Result<Document, Failur
 
 /// The history of the folder that the pipeline is in, or of the file that was named.
 pub fn history(document: &Document, named: &History) -> Result<State, Failure> {
+    State::open(&history_path(document, named)).map_err(Failure::of_state)
+}
+
+/// The same, to read in it only; none before the first run.
+pub fn history_to_look_at(document: &Document, named: &History) -> Result<Option<State>, Failure> {
+    State::look(&history_path(document, named)).map_err(Failure::of_state)
+}
+
+/// Where the history of a pipeline is, whether it is there or not.
+pub fn history_path(document: &Document, named: &History) -> PathBuf {
     let beside = || document.base_dir.join(".rapidbyte/state.db");
-    let path = named.state.clone().unwrap_or_else(beside);
-    State::open(&path).map_err(Failure::of_state)
+    named.state.clone().unwrap_or_else(beside)
 }
 
 /// The same for a run. Without one a run is not gone on with after a crash, which only matters where

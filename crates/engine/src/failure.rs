@@ -149,7 +149,10 @@ impl Failure {
             ErrorKind::Config => Class::Config,
             ErrorKind::Auth | ErrorKind::Connection => Class::Environment,
             ErrorKind::Data | ErrorKind::Schema => Class::Contract,
-            ErrorKind::Transient | ErrorKind::RateLimited(_) | ErrorKind::Internal => Class::Run,
+            ErrorKind::Transient
+            | ErrorKind::RateLimited(_)
+            | ErrorKind::Superseded
+            | ErrorKind::Internal => Class::Run,
         };
         let mut failure = Self::new(class, &code, message);
         failure.passes_after_ms = match kind {

@@ -126,11 +126,16 @@ pub(crate) fn known(progress: &Progress) -> Known<'_> {
     }
 }
 
-/// Reaches a named point of a stream, where a test may inject a fault.
-pub(crate) fn point(name: &str, stream: &str) -> Result<(), Failure> {
+/// Reaches a named point of a run, where a test may inject a fault.
+pub(crate) fn point_of_run(name: &str) -> Result<(), Failure> {
     fault::point(name).map_err(|injected| {
-        let mut failure = Failure::new(Class::Run, "fault_injected", injected).in_stream(stream);
+        let mut failure = Failure::new(Class::Run, "fault_injected", injected);
         failure.passes_after_ms = Some(0);
         failure
     })
+}
+
+/// The same of a stream.
+pub(crate) fn point(name: &str, stream: &str) -> Result<(), Failure> {
+    point_of_run(name).map_err(|failure| failure.in_stream(stream))
 }

@@ -11,7 +11,7 @@ use rapidbyte_state::{ActiveRun, Outcome, State};
 use crate::channel::channel;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
-use crate::ledger::{Ledger, Tally};
+use crate::ledger::{Ledger, Tally, point_of_run};
 use crate::plan::{Plan, StreamPlan, planning_sandbox};
 use crate::progress::{Progress, StreamProgress, StreamState};
 use crate::report::{ConnectorReport, Report, Side, StageReport, StreamReport, add};
@@ -55,6 +55,9 @@ pub fn progress(plan: &Plan) -> Arc<Progress> {
 /// Moves everything that was planned, `parallelism` streams at a time. With a `history` the run is
 /// told to it, and a run that did not finish is gone on with.
 ///
+/// How it ended goes to `tell`, and only then is the run over for the history: a process that dies
+/// while it tells is begun again with the same run, which adds no row a second time.
+///
 /// # Errors
 /// The first cause. What was committed before it stays committed, and `history` knows where to go
 /// on; of the rest nothing is visible.
@@ -63,7 +66,8 @@ pub fn run(
     host: &Host,
     progress: &Progress,
     history: Option<&State>,
-) -> Result<Report, Failure> {
+    tell: impl FnOnce(Result<&Report, &Failure>),
+) -> Result<(), Failure> {
     let active = match history.map(|history| history.begin(&plan.document.pipeline)) {
         Some(Ok(active)) => Some(active),
         Some(Err(error)) => return Err(Failure::of_state(error)),
@@ -92,6 +96,8 @@ pub fn run(
         failure.redact(&plan.document);
         failure
     });
+    tell(moved.as_ref());
+    point_of_run("engine.told")?;
     if let (Some(history), Some(active)) = (history, active) {
         let outcome = match &moved {
             Ok(_) => Outcome::Ok,
@@ -102,7 +108,7 @@ pub fn run(
             (host.log)("rapidbyte", None, Level::Warn, &text);
         }
     }
-    moved
+    moved.map(drop)
 }
 
 fn move_all(

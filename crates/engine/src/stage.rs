@@ -73,6 +73,11 @@ impl Work<'_> {
         }
     }
 
+    /// Where the read begins is for the destination to say.
+    fn goes_on(&self) -> bool {
+        self.stream.increment.is_some() && !self.plan.full_refresh
+    }
+
     /// Reaches a named point, where a test may inject a fault.
     fn point(&self, name: &str) -> Result<(), Stopped> {
         ledger::point(name, &self.stream.name).map_err(Stopped::because)

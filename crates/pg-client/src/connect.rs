@@ -189,7 +189,12 @@ pub(crate) fn secure(
                anybody in between can read along",
         )
         .at(&settings.location)),
-        b"" => Err(protocol("it closed the connection when asked for TLS")),
+        b"" => Err(Error::new(
+            ErrorKind::Connection,
+            "connection_lost",
+            format!("{host}: the server closed the connection when it was asked for TLS"),
+        )
+        .hint("it is starting or stopping, or what listens there is no PostgreSQL server")),
         _ => Err(protocol("neither yes nor no when asked for TLS")),
     }
 }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, Row, named_params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, named_params};
 use serde::Serialize;
 
 use lock::RunLock;
@@ -152,9 +152,6 @@ impl State {
         db.pragma_update(None, "journal_mode", "wal").map_err(sql)?;
         db.pragma_update(None, "synchronous", "normal")
             .map_err(sql)?;
-        let version = |db: &Connection| {
-            db.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0))
-        };
         if version(&db).map_err(sql)? == 0 {
             let made = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate);
             let made = made.map_err(sql)?;
@@ -167,20 +164,63 @@ impl State {
             made.commit().map_err(sql)?;
         }
         let found = version(&db).map_err(sql)?;
-        if found != VERSION {
-            return Err(failed(format!(
-                "is of version {found}, and this program knows {VERSION}"
-            )));
+        Self::checked(path, db, found)
+    }
+
+    /// Opens the history in a file to look at it; none if there is no file yet. Nothing is made or
+    /// written: who may only read may look.
+    ///
+    /// # Errors
+    /// When it cannot be read, or belongs to a newer program.
+    pub fn look(path: &Path) -> Result<Option<Self>> {
+        let failed = |problem: String| StateError {
+            path: path.display().to_string(),
+            problem,
+        };
+        if !path
+            .try_exists()
+            .map_err(|error| failed(error.to_string()))?
+        {
+            return Ok(None);
+        }
+        let sql = |error: rusqlite::Error| failed(error.to_string());
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+        let db = Connection::open_with_flags(path, flags).map_err(sql)?;
+        db.busy_timeout(PATIENCE).map_err(sql)?;
+        if let Ok(version) = version(&db) {
+            return Self::made(path, db, version);
+        }
+        // Readers of a write-ahead log make files beside it, which a folder that may only be read
+        // does not take. Without a log nobody is writing, and nothing but the file is to be read.
+        let mut log = path.as_os_str().to_owned();
+        log.push("-wal");
+        let db = match Path::new(&log).exists() {
+            true => db,
+            false => Connection::open_with_flags(immutable(path), flags).map_err(sql)?,
+        };
+        let version = version(&db).map_err(sql)?;
+        Self::made(path, db, version)
+    }
+
+    /// None of version 0: whoever was about to make the tables was killed, or is at it.
+    fn made(path: &Path, db: Connection, version: u32) -> Result<Option<Self>> {
+        match version {
+            0 => Ok(None),
+            _ => Self::checked(path, db, version).map(Some),
+        }
+    }
+
+    fn checked(path: &Path, db: Connection, version: u32) -> Result<Self> {
+        if version != VERSION {
+            return Err(StateError {
+                path: path.display().to_string(),
+                problem: format!("is of version {version}, and this program knows {VERSION}"),
+            });
         }
         Ok(Self {
             path: path.to_owned(),
             db: Mutex::new(db),
         })
-    }
-
-    /// The file.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Begins a run of a pipeline, or goes on with its newest one if that did not finish and is not
@@ -344,6 +384,25 @@ impl ActiveRun {
     pub fn goes_on(&self) -> bool {
         self.goes_on
     }
+}
+
+/// The version of the tables; 0 if there are none.
+fn version(db: &Connection) -> rusqlite::Result<u32> {
+    db.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+/// The name of a file that nobody writes to (<https://www.sqlite.org/uri.html>).
+fn immutable(path: &Path) -> String {
+    let mut name = String::from("file:");
+    for byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => {
+                name.push(char::from(*byte));
+            }
+            _ => name += &format!("%{byte:02x}"),
+        }
+    }
+    name + "?immutable=1"
 }
 
 /// The newest run of a pipeline, if nobody said that it is done.

@@ -107,3 +107,36 @@ fn a_file_of_another_program_is_refused() {
     .unwrap();
     assert!(State::open(&path).is_err());
 }
+
+#[test]
+fn who_may_only_read_may_look() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a b#?%.db");
+    assert!(State::look(&path).unwrap().is_none());
+    assert!(!path.exists(), "looking makes nothing");
+    std::fs::write(&path, "").unwrap();
+    assert!(
+        State::look(&path).unwrap().is_none(),
+        "killed while it was made"
+    );
+    let db = Connection::open(&path).unwrap();
+    db.pragma_update(None, "journal_mode", "wal").unwrap();
+    drop(db);
+    assert!(State::look(&path).unwrap().is_none(), "killed a bit later");
+    let state = State::open(&path).unwrap();
+    let run = state.begin("orders").unwrap();
+    let looked = State::look(&path).unwrap().unwrap();
+    assert_eq!(looked.runs(None, 9).unwrap()[0].status, "running");
+    assert!(looked.begin("orders").is_err());
+    state.finish(run, Outcome::Ok).unwrap();
+    drop((looked, state));
+    let db = Connection::open_with_flags(
+        immutable(&path),
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI,
+    );
+    assert_eq!(version(&db.unwrap()).unwrap(), VERSION);
+    assert_eq!(
+        State::look(&path).unwrap().unwrap().runs(None, 9).unwrap()[0].status,
+        "ok"
+    );
+}

@@ -4,12 +4,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rapidbyte_testkit::numbers::Numbers;
 use rapidbyte_testkit::postgres::{Client, Database, shared};
 
-use super::scenario::wait_for_older;
-use super::{Numbers, number};
+use super::number;
 use crate::postgres::content;
 use crate::support::Folder;
+use crate::wired::wait_for_older;
 
 /// Runs of a test of all tests; `cargo xtask faults --fire N` sets another number.
 const ROUNDS: u64 = 8;
@@ -27,23 +28,23 @@ fn write(
     numbers: &mut Numbers,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let mut transaction = client.transaction()?;
-    for _ in 0..=numbers.next(4) {
-        let id = (writer * 1_000_000) as i64 + numbers.next(400) as i64;
+    for _ in 0..=numbers.below(4) {
+        let id = (writer * 1_000_000) as i64 + numbers.below(400) as i64;
         let mut step = transaction.savepoint("step")?;
-        let gone = numbers.next(5) == 0;
+        let gone = numbers.below(5) == 0;
         step.execute(
             "INSERT INTO t VALUES ($1, 1, clock_timestamp(), $2, 'first') ON CONFLICT (id) DO UPDATE \
              SET version = t.version + 1, at = clock_timestamp(), gone = $2, v = 'v' || t.version",
             &[&id, &gone],
         )?;
-        match numbers.next(4) {
+        match numbers.below(4) {
             0 => step.rollback()?,
             _ => step.commit()?,
         }
     }
     // Committed late: the fire that the reads must stand.
-    std::thread::sleep(Duration::from_millis(numbers.next(OPEN_MS) as u64));
-    match numbers.next(6) {
+    std::thread::sleep(Duration::from_millis(numbers.below(OPEN_MS) as u64));
+    match numbers.below(6) {
         0 => transaction.rollback()?,
         _ => transaction.commit()?,
     }
@@ -80,7 +81,7 @@ fn burn(stream: &str, write_mode: &str) -> (Database<'static>, Database<'static>
             let mut client = source.client();
             let done = &done;
             scope.spawn(move || {
-                let mut numbers = Numbers(seed * 1000 + writer);
+                let mut numbers = Numbers::new(seed * 1000 + writer);
                 while !done.load(Ordering::Relaxed) {
                     write(&mut client, writer, &mut numbers).expect("a transaction");
                 }
@@ -117,6 +118,18 @@ fn an_upsert_with_a_lag_equals_its_source() {
 fn exact_appends_have_each_version_once() {
     let stream = "{ name: public.t, sync_mode: incremental, late_rows: exact }";
     let (source, target) = burn(stream, "write_mode: append");
+    is_each_version_once(&source, &target);
+}
+
+#[test]
+fn appends_with_a_lag_have_each_version_once() {
+    let stream = "{ name: public.t, sync_mode: incremental, cursor_field: at, lag: 5 seconds }";
+    let (source, target) = burn(stream, "write_mode: append\n  primary_key: [id]");
+    is_each_version_once(&source, &target);
+}
+
+/// No version is there twice, and the newest of each row is that of the source.
+fn is_each_version_once(source: &Database<'_>, target: &Database<'_>) {
     let mut client = target.client();
     let doubled = "SELECT id, version FROM raw.t GROUP BY id, version HAVING count(*) > 1";
     assert!(client.query(doubled, &[]).expect("rows").is_empty());

@@ -40,28 +40,34 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
     let planned = paper.is_some().then(|| super::plan::document_of(&plan));
     let sampler = planned.map(|plan| (Sampler::start(Arc::clone(&progress)), plan));
     let watch = Watch::start(Arc::clone(&progress), output);
-    let ended = rapidbyte_engine::run(plan, &host, &progress, history.as_ref());
-    drop(watch);
-    let mut page_told = None;
-    if let (Some(paper), Some((sampler, plan))) = (paper, sampler) {
-        let page = Page {
-            plan: &plan,
-            ended: ended.as_ref(),
-            samples: &sampler.stop(),
-        };
-        page_told = Some(told(&paper, &page, output));
-    }
-    if let (Err(_), Some(told)) = (&ended, &page_told) {
-        output.known(json!({ "report": told }));
-    }
-    let report = ended?;
-    let mut document = json!(report);
-    if let (Some(document), Some(told)) = (document.as_object_mut(), page_told) {
-        document.insert("report".into(), told);
-    }
-    output.document(&document);
-    output.text(&summary(&report, output));
-    Ok(())
+    rapidbyte_engine::run(plan, &host, &progress, history.as_ref(), |ended| {
+        drop(watch);
+        let mut page_told = None;
+        if let (Some(paper), Some((sampler, plan))) = (paper, sampler) {
+            let page = Page {
+                plan: &plan,
+                ended,
+                samples: &sampler.stop(),
+            };
+            page_told = Some(told(&paper, &page, output));
+        }
+        match ended {
+            Ok(report) => {
+                let mut document = json!(report);
+                if let (Some(document), Some(told)) = (document.as_object_mut(), page_told) {
+                    document.insert("report".into(), told);
+                }
+                output.document(&document);
+                output.text(&summary(report, output));
+            }
+            // The error itself is told by whoever gets it.
+            Err(_) => {
+                if let Some(told) = page_told {
+                    output.known(json!({ "report": told }));
+                }
+            }
+        }
+    })
 }
 
 /// Plans; beside it what the page tells of a run that could not be planned.

@@ -9,10 +9,12 @@ use crate::setup;
 
 pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<(), Failure> {
     let document = setup::document(&arguments.pipeline, common)?;
-    let history = setup::history(&document, &arguments.history)?;
-    let runs = history
-        .runs(Some(&document.pipeline), arguments.last)
-        .map_err(Failure::of_state)?;
+    let history = setup::history_to_look_at(&document, &arguments.history)?;
+    let runs = match history {
+        Some(history) => history.runs(Some(&document.pipeline), arguments.last),
+        None => Ok(Vec::new()),
+    };
+    let runs = runs.map_err(Failure::of_state)?;
     let rows = runs.iter().map(|run| {
         let color = match run.status.as_str() {
             "ok" => "32",
@@ -39,7 +41,7 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
         true => format!(
             "{} did not run yet, as far as {} knows",
             document.pipeline,
-            history.path().display()
+            setup::history_path(&document, &arguments.history).display()
         ),
         false => table(&rows, ""),
     });

@@ -29,10 +29,12 @@ pub fn run(verb: &Verb, common: &Common, output: &Output) -> Result<(), Failure>
 }
 
 /// The streams that the pipeline names, or that the history knows.
-fn names(document: &Document, history: &State) -> Result<BTreeSet<String>, Failure> {
-    let known = history
-        .streams(&document.pipeline)
-        .map_err(Failure::of_state)?;
+fn names(document: &Document, history: Option<&State>) -> Result<BTreeSet<String>, Failure> {
+    let known = match history {
+        Some(history) => history.streams(&document.pipeline),
+        None => Ok(Vec::new()),
+    };
+    let known = known.map_err(Failure::of_state)?;
     let named = document.source.streams.iter();
     let named = named.filter(|entry| !entry.is_pattern());
     Ok(known
@@ -42,30 +44,44 @@ fn names(document: &Document, history: &State) -> Result<BTreeSet<String>, Failu
         .collect())
 }
 
+/// Reads the pipeline, opens its destination, and works on the cursors there.
+fn with_cursors(
+    pipeline: &Pipeline,
+    common: &Common,
+    output: &Output,
+    work: impl FnOnce(&Document, &mut Cursors<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let document = setup::document(pipeline, common)?;
+    let redacted = super::redacted(&document);
+    let host = setup::host(output, Some(&document))?;
+    let mut cursors = Cursors::open(&document, &host).map_err(&redacted)?;
+    work(&document, &mut cursors).map_err(&redacted)
+}
+
 fn list(
     pipeline: &Pipeline,
     history: &History,
     common: &Common,
     output: &Output,
 ) -> Result<(), Failure> {
-    let document = setup::document(pipeline, common)?;
-    let redacted = super::redacted(&document);
-    let host = setup::host(output, Some(&document))?;
-    let history = setup::history(&document, history)?;
-    let mut cursors = Cursors::open(&document, &host).map_err(&redacted)?;
-    let (mut rows, mut streams) = (Vec::new(), Vec::new());
-    for name in names(&document, &history)? {
-        let progress = cursors.of(&name).map_err(&redacted)?;
-        rows.push(row(&name, progress.as_ref()));
-        streams.push(stream_document(&name, progress.as_ref()));
-    }
-    output.text(&match rows.is_empty() {
-        true => "no stream is known yet: the pipeline names patterns, and has not run here".into(),
-        false => table(&rows, ""),
-    });
-    let pipeline = &document.pipeline;
-    output.document(&json!({ "status": "ok", "pipeline": pipeline, "streams": streams }));
-    Ok(())
+    with_cursors(pipeline, common, output, |document, cursors| {
+        let history = setup::history_to_look_at(document, history)?;
+        let (mut rows, mut streams) = (Vec::new(), Vec::new());
+        for name in names(document, history.as_ref())? {
+            let progress = cursors.of(&name)?;
+            rows.push(row(&name, progress.as_ref()));
+            streams.push(stream_document(&name, progress.as_ref()));
+        }
+        output.text(&match rows.is_empty() {
+            true => {
+                "no stream is known yet: the pipeline names patterns, and has not run here".into()
+            }
+            false => table(&rows, ""),
+        });
+        let pipeline = &document.pipeline;
+        output.document(&json!({ "status": "ok", "pipeline": pipeline, "streams": streams }));
+        Ok(())
+    })
 }
 
 fn row(name: &str, progress: Option<&Progress>) -> Vec<String> {
@@ -102,15 +118,12 @@ fn as_json(cursor: &str) -> Value {
 }
 
 fn get(of: &OneStream, common: &Common, output: &Output) -> Result<(), Failure> {
-    let document = setup::document(&of.pipeline, common)?;
-    let redacted = super::redacted(&document);
-    let host = setup::host(output, Some(&document))?;
-    let mut cursors = Cursors::open(&document, &host).map_err(&redacted)?;
-    let progress = cursors.of(&of.stream).map_err(&redacted)?;
-    let cursor = cursor_of(progress.as_ref(), &of.stream)?;
-    output.text(cursor);
-    output.document(&stream_document(&of.stream, progress.as_ref()));
-    Ok(())
+    with_cursors(&of.pipeline, common, output, |_, cursors| {
+        let progress = cursors.of(&of.stream)?;
+        output.text(cursor_of(progress.as_ref(), &of.stream)?);
+        output.document(&stream_document(&of.stream, progress.as_ref()));
+        Ok(())
+    })
 }
 
 fn cursor_of<'a>(progress: Option<&'a Progress>, stream: &str) -> Result<&'a str, Failure> {
@@ -127,18 +140,16 @@ fn cursor_of<'a>(progress: Option<&'a Progress>, stream: &str) -> Result<&'a str
 
 fn set(of: &OneStream, cursor: &str, common: &Common, output: &Output) -> Result<(), Failure> {
     ensure_json(cursor, &of.stream)?;
-    let document = setup::document(&of.pipeline, common)?;
-    let redacted = super::redacted(&document);
-    let host = setup::host(output, Some(&document))?;
-    let history = setup::history(&document, &of.history)?;
-    ensure_known(&document, &history, &of.stream)?;
-    let mut cursors = Cursors::open(&document, &host).map_err(&redacted)?;
-    put(&mut cursors, &history, &of.stream, Some(cursor), output).map_err(&redacted)
+    with_cursors(&of.pipeline, common, output, |document, cursors| {
+        let history = setup::history(document, &of.history)?;
+        ensure_known(document, &history, &of.stream)?;
+        put(cursors, &history, &of.stream, Some(cursor), output)
+    })
 }
 
 /// A name that is misspelt would get a cursor that nobody reads.
 fn ensure_known(document: &Document, history: &State, stream: &str) -> Result<(), Failure> {
-    let known = names(document, history)?;
+    let known = names(document, Some(history))?;
     if known.contains(stream) || document.source.entry_for(stream).is_some() {
         return Ok(());
     }
@@ -181,22 +192,20 @@ fn put(
 }
 
 fn edit(of: &OneStream, common: &Common, output: &Output) -> Result<(), Failure> {
-    let document = setup::document(&of.pipeline, common)?;
-    let redacted = super::redacted(&document);
-    let host = setup::host(output, Some(&document))?;
-    let history = setup::history(&document, &of.history)?;
-    let mut cursors = Cursors::open(&document, &host).map_err(&redacted)?;
-    let progress = cursors.of(&of.stream).map_err(&redacted)?;
-    let before = cursor_of(progress.as_ref(), &of.stream)?;
-    let after = in_editor(&format!("{:#}\n", as_json(before)))?;
-    ensure_json(&after, &of.stream)?;
-    if as_json(&after) == as_json(before) {
-        output.text(&format!("{}: nothing was changed", of.stream));
-        output.document(&stream_document(&of.stream, progress.as_ref()));
-        return Ok(());
-    }
-    let after = as_json(&after).to_string();
-    put(&mut cursors, &history, &of.stream, Some(&after), output).map_err(&redacted)
+    with_cursors(&of.pipeline, common, output, |document, cursors| {
+        let history = setup::history(document, &of.history)?;
+        let progress = cursors.of(&of.stream)?;
+        let before = cursor_of(progress.as_ref(), &of.stream)?;
+        let after = in_editor(&format!("{:#}\n", as_json(before)))?;
+        ensure_json(&after, &of.stream)?;
+        if as_json(&after) == as_json(before) {
+            output.text(&format!("{}: nothing was changed", of.stream));
+            output.document(&stream_document(&of.stream, progress.as_ref()));
+            return Ok(());
+        }
+        let after = as_json(&after).to_string();
+        put(cursors, &history, &of.stream, Some(&after), output)
+    })
 }
 
 /// What a person makes of a text.
@@ -237,33 +246,31 @@ fn clear(
     common: &Common,
     output: &Output,
 ) -> Result<(), Failure> {
-    let document = setup::document(pipeline, common)?;
-    let redacted = super::redacted(&document);
-    let host = setup::host(output, Some(&document))?;
-    let history = setup::history(&document, history)?;
-    let mut cursors = Cursors::open(&document, &host).map_err(&redacted)?;
-    let names = match stream {
-        Some(stream) => {
-            ensure_known(&document, &history, stream)?;
-            BTreeSet::from([stream.to_owned()])
+    with_cursors(pipeline, common, output, |document, cursors| {
+        let history = setup::history(document, history)?;
+        let names = match stream {
+            Some(stream) => {
+                ensure_known(document, &history, stream)?;
+                BTreeSet::from([stream.to_owned()])
+            }
+            None => names(document, Some(&history))?,
+        };
+        let mut cleared = Vec::new();
+        for name in names {
+            if cursors.of(&name)?.is_none() {
+                continue;
+            }
+            let progress = cursors.put(&history, &name, None)?;
+            output.text(&format!("{name}: the next run begins with its first row"));
+            cleared.push(stream_document(&name, Some(&progress)));
         }
-        None => names(&document, &history)?,
-    };
-    let mut cleared = Vec::new();
-    for name in names {
-        if cursors.of(&name).map_err(&redacted)?.is_none() {
-            continue;
+        history
+            .give_up(&document.pipeline)
+            .map_err(Failure::of_state)?;
+        if cleared.is_empty() {
+            output.text("nothing was there to clear");
         }
-        let progress = cursors.put(&history, &name, None).map_err(&redacted)?;
-        output.text(&format!("{name}: the next run begins with its first row"));
-        cleared.push(stream_document(&name, Some(&progress)));
-    }
-    history
-        .give_up(&document.pipeline)
-        .map_err(Failure::of_state)?;
-    if cleared.is_empty() {
-        output.text("nothing was there to clear");
-    }
-    output.document(&json!({ "status": "ok", "streams": cleared }));
-    Ok(())
+        output.document(&json!({ "status": "ok", "streams": cleared }));
+        Ok(())
+    })
 }

@@ -24,15 +24,20 @@ pub(crate) fn pump_source(
         .source(work.sandbox(stage, clock, cancel))
         .map_err(failed)?;
     source.open(&stage.config).map_err(failed)?;
-    // A source that is open by then has logged in while the destination did.
-    let before = clock.enter(Phase::ChannelWait);
-    let begin = told.recv();
-    clock.enter(before);
-    let cursor = match begin {
-        Ok(Begin::From(cursor)) => cursor,
-        // The destination has ended already and waits for nothing.
-        Ok(Begin::Nothing) => return Ok(()),
-        Err(_) => return Err(Stopped::Peer),
+    let wait = || {
+        let before = clock.enter(Phase::ChannelWait);
+        let begin = told.recv();
+        clock.enter(before);
+        begin.map_err(|_| Stopped::Peer)
+    };
+    // What is read whole begins at the same row whatever the destination says: the source gets
+    // ready while the destination does.
+    let cursor = match work.goes_on() {
+        false => None,
+        true => match wait()? {
+            Begin::From(cursor) => cursor,
+            Begin::Nothing => return Ok(()),
+        },
     };
     let resources = &work.plan.document.resources;
     let schema = source
@@ -50,6 +55,10 @@ pub(crate) fn pump_source(
         .map_err(failed)?;
     if !has_same_columns(&schema, &work.stream.read_schema) {
         return Err(Stopped::because(schema_changed(work)));
+    }
+    if !work.goes_on() && matches!(wait()?, Begin::Nothing) {
+        // The destination has ended already and waits for nothing.
+        return Ok(());
     }
     let compress_failed = |e| Stopped::because(Failure::new(Class::Run, "compress_failed", e));
     let mut compressor = Compressor::new(resources.compression).map_err(compress_failed)?;

@@ -44,10 +44,7 @@ pub(crate) fn pump_destination(
         let _ = tell.send(Begin::Nothing);
         return Ok(());
     }
-    let cursor = match work.stream.increment {
-        Some(_) if !work.plan.full_refresh => fenced.cursor.clone(),
-        _ => None,
-    };
+    let cursor = work.goes_on().then(|| fenced.cursor.clone()).flatten();
     destination
         .open_writer(&work.stream.target, fenced.epoch, cursor.as_ref())
         .map_err(failed)?;
@@ -80,7 +77,7 @@ fn refuse_superseded(work: &Work<'_>, destination: &mut Destination) -> Result<(
         "the newer run {} was let in with epoch {}, and the run {} may not commit any more",
         newer.run_id, newer.epoch, run.id
     );
-    let failure = Failure::new(Class::Config, "run_superseded", text)
+    let failure = Failure::new(Class::Run, "run_superseded", text)
         .in_stream(&work.stream.name)
         .hint("let one run of a pipeline end before another begins; the newer one goes on");
     Err(Stopped::because(failure))
