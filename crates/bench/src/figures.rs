@@ -114,7 +114,7 @@ pub fn table(series: &[Series], size: Size) -> String {
     table.note("peak memory", &|series| {
         Some(format!("{:.1} MB", series.reported(PEAK)?.median / 1e6))
     });
-    table.render() + &speeds(series)
+    table.render() + &shares(series) + &speeds(series)
 }
 
 /// Of `psql` on the line; of the program in Arrow.
@@ -139,6 +139,35 @@ fn cost(
     let (ours, native) = (of(series)?.median, of(native)?.median);
     let share = (native > 0.0).then(|| (ours / native - 1.0) * 100.0)?;
     Some((0.0, format!("{share:+.1} %")))
+}
+
+/// Where the time of COPY's stages goes: medians of what is a hundredth of a stage or more.
+fn shares(series: &[Series]) -> String {
+    let Some(copy) = series.iter().find(|series| series.name == COPY) else {
+        return String::new();
+    };
+    let mut text = String::new();
+    for (stage, name) in [("source", "source"), ("destination", "dest")] {
+        let of = |pointer: &str| {
+            let spread = copy.reported(&format!("/streams/0/{stage}/{pointer}"));
+            spread.map(|spread| spread.median)
+        };
+        let Some(wall) = of("wall_secs").filter(|wall| *wall > 0.0) else {
+            continue;
+        };
+        let mut parts: Vec<(f64, &str)> = PHASES
+            .iter()
+            .filter_map(|(key, name)| Some((of(&format!("parts/{key}"))? / wall * 100.0, *name)))
+            .filter(|(share, _)| *share >= 1.0)
+            .collect();
+        parts.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let parts: Vec<String> = parts
+            .into_iter()
+            .map(|(share, name)| format!("{name} {share:.0} %"))
+            .collect();
+        text += &format!("{COPY}, {name}: {}\n", parts.join(", "));
+    }
+    text
 }
 
 /// Everything against the first that is there.
@@ -320,6 +349,19 @@ mod tests {
         assert!(line("bytes per row").contains("10000"), "{shown}");
         assert!(line("COPY runs at 0.50x").ends_with(PSQL), "{shown}");
         assert!(line("other changes values").ends_with("differ"), "{shown}");
+    }
+
+    #[test]
+    fn shares_are_of_a_stage_and_the_largest_comes_first() {
+        let stage = value!({"wall_secs": 2.0, "parts": {
+            "source_connect_secs": 0.001, "source_decode_secs": 0.5, "source_fetch_secs": 1.5,
+        }});
+        let report = value!({"streams": [{"source": stage}]});
+        let shown = shares(&[series(COPY, 2.0, Some(report))]);
+        assert_eq!(
+            shown,
+            "COPY, source: source fetch 75 %, source decode 25 %\n"
+        );
     }
 
     #[test]
