@@ -46,12 +46,13 @@ pub fn named(name: &str) -> &'static Scenario {
 }
 
 /// The scenarios between two databases.
-pub const NAMES: [&str; 5] = [
+pub const NAMES: [&str; 6] = [
     "append",
     "replace",
     "incremental append",
     "incremental exact",
     "upsert",
+    "append with a lag",
 ];
 
 /// A database and the way to it.
