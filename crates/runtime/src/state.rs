@@ -73,7 +73,7 @@ impl State {
             connector,
             memory: MemoryLimiter::new(Arc::clone(&sandbox.memory)),
             table: ResourceTable::new(),
-            wasi: crate::host::wasi::context(&stderr),
+            wasi: crate::host::wasi::context(&stderr, sandbox.grants.env()),
             stderr,
             log_lines: 0,
             connections: Arc::default(),

@@ -1,7 +1,7 @@
 //! The standard WASI set, which answers empty or denied.
 //!
-//! Compilers import it whatever the program does. There is no environment, no argument, no
-//! directory and no socket; clocks and random numbers work; standard output is dropped; standard
+//! Compilers import it whatever the program does. There is no environment but the variables that
+//! were granted by name, no argument, no directory and no socket; clocks and random numbers work; standard output is dropped; standard
 //! error goes into a small ring, which is where a panic's message arrives. A sleeping guest is
 //! woken by cancelling, which the library's own clock cannot do, so that two functions of
 //! `wasi:clocks/monotonic-clock` are replaced here.
@@ -75,11 +75,12 @@ impl Pollable for Stderr {
     async fn ready(&mut self) {}
 }
 
-/// A context that grants nothing.
-pub fn context(stderr: &Stderr) -> WasiCtx {
+/// A context that grants nothing but these variables.
+pub fn context(stderr: &Stderr, env: &[(String, String)]) -> WasiCtx {
     let mut builder = WasiCtxBuilder::new();
     builder
         .stderr(stderr.clone())
+        .envs(env)
         .allow_tcp(false)
         .allow_udp(false)
         .allow_ip_name_lookup(false)
