@@ -88,6 +88,7 @@ fn source(connectors: &[Bundled]) -> Value {
         "properties": {
             "use": used(&own),
             "config": config(),
+            "permissions": permissions(),
             "streams": {
                 "description": "What is read, in this order.",
                 "type": "array",
@@ -234,6 +235,7 @@ fn destination(connectors: &[Bundled]) -> Value {
         "properties": {
             "use": used(&own),
             "config": config(),
+            "permissions": permissions(),
             "write_mode": one_of(
                 "What happens to the rows that are there: they stay (append), they go in the same \
                  moment as the new ones appear (replace), or rows of the same key change (upsert).",
@@ -310,6 +312,38 @@ fn used(connectors: &[&Bundled]) -> Value {
 /// The settings of whatever connector: which ones, [`chosen`] says.
 fn config() -> Value {
     json!({ "description": "The connector's own settings.", "type": "object" })
+}
+
+/// What a stage may reach beside what its settings name.
+fn permissions() -> Value {
+    let texts =
+        || json!({ "type": "array", "minItems": 1, "items": { "type": "string", "minLength": 1 } });
+    let paths = |what: &str| described(what, names());
+    json!({
+        "description": "What the connector may reach beside what its settings name, or not even that.",
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {
+            "network": {
+                "description": "Servers as host:port; *.example.com:443 and 10.0.0.0/8:5432 are several. \
+                                none takes away those that the settings name.",
+                "anyOf": [{ "const": "none" }, texts()],
+            },
+            "files": {
+                "description": "Paths, relative to the pipeline's folder; * and ? match several. none \
+                                takes away those that the settings name.",
+                "anyOf": [{ "const": "none" }, {
+                    "type": "object",
+                    "additionalProperties": false,
+                    "properties": {
+                        "read": paths("Files that may be read."),
+                        "write": paths("Files that may be written."),
+                    },
+                }],
+            },
+            "env": described("Variables of the environment or of .env that the connector sees.", names()),
+        },
+    })
 }
 
 /// What holds when this connector is used.

@@ -211,11 +211,13 @@ fn open_stage(
     side: Side,
 ) -> Result<Stage, Failure> {
     let key = format!("{}.use", side.name);
-    let (used, config) = match side.kind {
-        Kind::Source => (&document.source.connector, &document.source.config),
+    let (source, destination) = (&document.source, &document.destination);
+    let (used, config, permissions) = match side.kind {
+        Kind::Source => (&source.connector, &source.config, &source.permissions),
         Kind::Destination => (
-            &document.destination.connector,
-            &document.destination.config,
+            &destination.connector,
+            &destination.config,
+            &destination.permissions,
         ),
     };
     let located = |mut failure: Failure| {
@@ -254,7 +256,8 @@ fn open_stage(
     document.keep_secrets(&schema, config);
     let config_key = format!("{}.config", side.name);
     refuse_unknown_keys(document, &schema, &schema, config, &config_key, 0)?;
-    let grants = Arc::new(Grants::from_config(&schema, config, &document.base_dir));
+    let grants = Grants::from_config(&schema, config, &document.base_dir).with(permissions);
+    let grants = Arc::new(grants);
     let config = Value::Object(config.clone()).to_string();
     Ok(Stage {
         connector,
