@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use crate::document::Document;
 use crate::failure::{Class, Failure};
 use crate::host::{Host, nearest};
+use crate::lock::Lock;
 
 /// One clock for each side: both are opened at a time, and wait for each other.
 pub struct Clocks {
@@ -243,6 +244,11 @@ fn open_stage(
         return Err(located(Failure::new(Class::Config, "wrong_world", text))
             .hint(format!("name a {} here", side.name)));
     }
+    let lock = Lock::read(&document.base_dir)?;
+    if let Some(lock) = &lock {
+        let checked = lock.check_bytes(used, &origin, &connector);
+        checked.map_err(located)?;
+    }
     let spec = host
         .describe(&connector, clock)
         .map_err(|e| Failure::from_runtime(e, document, side.name))?;
@@ -253,6 +259,10 @@ fn open_stage(
         );
         Failure::new(Class::Run, "contract_broken", text)
     })?;
+    if let Some(lock) = &lock {
+        let checked = lock.check_wishes(used, &connector, &schema);
+        checked.map_err(located)?;
+    }
     document.keep_secrets(&schema, config);
     let config_key = format!("{}.config", side.name);
     refuse_unknown_keys(document, &schema, &schema, config, &config_key, 0)?;
