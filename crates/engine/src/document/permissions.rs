@@ -1,7 +1,8 @@
 //! `permissions`: what a stage may reach beside what its configuration names, or not even that.
 
-use rapidbyte_runtime::Permissions;
+use rapidbyte_runtime::{Limit, Permissions};
 
+use super::delivery::number;
 use super::environment::is_name;
 use super::error::DocumentError;
 use super::keys;
@@ -9,8 +10,18 @@ use super::node::{Entry, Node, NodeValue};
 use super::path::{Path, Step};
 use super::read::Reader;
 
-pub(super) const PERMISSIONS: &[&str] = &["network", "files", "env"];
+pub(super) const PERMISSIONS: &[&str] = &["network", "files", "env", "limits"];
 pub(super) const FILES: &[&str] = &["read", "write"];
+
+pub(super) const LIMITS: &[&str] = &[
+    "no_progress_seconds",
+    "stall_seconds",
+    "log_messages",
+    "connections",
+    "open_files",
+];
+/// The largest value of a limit: a month in seconds.
+pub(super) const MAX_LIMIT: u64 = 2_678_400;
 
 const NETWORK_EXAMPLE: &str = "network: [\"db.internal:5432\"], or network: none";
 const FILES_EXAMPLE: &str = "files: { read: [lookup/*.csv] }, or files: none";
@@ -31,6 +42,7 @@ pub(super) fn read(
             "files" if is_none(&entry.value) => permissions.take_files(),
             "files" => files(reader, entry, path, &mut permissions)?,
             "env" => env(reader, entry, path, &mut permissions)?,
+            "limits" => limits(reader, entry, path, &mut permissions)?,
             _ => return Err(keys::unknown(reader, entry, path, PERMISSIONS)),
         }
     }
@@ -108,6 +120,29 @@ fn env(
         }
         let value = reader.required(&name, entry.place(), path)?;
         permissions.add_env(name, value);
+    }
+    Ok(())
+}
+
+fn limits(
+    reader: &mut Reader<'_>,
+    entry: &Entry,
+    path: &Path<'_>,
+    permissions: &mut Permissions,
+) -> Result<(), DocumentError> {
+    for entry in reader.mapping(entry, path)? {
+        let step = Step::Key(&entry.key);
+        let path = &path.then(&step);
+        let limit = match entry.key.as_str() {
+            "no_progress_seconds" => Limit::NoProgressSeconds,
+            "stall_seconds" => Limit::StallSeconds,
+            "log_messages" => Limit::LogMessages,
+            "connections" => Limit::Connections,
+            "open_files" => Limit::OpenFiles,
+            _ => return Err(keys::unknown(reader, entry, path, LIMITS)),
+        };
+        let value = number(reader, &entry.value, path, MAX_LIMIT)?;
+        permissions.set_limit(limit, u32::try_from(value).unwrap_or(u32::MAX));
     }
     Ok(())
 }

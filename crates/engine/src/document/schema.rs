@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::delivery::{MAX_ATTEMPTS, MAX_BACKOFF, MAX_SECONDS};
 use super::keys::COMPRESSIONS;
+use super::permissions::MAX_LIMIT;
 use super::{LateRows, SyncMode, VERSION, WriteMode};
 
 /// A bundled connector's part.
@@ -341,7 +342,24 @@ fn permissions() -> Value {
                     },
                 }],
             },
+            "limits": limits(),
             "env": described("Variables of the environment or of .env that the connector sees.", names()),
+        },
+    })
+}
+
+fn limits() -> Value {
+    let most = Some(MAX_LIMIT);
+    json!({
+        "description": "Limits of each of the connector's instances that normal work never meets.",
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {
+            "no_progress_seconds": whole("Computing without moving a byte; 120 if absent.", most),
+            "stall_seconds": whole("Nothing moves, waiting included; 7200 if absent.", most),
+            "log_messages": whole("Messages; further ones are dropped. 10000 if absent.", most),
+            "connections": whole("Connections open at a time; 64 if absent.", most),
+            "open_files": whole("Files open at a time; 1024 if absent.", most),
         },
     })
 }

@@ -31,6 +31,8 @@ pub struct Stage {
     pub config: String,
     /// What it may reach.
     pub grants: Arc<Grants>,
+    /// The limits of each of its instances.
+    pub limits: Limits,
 }
 
 impl Clocks {
@@ -150,7 +152,7 @@ pub fn open_source(
 ) -> Result<(Stage, Source), Failure> {
     let stage = open_stage(document, host, clock, Side::SOURCE)?;
     let failed = |e| Failure::from_runtime(e, document, "source");
-    let sandbox = planning_sandbox(document, host, clock, &stage.grants);
+    let sandbox = planning_sandbox(document, host, clock, &stage);
     let mut source = stage.connector.source(sandbox).map_err(failed)?;
     source.open(&stage.config).map_err(failed)?;
     Ok((stage, source))
@@ -175,7 +177,7 @@ fn begin_destination(
     look: bool,
 ) -> Result<Writing, Failure> {
     let failed = |e| Failure::from_runtime(e, document, "destination");
-    let sandbox = planning_sandbox(document, host, clock, &stage.grants);
+    let sandbox = planning_sandbox(document, host, clock, &stage);
     let mut session = stage.connector.destination(sandbox).map_err(failed)?;
     session.open(&stage.config).map_err(failed)?;
     let checked = match look {
@@ -274,6 +276,7 @@ fn open_stage(
         spec,
         config,
         grants,
+        limits: permissions.limits(),
     })
 }
 
@@ -283,12 +286,12 @@ pub(crate) fn planning_sandbox(
     document: &Document,
     host: &Host,
     clock: &Clock,
-    grants: &Arc<Grants>,
+    stage: &Stage,
 ) -> Sandbox {
     Sandbox {
-        grants: Arc::clone(grants),
+        grants: Arc::clone(&stage.grants),
         memory: MemoryBudget::new(document.resources.memory as usize / 2),
-        limits: Limits::default(),
+        limits: stage.limits.clone(),
         clock: clock.clone(),
         cancel: host.cancel.clone(),
         log: Arc::clone(&host.log),

@@ -1,9 +1,11 @@
 //! What the operator allows beside the configuration, or takes away from what it names.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::network::Server;
 use super::{Grants, absolute, normal};
+use crate::Limits;
 
 /// `permissions:` of one stage. Empty, it changes nothing.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -14,6 +16,22 @@ pub struct Permissions {
     write: Vec<String>,
     no_files: bool,
     env: Vec<(String, String)>,
+    limits: Vec<(Limit, u32)>,
+}
+
+/// A limit that the operator may set, of one instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// Seconds of computing without moving a byte.
+    NoProgressSeconds,
+    /// Seconds in which nothing moves, waiting included.
+    StallSeconds,
+    /// Log messages.
+    LogMessages,
+    /// Open connections at a time.
+    Connections,
+    /// Open files at a time.
+    OpenFiles,
 }
 
 impl Permissions {
@@ -52,6 +70,27 @@ impl Permissions {
     pub fn add_env(&mut self, name: String, value: String) {
         self.env.push((name, value));
     }
+
+    /// Sets a limit, at least 1.
+    pub fn set_limit(&mut self, limit: Limit, value: u32) {
+        self.limits.push((limit, value.max(1)));
+    }
+
+    /// The limits: the usual ones but for those that were set.
+    pub fn limits(&self) -> Limits {
+        let mut limits = Limits::default();
+        for (limit, value) in &self.limits {
+            let seconds = Duration::from_secs((*value).into());
+            match limit {
+                Limit::NoProgressSeconds => limits.busy = seconds,
+                Limit::StallSeconds => limits.stall = seconds,
+                Limit::LogMessages => limits.log_lines = *value,
+                Limit::Connections => limits.connections = *value,
+                Limit::OpenFiles => limits.files = *value,
+            }
+        }
+        limits
+    }
 }
 
 /// Values of variables are not shown.
@@ -63,6 +102,7 @@ impl fmt::Debug for Permissions {
             .field("read", &self.read)
             .field("write", &self.write)
             .field("no_files", &self.no_files)
+            .field("limits", &self.limits)
             .finish_non_exhaustive()
     }
 }

@@ -101,6 +101,7 @@ impl Host for State {
                 text,
             )));
         };
+        self.waits_for = Some(format!("a connection to {host}:{port}"));
         let clock = self.sandbox.clock.clone();
         let connected = clock.outside(Phase::Connect, || {
             self.connect_or_cancel(&host, port, timeout_ms, place)
@@ -160,21 +161,27 @@ impl State {
                 Err(refused) => Ok(Err(refused.explain(host, port))),
             },
             recv(cancelled) -> _ => Err(crate::state::Cancelled.into()),
-            default(timeout) => Ok(Err(dial::Refused::late(timeout_ms).explain(host, port))),
+            default(timeout.min(self.patience())) => match self.check_cancelled() {
+                Err(stalled) => Err(stalled),
+                Ok(()) => Ok(Err(dial::Refused::late(timeout_ms).explain(host, port))),
+            },
         }
     }
 
     /// Waits until `flags` or the end of the connection; false after the time.
     fn wait_for(
-        &self,
+        &mut self,
         connection: &Resource<Connection>,
         flags: PollFlags,
         deadline: Instant,
     ) -> wasmtime::Result<PollFlags> {
+        let peer = self.table.get(connection)?.peer.clone();
+        self.waits_for = Some(peer);
         let stream = &self.table.get(connection)?.stream;
         loop {
             let mut fds = [PollFd::from_borrowed_fd(stream.as_fd(), flags)];
             let left = deadline.saturating_duration_since(Instant::now());
+            let left = left.min(self.patience());
             let time = Timespec::try_from(left)?;
             match poll(&mut fds, Some(&time)) {
                 Ok(_) => {

@@ -129,8 +129,10 @@ fn sleep(
     nanos: u64,
 ) -> wasmtime::Result<Resource<DynPollable>> {
     let state = store.data_mut();
+    state.waits_for = Some("a pause of its own".into());
     let sleep = Sleep {
-        duration: Duration::from_nanos(nanos),
+        // Longer than nothing may move, nobody sleeps: the epoch check then stops the guest.
+        duration: Duration::from_nanos(nanos).min(state.patience()),
         wake: Arc::clone(&state.wake),
     };
     let sleep = state.table.push(sleep)?;
