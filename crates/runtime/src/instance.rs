@@ -168,6 +168,9 @@ fn stalled(state: &State) -> ConnectorError {
 /// wasmtime's words when a guest's lists exceed the store's limit; the error's type is private.
 const TOO_MUCH_COPIED: &str = "too much data is being copied";
 
+/// Bytes of a panic's message that are shown.
+const MAX_PANIC: usize = 4 << 10;
+
 /// What a guest said on standard error before it ended, on one line: the last line of a Python
 /// traceback, or the message of the last Rust panic with its place.
 fn panic_message(stderr: &str) -> Option<String> {
@@ -188,8 +191,9 @@ fn panic_message(stderr: &str) -> Option<String> {
     let text = text.split("\nnote:").next().unwrap_or(text);
     let (place, message) = text.split_once(":\n").unwrap_or(("", text));
     let message = message.trim().replace('\n', " ");
+    let message = &message[..message.floor_char_boundary(MAX_PANIC)];
     Some(if place.is_empty() {
-        message
+        message.to_owned()
     } else {
         format!("{message} (at {place})")
     })
