@@ -208,9 +208,12 @@ impl Case {
         let config = &self.config;
         let memory = self.memory_mib();
         // A flood that goes well takes a while.
-        let busy = if self.exit == 0 { 60 } else { 1 };
+        let (busy, stall) = match self.exit {
+            0 => (60, 60),
+            _ => (1, LIMIT_SECS),
+        };
         let limits = format!(
-            "permissions: {{ limits: {{ no_progress_seconds: {busy}, stall_seconds: {LIMIT_SECS} }} }}"
+            "permissions: {{ limits: {{ no_progress_seconds: {busy}, stall_seconds: {stall} }} }}"
         );
         match self.world {
             "source" => format!(
