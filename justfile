@@ -32,6 +32,26 @@ e2e *filters:
 bench *arguments:
     cargo xtask bench "$@"
 
+# The same by its older name: `just bench-connector-postgres 50000`.
+bench-connector-postgres rows="10000,100000" *arguments:
+    cargo xtask bench --rows "$@"
+
+# Two commits in turn, failing on a regression: `just bench-compare v0.1.0 . 100000`.
+bench-compare *arguments:
+    cargo xtask bench-compare "$@"
+
+# Installs what `just bench --peers` measures beside us, below target/.
+bench-peers-setup:
+    cargo xtask bench-peers-setup
+
+# What a value, a row, a batch costs in each part of its way: `just bench-parts decode`.
+bench-parts *arguments:
+    cargo xtask bench-parts "$@"
+
+# Where a copy spends its processor time: `just bench-profile 1000000 copy`.
+bench-profile rows method:
+    cargo xtask bench-profile "$@"
+
 # What needs no server, against the goals: start-up, loading, throughput, memory.
 bench-engine *arguments:
     cargo xtask bench-engine "$@"
@@ -44,6 +64,6 @@ lint:
 fmt:
     cargo xtask fmt
 
-# What `.ci/run` checks: lint, then test.
+# What `.ci/run` checks, lint, then test; and a short bench against the last tag, if there is one.
 ci:
     cargo xtask ci

@@ -66,14 +66,23 @@ fn a_folder_grows_keeps_its_cursor_and_is_begun_again() {
     sql(&mut client, "INSERT INTO t VALUES (6)");
     runs(&folder, &["run", "p.yaml", "--quiet"]);
     assert_eq!(ids(&folder), [2, 3, 4, 5, 6]);
+    // A folder that is new may be begun anew, too.
+    let other =
+        pipeline(&database.url(), "new/p-{part}.jsonl").replace("pipeline: t", "pipeline: o");
+    folder.write("o.yaml", other);
+    runs(&folder, &["run", "o.yaml", "--quiet", "--full-refresh"]);
+    let state = runs(&folder, &["state", "list", "o.yaml"]);
+    assert!(
+        state.contains("1 commits") && state.contains("complete"),
+        "{state}"
+    );
     // A single file keeps no place to go on from.
     folder.write("q.yaml", pipeline(&database.url(), "one.jsonl"));
-    let ended = folder.rapidbyte(&["run", "q.yaml", "--quiet"]);
-    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
-    assert!(
-        ended.stderr.contains("cursor_needs_folder"),
-        "{}",
-        ended.stderr
-    );
+    for verb in ["plan", "run"] {
+        let ended = folder.rapidbyte(&[verb, "q.yaml"]);
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+        let told = &ended.stderr;
+        assert!(told.contains("cursor_needs_folder"), "{verb} {told}");
+    }
     assert!(!folder.path().join("one.jsonl").exists());
 }

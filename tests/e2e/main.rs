@@ -26,6 +26,7 @@ mod pooler;
 mod postgres;
 mod questions;
 mod races;
+mod repeats;
 mod report;
 mod schema;
 mod settings;

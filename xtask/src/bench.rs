@@ -15,8 +15,11 @@ use crate::build;
 use crate::step::{Failure, Steps, capture};
 use crate::workspace::Workspace;
 
+pub mod compare;
 mod figure;
 mod flat;
+pub mod peers;
+pub mod postgres;
 
 use figure::{Figure, Goal, Unit, quoted, table};
 use flat::Flat;
@@ -66,28 +69,6 @@ pub fn bench(
     println!("{}", table(&rows));
     steps.note(&format!("every value: {}", workspace.shown(&log)));
     Ok(())
-}
-
-/// Builds, then has the bench program start a server and measure.
-pub fn postgres(
-    workspace: &Workspace,
-    steps: &mut Steps,
-    arguments: &[String],
-) -> Result<(), Failure> {
-    const NO_BUILD: &str = "--no-build";
-    let server = crate::postgres::programs_folder(workspace, steps)?;
-    if !arguments.iter().any(|argument| argument == NO_BUILD) {
-        build::build(workspace, steps)?;
-    }
-    let mut program = workspace.cargo(["run", "--release", "--quiet", "-p", "rapidbyte-bench"]);
-    program
-        .args(["--", "--log"])
-        .arg(workspace.bench())
-        .args(arguments.iter().filter(|argument| *argument != NO_BUILD))
-        .env("RAPIDBYTE_BIN", workspace.binary())
-        .env("BENCH_COMMIT", commit(workspace))
-        .env(crate::postgres::VARIABLE, server);
-    steps.program("bench: PostgreSQL to PostgreSQL", program)
 }
 
 /// The checked-out commit, marked when files have changed since.

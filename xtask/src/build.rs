@@ -1,5 +1,7 @@
 //! The host and the connectors in release, ready to run any pipeline from any directory.
 
+use std::path::PathBuf;
+
 use crate::step::{Failure, Steps};
 use crate::workspace::{Component, TARGET, Workspace};
 use crate::{bundle, c_compiler, python, toolchain};
@@ -43,6 +45,40 @@ pub fn components_into(
     steps.step("bundle: connectors", || {
         bundle::refresh(workspace, &bundled, &folder)
     })
+}
+
+/// Connectors as they are built for users, but with the names of their functions, for profilers;
+/// gives their folder.
+pub fn with_names(
+    workspace: &Workspace,
+    steps: &mut Steps,
+    names: &[&str],
+) -> Result<PathBuf, Failure> {
+    // A target folder of its own, as nothing of the other one fits.
+    let target = workspace.bench().join("with-names");
+    let compiler = c_compiler::setup(workspace, steps)?;
+    let mut program = workspace.cargo(["build", "--profile", "connector", "--target", TARGET]);
+    compiler.give_to(&mut program);
+    program
+        .env("CARGO_TARGET_DIR", &target)
+        .env("CARGO_PROFILE_CONNECTOR_STRIP", "none");
+    for name in names {
+        program.args(["-p", name]);
+    }
+    steps.program("build: connectors with names", program)?;
+    let component = |name: &&str| Component {
+        name: (*name).to_owned(),
+        artifact: target
+            .join(TARGET)
+            .join("connector")
+            .join(format!("{}.wasm", name.replace('-', "_"))),
+    };
+    let components: Vec<Component> = names.iter().map(component).collect();
+    let folder = target.join("connectors");
+    steps.step("bundle: connectors with names", || {
+        bundle::refresh(workspace, &components, &folder)
+    })?;
+    Ok(folder)
 }
 
 /// Leaves the components that only tests use in `target/testkit`.

@@ -46,14 +46,27 @@ Commands:
                            --races <n> (stop it in a commit while another run passes),
                            --network <n> (connections reset, stalled, half open)
   bench [options]          build, then measure INSERT and COPY between two PostgreSQL databases
-                           beside psql; options: --rows <n,n>, --iters <n>, --workload
-                           <narrow,hard,wide>, --no-build (measure the last build)
+                           beside psql and the same connectors natively; options: --rows <n,n>,
+                           --iters <n>, --workload <narrow,hard,wide,fat,tiny,upsert,files>,
+                           --compression <none,lz4,zstd>, --latency <ms,ms> (each way), --peers,
+                           --no-build (measure the last build)
+  bench-compare <old> <new> [rows] [--iters <n>]
+                           build two commits (`.` for the files as they are), measure them in turn,
+                           fail on a regression beyond limit and noise
+  bench-profile <rows> <insert|copy>
+                           build, then sample where one copy spends its processor time, by samply
+                           or perf, with the names of host and guest
+  bench-parts [name]       build, then measure the parts of a batch's way in one process: decoding and
+                           encoding by type, IPC, compression, channel, loading, instances, and a
+                           row alone against rows in bulk; a name picks parts that hold it
+  bench-peers-setup        install what `bench --peers` measures beside us, below target/: pinned
+                           versions from the Python package index, pgcopydb from Debian's
   bench-engine [options]   build, then measure what needs no server against the goals
                            options: --rows <n>, --iters <n>, --no-build
   components <folder>      put the bundled connectors into a folder
   lint                     formatting, clippy for the host and for the connectors, cargo-deny
   fmt                      format the code
-  ci                       lint, then test
+  ci                       lint, then test, then bench-compare with the last tag, if there is one
 
 Everything is built below `target/`, or below $CARGO_TARGET_DIR when that is set.
 ";
@@ -85,7 +98,10 @@ fn dispatch(
         "components" => return build::components_into(workspace, steps, arguments),
         "test" => return test::test(workspace, steps, arguments),
         "faults" => return faults::faults(workspace, steps, arguments),
-        "bench" => return bench::postgres(workspace, steps, arguments),
+        "bench" => return bench::postgres::postgres(workspace, steps, arguments),
+        "bench-compare" => return bench::compare::compare(workspace, steps, arguments),
+        "bench-parts" => return bench::postgres::parts(workspace, steps, arguments),
+        "bench-profile" => return bench::postgres::profile(workspace, steps, arguments),
         "bench-engine" => return bench::bench(workspace, steps, arguments),
         _ => {}
     }
@@ -99,6 +115,7 @@ fn dispatch(
             toolchain::setup(workspace, steps)?;
             c_compiler::setup(workspace, steps).map(drop)
         }
+        "bench-peers-setup" => bench::peers::setup(workspace, steps),
         "build" => build::build(workspace, steps),
         "dist" => dist::dist(workspace, steps),
         "demo" => demo::demo(workspace, steps),
@@ -106,7 +123,8 @@ fn dispatch(
         "fmt" => check::fmt(workspace, steps),
         "ci" => {
             check::lint(workspace, steps)?;
-            test::test(workspace, steps, &[])
+            test::test(workspace, steps, &[])?;
+            bench::compare::against_last_tag(workspace, steps)
         }
         _ => Err(Failure::usage(format!("no command `{name}`"))),
     }

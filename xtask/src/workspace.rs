@@ -63,6 +63,11 @@ impl Workspace {
         self.root.join(relative)
     }
 
+    /// Where cargo builds.
+    pub fn target(&self) -> &Path {
+        &self.target
+    }
+
     /// The `rapidbyte` binary that `build` leaves.
     pub fn binary(&self) -> PathBuf {
         self.target
@@ -88,6 +93,16 @@ impl Workspace {
     /// What `bench` writes: logs, and the files of its pipelines.
     pub fn bench(&self) -> PathBuf {
         self.target.join("bench")
+    }
+
+    /// Builds of other commits, to be measured beside this one.
+    pub fn bench_compare(&self) -> PathBuf {
+        self.target.join("bench-compare")
+    }
+
+    /// Which other products the bench may measure: a file for each, with its program.
+    pub fn bench_peers(&self) -> PathBuf {
+        self.target.join("bench-peers")
     }
 
     /// Where Python guests, and tools from the Python package index, are kept.

@@ -12,6 +12,7 @@ use crate::chain::Place;
 use crate::config::{FileFormat, Settings};
 use crate::convert;
 use crate::partition::Partitions;
+use crate::write;
 
 pub(crate) fn plan(settings: &Settings, target: &Target) -> Result<Plan> {
     refuse_existing(settings, target)?;
@@ -44,6 +45,8 @@ pub(crate) fn plan(settings: &Settings, target: &Target) -> Result<Plan> {
         columns,
         statements: Vec::new(),
         notes: notes(settings, target)?,
+        // The cursor lies in the folder: where that is gone, so is it.
+        is_new: false,
     })
 }
 
@@ -99,14 +102,17 @@ fn notes(settings: &Settings, target: &Target) -> Result<Vec<String>> {
 }
 
 /// True if the stream's folder gets more files and keeps manifests; without them it is replaced as
-/// a whole, and so is a single file.
+/// a whole, and so is a single file. Errors: `folder_not_appendable`.
 pub(crate) fn grows(settings: &Settings, target: &Target) -> Result<bool> {
     let Some(place) = Place::of(&settings.layout, &target.stream)? else {
         return Ok(false);
     };
     match target.write_mode {
         WriteMode::Append => Ok(true),
-        WriteMode::Replace => place.has_manifests(),
+        WriteMode::Replace if place.has_manifests()? => Ok(true),
+        // A folder that is new begins to grow.
+        WriteMode::Replace if target.keeps_cursor => place.refuse_unknown_files().map(|()| true),
+        WriteMode::Replace => Ok(false),
         WriteMode::Upsert => Ok(false),
     }
 }
@@ -121,6 +127,11 @@ pub(crate) fn refuse_existing(settings: &Settings, target: &Target) -> Result<()
             .in_stream(&target.stream)
             .at("config.path"))
     };
+    let has_manifests = Place::of(&settings.layout, &target.stream)?.is_some();
+    let lacks_part = target.write_mode == WriteMode::Append && settings.layout.set.is_some();
+    if target.keeps_cursor && !has_manifests && !lacks_part {
+        return Err(write::no_cursor(&path).in_stream(&target.stream));
+    }
     match target.write_mode {
         WriteMode::Replace => Ok(()),
         WriteMode::Upsert => refused(

@@ -451,8 +451,8 @@ pub(crate) fn no_cursor(location: &str) -> Error {
     let text = format!("{location} does not keep the place where a stream goes on");
     Error::config("cursor_needs_folder", text)
         .hint(
-            "nothing of this run is visible; write_mode: append with {part} in the file's name, such \
-             as out/{stream}/part-{part}.jsonl, and without --full-refresh in a folder that is new",
+            "put {part} into the file's name, such as out/{stream}/part-{part}.jsonl: a folder of files \
+             keeps it",
         )
         .at("config.path")
 }

@@ -42,6 +42,8 @@ fn target(write_mode: WriteMode) -> Target {
         write_mode,
         primary_key: Vec::new(),
         deleted_field: None,
+        version_fields: Vec::new(),
+        keeps_cursor: false,
     }
 }
 
@@ -335,7 +337,7 @@ fn what_could_double_or_lose_rows_is_refused_by_name() {
     assert_eq!(error.code, "folder_not_appendable");
     let plan = files.plan(&target(WriteMode::Append));
     assert_eq!(plan.err().unwrap().code, "folder_not_appendable");
-    // A place to go on from, and nowhere to keep it.
+    // A place to go on from that nobody spoke of, and nowhere to keep it.
     for (config, mode) in [
         (lines(), WriteMode::Replace),
         (json!({"path": "o.jsonl"}), WriteMode::Append),

@@ -4,14 +4,18 @@ use rapidbyte_pg::catalog::Relation;
 use rapidbyte_pg::form::table_of;
 use rapidbyte_pg::ident::{quote_ident, quote_literal};
 use rapidbyte_pg::model::Generated;
-use rapidbyte_pg::{Column, Fit as PgFit, Kind, PgType, ddl, fit};
+use rapidbyte_pg::{Column, Fit as PgFit, ddl, fit};
 use rapidbyte_sdk::Fit;
 use rapidbyte_sdk::prelude::*;
 
+use crate::columns::{
+    absent, column_plan, refuse_unfilled, refuses_null, sequence_note, unfilled_note,
+};
 use crate::config::{LoadMethod, Name, Settings};
 use crate::convert;
 use crate::lock::Lock;
 use crate::look::{Found, TableFacts};
+use crate::repeats;
 use crate::upsert::{self, Merge};
 
 /// Everything that is needed to plan and to load one stream.
@@ -31,7 +35,7 @@ pub(crate) struct Decision {
     /// For each column: what becomes of it.
     pub columns: Vec<ColumnPlan>,
     pub method: Method,
-    /// For upsert into a table that is there.
+    /// For upsert, and rows that may come again, into a table that is there.
     pub merge: Option<Merge>,
     pub notes: Vec<String>,
 }
@@ -78,6 +82,7 @@ pub(crate) fn decide(
     if target.write_mode == WriteMode::Upsert {
         upsert::refuse_stream(target, schema).map_err(|error| error.in_stream(&target.stream))?;
     }
+    refuse_unknown_key(target, schema).map_err(|error| error.in_stream(&target.stream))?;
     let decision = match (&found.relation, &found.facts.table) {
         (Some(relation), Some(table)) => {
             existing(settings, target, name, schema, relation, table, found)
@@ -125,7 +130,6 @@ fn fresh(
     found: &Found,
 ) -> Result<Decision> {
     may_create(name, found)?;
-    refuse_unknown_key(target, schema)?;
     let mut columns = Vec::new();
     let mut targets = Vec::new();
     let mut cast = Vec::new();
@@ -136,7 +140,7 @@ fn fresh(
                 if matches!(fit, PgFit::Cast(_)) {
                     cast.push(targets.len());
                 }
-                columns.push(column_plan(field, &column, fit));
+                columns.push(column_plan(None, field, &column, fit)?);
                 targets.push(column);
             }
             Err(reason) => columns.push(ColumnPlan {
@@ -158,10 +162,14 @@ fn fresh(
             .filter(|sql| !prelude.contains(sql))
             .collect::<Vec<_>>(),
     );
-    let mut create = vec![
-        ddl::create_table(&name.schema, &name.table, &targets, &target.primary_key)
-            .map_err(convert)?,
-    ];
+    // Rows that come again are told by key and cursor: each version of a key is a row.
+    let has_versions = !target.version_fields.is_empty();
+    let primary_key = match has_versions {
+        true => &[],
+        false => target.primary_key.as_slice(),
+    };
+    let mut create =
+        vec![ddl::create_table(&name.schema, &name.table, &targets, primary_key).map_err(convert)?];
     let about = table_of(schema).map_err(convert)?;
     create.extend(ddl::comments(
         &name.schema,
@@ -177,8 +185,10 @@ fn fresh(
                 .into(),
         );
     }
-    if !target.primary_key.is_empty() {
-        let key: Vec<_> = target.primary_key.iter().map(|c| quote_ident(c)).collect();
+    if has_versions {
+        create.push(repeats::fresh(target, name, found, &mut notes)?);
+    } else if !primary_key.is_empty() {
+        let key: Vec<_> = primary_key.iter().map(|c| quote_ident(c)).collect();
         let refusal = match target.write_mode {
             WriteMode::Upsert => "",
             _ => ": rows whose key is there already will be refused",
@@ -188,6 +198,8 @@ fn fresh(
     }
     let method = if target.write_mode == WriteMode::Upsert {
         upsert::fresh(found, &mut notes)?;
+        Method::Copy
+    } else if repeats::may_come(target) {
         Method::Copy
     } else {
         method(settings, None, !cast.is_empty(), false, found, &mut notes)?
@@ -236,10 +248,12 @@ fn may_create(name: &Name, found: &Found) -> Result<()> {
 
 fn refuse_unknown_key(target: &Target, schema: &Schema) -> Result<()> {
     let missing = |key: &&String| schema.field_with_name(key).is_err();
-    match target.primary_key.iter().find(missing) {
-        Some(key) => Err(Error::config(
+    let key = target.primary_key.iter().map(|key| ("primary key", key));
+    let version = target.version_fields.iter().map(|key| ("cursor", key));
+    match key.chain(version).find(|(_, key)| missing(key)) {
+        Some((what, key)) => Err(Error::config(
             "unknown_key",
-            format!("the primary key names {key:?}, which is no column of the stream"),
+            format!("the {what} names {key:?}, which is no column of the stream"),
         )
         .in_column(key)),
         None => Ok(()),
@@ -272,7 +286,7 @@ fn existing(
                 if matches!(fit, PgFit::Cast(_)) {
                     cast.push(targets.len());
                 }
-                columns.push(column_plan(field, column, fit));
+                columns.push(column_plan(Some(name), field, column, fit)?);
                 targets.push(column.clone());
             }
             None => columns.push(absent(name, field)?),
@@ -284,7 +298,10 @@ fn existing(
         .filter(|column| schema.field_with_name(&column.name).is_err())
         .collect();
     refuse_unfilled(name, &unfilled)?;
-    let mut notes = Vec::new();
+    let mut notes: Vec<String> = unfilled
+        .iter()
+        .map(|column| unfilled_note(column))
+        .collect();
     let clear = match target.write_mode {
         WriteMode::Replace => Some(clear(name, table, found, &mut notes)?),
         WriteMode::Append => {
@@ -298,6 +315,9 @@ fn existing(
     let mut merge = None;
     let method = if target.write_mode == WriteMode::Upsert {
         merge = upsert::existing(target, name, schema, table, &targets, found, &mut notes)?;
+        Method::Copy
+    } else if repeats::may_come(target) {
+        merge = repeats::existing(target, name, table, &targets, found, &mut notes)?;
         Method::Copy
     } else {
         let strict = unfilled.iter().any(|column| refuses_null(&column.ty));
@@ -382,75 +402,6 @@ fn refuse_kind(name: &Name, table: &TableFacts) -> Result<()> {
     };
     let text = format!("{name} is {what}, which takes no rows");
     Err(Error::schema("not_a_table", text).hint("name another table with `schema:` or `table:`"))
-}
-
-/// Values that a sequence would else give do not move it.
-fn sequence_note(column: &Column) -> Option<String> {
-    let default = column.default.as_deref().unwrap_or_default();
-    let has_sequence = matches!(
-        column.generated,
-        Generated::IdentityAlways | Generated::IdentityByDefault
-    ) || default.contains("nextval(");
-    has_sequence.then(|| {
-        let column = quote_ident(&column.name);
-        format!("{column} keeps the stream's values, and its sequence stays where it is")
-    })
-}
-
-/// A column that the table lacks.
-fn absent(name: &Name, field: &Field) -> Result<ColumnPlan> {
-    let column = rapidbyte_pg::fit::column_for(field).map_err(convert)?;
-    let target_type = column.map_or_else(|_| String::new(), |column| column.type_text);
-    let column = quote_ident(field.name());
-    let note = match target_type.as_str() {
-        "" => format!("{name} has no column {column}"),
-        ty => format!(
-            "{name} has no column {column}; run on the target: \
-             ALTER TABLE {name} ADD COLUMN {column} {ty}; or leave it out by `columns:`"
-        ),
-    };
-    Ok(ColumnPlan {
-        column: field.name().clone(),
-        target_type,
-        fit: Fit::Refused,
-        note: Some(note),
-    })
-}
-
-/// Columns of the table that the stream does not have must get along without it.
-fn refuse_unfilled(name: &Name, unfilled: &[&Column]) -> Result<()> {
-    let needs = |column: &&&Column| {
-        let is_filled = column.default.is_some()
-            || column.generated != Generated::No
-            || has_type_default(&column.ty);
-        !is_filled && (column.not_null || refuses_null(&column.ty))
-    };
-    let Some(column) = unfilled.iter().find(needs) else {
-        return Ok(());
-    };
-    let quoted = quote_ident(&column.name);
-    Err(Error::schema(
-        "unfilled_column",
-        format!("the column {quoted} of {name} refuses NULL, has no default, and the stream does not fill it"),
-    )
-    .hint(format!(
-        "run on the target: ALTER TABLE {name} ALTER COLUMN {quoted} DROP NOT NULL, or give it a default"
-    ))
-    .in_column(&column.name))
-}
-
-fn refuses_null(ty: &PgType) -> bool {
-    match &ty.kind {
-        Kind::Domain { not_null, base, .. } => *not_null || refuses_null(base),
-        _ => false,
-    }
-}
-
-fn has_type_default(ty: &PgType) -> bool {
-    match &ty.kind {
-        Kind::Domain { default, base, .. } => default.is_some() || has_type_default(base),
-        _ => false,
-    }
 }
 
 /// How the rows of a table are replaced: by DELETE in the load's transaction. Readers see the old
@@ -562,28 +513,6 @@ fn method(
         ));
     }
     Ok(Method::Insert { staged })
-}
-
-fn column_plan(field: &Field, column: &Column, fit: PgFit) -> ColumnPlan {
-    let (fit, note) = match fit {
-        PgFit::Direct => (Fit::Exact, None),
-        PgFit::Widened(note) => (Fit::Widened, Some(note)),
-        PgFit::Cast(ty) => (
-            Fit::Exact,
-            Some(format!("the server reads the text as {ty}")),
-        ),
-        PgFit::Refused(reason) if column.is_computed() => {
-            let hint = "leave it out by `columns:`";
-            (Fit::Refused, Some(format!("{reason}: {hint}")))
-        }
-        PgFit::Refused(reason) => (Fit::Refused, Some(reason)),
-    };
-    ColumnPlan {
-        column: field.name().clone(),
-        target_type: column.type_text.clone(),
-        fit,
-        note,
-    }
 }
 
 impl Decision {

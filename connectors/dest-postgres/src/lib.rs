@@ -6,6 +6,7 @@
 //! crate `rapidbyte-pg`, how they travel `rapidbyte-pg-client`.
 
 mod checkpoint;
+mod columns;
 mod commit;
 mod config;
 mod decide;
@@ -13,6 +14,7 @@ mod load;
 mod lock;
 mod look;
 mod points;
+mod repeats;
 mod rows;
 mod stall;
 mod upsert;
@@ -62,6 +64,7 @@ impl Destination for Postgres {
     const WRITE_MODES: &[WriteMode] = &[WriteMode::Append, WriteMode::Replace, WriteMode::Upsert];
     const NATIVE_FORMS: &[&str] = &[rapidbyte_pg::NATIVE_FORM];
     const KEEPS_CURSOR: bool = true;
+    const DROPS_REPEATS: bool = true;
 
     fn open(config: Config) -> Result<Self> {
         let settings = config.settle()?;
@@ -108,6 +111,7 @@ impl Destination for Postgres {
         Ok(Plan {
             location: name.sql(),
             statements,
+            is_new: decided.makes_table(),
             columns: decided.columns,
             notes: decided.notes,
         })

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use rapidbyte_pg::Column;
+use rapidbyte_pg::ident::quote_ident;
 use rapidbyte_pg_client::Client;
 use rapidbyte_sdk::log::point;
 use rapidbyte_sdk::phase::{self, Kind};
@@ -13,7 +14,7 @@ use crate::commit;
 use crate::config::{Name, Settings};
 use crate::decide::{Decision, decide, lock_prelude, new_columns};
 use crate::lock::{self, Lock};
-use crate::look::{local_settings, look, look_around};
+use crate::look::{Wanted, local_settings, look, look_around};
 use crate::rows::{Sink, lost};
 use crate::stall;
 
@@ -216,6 +217,7 @@ impl Load {
 
     /// Says why a load ended whose connection was ended, or on which nothing came.
     pub(crate) fn why_it_ended(&self, error: Error) -> Error {
+        let error = violated(error, &self.name, self.target.write_mode);
         let what = format!("writing to {}", self.name);
         let error = stall::explain(&self.settings, self.process_id, error, &what);
         commit::superseded(&self.settings, &self.lease, error)
@@ -257,8 +259,8 @@ pub(crate) fn decide_now(
     let new = new_columns(schema)?;
     let columns: Vec<Column> = new.iter().flatten().cloned().collect();
     let found = match inside {
-        true => look(client, name, &columns, target.write_mode),
-        false => look_around(client, name, &columns, target.write_mode),
+        true => look(client, name, &columns, Wanted::of(target)),
+        false => look_around(client, name, &columns, Wanted::of(target)),
     };
     let found = found.map_err(|error| error.in_stream(&target.stream))?;
     decide(settings, target, name, schema, new, &found)
@@ -306,6 +308,50 @@ fn still_referenced(error: Error) -> Error {
         "rows of another table refer to rows that are replaced: make that foreign key DEFERRABLE \
          (ALTER TABLE … ALTER CONSTRAINT … DEFERRABLE), so that it is checked at the end",
     )
+}
+
+/// Says what to do about rows that a constraint refuses: the server names it, the table and the values.
+fn violated(error: Error, name: &Name, mode: WriteMode) -> Error {
+    if error.hint.is_some() {
+        return error;
+    }
+    let leave = "or leave such rows out by `where:`";
+    let hint = match (error.code.as_str(), &error.column) {
+        ("pg_23505" | "pg_23P01", _) => match mode {
+            WriteMode::Append => format!(
+                "rows with this key are in {name} already, or come twice: write_mode: upsert with \
+                 primary_key updates them, write_mode: replace exchanges all rows; {leave}"
+            ),
+            WriteMode::Replace => format!(
+                "the stream has rows of one key twice: write_mode: upsert with primary_key keeps the \
+                 last of each; drop the constraint, {leave}"
+            ),
+            WriteMode::Upsert => format!(
+                "another row of {name} has these values: name the columns of this constraint as \
+                 primary_key if they identify a row; drop the constraint, {leave}"
+            ),
+        },
+        // A domain that refuses NULL is named instead of the column.
+        ("pg_23502", Some(column)) if error.message.contains(&format!("\"{column}\"")) => format!(
+            "the stream has NULL there, run on the target: ALTER TABLE {name} ALTER COLUMN {} DROP \
+             NOT NULL; {leave}",
+            quote_ident(column)
+        ),
+        ("pg_23502", _) => format!(
+            "the stream has NULL there, run on the target: ALTER DOMAIN … DROP NOT NULL, or give the \
+             column another type; {leave}"
+        ),
+        ("pg_23503" | "pg_23001", _) => format!(
+            "rows that a foreign key names must be there: write the table that they are in first, \
+             make the key DEFERRABLE or drop it; {leave}"
+        ),
+        ("pg_23514", _) => format!(
+            "the values break a CHECK of {name}, or fit none of its partitions: change the check or \
+             add the partition; {leave}"
+        ),
+        _ => return error,
+    };
+    error.hint(hint)
 }
 
 /// Another session may make the same table between our look and our statement; what the server

@@ -8,6 +8,7 @@ use rapidbyte_sdk::prelude::*;
 
 use crate::config::Name;
 use crate::convert;
+use crate::repeats::{self, RepeatFacts};
 use crate::upsert::{self, UpsertFacts};
 
 /// What decides how a stream gets into its table.
@@ -19,6 +20,29 @@ pub(crate) struct Found {
     pub missing_types: Vec<MissingType>,
     /// For upsert, of a table that is there.
     pub upsert: Option<UpsertFacts>,
+    /// For an append of rows that may come again, of a table that is there.
+    pub repeats: Option<RepeatFacts>,
+}
+
+/// What is to be known of a table that is there.
+#[derive(Clone, Copy)]
+pub(crate) enum Wanted<'a> {
+    /// Its columns, and who may do what.
+    Table,
+    /// What upsert must know.
+    Upsert,
+    /// What an append of rows that may come again must know.
+    Repeats(&'a Target),
+}
+
+impl<'a> Wanted<'a> {
+    pub(crate) fn of(target: &'a Target) -> Self {
+        match target.write_mode {
+            WriteMode::Upsert => Self::Upsert,
+            _ if repeats::may_come(target) => Self::Repeats(target),
+            _ => Self::Table,
+        }
+    }
 }
 
 /// A statement that makes a type, and the schema it goes to.
@@ -121,11 +145,11 @@ pub(crate) fn look_around(
     client: &mut Client,
     name: &Name,
     columns: &[Column],
-    mode: WriteMode,
+    wanted: Wanted<'_>,
 ) -> Result<Found> {
     let begin = format!("BEGIN READ ONLY; {}", local_settings());
     client.simple_query(&begin)?;
-    let found = look(client, name, columns, mode);
+    let found = look(client, name, columns, wanted);
     if client.is_usable() {
         client.simple_query("ROLLBACK")?;
     }
@@ -138,7 +162,7 @@ pub(crate) fn look(
     client: &mut Client,
     name: &Name,
     columns: &[Column],
-    mode: WriteMode,
+    wanted: Wanted<'_>,
 ) -> Result<Found> {
     let facts = facts(client, &name.schema, &name.table)?;
     let relation = match &facts.table {
@@ -149,15 +173,20 @@ pub(crate) fn look(
         Some(_) => Vec::new(),
         None => missing_types(client, columns)?,
     };
-    let upsert = match &facts.table {
-        Some(table) if mode == WriteMode::Upsert => Some(upsert::facts(client, table.oid)?),
-        _ => None,
-    };
+    let (mut upsert, mut repeats) = (None, None);
+    match (&facts.table, wanted) {
+        (Some(table), Wanted::Upsert) => upsert = Some(upsert::facts(client, table.oid)?),
+        (Some(table), Wanted::Repeats(target)) => {
+            repeats = Some(repeats::facts(client, table.oid, target)?);
+        }
+        _ => {}
+    }
     Ok(Found {
         facts,
         relation,
         missing_types,
         upsert,
+        repeats,
     })
 }
 

@@ -17,7 +17,7 @@ use crate::config::{Name, Settings};
 use crate::convert;
 use crate::decide::{Decision, Method};
 use crate::lock;
-use crate::look::look;
+use crate::look::{Wanted, look};
 use crate::upsert::Stage;
 
 /// Of one INSERT; the server holds its parameter in memory, and so do we.
@@ -36,7 +36,7 @@ pub(crate) struct Sink {
     method: Rows,
     /// For COPY: the statement.
     copy: String,
-    /// For upsert: where the rows go first.
+    /// For upsert and rows that may come again: where the rows go first.
     stage: Option<(Stage, SchemaRef)>,
     targets: Vec<Column>,
     /// Which of the targets the server reads from text.
@@ -253,7 +253,7 @@ impl Sink {
             client.forget(statement)?;
         }
         if let Some((stage, _)) = self.stage.filter(|_| rows > 0) {
-            let merged = stage.merge(&mut client, settings, &self.name);
+            let merged = stage.merge(&mut client, settings, &self.name, rows);
             merged.map_err(|error| {
                 let error = unread(error, &self.targets, &self.cast);
                 if client.is_usable() && client.execute("ROLLBACK").is_ok() {
@@ -374,14 +374,14 @@ fn prepare(
             schema: schema_name,
             table: STAGED.into(),
         };
-        let found = look(client, &staging, &[], WriteMode::Append)?;
+        let found = look(client, &staging, &[], Wanted::Table)?;
         (sql, row_columns, found.relation)
     } else {
         let sql = insert::statement(&name.schema, &name.table, columns);
         (
             sql,
             columns.to_vec(),
-            look(client, name, &[], WriteMode::Append)?.relation,
+            look(client, name, &[], Wanted::Table)?.relation,
         )
     };
     let Some(relation) = relation else {

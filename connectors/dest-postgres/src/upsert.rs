@@ -8,7 +8,7 @@ use rapidbyte_pg::ident::quote_ident;
 use rapidbyte_pg::model::Generated;
 use rapidbyte_pg::{Column, Fit as PgFit, cast, fit};
 use rapidbyte_pg_client::{Client, Rows};
-use rapidbyte_sdk::log::point;
+use rapidbyte_sdk::log::{self, point};
 use rapidbyte_sdk::prelude::*;
 
 use crate::commit::answer;
@@ -91,11 +91,14 @@ pub(crate) fn facts(client: &mut Client, table: u32) -> Result<UpsertFacts> {
 #[derive(Debug, Clone)]
 pub(crate) struct Merge {
     /// Places of the key among the columns, and the operators of equality.
-    key: Vec<(usize, String)>,
+    pub(crate) key: Vec<(usize, String)>,
     /// The column that says that a row is deleted, and whether it is boolean.
-    deleted: Option<(usize, bool)>,
+    pub(crate) deleted: Option<(usize, bool)>,
+    /// For append: the places of the columns that tell versions of a key apart, and their operators of
+    /// equality. Rows that are there stay, and only versions that are not there are added.
+    pub(crate) version: Option<Vec<(usize, String)>>,
     /// Whether something may turn rows away unsaid, so that they are counted.
-    counts: bool,
+    pub(crate) counts: bool,
 }
 
 /// Refuses a stream that cannot be upserted wherever it goes.
@@ -129,7 +132,7 @@ pub(crate) fn fresh(found: &Found, notes: &mut Vec<String>) -> Result<()> {
 const HOW: &str = "rows are staged by COPY in a temporary table; each commit writes the last \
     version of each key by INSERT … ON CONFLICT";
 
-fn may_stage(found: &Found) -> Result<()> {
+pub(crate) fn may_stage(found: &Found) -> Result<()> {
     if found.facts.may_use_temp {
         return Ok(());
     }
@@ -189,6 +192,7 @@ pub(crate) fn existing(
     Ok(Some(Merge {
         key,
         deleted,
+        version: None,
         counts: facts.has_row_triggers,
     }))
 }
@@ -361,17 +365,24 @@ impl Stage {
         Ok(())
     }
 
-    /// Deletes and writes what is staged. Errors: the server's; `rows_not_kept`; `commit_stalled`.
+    /// Deletes and writes what is staged, which is so many rows. Errors: the server's;
+    /// `rows_not_kept`; `commit_stalled`.
     pub(crate) fn merge(
         &self,
         client: &mut Client,
         settings: &Settings,
         name: &Name,
+        rows: u64,
     ) -> Result<()> {
         client.simple_query(&format!(
             "SELECT pg_catalog.set_config('work_mem', '{MIN_WORK_MEM}', true) FROM \
              pg_catalog.pg_settings WHERE name = 'work_mem' AND setting::int8 < {MIN_WORK_MEM}"
         ))?;
+        if let Some(version) = &self.merge.version {
+            client.simple_query(&format!("ANALYZE {STAGED}"))?;
+            self.add(client, settings, name, version, rows)?;
+            return point("dest-postgres.merged");
+        }
         if self.merge.deleted.is_some() {
             client.simple_query(&format!("ANALYZE {STAGED}"))?;
             run(client, settings, &self.delete(name))?;
@@ -391,7 +402,59 @@ impl Stage {
         point("dest-postgres.merged")
     }
 
-    /// `SELECT` of the last version of each key: the columns as they go into the table.
+    /// Adds the rows whose key and version are not in the table.
+    fn add(
+        &self,
+        client: &mut Client,
+        settings: &Settings,
+        name: &Name,
+        version: &[(usize, String)],
+        rows: u64,
+    ) -> Result<()> {
+        let missing = self.missing(name, version);
+        let wanted = match self.merge.counts {
+            true => Some(count(client, &format!("SELECT count(*) {missing}"))?),
+            false => None,
+        };
+        let into = self.insert_into(name);
+        let written = run(client, settings, &format!("{into} {missing} ORDER BY s.n"))?;
+        crate::rows::ensure_all(name, wanted.unwrap_or(written), written)?;
+        if written < rows {
+            let known = rows - written;
+            log::info(format!(
+                "{known} of {rows} rows that were read again are in {name} already"
+            ));
+        }
+        Ok(())
+    }
+
+    /// The staged rows, one of each key and version, that the table does not have.
+    fn missing(&self, name: &Name, version: &[(usize, String)]) -> String {
+        let equal = |(at, equal): &(usize, String), may_be_null: bool| {
+            let column = &self.targets[*at];
+            let (here, there) = (
+                format!("s.c{at}"),
+                format!("t.{}", quote_ident(&column.name)),
+            );
+            let equals = format!("{there} OPERATOR({equal}) {here}");
+            match may_be_null && !column.not_null {
+                true => format!("({equals} OR {there} IS NULL AND {here} IS NULL)"),
+                false => equals,
+            }
+        };
+        let key = self.merge.key.iter().map(|column| equal(column, false));
+        let conditions: Vec<String> = key
+            .chain(version.iter().map(|column| equal(column, true)))
+            .collect();
+        format!(
+            "FROM ({}) AS s WHERE NOT EXISTS (SELECT FROM {name} AS t WHERE {})",
+            self.last(),
+            conditions.join(" AND ")
+        )
+    }
+
+    /// `SELECT` of the last version of each key, or the last of the rows of each key and version: the
+    /// columns as they go into the table.
     fn last(&self) -> String {
         let columns = self.targets.iter().zip(&self.casts).enumerate();
         let from = if self.casts.contains(&true) {
@@ -410,10 +473,8 @@ impl Stage {
         } else {
             STAGED.to_owned()
         };
-        let key: Vec<String> = self
-            .merge
-            .key
-            .iter()
+        let version = self.merge.version.iter().flatten();
+        let key: Vec<String> = (self.merge.key.iter().chain(version))
             .map(|(at, _)| format!("s.c{at}"))
             .collect();
         let key = key.join(", ");
@@ -465,7 +526,8 @@ impl Stage {
             .collect()
     }
 
-    fn insert(&self, name: &Name) -> String {
+    /// `INSERT INTO` the table, and the `SELECT` list of the staged rows, without where they come from.
+    fn insert_into(&self, name: &Name) -> String {
         let names: Vec<String> = self.targets.iter().map(|c| quote_ident(&c.name)).collect();
         let given: Vec<String> = (0..names.len())
             .map(|place| format!("s.c{place}"))
@@ -475,6 +537,14 @@ impl Stage {
             true => " OVERRIDING SYSTEM VALUE",
             false => "",
         };
+        format!(
+            "INSERT INTO {name} ({}){overriding} SELECT {}",
+            names.join(", "),
+            given.join(", ")
+        )
+    }
+
+    fn insert(&self, name: &Name) -> String {
         let key: Vec<String> = (self.merge.key.iter())
             .map(|(at, _)| quote_ident(&self.targets[*at].name))
             .collect();
@@ -486,9 +556,8 @@ impl Stage {
             set => format!("UPDATE SET {}", set.join(", ")),
         };
         format!(
-            "INSERT INTO {name} ({}){overriding} SELECT {} {} ON CONFLICT ({}) DO {action}",
-            names.join(", "),
-            given.join(", "),
+            "{} {} ON CONFLICT ({}) DO {action}",
+            self.insert_into(name),
             self.living(),
             key.join(", ")
         )

@@ -183,7 +183,7 @@ fn of_two_runs_the_newer_one_goes_on_and_the_older_one_says_why_not() {
         };
         let error = error.unwrap_err();
         assert_eq!(error.code, "run_superseded", "{older_has} {error:?}");
-        assert_eq!(kind(&error), "Config");
+        assert_eq!(kind(&error), "Superseded");
         for told in ["newer", "epoch 2", "older", "epoch 1"] {
             assert!(error.message.contains(told), "{error:?}");
         }

@@ -441,3 +441,107 @@ fn a_value_that_cannot_be_held_names_its_column_and_row() {
     );
     assert!(error.message.contains("row 2"), "{error:?}");
 }
+
+#[test]
+fn a_constraint_that_refuses_rows_is_named_with_what_to_do() {
+    let database = database();
+    let mut client = database.client();
+    let mut to = open(&database);
+    for (columns, code, names, hint) in [
+        (
+            "id int8 CONSTRAINT whole PRIMARY KEY, t text",
+            "pg_23505",
+            "\"whole\"; Key (id)=(2) already exists. (table raw.t)",
+            "raw.t already, or come twice: write_mode: upsert with primary_key updates them, \
+             write_mode: replace",
+        ),
+        (
+            "id int8, t text, CONSTRAINT apart EXCLUDE (id WITH =)",
+            "pg_23P01",
+            "\"apart\"",
+            "upsert with primary_key",
+        ),
+        (
+            "id int8, t text NOT NULL DEFAULT 'x'",
+            "pg_23502",
+            "column \"t\"",
+            "ALTER TABLE raw.t ALTER COLUMN t DROP NOT NULL; or leave such rows out by `where:`",
+        ),
+        (
+            "id int8, t full_text",
+            "pg_23502",
+            "domain full_text",
+            "ALTER DOMAIN … DROP NOT NULL",
+        ),
+        (
+            "id int8 CONSTRAINT known REFERENCES others, t text",
+            "pg_23503",
+            "\"known\"; Key (id)=(1) is not present in table \"others\".",
+            "write the table that they are in first",
+        ),
+        (
+            "id int8 CONSTRAINT small CHECK (id < 3 AND id <> 1), t text",
+            "pg_23514",
+            "\"small\"",
+            "break a CHECK of raw.t",
+        ),
+    ] {
+        client
+            .batch_execute(&format!(
+                "DROP SCHEMA IF EXISTS raw CASCADE; DROP TABLE IF EXISTS others; \
+                 DROP DOMAIN IF EXISTS full_text; CREATE DOMAIN full_text AS text NOT NULL; \
+                 CREATE TABLE others (id int8 PRIMARY KEY); INSERT INTO others VALUES (2); \
+                 CREATE SCHEMA raw; CREATE TABLE raw.t ({columns}); INSERT INTO raw.t VALUES (2, 'x')"
+            ))
+            .unwrap();
+        let error = append(&mut to, "t", &batch(&[1, 2])).unwrap_err();
+        assert_eq!(error.code, code, "{error:?}");
+        assert!(error.message.contains(names), "{names}: {error:?}");
+        let said = error.hint.clone().unwrap_or_default();
+        assert!(said.contains(hint), "{hint}: {error:?}");
+    }
+}
+
+#[test]
+fn a_column_that_does_not_fit_comes_with_the_statement_that_makes_it_fit() {
+    let database = database();
+    let mut client = database.client();
+    let mut to = open(&database);
+    for (ty, before, statement) in [
+        (
+            "int4",
+            "7",
+            "run on the target: ALTER TABLE raw.t ALTER COLUMN id TYPE bigint USING id::bigint",
+        ),
+        (
+            "numeric(10,2)",
+            "7",
+            "if its values can be read so: ALTER TABLE raw.t ALTER COLUMN id TYPE bigint USING id::text::bigint",
+        ),
+        ("date", "NULL", "USING id::text::bigint"),
+    ] {
+        client
+            .batch_execute(&format!(
+                "DROP SCHEMA IF EXISTS raw CASCADE; CREATE SCHEMA raw; \
+                 CREATE TABLE raw.t (id {ty}, t text); INSERT INTO raw.t VALUES ({before})"
+            ))
+            .unwrap();
+        let planned = plan(&mut to, "t", &batch(&[1])).unwrap();
+        let note = planned.columns[0].note.clone().unwrap();
+        assert!(note.contains(statement), "{ty}: {note}");
+        let error = append(&mut to, "t", &batch(&[1])).unwrap_err();
+        assert_eq!(error.code, "column_refused");
+        assert!(error.message.contains(statement), "{error:?}");
+        let (_, sql) = note.split_once("ALTER TABLE").unwrap();
+        let altered = client.batch_execute(&format!("ALTER TABLE{sql}"));
+        if ty.starts_with("numeric") {
+            // Nothing is rounded where nobody sees it.
+            assert!(altered.is_err());
+            continue;
+        }
+        altered.unwrap();
+        append(&mut to, "t", &batch(&[1])).unwrap();
+        let kept = format!("SELECT count(*) FROM raw.t WHERE id IS NOT DISTINCT FROM {before}");
+        assert_eq!(one(&mut client, &kept), "1", "{ty}");
+    }
+}

@@ -182,7 +182,8 @@ fn by_order(
         (None, None) => None,
     };
     if let Some(values) = values.filter(|_| increment.may_repeat) {
-        part(PartKind::Again, order::up_to(&keys, values, lag));
+        let initial = increment.initial.as_deref();
+        part(PartKind::Again, order::up_to(&keys, values, lag, initial));
     }
     part(PartKind::Ordered, order::from(&keys, bound));
     let base = match at {

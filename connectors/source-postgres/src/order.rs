@@ -390,8 +390,13 @@ pub(crate) fn from(keys: &[Key], bound: Option<(&str, &[String])>) -> Option<Str
     (!conditions.is_empty()).then(|| conditions.join(" AND "))
 }
 
-/// Rows up to these values whose first one is at most `lag` below.
-pub(crate) fn up_to(keys: &[Key], values: &[String], lag: Option<&str>) -> Option<String> {
+/// Rows up to these values whose first one is at most `lag` below, and none below `initial`.
+pub(crate) fn up_to(
+    keys: &[Key],
+    values: &[String],
+    lag: Option<&str>,
+    initial: Option<&[String]>,
+) -> Option<String> {
     let (key, value) = (keys.first()?, values.first()?);
     let low = match lag {
         Some(lag) => key.below(value, lag),
@@ -400,6 +405,9 @@ pub(crate) fn up_to(keys: &[Key], values: &[String], lag: Option<&str>) -> Optio
     let mut conditions = is_not_null(keys);
     conditions.push(format!("{} >= {low}", key.column));
     conditions.push(compare(keys, "<=", values));
+    if let Some(initial) = initial {
+        conditions.push(compare(keys, ">=", initial));
+    }
     Some(conditions.join(" AND "))
 }
 

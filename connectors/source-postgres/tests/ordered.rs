@@ -190,6 +190,15 @@ fn a_lag_reads_again_and_the_cursor_never_goes_back() {
     assert_eq!(again.ids, [15, 16, 100, 17, 18, 19, -1, 20, 99]);
     assert_eq!(again.checkpoints.len(), 1);
     assert!(again.cursor().contains("10:21"));
+    // What was left out by the first read does not come by the lag.
+    increment.initial = Some(vec!["2026-11-21 10:17+00".into(), "0".into()]);
+    let bounded = increase(
+        &mut source,
+        &news("public.t", &increment, Some(first.cursor())),
+    )
+    .unwrap();
+    assert_eq!(bounded.ids, [17, 18, 19, -1, 20, 99]);
+    increment.initial = None;
     increment.late_rows = LateRows::Lag(None);
     let again = increase(
         &mut source,

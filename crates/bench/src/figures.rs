@@ -1,11 +1,13 @@
-//! Medians, the tables that people read, and the lines that programs read.
+//! The tables that people read, and the lines that programs read.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json as value};
 
-use crate::run::{Run, Way};
+use crate::measure::{Run, Series};
+use crate::run::{COPY, INSERT, NATIVE, PSQL};
+use crate::stats::Spread;
 
 /// The phases of a run, in the order of a batch's way: key of the report, and what it is called.
-const PHASES: &[(&str, &str)] = &[
+pub const PHASES: &[(&str, &str)] = &[
     ("module_load_secs", "module load"),
     ("vm_setup_secs", "VM setup"),
     ("source_connect_secs", "source connect"),
@@ -27,13 +29,6 @@ const PHASES: &[(&str, &str)] = &[
     ("other_secs", "other"),
 ];
 
-/// All runs of one way.
-#[derive(Debug)]
-pub struct Series {
-    pub way: Way,
-    pub runs: Vec<Run>,
-}
-
 /// The size of the table that was copied.
 #[derive(Debug, Clone, Copy)]
 pub struct Size {
@@ -42,168 +37,214 @@ pub struct Size {
     pub bytes: u64,
 }
 
-impl Series {
-    fn values(&self, of: impl Fn(&Run) -> Option<f64>) -> Option<Spread> {
-        Spread::of(self.runs.iter().filter_map(of).collect())
-    }
-
-    fn reported(&self, pointer: &str) -> Option<Spread> {
-        self.values(|run| run.report.as_ref()?.pointer(pointer)?.as_f64())
-    }
-
-    fn wall(&self) -> Option<Spread> {
-        self.values(|run| Some(run.wall_secs))
-    }
-
-    /// One line of the log.
-    pub fn json(&self, context: &Value, size: Size) -> Value {
-        let mut line = context.clone();
-        let phases: serde_json::Map<String, Value> = PHASES
-            .iter()
-            .filter_map(|(key, _)| {
-                let median = self.reported(&format!("/timing/{key}"))?.median;
-                Some(((*key).to_owned(), json!(median)))
-            })
-            .collect();
-        let walls: Vec<f64> = self.runs.iter().map(|run| run.wall_secs).collect();
-        let median = |pointer| self.reported(pointer).map(|spread| spread.median);
-        line["way"] = json!(self.way.name());
-        line["rows"] = json!(size.rows);
-        line["copy_bytes"] = json!(size.bytes);
-        line["wall_secs"] = json!(walls);
-        line["median_secs"] = json!(self.wall().map(|spread| spread.median));
-        line["cpu_secs"] = json!(median("/cpu_secs"));
-        line["peak_rss_bytes"] = json!(median("/peak_rss_bytes"));
-        line["phases"] = Value::Object(phases);
-        line
+impl Size {
+    /// Bytes of a row in binary COPY.
+    pub fn row_bytes(self) -> f64 {
+        self.bytes as f64 / self.rows.max(1) as f64
     }
 }
 
-/// Median, least and greatest of some values.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Spread {
-    pub median: f64,
-    pub min: f64,
-    pub max: f64,
+/// One line of the log: medians, and every run.
+pub fn json(series: &Series, context: &Value, size: Size) -> Value {
+    let median = |pointer: &str| series.reported(pointer).map(|spread| spread.median);
+    let phases: Map<String, Value> = PHASES
+        .iter()
+        .filter_map(|(key, _)| Some(((*key).to_owned(), value!(median(&timing(key))?))))
+        .collect();
+    let mut line = context.clone();
+    line["way"] = value!(series.name);
+    line["rows"] = value!(size.rows);
+    line["copy_bytes"] = value!(size.bytes);
+    line["median_secs"] = value!(series.wall().map(|spread| spread.median));
+    line["cpu_secs"] = value!(series.cpu().map(|spread| spread.median));
+    line["peak_rss_bytes"] = value!(median(PEAK));
+    line["differs"] = value!(series.differs());
+    line["phases"] = Value::Object(phases);
+    line["runs"] = series.runs.iter().map(run_json).collect();
+    line
 }
 
-impl Spread {
-    /// Nothing of nothing.
-    pub fn of(mut values: Vec<f64>) -> Option<Self> {
-        values.sort_by(f64::total_cmp);
-        let (min, max) = (*values.first()?, *values.last()?);
-        let half = values.len() / 2;
-        let median = match values.len() % 2 {
-            0 => f64::midpoint(values[half - 1], values[half]),
-            _ => values[half],
-        };
-        Some(Self { median, min, max })
-    }
+fn run_json(run: &Run) -> Value {
+    let report = run.report.as_ref();
+    value!({
+        "wall_secs": run.wall_secs,
+        "cpu_secs": run.cpu_secs,
+        "timing": report.and_then(|report| report.get("timing")),
+        "peak_rss_bytes": report.and_then(|report| report.get("peak_rss_bytes")),
+    })
+}
+
+const PEAK: &str = "/peak_rss_bytes";
+
+/// Where the report has a phase of both stages together.
+pub fn timing(key: &str) -> String {
+    format!("/timing/{key}")
 }
 
 /// The table of one size.
 pub fn table(series: &[Series], size: Size) -> String {
-    let find = |way| series.iter().find(|each| each.way == way);
-    let ways = [Way::Psql, Way::Insert, Way::Copy].map(find);
-    let mut lines: Vec<Vec<String>> = vec![
-        ["", "psql pipe", "INSERT", "COPY", "COPY / INSERT"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
-    let mut row = |name: &str, show: &dyn Fn(&Series) -> Option<(f64, String)>, faster: bool| {
-        let cells = ways.map(|series| series.and_then(show));
-        if cells.iter().all(Option::is_none) {
-            return;
-        }
-        let gain = match (&cells[1], &cells[2]) {
-            (Some((insert, _)), Some((copy, _))) if faster && *copy > 0.0 => {
-                format!("{:.2}x", insert / copy)
-            }
-            _ => String::new(),
-        };
-        let mut line = vec![name.to_owned()];
-        line.extend(cells.map(|cell| cell.map_or_else(String::new, |(_, shown)| shown)));
-        line.push(gain);
-        lines.push(line);
-    };
-    row(
-        "total",
-        &|series| {
-            series
-                .wall()
-                .map(|spread| (spread.median, spread_of(spread)))
-        },
-        true,
-    );
-    let seconds = |pointer: String| {
-        move |series: &Series| {
-            let value = series.reported(&pointer)?.median;
-            Some((value, format!("{value:.4} s")))
-        }
-    };
-    row(
-        "source total",
-        &seconds("/streams/0/source/wall_secs".into()),
-        true,
-    );
-    row(
-        "dest total",
-        &seconds("/streams/0/destination/wall_secs".into()),
-        true,
-    );
-    for (key, name) in PHASES {
-        row(
-            &format!("  {name}"),
-            &seconds(format!("/timing/{key}")),
-            true,
-        );
+    let mut table = Table::begin(series);
+    table.row("total", &|series| {
+        series.wall().map(|s| (s.median, spread(s)))
+    });
+    for (stage, name) in [("source", "source total"), ("destination", "dest total")] {
+        table.seconds(name, &format!("/streams/0/{stage}/wall_secs"));
     }
-    row("engine CPU", &seconds("/cpu_secs".into()), true);
-    row(
-        "rows/s",
-        &|series| per_second(series, size.rows as f64, 1.0, ""),
-        false,
-    );
-    row(
-        "MB/s",
-        &|series| per_second(series, size.bytes as f64, 1e6, " MB/s"),
-        false,
-    );
-    row(
-        "peak memory",
-        &|series| {
-            let bytes = series.reported("/peak_rss_bytes")?.median;
-            Some((bytes, format!("{:.1} MB", bytes / 1e6)))
-        },
-        false,
-    );
-    let speed = |way| Some(find(Way::Psql)?.wall()?.median / find(way)?.wall()?.median);
-    let mut text = render(&lines);
-    for way in [Way::Copy, Way::Insert] {
-        if let Some(ratio) = speed(way) {
+    for (key, name) in PHASES {
+        table.seconds(&format!("  {name}"), &timing(key));
+    }
+    table.row("client CPU", &|series| {
+        series.cpu().map(|s| (s.median, secs(s.median)))
+    });
+    if let Some(native) = series.iter().find(|series| series.name == NATIVE) {
+        table.row("sandbox cost", &|series| cost(series, native, Series::wall));
+        table.row("sandbox CPU", &|series| cost(series, native, Series::cpu));
+    }
+    let per_second = |series: &Series, amount: f64| Some(amount / series.wall()?.median);
+    table.note("rows/s", &|series| {
+        Some(format!("{:.0}", per_second(series, size.rows as f64)?))
+    });
+    table.note("MB/s", &|series| {
+        Some(format!(
+            "{:.1}",
+            per_second(series, size.bytes as f64 / 1e6)?
+        ))
+    });
+    table.note("bytes per row", &|series| row_bytes(series, size));
+    table.note("peak memory", &|series| {
+        Some(format!("{:.1} MB", series.reported(PEAK)?.median / 1e6))
+    });
+    table.render() + &speeds(series)
+}
+
+/// Of `psql` on the line; of the program in Arrow.
+fn row_bytes(series: &Series, size: Size) -> Option<String> {
+    let bytes = match series.reported("/streams/0/bytes") {
+        Some(arrow) => arrow.median / size.rows.max(1) as f64,
+        None if series.name == PSQL => size.row_bytes(),
+        None => return None,
+    };
+    Some(format!("{bytes:.0}"))
+}
+
+/// How much more than native code the program by COPY needs.
+fn cost(
+    series: &Series,
+    native: &Series,
+    of: impl Fn(&Series) -> Option<Spread>,
+) -> Option<(f64, String)> {
+    if series.name != COPY {
+        return None;
+    }
+    let (ours, native) = (of(series)?.median, of(native)?.median);
+    let share = (native > 0.0).then(|| (ours / native - 1.0) * 100.0)?;
+    Some((0.0, format!("{share:+.1} %")))
+}
+
+/// Everything against the first that is there.
+fn speeds(series: &[Series]) -> String {
+    let Some((first, others)) = series.split_first() else {
+        return String::new();
+    };
+    let mut text = String::new();
+    for other in others {
+        if let (Some(first_wall), Some(wall)) = (first.wall(), other.wall()) {
             text += &format!(
-                "{} runs at {ratio:.2}x the speed of the psql pipe\n",
-                way.name()
+                "{} runs at {:.2}x the speed of {}\n",
+                other.name,
+                first_wall.median / wall.median,
+                first.name
             );
         }
+    }
+    for other in series.iter().filter(|series| series.differs()) {
+        text += &format!("{} changes values: the tables differ\n", other.name);
     }
     text
 }
 
-fn per_second(series: &Series, amount: f64, unit: f64, name: &str) -> Option<(f64, String)> {
-    let rate = amount / series.wall()?.median / unit;
-    Some((rate, format!("{rate:.0}{name}")))
+fn secs(value: f64) -> String {
+    format!("{value:.4} s")
 }
 
-fn spread_of(spread: Spread) -> String {
+fn spread(spread: Spread) -> String {
     format!(
         "{:.3} s ({:.3}..{:.3})",
         spread.median, spread.min, spread.max
     )
 }
 
+/// A number that can be compared, and how it is shown.
+type Cell = Option<(f64, String)>;
+
+/// Lines of a table, one column for each series and one for what COPY gains on INSERT.
+struct Table<'a> {
+    series: &'a [Series],
+    lines: Vec<Vec<String>>,
+}
+
+impl<'a> Table<'a> {
+    fn begin(series: &'a [Series]) -> Self {
+        let mut head = vec![String::new()];
+        head.extend(series.iter().map(|series| series.name.clone()));
+        head.push(gain_name(series));
+        Self {
+            series,
+            lines: vec![head],
+        }
+    }
+
+    /// Nothing where nobody has a value.
+    fn row(&mut self, name: &str, show: &dyn Fn(&Series) -> Cell) {
+        let cells: Vec<Cell> = self.series.iter().map(show).collect();
+        if cells.iter().all(Option::is_none) {
+            return;
+        }
+        let of = |name| {
+            let at = self.series.iter().position(|series| series.name == name)?;
+            cells[at].as_ref().map(|(number, _)| *number)
+        };
+        let gain = match (of(INSERT), of(COPY)) {
+            (Some(insert), Some(copy)) if copy > 0.0 => format!("{:.2}x", insert / copy),
+            _ => String::new(),
+        };
+        let mut line = vec![name.to_owned()];
+        line.extend(
+            cells
+                .into_iter()
+                .map(|cell| cell.map_or_else(String::new, |(_, shown)| shown)),
+        );
+        line.push(gain);
+        self.lines.push(line);
+    }
+
+    /// A line without a gain.
+    fn note(&mut self, name: &str, show: &dyn Fn(&Series) -> Option<String>) {
+        self.row(name, &|series| Some((0.0, show(series)?)));
+    }
+
+    fn seconds(&mut self, name: &str, pointer: &str) {
+        self.row(name, &|series| {
+            let value = series.reported(pointer)?.median;
+            Some((value, secs(value)))
+        });
+    }
+
+    fn render(&self) -> String {
+        render(&self.lines)
+    }
+}
+
+fn gain_name(series: &[Series]) -> String {
+    let has = |name| series.iter().any(|series| series.name == name);
+    match has(INSERT) && has(COPY) {
+        true => format!("{COPY} / {INSERT}"),
+        false => String::new(),
+    }
+}
+
 /// Columns side by side, the first to the left, the others to the right.
-fn render(lines: &[Vec<String>]) -> String {
+pub fn render(lines: &[Vec<String>]) -> String {
     let columns = lines.first().map_or(0, Vec::len);
     let widths: Vec<usize> = (0..columns)
         .map(|at| {
@@ -235,38 +276,37 @@ fn render(lines: &[Vec<String>]) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_middle_of_an_even_number_is_between_two() {
-        let spread = Spread::of(vec![4.0, 1.0, 3.0, 2.0]).expect("there are values");
-        assert_eq!((spread.min, spread.median, spread.max), (1.0, 2.5, 4.0));
-        assert_eq!(Spread::of(Vec::new()), None);
+    fn series(name: &str, wall_secs: f64, report: Option<Value>) -> Series {
+        Series {
+            name: name.to_owned(),
+            runs: vec![Run {
+                wall_secs,
+                cpu_secs: Some(wall_secs / 2.0),
+                report,
+                differs: name == "other",
+            }],
+        }
     }
+
+    fn all() -> [Series; 5] {
+        let report = |secs: f64| Some(value!({"timing": {"dest_encode_secs": secs}}));
+        [
+            series(PSQL, 1.0, None),
+            series(INSERT, 4.0, report(0.5)),
+            series(COPY, 2.0, report(0.25)),
+            series(NATIVE, 1.6, Some(value!({}))),
+            series("other", 8.0, None),
+        ]
+    }
+
+    const SIZE: Size = Size {
+        rows: 100,
+        bytes: 1_000_000,
+    };
 
     #[test]
     fn a_table_shows_gains_and_leaves_out_what_nobody_reported() {
-        let run = |wall_secs: f64, report: Option<Value>| Run { wall_secs, report };
-        let report = |secs: f64| Some(json!({"timing": {"dest_encode_secs": secs}}));
-        let series = [
-            Series {
-                way: Way::Psql,
-                runs: vec![run(1.0, None)],
-            },
-            Series {
-                way: Way::Insert,
-                runs: vec![run(4.0, report(0.5))],
-            },
-            Series {
-                way: Way::Copy,
-                runs: vec![run(2.0, report(0.25))],
-            },
-        ];
-        let shown = table(
-            &series,
-            Size {
-                rows: 100,
-                bytes: 1_000_000,
-            },
-        );
+        let shown = table(&all(), SIZE);
         let line = |name: &str| {
             let found = shown
                 .lines()
@@ -276,6 +316,20 @@ mod tests {
         assert!(line("total").ends_with("2.00x"), "{shown}");
         assert!(line("dest encode").ends_with("2.00x"), "{shown}");
         assert!(!shown.contains("source decode"), "{shown}");
-        assert!(shown.contains("COPY runs at 0.50x"), "{shown}");
+        assert!(line("sandbox cost").ends_with("+25.0 %"), "{shown}");
+        assert!(line("bytes per row").contains("10000"), "{shown}");
+        assert!(line("COPY runs at 0.50x").ends_with(PSQL), "{shown}");
+        assert!(line("other changes values").ends_with("differ"), "{shown}");
+    }
+
+    #[test]
+    fn a_line_of_the_log_has_medians_and_every_run() {
+        let line = json(&all()[2], &value!({"commit": "abc"}), SIZE);
+        assert_eq!(line["commit"], "abc");
+        assert_eq!(line["way"], COPY);
+        assert_eq!(line["median_secs"], 2.0);
+        assert_eq!(line["phases"]["dest_encode_secs"], 0.25);
+        assert_eq!(line["runs"][0]["timing"]["dest_encode_secs"], 0.25);
+        assert_eq!(line["runs"][0]["cpu_secs"], 1.0);
     }
 }

@@ -1,166 +1,295 @@
-//! One copy of the table, by the program or by two `psql` and a pipe, timed as whole processes.
+//! One copy of the table in one way, timed as whole processes.
 
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use rapidbyte_testkit::postgres::Database;
-use serde_json::Value;
+use rapidbyte_engine::compress::Compression;
+use rapidbyte_testkit::postgres::{Database, programs_folder};
+use rapidbyte_testkit::proxy::Proxy;
 
-use crate::Failure;
+use crate::failure::Failure;
+use crate::measure::Run;
+use crate::process::{timed, timed_pipe};
 
-/// The table in both databases.
+/// The table in the source.
 pub const TABLE: &str = "public.items";
 /// Where the rows go.
 pub const TARGET_SCHEMA: &str = "bench";
 /// The table there.
 pub const TARGET: &str = "bench.items";
 
-/// How rows are moved.
+/// The columns of the tables of figures; ratios are taken between them.
+pub const PSQL: &str = "psql";
+pub const INSERT: &str = "INSERT";
+pub const COPY: &str = "COPY";
+pub const NATIVE: &str = "native";
+
+/// How the program loads rows into PostgreSQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// `psql COPY TO | psql COPY FROM`, both in binary.
-    Psql,
-    /// `load_method: insert`.
+pub enum Method {
     Insert,
-    /// `load_method: copy`.
     Copy,
 }
 
-impl Way {
-    /// As it stands in tables and in the log.
-    pub fn name(self) -> &'static str {
+impl Method {
+    pub const BOTH: [Self; 2] = [Self::Insert, Self::Copy];
+
+    /// As `load_method` has it.
+    pub fn key(self) -> &'static str {
         match self {
-            Self::Psql => "psql pipe",
-            Self::Insert => "INSERT",
-            Self::Copy => "COPY",
+            Self::Insert => "insert",
+            Self::Copy => "copy",
+        }
+    }
+
+    /// As it stands above its column.
+    pub fn column(self, compression: Compression) -> String {
+        let name = match self {
+            Self::Insert => INSERT,
+            Self::Copy => COPY,
+        };
+        match compression {
+            Compression::None => name.to_owned(),
+            other => format!("{name} {other}"),
         }
     }
 }
 
-/// One run that ended well and moved every value.
-#[derive(Debug)]
-pub struct Run {
-    /// From starting the process, or both, to their end.
-    pub wall_secs: f64,
-    /// What the program reported; nothing of `psql`.
-    pub report: Option<Value>,
-}
-
-/// Runs copies between two databases.
-pub struct Runner<'a> {
-    pub source: &'a Database<'a>,
-    pub target: &'a Database<'a>,
-    pub program: PathBuf,
+/// Programs under test, and a folder of their own for what they leave.
+pub struct Programs {
+    /// `rapidbyte`.
+    pub rapidbyte: PathBuf,
     /// Not there on every machine.
     pub psql: Option<PathBuf>,
-    /// Holds the pipeline file.
-    pub pipeline: PathBuf,
-    /// `CREATE TABLE` for the target, for ways that make none.
-    pub create: String,
+    /// Pipelines, the histories of their runs, files that are written and read.
+    pub folder: tempfile::TempDir,
 }
 
-impl Runner<'_> {
-    /// Empties the target, copies, and compares every value.
-    pub fn run(&self, way: Way) -> Result<Run, Failure> {
-        let mut client = self.target.client();
-        let mut statements = format!(
-            "DROP SCHEMA IF EXISTS {TARGET_SCHEMA} CASCADE; CREATE SCHEMA {TARGET_SCHEMA};"
-        );
-        if way == Way::Psql {
-            statements += &self.create;
+/// The databases of a copy, and the line to them.
+pub struct Pair<'a> {
+    pub source: &'a Database<'a>,
+    pub target: &'a Database<'a>,
+    /// Every client goes through it.
+    pub proxy: Option<&'a Proxy>,
+}
+
+impl Pair<'_> {
+    fn url(&self, database: &Database<'_>) -> String {
+        match self.proxy {
+            Some(proxy) => database.url_through(proxy),
+            None => database.url(),
         }
-        client.batch_execute(&statements)?;
+    }
+
+    pub fn source_url(&self) -> String {
+        self.url(self.source)
+    }
+
+    pub fn target_url(&self) -> String {
+        self.url(self.target)
+    }
+
+    /// Connections that the proxy has passed on so far; nothing without one.
+    pub fn connections(&self) -> Option<u64> {
+        Some(self.proxy?.counts().connections)
+    }
+
+    /// Empties the target's schema, and makes the table there with a statement.
+    pub fn begin_anew(&self, create: Option<&str>) -> Result<(), Failure> {
+        let mut client = self.target.client();
+        client.batch_execute(&format!(
+            "DROP SCHEMA IF EXISTS {TARGET_SCHEMA} CASCADE; CREATE SCHEMA {TARGET_SCHEMA}; {}",
+            create.unwrap_or_default()
+        ))?;
         // What an earlier run left to be written is not this one's.
         client.batch_execute("CHECKPOINT")?;
-        let run = match way {
-            Way::Psql => self.pipe()?,
-            Way::Insert => self.program("insert")?,
-            Way::Copy => self.program("copy")?,
-        };
-        let (moved, there) = (hash(self.source, TABLE)?, hash(self.target, TARGET)?);
-        if moved == there {
-            return Ok(run);
-        }
-        Err(Failure(format!(
-            "{}: the source holds {moved}, the target {there} (rows and hash)",
-            way.name()
-        )))
+        Ok(())
     }
 
-    fn program(&self, method: &str) -> Result<Run, Failure> {
-        let mut program = Command::new(&self.program);
-        program
-            .args(["run", "--quiet", "--output", "json"])
-            .arg(&self.pipeline)
-            .env("BENCH_SOURCE", self.source.url())
-            .env("BENCH_TARGET", self.target.url())
-            .env("BENCH_METHOD", method)
-            .stdin(Stdio::null());
-        let begun = Instant::now();
-        let output = program.output()?;
-        let wall_secs = begun.elapsed().as_secs_f64();
-        if !output.status.success() {
-            return Err(Failure(format!(
-                "rapidbyte run failed ({}): {}",
-                output.status,
-                String::from_utf8_lossy(&output.stderr).trim()
-            )));
-        }
-        let report = serde_json::from_slice(&output.stdout)
-            .map_err(|error| Failure(format!("the report is no JSON: {error}")))?;
-        Ok(Run {
-            wall_secs,
-            report: Some(report),
-        })
-    }
-
-    fn pipe(&self) -> Result<Run, Failure> {
-        let Some(psql) = &self.psql else {
-            return Err(Failure("psql is not installed".into()));
-        };
-        let command = |database: &Database<'_>, statement: String| {
-            let mut command = Command::new(psql);
-            command
-                .args(["--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1"])
-                .args(["--command", &statement, "--dbname", &database.url()]);
-            command
-        };
-        let begun = Instant::now();
-        let mut from = command(
-            self.source,
-            format!("COPY {TABLE} TO STDOUT (FORMAT binary)"),
-        )
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()?;
-        let rows = from.stdout.take().map_or_else(Stdio::null, Stdio::from);
-        let to = command(
-            self.target,
-            format!("COPY {TARGET} FROM STDIN (FORMAT binary)"),
-        )
-        .stdin(rows)
-        .status()?;
-        let from = from.wait()?;
-        let wall_secs = begun.elapsed().as_secs_f64();
-        if !from.success() || !to.success() {
-            return Err(Failure(format!("psql failed: {from}, {to}")));
-        }
-        Ok(Run {
-            wall_secs,
-            report: None,
-        })
+    /// Every value of both tables must be the same.
+    pub fn verify(&self) -> Result<(), Failure> {
+        let (from, to) = (
+            Digest::of(self.source, TABLE)?,
+            Digest::of(self.target, TARGET)?,
+        );
+        from.must_be(to)
     }
 }
 
-/// Number of rows and a hash over the text of each, whatever their order.
-pub fn hash(database: &Database<'_>, table: &str) -> Result<String, Failure> {
-    let row = database.client().query_one(
-        &format!(
-            "SELECT count(*)::text || ' ' || coalesce(sum(hashtextextended(t::text, 0)), 0)::text \
-             FROM {table} AS t"
-        ),
-        &[],
-    )?;
-    Ok(row.get(0))
+impl Programs {
+    /// What the environment names and the machine has.
+    pub fn find() -> Result<Self, Failure> {
+        let rapidbyte = std::env::var_os("RAPIDBYTE_BIN").map(PathBuf::from);
+        Self::of(rapidbyte.ok_or_else(|| {
+            Failure("RAPIDBYTE_BIN names no program: run cargo xtask bench".into())
+        })?)
+    }
+
+    /// This build of the program.
+    pub fn of(rapidbyte: PathBuf) -> Result<Self, Failure> {
+        Ok(Self {
+            rapidbyte,
+            psql: psql(),
+            folder: tempfile::tempdir()?,
+        })
+    }
+
+    /// A file of this bench.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes a pipeline and gives its file.
+    pub fn pipeline(&self, name: &str, text: &str) -> Result<PathBuf, Failure> {
+        let path = self.path(&format!("{name}.yaml"));
+        std::fs::write(&path, text)?;
+        Ok(path)
+    }
+
+    /// The command that runs a pipeline between two databases.
+    pub fn command(&self, rapidbyte: &Path, pair: &Pair<'_>, pipeline: &Path) -> Command {
+        let mut command = Command::new(rapidbyte);
+        command
+            .args(["run", "--quiet", "--output", "json"])
+            .arg(pipeline)
+            .env("BENCH_SOURCE", pair.source_url())
+            .env("BENCH_TARGET", pair.target_url());
+        command
+    }
+
+    /// Runs a pipeline; its variables are those of [`table_pipeline`].
+    pub fn run(
+        &self,
+        pair: &Pair<'_>,
+        pipeline: &Path,
+        method: Method,
+        compression: Compression,
+    ) -> Result<Run, Failure> {
+        let mut command = self.command(&self.rapidbyte, pair, pipeline);
+        command
+            .env("BENCH_METHOD", method.key())
+            .env("BENCH_COMPRESSION", compression.name());
+        Run::reporting(&timed("rapidbyte run", &mut command)?)
+    }
+
+    /// The same copy by the connectors as native code.
+    pub fn native(&self, pair: &Pair<'_>, write_mode: &str) -> Result<Run, Failure> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .arg("native")
+            .env("BENCH_SOURCE", pair.source_url())
+            .env("BENCH_TARGET", pair.target_url())
+            .env("BENCH_WRITE_MODE", write_mode);
+        Run::reporting(&timed("the native build", &mut command)?)
+    }
+
+    /// `psql` on a database with one statement after another.
+    pub fn psql(&self, url: &str, statements: &[&str]) -> Result<Command, Failure> {
+        let program = self.psql.as_ref();
+        let mut command =
+            Command::new(program.ok_or_else(|| Failure("psql is not installed".into()))?);
+        command
+            .args(["--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1"])
+            .args(["--dbname", url]);
+        for statement in statements {
+            command.args(["--command", statement]);
+        }
+        Ok(command)
+    }
+
+    /// `psql COPY TO | psql …` with these statements, one of which reads standard input.
+    pub fn pipe(&self, pair: &Pair<'_>, into: &[&str]) -> Result<Run, Failure> {
+        let out = format!("COPY {TABLE} TO STDOUT (FORMAT binary)");
+        let timed = timed_pipe(
+            "psql",
+            &mut self.psql(&pair.source_url(), &[&out])?,
+            &mut self.psql(&pair.target_url(), into)?,
+        )?;
+        Ok(Run::silent(&timed))
+    }
+}
+
+/// A pipeline from the table into the schema; method and compression come from the environment.
+pub fn table_pipeline(write_mode: &str) -> String {
+    format!(
+        "version: 1\npipeline: bench\n\
+         source:\n  use: source-postgres\n  config: {{url: \"${{BENCH_SOURCE}}\"}}\n  streams: [{TABLE}]\n\
+         destination:\n  use: dest-postgres\n  config: {{url: \"${{BENCH_TARGET}}\", schema: {TARGET_SCHEMA}, \
+         load_method: \"${{BENCH_METHOD}}\"}}\n  write_mode: {write_mode}\n\
+         resources: {{compression: \"${{BENCH_COMPRESSION}}\"}}\n"
+    )
+}
+
+/// What is in a table: rows, and the sum of a hash over the text of each, whatever their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Digest {
+    rows: i64,
+    hash: i128,
+}
+
+impl Digest {
+    /// Of a table, or of a query in brackets.
+    pub fn of(database: &Database<'_>, table: &str) -> Result<Self, Failure> {
+        let row = database.client().query_one(
+            &format!(
+                "SELECT count(*), coalesce(sum(hashtextextended(t::text, 0)), 0)::text \
+                 FROM {table} AS t"
+            ),
+            &[],
+        )?;
+        let hash: &str = row.get(1);
+        Ok(Self {
+            rows: row.get(0),
+            hash: hash.parse()?,
+        })
+    }
+
+    /// Of the rows of both.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            rows: self.rows + other.rows,
+            hash: self.hash + other.hash,
+        }
+    }
+
+    pub fn must_be(self, found: Self) -> Result<(), Failure> {
+        if self == found {
+            return Ok(());
+        }
+        let Self { rows, hash } = self;
+        Err(Failure(format!(
+            "the target should hold {rows} rows with the hash {hash} and holds {} with {}",
+            found.rows, found.hash
+        )))
+    }
+}
+
+/// Beside the server's programs, or where the shell would find it.
+fn psql() -> Option<PathBuf> {
+    let beside = programs_folder().ok().map(|folder| folder.join("psql"));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    beside
+        .into_iter()
+        .chain(std::env::split_paths(&path).map(|folder| folder.join("psql")))
+        .find(|program| program.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_add_and_tell_values_apart() {
+        let a = Digest { rows: 1, hash: -5 };
+        let b = Digest { rows: 2, hash: 7 };
+        assert!(a.and(b).must_be(Digest { rows: 3, hash: 2 }).is_ok());
+        assert!(a.must_be(Digest { rows: 1, hash: 5 }).is_err());
+        assert!(a.must_be(Digest { rows: 2, hash: -5 }).is_err());
+    }
+
+    #[test]
+    fn a_column_names_its_compression_where_there_is_one() {
+        assert_eq!(Method::Copy.column(Compression::None), "COPY");
+        assert_eq!(Method::Insert.column(Compression::Zstd), "INSERT zstd");
+    }
 }

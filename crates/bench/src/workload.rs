@@ -1,8 +1,12 @@
 //! The tables that are copied, made by the server from the number of each row.
 
+mod columns;
+
 use std::fmt::Write;
 
-/// What a table looks like.
+use columns::Column;
+
+/// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workload {
     /// A: seven mixed columns, about 94 bytes a row in binary COPY.
@@ -11,10 +15,31 @@ pub enum Workload {
     Hard,
     /// C: a hundred columns.
     Wide,
+    /// D: values of 1 MiB; a thousandth of the rows.
+    Fat,
+    /// E: the narrow table with 1 to 1000 rows, whatever was asked for.
+    Tiny,
+    /// F: a tenth of the narrow table's rows changed, and all of them.
+    Upsert,
+    /// The narrow table from and to CSV, JSON Lines and Parquet.
+    Files,
 }
 
+/// Rows of the tiny tables.
+const TINY_ROWS: [u64; 6] = [1, 10, 50, 100, 500, 1000];
+/// Rows of the other tables for one of the fat one.
+const ROWS_PER_FAT_ROW: u64 = 1000;
+
 impl Workload {
-    pub const ALL: [Self; 3] = [Self::Narrow, Self::Hard, Self::Wide];
+    pub const ALL: [Self; 7] = [
+        Self::Narrow,
+        Self::Hard,
+        Self::Wide,
+        Self::Fat,
+        Self::Tiny,
+        Self::Upsert,
+        Self::Files,
+    ];
 
     /// How it is called on the command line and in the log.
     pub fn name(self) -> &'static str {
@@ -22,11 +47,31 @@ impl Workload {
             Self::Narrow => "narrow",
             Self::Hard => "hard",
             Self::Wide => "wide",
+            Self::Fat => "fat",
+            Self::Tiny => "tiny",
+            Self::Upsert => "upsert",
+            Self::Files => "files",
         }
     }
 
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|each| each.name() == name)
+    }
+
+    /// How many rows its tables have where `asked` were asked for.
+    pub fn sizes(self, asked: &[u64]) -> Vec<u64> {
+        match self {
+            Self::Tiny => TINY_ROWS.to_vec(),
+            Self::Fat => {
+                let mut rows: Vec<u64> = asked
+                    .iter()
+                    .map(|rows| rows.div_ceil(ROWS_PER_FAT_ROW))
+                    .collect();
+                rows.dedup();
+                rows
+            }
+            _ => asked.to_vec(),
+        }
     }
 
     /// `CREATE TABLE` for a table of this name.
@@ -41,6 +86,11 @@ impl Workload {
 
     /// Fills the table with `rows` rows, the same each time.
     pub fn fill(self, table: &str, rows: u64) -> String {
+        self.fill_from(table, &format!("generate_series(1, {rows}) AS i"))
+    }
+
+    /// Fills the table from a relation that has the row's number as column `i`.
+    pub fn fill_from(self, table: &str, numbers: &str) -> String {
         let mut select = String::new();
         for (at, column) in self.columns().iter().enumerate() {
             let comma = if at == 0 { "" } else { ", " };
@@ -54,101 +104,33 @@ impl Workload {
                 false => write!(select, "{comma}{value}"),
             };
         }
-        format!("INSERT INTO {table} SELECT {select} FROM generate_series(1, {rows}) AS i")
+        format!("INSERT INTO {table} SELECT {select} FROM {numbers}")
+    }
+
+    /// The columns' names, in order.
+    pub fn names(self) -> Vec<String> {
+        let columns = self.columns().into_iter();
+        columns.map(|column| column.name).collect()
     }
 
     fn columns(self) -> Vec<Column> {
         match self {
-            Self::Narrow => vec![
-                column("id", "bigint NOT NULL", "i"),
-                column("name", "text NOT NULL", "'customer ' || i"),
-                column("amount", "double precision NOT NULL", "i * 0.37"),
-                column("quantity", "integer NOT NULL", "i % 1000"),
-                column("active", "boolean NOT NULL", "i % 3 = 0"),
-                column(
-                    "created_at",
-                    "timestamptz NOT NULL",
-                    "timestamptz '2020-01-01 00:00:00Z' + i * interval '17 seconds'",
-                ),
-                column("note", "text NOT NULL", "substr(md5(i::text), 1, 20)"),
-            ],
-            Self::Hard => hard(),
-            Self::Wide => (0..100).map(wide).collect(),
+            Self::Narrow | Self::Tiny | Self::Upsert | Self::Files => columns::narrow(),
+            Self::Hard => columns::hard(),
+            Self::Wide => (0..100).map(columns::wide).collect(),
+            Self::Fat => columns::fat(),
         }
     }
 }
 
-struct Column {
-    name: String,
-    declared: &'static str,
-    /// An expression of the row's number `i`.
-    value: String,
-    has_nulls: bool,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn column(name: &str, declared: &'static str, value: &str) -> Column {
-    Column {
-        name: name.to_owned(),
-        declared,
-        value: value.to_owned(),
-        has_nulls: false,
-    }
-}
-
-fn hard() -> Vec<Column> {
-    let mut columns = vec![
-        column("id", "bigint NOT NULL", "i"),
-        column(
-            "price",
-            "numeric(18,4)",
-            "(i::bigint * 7919 % 1000000007) / 10000.0",
-        ),
-        column("key", "uuid", "md5(i::text)::uuid"),
-        column(
-            "document",
-            "jsonb",
-            "jsonb_build_object('id', i, 'tags', jsonb_build_array('a', i % 7, NULL), \
-             'text', repeat(md5(i::text), 3), 'nested', jsonb_build_object('x', i * 0.5))",
-        ),
-        column(
-            "labels",
-            "text[]",
-            "ARRAY['label ' || i % 100, NULL, 'quote \" and , comma']",
-        ),
-        column("day", "date", "date '2000-01-01' + (i % 10000)::int"),
-        column(
-            "seen_at",
-            "timestamptz",
-            "timestamptz '2020-01-01 00:00:00Z' + i * interval '1.000001 seconds'",
-        ),
-        column(
-            "payload",
-            "bytea",
-            "decode(md5(i::text) || md5((i + 1)::text), 'hex')",
-        ),
-        column(
-            "title",
-            "text",
-            r#"E'Grüße, „Welt“ — 東京 🚀 it''s "quoted"\nline ' || i"#,
-        ),
-    ];
-    columns
-        .iter_mut()
-        .skip(1)
-        .for_each(|column| column.has_nulls = true);
-    columns
-}
-
-fn wide(at: usize) -> Column {
-    let name = format!("c{at}");
-    match at % 4 {
-        0 => column(&name, "bigint", &format!("i * {}", at + 1)),
-        1 => column(&name, "text", &format!("'value ' || (i + {at}) % 1000")),
-        2 => column(&name, "double precision", &format!("i / {}.0", at + 1)),
-        _ => column(
-            &name,
-            "timestamp",
-            &format!("timestamp '2020-01-01' + (i + {at}) * interval '1 minute'"),
-        ),
+    #[test]
+    fn sizes_fit_the_workload() {
+        assert_eq!(Workload::Narrow.sizes(&[10, 20]), [10, 20]);
+        assert_eq!(Workload::Tiny.sizes(&[10, 20]), TINY_ROWS);
+        assert_eq!(Workload::Fat.sizes(&[10, 100, 100_000]), [1, 100]);
     }
 }

@@ -84,5 +84,7 @@ fn target(stream: &str) -> Result<Target, Failure> {
         write_mode: WriteMode::Append,
         primary_key: Vec::new(),
         deleted_field: None,
+        version_fields: Vec::new(),
+        keeps_cursor: true,
     })
 }

@@ -133,8 +133,8 @@ pub struct Stream {
     /// as `5 minutes` or `1000`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lag: Option<String>,
-    /// The columns that identify a row, under their new names; else those of `destination`, else
-    /// the source's own key.
+    /// The columns that identify a row, under their new names; else those of `destination`, else,
+    /// with `upsert`, the source's own key.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub primary_key: Vec<String>,
     /// With `upsert`: rows whose column of this name is true, or not null where it is not boolean,
@@ -250,8 +250,8 @@ pub struct Destination {
     pub permissions: Permissions,
     /// What happens to the rows that are already there.
     pub write_mode: WriteMode,
-    /// With `upsert`: the columns that identify a row, for streams that name none; else the source's
-    /// own key.
+    /// With `upsert`, or `append` with a lag: the columns that identify a row, for streams that name
+    /// none; else, with `upsert`, the source's own key.
     pub primary_key: Vec<String>,
     /// With `upsert`: the column that says that a row is deleted, for streams that name none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -405,6 +405,12 @@ impl Stream {
             primary_key: Vec::new(),
             deleted_field: None,
         }
+    }
+
+    /// Whether rows below the cursor are read again, by a lag.
+    pub fn is_read_again(&self) -> bool {
+        let by_lag = self.late_rows == LateRows::Lag && self.lag.is_some();
+        by_lag && self.sync_mode == SyncMode::Incremental
     }
 
     /// Whether the name holds a wildcard.

@@ -22,7 +22,7 @@ use crate::host::{Host, nearest};
 use crate::narrow::Narrowing;
 pub use check::{Checked, Looked, check};
 use choose::{Chosen, narrow, select, some_of};
-use delivery::{identify, increment};
+use delivery::{identify, increment, progress, refuse_repeats};
 pub(crate) use open::planning_sandbox;
 pub use open::{Clocks, Stage, open_destination, open_source};
 use open::{Opened, Reading, Writing, common_forms, open_both};
@@ -228,7 +228,7 @@ fn check_modes(
                     .hint("empty the target yourself, then `rapidbyte state clear`"),
             );
         }
-        return Ok(());
+        return refuse_repeats(document, destination);
     }
     let known: Vec<_> = known.iter().map(|mode| write_mode_name(*mode)).collect();
     let text = format!("{name} does not know write_mode {}", write_mode_name(mode));
@@ -289,21 +289,23 @@ fn place(
         write_mode: write_mode(document),
         primary_key: moved_key(&discovered.primary_key, &read, &schema),
         deleted_field: None,
+        version_fields: Vec::new(),
+        keeps_cursor: increment.is_some(),
     };
-    identify(document, entry, &schema, &mut target)?;
+    identify(document, entry, &read, &schema, &mut target)?;
     if increment.is_some() && target.write_mode == WriteMode::Append {
         // Each version of a row that was changed becomes a row of its own.
-        target.primary_key.clear();
+        if target.version_fields.is_empty() {
+            target.primary_key.clear();
+        }
         if full_refresh {
             target.write_mode = WriteMode::Replace;
         }
     }
     let failed = |e| Failure::from_runtime(e, document, "destination");
-    let placed = destination.plan(&target).map_err(failed)?;
+    let mut placed = destination.plan(&target).map_err(failed)?;
     let progress = match increment {
-        Some(_) => destination
-            .progress(&target, &document.pipeline)
-            .map_err(failed)?,
+        Some(_) => progress(document, destination, &target, &mut placed, full_refresh)?,
         None => None,
     };
     let reached = progress.as_ref().filter(|_| !full_refresh);

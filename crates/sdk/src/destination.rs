@@ -37,6 +37,8 @@ pub trait Destination: Sized + 'static {
     const NATIVE_FORMS: &'static [&'static str] = &[];
     /// Whether it commits a cursor together with the rows, so that a stream can be gone on with.
     const KEEPS_CURSOR: bool = false;
+    /// Whether it appends rows that come again once only, see `Target::version_fields`.
+    const DROPS_REPEATS: bool = false;
 
     /// Checks the configuration. Connects to nothing yet.
     fn open(config: Self::Config) -> Result<Self>;
@@ -144,6 +146,7 @@ pub fn spec<D: Destination>() -> Spec {
         native_forms: D::NATIVE_FORMS.iter().map(|s| (*s).into()).collect(),
         takes_filter: false,
         keeps_cursor: D::KEEPS_CURSOR,
+        drops_repeats: D::DROPS_REPEATS,
     }
 }
 

@@ -150,6 +150,7 @@ pub fn spec<S: Source>() -> Spec {
         native_forms: S::NATIVE_FORMS.iter().map(|s| (*s).into()).collect(),
         takes_filter: S::TAKES_FILTER,
         keeps_cursor: false,
+        drops_repeats: false,
     }
 }
 

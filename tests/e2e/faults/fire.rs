@@ -118,6 +118,18 @@ fn an_upsert_with_a_lag_equals_its_source() {
 fn exact_appends_have_each_version_once() {
     let stream = "{ name: public.t, sync_mode: incremental, late_rows: exact }";
     let (source, target) = burn(stream, "write_mode: append");
+    is_each_version_once(&source, &target);
+}
+
+#[test]
+fn appends_with_a_lag_have_each_version_once() {
+    let stream = "{ name: public.t, sync_mode: incremental, cursor_field: at, lag: 5 seconds }";
+    let (source, target) = burn(stream, "write_mode: append\n  primary_key: [id]");
+    is_each_version_once(&source, &target);
+}
+
+/// No version is there twice, and the newest of each row is that of the source.
+fn is_each_version_once(source: &Database<'_>, target: &Database<'_>) {
     let mut client = target.client();
     let doubled = "SELECT id, version FROM raw.t GROUP BY id, version HAVING count(*) > 1";
     assert!(client.query(doubled, &[]).expect("rows").is_empty());

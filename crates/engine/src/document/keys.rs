@@ -130,10 +130,18 @@ pub(super) fn root(reader: &mut Reader<'_>, node: &Node) -> Result<Root, Documen
         pipeline.ok_or_else(|| missing("pipeline", "give it a name: pipeline: orders"))?;
     let (mut source, inherits) =
         source.ok_or_else(|| missing("source", "say where the rows come from: source:"))?;
-    let destination = destination
+    let (destination, key_at) = destination
         .ok_or_else(|| missing("destination", "say where the rows go to: destination:"))?;
     defaults.apply(&mut source.streams, &inherits);
     streams::ensure_fit(reader, &root_streams(entries), &source, &destination)?;
+    let has_no_use = destination.write_mode == WriteMode::Append
+        && !source.streams.iter().any(super::Stream::is_read_again);
+    if let Some(at) = key_at.filter(|_| has_no_use) {
+        let steps = [Step::Key("destination"), Step::Key("primary_key")];
+        let path = Path::ROOT.then(&steps[0]);
+        let (path, mode) = (path.then(&steps[1]), destination.write_mode);
+        return Err(only_upsert(reader, at, &path, "primary_key", mode));
+    }
     Ok(Root {
         pipeline,
         source,
@@ -251,11 +259,12 @@ fn write_mode(
     Ok(modes.get(position).copied().unwrap_or(WriteMode::Upsert))
 }
 
+/// The destination, and the place of its key.
 fn read_destination(
     reader: &mut Reader<'_>,
     destination: &Entry,
     path: &Path<'_>,
-) -> Result<Destination, DocumentError> {
+) -> Result<(Destination, Option<Location>), DocumentError> {
     let (mut connector, mut mode) = (None, None);
     let (mut key, mut deleted) = (None, None);
     let mut config = serde_json::Map::new();
@@ -284,19 +293,23 @@ fn read_destination(
         ("deleted_field", deleted.as_ref().map(|(_, at)| *at)),
     ];
     for (name, at) in given {
-        if let (Some(at), false) = (at, write_mode == WriteMode::Upsert) {
+        // Whether a key has a meaning for rows that are appended, the streams say.
+        let may_be = name == "primary_key" && write_mode == WriteMode::Append;
+        if let (Some(at), false) = (at, write_mode == WriteMode::Upsert || may_be) {
             let step = Step::Key(name);
             return Err(only_upsert(reader, at, &path.then(&step), name, write_mode));
         }
     }
-    Ok(Destination {
+    let (primary_key, key_at) = key.unzip();
+    let destination = Destination {
         connector,
         config,
         permissions,
         write_mode,
-        primary_key: key.map(|(columns, _)| columns).unwrap_or_default(),
+        primary_key: primary_key.unwrap_or_default(),
         deleted_field: deleted.map(|(column, _)| column),
-    })
+    };
+    Ok((destination, key_at))
 }
 
 /// A key that says how rows are told apart, where they are not.
@@ -308,9 +321,12 @@ pub(super) fn only_upsert(
     mode: WriteMode,
 ) -> DocumentError {
     let message = format!("{key} has no meaning with write_mode: {}", mode.name());
-    reader
-        .bad_value(at, path, message)
-        .hint(format!("set write_mode: upsert, or remove {key}"))
+    reader.bad_value(at, path, message).hint(match key {
+        "primary_key" => {
+            "set write_mode: upsert, give an incremental stream a lag, or remove primary_key".into()
+        }
+        _ => format!("set write_mode: upsert, or remove {key}"),
+    })
 }
 
 pub(super) fn missing(

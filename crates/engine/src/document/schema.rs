@@ -134,7 +134,7 @@ fn stream() -> Value {
             },
             "late_rows": late_rows(),
             "lag": lag(),
-            "primary_key": described("The columns that identify a row; with upsert only.", names()),
+            "primary_key": described("The columns that identify a row; with upsert, or append with a lag.", names()),
             "deleted_field": {
                 "description": "With upsert: the column that says that a row is deleted.",
                 "type": "string",
@@ -243,7 +243,8 @@ fn destination(connectors: &[Bundled]) -> Value {
                 &modes,
             ),
             "primary_key": described(
-                "With upsert: the columns that identify a row, else the source's own key.",
+                "With upsert: the columns that identify a row, else the source's own key. With \
+                 append and a lag: the columns by which rows that are read again are left out.",
                 names(),
             ),
             "deleted_field": {

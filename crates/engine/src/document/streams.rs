@@ -279,8 +279,9 @@ fn fit(
         ("primary_key", !stream.primary_key.is_empty()),
         ("deleted_field", stream.deleted_field.is_some()),
     ];
+    let repeats = mode == WriteMode::Append && stream.is_read_again();
     for (key, _) in given.iter().filter(|(_, given)| *given) {
-        if mode != WriteMode::Upsert {
+        if mode != WriteMode::Upsert && !(repeats && *key == "primary_key") {
             let step = Step::Key(key);
             return Err(only_upsert(
                 reader,

@@ -1,9 +1,11 @@
 //! How a stream goes on, and what tells its rows apart.
 
 use arrow_schema::Schema;
-use rapidbyte_runtime::{Increment, LateRows, Stream, Target, WriteMode};
+use rapidbyte_runtime::{
+    Destination, Increment, LateRows, Plan as Placed, Progress, Stream, Target, WriteMode,
+};
 
-use super::unknown_column;
+use super::{Stage, unknown_column};
 use crate::document::{self, Document};
 use crate::failure::{Class, Failure};
 use crate::host::nearest;
@@ -33,22 +35,33 @@ pub(super) fn increment(
             document::LateRows::Lag => LateRows::Lag(asked.lag.clone()),
             document::LateRows::Exact => LateRows::Exact,
         },
-        may_repeat: document.destination.write_mode == document::WriteMode::Upsert,
+        may_repeat: match document.destination.write_mode {
+            document::WriteMode::Upsert => true,
+            document::WriteMode::Append => asked.is_read_again(),
+            document::WriteMode::Replace => false,
+        },
     }))
 }
 
-/// With `upsert`: the columns that identify a row, and the one that says that it is deleted.
-/// `target` comes with the source's own key.
+/// What tells rows apart where they may come again: with `upsert` the columns that identify a row, and
+/// the one that says that it is deleted; with `append` and a lag the key and the cursor. `target` comes
+/// with the source's own key. `read` and `schema` are the columns that move, under their names in the
+/// source and in the destination.
 pub(super) fn identify(
     document: &Document,
     entry: usize,
+    read: &Schema,
     schema: &Schema,
     target: &mut Target,
 ) -> Result<(), Failure> {
-    if target.write_mode != WriteMode::Upsert {
-        return Ok(());
-    }
     let asked = &document.source.streams[entry];
+    let appends = target.write_mode == WriteMode::Append;
+    match target.write_mode {
+        WriteMode::Upsert => {}
+        // A lag asks for a key by name: it is a word about rows that never change without their cursor.
+        WriteMode::Append if asked.is_read_again() => target.primary_key.clear(),
+        _ => return Ok(()),
+    }
     let destination = &document.destination;
     let of_stream = !asked.primary_key.is_empty();
     let key = match of_stream {
@@ -58,29 +71,22 @@ pub(super) fn identify(
     if !key.is_empty() {
         target.primary_key.clone_from(key);
     }
-    let place = |name: &str, of_stream: bool| match of_stream {
-        true => format!("source.streams[{entry}].{name}"),
-        false => format!("destination.{name}"),
-    };
     if target.primary_key.is_empty() {
-        let text = "write_mode: upsert needs the columns that identify a row, and the source has no \
-                    key that moves whole";
-        let place = place("primary_key", false);
-        return Err(Failure::at_key(document, &place, "no_primary_key", text)
-            .in_stream(&target.stream)
-            .hint("name them: primary_key: [id]"));
+        return Err(keyless(document, entry, appends).in_stream(&target.stream));
     }
+    if appends {
+        target.version_fields = version_fields(document, entry, read, schema)
+            .map_err(|failure| failure.in_stream(&target.stream))?;
+    }
+    let deleted = asked.deleted_field.as_ref();
+    let of_deleted = deleted.is_some();
+    let deleted = deleted.or(destination.deleted_field.as_ref());
     let named = [
         ("primary_key", of_stream, target.primary_key.as_slice()),
         (
             "deleted_field",
-            asked.deleted_field.is_some(),
-            asked
-                .deleted_field
-                .as_ref()
-                .or(destination.deleted_field.as_ref())
-                .map(std::slice::from_ref)
-                .unwrap_or_default(),
+            of_deleted,
+            deleted.map(std::slice::from_ref).unwrap_or_default(),
         ),
     ];
     for (name, of_stream, columns) in named {
@@ -88,21 +94,117 @@ pub(super) fn identify(
             .iter()
             .find(|column| schema.index_of(column).is_err());
         if let Some(column) = missing {
-            let mut failure = Failure::new(
-                Class::Config,
-                "unknown_column",
-                format!("no column {column:?} moves"),
-            );
-            failure.locate(document, &place(name, of_stream));
+            let key = match of_stream {
+                true => format!("source.streams[{entry}].{name}"),
+                false => format!("destination.{name}"),
+            };
             let names = schema.fields().iter().map(|field| field.name().as_str());
-            return Err(failure
+            let hint = match nearest(column, names) {
+                Some(near) => format!("did you mean {near:?}?"),
+                None => "names are those in the destination, behind rename".into(),
+            };
+            return Err(unmoved(document, &key, column)
                 .in_stream(&target.stream)
-                .hint(match nearest(column, names) {
-                    Some(near) => format!("did you mean {near:?}?"),
-                    None => "names are those in the destination, behind rename".into(),
-                }));
+                .hint(hint));
         }
     }
-    target.deleted_field = named[1].2.first().cloned();
+    target.deleted_field = deleted.cloned();
     Ok(())
+}
+
+fn unmoved(document: &Document, key: &str, column: &str) -> Failure {
+    let text = format!("no column {column:?} moves");
+    let mut failure = Failure::new(Class::Config, "unknown_column", text);
+    failure.locate(document, key);
+    failure
+}
+
+/// Nobody said what identifies a row.
+fn keyless(document: &Document, entry: usize, appends: bool) -> Failure {
+    if appends {
+        let key = format!("source.streams[{entry}].lag");
+        let text = "rows that a lag reads again would be appended twice: nothing says which of them \
+                    the destination has";
+        return Failure::at_key(document, &key, "no_primary_key", text).hint(
+            "name the columns that identify a row: primary_key: [id]; or write_mode: upsert; or \
+             late_rows: exact, which needs no lag",
+        );
+    }
+    let text = "write_mode: upsert needs the columns that identify a row, and the source has no key \
+                that moves whole";
+    Failure::at_key(document, "destination.primary_key", "no_primary_key", text)
+        .hint("name them: primary_key: [id]")
+}
+
+/// The cursor's columns under their names in the destination.
+fn version_fields(
+    document: &Document,
+    entry: usize,
+    read: &Schema,
+    schema: &Schema,
+) -> Result<Vec<String>, Failure> {
+    let asked = &document.source.streams[entry];
+    let moved = |column: &String| match read.index_of(column) {
+        Ok(index) => Ok(schema.field(index).name().clone()),
+        Err(_) => {
+            let key = format!("source.streams[{entry}].columns");
+            Err(unmoved(document, &key, column).hint(
+                "add it: with append and a lag a row is known in the destination by its key and its \
+                 cursor",
+            ))
+        }
+    };
+    asked.cursor_field.iter().map(moved).collect()
+}
+
+/// Refuses a lag where rows are appended to what does not leave out those that it has.
+pub(super) fn refuse_repeats(document: &Document, destination: &Stage) -> Result<(), Failure> {
+    let appends = document.destination.write_mode == document::WriteMode::Append;
+    if !appends || destination.spec.drops_repeats {
+        return Ok(());
+    }
+    let mut streams = document.source.streams.iter();
+    let Some(index) = streams.position(document::Stream::is_read_again) else {
+        return Ok(());
+    };
+    let name = destination.connector.name();
+    let text = format!("{name} cannot leave out rows that it has, and a lag reads them again");
+    let key = format!("source.streams[{index}].lag");
+    Err(
+        Failure::at_key(document, &key, "unsupported_lag", text).hint(
+            "remove lag: then rows that are committed late are missed; or late_rows: exact, or \
+             another destination",
+        ),
+    )
+}
+
+/// How far the destination is with a stream that goes on, and what it will do. Refuses a stream whose
+/// rows before the cursor are gone with their table.
+pub(super) fn progress(
+    document: &Document,
+    destination: &mut Destination,
+    target: &Target,
+    placed: &mut Placed,
+    full_refresh: bool,
+) -> Result<Option<Progress>, Failure> {
+    let failed = |e| Failure::from_runtime(e, document, "destination");
+    let found = destination
+        .progress(target, &document.pipeline)
+        .map_err(failed)?;
+    let goes_on = found.as_ref().is_some_and(|found| found.cursor.is_some());
+    if !goes_on || full_refresh || !placed.is_new {
+        return Ok(found);
+    }
+    // A run that is at work may have made it since it was looked for.
+    *placed = destination.plan(target).map_err(failed)?;
+    if !placed.is_new {
+        return Ok(found);
+    }
+    let text = format!(
+        "{} is not there any more, and the stream would go on behind the rows that it held",
+        placed.location
+    );
+    Err(Failure::new(Class::Contract, "target_vanished", text)
+        .in_stream(&target.stream)
+        .hint("read the stream from its beginning: `rapidbyte run --full-refresh`"))
 }

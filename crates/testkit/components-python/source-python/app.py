@@ -41,6 +41,7 @@ class Source(wit_world.exports.Source):
             native_forms=[],
             takes_filter=False,
             keeps_cursor=False,
+            drops_repeats=False,
         )
 
     def open(self, config: str) -> source.Session:

@@ -63,6 +63,12 @@ fn everything_passes_both_ways_and_is_counted() {
     // Half closed, the other way is still there.
     server.write_all(b"thanks").unwrap();
     assert_eq!(&read::<6>(&mut client).unwrap(), b"thanks");
+    // What has arrived is counted in a moment.
+    let begun = std::time::Instant::now();
+    while proxy.counts().to_client < 6 {
+        assert!(begun.elapsed() < LONG, "what has passed is not counted");
+        std::thread::yield_now();
+    }
     let counts = proxy.counts();
     assert_eq!((counts.to_server, counts.to_client), (8 << 20, 6));
     assert_eq!((counts.connections, counts.faults), (1, 0));

@@ -264,7 +264,7 @@ fn mistakes_in_keys_and_values_say_what_to_do() {
         (
             with("  primary_key: [id]\n"),
             "p.yaml:8:3: primary_key has no meaning with write_mode: append (set write_mode: \
-             upsert, or remove primary_key)",
+             upsert, give an incremental stream a lag, or remove primary_key)",
         ),
         (
             with("  write_mode: upsert\n  primary_key: id\n"),
@@ -455,7 +455,21 @@ fn how_a_stream_goes_on() {
     assert_eq!(good(&text).source.streams[0].late_rows, LateRows::Exact);
 
     let incremental = "sync_mode: incremental\ncursor_field: id\n";
+    let keyed = with_stream(&format!("{incremental}lag: 5\nprimary_key: [id]"));
+    assert_eq!(good(&keyed).source.streams[0].primary_key, ["id"]);
+    let of_all = with_stream(&format!("{incremental}lag: 5")) + "  primary_key: [id]\n";
+    assert_eq!(good(&of_all).destination.primary_key, ["id"]);
     let cases = [
+        (
+            with_stream(&format!("{incremental}late_rows: exact\nprimary_key: [id]")),
+            "p.yaml:10:7: primary_key has no meaning with write_mode: append (set write_mode: upsert, \
+             give an incremental stream a lag, or remove primary_key)",
+        ),
+        (
+            with_stream(&format!("{incremental}lag: 5\ndeleted_field: gone")),
+            "p.yaml:10:7: deleted_field has no meaning with write_mode: append (set write_mode: \
+             upsert, or remove deleted_field)",
+        ),
         (
             with_stream("cursor_field: id"),
             "p.yaml:7:7: cursor_field has no meaning with sync_mode: full_refresh (set sync_mode: \
@@ -479,7 +493,7 @@ fn how_a_stream_goes_on() {
         (
             with_stream("primary_key: [id]"),
             "p.yaml:7:7: primary_key has no meaning with write_mode: append (set write_mode: upsert, \
-             or remove primary_key)",
+             give an incremental stream a lag, or remove primary_key)",
         ),
         (
             with_stream(incremental)

@@ -214,6 +214,7 @@ impl Destination for Misbehave {
             columns: columns.collect(),
             statements: Vec::new(),
             notes: Vec::new(),
+            is_new: false,
         })
     }
 
@@ -347,6 +348,8 @@ mod tests {
             write_mode: WriteMode::Append,
             primary_key: Vec::new(),
             deleted_field: None,
+            version_fields: Vec::new(),
+            keeps_cursor: false,
         }
     }
 

@@ -63,6 +63,7 @@ impl Destination for Null {
             columns: schema.fields().iter().map(column).collect(),
             statements: Vec::new(),
             notes: vec!["rows are counted and dropped".into()],
+            is_new: false,
         })
     }
 

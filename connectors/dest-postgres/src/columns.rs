@@ -1,0 +1,146 @@
+//! The columns of a table against those of a stream: what becomes of each, and what to do about those
+//! that do not fit.
+
+use rapidbyte_pg::fit::column_for;
+use rapidbyte_pg::form;
+use rapidbyte_pg::ident::quote_ident;
+use rapidbyte_pg::model::Generated;
+use rapidbyte_pg::{Column, Fit as PgFit, Kind, PgType, fit};
+use rapidbyte_sdk::Fit;
+use rapidbyte_sdk::prelude::*;
+
+use crate::config::Name;
+use crate::convert;
+
+/// `there`: the table, if it is there.
+pub(crate) fn column_plan(
+    there: Option<&Name>,
+    field: &Field,
+    column: &Column,
+    fit: PgFit,
+) -> Result<ColumnPlan> {
+    let (fit, note) = match fit {
+        PgFit::Direct => (Fit::Exact, None),
+        PgFit::Widened(note) => (Fit::Widened, Some(note)),
+        PgFit::Cast(ty) => (
+            Fit::Exact,
+            Some(format!("the server reads the text as {ty}")),
+        ),
+        PgFit::Refused(reason) if column.is_computed() => {
+            let hint = "leave it out by `columns:`";
+            (Fit::Refused, Some(format!("{reason}: {hint}")))
+        }
+        PgFit::Refused(reason) => {
+            let change = there.map(|name| change_of_type(name, field, column));
+            let change = change.transpose()?.flatten();
+            let note = change.map(|sql| format!("{reason}; {sql}"));
+            (Fit::Refused, Some(note.unwrap_or(reason)))
+        }
+    };
+    Ok(ColumnPlan {
+        column: field.name().clone(),
+        target_type: column.type_text.clone(),
+        fit,
+        note,
+    })
+}
+
+/// The statement that gives a column the type that the stream's values have, where that would do.
+fn change_of_type(name: &Name, field: &Field, column: &Column) -> Result<Option<String>> {
+    let Ok(new) = column_for(field).map_err(convert)? else {
+        return Ok(None);
+    };
+    let is_new = new.type_text != column.type_text;
+    if !is_new || matches!(fit(field, &new).map_err(convert)?, PgFit::Refused(_)) {
+        return Ok(None);
+    }
+    let holds_all = fit(&form::field(column, true), &new).map_err(convert)?;
+    let (column, ty) = (quote_ident(&column.name), new.type_text);
+    let change = format!("ALTER TABLE {name} ALTER COLUMN {column} TYPE {ty} USING {column}");
+    Ok(Some(match holds_all {
+        PgFit::Direct | PgFit::Widened(_) => format!("run on the target: {change}::{ty}"),
+        // A cast might round or cut what is there, and the text of a value is read or refused.
+        _ => format!("run on the target, if its values can be read so: {change}::text::{ty}"),
+    }))
+}
+
+/// A column that the table lacks.
+pub(crate) fn absent(name: &Name, field: &Field) -> Result<ColumnPlan> {
+    let column = column_for(field).map_err(convert)?;
+    let target_type = column.map_or_else(|_| String::new(), |column| column.type_text);
+    let column = quote_ident(field.name());
+    let note = match target_type.as_str() {
+        "" => format!("{name} has no column {column}"),
+        ty => format!(
+            "{name} has no column {column}; run on the target: \
+             ALTER TABLE {name} ADD COLUMN {column} {ty}; or leave it out by `columns:`"
+        ),
+    };
+    Ok(ColumnPlan {
+        column: field.name().clone(),
+        target_type,
+        fit: Fit::Refused,
+        note: Some(note),
+    })
+}
+
+/// Columns of the table that the stream does not have must get along without it.
+pub(crate) fn refuse_unfilled(name: &Name, unfilled: &[&Column]) -> Result<()> {
+    let needs = |column: &&&Column| {
+        let is_filled = column.default.is_some()
+            || column.generated != Generated::No
+            || has_type_default(&column.ty);
+        !is_filled && (column.not_null || refuses_null(&column.ty))
+    };
+    let Some(column) = unfilled.iter().find(needs) else {
+        return Ok(());
+    };
+    let quoted = quote_ident(&column.name);
+    Err(Error::schema(
+        "unfilled_column",
+        format!("the column {quoted} of {name} refuses NULL, has no default, and the stream does not fill it"),
+    )
+    .hint(format!(
+        "run on the target: ALTER TABLE {name} ALTER COLUMN {quoted} DROP NOT NULL, or give it a default"
+    ))
+    .in_column(&column.name))
+}
+
+/// What becomes of a column that the stream does not have.
+pub(crate) fn unfilled_note(column: &Column) -> String {
+    let gets = match column.generated {
+        Generated::IdentityAlways | Generated::IdentityByDefault => "the next number",
+        _ if column.is_computed() => "what the server computes",
+        _ if column.default.is_some() || has_type_default(&column.ty) => "its default",
+        _ => "NULL",
+    };
+    let column = quote_ident(&column.name);
+    format!("the target's column {column} has no source: new rows get {gets} there")
+}
+
+pub(crate) fn refuses_null(ty: &PgType) -> bool {
+    match &ty.kind {
+        Kind::Domain { not_null, base, .. } => *not_null || refuses_null(base),
+        _ => false,
+    }
+}
+
+fn has_type_default(ty: &PgType) -> bool {
+    match &ty.kind {
+        Kind::Domain { default, base, .. } => default.is_some() || has_type_default(base),
+        _ => false,
+    }
+}
+
+/// Values that a sequence would else give do not move it.
+pub(crate) fn sequence_note(column: &Column) -> Option<String> {
+    let default = column.default.as_deref().unwrap_or_default();
+    let has_sequence = matches!(
+        column.generated,
+        Generated::IdentityAlways | Generated::IdentityByDefault
+    ) || default.contains("nextval(");
+    has_sequence.then(|| {
+        let column = quote_ident(&column.name);
+        format!("{column} keeps the stream's values, and its sequence stays where it is")
+    })
+}

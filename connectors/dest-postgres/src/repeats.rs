@@ -1,0 +1,260 @@
+//! Append of rows that come again: those that the table has already are left out.
+//!
+//! A lag reads rows again that were delivered before. A row is one that the table has when its key
+//! and its version (the columns of the cursor) equal those of a row there, as the server compares
+//! values of the columns' types; NULL in a version equals NULL. So a row that was changed and got
+//! another version is added, and one that was changed without is not.
+
+use rapidbyte_pg::Column;
+use rapidbyte_pg::ident::{quote_ident, quote_literal};
+use rapidbyte_pg_client::{Client, Rows};
+use rapidbyte_sdk::prelude::*;
+
+use crate::config::Name;
+use crate::decide::no_privilege;
+use crate::look::{Found, TableFacts};
+use crate::upsert::{Merge, may_stage};
+
+/// One row of JSON, as [`FACTS`] asks for it.
+#[derive(Debug, Clone, serde::Deserialize)]
+pub(crate) struct RepeatFacts {
+    /// Of the key and the version, as far as the table has them.
+    columns: Vec<Compared>,
+    /// Columns that the role may not read.
+    closed_reads: Vec<String>,
+    /// Triggers that see each row first and may turn it away.
+    has_row_triggers: bool,
+    /// The columns of each whole index, in its order.
+    indexes: Vec<Index>,
+}
+
+#[derive(Debug, Clone, serde::Deserialize)]
+struct Compared {
+    name: String,
+    /// The type's own operator of equality, with its schema; none where it has no order.
+    equal: Option<String>,
+}
+
+#[derive(Debug, Clone, serde::Deserialize)]
+struct Index {
+    is_unique: bool,
+    columns: Vec<String>,
+}
+
+/// The operator is that of the default operator class for B-trees, as the server itself looks for
+/// it (`GetDefaultOpClass`): of the type below all domains, of a type that it is in binary, or of
+/// all enums, arrays, ranges and composites.
+const FACTS: &str = "\
+SELECT pg_catalog.json_build_object(
+    'columns', (SELECT COALESCE(pg_catalog.json_agg(pg_catalog.json_build_object(
+            'name', a.attname, 'equal', (
+        WITH RECURSIVE below AS (
+            SELECT y.oid, y.typtype, y.typbasetype, y.typelem, y.typlen FROM pg_catalog.pg_type y
+                WHERE y.oid = a.atttypid
+            UNION ALL
+            SELECT y.oid, y.typtype, y.typbasetype, y.typelem, y.typlen FROM below b
+                JOIN pg_catalog.pg_type y ON y.oid = b.typbasetype WHERE b.typtype = 'd')
+        SELECT pg_catalog.quote_ident(n.nspname) || '.' || o.oprname
+        FROM below b
+        JOIN pg_catalog.pg_opclass l ON l.opcdefault AND (l.opcintype = b.oid
+            OR l.opcintype = pg_catalog.to_regtype(CASE
+                WHEN b.typtype = 'e' THEN 'pg_catalog.anyenum'
+                WHEN b.typtype = 'r' THEN 'pg_catalog.anyrange'
+                WHEN b.typtype = 'm' THEN 'pg_catalog.anymultirange'
+                WHEN b.typtype = 'c' THEN 'pg_catalog.record'
+                WHEN b.typelem <> 0 AND b.typlen = -1 THEN 'pg_catalog.anyarray' END)
+            OR EXISTS (SELECT FROM pg_catalog.pg_cast k WHERE k.castsource = b.oid
+                AND k.casttarget = l.opcintype AND k.castmethod = 'b' AND k.castcontext = 'i'))
+        JOIN pg_catalog.pg_am h ON h.oid = l.opcmethod AND h.amname = 'btree'
+        JOIN pg_catalog.pg_type i ON i.oid = l.opcintype
+        JOIN pg_catalog.pg_amop m ON m.amopfamily = l.opcfamily AND m.amopstrategy = 3
+            AND m.amoplefttype = l.opcintype AND m.amoprighttype = l.opcintype
+        JOIN pg_catalog.pg_operator o ON o.oid = m.amopopr
+        JOIN pg_catalog.pg_namespace n ON n.oid = o.oprnamespace
+        WHERE b.typtype <> 'd'
+        ORDER BY l.opcintype = b.oid DESC, i.typispreferred DESC LIMIT 1))), '[]')
+        FROM pg_catalog.pg_attribute a
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+          AND a.attname::pg_catalog.text IN ($NAMES)),
+    'closed_reads', (SELECT COALESCE(pg_catalog.json_agg(a.attname), '[]')
+        FROM pg_catalog.pg_attribute a
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+          AND NOT pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT')),
+    'has_row_triggers', c.relkind = 'p' OR EXISTS (SELECT FROM pg_catalog.pg_trigger g
+        WHERE g.tgrelid = c.oid AND NOT g.tgisinternal AND g.tgenabled <> 'D'
+          AND g.tgtype & 3 = 3),
+    'indexes', (SELECT COALESCE(pg_catalog.json_agg(pg_catalog.json_build_object(
+            'is_unique', i.indisunique, 'columns', (
+                SELECT pg_catalog.json_agg(a.attname ORDER BY p.place)
+                FROM unnest(i.indkey) WITH ORDINALITY AS p(attnum, place)
+                JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = p.attnum
+                WHERE p.place <= i.indnkeyatts))), '[]')
+        FROM pg_catalog.pg_index i
+        WHERE i.indrelid = c.oid AND i.indisvalid AND i.indpred IS NULL
+          AND i.indexprs IS NULL))::text
+FROM pg_catalog.pg_class c WHERE c.oid = $TABLE";
+
+/// What must be known of a table that is there.
+pub(crate) fn facts(client: &mut Client, table: u32, target: &Target) -> Result<RepeatFacts> {
+    let names = target.primary_key.iter().chain(&target.version_fields);
+    let names: Vec<String> = names.map(|name| quote_literal(name)).collect();
+    let sql = FACTS
+        .replace("$TABLE", &table.to_string())
+        .replace("$NAMES", &names.join(", "));
+    let answers = client.simple_query(&sql)?;
+    let row = answers.first().map(Rows::single).transpose()?;
+    serde_json::from_str(row.unwrap_or_default())
+        .map_err(|error| Error::internal(format!("an answer of the catalog: {error}")))
+}
+
+const HOW: &str = "rows are staged by COPY in a temporary table; each commit adds those whose key and \
+    cursor are not in the table yet, and of doubles the last";
+
+/// True where rows may come again.
+pub(crate) fn may_come(target: &Target) -> bool {
+    target.write_mode == WriteMode::Append && !target.version_fields.is_empty()
+}
+
+/// The index by which rows are found that are there.
+fn index(name: &Name, target: &Target) -> String {
+    let columns: Vec<String> = target.primary_key.iter().map(|c| quote_ident(c)).collect();
+    format!("CREATE INDEX ON {name} ({})", columns.join(", "))
+}
+
+/// For a table that is about to be made: gives the index that it needs.
+pub(crate) fn fresh(
+    target: &Target,
+    name: &Name,
+    found: &Found,
+    notes: &mut Vec<String>,
+) -> Result<String> {
+    if may_come(target) {
+        may_stage(found)?;
+        notes.push(HOW.into());
+    }
+    Ok(index(name, target))
+}
+
+/// For a table that is there; `targets` are the columns to fill. None where the plan refuses one of
+/// the columns. Errors: `lag_not_possible`, `no_privilege`.
+pub(crate) fn existing(
+    target: &Target,
+    name: &Name,
+    table: &TableFacts,
+    targets: &[Column],
+    found: &Found,
+    notes: &mut Vec<String>,
+) -> Result<Option<Merge>> {
+    let Some(facts) = &found.repeats else {
+        return Err(Error::internal("an append of repeats without its facts"));
+    };
+    refuse_table(name, table)?;
+    let is_key = |column: &&String| target.primary_key.contains(column);
+    let key = target.primary_key.iter();
+    let version = target
+        .version_fields
+        .iter()
+        .filter(|column| !is_key(column));
+    let place = |column: &String| facts.place_of(column, name, targets);
+    let key: Option<Vec<_>> = key.map(place).collect::<Result<_>>()?;
+    let version: Option<Vec<_>> = version.map(place).collect::<Result<_>>()?;
+    let (Some(key), Some(version)) = (key, version) else {
+        return Ok(None);
+    };
+    may_read(target, name, facts, found)?;
+    may_stage(found)?;
+    notes.push(HOW.into());
+    notes.extend(facts.about_indexes(target, name));
+    Ok(Some(Merge {
+        key,
+        deleted: None,
+        version: Some(version),
+        counts: facts.has_row_triggers,
+    }))
+}
+
+fn refused(name: &Name, what: &str, hint: &str) -> Error {
+    let text = format!("{name} cannot take rows that a lag reads again: {what}");
+    Error::schema("lag_not_possible", text).hint(format!("{hint}, or remove lag"))
+}
+
+fn refuse_table(name: &Name, table: &TableFacts) -> Result<()> {
+    if !matches!(table.kind, 'r' | 'p') {
+        let what = "it is no table of this server";
+        return Err(refused(name, what, "write to the table itself"));
+    }
+    if table.row_security {
+        let what = "row-level security may hide rows from this role";
+        let hint = "run as the table's owner, or as a role with BYPASSRLS";
+        return Err(refused(name, what, hint));
+    }
+    if table.insert_rules > 0 {
+        let hint = "drop the rules, or write to another table";
+        return Err(refused(name, "it has rules", hint));
+    }
+    Ok(())
+}
+
+fn may_read(target: &Target, name: &Name, facts: &RepeatFacts, found: &Found) -> Result<()> {
+    let mut read = target.primary_key.iter().chain(&target.version_fields);
+    if !read.any(|column| facts.closed_reads.contains(column)) {
+        return Ok(());
+    }
+    let user = quote_ident(&found.facts.user);
+    Err(no_privilege(
+        format!("{user} may not read the rows of {name}, to leave out those that it has"),
+        format!("GRANT SELECT, INSERT ON {name} TO {user}"),
+    ))
+}
+
+impl RepeatFacts {
+    /// A column's place among `targets` and its operator of equality; none where the table lacks it.
+    fn place_of(
+        &self,
+        column: &String,
+        name: &Name,
+        targets: &[Column],
+    ) -> Result<Option<(usize, String)>> {
+        let Some(place) = targets.iter().position(|target| target.name == *column) else {
+            return Ok(None);
+        };
+        let compared = self.columns.iter().find(|found| found.name == *column);
+        match compared.and_then(|found| found.equal.clone()) {
+            Some(equal) => Ok(Some((place, equal))),
+            None => {
+                let ty = &targets[place].type_text;
+                let what = format!(
+                    "values of {}, of type {ty}, cannot be compared",
+                    quote_ident(column)
+                );
+                Err(refused(name, &what, "name another column").in_column(column))
+            }
+        }
+    }
+
+    /// What is missing to be fast, and what stands against a second version of a row.
+    fn about_indexes(&self, target: &Target, name: &Name) -> Vec<String> {
+        let key = &target.primary_key;
+        let is_of_key = |index: &Index| {
+            let first = index.columns.iter().take(key.len());
+            index.columns.len() >= key.len() && first.clone().all(|column| key.contains(column))
+        };
+        let mut notes = Vec::new();
+        if !self.indexes.iter().any(is_of_key) {
+            notes.push(format!(
+                "each commit reads the whole table, because no index leads to a key; this one makes \
+                 it fast: {}",
+                index(name, target)
+            ));
+        }
+        let is_whole = |index: &&Index| index.is_unique && index.columns.len() == key.len();
+        if self.indexes.iter().filter(is_whole).any(is_of_key) {
+            notes.push(
+                "its unique index takes one row of each key: a row that is changed and comes with a \
+                 higher cursor is refused"
+                    .into(),
+            );
+        }
+        notes
+    }
+}

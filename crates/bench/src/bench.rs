@@ -1,0 +1,156 @@
+//! One bench: a server, its programs, and what becomes of the figures.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use rapidbyte_testkit::postgres::{Options, Server};
+use serde_json::Value;
+
+use crate::chart::Chart;
+use crate::failure::Failure;
+use crate::figures::{Size, json, table};
+use crate::machine;
+use crate::measure::Series;
+use crate::peers::Peer;
+use crate::run::Programs;
+use crate::scenario::{copy, files, upsert};
+use crate::settings::Settings;
+use crate::workload::Workload;
+
+/// What all scenarios work with.
+pub struct Bench {
+    pub settings: Settings,
+    pub programs: Programs,
+    /// With PostgreSQL's own settings for durability.
+    pub server: Server,
+    /// Other products; empty unless asked for.
+    pub peers: Vec<Peer>,
+    /// What every line of the log begins with.
+    context: Value,
+    log: Option<Log>,
+    chart: Chart,
+}
+
+/// What is compared in one table of figures.
+pub struct Title {
+    pub workload: &'static str,
+    /// Which part of the workload; may be empty.
+    pub what: String,
+    /// Each way; 0 for no proxy.
+    pub latency_ms: u32,
+}
+
+/// Lines for programs, and the chart beside them.
+struct Log {
+    file: fs::File,
+    path: PathBuf,
+}
+
+impl Bench {
+    /// Starts the server.
+    pub fn start(settings: Settings) -> Result<Self, Failure> {
+        let programs = Programs::find()?;
+        if programs.psql.is_none() {
+            eprintln!("psql is not installed: its column is left out");
+        }
+        let peers = if settings.peers {
+            Peer::installed()?
+        } else {
+            Vec::new()
+        };
+        let server = Server::start(&Options {
+            durable: true,
+            // Not every peer takes what a URL may hold.
+            password: "bench".into(),
+            ..Options::default()
+        })?;
+        let mut context = machine::context(&server);
+        context["iterations"] = settings.iterations.into();
+        Ok(Self {
+            log: settings.log.as_deref().map(Log::open).transpose()?,
+            chart: Chart::new(),
+            settings,
+            programs,
+            server,
+            peers,
+            context,
+        })
+    }
+
+    /// Measures everything that was asked for.
+    pub fn run(mut self) -> Result<(), Failure> {
+        for workload in self.settings.workloads.clone() {
+            for rows in workload.sizes(&self.settings.rows) {
+                match workload {
+                    Workload::Upsert => upsert::run(&mut self, rows)?,
+                    Workload::Files => files::run(&mut self, rows)?,
+                    _ => {
+                        for latency in self.settings.latencies_ms.clone() {
+                            copy::run(&mut self, workload, rows, latency)?;
+                        }
+                    }
+                }
+            }
+        }
+        let Some(log) = self.log else {
+            return Ok(());
+        };
+        let chart = log.path.with_extension("svg");
+        fs::write(&chart, self.chart.svg())?;
+        eprintln!("every value: {}", shown(&log.path));
+        eprintln!("chart: {}", shown(&chart));
+        Ok(())
+    }
+
+    /// Shows one comparison, and adds it to the log and to the chart.
+    pub fn publish(&mut self, title: &Title, size: Size, series: &[Series]) -> Result<(), Failure> {
+        let heading = title.heading(size);
+        println!("\n{heading}, median of {}", self.settings.iterations);
+        println!("{}", table(series, size));
+        self.chart.add(&heading, series);
+        let mut context = self.context.clone();
+        context["workload"] = title.workload.into();
+        context["what"] = title.what.as_str().into();
+        context["latency_ms"] = title.latency_ms.into();
+        if let Some(log) = &mut self.log {
+            for each in series {
+                writeln!(log.file, "{}", json(each, &context, size))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Title {
+    fn heading(&self, size: Size) -> String {
+        let Size { rows, .. } = size;
+        let mut heading = format!("{rows} rows, {}", self.workload);
+        if !self.what.is_empty() {
+            heading += &format!(" {}", self.what);
+        }
+        if self.latency_ms > 0 {
+            heading += &format!(", {} ms each way", self.latency_ms);
+        }
+        heading + &format!(" ({:.0} bytes a row in binary COPY)", size.row_bytes())
+    }
+}
+
+impl Log {
+    fn open(folder: &Path) -> Result<Self, Failure> {
+        fs::create_dir_all(folder)?;
+        let path = folder.join(format!("postgres-{}.jsonl", machine::unix_secs()));
+        let file = fs::File::create_new(&path)?;
+        Ok(Self { file, path })
+    }
+}
+
+/// A file by its folder's and its own name.
+pub fn shown(path: &Path) -> String {
+    let name = |path: &Path| {
+        path.file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+    };
+    let folder = path.parent().and_then(name).unwrap_or_default();
+    format!("{folder}/{}", name(path).unwrap_or_default())
+}

@@ -1,0 +1,142 @@
+//! Contenders in turn, several times, and what each of their runs gave.
+
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::process::Timed;
+use crate::stats::Spread;
+
+/// One run that ended well.
+#[derive(Debug)]
+pub struct Run {
+    /// From starting the process, or both of a pipe, to their end.
+    pub wall_secs: f64,
+    /// User and system time of the processes.
+    pub cpu_secs: Option<f64>,
+    /// What the program reported; nothing of `psql`.
+    pub report: Option<Value>,
+    /// The other product changed values; of ours and of `psql` that is a failure.
+    pub differs: bool,
+}
+
+impl Run {
+    /// Of a program that reports nothing.
+    pub fn silent(timed: &Timed) -> Self {
+        Self {
+            wall_secs: timed.wall_secs,
+            cpu_secs: timed.cpu_secs,
+            report: None,
+            differs: false,
+        }
+    }
+
+    /// Of a program whose standard output is a report as JSON.
+    pub fn reporting(timed: &Timed) -> Result<Self, Failure> {
+        let report: Value = serde_json::from_slice(&timed.stdout)
+            .map_err(|error| Failure(format!("the report is no JSON: {error}")))?;
+        // It counts finer than the system's ticks.
+        let cpu_secs = report["cpu_secs"].as_f64().or(timed.cpu_secs);
+        Ok(Self {
+            cpu_secs,
+            report: Some(report),
+            ..Self::silent(timed)
+        })
+    }
+}
+
+/// All runs of one contender.
+#[derive(Debug)]
+pub struct Series {
+    /// As it stands above its column.
+    pub name: String,
+    pub runs: Vec<Run>,
+}
+
+impl Series {
+    /// Of the runs that have the value.
+    pub fn values(&self, of: impl Fn(&Run) -> Option<f64>) -> Option<Spread> {
+        Spread::of(self.runs.iter().filter_map(of).collect())
+    }
+
+    /// A number of the report, by its JSON pointer.
+    pub fn reported(&self, pointer: &str) -> Option<Spread> {
+        self.values(|run| run.report.as_ref()?.pointer(pointer)?.as_f64())
+    }
+
+    pub fn wall(&self) -> Option<Spread> {
+        self.values(|run| Some(run.wall_secs))
+    }
+
+    pub fn cpu(&self) -> Option<Spread> {
+        self.values(|run| run.cpu_secs)
+    }
+
+    pub fn differs(&self) -> bool {
+        self.runs.iter().any(|run| run.differs)
+    }
+}
+
+/// Runs all contenders in turn, so that what the machine does meanwhile meets them all. The first
+/// round is for the caches of the machine, the server and the connectors, and is not counted.
+pub fn measure<C>(
+    contenders: &[(String, C)],
+    iterations: usize,
+    mut run: impl FnMut(&C) -> Result<Run, Failure>,
+) -> Result<Vec<Series>, Failure> {
+    let named = |name: &str, Failure(text)| Failure(format!("{name}: {text}"));
+    let mut series: Vec<Series> = contenders
+        .iter()
+        .map(|(name, _)| Series {
+            name: name.clone(),
+            runs: Vec::new(),
+        })
+        .collect();
+    for (name, contender) in contenders {
+        run(contender).map_err(|failure| named(name, failure))?;
+    }
+    for iteration in 0..iterations {
+        for turn in 0..contenders.len() {
+            // Another one begins each time.
+            let at = (turn + iteration) % contenders.len();
+            let (name, contender) = &contenders[at];
+            let taken = run(contender).map_err(|failure| named(name, failure))?;
+            series[at].runs.push(taken);
+        }
+    }
+    Ok(series)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contenders_alternate_and_the_first_round_does_not_count() {
+        let contenders = ["a", "b", "c"].map(|name| (name.to_owned(), name));
+        let mut order = String::new();
+        let series = measure(&contenders, 2, |name| {
+            order += name;
+            Ok(Run {
+                wall_secs: order.len() as f64,
+                cpu_secs: None,
+                report: None,
+                differs: false,
+            })
+        })
+        .expect("nothing fails");
+        assert_eq!(order, "abcabcbca");
+        let walls: Vec<Vec<f64>> = series
+            .iter()
+            .map(|series| series.runs.iter().map(|run| run.wall_secs).collect())
+            .collect();
+        assert_eq!(walls, [[4.0, 9.0], [5.0, 7.0], [6.0, 8.0]]);
+    }
+
+    #[test]
+    fn a_contender_that_fails_is_named() {
+        let contenders = [("COPY".to_owned(), ())];
+        let Failure(text) =
+            measure(&contenders, 1, |()| Err(Failure("no".into()))).expect_err("it failed");
+        assert_eq!(text, "COPY: no");
+    }
+}

@@ -1,0 +1,134 @@
+//! Decoding and encoding the binary COPY format, type by type.
+
+use std::io::Read;
+
+use rapidbyte_pg::builtin::{self, Builtin};
+use rapidbyte_pg::copy::{Decoder, Encoder};
+use rapidbyte_pg::{Column, select_expression};
+use rapidbyte_sdk::prelude::RecordBatch;
+use rapidbyte_testkit::postgres::{Client, Server};
+
+use super::Parts;
+use crate::failure::Failure;
+
+/// Rows of one batch, about as many as a connector makes.
+pub const ROWS: usize = 10_000;
+const MAX_RECORD_BYTES: usize = 64 << 20;
+
+/// A column of one type, and its value in row `i`.
+struct Sample {
+    name: &'static str,
+    column: Column,
+    value: &'static str,
+}
+
+fn of(builtin: Builtin, value: &'static str) -> Sample {
+    Sample {
+        name: builtin.sql,
+        column: builtin.column("v"),
+        value,
+    }
+}
+
+fn samples() -> Vec<Sample> {
+    let mut numeric = of(builtin::NUMERIC, "(i * 7919 % 1000000007)::numeric / 10000");
+    numeric.name = "numeric(18,4)";
+    numeric.column.typmod = builtin::to_numeric_typmod(18, 4);
+    let texts = Sample {
+        name: "text[]",
+        column: Column::new("v", builtin::TEXT.array_ty(), "text[]"),
+        value: "ARRAY['label ' || i % 100, NULL, 'x']",
+    };
+    let integers = Sample {
+        name: "integer[]",
+        column: Column::new("v", builtin::INT4.array_ty(), "integer[]"),
+        value: "ARRAY[i, i + 1, i + 2]",
+    };
+    vec![
+        of(builtin::BOOL, "i % 3 = 0"),
+        of(builtin::INT2, "i % 1000"),
+        of(builtin::INT4, "i"),
+        of(builtin::INT8, "i"),
+        of(builtin::FLOAT4, "i * 0.5"),
+        of(builtin::FLOAT8, "i * 0.37"),
+        numeric,
+        of(builtin::TEXT, "'customer ' || i"),
+        of(builtin::BYTEA, "decode(md5(i::text), 'hex')"),
+        of(builtin::UUID, "md5(i::text)"),
+        of(builtin::DATE, "date '2000-01-01' + i % 10000"),
+        of(builtin::TIME, "time '00:00' + i * interval '1 second'"),
+        of(
+            builtin::TIMESTAMP,
+            "timestamp '2020-01-01' + i * interval '17 seconds'",
+        ),
+        of(
+            builtin::TIMESTAMPTZ,
+            "timestamptz '2020-01-01Z' + i * interval '17 seconds'",
+        ),
+        of(builtin::INTERVAL, "i * interval '1 hour'"),
+        of(
+            builtin::JSON,
+            "json_build_object('id', i, 'tag', md5(i::text))",
+        ),
+        of(
+            builtin::JSONB,
+            "jsonb_build_object('id', i, 'tag', md5(i::text))",
+        ),
+        texts,
+        integers,
+    ]
+}
+
+pub fn run(parts: &mut Parts, server: &Server) -> Result<(), Failure> {
+    let mut client = server.client("postgres");
+    for sample in samples() {
+        let columns = [sample.column];
+        let select = format!("(({}))::{} AS v", sample.value, sample.name);
+        // The native form is the bytes of the server, so decoding and encoding copy them.
+        for (form, native) in [("", false), (", native form", true)] {
+            let bytes = copied(&mut client, &columns, &select, native, ROWS)?;
+            let batch = decoded(&columns, native, &bytes)?;
+            let name = format!("{}{form}", sample.name);
+            parts.measure(&format!("decode {name}"), "value", ROWS, || {
+                decoded(&columns, native, &bytes)
+            })?;
+            let mut encoder = Encoder::new(&batch.schema(), &columns)?;
+            let mut out = Vec::with_capacity(bytes.len());
+            parts.measure(&format!("encode {name}"), "value", ROWS, || {
+                out.clear();
+                Ok(encoder.encode(&batch, &mut out)?)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Rows as the server sends them; `select` gives the columns from the row's number `i`.
+pub fn copied(
+    client: &mut Client,
+    columns: &[Column],
+    select: &str,
+    native: bool,
+    rows: usize,
+) -> Result<Vec<u8>, Failure> {
+    let expressions: Vec<String> = columns
+        .iter()
+        .map(|column| select_expression(column, native))
+        .collect();
+    let query = format!(
+        "COPY (SELECT {} FROM (SELECT {select} FROM generate_series(1, {rows}) AS i) AS t) \
+         TO STDOUT (FORMAT binary)",
+        expressions.join(", ")
+    );
+    let mut bytes = Vec::new();
+    client.copy_out(query.as_str())?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Decodes a whole COPY into one batch.
+pub fn decoded(columns: &[Column], native: bool, bytes: &[u8]) -> Result<RecordBatch, Failure> {
+    let mut decoder = Decoder::new(columns, native, MAX_RECORD_BYTES);
+    decoder.push(bytes)?;
+    decoder.finish()?;
+    Ok(decoder.take_batch()?)
+}

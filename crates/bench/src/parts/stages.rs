@@ -1,0 +1,103 @@
+//! What a batch of the narrow table goes through between its connectors.
+
+use rapidbyte_engine::channel::{Received, channel};
+use rapidbyte_engine::compress::{Compression, Compressor, Decompressor};
+use rapidbyte_pg::{Column, builtin};
+use rapidbyte_sdk::ipc;
+use rapidbyte_sdk::prelude::RecordBatch;
+use rapidbyte_testkit::postgres::{Client, Server};
+use rapidbyte_wire::verify::Layout;
+
+use super::Parts;
+use super::codec::{ROWS, copied, decoded};
+use crate::failure::Failure;
+
+/// Messages of one measurement of the channel.
+const MESSAGES: usize = 10_000;
+/// As the engine has it.
+const CHANNEL_BYTES: usize = 16 << 20;
+const MAX_MESSAGES: usize = 1024;
+
+/// The narrow workload's columns.
+pub fn narrow() -> Vec<Column> {
+    vec![
+        builtin::INT8.column("id"),
+        builtin::TEXT.column("name"),
+        builtin::FLOAT8.column("amount"),
+        builtin::INT4.column("quantity"),
+        builtin::BOOL.column("active"),
+        builtin::TIMESTAMPTZ.column("created_at"),
+        builtin::TEXT.column("note"),
+    ]
+}
+
+/// Rows of the narrow workload as the server sends them.
+pub fn narrow_bytes(client: &mut Client, rows: usize) -> Result<Vec<u8>, Failure> {
+    let select = "i::bigint AS id, 'customer ' || i AS name, i * 0.37::float8 AS amount, \
+                  i % 1000 AS quantity, i % 3 = 0 AS active, \
+                  timestamptz '2020-01-01Z' + i * interval '17 seconds' AS created_at, \
+                  substr(md5(i::text), 1, 20) AS note";
+    copied(client, &narrow(), select, false, rows)
+}
+
+/// The same as a batch.
+pub fn narrow_batch(client: &mut Client, rows: usize) -> Result<RecordBatch, Failure> {
+    decoded(&narrow(), false, &narrow_bytes(client, rows)?)
+}
+
+pub fn run(parts: &mut Parts, server: &Server) -> Result<(), Failure> {
+    let mut client = server.client("postgres");
+    let batch = narrow_batch(&mut client, ROWS)?;
+    let schema = batch.schema();
+    let mut encoder = ipc::Encoder::new(&schema)?;
+    let decoder = ipc::Decoder::new(encoder.schema_message())?;
+    let message = encoder.encode(&batch)?;
+    parts.measure("IPC encode", "row", ROWS, || Ok(encoder.encode(&batch)?))?;
+    parts.measure("copy of a message", "row", ROWS, || Ok(message.clone()))?;
+    parts.measure("IPC decode, with that copy", "row", ROWS, || {
+        Ok(decoder.decode(message.clone())?)
+    })?;
+    let layout = Layout::of(&schema)?;
+    parts.measure("header check", "batch", 1, || {
+        Ok(layout.verify(&message, ROWS as u64)?)
+    })?;
+    for compression in [Compression::Lz4, Compression::Zstd] {
+        let mut compressor = Compressor::new(compression)?;
+        let frame = compressor.compress(message.clone())?;
+        let mut decompressor = Decompressor::new(message.len());
+        let name = |what: &str| format!("{what} {compression}, with a copy");
+        parts.measure(&name("compress"), "row", ROWS, || {
+            Ok(compressor.compress(message.clone())?)
+        })?;
+        parts.measure(&name("decompress"), "row", ROWS, || {
+            Ok(decompressor.decompress(frame.clone())?)
+        })?;
+    }
+    parts.measure(
+        "channel between two threads",
+        "message",
+        MESSAGES,
+        through_channel,
+    )
+}
+
+fn through_channel() -> Result<(), Failure> {
+    let (mut sender, mut receiver) = channel::<usize>(CHANNEL_BYTES, MAX_MESSAGES);
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(move || {
+            for message in 0..MESSAGES {
+                sender.send(message, 1)?;
+            }
+            sender.end()
+        });
+        let mut received = 0;
+        while let Received::Item(_) = receiver.recv() {
+            received += 1;
+        }
+        sending.join().expect("the sender does not panic")?;
+        match received {
+            MESSAGES => Ok(()),
+            other => Err(Failure(format!("{other} of {MESSAGES} messages arrived"))),
+        }
+    })
+}

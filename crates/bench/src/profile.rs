@@ -1,0 +1,303 @@
+//! One copy under a profiler that samples the processor, with the names of host and guest.
+//!
+//! Compiled connectors are mapped from the cache as ELF files, and name their functions as any
+//! library does, where the connectors were built with names (`cargo xtask bench-profile`).
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rapidbyte_engine::compress::Compression;
+use rapidbyte_testkit::postgres::{Options, Server};
+
+use crate::bench::shown;
+use crate::failure::Failure;
+use crate::process::timed;
+use crate::run::{Method, Pair, Programs, table_pipeline};
+use crate::scenario::seed;
+use crate::settings::number;
+use crate::workload::Workload;
+
+pub const USAGE: &str = "usage: rapidbyte-bench profile <rows> <insert|copy> <folder>";
+
+/// A prime number a second, so that nothing of the machine runs in step with it.
+const SAMPLES_PER_SEC: &str = "1999";
+/// Lines of the summary that are shown.
+const SHOWN_LINES: usize = 30;
+
+/// What was asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Request {
+    rows: u64,
+    method: Method,
+    /// Where the profile goes.
+    folder: PathBuf,
+}
+
+/// A profiler that is installed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Profiler {
+    Samply,
+    Perf,
+}
+
+impl Request {
+    /// Reads the arguments behind `profile`.
+    pub fn parse(arguments: &[String]) -> Result<Self, Failure> {
+        let [rows, method, folder] = arguments else {
+            return Err(Failure("rows, a method and a folder are needed".into()));
+        };
+        let method = Method::BOTH
+            .into_iter()
+            .find(|known| known.key() == method)
+            .ok_or_else(|| Failure(format!("{method:?} is neither insert nor copy")))?;
+        Ok(Self {
+            rows: number("rows", rows)?.into(),
+            method,
+            folder: PathBuf::from(folder),
+        })
+    }
+}
+
+/// Copies once to warm up and once under the profiler, and says how to open what it left.
+pub fn run(request: &Request) -> Result<(), Failure> {
+    let profiler = Profiler::find(is_installed)?;
+    std::fs::create_dir_all(&request.folder)?;
+    let programs = Programs::find()?;
+    let pipeline = programs.pipeline("append", &table_pipeline("append"))?;
+    let server = Server::start(&Options {
+        durable: true,
+        ..Options::default()
+    })?;
+    let (source, target) = (server.database(), server.database());
+    seed(&source, Workload::Narrow, request.rows)?;
+    let pair = Pair {
+        source: &source,
+        target: &target,
+        proxy: None,
+    };
+    pair.begin_anew(None)?;
+    programs.run(&pair, &pipeline, request.method, Compression::None)?;
+    pair.begin_anew(None)?;
+    let copy = programs.command(&programs.rapidbyte, &pair, &pipeline);
+    let name = format!(
+        "profile-{}-{}",
+        request.method.key(),
+        crate::machine::unix_secs()
+    );
+    let left = request
+        .folder
+        .join(name)
+        .with_extension(profiler.extension());
+    let mut record = profiler.record(&left, &copy);
+    record
+        .env("BENCH_METHOD", request.method.key())
+        .env("BENCH_COMPRESSION", Compression::None.name());
+    timed(profiler.name(), &mut record)?;
+    pair.verify()?;
+    profiler.tell(&left)
+}
+
+impl Profiler {
+    fn find(is_installed: impl Fn(&str) -> bool) -> Result<Self, Failure> {
+        let both = [Self::Samply, Self::Perf];
+        let found = both.into_iter().find(|each| is_installed(each.name()));
+        found.ok_or_else(|| {
+            Failure(
+                "neither samply nor perf is installed: `cargo install samply`, or Debian's \
+                 package linux-perf"
+                    .into(),
+            )
+        })
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Samply => "samply",
+            Self::Perf => "perf",
+        }
+    }
+
+    fn extension(self) -> &'static str {
+        match self {
+            Self::Samply => "json.gz",
+            Self::Perf => "perf.data",
+        }
+    }
+
+    /// The command with the copy's arguments and variables.
+    fn record(self, left: &Path, copy: &Command) -> Command {
+        let mut command = Command::new(self.name());
+        match self {
+            Self::Samply => command
+                .args(["record", "--save-only", "--rate", SAMPLES_PER_SEC])
+                .args(["--unstable-presymbolicate", "--output"]),
+            Self::Perf => command
+                .args(["record", "--freq", SAMPLES_PER_SEC, "--call-graph", "fp"])
+                .args(["--output"]),
+        };
+        command.arg(left).arg("--").arg(copy.get_program());
+        command.args(copy.get_args());
+        for (name, value) in copy.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command
+    }
+
+    fn tell(self, left: &Path) -> Result<(), Failure> {
+        match self {
+            Self::Samply => println!(
+                "{}: open it with `samply load`, which shows it in a browser",
+                shown(left)
+            ),
+            Self::Perf => {
+                let report = readable(&perf_report(left)?);
+                let path = left.with_extension("txt");
+                std::fs::write(&path, &report)?;
+                let lines = report.lines().filter(|line| is_sample(line));
+                let lines: Vec<&str> = lines.take(SHOWN_LINES).collect();
+                println!("{}", lines.join("\n"));
+                println!(
+                    "\nall of it: {}\nwith callers: `perf report --input` with {}, as long as the cache \
+                     has the compiled connectors",
+                    shown(&path),
+                    shown(left)
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Share, program or guest, and function: the flat profile.
+fn perf_report(left: &Path) -> Result<String, Failure> {
+    let mut command = Command::new("perf");
+    command
+        .args(["report", "--stdio", "--no-children", "--call-graph", "none"])
+        .args(["--sort", "dso,symbol", "--percent-limit", "0.1", "--input"])
+        .arg(left);
+    let report = timed("perf report", &mut command)?;
+    Ok(String::from_utf8_lossy(&report.stdout).into_owned())
+}
+
+/// With Rust's names as they were written, and a few letters of each compiled connector's.
+fn readable(report: &str) -> String {
+    const NAME_HEX: usize = 64;
+    const SHOWN_HEX: usize = 8;
+    let mut text = String::with_capacity(report.len());
+    for line in report.lines() {
+        let short = line.split_once(".cwasm").and_then(|(before, after)| {
+            let begin = before.len().checked_sub(NAME_HEX)? + SHOWN_HEX;
+            let hidden = NAME_HEX - SHOWN_HEX;
+            Some(format!(
+                "{}.cwasm{:hidden$}{after}",
+                before.get(..begin)?,
+                ""
+            ))
+        });
+        let mut line = short.unwrap_or_else(|| line.to_owned());
+        if let Some(at) = line.find("_ZN")
+            && let Some(name) = demangled(&line[at..])
+        {
+            line.truncate(at);
+            line += &name;
+        }
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// A path of Rust's legacy mangling, `_ZN` and the lengths of its parts, without its hash.
+fn demangled(mangled: &str) -> Option<String> {
+    let mut rest = mangled.strip_prefix("_ZN")?;
+    let mut parts: Vec<&str> = Vec::new();
+    while rest.starts_with(|digit: char| digit.is_ascii_digit()) {
+        let digits = rest.find(|other: char| !other.is_ascii_digit())?;
+        let length: usize = rest[..digits].parse().ok()?;
+        parts.push(rest[digits..].get(..length)?);
+        rest = &rest[digits + length..];
+    }
+    let has_hash = |part: &&str| part.len() == 17 && part.starts_with('h');
+    if parts.last().is_some_and(has_hash) {
+        parts.pop();
+    }
+    rest.starts_with('E').then(|| parts.join("::"))
+}
+
+/// Of the report, without its comments and empty lines.
+fn is_sample(line: &str) -> bool {
+    let line = line.trim_start();
+    !line.is_empty() && !line.starts_with('#')
+}
+
+fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samply_goes_before_perf_and_nothing_is_said_clearly() {
+        assert_eq!(Profiler::find(|_| true).expect("one"), Profiler::Samply);
+        let perf = Profiler::find(|name| name == "perf");
+        assert_eq!(perf.expect("one"), Profiler::Perf);
+        let Failure(text) = Profiler::find(|_| false).expect_err("none");
+        assert!(
+            text.contains("samply") && text.contains("linux-perf"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_copy_keeps_its_arguments_and_variables_under_the_profiler() {
+        let mut copy = Command::new("rapidbyte");
+        copy.args(["run", "a.yaml"]).env("BENCH_SOURCE", "x");
+        let record = Profiler::Perf.record(Path::new("out"), &copy);
+        let arguments: Vec<_> = record
+            .get_args()
+            .map(|text| text.to_string_lossy())
+            .collect();
+        assert_eq!(
+            arguments[arguments.len() - 5..],
+            ["out", "--", "rapidbyte", "run", "a.yaml"]
+        );
+        assert_eq!(record.get_envs().count(), 1);
+    }
+
+    #[test]
+    fn names_are_shown_as_they_were_written() {
+        let hex = "0123456789abcdef".repeat(4);
+        let line = format!(
+            "5.2%  {hex}.cwasm  [.] wasm[0]::function[8]::_ZN4sha26sha25617h0123456789abcdefE  "
+        );
+        let shown = readable(&line);
+        assert!(shown.starts_with("5.2%  01234567.cwasm "), "{shown}");
+        assert!(shown.ends_with("function[8]::sha2::sha256\n"), "{shown}");
+        assert_eq!(
+            readable("1 %  libc.so.6  [.] malloc"),
+            "1 %  libc.so.6  [.] malloc\n"
+        );
+        for broken in ["_ZN", "_ZN99aE", "_ZN1é1", "_ZN3abc"] {
+            assert_eq!(demangled(broken), None, "{broken}");
+        }
+    }
+
+    #[test]
+    fn rows_and_method_are_needed() {
+        let parsed = |line: &str| {
+            let arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            Request::parse(&arguments)
+        };
+        let request = parsed("1_000 insert out").expect("it is right");
+        assert_eq!((request.rows, request.method), (1000, Method::Insert));
+        for line in ["", "1000 copy", "0 copy out", "10 upsert out"] {
+            assert!(parsed(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! A whole table into an empty one: `psql` and its pipe, the program by INSERT and by COPY, the
+//! same connectors natively, and other products.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rapidbyte_engine::compress::Compression;
+use rapidbyte_testkit::proxy::Proxy;
+
+use crate::bench::{Bench, Title};
+use crate::failure::Failure;
+use crate::measure::{Run, measure};
+use crate::peers::Peer;
+use crate::run::{Method, NATIVE, PSQL, Pair, Programs, TARGET, table_pipeline};
+use crate::scenario::seed;
+use crate::workload::Workload;
+
+/// How rows are moved.
+enum Way {
+    Psql,
+    Program(Method, Compression),
+    Native,
+    Peer(Peer),
+}
+
+/// Measures one table behind one line.
+pub fn run(
+    bench: &mut Bench,
+    workload: Workload,
+    rows: u64,
+    latency_ms: u32,
+) -> Result<(), Failure> {
+    let (size, series) = {
+        let (source, target) = (bench.server.database(), bench.server.database());
+        let size = seed(&source, workload, rows)?;
+        let proxy = match latency_ms {
+            0 => None,
+            ms => {
+                let proxy = Proxy::to(bench.server.port())?;
+                proxy.set_delay(Duration::from_millis(ms.into()));
+                Some(proxy)
+            }
+        };
+        let copy = Copy {
+            programs: &bench.programs,
+            pair: Pair {
+                source: &source,
+                target: &target,
+                proxy: proxy.as_ref(),
+            },
+            pipeline: bench
+                .programs
+                .pipeline("append", &table_pipeline("append"))?,
+            create: workload.create(TARGET),
+        };
+        let contenders = contenders(bench, &copy);
+        let series = measure(&contenders, bench.settings.iterations, |way| copy.once(way))?;
+        (size, series)
+    };
+    let title = Title {
+        workload: workload.name(),
+        what: String::new(),
+        latency_ms,
+    };
+    bench.publish(&title, size, &series)
+}
+
+/// One table, to be copied again and again.
+struct Copy<'a> {
+    programs: &'a Programs,
+    pair: Pair<'a>,
+    pipeline: PathBuf,
+    /// Makes the target, for those who make none.
+    create: String,
+}
+
+impl Copy<'_> {
+    /// Copies into an empty target and compares every value.
+    fn once(&self, way: &Way) -> Result<Run, Failure> {
+        let Self { programs, pair, .. } = self;
+        let has_table = matches!(way, Way::Psql | Way::Peer(_));
+        pair.begin_anew(has_table.then_some(self.create.as_str()))?;
+        if let Way::Peer(peer) = way {
+            peer.prepare(pair)?;
+        }
+        let before = pair.connections();
+        let mut run = match way {
+            Way::Psql => {
+                let into = format!("COPY {TARGET} FROM STDIN (FORMAT binary)");
+                programs.pipe(pair, &[&into])
+            }
+            Way::Program(method, compression) => {
+                programs.run(pair, &self.pipeline, *method, *compression)
+            }
+            Way::Native => programs.native(pair, "append"),
+            Way::Peer(peer) => peer.run(programs, pair).map(|timed| Run::silent(&timed)),
+        }?;
+        if before.is_some() && before == pair.connections() {
+            return Err(Failure("no byte went through the slow line".into()));
+        }
+        match way {
+            Way::Peer(peer) => run.differs = peer.differs(pair)?,
+            _ => pair.verify()?,
+        }
+        Ok(run)
+    }
+}
+
+/// Ours, and the peers that can copy this table at all.
+fn contenders(bench: &Bench, copy: &Copy<'_>) -> Vec<(String, Way)> {
+    let mut contenders = Vec::new();
+    if bench.programs.psql.is_some() {
+        contenders.push((PSQL.to_owned(), Way::Psql));
+    }
+    for compression in &bench.settings.compressions {
+        for method in Method::BOTH {
+            let way = Way::Program(method, *compression);
+            contenders.push((method.column(*compression), way));
+        }
+    }
+    contenders.push((NATIVE.to_owned(), Way::Native));
+    for peer in &bench.peers {
+        let way = Way::Peer(peer.clone());
+        match copy.once(&way) {
+            Ok(_) => contenders.push((peer.name().to_owned(), way)),
+            Err(Failure(text)) => eprintln!("{} is left out: {}", peer.name(), last_line(&text)),
+        }
+    }
+    contenders
+}
+
+/// Python tells the cause last.
+fn last_line(text: &str) -> &str {
+    let mut lines = text.lines().rev();
+    lines.find(|line| !line.trim().is_empty()).unwrap_or(text)
+}

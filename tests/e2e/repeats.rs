@@ -1,0 +1,234 @@
+//! Append with a lag: rows that are committed late are added once, and those that are read again are
+//! not doubled; and a target that vanished is told before anything is read.
+
+use rapidbyte_testkit::postgres::{Client, Database, shared};
+use serde_json::Value;
+
+use crate::postgres::content;
+use crate::support::Folder;
+
+const SEED: &str = "CREATE TABLE t (id bigint PRIMARY KEY, at timestamptz, v text); \
+                    INSERT INTO t SELECT i, timestamptz '2026-01-01' + i * interval '1 second', 'v' || i \
+                    FROM generate_series(1, 2000) i; INSERT INTO t VALUES (0, NULL, 'without')";
+const STREAM: &str = "name: public.t, sync_mode: incremental, cursor_field: at, lag: 5 minutes";
+
+struct Place {
+    from: Client,
+    to: Client,
+    folder: Folder,
+    pipeline: String,
+    _databases: [Database<'static>; 2],
+}
+
+impl Place {
+    fn new(stream: &str, destination: &str) -> Self {
+        let (source, target) = (shared().database(), shared().database());
+        source.client().batch_execute(SEED).expect("a table");
+        let (from, to) = (source.url(), target.url());
+        let pipeline = format!(
+            "version: 1\npipeline: again\n\
+             source:\n  use: source-postgres\n  config: {{ url: \"{from}\" }}\n  streams:\n  - {{ {stream} }}\n\
+             destination:\n  use: dest-postgres\n  config: {{ url: \"{to}\", schema: raw }}\n  {destination}\n\
+             checkpoint: {{ every_rows: 100 }}\nresources: {{ batch_bytes: 4kb, memory: 64mb }}\n"
+        );
+        let folder = Folder::new();
+        folder.write("p.yaml", &pipeline);
+        Self {
+            from: source.client(),
+            to: target.client(),
+            folder,
+            pipeline,
+            _databases: [source, target],
+        }
+    }
+
+    #[track_caller]
+    fn json(&self, arguments: &[&str], code: i32) -> Value {
+        let ended = self
+            .folder
+            .rapidbyte(&[arguments, &["--output", "json"]].concat());
+        assert_eq!(ended.code, Some(code), "{}{}", ended.stderr, ended.stdout);
+        serde_json::from_str(&ended.stdout).expect("one JSON document")
+    }
+
+    #[track_caller]
+    fn runs(&self) -> Value {
+        self.json(&["run", "p.yaml"], 0)
+    }
+
+    #[track_caller]
+    fn is(&mut self, expected: &str) {
+        let expected = content(&mut self.from, &format!("({expected})"));
+        assert_eq!(content(&mut self.to, "raw.t"), expected);
+    }
+}
+
+#[test]
+fn rows_within_the_lag_are_appended_exactly_once() {
+    let mut place = Place::new(STREAM, "write_mode: append\n  primary_key: [id]");
+    let plan = place.json(&["plan", "p.yaml"], 0);
+    let stream = &plan["streams"][0];
+    assert_eq!(stream["primary_key"][0], "id", "{stream:#}");
+    let statements = stream["statements"].to_string();
+    assert!(
+        statements.contains("CREATE INDEX ON raw.t (id)"),
+        "{statements}"
+    );
+    place.runs();
+    place.is("SELECT * FROM t");
+    // The last row is of 00:33:20: three late rows, of which one is later than the lag reaches, a new
+    // one, one that is changed, and one that got a value.
+    place
+        .from
+        .batch_execute(
+            "CREATE TABLE was AS SELECT * FROM t; \
+             INSERT INTO t VALUES (3001, '2026-01-01 00:30:00', 'late'), (3002, '2026-01-01 00:33:20', 'tie'), \
+                 (3003, '2026-01-01 00:20:00', 'missed'), (3004, '2026-01-01 00:40:00', 'new'); \
+             UPDATE t SET at = '2026-01-01 00:41:00', v = 'changed' WHERE id = 2000; \
+             UPDATE t SET at = '2026-01-01 00:42:00' WHERE id = 0",
+        )
+        .expect("changes");
+    let expected = "SELECT * FROM was UNION SELECT * FROM t WHERE id <> 3003";
+    let report = place.runs();
+    // Five minutes and more of rows were read again.
+    assert!(
+        report["rows"].as_u64().is_some_and(|rows| rows > 300),
+        "{report:#}"
+    );
+    place.is(expected);
+    // A run that is killed between its commits, and one that goes on.
+    place
+        .from
+        .batch_execute(
+            "INSERT INTO t SELECT i, timestamptz '2026-01-01 00:42:00' + (i - 4003) * interval '1 second', 'more' FROM generate_series(4000, 4999) i",
+        )
+        .expect("more");
+    let killed = place
+        .folder
+        .command(&["run", "p.yaml", "--quiet"])
+        .env("RAPIDBYTE_FAULTS", "dest-postgres.merged=kill@2")
+        .output()
+        .expect("the program starts");
+    let said = String::from_utf8_lossy(&killed.stderr);
+    assert!(said.contains("fault: dest-postgres.merged kill"), "{said}");
+    place.runs();
+    place.is(expected);
+    place.runs();
+    place.is(expected);
+}
+
+#[test]
+fn columns_are_known_under_their_new_names_and_a_full_refresh_makes_the_index() {
+    let stream = format!("{STREAM}, rename: {{ id: key, at: moment }}, primary_key: [key]");
+    let mut place = Place::new(&stream, "write_mode: append");
+    for arguments in [
+        &["run", "p.yaml"][..],
+        &["run", "p.yaml"],
+        &["run", "p.yaml", "--full-refresh"],
+        &["run", "p.yaml"],
+    ] {
+        place.json(arguments, 0);
+        place.is("SELECT * FROM t");
+    }
+    let plan = place.json(&["plan", "p.yaml"], 0);
+    assert!(!plan.to_string().contains("makes it fast"), "{plan:#}");
+    place
+        .to
+        .batch_execute("DROP INDEX raw.t_key_idx")
+        .expect("an index");
+    let plan = place.json(&["plan", "p.yaml"], 0);
+    assert!(
+        plan.to_string()
+            .contains("makes it fast: CREATE INDEX ON raw.t (key)"),
+        "{plan:#}"
+    );
+}
+
+#[test]
+fn a_lag_that_nothing_tells_apart_is_refused_with_advice() {
+    let refuses = |stream: &str, destination: &str, code: &str, parts: &[&str]| {
+        let place = Place::new(stream, destination);
+        let pipeline = match destination.contains("dest-file") {
+            true => place
+                .pipeline
+                .replace("use: dest-postgres", "use: dest-file"),
+            false => place.pipeline.clone(),
+        };
+        place.folder.refuses(&pipeline, code, 2, parts);
+    };
+    refuses(
+        STREAM,
+        "write_mode: append",
+        "no_primary_key",
+        &[
+            "p.yaml:7",
+            "source.streams[0].lag",
+            "primary_key: [id]",
+            "upsert",
+            "exact",
+        ],
+    );
+    refuses(
+        &format!("{STREAM}, columns: [id, v]"),
+        "write_mode: append\n  primary_key: [id]",
+        "unknown_column",
+        &[
+            "source.streams[0].columns",
+            "\"at\"",
+            "by its key and its cursor",
+        ],
+    );
+    refuses(
+        STREAM,
+        "write_mode: append\n  primary_key: [idd]",
+        "unknown_column",
+        &["destination.primary_key", "did you mean \"id\"?"],
+    );
+    refuses(
+        STREAM.split(", lag").next().expect("a stream"),
+        "write_mode: append\n  primary_key: [id]",
+        "bad_value",
+        &["primary_key has no meaning", "lag"],
+    );
+}
+
+#[test]
+fn files_take_no_rows_again() {
+    let place = Place::new(STREAM, "write_mode: append\n  primary_key: [id]");
+    let (head, _) = place
+        .pipeline
+        .split_once("destination:")
+        .expect("a destination");
+    let pipeline = format!(
+        "{head}destination:\n  use: dest-file\n  config: {{ path: \"out/{{stream}}/{{part}}.csv\" }}\n  \
+         write_mode: append\n  primary_key: [id]\n"
+    );
+    place.folder.refuses(
+        &pipeline,
+        "unsupported_lag",
+        2,
+        &["dest-file", "source.streams[0].lag", "exact"],
+    );
+}
+
+#[test]
+fn plan_and_check_say_that_the_target_vanished() {
+    let mut place = Place::new(STREAM, "write_mode: upsert\n  primary_key: [id]");
+    place.runs();
+    place.json(&["plan", "p.yaml"], 0);
+    place.to.batch_execute("DROP TABLE raw.t").expect("a table");
+    for command in ["plan", "run"] {
+        let said = place.json(&[command, "p.yaml"], 4);
+        assert_eq!(said["error"]["code"], "target_vanished", "{said:#}");
+        assert_eq!(said["error"]["stream"], "public.t", "{said:#}");
+    }
+    let said = place.json(&["check", "p.yaml"], 4).to_string();
+    assert!(
+        said.contains("target_vanished") && said.contains("--full-refresh"),
+        "{said}"
+    );
+    place.json(&["run", "p.yaml", "--dry-run", "--full-refresh"], 0);
+    place.json(&["run", "p.yaml", "--full-refresh"], 0);
+    place.is("SELECT * FROM t");
+    place.json(&["check", "p.yaml"], 0);
+}

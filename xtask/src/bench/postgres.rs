@@ -1,0 +1,95 @@
+//! What needs a PostgreSQL server is measured by a program of its own, `crates/bench`.
+
+use std::process::Command;
+
+use crate::build;
+use crate::step::{Failure, Steps};
+use crate::workspace::Workspace;
+
+const NO_BUILD: &str = "--no-build";
+
+/// Builds, then has the bench program start a server and measure.
+pub fn postgres(
+    workspace: &Workspace,
+    steps: &mut Steps,
+    arguments: &[String],
+) -> Result<(), Failure> {
+    let server = crate::postgres::programs_folder(workspace, steps)?;
+    if !arguments.iter().any(|argument| argument == NO_BUILD) {
+        build::build(workspace, steps)?;
+        build_bench(workspace, steps)?;
+    }
+    let mut program = bench_program(workspace);
+    program
+        .arg("--log")
+        .arg(workspace.bench())
+        .args(arguments.iter().filter(|argument| *argument != NO_BUILD))
+        .env("RAPIDBYTE_BIN", workspace.binary())
+        .env("BENCH_COMMIT", super::commit(workspace))
+        .env("BENCH_PEERS", workspace.bench_peers())
+        .env(crate::postgres::VARIABLE, server);
+    steps.program("bench: PostgreSQL to PostgreSQL", program)
+}
+
+/// Builds, then has the bench program measure the parts of a batch's way in its own process.
+pub fn parts(
+    workspace: &Workspace,
+    steps: &mut Steps,
+    arguments: &[String],
+) -> Result<(), Failure> {
+    let server = crate::postgres::programs_folder(workspace, steps)?;
+    build::build(workspace, steps)?;
+    build_bench(workspace, steps)?;
+    let mut program = bench_program(workspace);
+    program
+        .args(["parts", "--log"])
+        .arg(workspace.bench())
+        .args(arguments)
+        .env("RAPIDBYTE_CONNECTORS", workspace.bundle())
+        .env("BENCH_COMMIT", super::commit(workspace))
+        .env(crate::postgres::VARIABLE, server);
+    steps.program("bench: the parts of a batch's way", program)
+}
+
+/// Builds, connectors with the names of their functions too, then profiles one copy.
+pub fn profile(
+    workspace: &Workspace,
+    steps: &mut Steps,
+    arguments: &[String],
+) -> Result<(), Failure> {
+    let [rows, method] = arguments else {
+        return Err(Failure::usage(
+            "bench-profile takes rows and a method: `bench-profile 1000000 copy`",
+        ));
+    };
+    let server = crate::postgres::programs_folder(workspace, steps)?;
+    build::build(workspace, steps)?;
+    let connectors = build::with_names(workspace, steps, &["source-postgres", "dest-postgres"])?;
+    build_bench(workspace, steps)?;
+    let mut program = bench_program(workspace);
+    program
+        .args(["profile", rows, method])
+        .arg(workspace.bench())
+        .env("RAPIDBYTE_BIN", workspace.binary())
+        .env("RAPIDBYTE_CONNECTORS", connectors)
+        .env(crate::postgres::VARIABLE, server);
+    steps.program("bench: profile", program)
+}
+
+/// The bench program and in it the connectors as native code.
+pub(super) fn build_bench(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
+    // With the features that the program was built with, so that nothing is compiled twice.
+    let cargo = workspace.cargo([
+        "build",
+        "--release",
+        "--workspace",
+        "--bin",
+        "rapidbyte-bench",
+    ]);
+    steps.program("build: bench, release", cargo)
+}
+
+pub(super) fn bench_program(workspace: &Workspace) -> Command {
+    let name = format!("rapidbyte-bench{}", std::env::consts::EXE_SUFFIX);
+    workspace.command(workspace.binary().with_file_name(name))
+}
