@@ -319,12 +319,13 @@ mod tests {
         });
         let mut wishes = Vec::new();
         marked(&schema, &schema, "config", 0, &mut wishes);
+        wishes.sort();
         assert_eq!(
             wishes,
             [
                 "config.inner.host host",
-                "config.path read",
-                "config.path beside _manifest"
+                "config.path beside _manifest",
+                "config.path read"
             ]
         );
         // One that refers to itself ends.
