@@ -39,6 +39,23 @@ fn each_wrong_thing_has_its_code() {
 }
 
 #[test]
+fn a_granted_name_does_not_lead_to_this_machine() {
+    let folder = Folder::new();
+    let server = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = server.local_addr().expect("an address").port();
+    for host in ["127.1", "2130706433", "0x7f.1", "0177.0.0.1"] {
+        let pipeline = misbehave(&format!("connect, host: \"{host}\", port: {port}"));
+        folder.refuses(&pipeline, "address_not_granted", 2, &["loopback", host]);
+    }
+    server.set_nonblocking(true).expect("set");
+    assert!(server.accept().is_err(), "somebody connected");
+    for host in ["127.0.0.1", "localhost"] {
+        folder.report(&misbehave(&format!("connect, host: {host}, port: {port}")));
+        server.accept().expect("a connection");
+    }
+}
+
+#[test]
 fn what_a_connector_sees_of_the_machine_is_nothing() {
     let folder = Folder::new();
     assert_eq!(folder.report(&misbehave("env"))["rows"], 2_000);

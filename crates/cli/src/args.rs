@@ -114,6 +114,15 @@ Examples:
   rapidbyte doctor
   rapidbyte doctor shop.yaml --output json")]
     Doctor(Doctor),
+    /// Write `rapidbyte.lock`: which connector files a pipeline runs, and what they ask for.
+    #[command(after_help = "\
+Where the file is there, a run stops when a connector's file changes or asks for more. Bundled
+connectors are not in it.
+
+Examples:
+  rapidbyte lock shop.yaml
+  rapidbyte lock shop.yaml --update")]
+    Lock(Lock),
     /// Explain an error code, or list all.
     #[command(after_help = "\
 Examples:
@@ -328,6 +337,16 @@ pub struct Explain {
     /// The code, as it stands in `error[…]`. Without it all codes are listed.
     #[arg(value_name = "CODE")]
     pub code: Option<String>,
+}
+
+/// `lock`
+#[derive(Debug, Args)]
+pub struct Lock {
+    #[command(flatten)]
+    pub pipeline: Pipeline,
+    /// Take what has changed or asks for more.
+    #[arg(long)]
+    pub update: bool,
 }
 
 /// `doctor`

@@ -7,6 +7,7 @@ pub mod discover;
 pub mod doctor;
 pub mod explain;
 pub mod init;
+pub mod lock;
 pub mod plan;
 pub mod reference;
 pub mod run;

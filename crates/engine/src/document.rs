@@ -25,6 +25,7 @@ mod interpolate;
 mod keys;
 mod node;
 mod path;
+mod permissions;
 mod read;
 mod resources;
 pub mod schema;
@@ -35,6 +36,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rapidbyte_runtime::Permissions;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -93,6 +95,9 @@ pub struct Source {
     pub connector: String,
     /// The connector's own settings.
     pub config: Map<String, Value>,
+    /// What it may reach beside what its settings name, or not even that.
+    #[serde(skip)]
+    pub permissions: Permissions,
     /// What to read, in order; required, not empty, each name once.
     pub streams: Vec<Stream>,
 }
@@ -240,6 +245,9 @@ pub struct Destination {
     pub connector: String,
     /// The connector's own settings.
     pub config: Map<String, Value>,
+    /// What it may reach beside what its settings name, or not even that.
+    #[serde(skip)]
+    pub permissions: Permissions,
     /// What happens to the rows that are already there.
     pub write_mode: WriteMode,
     /// With `upsert`, or `append` with a lag: the columns that identify a row, for streams that name

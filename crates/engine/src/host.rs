@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rapidbyte_runtime::{
     Cancel, Clock, Connector, Embedded, Grants, Kind, Level, Limits, LogSink, MemoryBudget, Origin,
@@ -27,6 +28,8 @@ pub struct Host {
 
 /// Memory of an instance that only describes itself.
 const DESCRIBE_BYTES: usize = 64 << 20;
+/// And its time: it asks nobody.
+const DESCRIBE_TIME: Duration = Duration::from_secs(30);
 
 impl Host {
     /// The bundled connectors' names, ordered.
@@ -91,7 +94,11 @@ impl Host {
         Sandbox {
             grants: Arc::new(Grants::none()),
             memory: MemoryBudget::new(DESCRIBE_BYTES),
-            limits: Limits::default(),
+            limits: Limits {
+                busy: DESCRIBE_TIME,
+                stall: DESCRIBE_TIME,
+                ..Limits::default()
+            },
             clock: clock.clone(),
             cancel: self.cancel.clone(),
             log: Arc::clone(&self.log),

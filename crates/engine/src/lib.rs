@@ -17,6 +17,7 @@ pub mod document;
 mod failure;
 mod host;
 mod ledger;
+pub mod lock;
 mod narrow;
 pub mod plan;
 mod progress;

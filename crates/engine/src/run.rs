@@ -367,7 +367,7 @@ impl Moving<'_> {
         let sandbox = Sandbox {
             cancel: self.stop.child(),
             stream: Some(self.stream.name.clone()),
-            ..planning_sandbox(&self.plan.document, self.host, &clock, &stage.grants)
+            ..planning_sandbox(&self.plan.document, self.host, &clock, stage)
         };
         let mut source = stage.connector.source(sandbox).map_err(failed)?;
         source.open(&stage.config).map_err(failed)?;

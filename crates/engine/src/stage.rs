@@ -64,7 +64,7 @@ impl Work<'_> {
             memory: Arc::clone(&self.memory),
             limits: Limits {
                 batch_bytes: self.batch_limit(),
-                ..Limits::default()
+                ..stage.limits.clone()
             },
             clock: clock.clone(),
             cancel: cancel.clone(),

@@ -9,13 +9,20 @@
 //! the parameters `sslmode`, `sslrootcert`, `sslcert` and `sslkey` of a `url`, grant nothing: they
 //! say how the host does TLS with the servers named beside them.
 
+pub(crate) mod address;
+mod network;
+pub(crate) mod permissions;
 pub(crate) mod tls;
 
+use std::fmt;
+use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
 
 use rapidbyte_wire::pattern;
 use serde_json::{Map, Value};
 
+use address::Class;
+use network::{Server, servers};
 use tls::Settings;
 
 /// What one stage of a pipeline may reach.
@@ -29,16 +36,22 @@ pub struct Grants {
     /// Those of `read` and `write` that an `x-beside` added: their last folder was not written by
     /// the operator.
     beside: Vec<String>,
+    /// Variables that the connector sees.
+    env: Hidden,
     /// The folder that relative paths are relative to: the pipeline file's.
     base_dir: PathBuf,
 }
 
-/// A server that may be reached, and how it is spoken to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Server {
-    host: String,
-    port: u16,
-    tls: Settings,
+/// Names and values of variables: the values are not shown.
+#[derive(Clone, Default, PartialEq, Eq)]
+struct Hidden(Vec<(String, String)>);
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list()
+            .entries(self.0.iter().map(|(name, _)| name))
+            .finish()
+    }
 }
 
 /// `$ref`s and nested objects deeper than this are not followed.
@@ -121,7 +134,7 @@ impl Grants {
                     .write
                     .extend(texts.iter().map(|t| absolute(&self.base_dir, t))),
                 Some("folders") => folders.extend(texts.iter().map(|text| partition(text))),
-                Some("host") => hosts.extend(texts.iter().map(|t| t.to_ascii_lowercase())),
+                Some("host") => hosts.extend(texts.iter().map(|&text| text.to_owned())),
                 Some("port") => ports.extend(value.as_u64().and_then(|p| u16::try_from(p).ok())),
                 Some("url") => urls.extend(texts.iter().flat_map(|t| servers(t, &at))),
                 Some(mark) if mark.starts_with("tls-") => {
@@ -152,11 +165,8 @@ impl Grants {
             self.network.push(server);
         }
         for host in hosts {
-            self.network.extend(ports.iter().map(|port| Server {
-                host: host.clone(),
-                port: *port,
-                tls: tls.clone(),
-            }));
+            let server = |port: &u16| Server::named(&host, *port, tls.clone());
+            self.network.extend(ports.iter().map(server));
         }
     }
 
@@ -170,9 +180,15 @@ impl Grants {
     pub(crate) fn tls(&self, host: &str, port: u16) -> Option<&Settings> {
         self.network
             .iter()
-            .filter(|s| s.host.eq_ignore_ascii_case(host) && s.port == port)
+            .filter(|server| server.allows(host, port))
             .map(|server| &server.tls)
             .max_by_key(|tls| tls.policy().map_or(u8::MAX, |policy| policy.mode as u8))
+    }
+
+    /// Why a granted host may not be reached at an address that its name stands for; none where
+    /// it may.
+    pub(crate) fn forbidden(&self, host: &str, address: SocketAddr) -> Option<Class> {
+        network::forbidden(&self.network, host, address)
     }
 
     /// Where a file lies that the host reads for itself, relative to the pipeline's folder.
@@ -190,7 +206,7 @@ impl Grants {
         let network = self
             .network
             .iter()
-            .map(|server| format!("connect {}:{}", server.host, server.port));
+            .map(|server| format!("connect {server}"));
         let read = self
             .read
             .iter()
@@ -199,7 +215,14 @@ impl Grants {
             .write
             .iter()
             .map(|path| format!("write {}", self.shown(path)));
-        network.chain(read).chain(write).collect()
+        let env = self.env.0.iter();
+        let env = env.map(|(name, _)| format!("see variable {name}"));
+        network.chain(read).chain(write).chain(env).collect()
+    }
+
+    /// The variables that the connector sees, with their values.
+    pub(crate) fn env(&self) -> &[(String, String)] {
+        &self.env.0
     }
 
     /// A path as it was written: relative where it lies in the pipeline's folder.
@@ -403,49 +426,6 @@ fn tls_setting(mark: &str) -> &str {
         "tls-key" => "sslkey",
         _ => "",
     }
-}
-
-/// `scheme://user:password@host:port,host:port/…?…` by its hosts and ports, with what its
-/// parameters say about TLS; `at` is where it stands.
-fn servers(url: &str, at: &str) -> Vec<Server> {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return Vec::new();
-    };
-    let (before, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let authority = before.split(['/', '#']).next().unwrap_or_default();
-    let addresses = authority
-        .rsplit_once('@')
-        .map_or(authority, |(_, addresses)| addresses);
-    let default = match scheme {
-        "http" => Some(80),
-        "https" => Some(443),
-        "postgres" | "postgresql" => Some(5432),
-        _ => None,
-    };
-    let mut tls = Settings::from_query(query, at);
-    tls.promised = scheme == "https";
-    let server = |(host, port)| Server {
-        host,
-        port,
-        tls: tls.clone(),
-    };
-    addresses
-        .split(',')
-        .filter_map(|text| address(text, default))
-        .map(server)
-        .collect()
-}
-
-fn address(text: &str, default_port: Option<u16>) -> Option<(String, u16)> {
-    let (host, port) = match text.rsplit_once(':') {
-        Some((host, port)) if !port.contains(']') => (host, Some(port.parse().ok()?)),
-        _ => (text, default_port),
-    };
-    let host = host
-        .trim_start_matches('[')
-        .trim_end_matches(']')
-        .to_ascii_lowercase();
-    (!host.is_empty()).then_some((host, port?))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What a connector may import, one file for each interface.
 
 pub mod connection;
+mod dial;
 mod exclusive;
 pub mod files;
 pub mod folder;

@@ -1,5 +1,7 @@
 //! Typed calls into one instance.
 
+use std::time::Instant;
+
 use wasmtime::component::ResourceAny;
 use wasmtime::{Store, Trap};
 
@@ -11,7 +13,7 @@ use crate::bindings::source_world::{SourceConnector, SourceConnectorPre};
 use crate::bindings::types::{
     Batch, CheckItem, Error as ConnectorError, ErrorKind, Run, Spec, Stream,
 };
-use crate::state::{Busy, Cancelled, State, on_epoch};
+use crate::state::{Busy, Cancelled, Stalled, State, on_epoch};
 use crate::{Error, Phase, Result, Sandbox};
 use rapidbyte_wire::verify::Layout;
 
@@ -111,6 +113,9 @@ impl Instance {
                 "no_progress",
                 format!("computed for {seconds} s without reading or writing"),
             )
+            .hint(RAISE_LIMITS)
+        } else if trap.is::<Stalled>() {
+            stalled(state)
         } else if format!("{trap:#}").contains(TOO_MUCH_COPIED) {
             let mib = (state.sandbox.limits.batch_bytes + COPY_OVERHEAD) >> 20;
             internal("too_large", format!("handed over more than {mib} MiB in one call"))
@@ -146,8 +151,25 @@ impl Instance {
     }
 }
 
+/// What an operator can do about a limit.
+const RAISE_LIMITS: &str =
+    "if that is normal here, raise it under permissions: { limits: … }; else tell its author";
+
+/// Nothing has moved for too long.
+fn stalled(state: &State) -> ConnectorError {
+    let seconds = state.sandbox.limits.stall.as_secs();
+    let what = match &state.waits_for {
+        Some(what) => format!("nothing has moved for {seconds} s, waiting for {what}"),
+        None => format!("nothing has moved for {seconds} s"),
+    };
+    ConnectorError::new(ErrorKind::Internal, "stalled", what).hint(RAISE_LIMITS)
+}
+
 /// wasmtime's words when a guest's lists exceed the store's limit; the error's type is private.
 const TOO_MUCH_COPIED: &str = "too much data is being copied";
+
+/// Bytes of a panic's message that are shown.
+const MAX_PANIC: usize = 4 << 10;
 
 /// What a guest said on standard error before it ended, on one line: the last line of a Python
 /// traceback, or the message of the last Rust panic with its place.
@@ -169,8 +191,9 @@ fn panic_message(stderr: &str) -> Option<String> {
     let text = text.split("\nnote:").next().unwrap_or(text);
     let (place, message) = text.split_once(":\n").unwrap_or(("", text));
     let message = message.trim().replace('\n', " ");
+    let message = &message[..message.floor_char_boundary(MAX_PANIC)];
     Some(if place.is_empty() {
-        message
+        message.to_owned()
     } else {
         format!("{message} (at {place})")
     })
@@ -182,6 +205,8 @@ pub struct Source {
     bindings: SourceConnector,
     session: Option<ResourceAny>,
     reader: Option<(ResourceAny, Layout)>,
+    /// Since when `next` has given no row.
+    empty_since: Option<Instant>,
 }
 
 impl Source {
@@ -201,6 +226,7 @@ impl Source {
                 bindings,
                 session: None,
                 reader: None,
+                empty_since: None,
             }),
             Err(trap) => Err(instance.trapped("instantiate", &trap)),
         }
@@ -279,11 +305,25 @@ impl Source {
             instance,
             bindings,
             reader,
+            empty_since,
             ..
         } = self;
         let (reader, layout) = reader.as_ref().expect("read comes first");
         let guest = bindings.rapidbyte_connector_source().reader();
         let event = instance.call(NEXT, Kind::Decode, |s| guest.call_next(s, *reader, wait_ms))?;
+        match &event {
+            Event::Batch(batch) if batch.rows > 0 => *empty_since = None,
+            // The time of the host between two calls is in it only where it was given nothing.
+            _ => {
+                let since = empty_since.get_or_insert_with(Instant::now);
+                let state = instance.store.data();
+                if since.elapsed() > state.sandbox.limits.stall {
+                    instance.dead = true;
+                    let error = stalled(instance.store.data());
+                    return Err(instance.failed(NEXT, error));
+                }
+            }
+        }
         if let Event::Batch(batch) = &event {
             let limit = instance.store.data().sandbox.limits.batch_bytes;
             if batch.data.len() > limit {

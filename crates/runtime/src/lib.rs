@@ -29,6 +29,7 @@ pub use cancel::{Cancel, Registration};
 pub use clock::{Clock, Phase};
 pub use error::Error;
 pub use grants::Grants;
+pub use grants::permissions::{Limit, Permissions};
 pub use host::log::{Level, LogSink};
 pub use instance::{Destination, Source};
 pub use limits::{Limits, MemoryBudget};

@@ -11,6 +11,9 @@ use wasmtime::ResourceLimiter;
 pub struct Limits {
     /// CPU time in the guest without moving a byte through the host, within one call.
     pub busy: Duration,
+    /// Time without anything moving, waiting included: no byte, row or file. A connector that
+    /// waits for a lock and asks who holds it moves bytes.
+    pub stall: Duration,
     /// Log lines per instance; further ones are dropped and counted.
     pub log_lines: u32,
     /// Open connections at a time.
@@ -25,6 +28,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             busy: Duration::from_secs(120),
+            stall: Duration::from_secs(7200),
             log_lines: 10_000,
             connections: 64,
             files: 1024,

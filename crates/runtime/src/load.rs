@@ -82,6 +82,9 @@ pub struct Connector {
     name: Arc<str>,
     world: World,
     loaded: Loaded,
+    /// BLAKE3 of the `.wasm` that was loaded.
+    hash: [u8; 32],
+    imports: Arc<[String]>,
     /// A connector may outlive its runtime, and its guests must be stopped all the same.
     _ticker: Ticker,
 }
@@ -138,7 +141,7 @@ impl Runtime {
         }
         let name = origin.name().to_owned();
         let start = Instant::now();
-        let (component, from_cache) = self
+        let (component, from_cache, hash) = self
             .component(origin)
             .map_err(|error| load_error(&name, error))?;
         let world = self
@@ -152,25 +155,42 @@ impl Runtime {
             name: name.into(),
             world,
             loaded: timing,
+            hash,
+            imports: self.imports(&component),
             _ticker: Arc::clone(&self.0.ticker),
         };
         loaded().insert(origin.clone(), connector.clone());
         Ok(connector)
     }
 
-    /// True if it came from the cache.
-    fn component(&self, origin: &Origin) -> Result<(Component, bool), ConnectorError> {
+    /// The interfaces of ours that it asks for; the standard set grants nothing by itself.
+    fn imports(&self, component: &Component) -> Arc<[String]> {
+        const OURS: &str = "rapidbyte:connector/";
+        let component = component.component_type();
+        let imports = component.imports(&self.0.engine);
+        let ours = imports.filter_map(|(name, _)| {
+            let name = name.strip_prefix(OURS)?;
+            Some(name.split('@').next().unwrap_or(name).to_owned())
+        });
+        let mut ours: Vec<String> = ours.filter(|name| name != "types").collect();
+        ours.sort();
+        ours.into()
+    }
+
+    /// True if it came from the cache; and the BLAKE3 of the `.wasm`.
+    fn component(&self, origin: &Origin) -> Result<(Component, bool, [u8; 32]), ConnectorError> {
         let Inner { engine, cache, .. } = &*self.0;
         let name = |hash| Cache::name(&hash, compatibility(engine), SETTINGS);
         if let Some(cache) = cache {
-            let name = name(origin.hash()?);
-            if let Some(component) = trust(engine, cache, &name) {
-                return Ok((component, true));
+            let hash = origin.hash()?;
+            if let Some(component) = trust(engine, cache, &name(hash)) {
+                return Ok((component, true, hash));
             }
         }
         let wasm = origin.wasm()?;
         // A file may be another one by now.
-        let name = name(*blake3::hash(&wasm).as_bytes());
+        let hash = *blake3::hash(&wasm).as_bytes();
+        let name = name(hash);
         let component = Component::new(engine, &wasm).map_err(|error| {
             ConnectorError::new(
                 ErrorKind::Config,
@@ -183,7 +203,7 @@ impl Runtime {
             // A cache that cannot be written costs time at the next start and nothing else.
             let _ = cache.put(&name, &code);
         }
-        Ok((component, false))
+        Ok((component, false, hash))
     }
 
     fn world(&self, component: &Component, origin: &Origin) -> Result<World, ConnectorError> {
@@ -262,6 +282,24 @@ impl Origin {
         Ok(blake3::Hash::from_bytes(hash).to_hex().to_string())
     }
 
+    /// The SHA-256 of the `.wasm` in hexadecimal, if it is what `connector` was loaded from; none
+    /// where the file has changed since.
+    ///
+    /// # Errors
+    /// Those of reading a file.
+    pub fn sha256_of(&self, connector: &Connector) -> Result<Option<String>> {
+        let wasm = self
+            .wasm()
+            .map_err(|error| load_error(self.name(), error))?;
+        if *blake3::hash(&wasm).as_bytes() != connector.hash {
+            return Ok(None);
+        }
+        let sha256 = ring::digest::digest(&ring::digest::SHA256, &wasm);
+        Ok(Some(
+            sha256.as_ref().iter().map(|b| format!("{b:02x}")).collect(),
+        ))
+    }
+
     /// Of the `.wasm`: reading all of a file at once would cost more than hashing it.
     fn hash(&self) -> Result<[u8; 32], ConnectorError> {
         match self {
@@ -297,6 +335,11 @@ impl Connector {
             World::Source(_) => Kind::Source,
             World::Destination(_) => Kind::Destination,
         }
+    }
+
+    /// What it asks the host for, such as `connection` and `files`, in order.
+    pub fn imports(&self) -> &[String] {
+        &self.imports
     }
 
     /// How it was loaded.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use wasmtime::component::ResourceTable;
@@ -41,6 +41,11 @@ pub(crate) const EPOCH_TICK: Duration = Duration::from_millis(10);
 #[error("cancelled")]
 pub(crate) struct Cancelled;
 
+/// Ends the guest because nothing has moved for too long.
+#[derive(Debug, thiserror::Error)]
+#[error("stalled")]
+pub(crate) struct Stalled;
+
 /// Ends the guest because it ran without progress.
 #[derive(Debug, thiserror::Error)]
 #[error("no progress")]
@@ -59,6 +64,10 @@ pub(crate) struct State {
     pub files: u32,
     /// Epoch ticks seen in guest code since the last progress.
     busy_ticks: u32,
+    /// When something moved last.
+    moved: Instant,
+    /// What it waited for last, for messages.
+    pub waits_for: Option<String>,
     /// Wakes a guest that sleeps.
     pub wake: Arc<Notify>,
     _wake_on_cancel: Registration,
@@ -73,12 +82,14 @@ impl State {
             connector,
             memory: MemoryLimiter::new(Arc::clone(&sandbox.memory)),
             table: ResourceTable::new(),
-            wasi: crate::host::wasi::context(&stderr),
+            wasi: crate::host::wasi::context(&stderr, sandbox.grants.env()),
             stderr,
             log_lines: 0,
             connections: Arc::default(),
             files: 0,
             busy_ticks: 0,
+            moved: Instant::now(),
+            waits_for: None,
             wake,
             _wake_on_cancel: sandbox.cancel.on_cancel(move || woken.notify_one()),
             sandbox,
@@ -88,12 +99,22 @@ impl State {
     /// Something moved: the guest is not busy for nothing.
     pub fn progress(&mut self) {
         self.busy_ticks = 0;
+        self.moved = Instant::now();
+        self.waits_for = None;
+    }
+
+    /// Time until nothing may be waited for any more.
+    pub fn patience(&self) -> Duration {
+        let stall = self.sandbox.limits.stall;
+        stall.saturating_sub(self.moved.elapsed())
     }
 
     /// To be asked before a host call waits, and after.
     pub fn check_cancelled(&self) -> wasmtime::Result<()> {
         if self.sandbox.cancel.is_cancelled() {
             Err(Cancelled.into())
+        } else if self.patience().is_zero() {
+            Err(Stalled.into())
         } else {
             Ok(())
         }

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use rapidbyte_engine::lock::asks_for;
 use rapidbyte_engine::plan::{sync_mode_name, write_mode_name};
 use rapidbyte_engine::{Class, Failure, Host};
-use rapidbyte_runtime::{Clock, Connector, Error, Kind, Spec};
+use rapidbyte_runtime::{Clock, Connector, Error, Kind, Origin, Spec};
 use serde_json::{Value, json};
 
 use crate::args::ConnectorVerb;
@@ -21,10 +22,20 @@ pub fn run(verb: &ConnectorVerb, output: &Output) -> Result<(), Failure> {
 }
 
 pub(super) fn load(name: &str, host: &Host) -> Result<(Connector, Spec), Failure> {
-    let origin = host.find(name, Path::new("."))?;
+    let (_, connector, spec) = load_from(name, Path::new("."), host)?;
+    Ok((connector, spec))
+}
+
+/// The same with a path relative to `folder`, and where it was found.
+pub(super) fn load_from(
+    name: &str,
+    folder: &Path,
+    host: &Host,
+) -> Result<(Origin, Connector, Spec), Failure> {
+    let origin = host.find(name, folder)?;
     let connector = host.runtime.load(&origin).map_err(failed)?;
     let spec = host.describe(&connector, &Clock::new()).map_err(failed)?;
-    Ok((connector, spec))
+    Ok((origin, connector, spec))
 }
 
 /// The JSON Schema of a connector's configuration.
@@ -94,6 +105,7 @@ fn inspect(name: &str, host: &Host, output: &Output) -> Result<(), Failure> {
         "status": "ok", "name": spec.name, "version": spec.version, "kind": kind(&connector),
         "description": spec.description, "sync_modes": sync, "write_modes": write,
         "native_forms": spec.native_forms, "config_schema": schema,
+        "asks_for": asks_for(&connector, &schema),
     }));
     let modes = if sync.is_empty() {
         ("write_mode", write)
@@ -101,13 +113,14 @@ fn inspect(name: &str, host: &Host, output: &Output) -> Result<(), Failure> {
         ("sync_mode", sync)
     };
     let mut text = format!(
-        "{} {}  {}\n{}\n{}: {}",
+        "{} {}  {}\n{}\n{}: {}\nimports: {}",
         spec.name,
         spec.version,
         kind(&connector),
         spec.description,
         modes.0,
-        modes.1.join(", ")
+        modes.1.join(", "),
+        connector.imports().join(", ")
     );
     let required: Vec<&str> = schema["required"]
         .as_array()

@@ -66,7 +66,7 @@ pub(super) fn retry(
 }
 
 /// A whole number from 1 to `most`.
-fn number(
+pub(super) fn number(
     reader: &mut Reader<'_>,
     node: &Node,
     path: &Path<'_>,

@@ -3,6 +3,8 @@
 //! Each walks its entries in the order of the file, so that the first mistake in the file is the
 //! one reported; then it looks for what is missing and for what does not go together.
 
+use rapidbyte_runtime::Permissions;
+
 use super::error::{DocumentError, Location, code};
 use super::node::{Entry, Node, NodeValue};
 use super::path::{self, Path, Step};
@@ -10,7 +12,7 @@ use super::read::{Reader, nearest};
 use super::streams::{Defaults, Inherits};
 use super::{
     Checkpoint, Destination, Resources, Retry, Source, SyncMode, VERSION, WriteMode, delivery,
-    resources, streams,
+    permissions, resources, streams,
 };
 use crate::compress::Compression;
 
@@ -24,13 +26,14 @@ const ROOT: &[&str] = &[
     "checkpoint",
     "retry",
 ];
-const SOURCE: &[&str] = &["use", "config", "streams"];
+const SOURCE: &[&str] = &["use", "config", "streams", "permissions"];
 const DESTINATION: &[&str] = &[
     "use",
     "config",
     "write_mode",
     "primary_key",
     "deleted_field",
+    "permissions",
 ];
 pub(super) const RESOURCES: &[&str] = &[
     "memory",
@@ -44,9 +47,15 @@ pub(super) const RESOURCES: &[&str] = &[
 pub(super) const MAPPINGS: &[(&str, &[&str])] = &[
     ("the top level", ROOT),
     ("source", SOURCE),
+    ("source.permissions", permissions::PERMISSIONS),
+    ("source.permissions.files", permissions::FILES),
+    ("source.permissions.limits", permissions::LIMITS),
     ("an entry of source.streams", streams::STREAM),
     ("defaults", streams::DEFAULTS),
     ("destination", DESTINATION),
+    ("destination.permissions", permissions::PERMISSIONS),
+    ("destination.permissions.files", permissions::FILES),
+    ("destination.permissions.limits", permissions::LIMITS),
     ("resources", RESOURCES),
     ("checkpoint", delivery::CHECKPOINT),
     ("retry", delivery::RETRY),
@@ -200,12 +209,14 @@ fn read_source(
 ) -> Result<(Source, Vec<Inherits>), DocumentError> {
     let (mut connector, mut streams) = (None, None);
     let mut config = serde_json::Map::new();
+    let mut permissions = Permissions::default();
     for entry in reader.mapping(source, path)? {
         let step = Step::Key(&entry.key);
         let path = &path.then(&step);
         match entry.key.as_str() {
             "use" => connector = Some(reader.name(&entry.value, path)?),
             "config" => config = reader.object(entry, path)?,
+            "permissions" => permissions = permissions::read(reader, entry, path)?,
             "streams" => streams = Some(streams::read(reader, entry, path)?),
             _ => return Err(unknown(reader, entry, path, SOURCE)),
         }
@@ -221,6 +232,7 @@ fn read_source(
     let source = Source {
         connector,
         config,
+        permissions,
         streams,
     };
     Ok((source, inherits))
@@ -256,12 +268,14 @@ fn read_destination(
     let (mut connector, mut mode) = (None, None);
     let (mut key, mut deleted) = (None, None);
     let mut config = serde_json::Map::new();
+    let mut permissions = Permissions::default();
     for entry in reader.mapping(destination, path)? {
         let step = Step::Key(&entry.key);
         let path = &path.then(&step);
         match entry.key.as_str() {
             "use" => connector = Some(reader.name(&entry.value, path)?),
             "config" => config = reader.object(entry, path)?,
+            "permissions" => permissions = permissions::read(reader, entry, path)?,
             "write_mode" => mode = Some(write_mode(reader, &entry.value, path)?),
             "primary_key" => {
                 let columns = reader.names(entry, path, PRIMARY_KEY_EXAMPLE)?;
@@ -290,6 +304,7 @@ fn read_destination(
     let destination = Destination {
         connector,
         config,
+        permissions,
         write_mode,
         primary_key: primary_key.unwrap_or_default(),
         deleted_field: deleted.map(|(column, _)| column),

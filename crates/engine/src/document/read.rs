@@ -329,6 +329,22 @@ impl Reader<'_> {
         })
     }
 
+    /// The value of a variable that must be set; it is not shown from now on.
+    pub(super) fn required(
+        &mut self,
+        name: &str,
+        at: Location,
+        path: &Path<'_>,
+    ) -> Result<String, DocumentError> {
+        let value = self.variable(name, at, path)?;
+        let value = value.ok_or_else(|| {
+            self.unset(name, at, path)
+                .hint("set it in the environment or in .env")
+        })?;
+        self.remember(value.clone());
+        Ok(value)
+    }
+
     fn unset(&self, name: &str, at: Location, path: &Path<'_>) -> DocumentError {
         let message = format!("{path}: the variable {name} is not set");
         self.error(code::UNSET_VARIABLE, at, path, message)

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::delivery::{MAX_ATTEMPTS, MAX_BACKOFF, MAX_SECONDS};
 use super::keys::COMPRESSIONS;
+use super::permissions::MAX_LIMIT;
 use super::{LateRows, SyncMode, VERSION, WriteMode};
 
 /// A bundled connector's part.
@@ -88,6 +89,7 @@ fn source(connectors: &[Bundled]) -> Value {
         "properties": {
             "use": used(&own),
             "config": config(),
+            "permissions": permissions(),
             "streams": {
                 "description": "What is read, in this order.",
                 "type": "array",
@@ -234,6 +236,7 @@ fn destination(connectors: &[Bundled]) -> Value {
         "properties": {
             "use": used(&own),
             "config": config(),
+            "permissions": permissions(),
             "write_mode": one_of(
                 "What happens to the rows that are there: they stay (append), they go in the same \
                  moment as the new ones appear (replace), or rows of the same key change (upsert).",
@@ -311,6 +314,55 @@ fn used(connectors: &[&Bundled]) -> Value {
 /// The settings of whatever connector: which ones, [`chosen`] says.
 fn config() -> Value {
     json!({ "description": "The connector's own settings.", "type": "object" })
+}
+
+/// What a stage may reach beside what its settings name.
+fn permissions() -> Value {
+    let texts =
+        || json!({ "type": "array", "minItems": 1, "items": { "type": "string", "minLength": 1 } });
+    let paths = |what: &str| described(what, names());
+    json!({
+        "description": "What the connector may reach beside what its settings name, or not even that.",
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {
+            "network": {
+                "description": "Servers as host:port; *.example.com:443 and 10.0.0.0/8:5432 are several. \
+                                none takes away those that the settings name.",
+                "anyOf": [{ "const": "none" }, texts()],
+            },
+            "files": {
+                "description": "Paths, relative to the pipeline's folder; * and ? match several. none \
+                                takes away those that the settings name.",
+                "anyOf": [{ "const": "none" }, {
+                    "type": "object",
+                    "additionalProperties": false,
+                    "properties": {
+                        "read": paths("Files that may be read."),
+                        "write": paths("Files that may be written."),
+                    },
+                }],
+            },
+            "limits": limits(),
+            "env": described("Variables of the environment or of .env that the connector sees.", names()),
+        },
+    })
+}
+
+fn limits() -> Value {
+    let most = Some(MAX_LIMIT);
+    json!({
+        "description": "Limits of each of the connector's instances that normal work never meets.",
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {
+            "no_progress_seconds": whole("Computing without moving a byte; 120 if absent.", most),
+            "stall_seconds": whole("Nothing moves, waiting included; 7200 if absent.", most),
+            "log_messages": whole("Messages; further ones are dropped. 10000 if absent.", most),
+            "connections": whole("Connections open at a time; 64 if absent.", most),
+            "open_files": whole("Files open at a time; 1024 if absent.", most),
+        },
+    })
 }
 
 /// What holds when this connector is used.

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use crate::document::Document;
 use crate::failure::{Class, Failure};
 use crate::host::{Host, nearest};
+use crate::lock::Lock;
 
 /// One clock for each side: both are opened at a time, and wait for each other.
 pub struct Clocks {
@@ -30,6 +31,8 @@ pub struct Stage {
     pub config: String,
     /// What it may reach.
     pub grants: Arc<Grants>,
+    /// The limits of each of its instances.
+    pub limits: Limits,
 }
 
 impl Clocks {
@@ -149,7 +152,7 @@ pub fn open_source(
 ) -> Result<(Stage, Source), Failure> {
     let stage = open_stage(document, host, clock, Side::SOURCE)?;
     let failed = |e| Failure::from_runtime(e, document, "source");
-    let sandbox = planning_sandbox(document, host, clock, &stage.grants);
+    let sandbox = planning_sandbox(document, host, clock, &stage);
     let mut source = stage.connector.source(sandbox).map_err(failed)?;
     source.open(&stage.config).map_err(failed)?;
     Ok((stage, source))
@@ -174,7 +177,7 @@ fn begin_destination(
     look: bool,
 ) -> Result<Writing, Failure> {
     let failed = |e| Failure::from_runtime(e, document, "destination");
-    let sandbox = planning_sandbox(document, host, clock, &stage.grants);
+    let sandbox = planning_sandbox(document, host, clock, &stage);
     let mut session = stage.connector.destination(sandbox).map_err(failed)?;
     session.open(&stage.config).map_err(failed)?;
     let checked = match look {
@@ -211,11 +214,13 @@ fn open_stage(
     side: Side,
 ) -> Result<Stage, Failure> {
     let key = format!("{}.use", side.name);
-    let (used, config) = match side.kind {
-        Kind::Source => (&document.source.connector, &document.source.config),
+    let (source, destination) = (&document.source, &document.destination);
+    let (used, config, permissions) = match side.kind {
+        Kind::Source => (&source.connector, &source.config, &source.permissions),
         Kind::Destination => (
-            &document.destination.connector,
-            &document.destination.config,
+            &destination.connector,
+            &destination.config,
+            &destination.permissions,
         ),
     };
     let located = |mut failure: Failure| {
@@ -241,6 +246,11 @@ fn open_stage(
         return Err(located(Failure::new(Class::Config, "wrong_world", text))
             .hint(format!("name a {} here", side.name)));
     }
+    let lock = Lock::read(&document.base_dir)?;
+    if let Some(lock) = &lock {
+        let checked = lock.check_bytes(used, &origin, &connector);
+        checked.map_err(located)?;
+    }
     let spec = host
         .describe(&connector, clock)
         .map_err(|e| Failure::from_runtime(e, document, side.name))?;
@@ -251,16 +261,22 @@ fn open_stage(
         );
         Failure::new(Class::Run, "contract_broken", text)
     })?;
+    if let Some(lock) = &lock {
+        let checked = lock.check_wishes(used, &connector, &schema);
+        checked.map_err(located)?;
+    }
     document.keep_secrets(&schema, config);
     let config_key = format!("{}.config", side.name);
     refuse_unknown_keys(document, &schema, &schema, config, &config_key, 0)?;
-    let grants = Arc::new(Grants::from_config(&schema, config, &document.base_dir));
+    let grants = Grants::from_config(&schema, config, &document.base_dir).with(permissions);
+    let grants = Arc::new(grants);
     let config = Value::Object(config.clone()).to_string();
     Ok(Stage {
         connector,
         spec,
         config,
         grants,
+        limits: permissions.limits(),
     })
 }
 
@@ -270,12 +286,12 @@ pub(crate) fn planning_sandbox(
     document: &Document,
     host: &Host,
     clock: &Clock,
-    grants: &Arc<Grants>,
+    stage: &Stage,
 ) -> Sandbox {
     Sandbox {
-        grants: Arc::clone(grants),
+        grants: Arc::clone(&stage.grants),
         memory: MemoryBudget::new(document.resources.memory as usize / 2),
-        limits: Limits::default(),
+        limits: stage.limits.clone(),
         clock: clock.clone(),
         cancel: host.cancel.clone(),
         log: Arc::clone(&host.log),

@@ -193,17 +193,30 @@ impl Pump<'_> {
                 || self.since.elapsed().as_secs() >= every_seconds)
     }
 
+    /// The destination counts rows that it was not given.
+    fn lied(&self, text: String, export: &'static str) -> Failure {
+        let failure = Failure::new(Class::Run, "contract_broken", text);
+        let mut failure = failure.in_stream(&self.work.stream.name);
+        failure.connector = Some(self.work.plan.destination.connector.name().into());
+        failure.export = Some(export);
+        failure
+    }
+
     fn commit(&mut self, complete: bool) -> Result<(), Stopped> {
         let work = self.work;
         let name = &work.stream.name;
-        let broken = |text: String| {
-            Stopped::because(Failure::new(Class::Run, "contract_broken", text).in_stream(name))
-        };
         if work.stream.increment.is_some() {
             // Committed without their place, these rows would be delivered again.
             match &self.checkpoint {
                 Some(checkpoint) if checkpoint.behind == 0 => {}
-                _ => return Err(broken("the source ended without a last checkpoint".into())),
+                _ => {
+                    let text = "the source ended without a last checkpoint";
+                    let failure = Failure::new(Class::Run, "contract_broken", text);
+                    let mut failure = failure.in_stream(name);
+                    failure.connector = Some(work.plan.source.connector.name().into());
+                    failure.export = Some("reader.next");
+                    return Err(Stopped::because(failure));
+                }
             }
         }
         let open = self.open;
@@ -211,7 +224,7 @@ impl Pump<'_> {
         let part = self.destination.flush().map_err(|e| self.failed(e))?;
         if part.rows != open.rows {
             let text = format!("took {} rows and says it wrote {}", open.rows, part.rows);
-            return Err(broken(text));
+            return Err(Stopped::because(self.lied(text, "writer.flush")));
         }
         let cursor = self
             .checkpoint
@@ -227,7 +240,7 @@ impl Pump<'_> {
                 "took {} rows and says it committed {}",
                 open.rows, receipt.rows
             );
-            let failure = Failure::new(Class::Run, "contract_broken", text).in_stream(name);
+            let failure = self.lied(text, "session.commit");
             return Err(Stopped::because(failure.hint(
                 "look at the target before you run again: a commit has happened",
             )));

@@ -5,7 +5,7 @@
 //! operator wrote about TLS is enforced here, whatever the guest does.
 
 use std::io::{ErrorKind as Io, Read, Write};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,6 +18,7 @@ use wasmtime::component::Resource;
 use crate::bindings::connection::{Host, HostConnection, Readiness, TlsInfo};
 use crate::bindings::types::{Error, ErrorKind};
 use crate::grants::tls::{Mode, Policy};
+use crate::host::dial;
 use crate::host::tls::opening::{self, Opening};
 use crate::host::tls::{Broken, Session, Step, explain};
 use crate::state::State;
@@ -100,6 +101,7 @@ impl Host for State {
                 text,
             )));
         };
+        self.waits_for = Some(format!("a connection to {host}:{port}"));
         let clock = self.sandbox.clock.clone();
         let connected = clock.outside(Phase::Connect, || {
             self.connect_or_cancel(&host, port, timeout_ms, place)
@@ -145,42 +147,41 @@ impl State {
             let _ = cancel.try_send(());
         });
         let name = host.to_owned();
+        let grants = Arc::clone(&self.sandbox.grants);
         std::thread::Builder::new()
             .name("connect".into())
             .spawn(move || {
                 // Nobody listens any more when the run was cancelled.
-                let connected = connect(&name, port, deadline);
+                let connected = dial::connect(&name, port, &grants, dial::resolve, deadline);
                 let _ = sender.send(connected.map(|stream| (stream, place)));
             })?;
-        let failed = |what: &dyn std::fmt::Display| {
-            Err(Error::new(
-                ErrorKind::Connection,
-                "connect_failed",
-                format!("{host}:{port}: {what}"),
-            )
-            .hint("check the name, the port, and that the server accepts connections from here"))
-        };
         select! {
             recv(connected) -> result => match result? {
                 Ok(connected) => Ok(Ok(connected)),
-                Err(error) => Ok(failed(&error)),
+                Err(refused) => Ok(Err(refused.explain(host, port))),
             },
             recv(cancelled) -> _ => Err(crate::state::Cancelled.into()),
-            default(timeout) => Ok(failed(&format!("no answer within {timeout_ms} ms"))),
+            default(timeout.min(self.patience())) => match self.check_cancelled() {
+                Err(stalled) => Err(stalled),
+                Ok(()) => Ok(Err(dial::Refused::late(timeout_ms).explain(host, port))),
+            },
         }
     }
 
     /// Waits until `flags` or the end of the connection; false after the time.
     fn wait_for(
-        &self,
+        &mut self,
         connection: &Resource<Connection>,
         flags: PollFlags,
         deadline: Instant,
     ) -> wasmtime::Result<PollFlags> {
+        let peer = self.table.get(connection)?.peer.clone();
+        self.waits_for = Some(peer);
         let stream = &self.table.get(connection)?.stream;
         loop {
             let mut fds = [PollFd::from_borrowed_fd(stream.as_fd(), flags)];
             let left = deadline.saturating_duration_since(Instant::now());
+            let left = left.min(self.patience());
             let time = Timespec::try_from(left)?;
             match poll(&mut fds, Some(&time)) {
                 Ok(_) => {
@@ -233,25 +234,6 @@ impl State {
         let text = format!("{peer}: {what} within {ms} ms");
         Ok(Err(Error::new(ErrorKind::Transient, "timeout", text)))
     }
-}
-
-fn connect(host: &str, port: u16, deadline: Instant) -> std::io::Result<TcpStream> {
-    let mut last = std::io::Error::other("the name has no address");
-    for address in (host, port).to_socket_addrs()? {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(std::io::Error::other("no time left to try another address"));
-        }
-        match TcpStream::connect_timeout(&address, left) {
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                stream.set_nonblocking(true)?;
-                return Ok(stream);
-            }
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
 }
 
 fn deadline(timeout_ms: u32) -> Instant {

@@ -469,10 +469,10 @@ impl HostOutput for State {
         let clock = self.sandbox.clock.clone();
         clock.outside(Phase::Flush, || {
             let output = self.table.get(&this)?;
-            Ok(output
-                .file
-                .sync_all()
-                .map_err(|e| failed(&output.shown, &e)))
+            let synced = output.file.sync_all();
+            let synced = synced.map_err(|e| failed(&output.shown, &e));
+            self.progress();
+            Ok(synced)
         })
     }
 

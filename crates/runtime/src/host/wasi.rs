@@ -1,7 +1,7 @@
 //! The standard WASI set, which answers empty or denied.
 //!
-//! Compilers import it whatever the program does. There is no environment, no argument, no
-//! directory and no socket; clocks and random numbers work; standard output is dropped; standard
+//! Compilers import it whatever the program does. There is no environment but the variables that
+//! were granted by name, no argument, no directory and no socket; clocks and random numbers work; standard output is dropped; standard
 //! error goes into a small ring, which is where a panic's message arrives. A sleeping guest is
 //! woken by cancelling, which the library's own clock cannot do, so that two functions of
 //! `wasi:clocks/monotonic-clock` are replaced here.
@@ -20,18 +20,32 @@ use wasmtime_wasi::{WasiCtx, WasiCtxBuilder};
 
 use crate::state::State;
 
-/// Bytes of standard error that are kept: the last ones.
+/// Bytes of standard error that are kept of its end.
 const STDERR_BYTES: usize = 16 << 10;
+/// And of its beginning: there a message begins that is too long for the end.
+const HEAD_BYTES: usize = 1 << 10;
 
-/// The last bytes that a guest wrote to standard error.
+/// The first and the last bytes that a guest wrote to standard error.
 #[derive(Clone, Default)]
-pub struct Stderr(Arc<Mutex<VecDeque<u8>>>);
+pub struct Stderr(Arc<Mutex<Written>>);
+
+#[derive(Default)]
+struct Written {
+    head: Vec<u8>,
+    tail: VecDeque<u8>,
+    /// Something between the two was left out.
+    is_cut: bool,
+}
 
 impl Stderr {
     /// The text so far, lossily decoded.
     pub fn text(&self) -> String {
-        let ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let bytes: Vec<u8> = ring.iter().copied().collect();
+        let written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes = written.head.clone();
+        if written.is_cut {
+            bytes.extend_from_slice(b" ... ");
+        }
+        bytes.extend(&written.tail);
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }
@@ -54,10 +68,14 @@ impl StdoutStream for Stderr {
 
 impl OutputStream for Stderr {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
-        let mut ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        ring.extend(bytes);
-        let excess = ring.len().saturating_sub(STDERR_BYTES);
-        ring.drain(..excess);
+        let mut written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = HEAD_BYTES.saturating_sub(written.head.len());
+        let (head, tail) = bytes.split_at(room.min(bytes.len()));
+        written.head.extend_from_slice(head);
+        written.tail.extend(tail);
+        let excess = written.tail.len().saturating_sub(STDERR_BYTES);
+        written.tail.drain(..excess);
+        written.is_cut |= excess > 0;
         Ok(())
     }
 
@@ -75,11 +93,12 @@ impl Pollable for Stderr {
     async fn ready(&mut self) {}
 }
 
-/// A context that grants nothing.
-pub fn context(stderr: &Stderr) -> WasiCtx {
+/// A context that grants nothing but these variables.
+pub fn context(stderr: &Stderr, env: &[(String, String)]) -> WasiCtx {
     let mut builder = WasiCtxBuilder::new();
     builder
         .stderr(stderr.clone())
+        .envs(env)
         .allow_tcp(false)
         .allow_udp(false)
         .allow_ip_name_lookup(false)
@@ -128,8 +147,10 @@ fn sleep(
     nanos: u64,
 ) -> wasmtime::Result<Resource<DynPollable>> {
     let state = store.data_mut();
+    state.waits_for = Some("a pause of its own".into());
     let sleep = Sleep {
-        duration: Duration::from_nanos(nanos),
+        // Longer than nothing may move, nobody sleeps: the epoch check then stops the guest.
+        duration: Duration::from_nanos(nanos).min(state.patience()),
         wake: Arc::clone(&state.wake),
     };
     let sleep = state.table.push(sleep)?;

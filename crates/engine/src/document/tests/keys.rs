@@ -342,7 +342,12 @@ fn every_known_key_is_read_and_no_other() {
     let place = |mapping: &str, key: &str| match mapping {
         "the top level" => format!("{key}: 1\n"),
         "an entry of source.streams" => format!("source:\n  streams:\n    - {key}: 1\n"),
-        other => format!("{other}:\n  {key}: 1\n"),
+        other => {
+            let open = other.split('.').map(|key| format!("{{ {key}: "));
+            let open: String = open.collect::<String>()[2..].to_owned();
+            let close = " }".repeat(other.matches('.').count());
+            format!("{open}{{ {key}: 1 }}{close}\n")
+        }
     };
     for (mapping, keys) in MAPPINGS {
         for key in *keys {
@@ -356,6 +361,52 @@ fn every_known_key_is_read_and_no_other() {
             format!("the keys here are: {}", keys.join(", "))
         );
     }
+}
+
+#[test]
+fn permissions_are_read_and_mistakes_are_named() {
+    let stage = |lines: &str| {
+        format!(
+            "version: 1\npipeline: t\ndestination: {{ use: dest-file }}\n\
+             source:\n  use: source-file\n  streams: [a]\n  permissions: {lines}\n"
+        )
+    };
+    let permissions = |lines: &str| good(&stage(lines)).source.permissions;
+    let empty = permissions("{}");
+    assert_eq!(empty, rapidbyte_runtime::Permissions::default());
+    let read = permissions(
+        "{ network: [\"db:5432\", \"*.a.com:443\", \"10.0.0.0/8:${PORT}\"], \
+         files: { read: [a/*.csv], write: [b] }, env: [PASSWORD] }",
+    );
+    let mut expected = rapidbyte_runtime::Permissions::default();
+    for entry in ["db:5432", "*.a.com:443", "10.0.0.0/8:5433"] {
+        expected.add_network(entry).unwrap();
+    }
+    expected.add_read("a/*.csv".into());
+    expected.add_write("b".into());
+    expected.add_env("PASSWORD".into(), "hunter2!".into());
+    assert_eq!(read, expected);
+    expected = rapidbyte_runtime::Permissions::default();
+    expected.take_network();
+    expected.take_files();
+    assert_eq!(permissions("{ network: none, files: none }"), expected);
+    for (lines, code, part) in [
+        ("{ network: [db] }", code::BAD_VALUE, "no port"),
+        ("{ network: [\"*:1\"] }", code::BAD_VALUE, "wildcard"),
+        ("{ network: [] }", code::BAD_VALUE, "empty list"),
+        ("{ network: all }", code::WRONG_TYPE, "a list"),
+        ("{ files: [a] }", code::WRONG_TYPE, "a mapping or none"),
+        ("{ files: { delete: [a] } }", code::UNKNOWN_KEY, "delete"),
+        ("{ env: [\"A=B\"] }", code::BAD_VALUE, "no name"),
+        ("{ env: [MISSING] }", code::UNSET_VARIABLE, "MISSING"),
+        ("[network]", code::WRONG_TYPE, "a mapping"),
+    ] {
+        let error = fails(&stage(lines));
+        assert_eq!(error.code, code, "{lines}: {error}");
+        assert!(error.message.contains(part), "{lines}: {error}");
+    }
+    let document = good(&stage("{ env: [PASSWORD] }"));
+    assert_eq!(document.redact("it is hunter2!"), "it is ***");
 }
 
 #[test]

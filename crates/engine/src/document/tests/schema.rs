@@ -15,7 +15,15 @@ fn the_schema_and_the_reader_know_the_same_keys() {
         "an entry of source.streams" => {
             &root["source"]["properties"]["streams"]["items"]["anyOf"][1]
         }
-        other => &root[other],
+        other => other.split('.').fold(&schema, |object, key| {
+            let property = &object["properties"][key];
+            // `none`, or a mapping.
+            if key == "files" {
+                &property["anyOf"][1]
+            } else {
+                property
+            }
+        }),
     };
     for (mapping, keys) in MAPPINGS {
         let object = at(mapping);

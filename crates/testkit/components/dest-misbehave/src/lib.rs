@@ -17,6 +17,24 @@ pub struct Config {
     /// well before a wrong `flush`.
     #[serde(default)]
     pub at_batch: u64,
+    /// The call in which what never comes back or dies happens.
+    #[serde(default)]
+    pub at: Call,
+}
+
+/// A call of the contract.
+#[derive(serde::Deserialize, schemars::JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)]
+pub enum Call {
+    Open,
+    Plan,
+    Fence,
+    OpenWriter,
+    #[default]
+    Write,
+    Flush,
+    Commit,
 }
 
 /// Each does one wrong thing.
@@ -25,6 +43,20 @@ pub struct Config {
 pub enum How {
     /// Nothing.
     Nothing,
+    /// Computes for ever in the call `at`, as the next ones go wrong there.
+    Loop,
+    /// Sleeps for an hour.
+    Sleep,
+    /// Panics with a message of 100 MB.
+    HugePanic,
+    /// Panics.
+    Panic,
+    /// Runs into an `unreachable` instruction without a message.
+    Trap,
+    /// Allocates and touches memory until there is none.
+    Memory,
+    /// Calls itself until the stack is used up.
+    Stack,
     /// `open` gives an error.
     ErrorOnOpen,
     /// `plan` gives an error, of kind schema.
@@ -86,6 +118,53 @@ fn spin() -> ! {
     }
 }
 
+#[cfg(target_family = "wasm")]
+fn trap() -> ! {
+    core::arch::wasm32::unreachable()
+}
+
+#[cfg(not(target_family = "wasm"))]
+fn trap() -> ! {
+    std::process::abort()
+}
+
+fn hoard() -> ! {
+    let mut hoard = Vec::new();
+    loop {
+        hoard.push(std::hint::black_box(vec![1u8; 1 << 20]));
+    }
+}
+
+/// Never ends: the depth is hidden from the compiler, and the sum keeps it from becoming a loop.
+fn descend(depth: u64) -> u64 {
+    let frame = std::hint::black_box([depth; 32]);
+    if std::hint::black_box(false) {
+        return depth;
+    }
+    descend(depth + 1) + frame[31]
+}
+
+impl Config {
+    /// Goes wrong if it is due in this call.
+    fn act_at(&self, call: Call) {
+        if self.at != call {
+            return;
+        }
+        match self.how {
+            How::Loop => spin(),
+            How::Sleep => std::thread::sleep(std::time::Duration::from_secs(3600)),
+            How::HugePanic => panic!("{}", "p".repeat(100_000_000)),
+            How::Panic => panic!("misbehave: a panic on purpose"),
+            How::Trap => trap(),
+            How::Memory => hoard(),
+            How::Stack => {
+                std::hint::black_box(descend(0));
+            }
+            _ => {}
+        }
+    }
+}
+
 impl Misbehave {
     fn unless(&self, how: How, call: &str) -> Result<()> {
         if self.0.how == how {
@@ -104,6 +183,7 @@ impl Destination for Misbehave {
     const WRITE_MODES: &[WriteMode] = &[WriteMode::Append, WriteMode::Replace];
 
     fn open(config: Config) -> Result<Self> {
+        config.act_at(Call::Open);
         let opened = Self(config);
         opened.unless(How::ErrorOnOpen, "open")?;
         log::debug("opened");
@@ -118,6 +198,7 @@ impl Destination for Misbehave {
     }
 
     fn plan(&mut self, target: &Target) -> Result<Plan> {
+        self.0.act_at(Call::Plan);
         if self.0.how == How::ErrorOnPlan {
             return Err(Error::schema("misbehave", "an error on purpose in plan"));
         }
@@ -138,6 +219,7 @@ impl Destination for Misbehave {
     }
 
     fn fence(&mut self, _target: &Target, run: &Run) -> Result<Progress> {
+        self.0.act_at(Call::Fence);
         self.unless(How::ErrorOnFence, "fence")?;
         Ok(Progress {
             epoch: 1,
@@ -154,6 +236,7 @@ impl Destination for Misbehave {
         _epoch: u64,
         _cursor: Option<&str>,
     ) -> Result<Misbehaving> {
+        self.0.act_at(Call::OpenWriter);
         self.unless(How::ErrorOnOpenWriter, "open_writer")?;
         Ok(Misbehaving {
             config: self.0,
@@ -166,6 +249,7 @@ impl Destination for Misbehave {
 
     fn commit(&mut self, commit: Commit<'_>) -> Result<Receipt> {
         let rows = commit.rows();
+        self.0.act_at(Call::Commit);
         let rows = match self.0.how {
             How::PanicOnCommit => panic!("misbehave: a panic on purpose in commit"),
             How::ErrorOnCommit => return Err(error("commit")),
@@ -198,6 +282,7 @@ impl Destination for Misbehave {
 impl Writer for Misbehaving {
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         if self.written >= self.config.at_batch {
+            self.config.act_at(Call::Write);
             match self.config.how {
                 How::PanicOnWrite => panic!("misbehave: a panic on purpose in write"),
                 How::ErrorOnWrite | How::ErrorOnAbort | How::PanicOnAbort => {
@@ -226,6 +311,7 @@ impl Writer for Misbehaving {
 
     fn flush(&mut self) -> Result<Part> {
         if self.flushed >= self.config.at_batch {
+            self.config.act_at(Call::Flush);
             match self.config.how {
                 How::PanicOnFlush => panic!("misbehave: a panic on purpose in flush"),
                 How::ErrorOnFlush => return Err(error("flush")),

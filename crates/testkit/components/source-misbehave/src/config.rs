@@ -10,6 +10,9 @@ use serde::Deserialize;
 pub struct Config {
     /// The one wrong thing.
     pub how: How,
+    /// The call in which what never comes back, dies or gives too much happens.
+    #[serde(default)]
+    pub at: Call,
     /// How many good batches come before it.
     #[serde(default)]
     pub at_batch: u64,
@@ -40,6 +43,19 @@ fn default_rows() -> u32 {
     1000
 }
 
+/// A call of the contract.
+#[derive(Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)]
+pub enum Call {
+    Open,
+    Discover,
+    Snapshot,
+    Read,
+    #[default]
+    Next,
+}
+
 /// Each does one wrong thing after `at_batch` good batches; what survives it then says the end.
 #[derive(Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
@@ -54,6 +70,8 @@ pub enum How {
     Sleep,
     /// Says `idle` for ever, at once.
     Idle,
+    /// Gives batches without a row for ever.
+    EmptyBatches,
     /// Connects to `host`:`port` with a time-out of a minute, then ends.
     Connect,
     /// Connects to `host`:`port` and reads once with a time-out of a minute; hands on what the
@@ -63,6 +81,8 @@ pub enum How {
     // Dies
     /// Panics with the message "misbehave: a panic on purpose".
     Panic,
+    /// Panics with a message of 100 MB.
+    HugePanic,
     /// Runs into an `unreachable` instruction without a message.
     Trap,
     /// Allocates and touches memory until there is none.
@@ -108,6 +128,16 @@ pub enum How {
     HugeBatch,
     /// A batch of 300 MB of zeros: it needs no more memory than that.
     HugeGarbage,
+    /// A log message with control characters.
+    LogControl,
+    /// Opens `path`, which is granted, a million times and closes nothing.
+    Handles,
+    /// Connects to `host`:`port` again and again and closes nothing.
+    Hoard,
+    /// A checkpoint of 100 MB.
+    HugeCursor,
+    /// An error with a message of 100 MB.
+    HugeError,
     /// Checkpoints for ever, at once.
     CheckpointFlood,
 

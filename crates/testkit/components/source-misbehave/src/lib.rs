@@ -13,7 +13,7 @@ use rapidbyte_sdk::bindings::exports_source::{self as wit, Guest, GuestReader, G
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{Spec, ipc, log, source};
 
-pub use crate::config::{Config, How};
+pub use crate::config::{Call, Config, How};
 
 /// The connector, opened with one configuration.
 pub struct Misbehave(Config);
@@ -62,8 +62,11 @@ impl GuestReader for Misbehaving {
             return self.good().map(wit::Event::Batch);
         }
         let acted = self.acted.replace(self.acted.get() + 1);
+        if self.config.at != Call::Next {
+            return Ok(wit::Event::End);
+        }
         match self.config.how {
-            How::Idle | How::CheckpointFlood => wrong::act(&self.config),
+            How::Idle | How::CheckpointFlood | How::EmptyBatches => wrong::act(&self.config),
             How::EndTwice if acted == 1 => self.good().map(wit::Event::Batch),
             _ if acted == 0 => wrong::act(&self.config),
             _ => Ok(wit::Event::End),
@@ -80,6 +83,7 @@ impl GuestSession for Misbehave {
     }
 
     fn discover(&self, _forms: Vec<String>) -> Result<Vec<Stream>> {
+        wrong::act_at(Call::Discover, &self.0)?;
         match self.0.how {
             How::DiscoverError => Err(self.0.kind.error()),
             how => Ok(vec![Stream::new("rows", &wrong::schema(how))?]),
@@ -87,10 +91,12 @@ impl GuestSession for Misbehave {
     }
 
     fn snapshot(&self, _streams: Vec<Selection>) -> Result<String> {
+        wrong::act_at(Call::Snapshot, &self.0)?;
         Ok(String::new())
     }
 
     fn read(&self, _request: ReadRequest) -> Result<wit::Reader> {
+        wrong::act_at(Call::Read, &self.0)?;
         match self.0.how {
             How::ReadError => Err(self.0.kind.error()),
             _ => Ok(wit::Reader::new(Misbehaving::new(self.0.clone()))),
@@ -128,6 +134,7 @@ impl Source for Misbehave {
             return Err(Error::config("no_rows", "a batch needs rows").at("config.batch_rows"));
         }
         log::debug("opened");
+        wrong::act_at(Call::Open, &config)?;
         match config.how {
             How::OpenError => Err(config.kind.error()),
             _ => Ok(Self(config)),

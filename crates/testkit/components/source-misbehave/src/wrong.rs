@@ -9,12 +9,21 @@ use rapidbyte_sdk::connection::Connection;
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{files, ipc, log};
 
-use crate::config::{Config, How};
+use crate::config::{Call, Config, How};
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// How often a flood says something.
 const FLOOD: u32 = 1_000_000;
+const HUNDRED_MB: usize = 100_000_000;
 const HUGE_BYTES: usize = 300_000_000;
+
+/// Does the wrong thing if it is due in this call.
+pub fn act_at(call: Call, config: &Config) -> Result<()> {
+    match config.at == call {
+        true => act(config).map(drop),
+        false => Ok(()),
+    }
+}
 
 /// Does the wrong thing. `Ok` is what `next` gives; it can be asked again.
 pub fn act(config: &Config) -> Result<Event> {
@@ -26,6 +35,20 @@ pub fn act(config: &Config) -> Result<Event> {
         How::Connect => drop(connect(config)?),
         How::Read => {
             connect(config)?.read(1 << 16, MINUTE)?;
+        }
+        How::EmptyBatches => return good(0, 0).map(Event::Batch),
+        How::HugePanic => panic!("{}", "p".repeat(HUNDRED_MB)),
+        How::HugeCursor => return Ok(Event::Checkpoint("c".repeat(HUNDRED_MB))),
+        How::HugeError => return Err(Error::data("misbehave", "e".repeat(HUNDRED_MB))),
+        How::LogControl => log::info("one\r\n\u{1b}[2Jtwo\u{7}\u{202e}three"),
+        How::Handles => {
+            let path = wanted(&config.path, "path")?;
+            let opened = (0..FLOOD).map(|_| files::open(&path));
+            black_box(opened.collect::<Result<Vec<_>>>()?);
+        }
+        How::Hoard => {
+            let opened = (0..FLOOD).map(|_| connect(config));
+            black_box(opened.collect::<Result<Vec<_>>>()?);
         }
         How::Panic => panic!("misbehave: a panic on purpose"),
         How::Trap => trap(),
