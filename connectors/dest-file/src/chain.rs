@@ -376,6 +376,19 @@ impl Lease {
         point("dest-file.committed")
     }
 
+    /// A newer run takes away what older ones have not committed: then the error is about that.
+    pub(crate) fn explain(&self, error: Error) -> Error {
+        if error.code != "file_not_found" {
+            return error;
+        }
+        match self.place.newest() {
+            Ok(Some(newest)) if newest.manifest.epoch > self.last.manifest.epoch => {
+                self.superseded(&[])
+            }
+            _ => error,
+        }
+    }
+
     /// The number is taken: what was written for it can never count.
     fn superseded(&self, files: &[File]) -> Error {
         for file in files {

@@ -392,6 +392,14 @@ impl Unfinished {
         })
     }
 
+    /// Why it went wrong, when a newer run is the reason.
+    fn explain(&self, error: Error) -> Error {
+        match &self.files {
+            Shape::Chain { lease, .. } => lease.explain(error),
+            _ => error,
+        }
+    }
+
     /// Makes everything since the last commit visible. Gives what is gone on with: nothing behind
     /// the last commit, and a file or folder that was replaced has only one.
     pub(crate) fn commit(mut self, commit: &Commit<'_>) -> Result<(Receipt, Option<Self>)> {
@@ -418,7 +426,7 @@ impl Unfinished {
             return Ok((receipt(self.replace(commit)?, location), None));
         };
         let is_empty = *replaces || (lease.is_first() && commit.complete);
-        let files = set.finish(is_empty)?;
+        let files = set.finish(is_empty).map_err(|error| lease.explain(error))?;
         point("dest-file.data_synced")?;
         lease.commit(commit, files, *replaces)?;
         set.go_on(lease.next());
@@ -477,7 +485,9 @@ impl FileWriter {
             let text = "the file is committed or given up: it is never appended to";
             return Err(Error::internal(text).in_stream(&*self.stream));
         };
-        let done = act(files).map_err(|error| error.in_stream(&*self.stream));
+        let done = act(files)
+            .map_err(|error| files.explain(error))
+            .map_err(|error| error.in_stream(&*self.stream));
         if done.is_err() {
             // Half a row may stand in a buffer: nothing can be committed any more.
             open.remove(&*self.stream);

@@ -217,6 +217,19 @@ fn an_older_run_cannot_commit_any_more_and_says_which_is_newer() {
             .contains("the newer run new was let in with epoch 2")
     );
     new.commit(1..3, "3", true).unwrap();
+    // What an older run has under way is taken away by the newer one.
+    let mut old = Session::append(folder.path(), "old");
+    let parts = old.write(5..6);
+    drop(Session::append(folder.path(), "newest"));
+    let commit = Commit {
+        stream: "s",
+        parts,
+        seq: old.seq,
+        cursor: Some("6"),
+        complete: true,
+    };
+    let error = old.files.commit(commit).unwrap_err();
+    assert_eq!(error.code, "run_superseded", "{error:?}");
     assert_eq!(ids_of(folder.path(), &visible(folder.path())), [0, 1, 2]);
     assert_eq!(chain(folder.path()).1, visible(folder.path()));
     assert!(

@@ -74,7 +74,7 @@ impl Load {
         let schema = target.arrow_schema()?;
         let decided = decide_now(&mut client, settings, target, &name, &schema, false)?;
         if cursor.is_some() && decided.makes_table() {
-            return Err(vanished(&name));
+            return Err(vanished(&name, &target.stream));
         }
         decided.ensure_loadable(&name)?;
         if !decided.prelude.is_empty() {
@@ -123,7 +123,7 @@ impl Load {
             }
         }
         if let Some(lock) = &self.lock {
-            lock::take(client, name, lock).map_err(|e| dropped(name, e))?;
+            lock::take(client, name, lock).map_err(|e| dropped(name, &self.target.stream, e))?;
         }
         point("dest-postgres.opened")?;
         if let Some(clear) = decided.and_then(|decided| decided.clear.as_ref()) {
@@ -135,7 +135,7 @@ impl Load {
         // Again, now that the table is there and held: with the server's own numbers of its types.
         let decided = decide_now(client, settings, &self.target, name, &self.schema, true)?;
         if decided.makes_table() {
-            return Err(vanished(name));
+            return Err(vanished(name, &self.target.stream));
         }
         decided.ensure_loadable(name)?;
         Ok(decided)
@@ -232,17 +232,18 @@ impl Load {
 }
 
 /// A table that held the rows before the cursor and is gone.
-fn vanished(name: &Name) -> Error {
+fn vanished(name: &Name, stream: &str) -> Error {
     let text = format!(
         "{name} is not there any more, and the stream would go on behind the rows that it held"
     );
-    Error::schema("target_vanished", text)
-        .hint("read the stream from its beginning: `rapidbyte run --full-refresh`")
+    Error::schema("target_vanished", text).hint(format!(
+        "read this stream from its beginning: `rapidbyte run --full-refresh --select {stream}`"
+    ))
 }
 
-fn dropped(name: &Name, error: Error) -> Error {
+fn dropped(name: &Name, stream: &str, error: Error) -> Error {
     match error.code.as_str() {
-        "pg_42P01" | "pg_3F000" => vanished(name),
+        "pg_42P01" | "pg_3F000" => vanished(name, stream),
         _ => error,
     }
 }

@@ -164,6 +164,12 @@ pub(crate) fn existing(
     may_read(target, name, facts, found)?;
     may_stage(found)?;
     notes.push(HOW.into());
+    if table.kind != 'p' && facts.has_row_triggers {
+        notes.push(format!(
+            "a BEFORE trigger of {name} sees each row first: one that changes the key or the cursor \
+             makes rows that are read again look like new ones"
+        ));
+    }
     notes.extend(facts.about_indexes(target, name));
     Ok(Some(Merge {
         key,

@@ -4,7 +4,7 @@
 //! Everything about keys is left to the server: what is staged has the types and collations of the
 //! table, so that two keys which are equal there (`1.0` and `1.00`) are one key here.
 
-use rapidbyte_pg::ident::quote_ident;
+use rapidbyte_pg::ident::{quote_ident, quote_literal};
 use rapidbyte_pg::model::Generated;
 use rapidbyte_pg::{Column, Fit as PgFit, cast, fit};
 use rapidbyte_pg_client::{Client, Rows};
@@ -19,6 +19,8 @@ use crate::look::{Found, TableFacts};
 
 /// The temporary table. Its columns are `c0`, `c1` … and `n`, the row's number.
 const STAGED: &str = "pg_temp.rapidbyte_staged";
+/// Of the advisory locks on tables that rows are added to: "rbyt" in ASCII.
+const LOCK_CLASS: i32 = 0x7262_7974;
 /// Of a server that allows it: what is staged is sorted once.
 const MIN_WORK_MEM: &str = "65536";
 
@@ -411,6 +413,13 @@ impl Stage {
         version: &[(usize, String)],
         rows: u64,
     ) -> Result<()> {
+        // Whoever else adds to the table in this way has committed when its rows are looked for: a
+        // statement sees what was committed before it began.
+        let table = quote_literal(&name.to_string());
+        client.simple_query(&format!(
+            "SELECT pg_catalog.pg_advisory_xact_lock({LOCK_CLASS}, \
+             ({table}::pg_catalog.regclass::pg_catalog.oid::int8 - 2147483648)::int4)"
+        ))?;
         let missing = self.missing(name, version);
         let wanted = match self.merge.counts {
             true => Some(count(client, &format!("SELECT count(*) {missing}"))?),

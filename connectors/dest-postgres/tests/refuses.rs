@@ -507,18 +507,13 @@ fn a_column_that_does_not_fit_comes_with_the_statement_that_makes_it_fit() {
     let database = database();
     let mut client = database.client();
     let mut to = open(&database);
-    for (ty, before, statement) in [
-        (
-            "int4",
-            "7",
-            "run on the target: ALTER TABLE raw.t ALTER COLUMN id TYPE bigint USING id::bigint",
-        ),
-        (
-            "numeric(10,2)",
-            "7",
-            "if its values can be read so: ALTER TABLE raw.t ALTER COLUMN id TYPE bigint USING id::text::bigint",
-        ),
-        ("date", "NULL", "USING id::text::bigint"),
+    let statement =
+        "run on the target: ALTER TABLE raw.t ALTER COLUMN id TYPE bigint USING id::bigint";
+    for (ty, before, is_told) in [
+        ("int4", "7", true),
+        ("numeric(10,2)", "7", false),
+        ("float8", "1e300", false),
+        ("date", "NULL", false),
     ] {
         client
             .batch_execute(&format!(
@@ -528,18 +523,17 @@ fn a_column_that_does_not_fit_comes_with_the_statement_that_makes_it_fit() {
             .unwrap();
         let planned = plan(&mut to, "t", &batch(&[1])).unwrap();
         let note = planned.columns[0].note.clone().unwrap();
-        assert!(note.contains(statement), "{ty}: {note}");
         let error = append(&mut to, "t", &batch(&[1])).unwrap_err();
         assert_eq!(error.code, "column_refused");
-        assert!(error.message.contains(statement), "{error:?}");
-        let (_, sql) = note.split_once("ALTER TABLE").unwrap();
-        let altered = client.batch_execute(&format!("ALTER TABLE{sql}"));
-        if ty.starts_with("numeric") {
-            // Nothing is rounded where nobody sees it.
-            assert!(altered.is_err());
+        // None that would round or cut what is there.
+        assert_eq!(note.contains("ALTER"), is_told, "{ty}: {note}");
+        if !is_told {
             continue;
         }
-        altered.unwrap();
+        assert!(note.contains(statement), "{ty}: {note}");
+        assert!(error.message.contains(statement), "{error:?}");
+        let (_, sql) = note.split_once("ALTER TABLE").unwrap();
+        client.batch_execute(&format!("ALTER TABLE{sql}")).unwrap();
         append(&mut to, "t", &batch(&[1])).unwrap();
         let kept = format!("SELECT count(*) FROM raw.t WHERE id IS NOT DISTINCT FROM {before}");
         assert_eq!(one(&mut client, &kept), "1", "{ty}");

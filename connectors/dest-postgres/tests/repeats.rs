@@ -10,7 +10,7 @@ use dest_postgres::Postgres;
 use rapidbyte_sdk::Commit;
 use rapidbyte_sdk::prelude::arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use rapidbyte_sdk::prelude::{
-    DataType, Destination, Field, Receipt, Result, Schema, Target, WriteMode, Writer,
+    DataType, Destination, Field, Receipt, Result, Run, Schema, Target, WriteMode, Writer,
 };
 use rapidbyte_testkit::postgres::Client;
 use serde_json::json;
@@ -133,6 +133,61 @@ fn each_version_of_a_key_is_added_once_over_batches_commits_and_runs() {
     assert_eq!(content(&mut client), all);
     let staged = "SELECT count(*) FROM pg_class WHERE relname LIKE 'rapidbyte%'";
     assert_eq!(one(&mut client, staged), "0");
+}
+
+/// Two pipelines that add the same rows to one table: the second looks for them when the first has
+/// committed.
+#[test]
+fn pipelines_that_add_at_once_wait_for_each_other() {
+    let database = database();
+    let mut client = database.client();
+    let mut holder = database.client();
+    // Both are let into their INSERT, whose snapshot is taken by then, before either goes on.
+    client
+        .batch_execute(
+            "CREATE SCHEMA raw; CREATE TABLE raw.t (id int8, at int8, t text); \
+             CREATE FUNCTION raw.stop() RETURNS trigger LANGUAGE plpgsql AS \
+             'BEGIN PERFORM pg_advisory_xact_lock_shared(7, 7); RETURN NEW; END'; \
+             CREATE TRIGGER stop BEFORE INSERT ON raw.t FOR EACH ROW EXECUTE FUNCTION raw.stop()",
+        )
+        .unwrap();
+    holder
+        .batch_execute("BEGIN; SELECT pg_advisory_xact_lock(7, 7)")
+        .unwrap();
+    let batch = rows(&[(Some(1), Some(1), "a"), (Some(2), None, "b")]);
+    std::thread::scope(|scope| {
+        let (batch, database) = (&batch, &database);
+        let all = ["one", "other"].map(|pipeline| {
+            scope.spawn(move || {
+                let mut to = open(database);
+                let target = repeats(batch, &["id"], &["at"]);
+                let run = Run {
+                    pipeline: pipeline.into(),
+                    id: pipeline.into(),
+                };
+                let epoch = to.fence(&target, &run).unwrap().epoch;
+                let mut writer = to.open_writer(&target, epoch, None).unwrap();
+                writer.write(batch).unwrap();
+                let parts = vec![writer.flush().unwrap()];
+                let commit = Commit {
+                    stream: "t",
+                    parts,
+                    seq: 0,
+                    cursor: Some("1"),
+                    complete: true,
+                };
+                to.commit(commit).unwrap();
+            })
+        });
+        let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
+                       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+        while one(&mut client, waiting) != "2" {
+            assert!(!all.iter().any(|thread| thread.is_finished()));
+            std::thread::yield_now();
+        }
+        holder.batch_execute("COMMIT").unwrap();
+    });
+    assert_eq!(content(&mut client), "1/1/a 2/-/b");
 }
 
 #[test]

@@ -206,5 +206,8 @@ pub(super) fn progress(
     );
     Err(Failure::new(Class::Contract, "target_vanished", text)
         .in_stream(&target.stream)
-        .hint("read the stream from its beginning: `rapidbyte run --full-refresh`"))
+        .hint(format!(
+            "read this stream from its beginning: `rapidbyte run --full-refresh --select {}`",
+            target.stream
+        )))
 }
