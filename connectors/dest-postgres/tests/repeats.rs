@@ -32,15 +32,6 @@ fn rows(rows: &[Row<'_>]) -> RecordBatch {
     RecordBatch::try_new(Arc::new(schema), columns).unwrap()
 }
 
-/// Texts under the names of columns.
-fn texts(columns: &[(&str, &[&str])]) -> RecordBatch {
-    let field = |name: &str| Field::new(name, DataType::Utf8, true);
-    let fields: Vec<Field> = columns.iter().map(|(name, _)| field(name)).collect();
-    let array = |values: &[&str]| Arc::new(StringArray::from(values.to_vec())) as ArrayRef;
-    let arrays = columns.iter().map(|(_, values)| array(values)).collect();
-    RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).unwrap()
-}
-
 fn repeats(batch: &RecordBatch, key: &[&str], version: &[&str]) -> Target {
     let names = |names: &[&str]| names.iter().map(|name| (*name).into()).collect();
     Target {
@@ -264,8 +255,8 @@ fn keys_and_versions_are_compared_as_their_types_are() {
                 .unwrap();
             for (value, count) in [(first, "1"), (again, "1"), (other, "2"), (first, "2")] {
                 let batch = match columns {
-                    "k" => texts(&[("k", &[value]), ("v", &["same"])]),
-                    _ => texts(&[("k", &["same"]), ("v", &[value])]),
+                    "k" => texts(&[("k", &[Some(value)]), ("v", &[Some("same")])]),
+                    _ => texts(&[("k", &[Some("same")]), ("v", &[Some(value)])]),
                 };
                 let target = repeats(&batch, &["k"], &["v"]);
                 write_to(&mut to, &target, &[batch]).unwrap_or_else(|e| panic!("{ty}: {e:?}"));
@@ -378,7 +369,11 @@ fn what_hides_or_changes_rows_is_refused() {
             ))
             .unwrap();
         let of = match ddl.contains("json") {
-            true => repeats(&texts(&[("id", &["1"]), ("t", &["a"])]), &["id"], &["t"]),
+            true => repeats(
+                &texts(&[("id", &[Some("1")]), ("t", &[Some("a")])]),
+                &["id"],
+                &["t"],
+            ),
             false => target.clone(),
         };
         let error = to.plan(&of).unwrap_err();

@@ -34,18 +34,6 @@ fn rows(rows: &[Row<'_>]) -> RecordBatch {
     RecordBatch::try_new(Arc::new(schema), columns).unwrap()
 }
 
-/// Texts under the names of columns.
-fn texts(columns: &[(&str, &[Option<&str>])]) -> RecordBatch {
-    let fields: Vec<Field> = columns
-        .iter()
-        .map(|(name, _)| Field::new(*name, DataType::Utf8, true))
-        .collect();
-    let arrays = columns
-        .iter()
-        .map(|(_, values)| Arc::new(StringArray::from(values.to_vec())) as ArrayRef);
-    RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays.collect()).unwrap()
-}
-
 fn upsert_target(batch: &RecordBatch, key: &[&str]) -> Target {
     Target {
         primary_key: key.iter().map(|column| (*column).into()).collect(),

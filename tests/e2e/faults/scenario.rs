@@ -53,149 +53,92 @@ const ADDED: &str = "\
 INSERT INTO t SELECT i, timestamptz '2026-02-01' + $N * interval '1 hour' + (i % 1000 / 7) * interval '1 second',
     false, 'new' || i FROM generate_series($N * 1000, $N * 1000 + 700) i;";
 
+/// Rows that are only added, read on from where the last run ended.
+const GROWS: Scenario = Scenario {
+    name: "incremental append",
+    seed: SEED,
+    change: ADDED,
+    moves_before: true,
+    streams: "[{ name: public.t, sync_mode: incremental, cursor_field: [at, id] }]",
+    write: "write_mode: append",
+    expected: "SELECT * FROM t",
+    adds: false,
+    is_whole: false,
+    through_files: false,
+    full_refresh: false,
+};
+
+/// All rows, once.
+const APPEND: Scenario = Scenario {
+    name: "append",
+    change: "",
+    moves_before: false,
+    streams: "[public.t]",
+    adds: true,
+    is_whole: true,
+    ..GROWS
+};
+
+/// All rows in the place of those before.
+const REPLACE: Scenario = Scenario {
+    name: "replace",
+    change: CHANGE,
+    streams: "[public.t]",
+    write: "write_mode: replace",
+    is_whole: true,
+    ..GROWS
+};
+
 pub const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "append",
-        seed: SEED,
-        change: "",
-        moves_before: false,
-        streams: "[public.t]",
-        write: "write_mode: append",
-        expected: "SELECT * FROM t",
-        adds: true,
-        is_whole: true,
-        through_files: false,
-        full_refresh: false,
-    },
-    Scenario {
-        name: "replace",
-        seed: SEED,
-        change: CHANGE,
-        moves_before: true,
-        streams: "[public.t]",
-        write: "write_mode: replace",
-        expected: "SELECT * FROM t",
-        adds: false,
-        is_whole: true,
-        through_files: false,
-        full_refresh: false,
-    },
-    Scenario {
-        name: "incremental append",
-        seed: SEED,
-        change: ADDED,
-        moves_before: true,
-        streams: "[{ name: public.t, sync_mode: incremental, cursor_field: [at, id] }]",
-        write: "write_mode: append",
-        expected: "SELECT * FROM t",
-        adds: false,
-        is_whole: false,
-        through_files: false,
-        full_refresh: false,
-    },
+    APPEND,
+    REPLACE,
+    GROWS,
     Scenario {
         name: "incremental exact",
-        seed: SEED,
-        change: ADDED,
-        moves_before: true,
         streams: "[{ name: public.t, sync_mode: incremental, late_rows: exact }]",
-        write: "write_mode: append",
-        expected: "SELECT * FROM t",
-        adds: false,
         is_whole: true,
-        through_files: false,
-        full_refresh: false,
+        ..GROWS
     },
     Scenario {
         name: "upsert",
-        seed: SEED,
         change: CHANGE,
-        moves_before: true,
         streams: "[{ name: public.t, sync_mode: incremental, cursor_field: at, lag: 1 minute }]",
         write: "write_mode: upsert\n  deleted_field: gone",
         expected: "SELECT * FROM t WHERE NOT gone",
-        adds: false,
-        is_whole: false,
-        through_files: false,
-        full_refresh: false,
+        ..GROWS
     },
     Scenario {
         name: "append with a lag",
-        seed: SEED,
-        change: ADDED,
-        moves_before: true,
         streams: "[{ name: public.t, sync_mode: incremental, cursor_field: at, lag: 1 minute, primary_key: [id] }]",
-        write: "write_mode: append",
-        expected: "SELECT * FROM t",
-        adds: false,
-        is_whole: false,
-        through_files: false,
-        full_refresh: false,
+        ..GROWS
     },
     Scenario {
         name: "files, append",
-        seed: SEED,
-        change: "",
-        moves_before: false,
-        streams: "[public.t]",
-        write: "write_mode: append",
-        expected: "SELECT * FROM t",
-        adds: true,
         is_whole: false,
         through_files: true,
-        full_refresh: false,
+        ..APPEND
     },
     Scenario {
         name: "files, incremental append",
-        seed: SEED,
-        change: ADDED,
-        moves_before: true,
-        streams: "[{ name: public.t, sync_mode: incremental, cursor_field: [at, id] }]",
-        write: "write_mode: append",
-        expected: "SELECT * FROM t",
-        adds: false,
-        is_whole: false,
         through_files: true,
-        full_refresh: false,
+        ..GROWS
     },
     Scenario {
         name: "files, replace",
-        seed: SEED,
-        change: CHANGE,
-        moves_before: true,
-        streams: "[public.t]",
-        write: "write_mode: replace",
-        expected: "SELECT * FROM t",
-        adds: false,
         is_whole: false,
         through_files: true,
-        full_refresh: false,
+        ..REPLACE
     },
     Scenario {
         name: "incremental append, begun anew",
-        seed: SEED,
-        change: ADDED,
-        moves_before: true,
-        streams: "[{ name: public.t, sync_mode: incremental, cursor_field: [at, id] }]",
-        write: "write_mode: append",
-        expected: "SELECT * FROM t",
-        adds: false,
-        is_whole: false,
-        through_files: false,
         full_refresh: true,
+        ..GROWS
     },
     Scenario {
         name: "files, incremental append, begun anew",
-        seed: SEED,
-        change: ADDED,
-        moves_before: true,
-        streams: "[{ name: public.t, sync_mode: incremental, cursor_field: [at, id] }]",
-        write: "write_mode: append",
-        expected: "SELECT * FROM t",
-        adds: false,
-        is_whole: false,
         through_files: true,
         full_refresh: true,
+        ..GROWS
     },
 ];
 

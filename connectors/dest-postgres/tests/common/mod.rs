@@ -58,6 +58,18 @@ pub fn batch(ids: &[i64]) -> RecordBatch {
     RecordBatch::try_new(Arc::new(schema), columns).unwrap()
 }
 
+/// Texts under the names of columns.
+pub fn texts(columns: &[(&str, &[Option<&str>])]) -> RecordBatch {
+    let fields: Vec<Field> = columns
+        .iter()
+        .map(|(name, _)| Field::new(*name, DataType::Utf8, true))
+        .collect();
+    let arrays = columns
+        .iter()
+        .map(|(_, values)| Arc::new(StringArray::from(values.to_vec())) as ArrayRef);
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays.collect()).unwrap()
+}
+
 pub fn run(id: &str) -> Run {
     Run {
         pipeline: "p".into(),
