@@ -112,8 +112,7 @@ pub(crate) fn grows(settings: &Settings, target: &Target) -> Result<bool> {
         WriteMode::Replace if place.has_manifests()? => Ok(true),
         // A folder that is new begins to grow.
         WriteMode::Replace if target.keeps_cursor => place.refuse_unknown_files().map(|()| true),
-        WriteMode::Replace => Ok(false),
-        WriteMode::Upsert => Ok(false),
+        WriteMode::Replace | WriteMode::Upsert => Ok(false),
     }
 }
 
@@ -127,9 +126,9 @@ pub(crate) fn refuse_existing(settings: &Settings, target: &Target) -> Result<()
             .in_stream(&target.stream)
             .at("config.path"))
     };
-    let has_manifests = Place::of(&settings.layout, &target.stream)?.is_some();
+    let keeps_manifests = Place::of(&settings.layout, &target.stream)?.is_some();
     let lacks_part = target.write_mode == WriteMode::Append && settings.layout.set.is_some();
-    if target.keeps_cursor && !has_manifests && !lacks_part {
+    if target.keeps_cursor && !keeps_manifests && !lacks_part {
         return Err(write::no_cursor(&path).in_stream(&target.stream));
     }
     match target.write_mode {

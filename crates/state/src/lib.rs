@@ -37,6 +37,15 @@ pub struct StateError {
     pub problem: String,
 }
 
+impl StateError {
+    fn at(path: &Path, problem: impl ToString) -> Self {
+        Self {
+            path: path.display().to_string(),
+            problem: problem.to_string(),
+        }
+    }
+}
+
 /// What every fallible call gives.
 pub type Result<T, E = StateError> = std::result::Result<T, E>;
 
@@ -138,10 +147,7 @@ impl State {
     /// # Errors
     /// When it cannot be read or written, or belongs to a newer program.
     pub fn open(path: &Path) -> Result<Self> {
-        let failed = |problem: String| StateError {
-            path: path.display().to_string(),
-            problem,
-        };
+        let failed = |problem: String| StateError::at(path, problem);
         if let Some(folder) = path.parent().filter(|f| !f.as_os_str().is_empty()) {
             std::fs::create_dir_all(folder).map_err(|error| failed(error.to_string()))?;
         }
@@ -173,10 +179,7 @@ impl State {
     /// # Errors
     /// When it cannot be read, or belongs to a newer program.
     pub fn look(path: &Path) -> Result<Option<Self>> {
-        let failed = |problem: String| StateError {
-            path: path.display().to_string(),
-            problem,
-        };
+        let failed = |problem: String| StateError::at(path, problem);
         if !path
             .try_exists()
             .map_err(|error| failed(error.to_string()))?
@@ -212,10 +215,8 @@ impl State {
 
     fn checked(path: &Path, db: Connection, version: u32) -> Result<Self> {
         if version != VERSION {
-            return Err(StateError {
-                path: path.display().to_string(),
-                problem: format!("is of version {version}, and this program knows {VERSION}"),
-            });
+            let problem = format!("is of version {version}, and this program knows {VERSION}");
+            return Err(StateError::at(path, problem));
         }
         Ok(Self {
             path: path.to_owned(),
@@ -242,9 +243,8 @@ impl State {
         }
         let new = "SELECT strftime('%Y%m%d-%H%M%S-', 'now') || lower(hex(randomblob(4)))";
         let id: String = self.sql(|db| db.query_row(new, [], |row| row.get(0)))?;
-        let lock = RunLock::take(&self.path, &id)?.ok_or_else(|| StateError {
-            path: self.path.display().to_string(),
-            problem: format!("the id {id} of a new run is taken"),
+        let lock = RunLock::take(&self.path, &id)?.ok_or_else(|| {
+            StateError::at(&self.path, format!("the id {id} of a new run is taken"))
         })?;
         self.sql(|db| {
             // Its id must outlive a power failure; the rest is a copy of what the destination has.
@@ -363,10 +363,7 @@ impl State {
     }
 
     fn sql<T>(&self, run: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
-        run(&self.db()).map_err(|error| StateError {
-            path: self.path.display().to_string(),
-            problem: error.to_string(),
-        })
+        run(&self.db()).map_err(|error| StateError::at(&self.path, error))
     }
 
     fn db(&self) -> MutexGuard<'_, Connection> {

@@ -19,10 +19,7 @@ impl RunLock {
     /// None when a living run holds it.
     pub(crate) fn take(state: &Path, id: &str) -> Result<Option<Self>> {
         let path = path_of(state, id);
-        let failed = |error: std::io::Error| StateError {
-            path: path.display().to_string(),
-            problem: error.to_string(),
-        };
+        let failed = |error: std::io::Error| StateError::at(&path, error);
         let mut options = OpenOptions::new();
         let file = options.write(true).create(true).truncate(false);
         let file = file.open(&path).map_err(failed)?;
