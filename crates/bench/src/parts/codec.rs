@@ -95,7 +95,8 @@ pub fn run(parts: &mut Parts, server: &Server) -> Result<(), Failure> {
         }
     }
     let bytes = narrow_bytes(&mut client, ROWS)?;
-    let rows = (narrow().as_slice(), false, bytes.as_slice());
+    let columns = narrow();
+    let rows = (columns.as_slice(), false, bytes.as_slice());
     values(parts, guest.as_ref(), "rows of narrow", rows)
 }
 
