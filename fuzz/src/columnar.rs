@@ -48,8 +48,8 @@ fn read(kind: Kind, data: &[u8]) {
     let Ok(mut reader) = file.read(None, limits) else {
         return;
     };
-    // A batch has at least one row or is an end: so few files can have more.
-    for _ in 0..10_000 {
+    // Rows without columns take no bytes: a short file can hold more of them than anybody waits for.
+    for _ in 0..200 {
         match reader.next_batch() {
             Ok(Some(batch)) => assert_eq!(batch.schema().fields(), reader.schema().fields()),
             Ok(None) | Err(_) => return,
