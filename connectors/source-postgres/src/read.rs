@@ -216,6 +216,10 @@ impl Rows {
                 }
                 CopyRead::End => {
                     self.reading.decoder.finish().map_err(convert)?;
+                    let (sent, came) = (copy.rows(), self.reading.came());
+                    if sent != came {
+                        return Err(lost_rows(sent, came));
+                    }
                     if self.reading.decoder.rows() > 0 {
                         self.take()?;
                     }
@@ -248,6 +252,18 @@ impl Reading {
             rows: 0,
         }
     }
+
+    /// Rows of this COPY so far, given or not.
+    fn came(&self) -> u64 {
+        self.rows + self.decoder.rows() as u64
+    }
+}
+
+/// The server counts what it sends: a row that is lost or added on the way is not overlooked.
+fn lost_rows(sent: u64, came: u64) -> Error {
+    let text = format!("the server says that it sent {sent} rows, and {came} came");
+    Error::new(ErrorKind::Connection, "rows_lost", text)
+        .hint("something between changes what is sent: a proxy, a pooler, or no PostgreSQL server")
 }
 
 /// Begins a COPY; waits until the server has something to send.
