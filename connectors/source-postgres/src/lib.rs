@@ -79,7 +79,7 @@ impl Source for Postgres {
         let backend = Backend::of(&client, &self.settings);
         let streams = discover::streams(&mut client, native)
             .map_err(|error| backend.explain(error, "the catalog"))?;
-        client.send_ahead("ROLLBACK")?;
+        client.execute("ROLLBACK")?;
         self.idle = Some(client);
         Ok(streams)
     }

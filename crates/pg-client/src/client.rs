@@ -53,8 +53,6 @@ pub struct Client {
     pub(crate) next_statement: u32,
     state: State,
     status: TransactionStatus,
-    /// Requests whose answers are read with the next one's.
-    ahead: u32,
     /// The server has said something to the last request.
     pub(crate) is_heard: bool,
     /// What the server calls the last command that it did, of the last request.
@@ -74,7 +72,6 @@ impl Client {
             next_statement: 0,
             state: State::Ready,
             status: TransactionStatus::Idle,
-            ahead: 0,
             is_heard: false,
             last_command: String::new(),
             reply_timeout: REPLY_TIMEOUT,
@@ -101,17 +98,6 @@ impl Client {
     /// [`Client::receive_rows`] must follow.
     pub fn send(&mut self, sql: &str) -> Result<()> {
         self.ask(sql)
-    }
-
-    /// Sends statements and does not wait: the next request follows at once, and saves the time that
-    /// an answer is on its way. If they fail, that is the error of the next request, which must
-    /// then do no harm: where a transaction is open the server refuses it. Until then
-    /// [`Client::transaction_status`] is as it was before.
-    pub fn send_ahead(&mut self, sql: &str) -> Result<()> {
-        self.write_query(sql)?;
-        self.state = State::Ready;
-        self.ahead += 1;
-        Ok(())
     }
 
     /// Whether the server has begun to answer what was sent, or does so within this time. Errors:
@@ -248,18 +234,8 @@ impl Client {
         Deadline::after(self.reply_timeout)
     }
 
-    /// Marks the begin of a request, once what was sent ahead is answered.
+    /// Marks the begin of a request.
     pub(crate) fn begin(&mut self) -> Result<()> {
-        self.enter()?;
-        let settled = self.settle();
-        if self.ahead == 0 && settled.is_err() {
-            // Nothing of this request was sent.
-            self.state = State::Ready;
-        }
-        settled
-    }
-
-    fn enter(&mut self) -> Result<()> {
         if self.state == State::Unusable {
             return Err(Error::new(
                 ErrorKind::Internal,
@@ -270,9 +246,6 @@ impl Client {
         self.state = State::Unusable;
         self.is_heard = false;
         self.last_command.clear();
-        if self.ahead > 0 {
-            return Ok(());
-        }
         // An answer that nobody asked for would be taken for that to what is asked now.
         match self.wire.buffered()? {
             None => Ok(()),
@@ -282,37 +255,9 @@ impl Client {
         }
     }
 
-    /// Sends a request of the simple protocol; its answer is the next.
+    /// Sends a request of the simple protocol.
     pub(crate) fn ask(&mut self, sql: &str) -> Result<()> {
-        self.write_query(sql)?;
-        let settled = self.settle();
-        if self.ahead == 0 && settled.is_err() {
-            // What was sent ahead has failed, and this is answered all the same.
-            let _ = self.answer(|_| Ok(()));
-        }
-        settled
-    }
-
-    /// Reads the answers of what was sent ahead; the request behind them is still to be answered.
-    /// Their first error, or that of the connection.
-    fn settle(&mut self) -> Result<()> {
-        let mut settled = Ok(());
-        while self.ahead > 0 {
-            let answered = self.answer(|_| Ok(()));
-            if self.state == State::Unusable {
-                return settled.and(answered);
-            }
-            self.ahead -= 1;
-            self.state = State::Unusable;
-            self.is_heard = false;
-            self.last_command.clear();
-            settled = settled.and(answered);
-        }
-        settled
-    }
-
-    fn write_query(&mut self, sql: &str) -> Result<()> {
-        self.enter()?;
+        self.begin()?;
         let end = self.wire.output.len();
         if let Err(error) = frontend::query(sql, &mut self.wire.output) {
             // Nothing was sent.
