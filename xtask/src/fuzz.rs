@@ -185,7 +185,9 @@ fn run_target(workspace: &Workspace, target: &str, seconds: u64) -> Result<Outco
             .map_or("?", |value| value.trim_start_matches(':').trim())
             .to_owned()
     };
-    let found = files(&crashes).into_iter().find(|file| !before.contains(file));
+    let found = files(&crashes)
+        .into_iter()
+        .find(|file| !before.contains(file));
     // Time is the wall's: a machine that stood still looks like an input that never ends.
     let crash = found.filter(|file| !passes(workspace, target, file));
     let is_clean = has_ended_well || (crash.is_none() && said.contains("libFuzzer: timeout"));
