@@ -1,0 +1,1 @@
+//! Requests against servers of this machine.
