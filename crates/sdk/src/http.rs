@@ -15,7 +15,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Natively there is no HTTP: [`Request::send`] answers `http_unavailable`.
+//! Natively there is no HTTP: [`Request::send`] answers `no_http`.
 
 mod redirect;
 mod status;
@@ -238,7 +238,7 @@ mod native {
 
     pub fn exchange(_: &Request) -> Result<Response> {
         let text = "a connector that is built natively has no HTTP";
-        Err(Error::config("http_unavailable", text)
+        Err(Error::config("no_http", text)
             .hint("HTTP is the host's: run the connector as a component"))
     }
 }

@@ -5,7 +5,8 @@
 //! what is decided stands here: the server must be granted (`host:port` of the URL, each request
 //! anew), its name is looked up once and each address is looked at ([`super::dial`]), TLS is the
 //! host's with a checked certificate, waiting obeys the stage's limits and cancelling. A redirect is
-//! an answer like any other: whoever follows it asks again. Why a request was not made is said as
+//! an answer like any other: whoever follows it asks again. A connection whose answer has ended is kept for
+//! the next request to the same server. Why a request was not made is said as
 //! `internal-error` with the text `code: message`, and a hint on the next line.
 //!
 //! What the host holds: for each request at most [`MAX_HEAD_BYTES`] of what came and twice
@@ -34,11 +35,13 @@ use crate::state::State;
 use crate::{Grants, Registration, Sandbox};
 
 mod exchange;
+mod link;
 #[cfg(test)]
 mod tests;
 mod wait;
 
 use exchange::{Exchange, Times};
+use link::Idle;
 
 /// Bytes of an answer's head, and of its body that are read ahead.
 const MAX_HEAD_BYTES: usize = 64 << 10;
@@ -73,6 +76,7 @@ struct Requests {
     moved: Arc<AtomicBool>,
     /// Who was asked last.
     peer: Option<String>,
+    idle: Idle,
     _cancel: Registration,
 }
 
@@ -101,6 +105,7 @@ impl Http {
             cancelled,
             moved: Arc::default(),
             peer: None,
+            idle: Idle::default(),
             _cancel: sandbox.cancel.on_cancel(move || {
                 // Nobody listens any more when there is no request.
                 let _ = cancel.send_replace(true);
@@ -155,7 +160,12 @@ impl Requests {
         options: RequestOptions,
     ) -> Result<Exchange, Error> {
         let target = target(&self.connector, &self.grants, request)?;
-        let Some(place) = Place::take(&self.taken, self.limit) else {
+        let place = Place::take(&self.taken, self.limit).or_else(|| {
+            // Those that wait for a request make room.
+            self.idle.clear();
+            Place::take(&self.taken, self.limit)
+        });
+        let Some(place) = place else {
             let text = format!("more than {} connections open at a time", self.limit);
             return Err(
                 Error::new(ErrorKind::Internal, "too_many_connections", text)
@@ -172,7 +182,7 @@ impl Requests {
         };
         Ok(Exchange {
             target,
-            place,
+            place: Some(place),
             grants: Arc::clone(&self.grants),
             times: Times {
                 connect: time(options.connect_timeout, CONNECT),
@@ -181,6 +191,7 @@ impl Requests {
             },
             cancelled: self.cancelled.clone(),
             moved: Arc::clone(&self.moved),
+            idle: self.idle.clone(),
         })
     }
 }
@@ -234,8 +245,9 @@ fn target(connector: &str, grants: &Grants, request: &Request<WasiBody>) -> Resu
         Some((policy, Arc::new(config)))
     } else if settings.policy()?.requires_tls() {
         let text = format!("{shown} is asked in plaintext, and TLS is required");
-        return Err(Error::new(ErrorKind::Config, "tls_required", text)
-            .hint("use https:// for this server"));
+        return Err(
+            Error::new(ErrorKind::Auth, "tls_required", text).hint("use https:// for this server")
+        );
     } else {
         None
     };

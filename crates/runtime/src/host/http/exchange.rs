@@ -8,8 +8,8 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{Request, Response, Uri};
-use http_body_util::BodyExt;
+use http::{Method, Request, Response, Uri};
+use http_body_util::{BodyExt, Empty};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1;
 use rustls::pki_types::ServerName;
@@ -17,10 +17,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Sleep, timeout};
 use tokio_rustls::TlsConnector;
-use wasmtime_wasi::runtime::{AbortOnDropJoinHandle, spawn};
+use wasmtime_wasi::runtime::spawn;
 use wasmtime_wasi_http::io::TokioIo;
 use wasmtime_wasi_http::{Error as HttpError, WasiBody};
 
+use super::link::{Idle, Link};
 use super::{MAX_HEAD_BYTES, Sent, Target, said};
 use crate::Grants;
 use crate::bindings::types::{Error, ErrorKind};
@@ -39,11 +40,13 @@ pub(super) struct Times {
 /// A request that may be made.
 pub(super) struct Exchange {
     pub target: Target,
-    pub place: Place,
+    /// Until there is a connection.
+    pub place: Option<Place>,
     pub grants: Arc<Grants>,
     pub times: Times,
     pub cancelled: watch::Receiver<bool>,
     pub moved: Arc<AtomicBool>,
+    pub idle: Idle,
 }
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -62,65 +65,130 @@ impl Exchange {
     }
 
     async fn ask(
-        self,
+        mut self,
         mut request: Request<WasiBody>,
     ) -> Result<(Response<WasiBody>, super::Ending), Error> {
-        let Self {
-            target,
-            place,
-            grants,
-            times,
-            cancelled,
-            moved,
-        } = self;
-        let peer = target.peer.clone();
-        let deadline = Instant::now() + times.connect;
-        let (stream, place) = connect(&target, place, grants, times.connect).await?;
-        let left = deadline.saturating_duration_since(Instant::now());
-        let stream = match timeout(left, secure(&target, stream)).await {
-            Ok(stream) => stream?,
-            Err(_) => return Err(late(&peer, "TLS did not begin", times.connect)),
-        };
-        moved.store(true, Ordering::Release);
-        let (mut sender, connection) = http1::Builder::new()
-            .max_buf_size(MAX_HEAD_BYTES)
-            .handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| broken(&peer, &error))?;
-        // Its errors are those of the request or of the answer's body.
-        let driver = spawn(async move {
-            let _ = connection.await;
-        });
         let path = request.uri().path_and_query();
         let path = path.map_or("/", |path| path.as_str()).to_owned();
         *request.uri_mut() = Uri::try_from(path)
             .map_err(|error| Error::new(ErrorKind::Internal, "http_invalid_request", error))?;
-        let answer = match timeout(times.first_byte, sender.send_request(request)).await {
-            Ok(answer) => answer.map_err(|error| broken(&peer, &error))?,
-            Err(_) => return Err(late(&peer, "no answer", times.first_byte)),
-        };
-        moved.store(true, Ordering::Release);
-        let answer = answer.map(|incoming| {
-            let mut cancelled = cancelled;
-            Received {
-                incoming,
-                peer,
-                between: times.between_bytes,
-                pause: Box::pin(tokio::time::sleep(times.between_bytes)),
-                cancelled: Box::pin(async move { stopped(&mut cancelled).await }),
-                moved,
+        let key = (self.target.peer.clone(), self.target.tls.is_some());
+        let kept = self.idle.take(&key).await;
+        let (answer, link) = match kept {
+            None => self.ask_anew(request, key).await?,
+            Some(mut link) => {
+                let spare = again(&request);
+                match (self.send(&mut link, request).await, spare) {
+                    (Ok(Ok(answer)), _) => (answer, link),
+                    // It was closed before the request went out, or before it was answered.
+                    (Ok(Err(request)), _) => self.ask_anew(request, key).await?,
+                    (Err(error), Some(request)) if error.code == "connection_lost" => {
+                        self.ask_anew(request, key).await?
+                    }
+                    (Err(error), _) => return Err(error),
+                }
             }
-            .boxed_unsync()
+        };
+        let answer = answer.map(|incoming| self.received(incoming, link).boxed_unsync());
+        Ok((answer, Box::new(async { Ok(()) })))
+    }
+
+    /// Over a connection of its own.
+    async fn ask_anew(
+        &mut self,
+        request: Request<WasiBody>,
+        key: (String, bool),
+    ) -> Result<(Response<Incoming>, Link), Error> {
+        let mut link = self.open(key).await?;
+        match self.send(&mut link, request).await? {
+            Ok(answer) => Ok((answer, link)),
+            Err(_) => {
+                let text = format!("{}: closed before the request was sent", self.target.peer);
+                Err(Error::new(ErrorKind::Connection, "connection_lost", text))
+            }
+        }
+    }
+
+    async fn open(&mut self, key: (String, bool)) -> Result<Link, Error> {
+        let peer = &self.target.peer;
+        let time = self.times.connect;
+        let deadline = Instant::now() + time;
+        let place = self.place.take();
+        let place = place.ok_or_else(|| Error::new(ErrorKind::Internal, "connect_failed", peer))?;
+        let grants = Arc::clone(&self.grants);
+        let (stream, place) = connect(&self.target, place, grants, time).await?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let stream = match timeout(left, secure(&self.target, stream)).await {
+            Ok(stream) => stream?,
+            Err(_) => return Err(late(peer, "TLS did not begin", time)),
+        };
+        self.moved.store(true, Ordering::Release);
+        let (sender, connection) = http1::Builder::new()
+            .max_buf_size(MAX_HEAD_BYTES)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| broken(peer, &error))?;
+        // Its errors are those of the request or of the answer's body.
+        let driver = spawn(async move {
+            let _ = connection.await;
         });
-        Ok((answer, Box::new(end(driver, place))))
+        Ok(Link {
+            sender,
+            _driver: driver,
+            _place: place,
+            key,
+        })
+    }
+
+    /// The answer, or the request where nothing of it was sent.
+    async fn send(
+        &self,
+        link: &mut Link,
+        request: Request<WasiBody>,
+    ) -> Result<Result<Response<Incoming>, Request<WasiBody>>, Error> {
+        let (peer, time) = (&self.target.peer, self.times.first_byte);
+        let answer = match timeout(time, link.sender.try_send_request(request)).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(mut failed)) => match failed.take_message() {
+                Some(request) => return Ok(Err(request)),
+                None => return Err(broken(peer, failed.error())),
+            },
+            Err(_) => return Err(late(peer, "no answer", time)),
+        };
+        self.moved.store(true, Ordering::Release);
+        Ok(Ok(answer))
+    }
+
+    fn received(self, incoming: Incoming, link: Link) -> Received {
+        let mut cancelled = self.cancelled;
+        let between = self.times.between_bytes;
+        let mut received = Received {
+            incoming,
+            peer: self.target.peer,
+            between,
+            pause: Box::pin(tokio::time::sleep(between)),
+            cancelled: Box::pin(async move { stopped(&mut cancelled).await }),
+            moved: self.moved,
+            link: Some(link),
+            idle: self.idle,
+        };
+        received.give_back_at_end();
+        received
     }
 }
 
-/// Keeps the connection's place until it has ended.
-async fn end(driver: AbortOnDropJoinHandle<()>, place: Place) -> Result<(), HttpError> {
-    driver.await;
-    drop(place);
-    Ok(())
+/// A request that does no harm twice, once more: RFC 9110, 9.2.2.
+fn again(request: &Request<WasiBody>) -> Option<Request<WasiBody>> {
+    let is_safe = matches!(*request.method(), Method::GET | Method::HEAD);
+    if !is_safe || !request.body().is_end_stream() {
+        return None;
+    }
+    let body = Empty::new().map_err(|never| match never {});
+    let mut copy = Request::new(body.boxed_unsync());
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    Some(copy)
 }
 
 /// Looking a name up cannot be interrupted, so that it has a thread of its own, which ends by
@@ -192,6 +260,19 @@ struct Received {
     pause: Pin<Box<Sleep>>,
     cancelled: Pin<Box<dyn Future<Output = ()> + Send>>,
     moved: Arc<AtomicBool>,
+    /// Until the body has ended; a body that is given up closes it.
+    link: Option<Link>,
+    idle: Idle,
+}
+
+impl Received {
+    fn give_back_at_end(&mut self) {
+        if self.incoming.is_end_stream()
+            && let Some(link) = self.link.take()
+        {
+            self.idle.give_back(link);
+        }
+    }
 }
 
 impl Body for Received {
@@ -207,6 +288,11 @@ impl Body for Received {
                 self.moved.store(true, Ordering::Release);
                 let until = tokio::time::Instant::now() + self.between;
                 self.pause.as_mut().reset(until);
+                match &frame {
+                    // What broke is of no use any more.
+                    Some(Err(_)) => self.link = None,
+                    _ => self.give_back_at_end(),
+                }
                 let frame = frame.map(|f| f.map_err(|e| said(broken(&self.peer, &e))));
                 Poll::Ready(frame)
             }
