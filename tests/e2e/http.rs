@@ -95,7 +95,11 @@ fn the_import_is_declared() {
         imports.to_string()
     };
     let wishes = asks_for("source-http");
-    for wish in ["import http", "config.base_url url", "config.auth.token_url url"] {
+    for wish in [
+        "import http",
+        "config.base_url url",
+        "config.auth.token_url url",
+    ] {
         assert!(wishes.contains(&format!("{wish:?}")), "{wishes}");
     }
     assert!(!asks_for("source-file").contains("http"));

@@ -184,11 +184,21 @@ impl Client {
         }
         secrets.extend(self.token.as_ref().map(|token| token.text.as_str()));
         for secret in secrets.into_iter().filter(|secret| !secret.is_empty()) {
-            error.message = error.message.replace(secret, "***");
-            error.hint = error.hint.map(|hint| hint.replace(secret, "***"));
+            for spelling in spellings(secret) {
+                error.message = error.message.replace(&spelling, "***");
+                error.hint = error.hint.map(|hint| hint.replace(&spelling, "***"));
+            }
         }
         error
     }
+}
+
+/// A secret as it is, as in JSON and as in a URL.
+fn spellings(secret: &str) -> [String; 3] {
+    let json = serde_json::Value::from(secret).to_string();
+    let json = json.trim_start_matches('"');
+    let json = json.strip_suffix('"').unwrap_or(json).to_owned();
+    [secret.to_owned(), json, encode_component(secret)]
 }
 
 /// How long to wait before the next try; none where it would not help or take too long.

@@ -43,10 +43,7 @@ fn a_wrong_secret_is_refused_and_not_repeated() {
     let auth = format!("auth: {{ type: bearer, token: {PASSWORD:?} }}");
     let text = pipeline(&server.url(""), &[&auth], &[]);
     // The server says in its answer what it was sent.
-    let parts = [
-        "/items answers 401: who is Some(\"Bearer ***",
-        "credentials",
-    ];
+    let parts = ["/items answers 401: who is Some(\"***", "credentials"];
     Folder::new().refuses(&text, "http_unauthorized", 3, &parts);
 }
 

@@ -9,7 +9,7 @@
 //! the next request to the same server. Why a request was not made is said as
 //! `internal-error` with the text `code: message`, and a hint on the next line.
 //!
-//! What the host holds: for each request at most [`MAX_HEAD_BYTES`] of what came and twice
+//! What the host holds: for each request at most twice [`MAX_HEAD_BYTES`] of what came and twice
 //! [`OUTGOING_CHUNK_BYTES`] of what goes out; requests count as connections
 //! ([`crate::Limits::connections`]); headers of the guest are at most [`MAX_FIELDS_BYTES`] for each
 //! of at most [`MAX_HANDLES`] handles.
@@ -43,7 +43,8 @@ mod wait;
 use exchange::{Exchange, Times};
 use link::Idle;
 
-/// Bytes of an answer's head, and of its body that are read ahead.
+/// Bytes of an answer's head, and of its body that are read ahead; hyper looks at it between two reads,
+/// so that it may be twice as much.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 /// Bytes of a request's body that a guest hands over at a time.
 const OUTGOING_CHUNK_BYTES: usize = 64 << 10;

@@ -117,7 +117,7 @@ impl Body for Received {
                 Err(StreamError::LastOperationFailed(error)) => {
                     return Err(match http_error_code(&error) {
                         Some(code) => explain(&code),
-                        None => lost(&error.to_debug_string()),
+                        None => said(&error.to_debug_string()),
                     });
                 }
             }
@@ -134,12 +134,17 @@ fn lost(text: &str) -> Error {
     Error::new(ErrorKind::Connection, "connection_lost", text)
 }
 
-/// The host says `code: message`, and a hint on the next line.
 fn explain(code: &ErrorCode) -> Error {
-    let text = match code {
-        ErrorCode::InternalError(Some(text)) => text.as_str(),
-        other => return lost(&format!("{other:?}")),
-    };
+    match code {
+        ErrorCode::InternalError(Some(text)) => said(text),
+        other => lost(&format!("{other:?}")),
+    }
+}
+
+/// The host says `code: message`, and a hint on the next line; of a body that breaks off its
+/// library says what it is about before.
+fn said(text: &str) -> Error {
+    let text = text.strip_prefix("internal error: ").unwrap_or(text);
     let (what, hint) = match text.split_once('\n') {
         Some((what, hint)) => (what, Some(hint)),
         None => (text, None),
