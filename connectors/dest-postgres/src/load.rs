@@ -114,7 +114,7 @@ impl Load {
 
     fn prepare(&self, client: &mut Client, decided: Option<&Decision>) -> Result<Decision> {
         let (name, settings) = (&self.name, &*self.settings);
-        client.simple_query(&begin(client, settings))?;
+        client.send_ahead(&begin(client, settings))?;
         let create = decided.map(|decided| decided.create.as_slice());
         if let Some((table, comments)) = create.and_then(<[String]>::split_first) {
             lock::make(client, name, table).map_err(|e| made_meanwhile(name, e))?;

@@ -148,10 +148,10 @@ pub(crate) fn look_around(
     wanted: Wanted<'_>,
 ) -> Result<Found> {
     let begin = format!("BEGIN READ ONLY; {}", local_settings());
-    client.simple_query(&begin)?;
+    client.send_ahead(&begin)?;
     let found = look(client, name, columns, wanted);
     if client.is_usable() {
-        client.simple_query("ROLLBACK")?;
+        client.send_ahead("ROLLBACK")?;
     }
     found
 }

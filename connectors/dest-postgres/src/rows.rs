@@ -93,7 +93,7 @@ impl Sink {
             Method::Insert { staged } => prepare(&mut client, name, schema, columns, staged)?,
         };
         // Triggers, rules and defaults may count on the user's own path.
-        client.simple_query("SET LOCAL search_path TO DEFAULT")?;
+        client.send_ahead("SET LOCAL search_path TO DEFAULT")?;
         Ok(Self {
             copy,
             stage,

@@ -104,8 +104,11 @@ pub(crate) fn begin(client: &mut Client, settings: &Settled, snapshot: Option<&s
         sql += "SET row_security = off; ";
     }
     sql += SESSION_SETTINGS;
-    client.execute(&sql)?;
-    Ok(())
+    match snapshot {
+        // A snapshot that is gone is told here.
+        Some(_) => client.execute(&sql).map(drop),
+        None => client.send_ahead(&sql),
+    }
 }
 
 /// Connects and begins the transaction of one reader, under the session's snapshot.

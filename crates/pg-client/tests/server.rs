@@ -216,6 +216,52 @@ fn several_statements_give_several_answers_and_an_error_undoes_them() {
 }
 
 #[test]
+fn what_is_sent_ahead_is_answered_before_the_next_request() {
+    let database = shared().database();
+    let mut client = client(&database);
+    client.send_ahead("BEGIN").unwrap();
+    client.send_ahead("CREATE TABLE t (a int)").unwrap();
+    let rows = client.simple_query("SELECT count(*) FROM t").unwrap();
+    assert_eq!(rows[0].single().unwrap(), "0");
+    assert_eq!(client.transaction_status(), TransactionStatus::Open);
+
+    // A COPY may follow as well.
+    client.send_ahead("INSERT INTO t VALUES (7)").unwrap();
+    let mut copy = client.copy_out("COPY t TO STDOUT").unwrap();
+    let text = read_all(&mut copy, 1024).unwrap();
+    drop(copy);
+    assert_eq!(text, b"7\n");
+
+    // The first failure is the error of the next request, whose own answer is read, too.
+    client.send_ahead("SELECT 1 / 0").unwrap();
+    client
+        .send_ahead("SELECT 'so that it is not the last'")
+        .unwrap();
+    let error = client.simple_query("SELECT 2").unwrap_err();
+    assert_eq!(error.code, "pg_22012");
+    assert_eq!(client.transaction_status(), TransactionStatus::Failed);
+    client.send_ahead("ROLLBACK").unwrap();
+    assert_eq!(client.execute("SELECT 1").unwrap(), 1);
+    assert_eq!(client.transaction_status(), TransactionStatus::Idle);
+
+    // Also that of a prepared statement.
+    client.send_ahead("SELECT 1 / 0").unwrap();
+    assert_eq!(
+        client.prepare("SELECT 3", &[]).unwrap_err().code,
+        "pg_22012"
+    );
+    client.prepare("SELECT 3", &[]).unwrap();
+
+    // What cannot be sent changes nothing.
+    client.send_ahead("SELECT 1 / 0").unwrap();
+    assert!(client.simple_query("a \0 in it").is_err());
+    assert_eq!(
+        client.simple_query("SELECT 4").unwrap_err().code,
+        "pg_22012"
+    );
+}
+
+#[test]
 fn errors_name_table_column_and_constraint() {
     let database = shared().database();
     let mut client = client(&database);

@@ -73,6 +73,8 @@ pub(crate) struct State {
     /// Wakes a guest that sleeps.
     pub wake: Arc<Notify>,
     _wake_on_cancel: Registration,
+    /// Stops it with the stage that it was handed over to.
+    _stopped_with: Option<Registration>,
 }
 
 impl State {
@@ -98,8 +100,23 @@ impl State {
             waits_for: None,
             wake,
             _wake_on_cancel: sandbox.cancel.on_cancel(move || woken.notify_one()),
+            _stopped_with: None,
             sandbox,
         }
+    }
+
+    /// Goes on for another stage. Its connections were told what stops them when they were made, so
+    /// that token stays and is cancelled with the stage's. False, and nothing changes, if the
+    /// stage's share of memory has no room for what the instance holds.
+    pub fn hand_over(&mut self, sandbox: Sandbox) -> bool {
+        if !self.memory.move_to(&sandbox.memory) {
+            return false;
+        }
+        let cancel = self.sandbox.cancel.clone();
+        let stopped = cancel.clone();
+        self._stopped_with = Some(sandbox.cancel.on_cancel(move || stopped.cancel()));
+        self.sandbox = Sandbox { cancel, ..sandbox };
+        true
     }
 
     /// Something moved: the guest is not busy for nothing.
