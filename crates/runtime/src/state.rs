@@ -9,6 +9,7 @@ use wasmtime::component::ResourceTable;
 use wasmtime::{StoreContextMut, UpdateDeadline};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
+use crate::host::http::{Http, MAX_HANDLES};
 use crate::host::log::LogSink;
 use crate::host::wasi::Stderr;
 use crate::limits::MemoryLimiter;
@@ -62,6 +63,7 @@ pub(crate) struct State {
     /// Connections that are open or being opened.
     pub connections: Arc<AtomicU32>,
     pub files: u32,
+    pub http: Http,
     /// Epoch ticks seen in guest code since the last progress.
     busy_ticks: u32,
     /// When something moved last.
@@ -78,16 +80,20 @@ pub(crate) struct State {
 impl State {
     pub fn new(connector: String, sandbox: Sandbox) -> Self {
         let stderr = Stderr::default();
+        let connections = Arc::default();
+        let mut table = ResourceTable::new();
+        table.set_max_capacity(MAX_HANDLES);
         let wake = Arc::new(Notify::new());
         let woken = Arc::clone(&wake);
         Self {
+            http: Http::new(&connector, &sandbox, Arc::clone(&connections)),
             connector,
             memory: MemoryLimiter::new(Arc::clone(&sandbox.memory)),
-            table: ResourceTable::new(),
+            table,
             wasi: crate::host::wasi::context(&stderr, sandbox.grants.env()),
             stderr,
             log_lines: 0,
-            connections: Arc::default(),
+            connections,
             files: 0,
             busy_ticks: 0,
             moved: Instant::now(),
