@@ -13,6 +13,7 @@ mod doctor;
 mod faults;
 mod files;
 mod hostile;
+mod http;
 mod init;
 mod installed;
 mod interrupt;

@@ -73,16 +73,23 @@ struct Queries {
 }
 
 impl Rows {
-    /// Begins to read. The transaction ends with the connection.
-    pub(crate) fn begin(settings: &Settled, request: &ReadRequest) -> Result<Self> {
+    /// Begins to read, in a transaction that is open already and holds the snapshot, or in one of its
+    /// own. The transaction ends with the connection.
+    pub(crate) fn begin(
+        settings: &Settled,
+        request: &ReadRequest,
+        open: Option<Client>,
+    ) -> Result<Self> {
         log::point("source-postgres.read")?;
         let stream = &request.stream;
-        let mut client = if request.snapshot.is_empty() {
-            let mut client = session::connect(settings)?;
-            session::pin(&mut client, settings, std::slice::from_ref(stream))?;
-            client
-        } else {
-            session::join(settings, &request.snapshot)?
+        let mut client = match open {
+            Some(client) => client,
+            None if request.snapshot.is_empty() => {
+                let mut client = session::connect(settings)?;
+                session::pin(&mut client, settings, std::slice::from_ref(stream))?;
+                client
+            }
+            None => session::join(settings, &request.snapshot)?,
         };
         let (relation, described) = look_up(&mut client, stream)?;
         let table = described.table();

@@ -101,6 +101,16 @@ impl MemoryLimiter {
     pub fn budget_bytes(&self) -> usize {
         self.budget.total
     }
+
+    /// Charges what is held to another budget; false, and nothing changes, if it has not so much.
+    pub fn move_to(&mut self, budget: &Arc<MemoryBudget>) -> bool {
+        let moved = budget.take(self.held);
+        if moved {
+            self.budget.give_back(self.held);
+            self.budget = Arc::clone(budget);
+        }
+        moved
+    }
 }
 
 impl Drop for MemoryLimiter {

@@ -9,6 +9,7 @@ use wasmtime::component::ResourceTable;
 use wasmtime::{StoreContextMut, UpdateDeadline};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
+use crate::host::http::{Http, MAX_HANDLES};
 use crate::host::log::LogSink;
 use crate::host::wasi::Stderr;
 use crate::limits::MemoryLimiter;
@@ -62,6 +63,7 @@ pub(crate) struct State {
     /// Connections that are open or being opened.
     pub connections: Arc<AtomicU32>,
     pub files: u32,
+    pub http: Http,
     /// Epoch ticks seen in guest code since the last progress.
     busy_ticks: u32,
     /// When something moved last.
@@ -71,29 +73,50 @@ pub(crate) struct State {
     /// Wakes a guest that sleeps.
     pub wake: Arc<Notify>,
     _wake_on_cancel: Registration,
+    /// Stops it with the stage that it was handed over to.
+    _stopped_with: Option<Registration>,
 }
 
 impl State {
     pub fn new(connector: String, sandbox: Sandbox) -> Self {
         let stderr = Stderr::default();
+        let connections = Arc::default();
+        let mut table = ResourceTable::new();
+        table.set_max_capacity(MAX_HANDLES);
         let wake = Arc::new(Notify::new());
         let woken = Arc::clone(&wake);
         Self {
+            http: Http::new(&connector, &sandbox, Arc::clone(&connections)),
             connector,
             memory: MemoryLimiter::new(Arc::clone(&sandbox.memory)),
-            table: ResourceTable::new(),
+            table,
             wasi: crate::host::wasi::context(&stderr, sandbox.grants.env()),
             stderr,
             log_lines: 0,
-            connections: Arc::default(),
+            connections,
             files: 0,
             busy_ticks: 0,
             moved: Instant::now(),
             waits_for: None,
             wake,
             _wake_on_cancel: sandbox.cancel.on_cancel(move || woken.notify_one()),
+            _stopped_with: None,
             sandbox,
         }
+    }
+
+    /// Goes on for another stage. Its connections were told what stops them when they were made, so
+    /// that token stays and is cancelled with the stage's. False, and nothing changes, if the
+    /// stage's share of memory has no room for what the instance holds.
+    pub fn hand_over(&mut self, sandbox: Sandbox) -> bool {
+        if !self.memory.move_to(&sandbox.memory) {
+            return false;
+        }
+        let cancel = self.sandbox.cancel.clone();
+        let stopped = cancel.clone();
+        self._stopped_with = Some(sandbox.cancel.on_cancel(move || stopped.cancel()));
+        self.sandbox = Sandbox { cancel, ..sandbox };
+        true
     }
 
     /// Something moved: the guest is not busy for nothing.

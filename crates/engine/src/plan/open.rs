@@ -293,7 +293,7 @@ pub(crate) fn planning_sandbox(
         memory: MemoryBudget::new(document.resources.memory as usize / 2),
         limits: stage.limits.clone(),
         clock: clock.clone(),
-        cancel: host.cancel.clone(),
+        cancel: host.cancel.child(),
         log: Arc::clone(&host.log),
         stream: None,
     }
