@@ -341,7 +341,7 @@ fn in_the_catalog() {
             b'D',
             1,
             Instead(value(b"'; DROP TABLE t; --")),
-            "snapshot_gone",
+            "",
         ),
         (
             exported,
