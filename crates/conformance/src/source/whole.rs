@@ -1,0 +1,162 @@
+//! A stream that is read as a whole, once, with everything that several clauses look at.
+
+use arrow_schema::{Schema, SchemaRef};
+use rapidbyte_runtime::Stream;
+use rapidbyte_wire::ipc;
+
+use super::Subject;
+use crate::bench::Trouble;
+use crate::digest::Digest;
+use crate::read::{Asked, BATCH_BYTES, Step};
+use crate::verdict::{BATCHES, Clause, READ, WAIT};
+
+/// A batch of several rows has at most so many times what was asked for.
+const TIMES: usize = 4;
+/// What may come on top, whatever was asked: headers of wide batches.
+const HEADERS: usize = 64 << 10;
+
+/// What a whole read showed.
+pub(crate) struct Whole {
+    pub schema: SchemaRef,
+    /// All rows.
+    pub rows: Digest,
+    /// The same of some columns, by their places: none with one column only.
+    pub some: Option<(Vec<usize>, Digest)>,
+    pub batches: u64,
+    /// The schema is not the discovered one.
+    pub wrong_schema: Option<String>,
+    /// A batch is none.
+    pub wrong_batch: Option<String>,
+    /// A batch is larger than it should be.
+    pub too_large: Option<String>,
+    /// A checkpoint, or something behind the end.
+    pub unexpected: Option<String>,
+    /// `next` took too long, or did not wait.
+    pub wrong_wait: Option<String>,
+    /// There is more than a test reads.
+    pub too_much: Option<String>,
+    spins: bool,
+}
+
+impl Whole {
+    /// Reads all columns of a stream.
+    pub fn read(subject: &Subject<'_>, stream: &Stream) -> Result<Self, Trouble> {
+        Self::of(subject, &Asked::whole(&stream.name), Some(stream))
+    }
+
+    /// Reads what is asked; compares its schema with that of `discovered`.
+    pub fn of(
+        subject: &Subject<'_>,
+        asked: &Asked,
+        discovered: Option<&Stream>,
+    ) -> Result<Self, Trouble> {
+        let mut reading = subject.begin(asked)?;
+        let schema = reading.schema().clone();
+        let columns = schema.fields().len();
+        // Every second column, the last one first.
+        let places: Vec<usize> = (0..columns).rev().step_by(2).collect();
+        let mut whole = Self {
+            wrong_schema: discovered.and_then(|stream| differs(stream, &schema)),
+            schema,
+            rows: Digest::default(),
+            some: (columns > 1).then(|| (places, Digest::default())),
+            batches: 0,
+            wrong_batch: None,
+            too_large: None,
+            unexpected: None,
+            wrong_wait: None,
+            too_much: None,
+            spins: false,
+        };
+        loop {
+            match reading.next()? {
+                Step::Rows(batch, bytes) => {
+                    whole.batches += 1;
+                    let rows = batch.num_rows();
+                    let limit = TIMES * BATCH_BYTES as usize + HEADERS;
+                    if rows > 1 && bytes > limit && whole.too_large.is_none() {
+                        whole.too_large = Some(format!(
+                            "a batch of {bytes} bytes with {rows} rows, asked for {BATCH_BYTES}"
+                        ));
+                    }
+                    if let Err(text) = whole.add(&batch) {
+                        whole.wrong_batch = Some(text);
+                        break;
+                    }
+                }
+                Step::Bad(text) => {
+                    whole.wrong_batch = Some(text);
+                    break;
+                }
+                Step::Checkpoint(_) => {
+                    let text = "a checkpoint in a read without an increment";
+                    whole.unexpected = Some(text.into());
+                }
+                Step::Idle => {}
+                Step::End => {
+                    let behind = match reading.next() {
+                        Ok(Step::End) | Err(Trouble::Error(..)) => None,
+                        Ok(Step::Rows(batch, _)) => {
+                            Some(format!("{} rows behind the end", batch.num_rows()))
+                        }
+                        Ok(Step::Idle) => Some("idle behind the end".to_owned()),
+                        Ok(_) => Some("something else behind the end".to_owned()),
+                        Err(trouble) => return Err(trouble),
+                    };
+                    whole.unexpected = whole.unexpected.or(behind);
+                    break;
+                }
+                Step::TooMuch(text) => {
+                    whole.too_much = Some(text);
+                    break;
+                }
+                Step::Spins(text) => {
+                    whole.wrong_wait = Some(text);
+                    whole.spins = true;
+                    break;
+                }
+            }
+        }
+        whole.wrong_wait = whole.wrong_wait.or(reading.slow.take());
+        Ok(whole)
+    }
+
+    fn add(&mut self, batch: &arrow_array::RecordBatch) -> Result<(), String> {
+        self.rows.add(batch)?;
+        match &mut self.some {
+            Some((places, rows)) => rows.add_some(batch, places),
+            None => Ok(()),
+        }
+    }
+
+    /// The clause that tells why not every row was seen; none when all were.
+    pub fn why_unfinished(&self) -> Option<&'static Clause> {
+        if self.wrong_batch.is_some() {
+            Some(&BATCHES)
+        } else if self.spins {
+            Some(&WAIT)
+        } else if self.too_much.is_some() {
+            Some(&READ)
+        } else {
+            None
+        }
+    }
+}
+
+/// In what the schema of a reader differs from the discovered one; what else it says of the stream may
+/// change.
+fn differs(stream: &Stream, found: &Schema) -> Option<String> {
+    let said = ipc::decode_schema(&stream.schema).ok()?;
+    if said.fields() == found.fields() {
+        return None;
+    }
+    let name = |schema: &Schema| {
+        let names = schema.fields().iter();
+        let names = names.map(|field| {
+            let null = if field.is_nullable() { "" } else { " not null" };
+            format!("{} {}{null}", field.name(), rapidbyte_wire::types::type_name(field))
+        });
+        names.collect::<Vec<_>>().join(", ")
+    };
+    Some(format!("({}) was discovered, ({}) is read", name(&said), name(found)))
+}
