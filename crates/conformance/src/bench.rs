@@ -101,7 +101,11 @@ impl<'a> Bench<'a> {
 
     /// The settings, or a skip that says what to give.
     pub fn config(&self) -> Result<&Map<String, Value>, Verdict> {
-        let given = self.trial.settings.as_ref().map(|settings| &settings.config);
+        let given = self
+            .trial
+            .settings
+            .as_ref()
+            .map(|settings| &settings.config);
         given.ok_or_else(|| skip("needs settings: give --config or --config-file"))
     }
 
@@ -235,7 +239,11 @@ const TRAPS: &[&str] = &["panicked", "trapped", "stack_overflow"];
 /// Codes by which the host says which limit was met.
 const BOUNDS: &[&str] = &["memory_limit", "no_progress", "stalled", "too_large"];
 /// Codes by which the host refuses what is not granted.
-const DENIALS: &[&str] = &["file_not_granted", "network_not_granted", "address_not_granted"];
+const DENIALS: &[&str] = &[
+    "file_not_granted",
+    "network_not_granted",
+    "address_not_granted",
+];
 
 impl Trouble {
     fn of(error: Error) -> Self {

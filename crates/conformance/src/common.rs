@@ -60,12 +60,17 @@ fn open(bench: &Bench<'_>, config: &Map<String, Value>) -> Result<(), Trouble> {
 
 fn required(bench: &Bench<'_>) -> Vec<String> {
     let keys = bench.schema["required"].as_array().into_iter().flatten();
-    keys.filter_map(|key| key.as_str().map(str::to_owned)).collect()
+    keys.filter_map(|key| key.as_str().map(str::to_owned))
+        .collect()
 }
 
 /// Whether an error names a key, in whatever part of it.
 fn names(error: &ConnectorError, key: &str) -> bool {
-    let parts = [Some(&error.message), error.hint.as_ref(), error.location.as_ref()];
+    let parts = [
+        Some(&error.message),
+        error.hint.as_ref(),
+        error.location.as_ref(),
+    ];
     parts.into_iter().flatten().any(|part| part.contains(key))
 }
 
@@ -98,7 +103,11 @@ fn unknown_key(bench: &Bench<'_>) -> Judged {
         Err(verdict) => return Err(verdict),
     };
     config.insert(UNKNOWN.into(), Value::from(1));
-    refused(open(bench, &config), &[UNKNOWN.into()], "with the unknown key")?;
+    refused(
+        open(bench, &config),
+        &[UNKNOWN.into()],
+        "with the unknown key",
+    )?;
     Ok("refused by name".into())
 }
 
@@ -143,9 +152,14 @@ fn check(bench: &Bench<'_>) -> Judged {
             "name what was looked at, such as `connect db:5432`",
         ));
     }
-    let problem = items.iter().find_map(|item| Some((item, item.problem.as_ref()?)));
+    let problem = items
+        .iter()
+        .find_map(|item| Some((item, item.problem.as_ref()?)));
     if let Some((CheckItem { name, .. }, error)) = problem {
-        return Err(fail(format!("{name}: {} [{}]", error.message, error.code), ACTION));
+        return Err(fail(
+            format!("{name}: {} [{}]", error.message, error.code),
+            ACTION,
+        ));
     }
     let items: Vec<_> = items.iter().map(|item| item.name.as_str()).collect();
     Ok(items.join(", "))
@@ -213,7 +227,10 @@ pub(crate) fn last(bench: &Bench<'_>, judges: &mut Judges<'_>) {
         None => Ok(format!("imports {}", imports.join(", "))),
     });
     judges.judge(&NO_TRAP, || match heard.traps.first() {
-        Some(text) => Err(fail(text, "give an error of kind internal instead of dying")),
+        Some(text) => Err(fail(
+            text,
+            "give an error of kind internal instead of dying",
+        )),
         None => Ok(String::new()),
     });
     judges.judge(&LIMITS, || match heard.limits.first() {
@@ -255,6 +272,9 @@ fn wrong_error(error: &ConnectorError) -> Option<String> {
     if error.message.trim().is_empty() {
         return Some(format!("{code} has no message"));
     }
-    let empty = error.hint.as_ref().is_some_and(|hint| hint.trim().is_empty());
+    let empty = error
+        .hint
+        .as_ref()
+        .is_some_and(|hint| hint.trim().is_empty());
     empty.then(|| format!("{code} has an empty hint"))
 }

@@ -116,11 +116,7 @@ fn fold(array: &dyn Array, rows: &mut [DefaultHasher]) -> Result<(), String> {
 }
 
 /// Adds whether a value is there, and the value.
-fn each(
-    array: &dyn Array,
-    rows: &mut [DefaultHasher],
-    add: impl Fn(usize, &mut DefaultHasher),
-) {
+fn each(array: &dyn Array, rows: &mut [DefaultHasher], add: impl Fn(usize, &mut DefaultHasher)) {
     let nulls = array.logical_nulls();
     for (at, row) in rows.iter_mut().enumerate() {
         let is_null = nulls.as_ref().is_some_and(|nulls| nulls.is_null(at));
@@ -151,7 +147,9 @@ fn items<O: OffsetSizeTrait>(
     each(list, rows, |at, row| {
         let (from, to) = (offsets[at].as_usize(), offsets[at + 1].as_usize());
         (to - from).hash(row);
-        hashes[from..to].iter().for_each(|item| item.finish().hash(row));
+        hashes[from..to]
+            .iter()
+            .for_each(|item| item.finish().hash(row));
     });
     Ok(())
 }
@@ -182,7 +180,10 @@ mod tests {
         let whole = batch(&[Some(1), None, Some(3)], &["a", "b", "c"]);
         let turned = batch(&[Some(3), Some(1), None], &["c", "a", "b"]);
         assert_eq!(of(&[whole.clone()]), of(&[turned]));
-        assert_eq!(of(&[whole.clone()]), of(&[whole.slice(0, 1), whole.slice(1, 2)]));
+        assert_eq!(
+            of(&[whole.clone()]),
+            of(&[whole.slice(0, 1), whole.slice(1, 2)])
+        );
         for other in [
             batch(&[Some(1), Some(0), Some(3)], &["a", "b", "c"]),
             batch(&[None, Some(1), Some(3)], &["a", "b", "c"]),
@@ -202,7 +203,9 @@ mod tests {
             let array = values::array(&field, 0..6).unwrap();
             let batch = RecordBatch::try_from_iter_with_nullable([("c", array, true)]).unwrap();
             let rows: Vec<Digest> = (0..6).map(|at| of(&[batch.slice(at, 1)])).collect();
-            let sum = rows.iter().fold(Digest::default(), |sum, row| sum.plus(*row));
+            let sum = rows
+                .iter()
+                .fold(Digest::default(), |sum, row| sum.plus(*row));
             assert_eq!(of(&[batch]), sum, "{name}");
             assert_ne!(rows[0], rows[1], "{name}");
         }

@@ -203,8 +203,11 @@ impl<'b> Reading<'b> {
 fn wrong_nulls(batch: &RecordBatch) -> Option<String> {
     let schema = batch.schema();
     let mut columns = schema.fields().iter().zip(batch.columns());
-    let (field, array) = columns
-        .find(|(field, array)| !field.is_nullable() && array.logical_null_count() > 0)?;
+    let (field, array) =
+        columns.find(|(field, array)| !field.is_nullable() && array.logical_null_count() > 0)?;
     let nulls = array.logical_null_count();
-    Some(format!("{nulls} NULLs in column {:?}, which is not null", field.name()))
+    Some(format!(
+        "{nulls} NULLs in column {:?}, which is not null",
+        field.name()
+    ))
 }

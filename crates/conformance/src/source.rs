@@ -44,7 +44,10 @@ pub(crate) fn judge(bench: &Bench<'_>, judges: &mut Judges<'_>) {
     judges.judge(&DISCOVER_AGAIN, || subject.discover_again());
     judges.judge(&READ, || subject.read());
     judges.judge(&READ_SCHEMA, || {
-        subject.all(|whole| whole.wrong_schema.clone(), "give the schema that discover gives")
+        subject.all(
+            |whole| whole.wrong_schema.clone(),
+            "give the schema that discover gives",
+        )
     });
     judges.judge(&BATCHES, || {
         subject.all(
@@ -114,7 +117,9 @@ impl Subject<'_> {
     fn discover(&self) -> Judged {
         let found = self.found()?;
         if found.is_empty() {
-            return Err(skip("there is no stream: give settings with which there is one"));
+            return Err(skip(
+                "there is no stream: give settings with which there is one",
+            ));
         }
         for (at, stream) in found.iter().enumerate() {
             let twice = found[..at].iter().any(|other| other.name == stream.name);
@@ -130,9 +135,13 @@ impl Subject<'_> {
             }
         }
         let asked = &self.bench.trial.streams;
-        let missing = asked.iter().find(|name| !found.iter().any(|s| &s.name == *name));
+        let missing = asked
+            .iter()
+            .find(|name| !found.iter().any(|s| &s.name == *name));
         if let Some(missing) = missing {
-            return Err(skip(format!("there is no stream {missing}: name another with --stream")));
+            return Err(skip(format!(
+                "there is no stream {missing}: name another with --stream"
+            )));
         }
         let count = found.len();
         let chosen = found.into_iter();
@@ -176,7 +185,12 @@ impl Subject<'_> {
     /// The whole reads: done once, and looked at by several clauses.
     pub fn wholes(&self) -> Result<&[Result<Whole, Trouble>], Verdict> {
         let streams = self.streams()?;
-        let read = || streams.iter().map(|stream| Whole::read(self, stream)).collect();
+        let read = || {
+            streams
+                .iter()
+                .map(|stream| Whole::read(self, stream))
+                .collect()
+        };
         Ok(self.wholes.get_or_init(read))
     }
 
@@ -186,7 +200,10 @@ impl Subject<'_> {
         for (stream, whole) in self.streams()?.iter().zip(self.wholes()?) {
             let whole = whole.as_ref().map_err(|trouble| trouble.blocks(&READ))?;
             if let Some(clause) = whole.why_unfinished() {
-                let text = format!("{:?} was not read to its end: see {}", stream.name, clause.id);
+                let text = format!(
+                    "{:?} was not read to its end: see {}",
+                    stream.name, clause.id
+                );
                 return Err(skip(text));
             }
             ended.push((stream, whole));
@@ -253,7 +270,9 @@ impl Subject<'_> {
     fn columns(&self) -> Judged {
         let mut detail = Vec::new();
         for (stream, whole) in self.ended()? {
-            let Some((places, expected)) = &whole.some else { continue };
+            let Some((places, expected)) = &whole.some else {
+                continue;
+            };
             let all = whole.schema.fields();
             let names: Vec<String> = places.iter().map(|at| all[*at].name().clone()).collect();
             let asked = Asked {
@@ -262,10 +281,22 @@ impl Subject<'_> {
             };
             let action = "give the columns of read-request.columns, in that order, and no others";
             let failed = |seen: String| {
-                fail(format!("stream {:?}, columns {}: {seen}", stream.name, names.join(", ")), action)
+                fail(
+                    format!(
+                        "stream {:?}, columns {}: {seen}",
+                        stream.name,
+                        names.join(", ")
+                    ),
+                    action,
+                )
             };
             let found = Whole::of(self, &asked, None).map_err(|trouble| trouble.fails(action))?;
-            let given: Vec<String> = found.schema.fields().iter().map(|f| f.name().clone()).collect();
+            let given: Vec<String> = found
+                .schema
+                .fields()
+                .iter()
+                .map(|f| f.name().clone())
+                .collect();
             if given != names {
                 return Err(failed(format!("came {}", given.join(", "))));
             }
@@ -286,7 +317,8 @@ impl Subject<'_> {
     /// Asks for what is not there, which must be refused before the first row.
     fn refuses(&self, asked: Asked, what: &str) -> Judged {
         self.streams()?;
-        let action = format!("answer snapshot or read of {what} with an error of kind schema or config");
+        let action =
+            format!("answer snapshot or read of {what} with an error of kind schema or config");
         match self.begin(&asked) {
             Ok(_) => Err(fail(format!("{what} was taken"), action)),
             Err(Trouble::Error(_, error))
@@ -315,7 +347,9 @@ impl Subject<'_> {
         let asked = Asked::whole(&stream.name);
         let cancel = self.bench.trial.host.cancel.child();
         let config = self.bench.config()?;
-        let source = self.bench.source_until(config, Reach::Granted, cancel.clone());
+        let source = self
+            .bench
+            .source_until(config, Reach::Granted, cancel.clone());
         let blocked = |trouble: Trouble| trouble.blocks(&READ);
         let source = source.map_err(blocked)?;
         let mut reading = Reading::begin(self.bench, source, &asked).map_err(blocked)?;
@@ -327,14 +361,19 @@ impl Subject<'_> {
                 Err(Trouble::Cancelled) => break begun.elapsed(),
                 Err(trouble) => return Err(trouble.blocks(&READ)),
                 Ok(_) if begun.elapsed() > CANCELLED_WITHIN => {
-                    return Err(fail("next went on after it was cancelled", "tell us: the host lets that happen"));
+                    return Err(fail(
+                        "next went on after it was cancelled",
+                        "tell us: the host lets that happen",
+                    ));
                 }
                 Ok(_) => {}
             }
         };
         drop(reading);
         let action = "leave nothing behind that the next session stumbles over: a session may end at any moment";
-        let mut reading = self.begin(&asked).map_err(|trouble| trouble.fails(action))?;
+        let mut reading = self
+            .begin(&asked)
+            .map_err(|trouble| trouble.fails(action))?;
         loop {
             match reading.next().map_err(|trouble| trouble.fails(action))? {
                 Step::Idle | Step::Checkpoint(_) => {}
@@ -346,7 +385,9 @@ impl Subject<'_> {
 }
 
 fn fields(stream: &Stream) -> Option<arrow_schema::Fields> {
-    ipc::decode_schema(&stream.schema).ok().map(|schema: Schema| schema.fields)
+    ipc::decode_schema(&stream.schema)
+        .ok()
+        .map(|schema: Schema| schema.fields)
 }
 
 /// What does not fit in a discovered stream.
@@ -368,5 +409,7 @@ fn wrong_stream(stream: &Stream) -> Option<String> {
     let keys = stream.primary_key.iter().chain(&stream.cursor_fields);
     let mut unknown = keys.filter(|column| schema.index_of(column).is_err());
     let unknown = unknown.next()?;
-    Some(format!("{unknown:?} is a key or cursor field and no column"))
+    Some(format!(
+        "{unknown:?} is a key or cursor field and no column"
+    ))
 }

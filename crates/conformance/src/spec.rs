@@ -16,7 +16,15 @@ const TYPES: &[&str] = &[
 const MARKS: &[&str] = &["x-grant", "x-beside", "x-secret"];
 /// What `x-grant` may say.
 const GRANTS: &[&str] = &[
-    "read", "write", "folders", "host", "port", "url", "tls-mode", "tls-root-cert", "tls-cert",
+    "read",
+    "write",
+    "folders",
+    "host",
+    "port",
+    "url",
+    "tls-mode",
+    "tls-root-cert",
+    "tls-cert",
     "tls-key",
 ];
 
@@ -36,7 +44,10 @@ pub(crate) fn describe(spec: &Spec, kind: Kind) -> Judged {
         ));
     }
     if spec.description.trim().is_empty() {
-        return Err(fail("no description", "say in one sentence what it reads or writes"));
+        return Err(fail(
+            "no description",
+            "say in one sentence what it reads or writes",
+        ));
     }
     let (own, other, word) = match kind {
         Kind::Source => (spec.sync_modes.len(), spec.write_modes.len(), "sync_modes"),
@@ -71,7 +82,8 @@ fn is_semver(text: &str) -> bool {
 
 /// The config schema as JSON, and how many keys it has.
 pub(crate) fn config_schema(text: &str) -> Result<(Value, String), crate::verdict::Verdict> {
-    const ACTION: &str = "give a JSON Schema (draft 2020-12) of an object with additionalProperties: false";
+    const ACTION: &str =
+        "give a JSON Schema (draft 2020-12) of an object with additionalProperties: false";
     let schema: Value = serde_json::from_str(text)
         .map_err(|error| fail(format!("the config schema is no JSON: {error}"), ACTION))?;
     if schema["type"] != "object" {
@@ -128,9 +140,8 @@ fn wrong_in(root: &Value, schema: &Value, at: &str, depth: usize) -> Option<Stri
         return Some(format!("{at}: required names {key}, which is no property"));
     }
     let mut below = properties.iter();
-    let inner = below.find_map(|(key, value)| {
-        wrong_in(root, value, &format!("{at}.{key}"), depth + 1)
-    });
+    let inner =
+        below.find_map(|(key, value)| wrong_in(root, value, &format!("{at}.{key}"), depth + 1));
     inner.or_else(|| {
         let items = object.get("items")?;
         wrong_in(root, items, &format!("{at}[]"), depth + 1)
@@ -154,7 +165,9 @@ fn wrong_mark(
     depth: usize,
     marks: &mut usize,
 ) -> Option<(String, String)> {
-    let properties = schema["properties"].as_object().filter(|_| depth <= MAX_DEPTH)?;
+    let properties = schema["properties"]
+        .as_object()
+        .filter(|_| depth <= MAX_DEPTH)?;
     let granted = |wanted: &[&str]| {
         let mut marks = properties.values().filter_map(|p| p["x-grant"].as_str());
         marks.any(|mark| wanted.contains(&mark))
@@ -231,7 +244,9 @@ mod tests {
         for good in ["0.1.0", "1.2.3-rc.1", "1.2.3+build.5", "10.20.30-a-b.c+d"] {
             assert!(is_semver(good), "{good}");
         }
-        for bad in ["", "1", "1.2", "1.2.3.4", "v1.2.3", "01.2.3", "1.2.3-", "1.2.x", "1.2.3-é"] {
+        for bad in [
+            "", "1", "1.2", "1.2.3.4", "v1.2.3", "01.2.3", "1.2.3-", "1.2.x", "1.2.3-é",
+        ] {
             assert!(!is_semver(bad), "{bad}");
         }
     }
@@ -254,12 +269,24 @@ mod tests {
         });
         assert_eq!(object(good).unwrap().1, "4 keys");
         for (bad, place) in [
-            (json!({ "properties": { "a": { "type": "text" } } }), "config.a"),
+            (
+                json!({ "properties": { "a": { "type": "text" } } }),
+                "config.a",
+            ),
             (json!({ "properties": { "a": 1 } }), "config.a"),
-            (json!({ "properties": { "a": { "$ref": "#/$defs/no" } } }), "config.a"),
-            (json!({ "properties": { "a": { "items": { "type": 3 } } } }), "config.a[]"),
+            (
+                json!({ "properties": { "a": { "$ref": "#/$defs/no" } } }),
+                "config.a",
+            ),
+            (
+                json!({ "properties": { "a": { "items": { "type": 3 } } } }),
+                "config.a[]",
+            ),
             (json!({ "required": ["a"] }), "config: required"),
-            (json!({ "additionalProperties": true }), "additionalProperties"),
+            (
+                json!({ "additionalProperties": true }),
+                "additionalProperties",
+            ),
             (json!({ "type": "array" }), "its type"),
         ] {
             let verdict = object(bad.clone()).unwrap_err();

@@ -9,8 +9,7 @@ use arrow_array::builder::{
 };
 use arrow_array::types::*;
 use arrow_array::{
-    Array, ArrayRef, ListArray, MapArray, PrimitiveArray, RecordBatch, StructArray,
-    make_array,
+    Array, ArrayRef, ListArray, MapArray, PrimitiveArray, RecordBatch, StructArray, make_array,
 };
 use arrow_buffer::{IntervalMonthDayNano, NullBuffer, OffsetBuffer, i256};
 use arrow_schema::{DataType, Field, Fields, IntervalUnit, Schema, TimeUnit};
@@ -18,11 +17,41 @@ use rapidbyte_wire::types::{is_json, parse_field};
 
 /// The types that a destination is asked about, by their names.
 pub(crate) const TYPES: &[&str] = &[
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32",
-    "float64", "decimal(10, 2)", "decimal(38, 10)", "decimal(60, 5)", "string", "large_string",
-    "binary", "large_binary", "fixed_binary(4)", "date", "time(s)", "time(ms)", "time(us)",
-    "time(ns)", "timestamp(s)", "timestamp(ms)", "timestamp(us)", "timestamp(ns)", "timestamptz",
-    "duration(us)", "interval", "uuid", "json", "list<int32>", "struct<a: int32, b: string>",
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float32",
+    "float64",
+    "decimal(10, 2)",
+    "decimal(38, 10)",
+    "decimal(60, 5)",
+    "string",
+    "large_string",
+    "binary",
+    "large_binary",
+    "fixed_binary(4)",
+    "date",
+    "time(s)",
+    "time(ms)",
+    "time(us)",
+    "time(ns)",
+    "timestamp(s)",
+    "timestamp(ms)",
+    "timestamp(us)",
+    "timestamp(ns)",
+    "timestamptz",
+    "duration(us)",
+    "interval",
+    "uuid",
+    "json",
+    "list<int32>",
+    "struct<a: int32, b: string>",
     "map<string, int32>",
 ];
 
@@ -109,10 +138,12 @@ pub(crate) fn array(field: &Field, rows: Range<usize>) -> Result<ArrayRef, Strin
             numbers!(TimestampMillisecondType, |n| (SECOND + n) as i64 * 1_000)
         }
         DataType::Timestamp(TimeUnit::Microsecond, _) => {
-            numbers!(TimestampMicrosecondType, |n| (SECOND + n) as i64 * 1_000_000)
+            numbers!(TimestampMicrosecondType, |n| (SECOND + n) as i64
+                * 1_000_000)
         }
         DataType::Timestamp(TimeUnit::Nanosecond, _) => {
-            numbers!(TimestampNanosecondType, |n| (SECOND + n) as i64 * 1_000_000_000)
+            numbers!(TimestampNanosecondType, |n| (SECOND + n) as i64
+                * 1_000_000_000)
         }
         DataType::Duration(TimeUnit::Microsecond) => {
             numbers!(DurationMicrosecondType, |n| n as i64 * 1_000_000)
@@ -162,7 +193,12 @@ fn texts_and_nested(field: &Field, rows: Range<usize>) -> Result<ArrayRef, Strin
         DataType::List(item) => {
             let (offsets, inner) = two_each(field, rows);
             let items = array(item, inner)?;
-            Arc::new(ListArray::new(Arc::clone(item), offsets.0, items, Some(offsets.1)))
+            Arc::new(ListArray::new(
+                Arc::clone(item),
+                offsets.0,
+                items,
+                Some(offsets.1),
+            ))
         }
         DataType::Struct(fields) => structs(field, fields, rows)?,
         DataType::Map(entries, is_sorted) => {
@@ -176,7 +212,13 @@ fn texts_and_nested(field: &Field, rows: Range<usize>) -> Result<ArrayRef, Strin
             ));
             let items = StructArray::new(fields.clone(), vec![keys, values], None);
             let entries = Arc::clone(entries);
-            Arc::new(MapArray::new(entries, offsets.0, items, Some(offsets.1), *is_sorted))
+            Arc::new(MapArray::new(
+                entries,
+                offsets.0,
+                items,
+                Some(offsets.1),
+                *is_sorted,
+            ))
         }
         other => return Err(format!("no values of type {other}")),
     })
@@ -186,7 +228,11 @@ fn structs(field: &Field, fields: &Fields, rows: Range<usize>) -> Result<ArrayRe
     let columns = fields.iter().map(|field| array(field, rows.clone()));
     let columns = columns.collect::<Result<Vec<_>, _>>()?;
     let nulls: NullBuffer = rows.map(|row| !is_null(field, row)).collect();
-    Ok(Arc::new(StructArray::new(fields.clone(), columns, Some(nulls))))
+    Ok(Arc::new(StructArray::new(
+        fields.clone(),
+        columns,
+        Some(nulls),
+    )))
 }
 
 /// Offsets and NULLs of lists of two items each, none under a NULL; and the numbers of the items.

@@ -129,7 +129,8 @@ impl<'s, 'b> Increments<'s, 'b> {
     }
 
     pub fn checkpoints(&self) -> Judged {
-        const ACTION: &str = "give a checkpoint with a JSON text now and then, and one before the end";
+        const ACTION: &str =
+            "give a checkpoint with a JSON text now and then, and one before the end";
         let mut detail = Vec::new();
         for followed in self.followed()? {
             let followed = match followed {
@@ -142,7 +143,9 @@ impl<'s, 'b> Increments<'s, 'b> {
                 return Err(failed(wrong));
             }
             let ended = self.subject.ended()?;
-            let whole = ended.iter().find(|(stream, _)| stream.name == followed.stream);
+            let whole = ended
+                .iter()
+                .find(|(stream, _)| stream.name == followed.stream);
             if let Some((_, whole)) = whole
                 && whole.rows != followed.rows
             {
@@ -154,7 +157,11 @@ impl<'s, 'b> Increments<'s, 'b> {
                     "without a cursor an incremental read gives every row",
                 ));
             }
-            detail.push(format!("{} in {} rows", followed.checkpoints.len(), followed.rows.rows));
+            detail.push(format!(
+                "{} in {} rows",
+                followed.checkpoints.len(),
+                followed.rows.rows
+            ));
         }
         Ok(detail.join(", "))
     }
@@ -162,7 +169,9 @@ impl<'s, 'b> Increments<'s, 'b> {
     pub fn resume(&self) -> Judged {
         let mut resumed = 0;
         for followed in self.followed()? {
-            let followed = followed.as_ref().map_err(|trouble| trouble.blocks(&CHECKPOINTS))?;
+            let followed = followed
+                .as_ref()
+                .map_err(|trouble| trouble.blocks(&CHECKPOINTS))?;
             for checkpoint in spread(&followed.checkpoints) {
                 let asked = Asked {
                     cursor: Some(checkpoint.cursor.clone()),
@@ -178,7 +187,11 @@ impl<'s, 'b> Increments<'s, 'b> {
                             followed.stream,
                             short(&checkpoint.cursor),
                             followed.rows.rows,
-                            if before + rest == followed.rows.rows { ", with other values" } else { "" }
+                            if before + rest == followed.rows.rows {
+                                ", with other values"
+                            } else {
+                                ""
+                            }
                         ),
                         action,
                     ));
@@ -193,10 +206,13 @@ impl<'s, 'b> Increments<'s, 'b> {
     }
 
     pub fn foreign_cursor(&self) -> Judged {
-        const ACTION: &str = "refuse what is no cursor of yours with an error of kind config, schema or data";
+        const ACTION: &str =
+            "refuse what is no cursor of yours with an error of kind config, schema or data";
         let streams = self.streams()?;
         let followed = self.followed()?;
-        let first = followed[0].as_ref().map_err(|trouble| trouble.blocks(&CHECKPOINTS))?;
+        let first = followed[0]
+            .as_ref()
+            .map_err(|trouble| trouble.blocks(&CHECKPOINTS))?;
         let asked = Asked {
             cursor: Some(FOREIGN.into()),
             ..first.asked.clone()
@@ -266,6 +282,9 @@ mod tests {
         assert_eq!(tried(1), ["0"]);
         assert_eq!(tried(3), ["0", "1", "2"]);
         let many = tried(1000);
-        assert_eq!((many.len(), many[0].as_str(), many[11].as_str()), (12, "0", "999"));
+        assert_eq!(
+            (many.len(), many[0].as_str(), many[11].as_str()),
+            (12, "0", "999")
+        );
     }
 }

@@ -154,9 +154,17 @@ fn differs(stream: &Stream, found: &Schema) -> Option<String> {
         let names = schema.fields().iter();
         let names = names.map(|field| {
             let null = if field.is_nullable() { "" } else { " not null" };
-            format!("{} {}{null}", field.name(), rapidbyte_wire::types::type_name(field))
+            format!(
+                "{} {}{null}",
+                field.name(),
+                rapidbyte_wire::types::type_name(field)
+            )
         });
         names.collect::<Vec<_>>().join(", ")
     };
-    Some(format!("({}) was discovered, ({}) is read", name(&said), name(found)))
+    Some(format!(
+        "({}) was discovered, ({}) is read",
+        name(&said),
+        name(found)
+    ))
 }

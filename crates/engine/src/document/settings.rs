@@ -121,7 +121,11 @@ mod tests {
     fn what_is_no_mapping_is_refused_with_its_place() {
         for text in ["[1]", "3", "{ a: ${NOT_SET} }", "{ a: 1"] {
             let error = parse(text).err().expect(text);
-            assert_eq!((error.file.as_str(), error.line), ("--config", 1), "{text}: {error:?}");
+            assert_eq!(
+                (error.file.as_str(), error.line),
+                ("--config", 1),
+                "{text}: {error:?}"
+            );
         }
     }
 }
