@@ -4,6 +4,7 @@ mod commit;
 mod load;
 mod types;
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -28,11 +29,13 @@ pub(crate) struct Subject<'b> {
     pub bench: &'b Bench<'b>,
     /// In the name of each stream, so that tests do not meet each other's.
     tag: String,
+    /// Rows can be written, so that it can be looked at what becomes of them.
+    writes: Cell<bool>,
 }
 
 /// Judges all clauses of a destination.
 pub(crate) fn judge(bench: &Bench<'_>, judges: &mut Judges<'_>) {
-    let subject = Subject { bench, tag: tag() };
+    let subject = Subject::new(bench);
     judges.judge(&PLAN, || subject.plan());
     judges.judge(&WRITE, || subject.write());
     judges.judge(&TYPES, || types::judge(&subject));
@@ -61,7 +64,7 @@ pub(crate) fn denied(bench: &Bench<'_>, config: &Map<String, Value>) -> Vec<Resu
         .destination(config, reach)
         .and_then(|mut destination| bench.note_as(reach, destination.check()))
         .and_then(crate::common::problems);
-    let subject = Subject { bench, tag: tag() };
+    let subject = Subject::new(bench);
     let target = subject.target("denied", &simple(), false);
     let place = bench
         .destination(config, reach)
@@ -78,7 +81,24 @@ pub(crate) fn simple() -> SchemaRef {
     ]))
 }
 
-impl Subject<'_> {
+impl<'b> Subject<'b> {
+    fn new(bench: &'b Bench<'b>) -> Self {
+        Self {
+            bench,
+            tag: tag(),
+            writes: Cell::new(false),
+        }
+    }
+
+    /// Skips what cannot be judged where rows cannot be written.
+    pub fn needs_write(&self) -> Result<(), Verdict> {
+        self.bench.config()?;
+        match self.writes.get() {
+            true => Ok(()),
+            false => Err(skip("rows cannot be written: see write")),
+        }
+    }
+
     /// How rows are written: what replaces can be written again.
     pub fn mode(&self) -> WriteMode {
         let modes = self
@@ -191,12 +211,13 @@ impl Subject<'_> {
                 ACTION,
             ));
         }
+        self.writes.set(true);
         Ok(format!("{rows} rows to {}", receipt.location))
     }
 
     fn empty(&self) -> Judged {
         const ACTION: &str = "take a part and a commit of no rows";
-        self.bench.config()?;
+        self.needs_write()?;
         let target = self.target("empty", &simple(), false);
         let fails = |trouble: Trouble| trouble.fails(ACTION);
         let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
@@ -219,7 +240,7 @@ impl Subject<'_> {
     }
 
     fn staged(&self) -> Judged {
-        self.bench.config()?;
+        self.needs_write()?;
         let target = self.target("staged", &simple(), self.keeps_cursor());
         let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
         let before = self.look(&target).map_err(blocks)?;
@@ -245,7 +266,7 @@ impl Subject<'_> {
 
     fn abort(&self) -> Judged {
         const ACTION: &str = "remove on abort what was written since the last commit";
-        self.bench.config()?;
+        self.needs_write()?;
         let target = self.target("abort", &simple(), self.keeps_cursor());
         let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
         let fails = |trouble: Trouble| trouble.fails(ACTION);
@@ -289,7 +310,7 @@ impl Subject<'_> {
     fn bad_batch(&self) -> Judged {
         const ACTION: &str =
             "refuse with an error what does not decode, or has other rows than it says";
-        self.bench.config()?;
+        self.needs_write()?;
         let target = self.target("bad", &simple(), self.keeps_cursor());
         let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
         let before = self.look(&target).map_err(blocks)?;
@@ -327,7 +348,7 @@ impl Subject<'_> {
     /// Leaves a write in the middle, and writes again.
     fn cancel(&self) -> Judged {
         const ACTION: &str = "leave nothing behind that the next session stumbles over: a session may end at any moment";
-        self.bench.config()?;
+        self.needs_write()?;
         let target = self.target("cancel", &simple(), self.keeps_cursor());
         let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
         let stop = self.bench.trial.host.cancel.child();

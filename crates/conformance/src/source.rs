@@ -3,7 +3,7 @@
 mod increment;
 mod whole;
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::time::{Duration, Instant};
 
 use arrow_schema::Schema;
@@ -31,6 +31,8 @@ pub(crate) struct Subject<'b> {
     streams: OnceCell<Vec<Stream>>,
     /// A whole read of each.
     wholes: OnceCell<Vec<Result<Whole, Trouble>>>,
+    /// The same rows come again, so that reads can be compared.
+    repeats: Cell<bool>,
 }
 
 /// Judges all clauses of a source.
@@ -39,6 +41,7 @@ pub(crate) fn judge(bench: &Bench<'_>, judges: &mut Judges<'_>) {
         bench,
         streams: OnceCell::new(),
         wholes: OnceCell::new(),
+        repeats: Cell::new(false),
     };
     judges.judge(&DISCOVER, || subject.discover());
     judges.judge(&DISCOVER_AGAIN, || subject.discover_again());
@@ -49,12 +52,7 @@ pub(crate) fn judge(bench: &Bench<'_>, judges: &mut Judges<'_>) {
             "give the schema that discover gives",
         )
     });
-    judges.judge(&BATCHES, || {
-        subject.all(
-            |whole| whole.wrong_batch.clone(),
-            "encode each batch with the reader's schema, and say its rows",
-        )
-    });
+    judges.judge(&BATCHES, || subject.batches());
     judges.judge(&BATCH_BYTES, || {
         subject.all(
             |whole| whole.too_large.clone(),
@@ -211,6 +209,15 @@ impl Subject<'_> {
         Ok(ended)
     }
 
+    /// The same, where rows come again as they were.
+    pub fn repeated(&self) -> Result<Vec<(&Stream, &Whole)>, Verdict> {
+        let ended = self.ended()?;
+        match self.repeats.get() {
+            true => Ok(ended),
+            false => Err(skip("reads cannot be compared: see read-again")),
+        }
+    }
+
     fn read(&self) -> Judged {
         const ACTION: &str = "give every row of a stream that discover has, and then the end";
         let mut rows = 0;
@@ -248,6 +255,18 @@ impl Subject<'_> {
         Ok(detail.join(", "))
     }
 
+    fn batches(&self) -> Judged {
+        const ACTION: &str = "encode each batch with the reader's schema, and say its rows";
+        let broken = self.wholes()?.iter().find_map(|whole| match whole {
+            Err(Trouble::Broken(seen)) => Some(seen),
+            _ => None,
+        });
+        match broken {
+            Some(seen) => Err(fail(seen, ACTION)),
+            None => self.all(|whole| whole.wrong_batch.clone(), ACTION),
+        }
+    }
+
     fn read_again(&self) -> Judged {
         let mut rows = 0;
         for (stream, whole) in self.ended()? {
@@ -264,12 +283,13 @@ impl Subject<'_> {
             }
             rows += again.rows.rows;
         }
+        self.repeats.set(true);
         Ok(format!("{rows} rows"))
     }
 
     fn columns(&self) -> Judged {
         let mut detail = Vec::new();
-        for (stream, whole) in self.ended()? {
+        for (stream, whole) in self.repeated()? {
             let Some((places, expected)) = &whole.some else {
                 continue;
             };

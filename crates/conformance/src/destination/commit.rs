@@ -8,7 +8,7 @@ use crate::verdict::*;
 
 /// A stream that keeps its cursor, or why there is none.
 fn target(subject: &Subject<'_>, name: &str) -> Result<Target, Verdict> {
-    subject.bench.config()?;
+    subject.needs_write()?;
     if !subject.bench.spec()?.keeps_cursor {
         return Err(skip("it does not keep a cursor (keeps-cursor)"));
     }

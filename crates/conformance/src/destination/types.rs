@@ -16,7 +16,7 @@ const ROWS: usize = 6;
 /// Asks about each type alone, then writes all that are taken.
 pub(super) fn judge(subject: &Subject<'_>) -> Judged {
     const ACTION: &str = "refuse a type in plan, by its column (fit refused, or an error of kind schema or config), or write it";
-    subject.bench.config()?;
+    subject.needs_write()?;
     let mut taken = Vec::new();
     let mut refused = Vec::new();
     for name in values::TYPES {

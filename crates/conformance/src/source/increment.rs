@@ -132,6 +132,8 @@ impl<'s, 'b> Increments<'s, 'b> {
         const ACTION: &str =
             "give a checkpoint with a JSON text now and then, and one before the end";
         let mut detail = Vec::new();
+        self.streams()?;
+        let ended = self.subject.repeated()?;
         for followed in self.followed()? {
             let followed = match followed {
                 Ok(followed) => followed,
@@ -142,7 +144,6 @@ impl<'s, 'b> Increments<'s, 'b> {
             if let Some(wrong) = &followed.wrong {
                 return Err(failed(wrong));
             }
-            let ended = self.subject.ended()?;
             let whole = ended
                 .iter()
                 .find(|(stream, _)| stream.name == followed.stream);
@@ -168,6 +169,8 @@ impl<'s, 'b> Increments<'s, 'b> {
 
     pub fn resume(&self) -> Judged {
         let mut resumed = 0;
+        self.streams()?;
+        self.subject.repeated()?;
         for followed in self.followed()? {
             let followed = followed
                 .as_ref()
@@ -209,6 +212,7 @@ impl<'s, 'b> Increments<'s, 'b> {
         const ACTION: &str =
             "refuse what is no cursor of yours with an error of kind config, schema or data";
         let streams = self.streams()?;
+        self.subject.ended()?;
         let followed = self.followed()?;
         let first = followed[0]
             .as_ref()
