@@ -38,12 +38,25 @@ fn lines_for_people_and_one_document_for_programs() {
     let ended = folder.rapidbyte(&arguments);
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     let lines: Vec<&str> = ended.stdout.lines().collect();
-    assert!(lines[0].starts_with("PASS  describe        says what"), "{}", lines[0]);
+    assert!(
+        lines[0].starts_with("PASS  describe        says what"),
+        "{}",
+        lines[0]
+    );
     let last = lines[lines.len() - 1];
     assert!(last.starts_with("source-generate "), "{last}");
     assert!(last.ends_with("passed, 0 failed, 3 skipped"), "{last}");
-    let (document, code) = test(&folder, "source-generate", &json!({ "rows": 10, "preset": "narrow" }), &[]);
-    assert_eq!((document["status"].as_str(), code), (Some("ok"), 0), "{document:#}");
+    let (document, code) = test(
+        &folder,
+        "source-generate",
+        &json!({ "rows": 10, "preset": "narrow" }),
+        &[],
+    );
+    assert_eq!(
+        (document["status"].as_str(), code),
+        (Some("ok"), 0),
+        "{document:#}"
+    );
     assert_eq!(document["kind"], "source");
     assert_eq!(document["failed"], 0);
     // A clause that fails is told with what was seen and what to do.
@@ -52,25 +65,50 @@ fn lines_for_people_and_one_document_for_programs() {
     let ended = folder.rapidbyte(&["connector", "test", &wrong, "--config", config]);
     assert_eq!(ended.code, Some(1), "{}", ended.stdout);
     assert!(ended.stdout.contains("FAIL  check"), "{}", ended.stdout);
-    assert!(ended.stdout.contains("\n      seen:  no item\n      to do: "), "{}", ended.stdout);
-    assert!(ended.stderr.starts_with("error[not_conforming]: 1 of "), "{}", ended.stderr);
+    assert!(
+        ended
+            .stdout
+            .contains("\n      seen:  no item\n      to do: "),
+        "{}",
+        ended.stdout
+    );
+    assert!(
+        ended.stderr.starts_with("error[not_conforming]: 1 of "),
+        "{}",
+        ended.stderr
+    );
 }
 
 #[test]
 fn without_settings_what_needs_none_is_judged_and_the_rest_says_what_to_give() {
     let folder = Folder::new();
     for (name, passed) in [
-        ("source-file", vec!["describe", "config-schema", "grant-marks", "missing-key"]),
-        ("dest-file", vec!["describe", "config-schema", "grant-marks", "missing-key"]),
+        (
+            "source-file",
+            vec!["describe", "config-schema", "grant-marks", "missing-key"],
+        ),
+        (
+            "dest-file",
+            vec!["describe", "config-schema", "grant-marks", "missing-key"],
+        ),
     ] {
         let ended = folder.rapidbyte(&["connector", "test", name, "--output", "json"]);
         let document: Value = serde_json::from_str(&ended.stdout).expect("one document");
         assert_eq!(ended.code, Some(0), "{document:#}");
         let found = with(&document, "pass");
-        assert!(passed.iter().all(|id| found.iter().any(|f| f == id)), "{found:?}");
+        assert!(
+            passed.iter().all(|id| found.iter().any(|f| f == id)),
+            "{found:?}"
+        );
         let skipped = document["clauses"].as_array().expect("clauses");
-        let check = skipped.iter().find(|clause| clause["id"] == "check").expect("check");
-        assert!(check["reason"].as_str().expect("why").contains("--config"), "{check}");
+        let check = skipped
+            .iter()
+            .find(|clause| clause["id"] == "check")
+            .expect("check");
+        assert!(
+            check["reason"].as_str().expect("why").contains("--config"),
+            "{check}"
+        );
     }
 }
 
@@ -82,33 +120,61 @@ fn arguments_that_do_not_go_together_are_refused() {
         let all = [&["connector", "test"], arguments, &["--output", "json"]].concat();
         let ended = folder.rapidbyte(&all);
         let document: Value = serde_json::from_str(&ended.stdout).expect("one document");
-        assert_eq!(document["error"]["code"], code, "{arguments:?}: {document:#}");
+        assert_eq!(
+            document["error"]["code"], code,
+            "{arguments:?}: {document:#}"
+        );
         assert_eq!(ended.code, Some(2), "{arguments:?}");
     };
     refused(&["nothing"], "unknown_connector");
     refused(&["source-file", "--config", "{ a: 1"], "invalid_yaml");
     refused(&["source-file", "--config-file", "bad.yaml"], "wrong_type");
-    refused(&["source-file", "--config-file", "none.yaml"], "file_not_found");
+    refused(
+        &["source-file", "--config-file", "none.yaml"],
+        "file_not_found",
+    );
     refused(&["dest-file", "--stream", "a"], "bad_argument");
-    refused(&["source-file", "--peer", "source-file", "--peer-config", "{}"], "bad_argument");
-    refused(&["dest-file", "--peer", "dest-file", "--peer-config", "{}"], "wrong_world");
+    refused(
+        &[
+            "source-file",
+            "--peer",
+            "source-file",
+            "--peer-config",
+            "{}",
+        ],
+        "bad_argument",
+    );
+    refused(
+        &["dest-file", "--peer", "dest-file", "--peer-config", "{}"],
+        "wrong_world",
+    );
 }
 
 #[test]
 fn secrets_of_the_settings_are_not_shown() {
     let folder = Folder::new();
-    let server = Server::start(|_| Reply::status(401));
+    let server = Server::start(|_| Reply::status(401, "no"));
     let config = json!({
         "base_url": server.url("/v1"), "auth": { "type": "bearer", "token": "${TOKEN}" },
         "streams": { "items": { "path": "items" } }, "max_retries": 0,
     });
     let mut command = folder.command(&["connector", "test", "source-http", "--config"]);
-    command.arg(config.to_string()).env("TOKEN", "very-secret-indeed");
+    command
+        .arg(config.to_string())
+        .env("TOKEN", "very-secret-indeed");
     let ended: crate::support::Ended = command.output().expect("the program starts").into();
     assert_eq!(ended.code, Some(1), "{}", ended.stdout);
     assert!(ended.stdout.contains("FAIL  check"), "{}", ended.stdout);
-    crate::support::assert_no_secret("standard output", ended.stdout.as_bytes(), "very-secret-indeed");
-    crate::support::assert_no_secret("standard error", ended.stderr.as_bytes(), "very-secret-indeed");
+    crate::support::assert_no_secret(
+        "standard output",
+        ended.stdout.as_bytes(),
+        "very-secret-indeed",
+    );
+    crate::support::assert_no_secret(
+        "standard error",
+        ended.stderr.as_bytes(),
+        "very-secret-indeed",
+    );
 }
 
 /// A copy of a component in which `from` is `to`, which is as long.

@@ -31,6 +31,8 @@ pub(crate) struct Subject<'b> {
     tag: String,
     /// Rows can be written, so that it can be looked at what becomes of them.
     writes: Cell<bool>,
+    /// The peer has read rows that were written.
+    peer_sees: Cell<bool>,
 }
 
 /// Judges all clauses of a destination.
@@ -87,6 +89,7 @@ impl<'b> Subject<'b> {
             bench,
             tag: tag(),
             writes: Cell::new(false),
+            peer_sees: Cell::new(false),
         }
     }
 
@@ -203,13 +206,19 @@ impl<'b> Subject<'b> {
             );
             return Err(fail(seen, ACTION));
         }
-        if let Some(seen) = self.look(&target).map_err(fails)?.rows
-            && seen != rows
-        {
-            return Err(fail(
-                format!("{rows} rows were committed, the peer reads {seen}"),
-                ACTION,
-            ));
+        let seen = self.look(&target).map_err(fails)?.rows;
+        match (seen, &self.bench.trial.peer) {
+            (Some(seen), _) if seen != rows => {
+                let seen = format!("{rows} rows were committed, the peer reads {seen}");
+                return Err(fail(seen, ACTION));
+            }
+            (None, Some(_)) => {
+                return Err(skip(format!(
+                    "the peer does not find the stream {}: mend --peer-config",
+                    target.stream
+                )));
+            }
+            _ => self.peer_sees.set(seen.is_some()),
         }
         self.writes.set(true);
         Ok(format!("{rows} rows to {}", receipt.location))
@@ -256,7 +265,7 @@ impl<'b> Subject<'b> {
                 "keep rows aside until commit",
             ));
         }
-        match before.tells(&target) {
+        match before.tells(&target) || self.peer_sees.get() {
             true => Ok(before.to_string()),
             false => Err(skip(
                 "the contract shows nothing of it here: give --peer and --peer-config",

@@ -52,19 +52,37 @@ const OF_DESTINATIONS: &[(&str, &str)] = &[
 /// What a connector says of itself, with the clause that each change fails.
 const OF_SPECS: &[(&str, &str, &str)] = &[
     ("source-wrong", "source_wrong", "describe"),
-    ("\"additionalProperties\":false", "\"additionalProperties\":true ", "config-schema"),
-    ("\"x-grant\":\"write\"", "\"x-grant\":\"wrote\"", "grant-marks"),
+    (
+        "\"additionalProperties\":false",
+        "\"additionalProperties\":true ",
+        "config-schema",
+    ),
+    (
+        "\"x-grant\":\"write\"",
+        "\"x-grant\":\"wrote\"",
+        "grant-marks",
+    ),
 ];
 
 #[track_caller]
 fn fails_alone(document: &Value, code: i32, clause: &str, why: &str) {
     assert_eq!(with(document, "fail"), [clause], "{why}: {document:#}");
-    assert_eq!((document["status"].as_str(), code), (Some("error"), 1), "{why}");
+    assert_eq!(
+        (document["status"].as_str(), code),
+        (Some("error"), 1),
+        "{why}"
+    );
     assert_eq!(document["error"]["code"], "not_conforming", "{why}");
     let clauses = document["clauses"].as_array().expect("clauses");
-    let failed = clauses.iter().find(|found| found["id"] == clause).expect("it");
+    let failed = clauses
+        .iter()
+        .find(|found| found["id"] == clause)
+        .expect("it");
     for part in ["seen", "action"] {
-        assert!(failed[part].as_str().is_some_and(|text| !text.is_empty()), "{why}: {failed}");
+        assert!(
+            failed[part].as_str().is_some_and(|text| !text.is_empty()),
+            "{why}: {failed}"
+        );
     }
 }
 
@@ -110,10 +128,16 @@ fn without_a_deed_every_clause_passes_and_every_clause_has_a_deed() {
     assert_eq!(code, 0, "{destination:#}");
     let all = |document: &Value| -> BTreeSet<String> {
         let clauses = document["clauses"].as_array().expect("clauses");
-        let ids = clauses.iter().map(|clause| clause["id"].as_str().expect("an id"));
+        let ids = clauses
+            .iter()
+            .map(|clause| clause["id"].as_str().expect("an id"));
         ids.map(str::to_owned).collect()
     };
-    assert_eq!(BTreeSet::from_iter(with(&source, "pass")), all(&source), "{source:#}");
+    assert_eq!(
+        BTreeSet::from_iter(with(&source, "pass")),
+        all(&source),
+        "{source:#}"
+    );
     let passed = BTreeSet::from_iter(with(&destination, "pass"));
     assert_eq!(passed, all(&destination), "{destination:#}");
     let mut proved: BTreeSet<String> = OF_SPECS.iter().map(|spec| spec.2.to_owned()).collect();

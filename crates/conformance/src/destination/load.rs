@@ -185,7 +185,7 @@ impl Sight {
 
     /// Whether rows that become visible too early would change it.
     pub fn tells(&self, target: &Target) -> bool {
-        self.is_new || target.keeps_cursor || self.rows.is_some()
+        self.is_new || target.keeps_cursor
     }
 }
 
