@@ -67,7 +67,7 @@ fn trial(asked: &ConnectorTest, common: &Common, host: Host) -> Result<Trial, Fa
     let here = Path::new(".");
     let base_dir = std::path::absolute(here).map_err(|error| {
         let text = format!("the working directory cannot be found: {error}");
-        Failure::new(Class::Environment, "file_unreadable", text)
+        Failure::new(Class::Config, "file_unreadable", text)
     })?;
     let origin = host.find(&asked.name, here)?;
     let connector = host.runtime.load(&origin).map_err(failed)?;
