@@ -135,6 +135,11 @@ impl<'b> Reading<'b> {
         self.rows
     }
 
+    /// Says that everything up to the cursor is kept.
+    pub fn acknowledge(&mut self, stream: &str, cursor: &String) -> Result<(), Trouble> {
+        self.bench.note(self.source.acknowledge(stream, cursor))
+    }
+
     pub fn next(&mut self) -> Result<Step, Trouble> {
         let begun = Instant::now();
         let wait_ms = u32::try_from(WAIT.as_millis()).unwrap_or(u32::MAX);

@@ -146,8 +146,13 @@ fn without_a_deed_every_clause_passes_and_every_clause_has_a_deed() {
     let judged: BTreeSet<String> = all(&source).union(&all(&destination)).cloned().collect();
     assert_eq!(proved, judged);
     let page = include_str!("../../../docs/connectors/testing.md");
-    let explained = page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
-    assert_eq!(explained.map(str::to_owned).collect::<BTreeSet<_>>(), judged);
+    let explained = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    assert_eq!(
+        explained.map(str::to_owned).collect::<BTreeSet<_>>(),
+        judged
+    );
 }
 
 #[test]

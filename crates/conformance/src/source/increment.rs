@@ -201,11 +201,28 @@ impl<'s, 'b> Increments<'s, 'b> {
                 }
                 resumed += 1;
             }
+            self.acknowledge(followed)?;
         }
         match resumed {
             0 => Err(skip("there is no checkpoint: see checkpoints")),
             _ => Ok(format!("from {resumed} checkpoints")),
         }
+    }
+
+    /// Only when nothing is read from an earlier place any more: a source may forget it then.
+    fn acknowledge(&self, followed: &Followed) -> Result<(), Verdict> {
+        let Some(last) = followed.checkpoints.last() else {
+            return Ok(());
+        };
+        let asked = Asked {
+            cursor: Some(last.cursor.clone()),
+            ..followed.asked.clone()
+        };
+        let told = self
+            .subject
+            .begin(&asked)
+            .and_then(|mut reading| reading.acknowledge(&followed.stream, &last.cursor));
+        told.map_err(|trouble| trouble.fails("take acknowledge of a cursor that you made"))
     }
 
     pub fn foreign_cursor(&self) -> Judged {

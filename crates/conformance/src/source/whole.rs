@@ -7,7 +7,7 @@ use rapidbyte_wire::ipc;
 use super::Subject;
 use crate::bench::Trouble;
 use crate::digest::Digest;
-use crate::read::{Asked, BATCH_BYTES, Step};
+use crate::read::{Asked, BATCH_BYTES, Reading, Step};
 use crate::verdict::{BATCHES, Clause, READ, WAIT};
 
 /// A batch of several rows has at most so many times what was asked for.
@@ -68,57 +68,44 @@ impl Whole {
             too_much: None,
             spins: false,
         };
-        loop {
-            match reading.next()? {
-                Step::Rows(batch, bytes) => {
-                    whole.batches += 1;
-                    let rows = batch.num_rows();
-                    let limit = TIMES * BATCH_BYTES as usize + HEADERS;
-                    if rows > 1 && bytes > limit && whole.too_large.is_none() {
-                        whole.too_large = Some(format!(
-                            "a batch of {bytes} bytes with {rows} rows, asked for {BATCH_BYTES}"
-                        ));
-                    }
-                    if let Err(text) = whole.add(&batch) {
-                        whole.wrong_batch = Some(text);
-                        break;
-                    }
-                }
-                Step::Bad(text) => {
-                    whole.wrong_batch = Some(text);
-                    break;
-                }
-                Step::Checkpoint(_) => {
-                    let text = "a checkpoint in a read without an increment";
-                    whole.unexpected = Some(text.into());
-                }
-                Step::Idle => {}
-                Step::End => {
-                    let behind = match reading.next() {
-                        Ok(Step::End) | Err(Trouble::Error(..)) => None,
-                        Ok(Step::Rows(batch, _)) => {
-                            Some(format!("{} rows behind the end", batch.num_rows()))
-                        }
-                        Ok(Step::Idle) => Some("idle behind the end".to_owned()),
-                        Ok(_) => Some("something else behind the end".to_owned()),
-                        Err(trouble) => return Err(trouble),
-                    };
-                    whole.unexpected = whole.unexpected.or(behind);
-                    break;
-                }
-                Step::TooMuch(text) => {
-                    whole.too_much = Some(text);
-                    break;
-                }
-                Step::Spins(text) => {
-                    whole.wrong_wait = Some(text);
-                    whole.spins = true;
-                    break;
-                }
-            }
-        }
+        while whole.take(reading.next()?, &mut reading)? {}
         whole.wrong_wait = whole.wrong_wait.or(reading.slow.take());
         Ok(whole)
+    }
+
+    /// Looks at a step; true when there are more to come.
+    fn take(&mut self, step: Step, reading: &mut Reading<'_>) -> Result<bool, Trouble> {
+        match step {
+            Step::Rows(batch, bytes) => {
+                self.batches += 1;
+                let rows = batch.num_rows();
+                let limit = TIMES * BATCH_BYTES as usize + HEADERS;
+                if rows > 1 && bytes > limit && self.too_large.is_none() {
+                    self.too_large = Some(format!(
+                        "a batch of {bytes} bytes with {rows} rows, asked for {BATCH_BYTES}"
+                    ));
+                }
+                self.wrong_batch = self.add(&batch).err();
+                return Ok(self.wrong_batch.is_none());
+            }
+            Step::Checkpoint(_) => {
+                let text = "a checkpoint in a read without an increment";
+                self.unexpected = Some(text.into());
+                return Ok(true);
+            }
+            Step::Idle => return Ok(true),
+            Step::End => {
+                let behind = behind_end(reading)?;
+                self.unexpected = self.unexpected.take().or(behind);
+            }
+            Step::Bad(text) => self.wrong_batch = Some(text),
+            Step::TooMuch(text) => self.too_much = Some(text),
+            Step::Spins(text) => {
+                self.wrong_wait = Some(text);
+                self.spins = true;
+            }
+        }
+        Ok(false)
     }
 
     fn add(&mut self, batch: &arrow_array::RecordBatch) -> Result<(), String> {
@@ -141,6 +128,17 @@ impl Whole {
             None
         }
     }
+}
+
+/// What comes behind the end; an error is as good as another end.
+fn behind_end(reading: &mut Reading<'_>) -> Result<Option<String>, Trouble> {
+    Ok(match reading.next() {
+        Ok(Step::End) | Err(Trouble::Error(..)) => None,
+        Ok(Step::Rows(batch, _)) => Some(format!("{} rows behind the end", batch.num_rows())),
+        Ok(Step::Idle) => Some("idle behind the end".to_owned()),
+        Ok(_) => Some("something else behind the end".to_owned()),
+        Err(trouble) => return Err(trouble),
+    })
 }
 
 /// In what the schema of a reader differs from the discovered one; what else it says of the stream may
