@@ -218,10 +218,13 @@ impl<'s, 'b> Increments<'s, 'b> {
             cursor: Some(last.cursor.clone()),
             ..followed.asked.clone()
         };
-        let told = self
-            .subject
-            .begin(&asked)
-            .and_then(|mut reading| reading.acknowledge(&followed.stream, &last.cursor));
+        let told = self.subject.begin(&asked).and_then(|mut reading| {
+            while matches!(
+                reading.next()?,
+                Step::Rows(..) | Step::Checkpoint(_) | Step::Idle
+            ) {}
+            reading.acknowledge(&followed.stream, &last.cursor)
+        });
         told.map_err(|trouble| trouble.fails("take acknowledge of a cursor that you made"))
     }
 

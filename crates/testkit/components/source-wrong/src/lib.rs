@@ -96,6 +96,9 @@ pub struct Config {
 /// The connector, opened with one configuration.
 pub struct Session(Config);
 
+/// One read.
+pub struct Reading(RefCell<Rows>);
+
 /// What is exported.
 pub struct Export;
 
@@ -141,7 +144,7 @@ impl Config {
 
 impl Guest for Export {
     type Session = Session;
-    type Reader = RefCell<Rows>;
+    type Reader = Reading;
 
     fn describe() -> Spec {
         Spec {
@@ -217,7 +220,7 @@ impl GuestSession for Session {
             }
             self.0.make_state()?;
         }
-        Ok(wit::Reader::new(RefCell::new(rows)))
+        Ok(wit::Reader::new(Reading(RefCell::new(rows))))
     }
 
     fn acknowledge(&self, _stream: String, _cursor: String) -> Result<()> {
@@ -225,13 +228,13 @@ impl GuestSession for Session {
     }
 }
 
-impl GuestReader for RefCell<Rows> {
+impl GuestReader for Reading {
     fn schema(&self) -> Vec<u8> {
-        ipc::encode_schema(&self.borrow().schema).unwrap_or_default()
+        ipc::encode_schema(&self.0.borrow().schema).unwrap_or_default()
     }
 
     fn next(&self, _wait_ms: u32) -> Result<wit::Event> {
-        self.borrow_mut().next()
+        self.0.borrow_mut().next()
     }
 }
 
