@@ -127,7 +127,7 @@ fn arguments_that_do_not_go_together_are_refused() {
         assert_eq!(ended.code, Some(2), "{arguments:?}");
     };
     refused(&["nothing"], "unknown_connector");
-    refused(&["source-file", "--config", "{ a: 1"], "invalid_yaml");
+    refused(&["source-file", "--config", "{ a: 1"], "yaml_syntax");
     refused(&["source-file", "--config-file", "bad.yaml"], "wrong_type");
     refused(
         &["source-file", "--config-file", "none.yaml"],
