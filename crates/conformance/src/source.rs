@@ -394,12 +394,8 @@ impl Subject<'_> {
         let mut reading = self
             .begin(&asked)
             .map_err(|trouble| trouble.fails(action))?;
-        loop {
-            match reading.next().map_err(|trouble| trouble.fails(action))? {
-                Step::Idle | Step::Checkpoint(_) => {}
-                _ => break,
-            }
-        }
+        let fails = |trouble: Trouble| trouble.fails(action);
+        while let Step::Idle | Step::Checkpoint(_) = reading.next().map_err(fails)? {}
         Ok(format!("ended after {:.0} ms", ended.as_secs_f64() * 1e3))
     }
 }
