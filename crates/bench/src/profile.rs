@@ -46,13 +46,9 @@ impl Request {
         let [rows, method, folder] = arguments else {
             return Err(Failure("rows, a method and a folder are needed".into()));
         };
-        let method = Method::BOTH
-            .into_iter()
-            .find(|known| known.key() == method)
-            .ok_or_else(|| Failure(format!("{method:?} is neither insert nor copy")))?;
         Ok(Self {
             rows: number("rows", rows)?.into(),
-            method,
+            method: Method::named(method)?,
             folder: PathBuf::from(folder),
         })
     }

@@ -22,7 +22,8 @@ pub const TARGET: &str = "bench.items";
 pub const PSQL: &str = "psql";
 pub const INSERT: &str = "INSERT";
 pub const COPY: &str = "COPY";
-pub const NATIVE: &str = "native";
+pub const NATIVE_INSERT: &str = "native INSERT";
+pub const NATIVE_COPY: &str = "native COPY";
 
 /// How the program loads rows into PostgreSQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +40,19 @@ impl Method {
         match self {
             Self::Insert => "insert",
             Self::Copy => "copy",
+        }
+    }
+
+    pub fn named(key: &str) -> Result<Self, Failure> {
+        let found = Self::BOTH.into_iter().find(|method| method.key() == key);
+        found.ok_or_else(|| Failure(format!("{key:?} is neither insert nor copy")))
+    }
+
+    /// Above the column of the connectors as native code.
+    pub fn native_column(self) -> &'static str {
+        match self {
+            Self::Insert => NATIVE_INSERT,
+            Self::Copy => NATIVE_COPY,
         }
     }
 
@@ -173,12 +187,18 @@ impl Programs {
     }
 
     /// The same copy by the connectors as native code.
-    pub fn native(&self, pair: &Pair<'_>, write_mode: &str) -> Result<Run, Failure> {
+    pub fn native(
+        &self,
+        pair: &Pair<'_>,
+        method: Method,
+        write_mode: &str,
+    ) -> Result<Run, Failure> {
         let mut command = Command::new(std::env::current_exe()?);
         command
             .arg("native")
             .env("BENCH_SOURCE", pair.source_url())
             .env("BENCH_TARGET", pair.target_url())
+            .env("BENCH_METHOD", method.key())
             .env("BENCH_WRITE_MODE", write_mode);
         Run::reporting(&timed("the native build", &mut command)?)
     }

@@ -11,7 +11,7 @@ use crate::bench::{Bench, Title};
 use crate::failure::Failure;
 use crate::measure::{Run, measure};
 use crate::peers::Peer;
-use crate::run::{Method, NATIVE, PSQL, Pair, Programs, TARGET, table_pipeline};
+use crate::run::{Method, PSQL, Pair, Programs, TARGET, table_pipeline};
 use crate::scenario::seed;
 use crate::workload::Workload;
 
@@ -19,7 +19,7 @@ use crate::workload::Workload;
 enum Way {
     Psql,
     Program(Method, Compression),
-    Native,
+    Native(Method),
     Peer(Peer),
 }
 
@@ -92,7 +92,7 @@ impl Copy<'_> {
             Way::Program(method, compression) => {
                 programs.run(pair, &self.pipeline, *method, *compression)
             }
-            Way::Native => programs.native(pair, "append"),
+            Way::Native(method) => programs.native(pair, *method, "append"),
             Way::Peer(peer) => peer.run(programs, pair).map(|timed| Run::silent(&timed)),
         }?;
         if before.is_some() && before == pair.connections() {
@@ -118,7 +118,9 @@ fn contenders(bench: &Bench, copy: &Copy<'_>) -> Vec<(String, Way)> {
             contenders.push((method.column(*compression), way));
         }
     }
-    contenders.push((NATIVE.to_owned(), Way::Native));
+    for method in Method::BOTH {
+        contenders.push((method.native_column().to_owned(), Way::Native(method)));
+    }
     for peer in &bench.peers {
         let way = Way::Peer(peer.clone());
         match copy.once(&way) {

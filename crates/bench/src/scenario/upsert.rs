@@ -8,7 +8,7 @@ use crate::bench::{Bench, Title};
 use crate::failure::Failure;
 use crate::measure::measure;
 use crate::run::{
-    Digest, Method, NATIVE, PSQL, Pair, TABLE, TARGET, TARGET_SCHEMA, table_pipeline,
+    Digest, Method, PSQL, Pair, TABLE, TARGET, TARGET_SCHEMA, table_pipeline,
 };
 use crate::scenario::sized;
 use crate::workload::Workload;
@@ -21,7 +21,7 @@ const WORKLOAD: Workload = Workload::Upsert;
 enum Way {
     Psql,
     Program(Method),
-    Native,
+    Native(Method),
 }
 
 /// Measures a tenth of the rows changed, then all of them.
@@ -33,19 +33,15 @@ pub fn run(bench: &mut Bench, rows: u64) -> Result<(), Failure> {
 fn changed(bench: &mut Bench, rows: u64, changed: u64) -> Result<(), Failure> {
     let programs = &bench.programs;
     let pipeline = programs.pipeline("upsert", &upsert_pipeline())?;
-    let mut contenders = vec![
-        (
-            Method::Insert.column(Compression::None),
-            Way::Program(Method::Insert),
-        ),
-        (
-            Method::Copy.column(Compression::None),
-            Way::Program(Method::Copy),
-        ),
-        (NATIVE.to_owned(), Way::Native),
-    ];
+    let mut contenders = Vec::new();
     if programs.psql.is_some() {
-        contenders.insert(0, (PSQL.to_owned(), Way::Psql));
+        contenders.push((PSQL.to_owned(), Way::Psql));
+    }
+    for method in Method::BOTH {
+        contenders.push((method.column(Compression::None), Way::Program(method)));
+    }
+    for method in Method::BOTH {
+        contenders.push((method.native_column().to_owned(), Way::Native(method)));
     }
     let (size, series) = {
         let (source, target) = (bench.server.database(), bench.server.database());
@@ -67,7 +63,7 @@ fn changed(bench: &mut Bench, rows: u64, changed: u64) -> Result<(), Failure> {
                     programs.pipe(&pair, &merge.iter().map(String::as_str).collect::<Vec<_>>())
                 }
                 Way::Program(method) => programs.run(&pair, &pipeline, *method, Compression::None),
-                Way::Native => programs.native(&pair, "upsert"),
+                Way::Native(method) => programs.native(&pair, *method, "upsert"),
             }?;
             expected.must_be(Digest::of(&target, TARGET)?)?;
             Ok(run)
