@@ -4,17 +4,17 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use rapidbyte_testkit::postgres::{Options, Server};
+use rapidbyte_testkit::postgres::Server;
 use serde_json::Value;
 
 use crate::chart::Chart;
-use crate::failure::Failure;
+use crate::failure::{Failure, timed_out};
 use crate::figures::{Size, json, table};
 use crate::machine;
 use crate::measure::Series;
 use crate::peers::Peer;
 use crate::run::Programs;
-use crate::scenario::{copy, files, upsert};
+use crate::scenario::{self, copy, files, upsert};
 use crate::settings::Settings;
 use crate::workload::Workload;
 
@@ -30,6 +30,8 @@ pub struct Bench {
     context: Value,
     log: Option<Log>,
     chart: Chart,
+    /// Of ours, and of `psql`: what took too long, and where.
+    timed_out: Vec<String>,
 }
 
 /// What is compared in one table of figures.
@@ -50,7 +52,7 @@ struct Log {
 impl Bench {
     /// Starts the server.
     pub fn start(settings: Settings) -> Result<Self, Failure> {
-        let programs = Programs::find()?;
+        let programs = Programs::find(settings.limit)?;
         if programs.psql.is_none() {
             eprintln!("psql is not installed: its column is left out");
         }
@@ -59,17 +61,13 @@ impl Bench {
         } else {
             Vec::new()
         };
-        let server = Server::start(&Options {
-            durable: true,
-            // Not every peer takes what a URL may hold.
-            password: "bench".into(),
-            ..Options::default()
-        })?;
+        let server = scenario::server()?;
         let mut context = machine::context(&server);
         context["iterations"] = settings.iterations.into();
         Ok(Self {
             log: settings.log.as_deref().map(Log::open).transpose()?,
             chart: Chart::new(),
+            timed_out: Vec::new(),
             settings,
             programs,
             server,
@@ -93,14 +91,16 @@ impl Bench {
                 }
             }
         }
-        let Some(log) = self.log else {
-            return Ok(());
-        };
-        let chart = log.path.with_extension("svg");
-        fs::write(&chart, self.chart.svg())?;
-        eprintln!("every value: {}", shown(&log.path));
-        eprintln!("chart: {}", shown(&chart));
-        Ok(())
+        if let Some(log) = &self.log {
+            let chart = log.path.with_extension("svg");
+            fs::write(&chart, self.chart.svg())?;
+            eprintln!("every value: {}", shown(&log.path));
+            eprintln!("chart: {}", shown(&chart));
+        }
+        match self.timed_out.as_slice() {
+            [] => Ok(()),
+            late => Err(Failure(late.join("; "))),
+        }
     }
 
     /// Shows one comparison, and adds it to the log and to the chart.
@@ -109,6 +109,14 @@ impl Bench {
         println!("\n{heading}, median of {}", self.settings.iterations);
         println!("{}", table(series, size));
         self.chart.add(&heading, series);
+        for each in series {
+            let is_peer = self.peers.iter().any(|peer| peer.name() == each.name);
+            if let Some(limit) = each.timed_out.filter(|_| !is_peer) {
+                let what = timed_out(limit);
+                self.timed_out
+                    .push(format!("{} {what}: {heading}", each.name));
+            }
+        }
         let mut context = self.context.clone();
         context["workload"] = title.workload.into();
         context["what"] = title.what.as_str().into();

@@ -126,13 +126,13 @@ mod tests {
     #[test]
     fn bars_are_as_long_as_their_medians() {
         let series = |name: &str, wall_secs: f64| Series {
-            name: name.to_owned(),
             runs: vec![Run {
                 wall_secs,
                 cpu_secs: None,
                 report: None,
                 differs: false,
             }],
+            ..Series::new(name)
         };
         let mut chart = Chart::new();
         chart.add("1 < 2 & more", &[series("psql", 1.0), series("COPY", 2.0)]);

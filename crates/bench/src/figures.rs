@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json as value};
 
+use crate::failure::timed_out;
 use crate::measure::{Run, Series};
 use crate::run::{COPY, INSERT, NATIVE_COPY, NATIVE_INSERT, PSQL};
 use crate::stats::Spread;
@@ -59,6 +60,7 @@ pub fn json(series: &Series, context: &Value, size: Size) -> Value {
     line["cpu_secs"] = value!(series.cpu().map(|spread| spread.median));
     line["peak_rss_bytes"] = value!(median(PEAK));
     line["differs"] = value!(series.differs());
+    line["timed_out_secs"] = value!(series.timed_out.map(|limit| limit.as_secs_f64()));
     line["phases"] = Value::Object(phases);
     line["runs"] = series.runs.iter().map(run_json).collect();
     line
@@ -85,7 +87,8 @@ pub fn timing(key: &str) -> String {
 pub fn table(series: &[Series], size: Size) -> String {
     let mut table = Table::begin(series);
     table.row("total", &|series| {
-        series.wall().map(|s| (s.median, spread(s)))
+        let wall = series.wall().map(|s| (s.median, spread(s)));
+        wall.or_else(|| Some((0.0, timed_out(series.timed_out?))))
     });
     for (stage, name) in [("source", "source total"), ("destination", "dest total")] {
         table.seconds(name, &format!("/streams/0/{stage}/wall_secs"));
@@ -264,7 +267,9 @@ impl<'a> Table<'a> {
             cells[at].as_ref().map(|(number, _)| *number)
         };
         let gain = match (of(INSERT), of(COPY)) {
-            (Some(insert), Some(copy)) if copy > 0.0 => format!("{:.2}x", insert / copy),
+            (Some(insert), Some(copy)) if insert > 0.0 && copy > 0.0 => {
+                format!("{:.2}x", insert / copy)
+            }
             _ => String::new(),
         };
         let mut line = vec![name.to_owned()];
@@ -337,13 +342,13 @@ mod tests {
 
     fn series(name: &str, wall_secs: f64, report: Option<Value>) -> Series {
         Series {
-            name: name.to_owned(),
             runs: vec![Run {
                 wall_secs,
                 cpu_secs: Some(wall_secs / 2.0),
                 report,
                 differs: name == "other",
             }],
+            ..Series::new(name)
         }
     }
 
@@ -382,11 +387,30 @@ mod tests {
     }
 
     #[test]
+    fn one_that_hung_says_so_in_its_column() {
+        let limit = std::time::Duration::from_secs(30);
+        let mut all = all();
+        all[2] = Series::late(COPY, limit);
+        let shown = table(&all, SIZE);
+        let total = shown.lines().nth(1).unwrap_or_default();
+        assert!(total.contains("timed out after 30 s"), "{shown}");
+        assert!(!total.ends_with('x'), "{shown}");
+        let line = json(&all[2], &value!({}), SIZE);
+        assert_eq!(line["timed_out_secs"], 30.0);
+        assert_eq!(line["median_secs"], Value::Null);
+    }
+
+    #[test]
     fn the_sandbox_costs_what_native_code_does_not() {
         let shown = sandbox(&all());
         let lines: Vec<Vec<&str>> = shown
             .lines()
-            .map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect())
+            .map(|line| {
+                line.split("  ")
+                    .map(str::trim)
+                    .filter(|cell| !cell.is_empty())
+                    .collect()
+            })
             .collect();
         let expected = [
             vec![],

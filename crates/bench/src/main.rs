@@ -39,6 +39,13 @@ use settings::{Settings, USAGE};
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let rest = arguments.get(1..).unwrap_or_default();
+    if arguments
+        .iter()
+        .any(|argument| matches!(argument.as_str(), "--help" | "-h"))
+    {
+        println!("{}", usage(arguments.first().map(String::as_str)));
+        return ExitCode::SUCCESS;
+    }
     let result = match arguments.first().map(String::as_str) {
         Some("native") if rest.is_empty() => native::copy().map(|report| println!("{report}")),
         Some("compare") => match compare::Request::parse(rest) {
@@ -64,6 +71,16 @@ fn main() -> ExitCode {
             eprintln!("bench: {text}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Of a command, or of all.
+fn usage(command: Option<&str>) -> String {
+    match command {
+        Some("compare") => compare::USAGE.into(),
+        Some("parts") => parts::USAGE.into(),
+        Some("profile") => profile::USAGE.into(),
+        _ => [USAGE, compare::USAGE, parts::USAGE, profile::USAGE].join("\n"),
     }
 }
 

@@ -172,11 +172,7 @@ fn read_all(
     }
 }
 
-fn write(
-    job: &Job,
-    target: &Stream,
-    mut receiver: Receiver<Message>,
-) -> Result<Written, Failure> {
+fn write(job: &Job, target: &Stream, mut receiver: Receiver<Message>) -> Result<Written, Failure> {
     let clock = clock();
     let mut destination =
         destination::open::<Target>(&job.target_config()).map_err(of_connector)?;
@@ -283,10 +279,7 @@ mod tests {
         assert_eq!(waits(Kind::Decode), Phase::Fetch);
         assert_eq!(waits(Kind::Other), Phase::Fetch);
         assert_eq!(waits(Kind::Commit), Phase::Commit);
-        assert_eq!(
-            phase_of(Kind::Encode, Some(Outside::Write)),
-            Phase::Flush
-        );
+        assert_eq!(phase_of(Kind::Encode, Some(Outside::Write)), Phase::Flush);
         assert_eq!(phase_of(Kind::Encode, None), Phase::Encode);
     }
 

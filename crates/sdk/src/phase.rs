@@ -31,9 +31,9 @@ pub(crate) fn switch(kind: Kind) -> Kind {
 }
 
 #[cfg(not(target_family = "wasm"))]
-pub(crate) use native::{outside, switch};
-#[cfg(not(target_family = "wasm"))]
 pub use native::{Outside, watch};
+#[cfg(not(target_family = "wasm"))]
+pub(crate) use native::{outside, switch};
 
 #[cfg(not(target_family = "wasm"))]
 mod native {

@@ -148,8 +148,8 @@ mod tests {
             }
         };
         Series {
-            name: "COPY".into(),
             runs: QUIET.map(run).into(),
+            ..Series::new("COPY")
         }
     }
 

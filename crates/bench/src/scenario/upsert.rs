@@ -7,9 +7,7 @@ use rapidbyte_testkit::postgres::Database;
 use crate::bench::{Bench, Title};
 use crate::failure::Failure;
 use crate::measure::measure;
-use crate::run::{
-    Digest, Method, PSQL, Pair, TABLE, TARGET, TARGET_SCHEMA, table_pipeline,
-};
+use crate::run::{Digest, Method, PSQL, Pair, TABLE, TARGET, TARGET_SCHEMA, table_pipeline};
 use crate::scenario::sized;
 use crate::workload::Workload;
 
@@ -55,13 +53,12 @@ fn changed(bench: &mut Bench, rows: u64, changed: u64) -> Result<(), Failure> {
         let size = sized(&source, changed)?;
         let expected = prepare(&target, rows, changed, step)?.and(Digest::of(&source, TABLE)?);
         let merge = merge();
+        let merge: Vec<&str> = merge.iter().map(String::as_str).collect();
         let series = measure(&contenders, bench.settings.iterations, |way| {
             pair.begin_anew(None)?;
             restore(&target)?;
             let run = match way {
-                Way::Psql => {
-                    programs.pipe(&pair, &merge.iter().map(String::as_str).collect::<Vec<_>>())
-                }
+                Way::Psql => programs.pipe(&pair, &merge),
                 Way::Program(method) => programs.run(&pair, &pipeline, *method, Compression::None),
                 Way::Native(method) => programs.native(&pair, *method, "upsert"),
             }?;
