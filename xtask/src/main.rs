@@ -52,8 +52,8 @@ Commands:
   bench [options]          build, then measure INSERT and COPY between two PostgreSQL databases
                            beside psql and the same connectors natively; options: --rows <n,n>,
                            --iters <n>, --workload <narrow,hard,wide,fat,tiny,upsert,files>,
-                           --compression <none,lz4,zstd>, --latency <ms,ms> (each way), --peers,
-                           --no-build (measure the last build)
+                           --compression <none,lz4,zstd>, --latency <ms,ms> (each way),
+                           --timeout <seconds of a run>, --peers, --no-build (measure the last build)
   bench-compare <old> <new> [rows] [--iters <n>]
                            build two commits (`.` for the files as they are), measure them in turn,
                            fail on a regression beyond limit and noise

@@ -8,6 +8,7 @@ use rapidbyte_testkit::postgres::Server;
 use serde_json::Value;
 
 use crate::chart::Chart;
+use crate::compiled::Compiled;
 use crate::failure::{Failure, timed_out};
 use crate::figures::{Size, json, table};
 use crate::machine;
@@ -30,6 +31,7 @@ pub struct Bench {
     context: Value,
     log: Option<Log>,
     chart: Chart,
+    compiled: Compiled,
     /// Of ours, and of `psql`: what took too long, and where.
     timed_out: Vec<String>,
 }
@@ -67,6 +69,7 @@ impl Bench {
         Ok(Self {
             log: settings.log.as_deref().map(Log::open).transpose()?,
             chart: Chart::new(),
+            compiled: Compiled::of(&programs.rapidbyte),
             timed_out: Vec::new(),
             settings,
             programs,
@@ -104,25 +107,35 @@ impl Bench {
     }
 
     /// Shows one comparison, and adds it to the log and to the chart.
-    pub fn publish(&mut self, title: &Title, size: Size, series: &[Series]) -> Result<(), Failure> {
+    pub fn publish(
+        &mut self,
+        title: &Title,
+        size: Size,
+        mut series: Vec<Series>,
+    ) -> Result<(), Failure> {
+        for each in &mut series {
+            each.compiled_load_secs = self.compiled.load_secs(each)?;
+        }
         let heading = title.heading(size);
         println!("\n{heading}, median of {}", self.settings.iterations);
-        println!("{}", table(series, size));
-        self.chart.add(&heading, series);
-        for each in series {
-            let is_peer = self.peers.iter().any(|peer| peer.name() == each.name);
-            if let Some(limit) = each.timed_out.filter(|_| !is_peer) {
-                let what = timed_out(limit);
-                self.timed_out
-                    .push(format!("{} {what}: {heading}", each.name));
-            }
+        println!("{}", table(&series, size));
+        self.chart.add(&heading, &series);
+        let is_peer = |each: &Series| self.peers.iter().any(|peer| peer.name() == each.name);
+        let late: Vec<&str> = series
+            .iter()
+            .filter(|each| each.timed_out.is_some() && !is_peer(each))
+            .map(|each| each.name.as_str())
+            .collect();
+        if !late.is_empty() {
+            let (names, what) = (late.join(", "), timed_out(self.settings.limit));
+            self.timed_out.push(format!("{heading}: {names} {what}"));
         }
         let mut context = self.context.clone();
         context["workload"] = title.workload.into();
         context["what"] = title.what.as_str().into();
         context["latency_ms"] = title.latency_ms.into();
         if let Some(log) = &mut self.log {
-            for each in series {
+            for each in &series {
                 writeln!(log.file, "{}", json(each, &context, size))?;
             }
         }

@@ -7,9 +7,12 @@ use crate::measure::{Run, Series};
 use crate::run::{COPY, INSERT, NATIVE_COPY, NATIVE_INSERT, PSQL};
 use crate::stats::Spread;
 
+/// The loading of connectors.
+pub const LOAD: &str = "module_load_secs";
+
 /// The phases of a run, in the order of a batch's way: key of the report, and what it is called.
 pub const PHASES: &[(&str, &str)] = &[
-    ("module_load_secs", "module load"),
+    (LOAD, "module load"),
     ("vm_setup_secs", "VM setup"),
     ("source_connect_secs", "source connect"),
     ("source_query_secs", "source query"),
@@ -61,6 +64,7 @@ pub fn json(series: &Series, context: &Value, size: Size) -> Value {
     line["peak_rss_bytes"] = value!(median(PEAK));
     line["differs"] = value!(series.differs());
     line["timed_out_secs"] = value!(series.timed_out.map(|limit| limit.as_secs_f64()));
+    line["module_load_compiled_secs"] = value!(series.compiled_load_secs);
     line["phases"] = Value::Object(phases);
     line["runs"] = series.runs.iter().map(run_json).collect();
     line
@@ -95,6 +99,11 @@ pub fn table(series: &[Series], size: Size) -> String {
     }
     for (key, name) in PHASES {
         table.seconds(&format!("  {name}"), &timing(key));
+        if *key == LOAD {
+            table.row(&format!("  {name}, compiled"), &|series| {
+                series.compiled_load_secs.map(|value| (value, secs(value)))
+            });
+        }
     }
     table.row("client CPU", &|series| {
         series.cpu().map(|s| (s.median, secs(s.median)))
@@ -120,7 +129,7 @@ pub fn table(series: &[Series], size: Size) -> String {
 fn row_bytes(series: &Series, size: Size) -> Option<String> {
     let bytes = match series.reported("/streams/0/bytes") {
         Some(arrow) => arrow.median / size.rows.max(1) as f64,
-        None if series.name == PSQL => size.row_bytes(),
+        None if series.name == PSQL && !series.runs.is_empty() => size.row_bytes(),
         None => return None,
     };
     Some(format!("{bytes:.0}"))
@@ -159,15 +168,21 @@ fn sandbox(series: &[Series]) -> String {
             series.reported(&timing(key))
         });
     }
-    format!("\n{}\n", render(&lines))
+    match lines.len() {
+        1 => String::new(),
+        _ => format!("\n{}\n", render(&lines)),
+    }
 }
+
+/// Of less, a share says nothing.
+const MIN_SHARED_SECS: f64 = 0.001;
 
 /// Seconds more, and which share of native code's that is.
 fn cost(ours: Option<f64>, native: Option<f64>) -> String {
     let more = ours.unwrap_or_default() - native.unwrap_or_default();
     match (ours, native) {
         (None, None) => String::new(),
-        (_, Some(native)) if native > 0.0 => {
+        (_, Some(native)) if native >= MIN_SHARED_SECS => {
             format!("{more:+.4} s ({:+.1} %)", more / native * 100.0)
         }
         _ => format!("{more:+.4} s"),
@@ -390,11 +405,21 @@ mod tests {
     fn one_that_hung_says_so_in_its_column() {
         let limit = std::time::Duration::from_secs(30);
         let mut all = all();
+        all[1].compiled_load_secs = Some(1.25);
         all[2] = Series::late(COPY, limit);
         let shown = table(&all, SIZE);
         let total = shown.lines().nth(1).unwrap_or_default();
         assert!(total.contains("timed out after 30 s"), "{shown}");
         assert!(!total.ends_with('x'), "{shown}");
+        let loads = shown.lines().find(|line| line.contains("load, compiled"));
+        assert!(
+            loads.is_some_and(|line| line.ends_with("1.2500 s")),
+            "{shown}"
+        );
+        assert_eq!(
+            json(&all[1], &value!({}), SIZE)["module_load_compiled_secs"],
+            1.25
+        );
         let line = json(&all[2], &value!({}), SIZE);
         assert_eq!(line["timed_out_secs"], 30.0);
         assert_eq!(line["median_secs"], Value::Null);
@@ -422,6 +447,7 @@ mod tests {
         ];
         assert_eq!(lines, expected, "{shown}");
         assert_eq!(cost(Some(0.25), None), "+0.2500 s");
+        assert_eq!(cost(Some(0.25), Some(0.0001)), "+0.2499 s");
         assert_eq!(sandbox(&all()[..3]), "");
     }
 

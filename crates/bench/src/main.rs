@@ -17,6 +17,7 @@ use std::process::ExitCode;
 mod bench;
 mod chart;
 mod compare;
+mod compiled;
 mod failure;
 mod figures;
 mod machine;

@@ -55,6 +55,8 @@ pub struct Series {
     pub runs: Vec<Run>,
     /// The limit that one took longer than.
     pub timed_out: Option<Duration>,
+    /// Loading its connectors with an empty cache, measured apart.
+    pub compiled_load_secs: Option<f64>,
 }
 
 impl Series {
@@ -64,6 +66,7 @@ impl Series {
             name: name.to_owned(),
             runs: Vec::new(),
             timed_out: None,
+            compiled_load_secs: None,
         }
     }
 

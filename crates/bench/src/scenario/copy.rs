@@ -59,7 +59,7 @@ pub fn run(
         what: String::new(),
         latency_ms,
     };
-    bench.publish(&title, size, &series)
+    bench.publish(&title, size, series)
 }
 
 /// One table, to be copied again and again.

@@ -96,8 +96,8 @@ fn one(bench: &mut Bench, rows: u64, format: Format) -> Result<(), Failure> {
         what,
         latency_ms: 0,
     };
-    bench.publish(&title(format!("to {}", format.name())), size, &written)?;
-    bench.publish(&title(format!("from {}", format.name())), size, &read)
+    bench.publish(&title(format!("to {}", format.name())), size, written)?;
+    bench.publish(&title(format!("from {}", format.name())), size, read)
 }
 
 /// The files of one format, and the pipelines to and from them.

@@ -72,7 +72,7 @@ fn changed(bench: &mut Bench, rows: u64, changed: u64) -> Result<(), Failure> {
         what: format!("changed in {rows}"),
         latency_ms: 0,
     };
-    bench.publish(&title, size, &series)
+    bench.publish(&title, size, series)
 }
 
 /// Rows of the table with other values than it has.
