@@ -70,7 +70,8 @@ Commands:
   components <folder>      put the bundled connectors into a folder
   lint                     formatting, clippy for the host and for the connectors, cargo-deny
   fmt                      format the code
-  ci                       lint, then test (fuzz seeds too), then bench-compare with the last tag, if there is one
+  ci                       lint, then test (fuzz seeds too), then a short bench-compare with the last tag or
+                           what is nearest to one
 
 Everything is built below `target/`, or below $CARGO_TARGET_DIR when that is set.
 ";
