@@ -8,10 +8,13 @@ mod codes;
 mod columnar;
 mod compressed;
 mod connectors;
+#[path = "../hostile/corpus.rs"]
 mod corpus;
 mod doctor;
 mod faults;
 mod files;
+#[path = "../hostile/guests.rs"]
+mod guests;
 mod hostile;
 mod init;
 mod installed;
@@ -36,4 +39,6 @@ mod terminal;
 mod tls;
 mod tutorial;
 mod types;
+#[path = "../hostile/wat.rs"]
+mod wat;
 mod wired;

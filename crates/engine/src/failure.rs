@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rapidbyte_runtime::{ConnectorError, Error, ErrorKind};
+use rapidbyte_runtime::{ConnectorError, Error, ErrorKind, Phase};
 use serde::Serialize;
 
 use crate::document::{Document, DocumentError};
@@ -53,6 +53,9 @@ pub struct Failure {
     /// The function of the contract that was called.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub export: Option<&'static str>,
+    /// What the connector said it was doing in it, such as `decode`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<&'static str>,
     /// It may pass: the same may succeed after so many milliseconds at least.
     #[serde(skip)]
     pub passes_after_ms: Option<u32>,
@@ -75,6 +78,7 @@ impl Failure {
             column: None,
             connector: None,
             export: None,
+            phase: None,
             passes_after_ms: None,
             committed: Vec::new(),
         }
@@ -131,6 +135,7 @@ impl Failure {
         let Error::Failed {
             connector,
             export,
+            phase,
             error,
         } = error
         else {
@@ -168,6 +173,7 @@ impl Failure {
         failure.column = column;
         failure.connector = Some(connector);
         failure.export = Some(export);
+        failure.phase = phase.map(Phase::name);
         match location {
             Some(place) if place == "config" || place.starts_with("config.") => {
                 failure.locate(document, &format!("{side}.{place}"));
@@ -231,7 +237,10 @@ impl fmt::Display for Failure {
         }
         write!(f, ": {}", self.message)?;
         if let (Some(connector), Some(export)) = (&self.connector, &self.export) {
-            write!(f, " [{connector}, {export}]")?;
+            match self.phase {
+                None | Some("other") => write!(f, " [{connector}, {export}]")?,
+                Some(phase) => write!(f, " [{connector}, {export}, {phase}]")?,
+            }
         }
         if let Some(hint) = &self.hint {
             write!(f, "\n  hint: {hint}")?;

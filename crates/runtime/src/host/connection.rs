@@ -66,6 +66,10 @@ impl Drop for Place {
 
 /// The most that one `read` gives.
 const MAX_READ: u32 = 4 << 20;
+/// What the host holds for a connection at most: the buffers of a TLS session in both directions.
+const HELD_BYTES: usize = 192 << 10;
+/// The least that one `read` may give, however much the host holds.
+const MIN_READ: usize = 4 << 10;
 
 type Outcome<T> = wasmtime::Result<Result<T, Error>>;
 
@@ -101,6 +105,9 @@ impl Host for State {
                 text,
             )));
         };
+        if let Err(error) = self.hold(HELD_BYTES) {
+            return Ok(Err(error));
+        }
         self.waits_for = Some(format!("a connection to {host}:{port}"));
         let clock = self.sandbox.clock.clone();
         let connected = clock.outside(Phase::Connect, || {
@@ -109,7 +116,10 @@ impl Host for State {
         self.progress();
         let (stream, place) = match connected {
             Ok(connected) => connected,
-            Err(error) => return Ok(Err(error)),
+            Err(error) => {
+                self.release(HELD_BYTES);
+                return Ok(Err(error));
+            }
         };
         let other = stream.try_clone()?;
         let shut_down = self.sandbox.cancel.on_cancel(move || {
@@ -329,6 +339,7 @@ impl HostConnection for State {
         clock.outside(Phase::Fetch, || {
             let connection = self.table.get(&this)?;
             let mut len = max.clamp(1, MAX_READ) as usize;
+            len = len.min(self.host_room().max(MIN_READ));
             if let Channel::Plain(opening) = &connection.channel {
                 let policy = &connection.policy;
                 match opening.may_read(len, policy.requires_tls()) {
@@ -446,6 +457,7 @@ impl HostConnection for State {
 
     fn drop(&mut self, this: Resource<Connection>) -> wasmtime::Result<()> {
         self.table.delete(this)?.end();
+        self.release(HELD_BYTES);
         Ok(())
     }
 }
