@@ -215,7 +215,10 @@ fn what_is_planted_in_the_cache_is_compiled_again() {
         let paths = names.map(|name| folder.path().join(CACHE).join(name));
         paths.collect::<Vec<_>>()
     };
-    let good: Vec<Vec<u8>> = entries().iter().map(|p| std::fs::read(p).expect("it")).collect();
+    let good: Vec<Vec<u8>> = entries()
+        .iter()
+        .map(|p| std::fs::read(p).expect("it"))
+        .collect();
     // As another key would have written them: that of another user, of whom this one has the files.
     let other = Folder::new();
     other.write("p.yaml", generate(10, ""));
@@ -236,7 +239,9 @@ fn what_is_planted_in_the_cache_is_compiled_again() {
         ("cut off", |path, code| {
             std::fs::write(path, &code[..code.len() / 3]).expect("written");
         }),
-        ("empty", |path, _| std::fs::write(path, "").expect("written")),
+        ("empty", |path, _| {
+            std::fs::write(path, "").expect("written")
+        }),
         ("a link", |path, code| {
             let real = path.with_extension("real");
             std::fs::write(&real, code).expect("written");
@@ -245,7 +250,10 @@ fn what_is_planted_in_the_cache_is_compiled_again() {
         }),
     ];
     for (what, change) in changes {
-        let now: Vec<_> = entries().into_iter().filter(|p| p.extension().is_some_and(|e| e == "cwasm")).collect();
+        let now: Vec<_> = entries()
+            .into_iter()
+            .filter(|p| p.extension().is_some_and(|e| e == "cwasm"))
+            .collect();
         assert_eq!(now.len(), good.len(), "{what}");
         for path in now {
             let code = std::fs::read(&path).expect("an entry");
@@ -255,8 +263,14 @@ fn what_is_planted_in_the_cache_is_compiled_again() {
         assert!(from_cache(&folder), "after {what}");
     }
     // Entries under each other's names.
-    let paths: Vec<_> = entries().into_iter().filter(|p| p.extension().is_some_and(|e| e == "cwasm")).collect();
-    let codes: Vec<_> = paths.iter().map(|p| std::fs::read(p).expect("it")).collect();
+    let paths: Vec<_> = entries()
+        .into_iter()
+        .filter(|p| p.extension().is_some_and(|e| e == "cwasm"))
+        .collect();
+    let codes: Vec<_> = paths
+        .iter()
+        .map(|p| std::fs::read(p).expect("it"))
+        .collect();
     for (path, code) in paths.iter().zip(codes.iter().rev()) {
         std::fs::write(path, code).expect("written");
     }
@@ -283,7 +297,10 @@ fn a_cache_that_others_may_write_to_is_not_one() {
     std::fs::rename(&real, folder.path().join(CACHE)).expect("moved");
     assert!(from_cache(&folder));
     let keys = folder.files("state/rapidbyte");
-    let key = keys.iter().find(|name| name.contains("key")).expect("a key");
+    let key = keys
+        .iter()
+        .find(|name| name.contains("key"))
+        .expect("a key");
     folder.set_mode(&format!("state/rapidbyte/{key}"), 0o644);
     assert!(!from_cache(&folder) && !from_cache(&folder));
 }

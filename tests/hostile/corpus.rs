@@ -205,7 +205,13 @@ fn cases(port: u16) -> Vec<Case> {
         add("source", Verb::Run, config, "address_not_granted", 2);
     }
     for how in ["lie_on_plan", "lie_on_flush", "lie_on_commit"] {
-        add("dest", Verb::Run, format!("how: {how}"), "contract_broken", 1);
+        add(
+            "dest",
+            Verb::Run,
+            format!("how: {how}"),
+            "contract_broken",
+            1,
+        );
     }
     cases.extend(guests::all().into_iter().map(Case::of_wat));
     cases
@@ -215,8 +221,14 @@ fn cases(port: u16) -> Vec<Case> {
 fn deeds() -> Vec<Case> {
     let mut cases = Vec::new();
     for (number, (how, code)) in DEEDS.into_iter().enumerate() {
-        let calls = SOURCE_CALLS.map(|call| ("source", call)).into_iter().enumerate();
-        let others = DESTINATION_CALLS.map(|call| ("dest", call)).into_iter().enumerate();
+        let calls = SOURCE_CALLS
+            .map(|call| ("source", call))
+            .into_iter()
+            .enumerate();
+        let others = DESTINATION_CALLS
+            .map(|call| ("dest", call))
+            .into_iter()
+            .enumerate();
         for (place, (world, (at, export, verb))) in calls.chain(others) {
             if number < EVERYWHERE || place < ALL_DEEDS_IN {
                 let config = format!("how: {how}, at: {at}");
@@ -408,7 +420,11 @@ impl Case {
             "{about}: {}",
             said.len()
         );
-        assert_eq!(error["connector"], self.connector(), "{about}: {document:#}");
+        assert_eq!(
+            error["connector"],
+            self.connector(),
+            "{about}: {document:#}"
+        );
         if let Some(export) = self.export {
             assert_eq!(error["export"], export, "{about}: {document:#}");
             let of_a_stream = ["reader", "writer", "session.read", "session.commit"];

@@ -137,10 +137,25 @@ fn starts(world: &'static str) -> Vec<Wat> {
         wat("start loop", start(LOOP), "no_progress", "instantiate"),
         wat("start trap", start(TRAP), "trapped", "instantiate"),
         wat("start grow", start(GROW), "memory_limit", "instantiate"),
-        wat("huge table", with("(table 2000000 funcref)".into()), "memory_limit", "instantiate"),
+        wat(
+            "huge table",
+            with("(table 2000000 funcref)".into()),
+            "memory_limit",
+            "instantiate",
+        ),
         wat("huge tables", with(tables), "memory_limit", "instantiate"),
-        wat("huge memory", with("(memory 60000)".into()), "memory_limit", "instantiate"),
-        wat("many memories", with("(memory 1)".repeat(20)), "contract_broken", "instantiate"),
+        wat(
+            "huge memory",
+            with("(memory 60000)".into()),
+            "memory_limit",
+            "instantiate",
+        ),
+        wat(
+            "many memories",
+            with("(memory 1)".repeat(20)),
+            "contract_broken",
+            "instantiate",
+        ),
     ]
 }
 
@@ -178,9 +193,24 @@ fn reallocs(world: &'static str) -> Vec<Wat> {
         ..Guest::good(world)
     };
     vec![
-        wat("realloc outside", with("(return (i32.const -8))"), "contract_broken", "open"),
-        wat("realloc at the end", with("(return (i32.const 131071))"), "contract_broken", "open"),
-        wat("realloc loop", with("(loop $l (br $l))"), "no_progress", "open"),
+        wat(
+            "realloc outside",
+            with("(return (i32.const -8))"),
+            "contract_broken",
+            "open",
+        ),
+        wat(
+            "realloc at the end",
+            with("(return (i32.const 131071))"),
+            "contract_broken",
+            "open",
+        ),
+        wat(
+            "realloc loop",
+            with("(loop $l (br $l))"),
+            "no_progress",
+            "open",
+        ),
         wat("realloc trap", with("unreachable"), "trapped", "open"),
     ]
 }
@@ -193,7 +223,11 @@ fn patched(world: &'static str, patches: Vec<(u32, Vec<u8>)>) -> Guest {
 }
 
 /// Texts that are none, and lists that lead anywhere.
-fn texts(world: &'static str, texts: &[(u32, &'static str)], lists: &[(u32, &'static str)]) -> Vec<Wat> {
+fn texts(
+    world: &'static str,
+    texts: &[(u32, &'static str)],
+    lists: &[(u32, &'static str)],
+) -> Vec<Wat> {
     let broken = "contract_broken";
     let mut wats = Vec::new();
     for (at, export) in texts {
@@ -203,7 +237,12 @@ fn texts(world: &'static str, texts: &[(u32, &'static str)], lists: &[(u32, &'st
                 // A checkpoint.
                 patches.push((4104, vec![1]));
             }
-            wat(&format!("{name} at {at}"), patched(world, patches), broken, export)
+            wat(
+                &format!("{name} at {at}"),
+                patched(world, patches),
+                broken,
+                export,
+            )
         };
         wats.push(one("no UTF-8", list(64, 2)));
         wats.push(one("too long", list(128, u32::MAX)));
@@ -223,12 +262,30 @@ fn texts(world: &'static str, texts: &[(u32, &'static str)], lists: &[(u32, &'st
         wats.push(one("list as long as memory", list(0, MEMORY / 8)));
     }
     // 8,000 times the same 32 KiB: 64 KiB of memory that become 250 MB.
-    let many = [16_384u32, 32_768].map(u32::to_le_bytes).concat().repeat(8_000);
+    let many = [16_384u32, 32_768]
+        .map(u32::to_le_bytes)
+        .concat()
+        .repeat(8_000);
     let patches = vec![(65_536, many), (2096, list(65_536, 8_000))];
-    wats.push(wat("many times the same text", patched(world, patches), "too_large", "describe"));
+    wats.push(wat(
+        "many times the same text",
+        patched(world, patches),
+        "too_large",
+        "describe",
+    ));
     // Which of several is meant.
-    wats.push(wat("no such mode", patched(world, vec![(192, vec![9])]), broken, "describe"));
-    wats.push(wat("no such result", patched(world, vec![(2304, vec![9])]), broken, "open"));
+    wats.push(wat(
+        "no such mode",
+        patched(world, vec![(192, vec![9])]),
+        broken,
+        "describe",
+    ));
+    wats.push(wat(
+        "no such result",
+        patched(world, vec![(2304, vec![9])]),
+        broken,
+        "open",
+    ));
     wats
 }
 
@@ -236,24 +293,54 @@ fn texts(world: &'static str, texts: &[(u32, &'static str)], lists: &[(u32, &'st
 fn errors(world: &'static str) -> Vec<Wat> {
     let each = ERROR_TEXTS.map(|at| {
         let patches = vec![(2304, vec![1]), (at, list(64, 2))];
-        wat(&format!("error at {at}"), patched(world, patches), "contract_broken", "open")
+        wat(
+            &format!("error at {at}"),
+            patched(world, patches),
+            "contract_broken",
+            "open",
+        )
     });
     each.into()
 }
 
 /// What should be Arrow.
 fn messages() -> Vec<Wat> {
-    let source = |name, patches, export| {
-        wat(name, patched("source", patches), "contract_broken", export)
-    };
-    let batch = |at, len, rows: u8| vec![(4104, vec![0]), (4112, list(at, len)), (4120, vec![rows])];
+    let source =
+        |name, patches, export| wat(name, patched("source", patches), "contract_broken", export);
+    let batch =
+        |at, len, rows: u8| vec![(4104, vec![0]), (4112, list(at, len)), (4120, vec![rows])];
     vec![
-        source("schema as long as memory", vec![(3840, list(0, MEMORY))], "reader.schema"),
-        source("schema outside", vec![(3840, list(u32::MAX, 1))], "reader.schema"),
-        source("batch as long as memory", batch(0, MEMORY, 1), "reader.next"),
+        source(
+            "schema as long as memory",
+            vec![(3840, list(0, MEMORY))],
+            "reader.schema",
+        ),
+        source(
+            "schema outside",
+            vec![(3840, list(u32::MAX, 1))],
+            "reader.schema",
+        ),
+        source(
+            "batch as long as memory",
+            batch(0, MEMORY, 1),
+            "reader.next",
+        ),
         source("batch of nothing", batch(0, 0, 1), "reader.next"),
         source("batch that is a schema", batch(8192, 64, 1), "reader.next"),
         source("batch outside", batch(0xffff_fff0, 64, 1), "reader.next"),
         source("no such event", vec![(4104, vec![9])], "reader.next"),
     ]
+}
+
+#[test]
+fn every_guest_can_be_built() {
+    let all = all();
+    assert!(all.len() > 100, "{}", all.len());
+    let mut failed = Vec::new();
+    for wat in &all {
+        if std::panic::catch_unwind(|| wat.guest.build()).is_err() {
+            failed.push(&wat.name);
+        }
+    }
+    assert!(failed.is_empty(), "{failed:?}");
 }

@@ -76,7 +76,9 @@ impl Guest {
         };
         let schema = Schema::new(vec![Field::new("n", DataType::Int64, false)]);
         let schema = rapidbyte_wire::ipc::encode_schema(&schema).expect("a schema");
-        let schema_at = [SCHEMA_AT, schema.len() as u32].map(u32::to_le_bytes).concat();
+        let schema_at = [SCHEMA_AT, schema.len() as u32]
+            .map(u32::to_le_bytes)
+            .concat();
         let patch = |(at, bytes): &(u32, Vec<u8>)| {
             format!("(data (i32.const {at}) \"{}\")\n", escaped(bytes))
         };
@@ -98,7 +100,9 @@ impl Guest {
         let (from, to) = self.contract;
         let contract = CONTRACT.replace(from, if from.is_empty() { "" } else { to });
         let mut resolve = Resolve::default();
-        resolve.push_str("contract.wit", &contract).expect("a contract");
+        resolve
+            .push_str("contract.wit", &contract)
+            .expect("a contract");
         let world = format!(
             "package test:hostile; {STANDARD} world hostile {{ import wasi:io/poll@0.2.0; \
              import wasi:clocks/monotonic-clock@0.2.0; \
@@ -106,10 +110,13 @@ impl Guest {
             self.world
         );
         let package = resolve.push_str("world.wit", &world).expect("a world");
-        let world = resolve.select_world(&[package], Some("hostile")).expect("it");
+        let world = resolve
+            .select_world(&[package], Some("hostile"))
+            .expect("it");
         embed_component_metadata(&mut wasm, &resolve, world, StringEncoding::UTF8)
             .expect("metadata");
-        let mut encoder = ComponentEncoder::default().module(&wasm).expect("a module");
+        let mut encoder = ComponentEncoder::default();
+        let encoder = encoder.module(&wasm).expect("a module");
         encoder.encode().unwrap_or_else(|e| panic!("{e:#}"))
     }
 }

@@ -111,8 +111,11 @@ pub(crate) fn trapped(state: &State, export: &'static str, trap: &wasmtime::Erro
     } else if !trap.is::<Trap>() && !trap.is::<std::io::Error>() && !trap.is::<Errno>() {
         // What it handed over could not be taken out of its memory.
         let cause = trap.root_cause();
-        internal("contract_broken", format!("handed over what no contract allows: {cause}"))
-            .hint("this is a fault of the connector: tell its author")
+        internal(
+            "contract_broken",
+            format!("handed over what no contract allows: {cause}"),
+        )
+        .hint("this is a fault of the connector: tell its author")
     } else {
         let tail = said.lines().last().unwrap_or_default();
         let cause = trap.root_cause();
