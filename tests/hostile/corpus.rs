@@ -336,7 +336,7 @@ impl Case {
         };
         let head = format!(
             "version: 1\npipeline: t\nresources: {{ memory: {memory}mb }}\n\
-             retry: {{ max_attempts: {attempts}, initial_backoff: 100ms }}\n"
+             retry: {{ max_attempts: {attempts}, backoff_seconds: 1 }}\n"
         );
         let stage = self.stage();
         if self.world == "source" {

@@ -225,17 +225,22 @@ impl From<DocumentError> for Failure {
 /// Where, what and what to do, on one to three lines.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error[{}]", self.code)?;
+        // What comes from a connector may have lines of its own: they are not to look like ours.
+        let flat = |text: &str| text.replace('\n', " ");
+        write!(f, "error[{}]", flat(&self.code))?;
         if let Some(location) = &self.location {
-            write!(f, " {location}")?;
+            write!(f, " {}", flat(location))?;
         }
-        match (&self.stream, &self.column) {
+        match (
+            self.stream.as_deref().map(flat),
+            self.column.as_deref().map(flat),
+        ) {
             (Some(stream), Some(column)) => write!(f, " {stream}.{column}")?,
             (Some(stream), None) => write!(f, " stream {stream}")?,
             (None, Some(column)) => write!(f, " column {column}")?,
             (None, None) => {}
         }
-        write!(f, ": {}", self.message)?;
+        write!(f, ": {}", self.message.replace('\n', "\n  "))?;
         if let (Some(connector), Some(export)) = (&self.connector, &self.export) {
             match self.phase {
                 None | Some("other") => write!(f, " [{connector}, {export}]")?,
@@ -243,7 +248,7 @@ impl fmt::Display for Failure {
             }
         }
         if let Some(hint) = &self.hint {
-            write!(f, "\n  hint: {hint}")?;
+            write!(f, "\n  hint: {}", hint.replace('\n', "\n  "))?;
         }
         if !self.committed.is_empty() {
             write!(f, "\n  committed before: {}", self.committed.join(", "))?;
