@@ -67,6 +67,12 @@ impl Instance {
         let result = call(&mut self.store);
         clock.enter(before);
         match result {
+            // A pause that was cut off at the limit is no end of waiting.
+            Ok(Ok(_)) if self.store.data().patience().is_zero() => {
+                self.dead = true;
+                let error = ended::stalled(self.store.data());
+                Err(self.failed(export, error))
+            }
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(self.failed(export, error)),
             Err(trap) => {
