@@ -16,6 +16,7 @@ mod files;
 #[path = "../hostile/guests.rs"]
 mod guests;
 mod hostile;
+mod http;
 mod init;
 mod installed;
 mod interrupt;

@@ -14,7 +14,7 @@ use rcgen::{
 use crate::support::Folder;
 
 /// An authority and its certificate as PEM.
-struct Authority {
+pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
 }
@@ -34,8 +34,17 @@ impl Authority {
         }
     }
 
+    /// Its certificate as PEM.
+    pub(crate) fn pem(&self) -> &str {
+        &self.pem
+    }
+
     /// Certificate and key as PEM.
-    fn issue(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> (String, String) {
+    pub(crate) fn issue(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> (String, String) {
         let mut params = params(name);
         change(&mut params);
         let key = KeyPair::generate().expect("a key");
@@ -51,7 +60,7 @@ fn params(name: &str) -> CertificateParams {
 }
 
 /// The one that tests believe.
-fn authority() -> &'static Authority {
+pub(crate) fn authority() -> &'static Authority {
     static AUTHORITY: OnceLock<Authority> = OnceLock::new();
     AUTHORITY.get_or_init(Authority::new)
 }

@@ -17,6 +17,7 @@ mod columnar;
 mod demo;
 mod dist;
 mod faults;
+mod fuzz;
 mod pgbouncer;
 mod postgres;
 mod python;
@@ -45,6 +46,9 @@ Commands:
                            random moments), --fire <rounds> (incremental runs while others write),
                            --races <n> (stop it in a commit while another run passes),
                            --network <n> (connections reset, stalled, half open)
+  fuzz <seconds> [target…] install cargo-fuzz below target/, build what hostile bytes meet first, and
+                           fuzz it so long in all; the targets: arrow, copy, csv, cursor, document,
+                           grants, ipc, jsonl, manifest, parquet, server
   bench [options]          build, then measure INSERT and COPY between two PostgreSQL databases
                            beside psql and the same connectors natively; options: --rows <n,n>,
                            --iters <n>, --workload <narrow,hard,wide,fat,tiny,upsert,files>,
@@ -66,7 +70,7 @@ Commands:
   components <folder>      put the bundled connectors into a folder
   lint                     formatting, clippy for the host and for the connectors, cargo-deny
   fmt                      format the code
-  ci                       lint, then test, then bench-compare with the last tag, if there is one
+  ci                       lint, then test (fuzz seeds too), then bench-compare with the last tag, if there is one
 
 Everything is built below `target/`, or below $CARGO_TARGET_DIR when that is set.
 ";
@@ -98,6 +102,7 @@ fn dispatch(
         "components" => return build::components_into(workspace, steps, arguments),
         "test" => return test::test(workspace, steps, arguments),
         "faults" => return faults::faults(workspace, steps, arguments),
+        "fuzz" => return fuzz::fuzz(workspace, steps, arguments),
         "bench" => return bench::postgres::postgres(workspace, steps, arguments),
         "bench-compare" => return bench::compare::compare(workspace, steps, arguments),
         "bench-parts" => return bench::postgres::parts(workspace, steps, arguments),
@@ -124,6 +129,7 @@ fn dispatch(
         "ci" => {
             check::lint(workspace, steps)?;
             test::test(workspace, steps, &[])?;
+            fuzz::seeds(workspace, steps)?;
             bench::compare::against_last_tag(workspace, steps)
         }
         _ => Err(Failure::usage(format!("no command `{name}`"))),

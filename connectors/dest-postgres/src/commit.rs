@@ -42,7 +42,7 @@ pub(crate) fn commit(
     let advance = lease.advance(commit.seq, commit.cursor, commit.complete);
     let sent = client.send(&format!("{begin}{advance}; COMMIT"));
     point("dest-postgres.commit_sent")?;
-    if let Err(error) = sent.and_then(|()| answer(&mut client, settings)) {
+    if let Err(error) = sent.and_then(|()| committed(&mut client, settings)) {
         if client.is_usable() {
             return Err(refused(&mut client, lease, commit.seq, error));
         }
@@ -53,9 +53,23 @@ pub(crate) fn commit(
     Ok(client)
 }
 
+/// The same as [`answer`], of what ends with COMMIT: `not_committed` when the server says that it did
+/// something else. The connection is of no use then.
+fn committed(client: &mut Client, settings: &Settings) -> Result<u64> {
+    answer_by(client, settings, Client::receive_commit)
+}
+
 /// The server's answer to what was sent, or why it does not come: `commit_stalled`. Then the
 /// connection is usable only if it is known that what was sent had no effect.
 pub(crate) fn answer(client: &mut Client, settings: &Settings) -> Result<u64> {
+    answer_by(client, settings, Client::receive)
+}
+
+fn answer_by(
+    client: &mut Client,
+    settings: &Settings,
+    receive: fn(&mut Client) -> Result<u64>,
+) -> Result<u64> {
     let limit = settings.commit_timeout.unwrap_or(Duration::MAX);
     while !client.is_answered(limit)? {
         let asked = stands_still(client, settings);
@@ -68,7 +82,7 @@ pub(crate) fn answer(client: &mut Client, settings: &Settings) -> Result<u64> {
                 continue;
             }
             Ok(Some(wait)) if wait.is_for_standby => wait.reason,
-            Ok(Some(wait)) => match cancel(client, settings) {
+            Ok(Some(wait)) => match cancel(client, settings, receive) {
                 Some(touched) => return Ok(touched),
                 None => wait.reason,
             },
@@ -81,7 +95,7 @@ pub(crate) fn answer(client: &mut Client, settings: &Settings) -> Result<u64> {
         return Err(Error::new(ErrorKind::Transient, STALLED, text)
             .hint("let what it waits for end, or raise commit_timeout"));
     }
-    client.receive()
+    receive(client)
 }
 
 fn ask_timeout(settings: &Settings) -> Duration {
@@ -97,7 +111,11 @@ fn stands_still(client: &Client, settings: &Settings) -> Result<Option<Wait>> {
 }
 
 /// Takes back what was sent, so that it holds nobody up. Gives the answer if it came all the same.
-fn cancel(client: &mut Client, settings: &Settings) -> Option<u64> {
+fn cancel(
+    client: &mut Client,
+    settings: &Settings,
+    receive: fn(&mut Client) -> Result<u64>,
+) -> Option<u64> {
     let patience = ask_timeout(settings);
     if let Err(error) = client.cancel_token().cancel(&settings.server, patience) {
         log::debug(format!(
@@ -107,7 +125,7 @@ fn cancel(client: &mut Client, settings: &Settings) -> Option<u64> {
         return None;
     }
     match client.is_answered(patience) {
-        Ok(true) => client.receive().ok(),
+        Ok(true) => receive(client).ok(),
         _ => None,
     }
 }

@@ -39,7 +39,15 @@ pub struct Postgres {
     idle: Option<Client>,
     /// The transaction that exported the snapshot: readers can join it while it is open, and the
     /// tables' shapes stay as they are.
-    coordinator: Option<Client>,
+    coordinator: Option<Coordinator>,
+}
+
+/// Holds a snapshot.
+struct Coordinator {
+    client: Client,
+    token: String,
+    /// How many streams are read under it.
+    streams: usize,
 }
 
 impl Source for Postgres {
@@ -95,12 +103,20 @@ impl Source for Postgres {
                 (client, token)
             }
         };
-        self.coordinator = Some(client);
-        token.to_json()
+        let token = token.to_json()?;
+        self.coordinator = Some(Coordinator {
+            client,
+            token: token.clone(),
+            streams: streams.len(),
+        });
+        Ok(token)
     }
 
     fn read(&mut self, request: &ReadRequest) -> Result<Rows> {
-        Rows::begin(&self.settings, request).map_err(|error| about(error, &request.stream))
+        // Nobody else will join: the only stream is read by the transaction itself.
+        let is_ours = |c: &mut Coordinator| c.streams == 1 && c.token == request.snapshot;
+        let ours = self.coordinator.take_if(is_ours).map(|c| c.client);
+        Rows::begin(&self.settings, request, ours).map_err(|error| about(error, &request.stream))
     }
 }
 

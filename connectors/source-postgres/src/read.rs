@@ -73,16 +73,23 @@ struct Queries {
 }
 
 impl Rows {
-    /// Begins to read. The transaction ends with the connection.
-    pub(crate) fn begin(settings: &Settled, request: &ReadRequest) -> Result<Self> {
+    /// Begins to read, in a transaction that is open already and holds the snapshot, or in one of its
+    /// own. The transaction ends with the connection.
+    pub(crate) fn begin(
+        settings: &Settled,
+        request: &ReadRequest,
+        open: Option<Client>,
+    ) -> Result<Self> {
         log::point("source-postgres.read")?;
         let stream = &request.stream;
-        let mut client = if request.snapshot.is_empty() {
-            let mut client = session::connect(settings)?;
-            session::pin(&mut client, settings, std::slice::from_ref(stream))?;
-            client
-        } else {
-            session::join(settings, &request.snapshot)?
+        let mut client = match open {
+            Some(client) => client,
+            None if request.snapshot.is_empty() => {
+                let mut client = session::connect(settings)?;
+                session::pin(&mut client, settings, std::slice::from_ref(stream))?;
+                client
+            }
+            None => session::join(settings, &request.snapshot)?,
         };
         let (relation, described) = look_up(&mut client, stream)?;
         let table = described.table();
@@ -209,6 +216,10 @@ impl Rows {
                 }
                 CopyRead::End => {
                     self.reading.decoder.finish().map_err(convert)?;
+                    let (sent, came) = (copy.rows(), self.reading.came());
+                    if sent != came {
+                        return Err(lost_rows(sent, came));
+                    }
                     if self.reading.decoder.rows() > 0 {
                         self.take()?;
                     }
@@ -241,6 +252,18 @@ impl Reading {
             rows: 0,
         }
     }
+
+    /// Rows of this COPY so far, given or not.
+    fn came(&self) -> u64 {
+        self.rows + self.decoder.rows() as u64
+    }
+}
+
+/// The server counts what it sends: a row that is lost or added on the way is not overlooked.
+fn lost_rows(sent: u64, came: u64) -> Error {
+    let text = format!("the server says that it sent {sent} rows, and {came} came");
+    Error::new(ErrorKind::Connection, "rows_lost", text)
+        .hint("something between changes what is sent: a proxy, a pooler, or no PostgreSQL server")
 }
 
 /// Begins a COPY; waits until the server has something to send.

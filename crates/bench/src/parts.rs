@@ -5,6 +5,7 @@
 
 mod bulk;
 mod codec;
+mod guest;
 mod sandbox;
 mod stages;
 
@@ -95,6 +96,11 @@ pub struct Parts {
 }
 
 impl Parts {
+    /// Whether a part was asked for.
+    pub fn wants(&self, name: &str) -> bool {
+        name.contains(&self.filter)
+    }
+
     /// Measures one part, which does `count` things at a time.
     pub fn measure<T>(
         &mut self,
@@ -103,7 +109,7 @@ impl Parts {
         count: usize,
         work: impl FnMut() -> Result<T, Failure>,
     ) -> Result<(), Failure> {
-        if !name.contains(&self.filter) {
+        if !self.wants(name) {
             return Ok(());
         }
         let nanos = nanos(work, count)?;

@@ -90,9 +90,11 @@ impl Ledger<'_> {
                 .coordinator
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            coordinator
-                .acknowledge(stream, cursor)
-                .map_err(|e| Failure::from_runtime(e, &plan.document, "source"))?;
+            if let Some(coordinator) = coordinator.as_mut() {
+                coordinator
+                    .acknowledge(stream, cursor)
+                    .map_err(|e| Failure::from_runtime(e, &plan.document, "source"))?;
+            }
         }
         point("engine.acknowledged", stream)
     }

@@ -43,9 +43,11 @@ pub struct Plan {
     pub full_refresh: bool,
     /// Where the time of planning went.
     pub clocks: Clocks,
-    /// Kept open for the whole run: it holds the snapshot.
-    /// Used by the running thread alone; the mutex lets the stages share the plan.
-    pub(crate) coordinator: Mutex<Source>,
+    /// Kept open for the whole run: it holds the snapshot. Nothing once it reads the only stream
+    /// itself. Used by the running thread alone; the mutex lets the stages share the plan.
+    pub(crate) coordinator: Mutex<Option<Source>>,
+    /// The session that planned, until a stream is written by it.
+    pub(crate) writer: Mutex<Option<Destination>>,
 }
 
 /// One stream's way.
@@ -124,7 +126,6 @@ impl Plan {
         }
         refuse_shared_targets(&document, &streams)?;
         refuse_own_source(&document, &source.grants, &destination.grants, &streams)?;
-        drop(writer);
         clocks.source.enter(Phase::Other);
         clocks.destination.enter(Phase::ChannelWait);
         Ok(Self {
@@ -135,7 +136,8 @@ impl Plan {
             limit: narrowing.limit,
             full_refresh: narrowing.full_refresh,
             clocks,
-            coordinator: Mutex::new(coordinator),
+            coordinator: Mutex::new(Some(coordinator)),
+            writer: Mutex::new(Some(writer)),
         })
     }
 
@@ -147,15 +149,38 @@ impl Plan {
         let selections: Vec<Selection> = streams
             .map(|stream| stream.selection(full_refresh))
             .collect();
-        self.coordinator()
-            .snapshot(&selections)
-            .map_err(|e| Failure::from_runtime(e, &self.document, "source"))
+        let coordinator = self.coordinator.get_mut();
+        let coordinator = coordinator.unwrap_or_else(PoisonError::into_inner);
+        let snapshot = coordinator.as_mut().map(|c| c.snapshot(&selections));
+        let snapshot = snapshot.unwrap_or_else(|| Ok(String::new()));
+        snapshot.map_err(|e| Failure::from_runtime(e, &self.document, "source"))
     }
 
-    pub(crate) fn coordinator(&mut self) -> &mut Source {
-        self.coordinator
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner)
+    /// The session that planned, for whichever stream is written first: it has logged in, and its
+    /// server knows the catalog.
+    pub(crate) fn take_writer(&self) -> Option<Destination> {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        writer.take()
+    }
+
+    /// The session that holds the snapshot, to read the only stream there is. Where the source is told
+    /// of commits meanwhile it has a session of its own for that.
+    pub(crate) fn take_coordinator(&self) -> Option<Source> {
+        let [stream] = self.streams.as_slice() else {
+            return None;
+        };
+        if stream.increment.is_some() {
+            return None;
+        }
+        let coordinator = self.coordinator.lock();
+        coordinator.unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Whether the snapshot can still be joined.
+    pub(crate) fn has_coordinator(&self) -> bool {
+        let coordinator = self.coordinator.lock();
+        let coordinator = coordinator.unwrap_or_else(PoisonError::into_inner);
+        coordinator.is_some()
     }
 
     /// Native forms that both sides know.

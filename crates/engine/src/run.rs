@@ -338,7 +338,10 @@ impl Moving<'_> {
             })?;
             (*own, *snapshot, *needs_snapshot) = (Some(session), token, false);
         }
-        self.once(snapshot)
+        let moved = self.once(snapshot);
+        // Who held the snapshot has read the stream itself.
+        *needs_snapshot |= own.is_none() && !self.plan.has_coordinator();
+        moved
     }
 
     fn tell(&self, failure: &Failure, pause: Duration, tally: &Tally) {

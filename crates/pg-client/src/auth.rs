@@ -16,6 +16,12 @@ use crate::config::{ChannelBinding, Settings};
 use crate::error::{protocol, unsendable};
 use crate::wire::{Deadline, Wire, server_error};
 
+/// What a server may ask for before it lets us in; it asks once.
+const MAX_ROUNDS: usize = 8;
+/// Each costs two hashes before anything is proven: a server has 4096 unless its administrator
+/// raised `scram_iterations`, and these take half a second in the sandbox.
+const MAX_ITERATIONS: u32 = 1_000_000;
+
 /// What is known of the TLS session when we log in.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Session {
@@ -51,7 +57,7 @@ fn exchange(
 ) -> Result<()> {
     let requires_binding = settings.channel_binding == ChannelBinding::Require;
     let mut is_bound = false;
-    loop {
+    for _ in 0..MAX_ROUNDS {
         let message = wire.next(deadline)?;
         let unbound = || {
             Error::new(
@@ -96,6 +102,7 @@ fn exchange(
         *was_asked = true;
         wire.send(deadline)?;
     }
+    Err(protocol("it asks for one proof after the other"))
 }
 
 /// Runs SCRAM to the server's own proof; true when it was bound to the TLS session.
@@ -114,6 +121,7 @@ fn scram(
     wire.send(deadline)?;
     match wire.next(deadline)? {
         Message::AuthenticationSaslContinue(body) => {
+            bound_iterations(body.data())?;
             scram.update(body.data()).map_err(unproven)?;
         }
         Message::ErrorResponse(body) => return Err(server_error(&body)),
@@ -127,6 +135,23 @@ fn scram(
         _ => return Err(protocol("no answer to SCRAM's last message")),
     }
     Ok(mechanism == SCRAM_SHA_256_PLUS)
+}
+
+/// Refuses `r=…,s=…,i=4294967295` before it is counted to.
+fn bound_iterations(first: &[u8]) -> Result<()> {
+    let attributes = first.split(|byte| *byte == b',');
+    let mut counts = attributes.filter_map(|text| text.strip_prefix(b"i="));
+    let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<u32>().ok();
+    // What is no number is refused by who reads it.
+    match counts.find_map(number).filter(|count| *count > MAX_ITERATIONS) {
+        None => Ok(()),
+        Some(count) => Err(Error::new(
+            ErrorKind::Auth,
+            "scram_iterations",
+            format!("the server asks for {count} iterations of SCRAM, and {MAX_ITERATIONS} are done"),
+        )
+        .hint("somebody may stand between us and the server; else lower the server's scram_iterations and set the password anew")),
+    }
 }
 
 fn mechanism(
@@ -206,6 +231,21 @@ mod tests {
         Session {
             is_tls: true,
             end_point: end_point.into(),
+        }
+    }
+
+    #[test]
+    fn a_count_of_iterations_is_bounded() {
+        for (first, is_done) in [
+            (&b"r=a,s=b,i=4096"[..], true),
+            (b"r=a,s=b,i=1000000,x=y", true),
+            (b"r=a,s=b,i=1000001", false),
+            (b"r=a,s=b,i=4294967295", false),
+            (b"i=4294967295,r=a", false),
+            (b"r=a,s=b,i=x", true),
+            (b"\xff", true),
+        ] {
+            assert_eq!(bound_iterations(first).is_ok(), is_done, "{first:?}");
         }
     }
 

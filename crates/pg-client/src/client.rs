@@ -11,13 +11,16 @@ use crate::config::Host;
 use crate::copy_in::CopyIn;
 use crate::copy_out::CopyOut;
 use crate::error::{protocol, unsendable};
-use crate::rows::{Row, Rows, affected, columns};
+use crate::rows::{Column, Row, Rows, affected, columns};
 use crate::wire::{Deadline, Wire, server_error};
 
 /// A statement that takes longer than this has most likely lost its server.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Answers are held in memory; what is large belongs into a COPY.
 const MAX_RESULT_BYTES: usize = 16 << 20;
+/// Of one answer: a hundred times what a script has, and as many rows as may be held. A server
+/// that never comes to an end has no end for us either.
+const MAX_ANSWER_MESSAGES: u32 = 1 << 22;
 /// The largest process id of Linux. Poolers make up ids of 32 random bits.
 const MAX_PROCESS_ID: i32 = 1 << 22;
 
@@ -50,6 +53,10 @@ pub struct Client {
     pub(crate) next_statement: u32,
     state: State,
     status: TransactionStatus,
+    /// The server has said something to the last request.
+    pub(crate) is_heard: bool,
+    /// What the server calls the last command that it did, of the last request.
+    last_command: String,
     reply_timeout: Duration,
     max_result_bytes: usize,
 }
@@ -65,6 +72,8 @@ impl Client {
             next_statement: 0,
             state: State::Ready,
             status: TransactionStatus::Idle,
+            is_heard: false,
+            last_command: String::new(),
             reply_timeout: REPLY_TIMEOUT,
             max_result_bytes: MAX_RESULT_BYTES,
         }
@@ -107,6 +116,20 @@ impl Client {
             Ok(())
         })?;
         Ok(touched)
+    }
+
+    /// The answer to [`Client::send`] of something that ends with COMMIT, as [`Client::execute`]
+    /// gives it. Errors: `not_committed` when the server says that it did something else, such as
+    /// ROLLBACK; then nobody knows what became of it, and the client is of no further use.
+    pub fn receive_commit(&mut self) -> Result<u64> {
+        let touched = self.receive()?;
+        if self.last_command == "COMMIT" && self.status == TransactionStatus::Idle {
+            return Ok(touched);
+        }
+        self.state = State::Unusable;
+        let text = format!("the server answers a COMMIT with {:?}", self.last_command);
+        Err(Error::new(ErrorKind::Connection, "not_committed", text)
+            .hint("the server's log has the reason; a pooler or proxy in between may have one too"))
     }
 
     /// The answer to [`Client::send`], as [`Client::simple_query`] gives it.
@@ -221,7 +244,15 @@ impl Client {
             ));
         }
         self.state = State::Unusable;
-        Ok(())
+        self.is_heard = false;
+        self.last_command.clear();
+        // An answer that nobody asked for would be taken for that to what is asked now.
+        match self.wire.buffered()? {
+            None => Ok(()),
+            // Such as that an administrator ends the session.
+            Some(Message::ErrorResponse(body)) => Err(server_error(&body)),
+            Some(_) => Err(protocol("an answer before the question")),
+        }
     }
 
     /// Sends a request of the simple protocol.
@@ -245,22 +276,32 @@ impl Client {
 
     /// The next answer of the server, whatever it is.
     pub(crate) fn next(&mut self) -> Result<Message> {
-        self.wire.next(self.deadline())
+        let message = self.wire.next(self.deadline())?;
+        self.is_heard |= !matches!(message, Message::ReadyForQuery(_));
+        Ok(message)
     }
 
     /// Reads to the end of an answer. The server's first error ends it too, after the rest was
     /// read; an error of `take` leaves the connection unusable.
     pub(crate) fn answer(&mut self, mut take: impl FnMut(&Message) -> Result<()>) -> Result<()> {
         let mut first = None;
-        loop {
+        for _ in 0..MAX_ANSWER_MESSAGES {
             let message = match self.next() {
                 Ok(message) => message,
                 // The server's own word says more than that it is gone.
                 Err(error) => return Err(first.unwrap_or(error)),
             };
+            if let Message::CommandComplete(body) = &message {
+                body.tag()
+                    .map_err(protocol)?
+                    .clone_into(&mut self.last_command);
+            }
             match message {
+                Message::ReadyForQuery(_) if !self.is_heard => {
+                    return Err(protocol("no answer, and the next question is asked for"));
+                }
                 Message::ReadyForQuery(body) => {
-                    self.ready(body.status());
+                    self.ready(body.status())?;
                     return first.map_or(Ok(()), Err);
                 }
                 Message::ErrorResponse(body) => {
@@ -280,16 +321,19 @@ impl Client {
                 _ => {}
             }
         }
+        Err(first.unwrap_or_else(|| protocol("an answer without an end")))
     }
 
     /// The server waits for the next request.
-    pub(crate) fn ready(&mut self, status: u8) {
-        self.state = State::Ready;
+    pub(crate) fn ready(&mut self, status: u8) -> Result<()> {
         self.status = match status {
+            b'I' => TransactionStatus::Idle,
             b'T' => TransactionStatus::Open,
             b'E' => TransactionStatus::Failed,
-            _ => TransactionStatus::Idle,
+            _ => return Err(protocol(format!("a transaction of status {status}"))),
         };
+        self.state = State::Ready;
+        Ok(())
     }
 }
 
@@ -323,18 +367,34 @@ impl Answers {
 
     pub fn add(&mut self, message: &Message) -> Result<()> {
         match message {
-            Message::RowDescription(body) => self.current.columns = columns(body)?,
+            Message::RowDescription(body) => {
+                self.current.columns = columns(body)?;
+                let names = self.current.columns.iter().map(|column| column.name.len());
+                let bytes = names.map(|len| len + size_of::<Column>()).sum();
+                self.hold(bytes)?;
+            }
             Message::DataRow(body) => {
                 let (row, bytes) = Row::read(body)?;
-                self.left_bytes = self.left_bytes.checked_sub(bytes).ok_or_else(too_large)?;
+                let (given, described) = (row.len(), self.current.columns.len());
+                if given != described {
+                    let text = format!("a row of {given} values under {described} columns");
+                    return Err(protocol(text));
+                }
+                self.hold(bytes + size_of::<Row>())?;
                 self.current.rows.push(row);
             }
             Message::CommandComplete(body) => {
+                self.hold(size_of::<Rows>())?;
                 self.current.affected = affected(body.tag().map_err(protocol)?);
                 self.complete.push(std::mem::take(&mut self.current));
             }
             _ => {}
         }
+        Ok(())
+    }
+
+    fn hold(&mut self, bytes: usize) -> Result<()> {
+        self.left_bytes = self.left_bytes.checked_sub(bytes).ok_or_else(too_large)?;
         Ok(())
     }
 }

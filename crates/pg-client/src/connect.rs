@@ -226,7 +226,7 @@ fn begin(mut wire: Wire, host: &Host, deadline: Deadline) -> Result<Client> {
             Message::BackendKeyData(body) => key = (body.process_id(), body.secret_key()),
             Message::ReadyForQuery(body) => {
                 let mut client = Client::new(wire, host.clone(), key.0, key.1);
-                client.ready(body.status());
+                client.ready(body.status())?;
                 return Ok(client);
             }
             Message::ErrorResponse(body) => return Err(server_error(&body)),

@@ -12,6 +12,7 @@ use rapidbyte_sdk::{Error, Result};
 
 use crate::client::Client;
 use crate::error::protocol;
+use crate::rows::affected;
 use crate::wire::{Deadline, HEADER_BYTES, server_error};
 
 /// What [`CopyOut::read_into`] came to.
@@ -45,6 +46,8 @@ pub struct CopyOut<C: BorrowMut<Client>> {
     /// Payload of the current message that has not come or was not handed out yet.
     left_bytes: usize,
     has_ended: bool,
+    /// As the server says at the end.
+    rows: u64,
 }
 
 impl<C: BorrowMut<Client>> CopyOut<C> {
@@ -69,6 +72,7 @@ impl<C: BorrowMut<Client>> CopyOut<C> {
             is_binary,
             left_bytes: 0,
             has_ended: false,
+            rows: 0,
         })
     }
 
@@ -179,6 +183,11 @@ impl<C: BorrowMut<Client>> CopyOut<C> {
         }
     }
 
+    /// The rows that the server says it has sent; 0 before [`CopyRead::End`].
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
     /// Gives the client back. It is usable only when the copy has ended.
     pub fn into_client(self) -> C {
         self.client
@@ -216,7 +225,14 @@ impl<C: BorrowMut<Client>> CopyOut<C> {
             None => Ok(false),
             Some(Message::CopyDone) => {
                 self.has_ended = true;
-                session.answer(|_| Ok(()))?;
+                let mut rows = 0;
+                session.answer(|message| {
+                    if let Message::CommandComplete(body) = message {
+                        rows = affected(body.tag().map_err(protocol)?);
+                    }
+                    Ok(())
+                })?;
+                self.rows = rows;
                 Ok(true)
             }
             Some(Message::ErrorResponse(body)) => {

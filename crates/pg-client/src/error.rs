@@ -71,13 +71,17 @@ impl Report {
     }
 
     pub fn into_error(self) -> Error {
-        let mut error = Error::new(
-            kind(&self.code),
-            &format!("pg_{}", self.code),
-            self.sentence(),
-        );
+        // A code is for programs: five letters and digits, or none that we know.
+        let is_letter = |byte: u8| byte.is_ascii_digit() || byte.is_ascii_uppercase();
+        let is_state = self.code.len() == 5 && self.code.bytes().all(is_letter);
+        let code = if is_state {
+            self.code.as_str()
+        } else {
+            "XX000"
+        };
+        let mut error = Error::new(kind(code), &format!("pg_{code}"), self.sentence());
         error.hint = if self.hint.is_empty() {
-            hint(&self.code).map(str::to_owned)
+            hint(code).map(str::to_owned)
         } else {
             Some(self.hint)
         };

@@ -244,12 +244,14 @@ impl Pipeline<'_> {
 
     /// Waits for everything and gives the rows that were touched. Errors: the server's first.
     pub fn finish(mut self) -> Result<u64> {
+        // To nothing the server says no more than that it is ready.
+        self.client.is_heard |= self.unanswered == 0;
         frontend::sync(&mut self.client.wire.output);
         self.client.wire.send(self.client.deadline())?;
         let mut touched = self.affected;
         let ended = self.client.answer(|message| {
             if let Message::CommandComplete(body) = message {
-                touched += affected(body.tag().map_err(protocol)?);
+                touched = touched.saturating_add(affected(body.tag().map_err(protocol)?));
             }
             Ok(())
         });
@@ -264,7 +266,8 @@ impl Pipeline<'_> {
         loop {
             match self.client.next()? {
                 Message::CommandComplete(body) => {
-                    self.affected += affected(body.tag().map_err(protocol)?);
+                    let rows = affected(body.tag().map_err(protocol)?);
+                    self.affected = self.affected.saturating_add(rows);
                     break;
                 }
                 Message::EmptyQueryResponse => break,

@@ -114,10 +114,11 @@ pub(crate) fn columns(body: &RowDescriptionBody) -> Result<Vec<Column>> {
         .map_err(error::protocol)
 }
 
+/// No server counts so far; two of them can still be added.
+const MAX_AFFECTED: u64 = i64::MAX as u64;
+
 /// The rows that a command's tag counts: `INSERT 0 5`, `SELECT 3`, `COPY 7`; 0 for `BEGIN`.
 pub(crate) fn affected(tag: &str) -> u64 {
-    tag.rsplit(' ')
-        .next()
-        .and_then(|count| count.parse().ok())
-        .unwrap_or(0)
+    let count = tag.rsplit(' ').next().and_then(|count| count.parse().ok());
+    count.unwrap_or(0).min(MAX_AFFECTED)
 }

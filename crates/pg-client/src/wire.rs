@@ -22,6 +22,10 @@ const MAX_GREETING_BYTES: usize = 64 << 10;
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 /// A server reports about fifteen.
 const MAX_PARAMETERS: usize = 128;
+/// Of a parameter's name and value together; what is longer is of no use to us.
+const MAX_PARAMETER_BYTES: usize = 4 << 10;
+/// What is read of notices before something is written.
+const MAX_UNASKED_READS: usize = 16;
 /// How long we listen for a reason when a write failed; it is there already, or never comes.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Notices and the like that may come before the reason.
@@ -41,6 +45,10 @@ impl Deadline {
         self.0.map_or(Duration::MAX, |at| {
             at.saturating_duration_since(Instant::now())
         })
+    }
+
+    fn has_passed(self) -> bool {
+        self.left().is_zero()
     }
 }
 
@@ -95,35 +103,38 @@ impl Wire {
         }
     }
 
-    /// The next message that is an answer; notices and parameters are dealt with on the way.
+    /// The next message that is an answer; notices and parameters are dealt with on the way, and
+    /// put off no deadline, however many come.
     pub fn next(&mut self, deadline: Deadline) -> Result<Message> {
         loop {
             if let Some(message) = self.buffered()? {
                 return Ok(message);
             }
-            if !self.fill(deadline.left())? {
+            if deadline.has_passed() || !self.fill(deadline.left())? {
                 return Err(late("the server gave no answer in time", "waiting"));
             }
         }
     }
 
     /// An answer that has come although none is waited for; does not wait for one, but for room
-    /// to write.
+    /// to write. A server that never ceases to send notices is written to all the same.
     pub fn unasked(&mut self, deadline: Deadline) -> Result<Option<Message>> {
-        loop {
+        for read in 0.. {
             if let Some(message) = self.buffered()? {
                 return Ok(Some(message));
             }
             let both = [Readiness::Readable, Readiness::Writable];
             let ready = self.connection.wait(&both, deadline.left())?;
-            if ready.is_empty() {
+            if ready.is_empty() || deadline.has_passed() {
                 return Err(late("the server takes no more bytes", "writing"));
             }
             let is_readable = ready.contains(&Readiness::Readable);
-            if !is_readable || !self.fill(Duration::from_millis(1))? {
+            let is_enough = read >= MAX_UNASKED_READS && ready.contains(&Readiness::Writable);
+            if is_enough || !is_readable || !self.fill(Duration::from_millis(1))? {
                 return Ok(None);
             }
         }
+        Ok(None)
     }
 
     /// What was read and not yet looked at.
@@ -227,7 +238,9 @@ impl Wire {
     fn record(&mut self, status: &ParameterStatusBody) -> Result<()> {
         let name = status.name().map_err(error::protocol)?;
         let value = status.value().map_err(error::protocol)?;
-        if self.parameters.len() < MAX_PARAMETERS || self.parameters.contains_key(name) {
+        let is_known = self.parameters.contains_key(name);
+        let has_room = is_known || self.parameters.len() < MAX_PARAMETERS;
+        if has_room && name.len() + value.len() <= MAX_PARAMETER_BYTES {
             self.parameters.insert(name.into(), value.into());
         }
         Ok(())

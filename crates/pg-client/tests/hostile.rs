@@ -54,7 +54,7 @@ fn nonsense_is_a_typed_error_and_never_a_panic() {
         ),
         // An error without an end, one without fields, one that is not UTF-8.
         (b"E\x00\x00\x00\x06Mx", "protocol_violation"),
-        (b"E\x00\x00\x00\x05\0", "pg_"),
+        (b"E\x00\x00\x00\x05\0", "pg_XX000"),
         (b"E\x00\x00\x00\x0fC28P01\0M\xff\0\0", "pg_28P01"),
         // A parameter without a value, an unknown tag, rows before anything.
         (b"S\x00\x00\x00\x06a\0", "protocol_violation"),
@@ -69,7 +69,7 @@ fn nonsense_is_a_typed_error_and_never_a_panic() {
     ] {
         let error = against(answer).expect_err("nothing of it is a server");
         assert_eq!(error.code, code, "{answer:?}: {error:?}");
-        assert!(error.hint.is_some() || code == "pg_", "{error:?}");
+        assert!(error.hint.is_some() || code == "pg_XX000", "{error:?}");
     }
 }
 

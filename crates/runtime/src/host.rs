@@ -5,6 +5,7 @@ mod dial;
 mod exclusive;
 pub mod files;
 pub mod folder;
+pub mod http;
 pub mod log;
 mod phase;
 mod tls;

@@ -31,15 +31,21 @@ impl Instance {
         store.limiter(|state| &mut state.memory);
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(on_epoch);
-        let limits = &store.data().sandbox.limits;
-        let copied_bytes = limits.batch_bytes + COPY_OVERHEAD;
-        store.set_hostcall_fuel(copied_bytes);
-        store.set_max_component_handles(store.data().sandbox.limits.handles);
+        limit_copies(&mut store);
+        let handles = store.data().sandbox.limits.handles;
+        store.set_max_component_handles(handles);
         store.call_hook(|context, hook| {
             context.data().sandbox.clock.hook(hook);
             Ok(())
         });
         Self { store, dead: false }
+    }
+
+    /// See [`Destination::hand_over`].
+    fn hand_over(&mut self, sandbox: Sandbox) -> bool {
+        let moved = !self.dead && self.store.data_mut().hand_over(sandbox);
+        limit_copies(&mut self.store);
+        moved
     }
 
     /// Calls an export whose guest time counts as `kind`.
@@ -122,6 +128,11 @@ impl Instance {
     }
 }
 
+fn limit_copies(store: &mut Store<State>) {
+    let bytes = store.data().sandbox.limits.batch_bytes + COPY_OVERHEAD;
+    store.set_hostcall_fuel(bytes);
+}
+
 /// One read, and what is known of what it may give.
 struct Reading {
     reader: ResourceAny,
@@ -201,6 +212,11 @@ impl Source {
         self.instance.call("session.discover", Kind::Query, |s| {
             guest.call_discover(s, session, forms)
         })
+    }
+
+    /// As [`Destination::hand_over`].
+    pub fn hand_over(&mut self, sandbox: Sandbox) -> bool {
+        self.instance.hand_over(sandbox)
     }
 
     /// Fixes one moment for all streams.
@@ -361,6 +377,13 @@ impl Destination {
             return self.instance.broken("session.plan", text);
         }
         Ok(plan)
+    }
+
+    /// The session goes on in another sandbox of the same grants, under the clock, the limits and the
+    /// share of memory that are given there; either cancel token stops it. False, and nothing
+    /// changes, when the share is too small for what the instance holds, or it has failed.
+    pub fn hand_over(&mut self, sandbox: Sandbox) -> bool {
+        self.instance.hand_over(sandbox)
     }
 
     /// How far a stream is; none when no run was ever let in.

@@ -45,7 +45,7 @@ impl Default for Limits {
             log_bytes: 8 << 20,
             connections: 64,
             files: 1024,
-            handles: 65_536,
+            handles: crate::host::http::MAX_HANDLES,
             host_bytes: 64 << 20,
             batch_bytes: 512 << 20,
             value_bytes: 512 << 20,
@@ -116,6 +116,16 @@ impl MemoryLimiter {
 
     pub fn budget_bytes(&self) -> usize {
         self.budget.total
+    }
+
+    /// Charges what is held to another budget; false, and nothing changes, if it has not so much.
+    pub fn move_to(&mut self, budget: &Arc<MemoryBudget>) -> bool {
+        let moved = budget.take(self.held);
+        if moved {
+            self.budget.give_back(self.held);
+            self.budget = Arc::clone(budget);
+        }
+        moved
     }
 }
 

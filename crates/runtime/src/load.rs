@@ -163,12 +163,18 @@ impl Runtime {
         Ok(connector)
     }
 
-    /// The interfaces of ours that it asks for; the standard set grants nothing by itself.
+    /// The interfaces of ours that it asks for, and `http`; the standard set grants nothing by
+    /// itself.
     fn imports(&self, component: &Component) -> Arc<[String]> {
         const OURS: &str = "rapidbyte:connector/";
+        // Its types alone reach nobody.
+        const HTTP: &str = "wasi:http/outgoing-handler@";
         let component = component.component_type();
         let imports = component.imports(&self.0.engine);
         let ours = imports.filter_map(|(name, _)| {
+            if name.starts_with(HTTP) {
+                return Some("http".to_owned());
+            }
             let name = name.strip_prefix(OURS)?;
             Some(name.split('@').next().unwrap_or(name).to_owned())
         });
@@ -376,6 +382,7 @@ fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     use crate::bindings::{connection, files, log, phase, types};
     type Own = wasmtime::component::HasSelf<State>;
     host::wasi::add_to_linker(linker)?;
+    host::http::add_to_linker(linker)?;
     types::add_to_linker::<_, Own>(linker, |state| state)?;
     connection::add_to_linker::<_, Own>(linker, |state| state)?;
     files::add_to_linker::<_, Own>(linker, |state| state)?;

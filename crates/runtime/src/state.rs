@@ -10,6 +10,7 @@ use wasmtime::{StoreContextMut, UpdateDeadline};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
 use crate::bindings::types::{Error, ErrorKind};
+use crate::host::http::Http;
 use crate::host::log::LogSink;
 use crate::host::wasi::Stderr;
 use crate::limits::MemoryLimiter;
@@ -66,6 +67,7 @@ pub(crate) struct State {
     pub files: u32,
     /// Bytes that the host holds for it, as [`State::hold`] counts them.
     held_bytes: usize,
+    pub http: Http,
     /// Epoch ticks seen in guest code since the last progress.
     busy_ticks: u32,
     /// When something moved last.
@@ -77,22 +79,27 @@ pub(crate) struct State {
     /// Wakes a guest that sleeps.
     pub wake: Arc<Notify>,
     _wake_on_cancel: Registration,
+    /// Stops it with the stage that it was handed over to.
+    _stopped_with: Option<Registration>,
 }
 
 impl State {
     pub fn new(connector: String, sandbox: Sandbox) -> Self {
         let stderr = Stderr::default();
+        let connections = Arc::default();
+        let table = table(sandbox.limits.handles);
         let wake = Arc::new(Notify::new());
         let woken = Arc::clone(&wake);
         Self {
+            http: Http::new(&connector, &sandbox, Arc::clone(&connections)),
             connector,
             memory: MemoryLimiter::new(Arc::clone(&sandbox.memory)),
-            table: table(sandbox.limits.handles),
+            table,
             wasi: crate::host::wasi::context(&stderr, sandbox.grants.env()),
             stderr,
             log_lines: 0,
             log_bytes: 0,
-            connections: Arc::default(),
+            connections,
             files: 0,
             held_bytes: 0,
             busy_ticks: 0,
@@ -101,8 +108,23 @@ impl State {
             ends_at: None,
             wake,
             _wake_on_cancel: sandbox.cancel.on_cancel(move || woken.notify_one()),
+            _stopped_with: None,
             sandbox,
         }
+    }
+
+    /// Goes on for another stage. Its connections were told what stops them when they were made, so
+    /// that token stays and is cancelled with the stage's. False, and nothing changes, if the
+    /// stage's share of memory has no room for what the instance holds.
+    pub fn hand_over(&mut self, sandbox: Sandbox) -> bool {
+        if !self.memory.move_to(&sandbox.memory) {
+            return false;
+        }
+        let cancel = self.sandbox.cancel.clone();
+        let stopped = cancel.clone();
+        self._stopped_with = Some(sandbox.cancel.on_cancel(move || stopped.cancel()));
+        self.sandbox = Sandbox { cancel, ..sandbox };
+        true
     }
 
     /// Something moved: the guest is not busy for nothing.

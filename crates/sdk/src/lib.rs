@@ -61,6 +61,7 @@ pub mod connection;
 pub mod destination;
 mod error;
 pub mod files;
+pub mod http;
 pub mod log;
 pub mod phase;
 pub mod source;

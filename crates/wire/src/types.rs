@@ -71,7 +71,7 @@ pub fn extension_name(field: &Field) -> Option<&str> {
 }
 
 /// Refuses what the contract does not carry: dictionaries, unions, run ends, views, types nested
-/// deeper than [`MAX_DEPTH`] and two columns of one name.
+/// deeper than [`MAX_DEPTH`], zones without a name and two columns of one name.
 pub fn check_portable(schema: &Schema) -> Result<(), WireError> {
     let mut seen = std::collections::HashSet::new();
     for field in schema.fields() {
@@ -102,6 +102,10 @@ fn check_portable_type(column: &str, data_type: &DataType, depth: usize) -> Resu
         | DataType::LargeListView(_) => Err(WireError::Type(format!(
             "column {column:?} has type {}, which does not cross the boundary",
             data_type_name(data_type)
+        ))),
+        // A message cannot tell it from no zone at all, which means something else.
+        DataType::Timestamp(_, Some(zone)) if zone.is_empty() => Err(WireError::Type(format!(
+            "column {column:?} has a time zone without a name"
         ))),
         DataType::List(item)
         | DataType::LargeList(item)

@@ -39,6 +39,7 @@ pub fn parts(
 ) -> Result<(), Failure> {
     let server = crate::postgres::programs_folder(workspace, steps)?;
     build::build(workspace, steps)?;
+    build::testkit(workspace, steps)?;
     build_bench(workspace, steps)?;
     let mut program = bench_program(workspace);
     program
@@ -46,6 +47,7 @@ pub fn parts(
         .arg(workspace.bench())
         .args(arguments)
         .env("RAPIDBYTE_CONNECTORS", workspace.bundle())
+        .env("RAPIDBYTE_TESTKIT", workspace.testkit())
         .env("BENCH_COMMIT", super::commit(workspace))
         .env(crate::postgres::VARIABLE, server);
     steps.program("bench: the parts of a batch's way", program)

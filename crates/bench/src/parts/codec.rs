@@ -9,6 +9,8 @@ use rapidbyte_sdk::prelude::RecordBatch;
 use rapidbyte_testkit::postgres::{Client, Server};
 
 use super::Parts;
+use super::guest::Guest;
+use super::stages::{narrow, narrow_bytes};
 use crate::failure::Failure;
 
 /// Rows of one batch, about as many as a connector makes.
@@ -81,23 +83,60 @@ fn samples() -> Vec<Sample> {
 
 pub fn run(parts: &mut Parts, server: &Server) -> Result<(), Failure> {
     let mut client = server.client("postgres");
+    let guest = Guest::load()?;
     for sample in samples() {
         let columns = [sample.column];
         let select = format!("(({}))::{} AS v", sample.value, sample.name);
         // The native form is the bytes of the server, so decoding and encoding copy them.
         for (form, native) in [("", false), (", native form", true)] {
             let bytes = copied(&mut client, &columns, &select, native, ROWS)?;
-            let batch = decoded(&columns, native, &bytes)?;
             let name = format!("{}{form}", sample.name);
-            parts.measure(&format!("decode {name}"), "value", ROWS, || {
-                decoded(&columns, native, &bytes)
-            })?;
-            let mut encoder = Encoder::new(&batch.schema(), &columns)?;
-            let mut out = Vec::with_capacity(bytes.len());
-            parts.measure(&format!("encode {name}"), "value", ROWS, || {
-                out.clear();
-                Ok(encoder.encode(&batch, &mut out)?)
-            })?;
+            values(parts, guest.as_ref(), &name, (&columns, native, &bytes))?;
+        }
+    }
+    let bytes = narrow_bytes(&mut client, ROWS)?;
+    let columns = narrow();
+    let rows = (columns.as_slice(), false, bytes.as_slice());
+    values(parts, guest.as_ref(), "rows of narrow", rows)
+}
+
+/// Decodes and encodes the values of a COPY, here and in the sandbox.
+fn values(
+    parts: &mut Parts,
+    guest: Option<&Guest>,
+    name: &str,
+    (columns, native, bytes): (&[Column], bool, &[u8]),
+) -> Result<(), Failure> {
+    let count = ROWS * columns.len();
+    let batch = decoded(columns, native, bytes)?;
+    parts.measure(&format!("decode {name}"), "value", count, || {
+        decoded(columns, native, bytes)
+    })?;
+    let mut encoder = Encoder::new(&batch.schema(), columns)?;
+    let mut out = Vec::with_capacity(bytes.len());
+    parts.measure(&format!("encode {name}"), "value", count, || {
+        out.clear();
+        Ok(encoder.encode(&batch, &mut out)?)
+    })?;
+    match guest {
+        Some(guest) => in_sandbox(parts, guest, name, (columns, native, bytes)),
+        None => Ok(()),
+    }
+}
+
+/// The same work inside the sandbox; a value's share of the call is less than a nanosecond.
+fn in_sandbox(
+    parts: &mut Parts,
+    guest: &Guest,
+    name: &str,
+    (columns, native, bytes): (&[Column], bool, &[u8]),
+) -> Result<(), Failure> {
+    for work in ["decode", "encode"] {
+        let name = format!("{work} {name}, sandbox");
+        if parts.wants(&name) {
+            let mut session = guest.session(columns, native, bytes, work)?;
+            let values = ROWS * columns.len();
+            parts.measure(&name, "value", values, || Ok(session.check()?))?;
         }
     }
     Ok(())

@@ -363,7 +363,7 @@ fn limits() -> Value {
             "log_bytes": size("Bytes of messages; further ones are dropped. 8mb if absent."),
             "connections": whole("Connections open at a time; 64 if absent.", most),
             "open_files": whole("Files open at a time; 1024 if absent.", most),
-            "handles": whole("Handles at a time; 65536 if absent.", most),
+            "handles": whole("Handles at a time; 4096 if absent.", most),
             "host_memory": size("What the host holds for it at a time; 64mb if absent."),
         },
     })

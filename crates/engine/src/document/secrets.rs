@@ -7,6 +7,8 @@ use serde_json::{Map, Value};
 
 /// Shorter values are too common to be taken out of every message.
 const MIN_SECRET_BYTES: usize = 4;
+/// Objects that are nested deeper in a configuration are not looked at.
+const MAX_DEPTH: usize = 16;
 
 /// Every secret of a pipeline, shared by the clones of its document. The longest comes first, so
 /// that none is left over in part.
@@ -27,10 +29,21 @@ impl Secrets {
     }
 
     /// Adds what a connector's schema marks with `x-secret`: of a URL the password, of anything
-    /// else the whole.
+    /// else the whole. Objects within objects are looked at too.
     pub fn add_marked(&self, schema: &Value, config: &Map<String, Value>) {
+        self.add_below(schema, schema, config, 0);
+    }
+
+    fn add_below(&self, root: &Value, schema: &Value, config: &Map<String, Value>, depth: usize) {
         for (key, value) in config {
             let property = &schema["properties"][key];
+            if let Value::Object(inner) = value
+                && depth < MAX_DEPTH
+            {
+                let reference = property["$ref"].as_str().and_then(|r| r.strip_prefix('#'));
+                let target = reference.and_then(|pointer| root.pointer(pointer));
+                self.add_below(root, target.unwrap_or(property), inner, depth + 1);
+            }
             let (Value::String(text), true) = (value, property["x-secret"] == true) else {
                 continue;
             };
@@ -75,16 +88,20 @@ mod tests {
     #[test]
     fn marked_values_are_taken_out_and_a_url_keeps_its_rest() {
         let schema = json!({ "properties": {
-            "url": { "x-grant": "url", "x-secret": true }, "password": { "x-secret": true }, "host": {}
-        } });
+            "url": { "x-grant": "url", "x-secret": true }, "password": { "x-secret": true }, "host": {},
+            "auth": { "$ref": "#/$defs/Auth" }
+        }, "$defs": { "Auth": { "properties": { "token": { "x-secret": true } } } } });
         let config = json!({
-            "url": "postgres://me:p%40ss-word@db.example:5432/shop", "password": "hunter22", "host": "db.example"
+            "url": "postgres://me:p%40ss-word@db.example:5432/shop", "password": "hunter22", "host": "db.example",
+            "auth": { "token": "inner-token" }
         });
         let secrets = Secrets::default();
         secrets.add_marked(&schema, config.as_object().expect("an object"));
         assert_eq!(
-            secrets.redact("postgres://me:p%40ss-word@db.example p@ss-word hunter22 hunter2"),
-            "postgres://me:***@db.example *** *** hunter2"
+            secrets.redact(
+                "postgres://me:p%40ss-word@db.example p@ss-word hunter22 hunter2 inner-token"
+            ),
+            "postgres://me:***@db.example *** *** hunter2 ***"
         );
     }
 

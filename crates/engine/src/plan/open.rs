@@ -299,7 +299,7 @@ pub(crate) fn planning_sandbox(
             ..stage.limits.clone()
         },
         clock: clock.clone(),
-        cancel: host.cancel.clone(),
+        cancel: host.cancel.child(),
         log: Arc::clone(&host.log),
         stream: None,
     }

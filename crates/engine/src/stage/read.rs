@@ -19,11 +19,17 @@ pub(crate) fn pump_source(
 ) -> Result<(), Stopped> {
     let failed = |e| Stopped::because(work.failed(e, "source"));
     let stage = &work.plan.source;
-    let mut source = stage
-        .connector
-        .source(work.sandbox(stage, clock, cancel))
-        .map_err(failed)?;
-    source.open(&stage.config).map_err(failed)?;
+    let sandbox = work.sandbox(stage, clock, cancel);
+    let mut coordinator = work.plan.take_coordinator();
+    let handed_over = coordinator.take_if(|source| source.hand_over(sandbox.clone()));
+    let mut source = match handed_over {
+        Some(source) => source,
+        None => {
+            let mut source = stage.connector.source(sandbox).map_err(failed)?;
+            source.open(&stage.config).map_err(failed)?;
+            source
+        }
+    };
     let wait = || {
         let before = clock.enter(Phase::ChannelWait);
         let begin = told.recv();

@@ -24,11 +24,17 @@ pub(crate) fn pump_destination(
     let failed = |e| Stopped::because(work.failed(e, "destination"));
     let stage = &work.plan.destination;
     let name = &work.stream.name;
-    let mut destination = stage
-        .connector
-        .destination(work.sandbox(stage, clock, cancel))
-        .map_err(failed)?;
-    destination.open(&stage.config).map_err(failed)?;
+    let sandbox = work.sandbox(stage, clock, cancel);
+    let mut planned = work.plan.take_writer();
+    let handed_over = planned.take_if(|planned| planned.hand_over(sandbox.clone()));
+    let mut destination = match handed_over {
+        Some(destination) => destination,
+        None => {
+            let mut destination = stage.connector.destination(sandbox).map_err(failed)?;
+            destination.open(&stage.config).map_err(failed)?;
+            destination
+        }
+    };
     if work.ledger.of(name).was_let_in {
         refuse_superseded(work, &mut destination)?;
     }

@@ -186,7 +186,8 @@ impl Decoder {
             let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
             self.message_left = length
                 .checked_sub(4)
-                .filter(|body| *body <= MAX_RECORD_BYTES + 4)
+                // One without bytes brings nobody further: a server could send them for ever.
+                .filter(|body| (1..=MAX_RECORD_BYTES + 4).contains(body))
                 .ok_or_else(|| {
                     PgError::malformed(format!("a CopyData message of {length} bytes"))
                 })?;

@@ -137,6 +137,17 @@ impl Settings {
         self
     }
 
+    /// The same for `https`: `verify-full` unless another mode was written. Error:
+    /// `tls_bad_setting`.
+    pub fn https(&self) -> Result<Policy, Error> {
+        let promised = true;
+        Self {
+            promised,
+            ..self.clone()
+        }
+        .policy()
+    }
+
     /// What is to be done. Without a mode it is `prefer`, as in libpq; but `verify-full` where a
     /// root certificate is named or the scheme promises it. Error: `tls_bad_setting`.
     pub fn policy(&self) -> Result<Policy, Error> {

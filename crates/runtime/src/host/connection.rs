@@ -45,10 +45,10 @@ enum Channel {
 
 /// One of the places that [`crate::Limits::connections`] gives, taken from before the name is
 /// looked up until the connection is dropped.
-struct Place(Arc<AtomicU32>);
+pub(super) struct Place(Arc<AtomicU32>);
 
 impl Place {
-    fn take(taken: &Arc<AtomicU32>, limit: u32) -> Option<Self> {
+    pub(super) fn take(taken: &Arc<AtomicU32>, limit: u32) -> Option<Self> {
         taken
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| {
                 (n < limit).then_some(n + 1)

@@ -59,42 +59,51 @@ const MAX_ROUNDS: usize = 256;
 /// Plaintext that is taken from a guest before the socket takes its ciphertext.
 const MAX_UNSENT: usize = 64 << 10;
 
+fn internal(error: rustls::Error) -> Error {
+    Error::new(ErrorKind::Internal, "tls_handshake", error)
+}
+
+/// What a session of this policy begins with. Error: `tls_bad_file`.
+pub fn client_config(policy: &Policy, grants: &Grants) -> Result<ClientConfig, Error> {
+    let provider = Arc::new(ring::default_provider());
+    let verifier = verify::Verifier {
+        trust: pem::trust(&policy.roots, grants)?,
+        checks_name: policy.checks_name(),
+        algorithms: provider.signature_verification_algorithms,
+    };
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(internal)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier));
+    let mut config = match &policy.identity {
+        None => config.with_no_client_auth(),
+        Some(identity) => {
+            let (chain, key) = pem::identity(identity, grants)?;
+            config.with_client_auth_cert(chain, key).map_err(|error| {
+                let (what, hint) = match error {
+                    rustls::Error::InconsistentKeys(_) => (
+                        format!("and {} do not fit together", identity.cert.text),
+                        "let sslkey name the key that the certificate was made for",
+                    ),
+                    _ => (
+                        "holds a key of a kind that is not supported".to_owned(),
+                        "use an RSA key of 2048 to 8192 bits, ECDSA P-256 or P-384, or Ed25519",
+                    ),
+                };
+                pem::bad_file("sslkey", &identity.key, &what).hint(hint)
+            })?
+        }
+    };
+    config.resumption = Resumption::disabled();
+    Ok(config)
+}
+
 impl Session {
     /// A session that has not said anything yet. Errors: `tls_bad_file`, `tls_handshake` for a
     /// host that cannot be a name of a certificate.
     pub fn new(host: &str, policy: &Policy, grants: &Grants) -> Result<Self, Error> {
-        let internal = |e: rustls::Error| Error::new(ErrorKind::Internal, "tls_handshake", e);
-        let provider = Arc::new(ring::default_provider());
-        let verifier = verify::Verifier {
-            trust: pem::trust(&policy.roots, grants)?,
-            checks_name: policy.checks_name(),
-            algorithms: provider.signature_verification_algorithms,
-        };
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(internal)?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(verifier));
-        let mut config = match &policy.identity {
-            None => config.with_no_client_auth(),
-            Some(identity) => {
-                let (chain, key) = pem::identity(identity, grants)?;
-                config.with_client_auth_cert(chain, key).map_err(|error| {
-                    let (what, hint) = match error {
-                        rustls::Error::InconsistentKeys(_) => (
-                            format!("and {} do not fit together", identity.cert.text),
-                            "let sslkey name the key that the certificate was made for",
-                        ),
-                        _ => (
-                            "holds a key of a kind that is not supported".to_owned(),
-                            "use an RSA key of 2048 to 8192 bits, ECDSA P-256 or P-384, or Ed25519",
-                        ),
-                    };
-                    pem::bad_file("sslkey", &identity.key, &what).hint(hint)
-                })?
-            }
-        };
-        config.resumption = Resumption::disabled();
+        let config = client_config(policy, grants)?;
         let name = ServerName::try_from(host.to_owned()).map_err(|_| {
             let text = format!("`{host}` is no name that a certificate can carry");
             Error::new(ErrorKind::Config, "tls_handshake", text)

@@ -120,6 +120,11 @@ impl<'a> Database<'a> {
         self.server.url_through(proxy, &self.name)
     }
 
+    /// The same at another port, where somebody stands in front of the server.
+    pub fn url_at(&self, port: u16) -> String {
+        self.server.url_at(port, &self.name)
+    }
+
     /// The same as [`Database::url`] for another role.
     pub fn url_of(&self, role: &str, password: &str) -> String {
         self.server.url_of(role, password, &self.name)

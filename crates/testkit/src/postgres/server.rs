@@ -99,6 +99,11 @@ impl Server {
         url("postgres", &self.password, proxy.port(), database)
     }
 
+    /// The same as [`Server::url`] at another port, where somebody stands in front of it.
+    pub fn url_at(&self, port: u16, database: &str) -> String {
+        url("postgres", &self.password, port, database)
+    }
+
     /// The TCP port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port

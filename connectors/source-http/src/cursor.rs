@@ -1,0 +1,389 @@
+//! What was delivered, for the next run to go on from.
+//!
+//! A server gives its records in any order, so that the one checkpoint of a read stands behind its
+//! last page: the greatest value of the cursor field, and, where records must not come twice, the
+//! hashes of the records that have it. The next read asks from that value on and leaves out what
+//! lies before it and what is among those.
+
+use std::cmp::Ordering;
+use std::collections::HashSet;
+
+use arrow_schema::TimeUnit;
+use rapidbyte_formats::text::{number, time};
+use rapidbyte_sdk::prelude::*;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::client::Param;
+use crate::config::CursorFormat;
+use crate::json::{entries, scalar};
+use crate::page::hash;
+use crate::settings::Cursor;
+
+/// Records of one value that are told apart.
+const MAX_TIES: usize = 10_000;
+const NANOS: i128 = 1_000_000_000;
+const DAY_SECONDS: i128 = 86_400;
+
+/// A value that can be put in order.
+#[derive(Debug, Clone, PartialEq)]
+enum Key {
+    Number(i64),
+    /// Days since 1970.
+    Date(i32),
+    /// Nanoseconds since 1970 UTC.
+    Instant(i128),
+    /// The same in a time zone that nobody named.
+    Local(i128),
+    Text(String),
+}
+
+/// What a checkpoint says.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Saved {
+    field: String,
+    /// As the server wrote it.
+    at: String,
+    is_number: bool,
+    /// Hashes of the records with this value, in hexadecimal.
+    #[serde(default)]
+    seen: Vec<String>,
+}
+
+#[derive(Debug, Clone)]
+struct Mark {
+    key: Key,
+    text: String,
+    is_number: bool,
+}
+
+/// Follows one incremental read.
+pub(crate) struct Tracker {
+    cursor: Cursor,
+    /// Records may come again: none is left out.
+    may_repeat: bool,
+    initial: Option<String>,
+    since: Option<Mark>,
+    delivered: HashSet<u64>,
+    greatest: Option<Mark>,
+    ties: HashSet<u64>,
+}
+
+impl Tracker {
+    /// Errors: `http_cursor_field`, `http_no_lag` (config), `cursor_unreadable`,
+    /// `cursor_changed` (config).
+    pub fn new(cursor: &Cursor, increment: &Increment, saved: Option<&str>) -> Result<Self> {
+        if increment.cursor_fields != [cursor.field.as_str()] {
+            let text = format!(
+                "the stream goes on by {}, and the server is asked by {}",
+                increment.cursor_fields.join(", "),
+                cursor.field
+            );
+            return Err(Error::config("http_cursor_field", text).hint(format!(
+                "write cursor_field: {} for the stream",
+                cursor.field
+            )));
+        }
+        match &increment.late_rows {
+            LateRows::Lag(None) => {}
+            LateRows::Lag(Some(_)) | LateRows::Exact => {
+                let text =
+                    "a server is asked from its cursor on: neither a lag nor late_rows: exact";
+                return Err(Error::config("http_no_lag", text).hint("leave lag and late_rows out"));
+            }
+        }
+        let saved = saved.map(|text| parse(text, &cursor.field)).transpose()?;
+        let (since, delivered) = match saved {
+            None => (None, HashSet::new()),
+            Some((mark, seen)) => (Some(mark), seen),
+        };
+        Ok(Self {
+            cursor: cursor.clone(),
+            may_repeat: increment.may_repeat,
+            initial: increment.initial.as_ref().and_then(|i| i.first().cloned()),
+            greatest: since.clone(),
+            ties: delivered.clone(),
+            since,
+            delivered,
+        })
+    }
+
+    /// What a request adds. Error: `http_cursor_type`.
+    pub fn param(&self) -> Result<Option<Param>> {
+        let (text, is_number) = match (&self.since, &self.initial) {
+            (Some(mark), _) => written(mark, self.cursor.format)?,
+            (None, Some(initial)) => (initial.clone(), false),
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(Param {
+            name: self.cursor.param.clone(),
+            text,
+            is_number,
+        }))
+    }
+
+    /// False for a record that was delivered before.
+    ///
+    /// # Errors
+    /// `http_cursor_type`, `http_too_many_ties` (data).
+    pub fn takes(&mut self, record: &RawValue) -> Result<bool> {
+        let mark = self.mark(record)?;
+        let hash = hash(record.get().as_bytes());
+        if let Some(since) = &self.since {
+            let is_old = match compare(&mark.key, &since.key, &self.cursor.field)? {
+                Ordering::Less => true,
+                Ordering::Equal => self.delivered.contains(&hash),
+                Ordering::Greater => false,
+            };
+            if is_old && !self.may_repeat {
+                return Ok(false);
+            }
+        }
+        let order = match &self.greatest {
+            None => Ordering::Greater,
+            Some(greatest) => compare(&mark.key, &greatest.key, &self.cursor.field)?,
+        };
+        if order == Ordering::Greater {
+            self.greatest = Some(mark);
+            self.ties.clear();
+        }
+        if order != Ordering::Less && !self.may_repeat {
+            self.ties.insert(hash);
+            if self.ties.len() > MAX_TIES {
+                let field = &self.cursor.field;
+                let text = format!("more than {MAX_TIES} records have one value of {field}");
+                return Err(Error::data("http_too_many_ties", text)
+                    .in_column(field)
+                    .hint("write_mode: upsert needs not tell them apart"));
+            }
+        }
+        Ok(true)
+    }
+
+    /// The cursor for the next read; none where there never was a record.
+    pub fn checkpoint(&self) -> Result<Option<String>> {
+        let Some(greatest) = &self.greatest else {
+            return Ok(None);
+        };
+        let mut seen: Vec<String> = self
+            .ties
+            .iter()
+            .map(|hash| format!("{hash:016x}"))
+            .collect();
+        seen.sort();
+        let saved = Saved {
+            field: self.cursor.field.clone(),
+            at: greatest.text.clone(),
+            is_number: greatest.is_number,
+            seen,
+        };
+        serde_json::to_string(&saved)
+            .map(Some)
+            .map_err(Error::internal)
+    }
+
+    fn mark(&self, record: &RawValue) -> Result<Mark> {
+        let field = &self.cursor.field;
+        let wrong = |what: &str| {
+            let text = format!("a record has {what} as {field}, by which the stream goes on");
+            Error::data("http_cursor_type", text).in_column(field)
+        };
+        // What is no object is refused where it becomes a row.
+        let found = entries(record).unwrap_or_default();
+        let found = found.into_iter().find(|(key, _)| key == field);
+        let value = found
+            .map(|(_, value)| value)
+            .ok_or_else(|| wrong("nothing"))?;
+        let text = scalar(value).map_err(wrong)?.ok_or_else(|| wrong("null"))?;
+        let is_number = !value.get().starts_with('"');
+        let key = key(&text, is_number).ok_or_else(|| wrong("no whole number and no text"))?;
+        Ok(Mark {
+            key,
+            text,
+            is_number,
+        })
+    }
+}
+
+fn key(text: &str, is_number: bool) -> Option<Key> {
+    let bytes = text.as_bytes();
+    if is_number {
+        return number::parse_i64(bytes).ok().map(Key::Number);
+    }
+    let instant = |zoned| {
+        let nanos = time::parse_timestamp(bytes, TimeUnit::Nanosecond, zoned).map(i128::from);
+        nanos.or_else(|_| {
+            let seconds = time::parse_timestamp(bytes, TimeUnit::Microsecond, zoned);
+            seconds.map(|micros| i128::from(micros) * 1000)
+        })
+    };
+    Some(if let Ok(nanos) = instant(true) {
+        Key::Instant(nanos)
+    } else if let Ok(nanos) = instant(false) {
+        Key::Local(nanos)
+    } else if let Ok(days) = time::parse_date(bytes) {
+        Key::Date(days)
+    } else {
+        Key::Text(text.to_owned())
+    })
+}
+
+fn compare(a: &Key, b: &Key, field: &str) -> Result<Ordering> {
+    Ok(match (a, b) {
+        (Key::Number(a), Key::Number(b)) => a.cmp(b),
+        (Key::Date(a), Key::Date(b)) => a.cmp(b),
+        (Key::Instant(a), Key::Instant(b)) | (Key::Local(a), Key::Local(b)) => a.cmp(b),
+        (Key::Text(a), Key::Text(b)) => a.cmp(b),
+        _ => {
+            let text = format!("values of {field} are of several kinds, which have no order");
+            return Err(Error::data("http_cursor_type", text).in_column(field));
+        }
+    })
+}
+
+/// How a value stands in a request.
+fn written(mark: &Mark, format: CursorFormat) -> Result<(String, bool)> {
+    let seconds = match (&mark.key, format) {
+        (_, CursorFormat::AsIs) => return Ok((mark.text.clone(), mark.is_number)),
+        (Key::Instant(nanos) | Key::Local(nanos), _) => *nanos,
+        (Key::Date(days), _) => i128::from(*days) * DAY_SECONDS * NANOS,
+        (Key::Number(_) | Key::Text(_), _) => {
+            let text = format!(
+                "{:?} is no timestamp that another format can be made of",
+                mark.text
+            );
+            return Err(Error::config("http_cursor_type", text).hint("leave `format` out"));
+        }
+    };
+    Ok(match format {
+        CursorFormat::AsIs => (mark.text.clone(), mark.is_number),
+        CursorFormat::UnixSeconds => (seconds.div_euclid(NANOS).to_string(), true),
+        CursorFormat::UnixMillis => (seconds.div_euclid(1_000_000).to_string(), true),
+        CursorFormat::Date => {
+            let days = seconds.div_euclid(NANOS * DAY_SECONDS);
+            let mut text = Vec::new();
+            time::write_date(i32::try_from(days).map_err(Error::internal)?, &mut text);
+            (String::from_utf8_lossy(&text).into_owned(), false)
+        }
+    })
+}
+
+fn parse(text: &str, field: &str) -> Result<(Mark, HashSet<u64>)> {
+    let unreadable = || {
+        Error::config(
+            "cursor_unreadable",
+            "the stored cursor is none of this source",
+        )
+        .hint("read the stream from its beginning: rapidbyte run --full-refresh")
+    };
+    let saved: Saved = serde_json::from_str(text).map_err(|_| unreadable())?;
+    if saved.field != field {
+        let text = format!("the stored cursor is of {}, not of {field}", saved.field);
+        return Err(Error::config("cursor_changed", text)
+            .hint("read the stream from its beginning: rapidbyte run --full-refresh"));
+    }
+    let seen = saved.seen.iter().map(|hash| u64::from_str_radix(hash, 16));
+    let seen = seen.collect::<Result<_, _>>().map_err(|_| unreadable())?;
+    let mark = Mark {
+        key: key(&saved.at, saved.is_number).ok_or_else(unreadable)?,
+        text: saved.at,
+        is_number: saved.is_number,
+    };
+    Ok((mark, seen))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tracker(saved: Option<&str>, may_repeat: bool, format: CursorFormat) -> Tracker {
+        let cursor = Cursor {
+            field: "t".into(),
+            param: "since".into(),
+            format,
+        };
+        let increment = Increment {
+            cursor_fields: vec!["t".into()],
+            initial: Some(vec!["first".into()]),
+            late_rows: LateRows::Lag(None),
+            may_repeat,
+        };
+        Tracker::new(&cursor, &increment, saved).unwrap()
+    }
+
+    fn take(tracker: &mut Tracker, records: &[&str]) -> Result<Vec<bool>> {
+        let records = records.iter();
+        records
+            .map(|text| tracker.takes(serde_json::from_str(text).unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn a_value_is_asked_for_again_and_its_records_come_once() {
+        let mut first = tracker(None, false, CursorFormat::AsIs);
+        assert_eq!(first.param().unwrap().unwrap().text, "first");
+        let rows = [
+            r#"{"t":5,"id":1}"#,
+            r#"{"t":7,"id":2}"#,
+            r#"{"t":6,"id":3}"#,
+            r#"{"t":7,"id":4}"#,
+        ];
+        assert_eq!(take(&mut first, &rows).unwrap(), [true; 4]);
+        let saved = first.checkpoint().unwrap().unwrap();
+        let mut second = tracker(Some(&saved), false, CursorFormat::AsIs);
+        assert_eq!(second.param().unwrap().unwrap().text, "7");
+        let rows = [
+            r#"{"t":7,"id":2}"#,
+            r#"{"t":7,"id":5}"#,
+            r#"{"t":6,"id":6}"#,
+            r#"{"t":8,"id":7}"#,
+        ];
+        assert_eq!(
+            take(&mut second, &rows).unwrap(),
+            [false, true, false, true]
+        );
+        // Nothing new: what was delivered stays known.
+        let third = tracker(Some(&saved), false, CursorFormat::AsIs);
+        assert_eq!(third.checkpoint().unwrap().unwrap(), saved);
+        let mut upsert = tracker(Some(&saved), true, CursorFormat::AsIs);
+        assert_eq!(take(&mut upsert, &rows).unwrap(), [true; 4]);
+    }
+
+    #[test]
+    fn timestamps_are_ordered_as_instants() {
+        let mut times = tracker(None, false, CursorFormat::UnixMillis);
+        let rows = [
+            r#"{"t":"2026-11-21T10:00:00Z"}"#,
+            r#"{"t":"2026-11-21T10:00:00.5Z"}"#,
+            r#"{"t":"2026-11-21T11:00:00+02:00"}"#,
+        ];
+        take(&mut times, &rows).unwrap();
+        let saved = times.checkpoint().unwrap().unwrap();
+        assert!(saved.contains("10:00:00.5Z"), "{saved}");
+        let param = |format| {
+            tracker(Some(&saved), false, format)
+                .param()
+                .unwrap()
+                .unwrap()
+                .text
+        };
+        assert_eq!(param(CursorFormat::UnixMillis), "1795255200500");
+        assert_eq!(param(CursorFormat::UnixSeconds), "1795255200");
+        assert_eq!(param(CursorFormat::Date), "2026-11-21");
+        assert_eq!(param(CursorFormat::AsIs), "2026-11-21T10:00:00.5Z");
+    }
+
+    #[test]
+    fn what_has_no_order_is_refused() {
+        for rows in [
+            &[r#"{"t":1}"#, r#"{"t":"a"}"#][..],
+            &[r#"{"t":null}"#],
+            &[r#"{"t":1.5}"#],
+            &[r#"{"t":[]}"#],
+            &["{}"],
+        ] {
+            let refused = take(&mut tracker(None, false, CursorFormat::AsIs), rows);
+            assert_eq!(refused.unwrap_err().code, "http_cursor_type", "{rows:?}");
+        }
+    }
+}

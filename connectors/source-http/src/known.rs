@@ -1,0 +1,151 @@
+//! What a stream's columns are: declared, or inferred from its first pages.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rapidbyte_formats::Format;
+use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::types::{parse_field, type_name};
+
+use crate::client::Client;
+use crate::config::Nested;
+use crate::read::Walk;
+use crate::settings::Settled;
+
+/// Pages that are looked at.
+const MAX_PAGES: u64 = 10;
+
+/// A stream's columns and how they became known.
+#[derive(Debug, Clone)]
+pub(crate) struct Known {
+    pub schema: SchemaRef,
+    pub notes: Vec<String>,
+    /// Nobody declared them.
+    pub inferred: bool,
+}
+
+/// The declared columns; without a declaration the inferred ones.
+pub(crate) fn know(client: &Client, stream: &Settled, records: u64) -> Result<Known> {
+    match &stream.schema {
+        Some(schema) => Ok(Known {
+            schema: schema.clone(),
+            notes: Vec::new(),
+            inferred: false,
+        }),
+        None => infer(client, stream, records),
+    }
+}
+
+fn infer(client: &Client, stream: &Settled, records: u64) -> Result<Known> {
+    let mut walk = Walk::new(client.clone(), stream.clone(), None);
+    let mut sampler = Format::Jsonl
+        .sampler(records, usize::MAX)
+        .map_err(|error| walk.refuse(error))?;
+    for _ in 0..MAX_PAGES {
+        let Some(lines) = walk.next_page()? else {
+            break;
+        };
+        sampler.begin_file();
+        let pushed = sampler.push(&lines).and_then(|()| match sampler.is_done() {
+            true => {
+                sampler.end_of_sample();
+                Ok(())
+            }
+            false => sampler.end_of_file(),
+        });
+        pushed.map_err(|error| walk.refuse(error))?;
+        if sampler.is_done() {
+            break;
+        }
+    }
+    let inferred = sampler.finish().map_err(|error| walk.refuse(error))?;
+    if inferred.schema.fields().is_empty() {
+        let text = "no record names a column, so that none can be inferred";
+        return Err(Error::schema("no_columns", text)
+            .hint("declare the columns under the stream's schema:")
+            .in_stream(walk.stream()));
+    }
+    let schema = match stream.nested {
+        Nested::Columns => inferred.schema,
+        Nested::Json => as_json(&inferred.schema)?,
+    };
+    Ok(Known {
+        schema,
+        notes: inferred.notes,
+        inferred: true,
+    })
+}
+
+/// Columns of structs and lists as JSON text.
+fn as_json(schema: &SchemaRef) -> Result<SchemaRef> {
+    let fields = schema.fields().iter().map(|field| match field.data_type() {
+        DataType::Struct(_) | DataType::List(_) => {
+            parse_field(field.name(), "json", field.is_nullable()).map_err(Error::internal)
+        }
+        _ => Ok(field.as_ref().clone()),
+    });
+    Ok(Arc::new(Schema::new(fields.collect::<Result<Vec<_>>>()?)))
+}
+
+/// The inferred columns of streams: name, type, and whether NULL may stand there.
+type Token = BTreeMap<String, Vec<(String, String, bool)>>;
+
+/// Writes the inferred columns down, so that every reader has the ones that were planned with.
+pub(crate) fn write_token<'a>(
+    streams: impl IntoIterator<Item = (&'a str, &'a Known)>,
+) -> Result<String> {
+    let mut token = Token::new();
+    for (name, known) in streams {
+        if known.inferred {
+            let fields = known.schema.fields().iter();
+            let columns = fields.map(|f| (f.name().clone(), type_name(f), f.is_nullable()));
+            token.insert(name.to_owned(), columns.collect());
+        }
+    }
+    serde_json::to_string(&token).map_err(Error::internal)
+}
+
+/// The columns of a stream that a token names.
+pub(crate) fn read_token(token: &str, stream: &str) -> Result<Option<Known>> {
+    if token.is_empty() {
+        return Ok(None);
+    }
+    let mut token: Token = serde_json::from_str(token).map_err(Error::internal)?;
+    let Some(columns) = token.remove(stream) else {
+        return Ok(None);
+    };
+    let fields = columns
+        .iter()
+        .map(|(name, text, nullable)| parse_field(name, text, *nullable).map_err(Error::internal));
+    Ok(Some(Known {
+        schema: Arc::new(Schema::new(fields.collect::<Result<Vec<_>>>()?)),
+        notes: Vec::new(),
+        inferred: true,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_gives_back_what_was_planned() {
+        let columns = [
+            ("a b", "int64"),
+            ("c", "json"),
+            ("d", "struct<\"x y\": list<float64>>"),
+        ];
+        let fields = columns.map(|(name, text)| parse_field(name, text, true).unwrap());
+        let known = Known {
+            schema: Arc::new(Schema::new(fields.to_vec())),
+            notes: Vec::new(),
+            inferred: true,
+        };
+        let token = write_token([("s", &known)]).unwrap();
+        let found = read_token(&token, "s").unwrap().expect("the stream");
+        assert_eq!(found.schema, known.schema);
+        assert!(read_token(&token, "t").unwrap().is_none());
+        let nested = as_json(&known.schema).unwrap();
+        assert_eq!(type_name(nested.field(2)), "json");
+    }
+}

@@ -1,0 +1,172 @@
+//! Reads REST APIs: what stands where is declared in the configuration, and JSON becomes rows.
+//!
+//! What an operator may say is [`Config`]; `client` makes the requests (credentials, rates,
+//! tries), `page` goes from page to page, `read` makes rows of their records, `cursor` asks for
+//! what is new. How JSON becomes a column is the part of the crate `rapidbyte-formats`: a value
+//! that its column cannot hold is an error with page and record, and no number loses a digit.
+
+mod base64;
+mod client;
+mod config;
+mod cursor;
+mod json;
+mod known;
+mod page;
+mod read;
+mod settings;
+
+use std::collections::HashMap;
+
+use rapidbyte_formats::{Format, Limits};
+use rapidbyte_sdk::prelude::*;
+
+use client::Client;
+pub use config::Config;
+use cursor::Tracker;
+use known::Known;
+pub use read::Rows;
+use read::Walk;
+use settings::Settled;
+
+/// The connector, opened with one configuration.
+pub struct Api {
+    client: Client,
+    streams: Vec<Settled>,
+    sample_records: u64,
+    /// Columns that were declared or inferred already, by stream.
+    known: HashMap<String, Known>,
+}
+
+impl Source for Api {
+    type Config = Config;
+    type Reader = Rows;
+    const NAME: &str = "source-http";
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+    const DESCRIPTION: &str = "Reads REST APIs that answer with JSON";
+    const SYNC_MODES: &'static [SyncMode] = &[SyncMode::FullRefresh, SyncMode::Incremental];
+
+    fn open(config: Config) -> Result<Self> {
+        let (server, streams, sample_records) = config.settle()?;
+        Ok(Self {
+            client: Client::new(server),
+            streams,
+            sample_records,
+            known: HashMap::new(),
+        })
+    }
+
+    fn check(&mut self) -> Result<Vec<CheckItem>> {
+        let streams = self.streams.clone();
+        let items = streams.into_iter().map(|stream| {
+            let name = format!("read {}", stream.name);
+            let first = Walk::new(self.client.clone(), stream, None).next_page();
+            match first {
+                Ok(lines) => {
+                    let records = lines.unwrap_or_default();
+                    let records = records.iter().filter(|byte| **byte == b'\n').count();
+                    CheckItem::ok(name, format!("{records} records on the first page"))
+                }
+                Err(error) => CheckItem::failed(name, error),
+            }
+        });
+        Ok(items.collect())
+    }
+
+    fn discover(&mut self, _forms: &[String]) -> Result<Vec<Stream>> {
+        let streams = self.streams.clone();
+        let found = streams.into_iter().map(|stream| {
+            let known = self.known(&stream)?;
+            let mut found = Stream::new(&stream.name, &known.schema)?;
+            found.source_types = vec!["json value".into(); known.schema.fields().len()];
+            found.notes = known.notes;
+            found.primary_key = stream.primary_key;
+            let cursor = stream.incremental.map(|cursor| cursor.field);
+            found.cursor_fields = cursor.into_iter().collect();
+            Ok(found)
+        });
+        found.collect()
+    }
+
+    fn snapshot(&mut self, streams: &[Selection]) -> Result<String> {
+        for selection in streams {
+            let stream = self.stream(&selection.stream)?;
+            // What cannot be gone on with is refused before the first row of any stream.
+            tracker(
+                &stream,
+                selection.increment.as_ref(),
+                selection.cursor.as_deref(),
+            )?;
+            self.known(&stream)?;
+        }
+        let names = streams.iter().map(|selection| selection.stream.as_str());
+        known::write_token(names.filter_map(|name| Some((name, self.known.get(name)?))))
+    }
+
+    fn read(&mut self, request: &ReadRequest) -> Result<Rows> {
+        let stream = self.stream(&request.stream)?;
+        let increment = request.increment.as_ref();
+        let tracker = tracker(&stream, increment, request.cursor.as_deref())?;
+        let known = match known::read_token(&request.snapshot, &stream.name)? {
+            Some(known) => known,
+            None => self.known(&stream)?,
+        };
+        let limits = Limits {
+            batch_bytes: request.batch_bytes as usize,
+            // More than memory is no limit.
+            max_record_bytes: usize::try_from(request.max_record_bytes).unwrap_or(usize::MAX),
+            ..Limits::default()
+        };
+        let walk = Walk::new(self.client.clone(), stream, tracker);
+        let decoder = Format::Jsonl
+            .decoder(known.schema, request.columns.as_deref(), limits)
+            .map_err(|error| walk.refuse(error))?;
+        let decoder = match known.inferred {
+            true => decoder.inferred(),
+            false => decoder,
+        };
+        Ok(Rows::new(walk, decoder))
+    }
+}
+
+impl Api {
+    fn stream(&self, name: &str) -> Result<Settled> {
+        let found = self.streams.iter().find(|stream| stream.name == name);
+        found.cloned().ok_or_else(|| {
+            let names: Vec<&str> = self.streams.iter().map(|s| s.name.as_str()).collect();
+            Error::config("unknown_stream", format!("there is no stream {name}"))
+                .hint(format!("config.streams names {}", names.join(", ")))
+                .in_stream(name)
+        })
+    }
+
+    fn known(&mut self, stream: &Settled) -> Result<Known> {
+        if let Some(known) = self.known.get(&stream.name) {
+            return Ok(known.clone());
+        }
+        let known = known::know(&self.client, stream, self.sample_records)?;
+        self.known.insert(stream.name.clone(), known.clone());
+        Ok(known)
+    }
+}
+
+/// Follows a stream that goes on; none for one that is read whole.
+fn tracker(
+    stream: &Settled,
+    increment: Option<&Increment>,
+    cursor: Option<&str>,
+) -> Result<Option<Tracker>> {
+    let Some(increment) = increment else {
+        return Ok(None);
+    };
+    let Some(asked) = &stream.incremental else {
+        let text = "nothing says how the server is asked for what is new";
+        return Err(Error::config("no_cursor", text)
+            .hint("add incremental: { cursor_field: …, param: … } to the stream, or sync_mode: full_refresh")
+            .in_stream(&stream.name));
+    };
+    Tracker::new(asked, increment, cursor)
+        .map(Some)
+        .map_err(|error| error.in_stream(&stream.name))
+}
+
+rapidbyte_sdk::export_source!(Api);

@@ -1,0 +1,414 @@
+//! A configuration without open questions.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rapidbyte_sdk::http::Url;
+use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::types::{check_portable, parse_field};
+
+use crate::config::{
+    Auth, AuthKind, Columns, Config, CursorFormat, MethodName, Nested, Pagination, PaginationKind,
+    SendIn, StreamConfig, UnknownKeys,
+};
+use crate::json::Path;
+
+/// What all streams have in common.
+#[derive(Clone)]
+pub(crate) struct Server {
+    pub base: Url,
+    pub credentials: Credentials,
+    pub headers: BTreeMap<String, String>,
+    /// Between the beginnings of two requests.
+    pub pause: Duration,
+    pub max_retries: u32,
+    pub timeout: Duration,
+    pub max_response_bytes: usize,
+}
+
+/// Who is asking.
+#[derive(Clone)]
+pub(crate) enum Credentials {
+    None,
+    /// A header and its value.
+    Header(String, String),
+    /// A token that must be asked for.
+    Client(Client),
+}
+
+/// A client of OAuth 2.
+#[derive(Clone)]
+pub(crate) struct Client {
+    pub token_url: Url,
+    pub id: String,
+    pub secret: String,
+    pub scope: Option<String>,
+    pub send_in: SendIn,
+}
+
+/// One stream.
+#[derive(Clone)]
+pub(crate) struct Settled {
+    pub name: String,
+    pub url: Url,
+    pub method: MethodName,
+    pub body: serde_json::Map<String, serde_json::Value>,
+    pub headers: BTreeMap<String, String>,
+    /// Absent: the body is the records.
+    pub records: Option<Path>,
+    pub pages: Pages,
+    pub schema: Option<SchemaRef>,
+    pub ignores_unknown: bool,
+    pub nested: Nested,
+    pub primary_key: Vec<String>,
+    pub incremental: Option<Cursor>,
+}
+
+/// How the next page is asked for.
+#[derive(Debug, Clone)]
+pub(crate) enum Pages {
+    One,
+    /// `by_records`: it counts records, not pages.
+    Numbered {
+        param: String,
+        start: u64,
+        size: Option<(String, u64)>,
+        by_records: bool,
+        more: Option<Path>,
+    },
+    Cursor {
+        param: String,
+        next: Path,
+        more: Option<Path>,
+    },
+    LinkHeader,
+    NextUrl(Path),
+}
+
+/// How only what is new is asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Cursor {
+    pub field: String,
+    pub param: String,
+    pub format: CursorFormat,
+}
+
+const MAX_RETRIES: u32 = 5;
+const TIMEOUT_SECONDS: u32 = 60;
+const MAX_RESPONSE_BYTES: u32 = 16 << 20;
+/// Records that types are inferred from.
+const SAMPLE_RECORDS: u64 = 1000;
+
+fn invalid(message: impl std::fmt::Display, at: impl Into<String>) -> Error {
+    Error::config("invalid_config", message).at(at)
+}
+
+impl Config {
+    /// The server, the streams by name, and the records that types are inferred from.
+    pub(crate) fn settle(self) -> Result<(Server, Vec<Settled>, u64)> {
+        let base = url(&self.base_url, "config.base_url")?;
+        if self.base_url.contains(['?', '#']) {
+            let text = "a query or fragment does not stand in it";
+            return Err(invalid(text, "config.base_url").hint("it belongs to a stream's query"));
+        }
+        let pause = match self.requests_per_second {
+            None => Duration::ZERO,
+            Some(rate) if rate >= 0.001 && rate.is_finite() => Duration::from_secs_f64(1.0 / rate),
+            Some(rate) => {
+                let text = format!("{rate} is no number of requests, at least 0.001");
+                return Err(invalid(text, "config.requests_per_second"));
+            }
+        };
+        let least = |key: &str, value: Option<u32>, usual: u32| match value {
+            Some(0) => Err(invalid("0 is too little", format!("config.{key}"))),
+            value => Ok(value.unwrap_or(usual)),
+        };
+        let timeout = least("timeout_seconds", self.timeout_seconds, TIMEOUT_SECONDS)?;
+        let bytes = least(
+            "max_response_bytes",
+            self.max_response_bytes,
+            MAX_RESPONSE_BYTES,
+        )?;
+        if self.sample_records == Some(0) {
+            return Err(invalid(
+                "0 is nothing to guess from",
+                "config.sample_records",
+            ));
+        }
+        let server = Server {
+            credentials: self.auth.settle()?,
+            headers: self.headers,
+            pause,
+            max_retries: self.max_retries.unwrap_or(MAX_RETRIES),
+            timeout: Duration::from_secs(timeout.into()),
+            max_response_bytes: bytes as usize,
+            base,
+        };
+        if self.streams.is_empty() {
+            return Err(invalid("no stream is named", "config.streams"));
+        }
+        let streams = self.streams.into_iter();
+        let streams = streams.map(|(name, stream)| stream.settle(name, &server.base));
+        let streams = streams.collect::<Result<Vec<_>>>()?;
+        Ok((
+            server,
+            streams,
+            self.sample_records.unwrap_or(SAMPLE_RECORDS),
+        ))
+    }
+}
+
+fn url(text: &str, at: &str) -> Result<Url> {
+    Url::parse(text).map_err(|error| error.at(at))
+}
+
+impl Auth {
+    fn settle(self) -> Result<Credentials> {
+        let kind = self.kind;
+        let needs: &[&str] = match kind {
+            AuthKind::None => &[],
+            AuthKind::Header => &["name", "value"],
+            AuthKind::Basic => &["username", "password"],
+            AuthKind::Bearer => &["token"],
+            AuthKind::Oauth2ClientCredentials => &["token_url", "client_id", "client_secret"],
+        };
+        let may: &[&str] = match kind {
+            AuthKind::Oauth2ClientCredentials => &["scope", "send_in", "sslrootcert"],
+            _ => &[],
+        };
+        let given = [
+            ("name", self.name.is_some()),
+            ("value", self.value.is_some()),
+            ("username", self.username.is_some()),
+            ("password", self.password.is_some()),
+            ("token", self.token.is_some()),
+            ("token_url", self.token_url.is_some()),
+            ("client_id", self.client_id.is_some()),
+            ("client_secret", self.client_secret.is_some()),
+            ("scope", self.scope.is_some()),
+            ("send_in", self.send_in.is_some()),
+            ("sslrootcert", self.sslrootcert.is_some()),
+        ];
+        check_keys("auth", &format!("{kind:?}"), needs, may, &given)?;
+        let text = Option::unwrap_or_default;
+        Ok(match kind {
+            AuthKind::None => Credentials::None,
+            AuthKind::Header => {
+                Credentials::Header(text(self.name).to_ascii_lowercase(), text(self.value))
+            }
+            AuthKind::Basic => {
+                let value = crate::base64::basic(&text(self.username), &text(self.password));
+                Credentials::Header("authorization".into(), value)
+            }
+            AuthKind::Bearer => {
+                let value = format!("Bearer {}", text(self.token));
+                Credentials::Header("authorization".into(), value)
+            }
+            AuthKind::Oauth2ClientCredentials => Credentials::Client(Client {
+                token_url: url(&text(self.token_url), "config.auth.token_url")?,
+                id: text(self.client_id),
+                secret: text(self.client_secret),
+                scope: self.scope,
+                send_in: self.send_in.unwrap_or(SendIn::Body),
+            }),
+        })
+    }
+}
+
+/// Refuses keys that a type does not have, and the lack of those that it needs.
+fn check_keys(
+    at: &str,
+    kind: &str,
+    needs: &[&str],
+    may: &[&str],
+    given: &[(&str, bool)],
+) -> Result<()> {
+    let kind = snake(kind);
+    for (key, is_given) in given {
+        let is_needed = needs.contains(key);
+        if is_needed && !is_given {
+            let text = format!("{at} of type {kind} needs {key}");
+            return Err(invalid(text, format!("config.{at}.{key}")));
+        }
+        if *is_given && !is_needed && !may.contains(key) {
+            let text = format!("{at} of type {kind} has no {key}");
+            return Err(Error::config("unused_option", text)
+                .hint("leave it out, or write another type")
+                .at(format!("config.{at}.{key}")));
+        }
+    }
+    Ok(())
+}
+
+/// `LinkHeader` as `link_header`.
+fn snake(name: &str) -> String {
+    let mut text = String::new();
+    for (at, letter) in name.char_indices() {
+        if letter.is_ascii_uppercase() && at > 0 {
+            text.push('_');
+        }
+        text.push(letter.to_ascii_lowercase());
+    }
+    text
+}
+
+impl StreamConfig {
+    fn settle(self, name: String, base: &Url) -> Result<Settled> {
+        let at = format!("config.streams.{name}");
+        let path = base
+            .under(&self.path)
+            .map_err(|e| e.at(format!("{at}.path")))?;
+        let query: Vec<(String, String)> = self
+            .query
+            .iter()
+            .map(|(key, value)| (key.clone(), value.to_string()))
+            .collect();
+        let pairs = query
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.as_str()));
+        let url = path
+            .with_query(pairs)
+            .map_err(|e| e.at(format!("{at}.query")))?;
+        if self.body.is_some() && self.method == MethodName::Get {
+            let text = "a body is sent with method: post";
+            return Err(Error::config("unused_option", text).at(format!("{at}.body")));
+        }
+        let schema = self
+            .schema
+            .as_ref()
+            .map(|columns| columns.parse(&format!("{at}.schema")))
+            .transpose()?;
+        let unused = match (&schema, self.unknown_keys, self.nested) {
+            (None, Some(_), _) => Some(("unknown_keys", "is for a schema that is declared")),
+            (Some(_), _, Some(_)) => Some(("nested", "is for a schema that is inferred")),
+            _ => None,
+        };
+        if let Some((key, why)) = unused {
+            let text = format!("{key} {why}");
+            return Err(Error::config("unused_option", text).at(format!("{at}.{key}")));
+        }
+        let records = self.records.as_deref().map(Path::parse);
+        let records = records
+            .transpose()
+            .map_err(|e| invalid(e, format!("{at}.records")))?;
+        Ok(Settled {
+            url,
+            method: self.method,
+            body: self.body.unwrap_or_default(),
+            headers: self.headers,
+            records,
+            pages: self.pagination.settle(&name)?,
+            ignores_unknown: self.unknown_keys == Some(UnknownKeys::Ignore),
+            schema,
+            nested: self.nested.unwrap_or(Nested::Columns),
+            primary_key: self.primary_key,
+            incremental: self.incremental.map(|incremental| Cursor {
+                field: incremental.cursor_field,
+                param: incremental.param,
+                format: incremental.format.unwrap_or_default(),
+            }),
+            name,
+        })
+    }
+}
+
+impl Pagination {
+    fn settle(self, stream: &str) -> Result<Pages> {
+        let kind = self.kind;
+        let (needs, may): (&[&str], &[&str]) = match kind {
+            PaginationKind::None | PaginationKind::LinkHeader => (&[], &[]),
+            PaginationKind::Page | PaginationKind::Offset => {
+                (&[], &["param", "start", "size_param", "size", "more"])
+            }
+            PaginationKind::Cursor => (&["next"], &["param", "more"]),
+            PaginationKind::NextUrl => (&["path"], &[]),
+        };
+        let given = [
+            ("param", self.param.is_some()),
+            ("start", self.start.is_some()),
+            ("size_param", self.size_param.is_some()),
+            ("size", self.size.is_some()),
+            ("next", self.next.is_some()),
+            ("path", self.path.is_some()),
+            ("more", self.more.is_some()),
+        ];
+        let at = format!("streams.{stream}.pagination");
+        check_keys(&at, &format!("{kind:?}"), needs, may, &given)?;
+        let path = |key: &str, text: Option<String>| {
+            Path::parse(&text.unwrap_or_default())
+                .map_err(|error| invalid(error, format!("config.{at}.{key}")))
+        };
+        let more = match self.more {
+            None => None,
+            more => Some(path("more", more)?),
+        };
+        Ok(match kind {
+            PaginationKind::None => Pages::One,
+            PaginationKind::Page | PaginationKind::Offset => {
+                let by_records = kind == PaginationKind::Offset;
+                let (param, start) = if by_records {
+                    ("offset", 0)
+                } else {
+                    ("page", 1)
+                };
+                let size = match (self.size_param, self.size) {
+                    (None, None) => None,
+                    (Some(param), Some(size)) if size > 0 => Some((param, size)),
+                    _ => {
+                        let text = "size_param and size, above 0, go together";
+                        return Err(invalid(text, format!("config.{at}.size")));
+                    }
+                };
+                Pages::Numbered {
+                    param: self.param.unwrap_or_else(|| param.into()),
+                    start: self.start.unwrap_or(start),
+                    size,
+                    by_records,
+                    more,
+                }
+            }
+            PaginationKind::Cursor => Pages::Cursor {
+                param: self.param.unwrap_or_else(|| "cursor".into()),
+                next: path("next", self.next)?,
+                more,
+            },
+            PaginationKind::LinkHeader => Pages::LinkHeader,
+            PaginationKind::NextUrl => Pages::NextUrl(path("path", self.path)?),
+        })
+    }
+}
+
+impl Columns {
+    /// The Arrow schema; `at` is where it stands, for errors.
+    fn parse(&self, at: &str) -> Result<SchemaRef> {
+        let mut fields = Vec::with_capacity(self.0.len());
+        for (name, text) in &self.0 {
+            let (type_name, nullable) = match strip_not_null(text) {
+                Some(type_name) => (type_name, false),
+                None => (text.as_str(), true),
+            };
+            let field = parse_field(name, type_name, nullable).map_err(|error| {
+                Error::config("invalid_type", error)
+                    .in_column(name)
+                    .at(format!("{at}.{name}"))
+            })?;
+            fields.push(field);
+        }
+        if fields.is_empty() {
+            return Err(Error::config("no_columns", "no column is declared").at(at));
+        }
+        let schema = Schema::new(fields);
+        check_portable(&schema).map_err(|error| Error::config("invalid_type", error).at(at))?;
+        Ok(Arc::new(schema))
+    }
+}
+
+/// The type of `type not null`.
+fn strip_not_null(text: &str) -> Option<&str> {
+    const MARK: &str = "not null";
+    let text = text.trim_end();
+    let (type_name, mark) = text.split_at_checked(text.len().checked_sub(MARK.len())?)?;
+    (mark.eq_ignore_ascii_case(MARK) && type_name.ends_with(char::is_whitespace))
+        .then(|| type_name.trim_end())
+}

@@ -1,0 +1,244 @@
+//! HTTP through the host: a small blocking client over `wasi:http`.
+//!
+//! The host looks a name up, checks the grant, does TLS and bounds what it holds; a server must
+//! stand in a key of the configuration that is marked `"x-grant" = "url"` (or `"host"` and
+//! `"port"`), or under `permissions.network`. This side builds the request, follows redirects,
+//! says what a status means and bounds the body.
+//!
+//! ```no_run
+//! use rapidbyte_sdk::http::{Request, Url};
+//!
+//! # fn main() -> rapidbyte_sdk::Result<()> {
+//! let url = Url::parse("https://api.example.com/v1/orders")?.with_query([("page", "1")])?;
+//! let request = Request::get(url).secret_header("authorization", "Bearer …");
+//! let body = request.send()?.expect_success()?.body(16 << 20)?;
+//! # Ok(()) }
+//! ```
+//!
+//! Natively there is no HTTP: [`Request::send`] answers `no_http`.
+
+mod redirect;
+mod status;
+mod url;
+#[cfg(target_family = "wasm")]
+mod wasi;
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::{Error, Result};
+
+pub use status::retry_after_ms;
+pub use url::{Url, encode_component};
+
+#[cfg(not(target_family = "wasm"))]
+use native as system;
+#[cfg(target_family = "wasm")]
+use wasi as system;
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// Reads.
+    Get,
+    /// Sends a body.
+    Post,
+}
+
+/// A request. Headers that carry a secret are not shown by `Debug`.
+#[derive(Clone)]
+pub struct Request {
+    method: Method,
+    url: Url,
+    headers: Vec<Header>,
+    body: Vec<u8>,
+    timeout: Duration,
+}
+
+#[derive(Clone)]
+struct Header {
+    name: String,
+    #[cfg_attr(
+        not(target_family = "wasm"),
+        expect(dead_code, reason = "natively nothing is sent")
+    )]
+    value: String,
+    is_secret: bool,
+}
+
+/// Until an answer begins, and between two pieces of it, if nothing else is said.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+impl Request {
+    fn new(method: Method, url: Url, body: Vec<u8>) -> Self {
+        Self {
+            method,
+            url,
+            headers: Vec::new(),
+            body,
+            timeout: TIMEOUT,
+        }
+    }
+
+    /// Asks for what stands at `url`.
+    pub fn get(url: Url) -> Self {
+        Self::new(Method::Get, url, Vec::new())
+    }
+
+    /// Sends `body` to `url`; its kind is the header `content-type`.
+    pub fn post(url: Url, body: impl Into<Vec<u8>>) -> Self {
+        Self::new(Method::Post, url, body.into())
+    }
+
+    /// Adds a header.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.push(Header {
+            name: name.into().to_ascii_lowercase(),
+            value: value.into(),
+            is_secret: false,
+        });
+        self
+    }
+
+    /// Adds a header that is sent to this server alone, not to one that it redirects to.
+    #[must_use]
+    pub fn secret_header(self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        let mut request = self.header(name, value);
+        if let Some(header) = request.headers.last_mut() {
+            header.is_secret = true;
+        }
+        request
+    }
+
+    /// Waits this long for an answer to begin and to go on.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Where it goes.
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// Makes the request and gives the answer, whatever its status, when its head is there.
+    /// Redirects are followed: at most 5, never from https to http; to another server without
+    /// secret headers, `authorization` and `cookie`, and never with a body. Each server must be
+    /// granted.
+    ///
+    /// # Errors
+    /// `network_not_granted`, `address_not_granted`, `http_redirect` (config); `connect_failed`,
+    /// `connection_lost`, `http_protocol`, `tls_…` (connection, auth); `timeout` (transient);
+    /// `http_head_too_large` (data); `http_invalid_request` (internal).
+    pub fn send(&self) -> Result<Response> {
+        redirect::follow(self.clone(), system::exchange)
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.headers.iter().map(|header| header.name.as_str());
+        f.debug_struct("Request")
+            .field("method", &self.method)
+            .field("url", &self.url)
+            .field("headers", &names.collect::<Vec<_>>())
+            .field("body_bytes", &self.body.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// An answer; its body is still to be read.
+pub struct Response {
+    status: u16,
+    headers: Vec<(String, String)>,
+    url: Url,
+    body: Box<dyn Body>,
+}
+
+/// Gives a body piece by piece; an empty piece is its end.
+trait Body {
+    fn read(&mut self) -> Result<Vec<u8>>;
+}
+
+impl Response {
+    /// The status, such as 200.
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// Who answered, after redirects.
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// The value of a header; of several of one name, all with commas between them.
+    pub fn header(&self, name: &str) -> Option<String> {
+        let named = self.headers.iter();
+        let values: Vec<&str> = named
+            .filter(|(key, _)| key.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
+            .collect();
+        (!values.is_empty()).then(|| values.join(", "))
+    }
+
+    /// The next piece of the body; empty at its end.
+    ///
+    /// # Errors
+    /// `connection_lost` where the connection ends before the body does, `timeout`.
+    pub fn read(&mut self) -> Result<Vec<u8>> {
+        self.body.read()
+    }
+
+    /// The whole body, at most `limit` bytes.
+    ///
+    /// # Errors
+    /// `http_body_too_large` and `http_encoding` (data), and those of [`Response::read`].
+    pub fn body(mut self, limit: usize) -> Result<Vec<u8>> {
+        if let Some(coding) = self.header("content-encoding")
+            && !coding.eq_ignore_ascii_case("identity")
+        {
+            let text = format!(
+                "{}: the answer is encoded as {coding}",
+                self.url.without_query()
+            );
+            return Err(Error::data("http_encoding", text)
+                .hint("nothing was asked for but plain bytes: the server does not keep to it"));
+        }
+        let mut body = Vec::new();
+        loop {
+            let piece = self.read()?;
+            if piece.is_empty() {
+                return Ok(body);
+            }
+            if body.len() + piece.len() > limit {
+                let url = self.url.without_query();
+                let text = format!("{url}: the answer is larger than {limit} bytes");
+                return Err(Error::data("http_body_too_large", text));
+            }
+            body.extend_from_slice(&piece);
+        }
+    }
+}
+
+impl fmt::Debug for Response {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Response")
+            .field("status", &self.status)
+            .field("url", &self.url)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(not(target_family = "wasm"))]
+mod native {
+    use super::{Request, Response};
+    use crate::{Error, Result};
+
+    pub fn exchange(_: &Request) -> Result<Response> {
+        let text = "a connector that is built natively has no HTTP";
+        Err(Error::config("no_http", text)
+            .hint("HTTP is the host's: run the connector as a component"))
+    }
+}

@@ -1,0 +1,202 @@
+//! A server that lies: a real PostgreSQL server, and between it and the client somebody who changes
+//! one of its messages.
+//!
+//! The truth up to a point makes the lie reach every part of a client: the start, the catalog, a COPY,
+//! a commit. From there on it is whatever bytes a test wants, and what follows of the truth is the
+//! test's choice, too.
+//!
+//! ```no_run
+//! use rapidbyte_testkit::{liar, postgres};
+//!
+//! let server = postgres::shared();
+//! let lie = liar::Lie {
+//!     after: "COMMIT",
+//!     at: b'C',
+//!     nth: 1,
+//!     says: liar::Says::Instead(liar::message(b'C', b"ROLLBACK\0")),
+//!     is_once: true,
+//! };
+//! let liar = liar::Liar::in_front_of(server.port(), lie).unwrap();
+//! println!("{}", liar.port());
+//! // … and afterwards:
+//! assert!(liar.lies_told() > 0);
+//! ```
+//!
+//! Threads of the standard library alone, two for each connection. A flood ends with its connection, or
+//! after 1 GiB.
+
+mod talk;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The server is on this machine.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// One lie, told on every connection that comes to it, or on the first one alone.
+#[derive(Debug, Clone)]
+pub struct Lie {
+    /// What the client has sent on the connection before; empty for its beginning.
+    pub after: &'static str,
+    /// The tag of the server's message at which it is told; 0 for any.
+    pub at: u8,
+    /// The how manieth such message, from 1 on.
+    pub nth: usize,
+    /// What the client gets.
+    pub says: Says,
+    /// Later connections hear the truth.
+    pub is_once: bool,
+}
+
+/// What the client gets at that message.
+#[derive(Debug, Clone)]
+pub enum Says {
+    /// These bytes in its place, and then the truth.
+    Instead(Vec<u8>),
+    /// These bytes, then it and the rest of the truth.
+    Before(Vec<u8>),
+    /// It, made into something else, and then the truth.
+    Changed(fn(&[u8]) -> Vec<u8>),
+    /// These bytes, and then the end of the connection.
+    Close(Vec<u8>),
+    /// These bytes, and then nothing; the connection stays.
+    Silence(Vec<u8>),
+    /// These bytes again and again.
+    ForEver(Vec<u8>),
+    /// The first of these; the next one whenever the client has said something; then nothing.
+    /// `{nonce}` in one of them is what stands behind `r=` in what the client said last.
+    Dialogue(Vec<Vec<u8>>),
+}
+
+/// A lying server; dropped, it ends every connection.
+#[derive(Debug)]
+pub struct Liar {
+    port: u16,
+    shared: Arc<Shared>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    lie: Lie,
+    server_port: u16,
+    has_ended: AtomicBool,
+    told: AtomicU64,
+    open: Mutex<Vec<TcpStream>>,
+}
+
+impl Liar {
+    /// Begins to listen; connections are passed on to the server at this port of this machine.
+    ///
+    /// # Errors
+    /// Of the system, when there is no port to listen at.
+    pub fn in_front_of(server_port: u16, lie: Lie) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = listener.local_addr()?.port();
+        let shared = Arc::new(Shared {
+            lie,
+            server_port,
+            has_ended: AtomicBool::new(false),
+            told: AtomicU64::new(0),
+            open: Mutex::new(Vec::new()),
+        });
+        let known = Arc::clone(&shared);
+        let accepting = std::thread::spawn(move || known.accept(&listener));
+        Ok(Self {
+            port,
+            shared,
+            accepting: Some(accepting),
+        })
+    }
+
+    /// Where it listens, on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// How often it has lied.
+    pub fn lies_told(&self) -> u64 {
+        self.shared.told.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Liar {
+    fn drop(&mut self) {
+        self.shared.has_ended.store(true, Ordering::SeqCst);
+        self.shared.close_all();
+        // Wakes the listener; failing, it has ended.
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
+        let _ = TcpStream::connect_timeout(&address, CONNECT);
+        if let Some(accepting) = self.accepting.take() {
+            // It cannot panic.
+            let _ = accepting.join();
+        }
+    }
+}
+
+impl Shared {
+    fn accept(self: Arc<Self>, listener: &TcpListener) {
+        loop {
+            let accepted = listener.accept();
+            if self.has_ended.load(Ordering::SeqCst) {
+                self.close_all();
+                return;
+            }
+            if let Ok((client, _)) = accepted {
+                // A server that does not answer is the end of that connection alone.
+                let _ = talk::begin(&self, client);
+            }
+        }
+    }
+
+    fn close_all(&self) {
+        let open = self.open.lock();
+        for socket in open.unwrap_or_else(PoisonError::into_inner).drain(..) {
+            // Failing, it is closed.
+            let _ = socket.shutdown(std::net::Shutdown::Both);
+        }
+    }
+
+    fn keep(&self, socket: &TcpStream) -> io::Result<()> {
+        let socket = socket.try_clone()?;
+        let open = self.open.lock();
+        open.unwrap_or_else(PoisonError::into_inner).push(socket);
+        Ok(())
+    }
+
+    /// True for who may lie now.
+    fn may_lie(&self) -> bool {
+        let before = self.told.fetch_add(1, Ordering::SeqCst);
+        let may = before == 0 || !self.lie.is_once;
+        if !may {
+            self.told.fetch_sub(1, Ordering::SeqCst);
+        }
+        may
+    }
+}
+
+/// The most memory that this process has held, in bytes; 0 where the system does not say.
+pub fn memory_peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    number.unwrap_or(0) << 10
+}
+
+/// A whole message of the protocol.
+pub fn message(tag: u8, body: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(body.len() + 4).unwrap_or(u32::MAX);
+    says_len(tag, len, body)
+}
+
+/// A message that says another length than it has.
+pub fn says_len(tag: u8, len: u32, body: &[u8]) -> Vec<u8> {
+    [&[tag][..], &len.to_be_bytes(), body].concat()
+}
+
+#[cfg(test)]
+mod tests;

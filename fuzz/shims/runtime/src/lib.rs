@@ -1,0 +1,56 @@
+//! The runtime's own source of grants and permissions, and doors to what it keeps to itself.
+#![allow(
+    dead_code,
+    reason = "the rest of the runtime uses what is not used here"
+)]
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+#[path = "../../../../crates/runtime/src"]
+mod runtime {
+    pub(crate) mod grants;
+}
+
+pub use runtime::grants::Grants;
+pub use runtime::grants::permissions::{Limit, Permissions};
+
+mod bindings {
+    pub(crate) mod types {
+        pub(crate) use rapidbyte_sdk::{Error, ErrorKind};
+    }
+}
+
+/// As the runtime has them.
+#[derive(Debug, Clone, Default)]
+pub struct Limits {
+    pub busy: Duration,
+    pub stall: Duration,
+    pub log_lines: u32,
+    pub connections: u32,
+    pub files: u32,
+}
+
+/// Whether a granted host may not be reached at this address.
+pub fn is_forbidden(grants: &Grants, host: &str, address: SocketAddr) -> bool {
+    grants.forbidden(host, address).is_some()
+}
+
+/// The absolute form of a path that may be read, and the folder that nothing leaves.
+pub fn readable(grants: &Grants, path: &str) -> Option<(String, String)> {
+    let granted = grants.readable(path)?;
+    Some((granted.path, granted.root.display().to_string()))
+}
+
+/// The same of one that may be written.
+pub fn writable(grants: &Grants, path: &str) -> Option<(String, String)> {
+    let granted = grants.writable(path)?;
+    Some((granted.path, granted.root.display().to_string()))
+}
+
+/// Asks for everything that is said of TLS with a server.
+pub fn tls_is_settled(grants: &Grants, host: &str, port: u16) -> bool {
+    grants
+        .tls(host, port)
+        .is_some_and(|settings| settings.policy().is_ok())
+}

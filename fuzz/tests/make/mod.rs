@@ -1,0 +1,283 @@
+//! Seeds that are easier made than written: good input of every kind, from which libFuzzer makes bad.
+
+use rapidbyte_columnar::{Compression, FileWriter, Kind, WriteOptions};
+use rapidbyte_fuzz::copy::columns;
+use rapidbyte_fuzz::ipc::{STREAMS, schema};
+use rapidbyte_pg::copy::{Decoder, Encoder as CopyEncoder};
+use rapidbyte_testkit::batches::random;
+use rapidbyte_wire::ipc::{Encoder, encode_schema};
+
+type Seed = (&'static str, String, Vec<u8>);
+
+/// Target, name and bytes of each.
+pub fn seeds() -> Vec<Seed> {
+    let mut seeds = Vec::new();
+    messages(&mut seeds);
+    files(&mut seeds);
+    streams(&mut seeds);
+    servers(&mut seeds);
+    texts(&mut seeds);
+    seeds
+}
+
+fn messages(seeds: &mut Vec<Seed>) {
+    for stream in 0..STREAMS.len() {
+        let schema = schema(stream);
+        let batch = random(&schema, 5, &[7, stream as u64], true);
+        let message = Encoder::new(&schema)
+            .and_then(|mut encoder| encoder.encode(&batch))
+            .expect("a batch");
+        let with_head = [&[stream as u8, 5][..], &message].concat();
+        seeds.push(("ipc", format!("batch-{stream}"), with_head));
+        let message = encode_schema(&schema).expect("a schema");
+        let with_head = [&[0x80, 0][..], &message].concat();
+        seeds.push(("ipc", format!("schema-{stream}"), with_head));
+    }
+}
+
+fn files(seeds: &mut Vec<Seed>) {
+    for (stream, compression) in [
+        (0, Compression::None),
+        (1, Compression::None),
+        (2, Compression::Zstd),
+        (3, Compression::Lz4),
+        (0, Compression::Snappy),
+    ] {
+        let batch = random(&schema(stream), 6, &[3, stream as u64], true);
+        for (kind, target) in [(Kind::Parquet, "parquet"), (Kind::Arrow, "arrow")] {
+            if !compression.fits(kind) {
+                continue;
+            }
+            let options = WriteOptions {
+                compression: Some(compression),
+                ..WriteOptions::default()
+            };
+            let Ok(mut writer) = FileWriter::new(kind, batch.schema(), &options, Vec::new()) else {
+                // Not every type is one of Parquet.
+                continue;
+            };
+            writer.write(&batch).expect("a batch");
+            let file = writer.finish().expect("an end");
+            seeds.push((target, format!("{}-{stream}", compression.name()), file));
+        }
+    }
+}
+
+/// One stream of COPY for each set of columns, as the server would send it.
+fn streams(seeds: &mut Vec<Seed>) {
+    for choice in 0..7 {
+        for native in [0, 0x80] {
+            let columns = columns(choice);
+            let schema = Decoder::new(&columns, native != 0, 1 << 16)
+                .schema()
+                .clone();
+            let Ok(mut encoder) = CopyEncoder::new(&schema, &columns) else {
+                continue;
+            };
+            let batch = random(&schema, 4, &[5, u64::from(choice)], true);
+            let mut stream = Vec::new();
+            encoder.header(&mut stream);
+            if encoder.encode(&batch, &mut stream).is_err() {
+                stream.truncate(19);
+            }
+            encoder.trailer(&mut stream);
+            let seed = [&[choice | native, 7][..], &stream].concat();
+            seeds.push(("copy", format!("stream-{choice}-{native}"), seed));
+            let mut messages = vec![choice | native | 0x40, 7];
+            for piece in stream.chunks(40) {
+                messages.extend(message(b'd', piece));
+            }
+            seeds.push(("copy", format!("messages-{choice}-{native}"), messages));
+        }
+    }
+}
+
+fn message(tag: u8, body: &[u8]) -> Vec<u8> {
+    let len = (body.len() as u32 + 4).to_be_bytes();
+    [&[tag][..], &len, body].concat()
+}
+
+/// Conversations, one for each thing that the client does.
+fn servers(seeds: &mut Vec<Seed>) {
+    let row = |name: &str| {
+        let field = [
+            name.as_bytes(),
+            b"\0\0\0\0\0\0\0\0\0\0\x19\xff\xff\xff\xff\xff\xff\0\0",
+        ]
+        .concat();
+        message(b'T', &[b"\0\x01", &field[..]].concat())
+    };
+    let value = || message(b'D', b"\0\x01\0\0\0\x03abc");
+    let done = |tag: &str| message(b'C', format!("{tag}\0").as_bytes());
+    let ready = || message(b'Z', b"I");
+    let error = || message(b'E', b"SERROR\0C23505\0Mtwice\0\0");
+    let notice = || message(b'N', b"SNOTICE\0C00000\0Mlook\0\0");
+    let copied = |direction| message(direction, b"\x01\0\x02\0\x01\0\x01");
+    let header = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
+    let two = b"\0\x02\0\0\0\x04\0\0\0\x07\0\0\0\x01x";
+    let copy = || {
+        let pieces = [header.as_slice(), two, two, b"\xff\xff"];
+        let data = pieces.map(|piece| message(b'd', piece)).concat();
+        [
+            copied(b'H'),
+            data,
+            message(b'c', b""),
+            done("COPY 2"),
+            ready(),
+        ]
+        .concat()
+    };
+    let rows = [row("a"), value(), value(), done("SELECT 2"), ready()].concat();
+    let committed = [notice(), done("COMMIT"), ready()].concat();
+    let parsed = [
+        message(b'1', b""),
+        message(b't', b"\0\x01\0\0\0\x19"),
+        message(b'n', b""),
+        ready(),
+    ]
+    .concat();
+    let bound = [message(b'2', b""), done("INSERT 0 1")].concat();
+    let ran = [bound.clone(), ready()].concat();
+    let piped = [
+        bound.repeat(100),
+        ready(),
+        message(b'3', b""),
+        ready(),
+        rows.clone(),
+    ]
+    .concat();
+    let talks: [(u8, &str, Vec<u8>); 10] = [
+        (
+            0,
+            "simple",
+            [rows.clone(), committed, rows.clone()].concat(),
+        ),
+        (
+            1,
+            "query",
+            [
+                message(b'1', b""),
+                message(b'2', b""),
+                rows.clone(),
+                rows.clone(),
+            ]
+            .concat(),
+        ),
+        (2, "prepared", [parsed, ran, piped].concat()),
+        (3, "copy-out", [copy(), rows.clone()].concat()),
+        (4, "copy-out-messages", [copy(), rows.clone()].concat()),
+        (5, "copy-out-decoded", [copy(), rows.clone()].concat()),
+        (
+            6,
+            "copy-in",
+            [copied(b'G'), done("COPY 100"), ready(), rows.clone()].concat(),
+        ),
+        (
+            7,
+            "copy-in-failed",
+            [copied(b'G'), error(), ready(), rows].concat(),
+        ),
+        (
+            6,
+            "copy-in-refused",
+            [copied(b'G'), notice(), error(), ready()].concat(),
+        ),
+        (0, "refused", [row("a"), error(), ready()].concat()),
+    ];
+    for (choice, name, talk) in talks {
+        seeds.push((
+            "server",
+            name.to_owned(),
+            [&[choice | 0x80, 0][..], &talk].concat(),
+        ));
+    }
+    let scram = b"\0\0\0\x0aSCRAM-SHA-256\0\0";
+    let first = b"\0\0\0\x0br=abc,s=QSXCR+Q6sek8bf92,i=4096";
+    let asks = [message(b'R', scram), message(b'R', first), error()].concat();
+    seeds.push(("server", "scram".to_owned(), [&[0, 0][..], &asks].concat()));
+    let greeted = [&[0, 3][..], rapidbyte_fuzz::server::GREETING].concat();
+    seeds.push(("server", "greeting".to_owned(), greeted));
+}
+
+/// Text of every other kind, which a person can read.
+fn texts(seeds: &mut Vec<Seed>) {
+    let mut text = |target, name: &str, head: &[u8], text: &str| {
+        let bytes = [head, text.as_bytes()].concat();
+        seeds.push((target, name.to_owned(), bytes));
+    };
+    text(
+        "csv",
+        "plain",
+        &[0, 3],
+        "a,b,c\n1,\"x, \"\"y\"\"\",true\n,,\n2,,false\n",
+    );
+    text(
+        "csv",
+        "types",
+        &[1, 0],
+        "f,e,d,c,b,a\n6ec7e35d-9d2e-4d3f-8f3c-0a4a2c9b8d11,1.5e3,10:11:12.5,2026-11-21T10:00:00Z,2026-11-21,1.25\n",
+    );
+    text(
+        "csv",
+        "nested",
+        &[0x22, 0],
+        "a;b;c;d\r\n[1,null];{\"a\":\"x\",\"b\":1};{\"k\":[1]};\\x00ff\r\n",
+    );
+    text("csv", "one-column", &[0x93, 1], "\n\\N\nx\n\"\"\n");
+    text(
+        "jsonl",
+        "plain",
+        &[0, 3],
+        "{\"a\":1,\"b\":\"x\\u00e9\",\"c\":true}\n{}\n{\"c\":null}\n",
+    );
+    text(
+        "jsonl",
+        "types",
+        &[1, 0],
+        "{\"a\":1.25,\"b\":\"2026-11-21\",\"c\":\"2026-11-21T10:00:00Z\",\"d\":\"10:11:12\",\"e\":-0.0}\n",
+    );
+    text(
+        "jsonl",
+        "nested",
+        &[2, 9],
+        "{\"a\":[1,null],\"b\":{\"a\":\"x\",\"b\":1},\"c\":{\"k\":{\"x\":[]}},\"d\":\"AAEC\"}\n",
+    );
+    let ordered = r#"{"mode":"ordered","version":1,"fields":[{"name":"a","type":"int4","collation":"C"}],"values":["7"]}"#;
+    let exact = r#"{"mode":"exact","version":1,"system":"7","timeline":"00000001","database":5,"first":"740","next":"18446744073709551615","tables":{"16390":[16391,"ab"]},"gone":[1]}"#;
+    text("cursor", "ordered", b"", ordered);
+    text("cursor", "exact", b"", exact);
+    let hash = "0f".repeat(32);
+    let file = format!(
+        r#"{{"path":"day=1/part-0001-00000002-00000.csv","size":9,"sha256":"{hash}","rows":3}}"#
+    );
+    let manifest = format!(
+        r#"{{"version":1,"number":2,"previous":"{hash}","pipeline":"p","stream":"s","run_id":"r","epoch":1,"seq":1,"cursor":null,"complete":true,"begins":1,"rows":3,"files":[{file}]}}"#
+    );
+    text("manifest", "second", &[2], &manifest);
+    text("manifest", "name", &[2], "00000002.json");
+    text("manifest", "part", &[2], "0002-00000007-00000");
+    let address = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 127, 0, 0, 1];
+    let asks = "db.internal:5432\n*.example.com:5432\n10.0.0.0/8:5432\n[fd00::1]:5432\nlocalhost:5432\n\ndb.internal\nin/a.csv\npostgres://u:p@db:5432/d?sslmode=require\n";
+    text("grants", "names", &[&[0][..], &address].concat(), asks);
+    text(
+        "grants",
+        "mapped",
+        &[&[2][..], &address].concat(),
+        "127.0.0.0/8:5432\n\n127.0.0.1\nout/../in/x.csv\nhttps://h\n",
+    );
+    for (name, yaml) in PIPELINES {
+        text("document", name, b"", yaml);
+    }
+}
+
+const PIPELINES: [(&str, &str); 3] = [
+    (
+        "least",
+        "version: 1\npipeline: orders\nsource:\n  use: source-file\n  streams: [orders]\ndestination:\n  use: dest-file\n",
+    ),
+    ("full", include_str!("full.yaml")),
+    (
+        "anchors",
+        "version: 1\npipeline: p\nsource: &s\n  use: 'source-file'\n  config: {a: \"${PORT}\", b: ${PORT:-1}, c: $$x, d: ${EMPTY:-e}}\n  streams:\n    - name: \"a\\tb\"\n    - {name: 'public.*', columns: [a, b]}\ndestination:\n  use: dest-file\n  config: {p: ${SECRET}, t: |\n    lines\n  }\n",
+    ),
+];

@@ -1,0 +1,156 @@
+//! Servers that are busy, broken or hostile.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::*;
+
+/// Answers `first` once and then well; the rows must come all the same.
+#[track_caller]
+fn recovers(first: Reply, config: &[&str]) {
+    let asked = AtomicU64::new(0);
+    let shown = format!("{first:?}");
+    let server = Server::start(move |_| match asked.fetch_add(1, Ordering::SeqCst) {
+        0 => first.clone(),
+        _ => Reply::json(ids(1..=3)),
+    });
+    let stream = ["schema: { id: int64 not null }"];
+    let found = rows(&Folder::new(), &pipeline(&server.url(""), config, &stream));
+    assert_eq!(found.len(), 3, "{shown}");
+    assert!(server.requests().len() >= 2, "{shown}");
+}
+
+#[test]
+fn what_passes_is_asked_again() {
+    recovers(
+        Reply::status(429, "slow down").header("retry-after", "0"),
+        &[],
+    );
+    recovers(
+        Reply::status(503, "soon").header("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT"),
+        &[],
+    );
+    recovers(Reply::status(500, "oops"), &[]);
+    // The connection ends before the body does, before the head does, and before anything.
+    recovers(Reply::lying(ids(1..=3), 1000), &[]);
+    recovers(Reply::raw("HTTP/1.1 200 OK\r\ncontent-le"), &[]);
+    recovers(Reply::raw(""), &[]);
+    recovers(
+        Reply::raw("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\n[{\"i"),
+        &[],
+    );
+    recovers(Reply::stalled("[{\"id\""), &["timeout_seconds: 1"]);
+}
+
+#[test]
+fn bodies_of_every_framing_are_read() {
+    for reply in [
+        Reply::chunked(["[{\"id\"", ": 1}", "]"]),
+        Reply::until_closed("[{\"id\": 1}]"),
+        Reply::json("[{\"id\": 1}]").header("x-long", "y".repeat(20_000)),
+    ] {
+        let server = Server::start(move |_| reply.clone());
+        assert_eq!(
+            rows(&Folder::new(), &pipeline(&server.url(""), &[], &[])).len(),
+            1
+        );
+    }
+    let empty = Server::start(|_| Reply::status(204, ""));
+    let stream = ["schema: { id: int64 }"];
+    let report = Folder::new().report(&pipeline(&empty.url(""), &[], &stream));
+    assert_eq!(report["rows"], 0);
+}
+
+#[test]
+fn what_does_not_pass_is_said_by_code() {
+    let long = Reply::status(429, "tomorrow").header("retry-after", "86400");
+    let head = Reply::json("[]").header("x-long", "y".repeat(300_000));
+    let many = (0..150).fold(Reply::json("[]"), |reply, n| {
+        reply.header(&format!("x-{n}"), "y")
+    });
+    let no_http = Reply::raw("220 mail.example ESMTP ready\r\n");
+    let encoded = Reply::json("[]").header("content-encoding", "gzip");
+    for (reply, code, exit, part) in [
+        (long, "http_rate_limited", 1, "tomorrow"),
+        (
+            Reply::status(500, "oops"),
+            "http_unavailable",
+            1,
+            "500: oops",
+        ),
+        (Reply::status(403, "no"), "http_unauthorized", 3, "403"),
+        (
+            Reply::status(404, "<html>\r\nno\u{7}</html>"),
+            "http_not_found",
+            2,
+            "404: <html> no </html>",
+        ),
+        (Reply::status(422, "no"), "http_refused", 2, "422"),
+        (Reply::status(304, ""), "http_unexpected_status", 4, "304"),
+        (Reply::json("<html>"), "http_not_json", 4, "<html>"),
+        (Reply::json("[{\"id\": 1}"), "http_not_json", 4, "page 1"),
+        (Reply::json("{\"data\": []}"), "http_no_records", 4, "data"),
+        (Reply::json(""), "http_not_json", 4, "JSON"),
+        (Reply::lying("[]", 1000), "connection_lost", 3, "127.0.0.1"),
+        (Reply::stalled("["), "timeout", 1, "did not go on"),
+        (
+            Reply::endless("[1, ".repeat(1000)),
+            "http_body_too_large",
+            4,
+            "max_response_bytes",
+        ),
+        (head, "http_head_too_large", 4, "64 KiB"),
+        (many, "http_head_too_large", 4, "100 headers"),
+        (no_http, "http_protocol", 3, "HTTP/1.1"),
+        (encoded, "http_encoding", 4, "gzip"),
+    ] {
+        let shown = format!("{reply:?}");
+        println!("{code}: {}", &shown[..shown.len().min(200)]);
+        let server = Server::start(move |_| reply.clone());
+        let config = [
+            "max_retries: 0",
+            "timeout_seconds: 1",
+            "max_response_bytes: 1000000",
+        ];
+        let stream = ["schema: { id: int64 }"];
+        let text = pipeline(&server.url(""), &config, &stream);
+        Folder::new().refuses(&text, code, exit, &[part]);
+    }
+    let text = pipeline("http://127.0.0.1:1", &["max_retries: 0"], &[]);
+    Folder::new().refuses(&text, "connect_failed", 3, &["127.0.0.1:1"]);
+}
+
+#[test]
+fn a_run_that_waits_for_an_answer_is_interrupted() {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+
+    let (asked, was_asked) = std::sync::mpsc::channel();
+    let server = Server::start(move |_| {
+        let _ = asked.send(());
+        Reply::stalled("[")
+    });
+    let folder = Folder::new();
+    folder.write(
+        "p.yaml",
+        pipeline(&server.url(""), &[], &["schema: { id: int64 }"]),
+    );
+    let mut child = folder
+        .command(&["run", "-v", "p.yaml"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    was_asked
+        .recv_timeout(std::time::Duration::from_secs(60))
+        .expect("a request");
+    let begun = std::time::Instant::now();
+    let pid = rustix::process::Pid::from_raw(child.id() as i32).expect("a process");
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+    let said: Vec<String> = BufReader::new(child.stderr.take().expect("a pipe"))
+        .lines()
+        .map_while(Result::ok)
+        .collect();
+    assert_eq!(child.wait().expect("it ends").code(), Some(130), "{said:?}");
+    // The connector itself would wait for a minute.
+    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+}

@@ -1,0 +1,97 @@
+//! JSON becomes columns without losing a digit.
+
+use super::*;
+
+#[test]
+fn numbers_keep_their_digits_and_nested_values_their_shape() {
+    let body = r#"[{"id": 1, "big": 12345678901234567890, "price": 0.1, "at": "2026-11-21T10:00:00Z",
+        "tags": ["a"], "who": {"name": "x", "age": 3}},
+      {"id": 2, "big": 1.00000000000000000001, "price": null, "at": null, "tags": [], "who": null}]"#;
+    let server = Server::start(move |_| Reply::json(body));
+    let url = server.url("");
+    let folder = Folder::new();
+    let found = rows(&folder, &pipeline(&url, &[], &[]));
+    assert_eq!(found[0]["who"]["age"], 3);
+    let text = folder.read("out/items.jsonl");
+    assert!(
+        text.contains("12345678901234567890") && text.contains("1.00000000000000000001"),
+        "{text}"
+    );
+    let folder = Folder::new();
+    rows(&folder, &pipeline(&url, &[], &["nested: json"]));
+    assert!(folder.read("out/items.jsonl").contains("age"));
+    let schema = "schema: { id: int64 not null, big: \"decimal(40, 20)\", at: timestamptz }";
+    let declared = [schema, "unknown_keys: ignore"];
+    let folder = Folder::new();
+    rows(&folder, &pipeline(&url, &[], &declared));
+    let text = folder.read("out/items.jsonl");
+    assert!(
+        text.contains("12345678901234567890.00000000000000000000")
+            || text.contains("12345678901234567890"),
+        "{text}"
+    );
+    assert!(
+        text.contains("1.00000000000000000001") && !text.contains("price"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_later_value_that_does_not_fit_is_named() {
+    let answer = |second: &'static str| {
+        Server::start(move |request: &Request| match number(request, "page") {
+            Some(1) => Reply::json(ids(1..=2)),
+            Some(2) => Reply::json(second),
+            _ => Reply::json("[]"),
+        })
+    };
+    let stream = ["pagination: { type: page }"];
+    for (second, code, column, config) in [
+        (
+            r#"[{"id": 3}, {"id": "x"}]"#,
+            "value_does_not_fit",
+            "id",
+            "sample_records: 2",
+        ),
+        (
+            r#"[{"id": 3}, {"id": 4.5}]"#,
+            "value_does_not_fit",
+            "id",
+            "sample_records: 2",
+        ),
+        (
+            r#"[{"id": 3}, {"id": 4, "new": 1}]"#,
+            "jsonl_unknown_field",
+            "new",
+            "sample_records: 2",
+        ),
+        (
+            r#"[{"id": 3}, [4]]"#,
+            "jsonl_not_an_object",
+            "items",
+            "sample_records: 2",
+        ),
+    ] {
+        let server = answer(second);
+        let folder = Folder::new();
+        let text = pipeline(&server.url(""), &[config], &stream);
+        folder.refuses(&text, code, 4, &[column, "page 2, record 2", "items"]);
+        assert!(folder.files("out").is_empty(), "{second}");
+    }
+    // With enough of a sample they have a common type.
+    let server = answer(r#"[{"id": 3}, {"id": "x"}]"#);
+    let found = rows(&Folder::new(), &pipeline(&server.url(""), &[], &stream));
+    assert_eq!(found.len(), 4);
+    let server = answer(r#"[{"id": 3}, {"id": 4, "new": 1}]"#);
+    let declared = [
+        "pagination: { type: page }",
+        "schema: { id: int32 not null }",
+    ];
+    let text = pipeline(&server.url(""), &[], &declared);
+    Folder::new().refuses(
+        &text,
+        "jsonl_unknown_field",
+        4,
+        &["new", "unknown_keys: ignore"],
+    );
+}
