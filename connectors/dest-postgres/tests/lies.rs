@@ -83,7 +83,7 @@ fn tell(load_method: &str, lies: Vec<Told>) {
         client
             .batch_execute("CREATE SCHEMA raw; CREATE TABLE raw.t (id int8, t text)")
             .unwrap();
-        let text: String = format!("{:?}", told.says).chars().take(100).collect();
+        let text = told.says.shown();
         let what = format!(
             "{number}: after {:?} at {:?}: {text}",
             told.after,
@@ -126,7 +126,8 @@ fn tell(load_method: &str, lies: Vec<Told>) {
 }
 
 const VIOLATED: &str = "protocol_violation";
-const NOTICE: &[u8] = b"C00000\0Mlook\0\0";
+/// Not to be read, so that the test's own output keeps no flood of it.
+const NOTICE: &[u8] = b"M";
 
 #[test]
 fn while_rows_are_copied() {

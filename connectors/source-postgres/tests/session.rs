@@ -363,8 +363,14 @@ fn limits_of_the_server_do_not_end_a_read() {
     let mut request = request("public.t");
     request.snapshot = snapshot;
     for _ in 0..2 {
-        assert_eq!(rows(&read(&mut source, &request).unwrap()), 1);
+        let mut reader = open(&database.url());
+        assert_eq!(rows(&read(&mut reader, &request).unwrap()), 1);
     }
+    // The session itself reads under it, too; nobody joins it after that.
+    assert_eq!(rows(&read(&mut source, &request).unwrap()), 1);
+    let mut late = open(&database.url());
+    let error = read(&mut late, &request).unwrap_err();
+    assert_eq!(error.code, "snapshot_gone");
     let config = format!(
         r#"{{"url": "{}", "options": "-c statement_timeout=300ms"}}"#,
         database.url()

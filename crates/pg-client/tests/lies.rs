@@ -53,7 +53,7 @@ fn tell(lies: Vec<(&'static str, u8, Says, &str)>) {
         let what = format!(
             "{number}: after {after:?} at {:?}: {}",
             char::from(at),
-            short(&says)
+            says.shown()
         );
         let lie = Lie {
             after,
@@ -87,10 +87,6 @@ fn tell(lies: Vec<(&'static str, u8, Says, &str)>) {
     assert!(grown < MEMORY, "{grown} bytes more");
 }
 
-fn short(says: &Says) -> String {
-    format!("{says:?}").chars().take(100).collect()
-}
-
 fn auth(code: u32, rest: &[u8]) -> Vec<u8> {
     message(b'R', &[&code.to_be_bytes()[..], rest].concat())
 }
@@ -103,11 +99,13 @@ fn scram(first: &str) -> Vec<u8> {
     auth(11, first.as_bytes())
 }
 
+/// A notice that is not logged: natively a flood of them would be kept by the test's own output.
+const UNREADABLE: &[u8] = b"M";
 const VIOLATED: &str = "protocol_violation";
 
 #[test]
 fn before_it_has_let_us_in() {
-    let notice = message(b'N', b"SNOTICE\0C00000\0Mwait\0\0");
+    let notice = message(b'N', UNREADABLE);
     let good = "r={nonce}x,s=QSXCR+Q6sek8bf92,i=4096";
     let mut lies: Vec<(Says, &str)> = vec![
         (Instead(says_len(b'R', u32::MAX, &[0; 4])), VIOLATED),
@@ -326,11 +324,7 @@ fn in_an_answer() {
         (b'C', Instead(message(b'E', &long)), "pg_23505"),
         (b'C', Instead(message(b'E', b"C23505")), VIOLATED),
         (b'C', ForEver(message(b'E', b"C23505\0Mno\0\0")), "pg_23505"),
-        (
-            b'C',
-            ForEver(message(b'N', b"C00000\0Mlook\0\0")),
-            "timeout",
-        ),
+        (b'C', ForEver(message(b'N', UNREADABLE)), "timeout"),
         (b'C', ForEver(message(b'A', b"\0\0\0\x01a\0b\0")), "timeout"),
         (b'Z', Silence(Vec::new()), "timeout"),
         (b'Z', Before(message(b'Z', b"I")), VIOLATED),

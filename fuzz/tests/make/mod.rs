@@ -4,8 +4,11 @@ use rapidbyte_columnar::{Compression, FileWriter, Kind, WriteOptions};
 use rapidbyte_fuzz::copy::columns;
 use rapidbyte_fuzz::ipc::{STREAMS, schema};
 use rapidbyte_pg::copy::{Decoder, Encoder as CopyEncoder};
-use rapidbyte_testkit::batches::random;
 use rapidbyte_wire::ipc::{Encoder, encode_schema};
+
+#[path = "../../../crates/testkit/src/batches.rs"]
+mod batches;
+use batches::random;
 
 type Seed = (&'static str, String, Vec<u8>);
 

@@ -72,6 +72,24 @@ pub enum Says {
     Dialogue(Vec<Vec<u8>>),
 }
 
+impl Says {
+    /// Its beginning, for the message of a test.
+    pub fn shown(&self) -> String {
+        struct Short(String);
+        impl std::fmt::Write for Short {
+            fn write_str(&mut self, text: &str) -> std::fmt::Result {
+                self.0.push_str(text);
+                // Enough was written: the rest may be megabytes.
+                (self.0.len() < 100).then_some(()).ok_or(std::fmt::Error)
+            }
+        }
+        let mut short = Short(String::new());
+        // It ends with an error where it was cut.
+        let _ = std::fmt::Write::write_fmt(&mut short, format_args!("{self:?}"));
+        short.0
+    }
+}
+
 /// A lying server; dropped, it ends every connection.
 #[derive(Debug)]
 pub struct Liar {
