@@ -74,6 +74,27 @@ fn floods_of_messages_are_cut() {
 }
 
 #[test]
+fn limits_of_messages_and_of_what_the_host_holds_can_be_set() {
+    let folder = Folder::new();
+    folder.write("in.csv", "a\n");
+    let limited = |how: &str, limits: &str| {
+        let stage = format!("permissions: {{ limits: {{ {limits} }} }}, streams: [rows]");
+        misbehave(how).replace("streams: [rows]", &stage)
+    };
+    folder.write("p.yaml", limited("log_flood", "log_bytes: 1kb"));
+    let ended = folder.rapidbyte(&["run", "-v", "p.yaml"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let lines = ended.stderr.matches("flood ").count();
+    assert!((50..200).contains(&lines), "{lines}");
+    assert!(ended.stderr.contains("the rest is dropped"));
+
+    let handles = limited("handles", "open_files: 1000000, host_memory: 100kb");
+    folder.refuses(&handles, "host_memory_limit", 1, &["100000", "host_memory"]);
+    let handles = limited("handles", "open_files: 1000000, handles: 100");
+    folder.refuses(&handles, "too_many_handles", 1, &["100 handles", "limits"]);
+}
+
+#[test]
 fn a_huge_message_is_cut() {
     let folder = Folder::new();
     folder.write("p.yaml", misbehave("log_huge"));

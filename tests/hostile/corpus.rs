@@ -103,9 +103,10 @@ const DESTINATION_CALLS: [(&str, &str, Verb); 9] = [
 const ALL_DEEDS_IN: usize = 2;
 
 /// What a source gives that it should not, and how much of it.
-const LIES: [(&str, &str, i32); 21] = [
+const LIES: [(&str, &str, i32); 22] = [
     ("idle", "stalled", 1),
     ("empty_batches", "stalled", 1),
+    ("read_nothing, path: in.csv", "no_progress", 1),
     ("checkpoint_flood", "contract_broken", 1),
     ("checkpoint_first", "contract_broken", 1),
     ("huge_value, batch_rows: 2000000", "too_large", 1),
@@ -317,7 +318,8 @@ impl Case {
             _ => (1, LIMIT_SECS),
         };
         let limits = format!(
-            "permissions: {{ limits: {{ no_progress_seconds: {busy}, stall_seconds: {stall} }} }}"
+            "permissions: {{ limits: {{ no_progress_seconds: {busy}, stall_seconds: {stall}, \
+             abort_seconds: 1 }} }}"
         );
         match (&self.guest, self.world) {
             (Guest::Wat(_), _) => format!("  use: ./guest.wasm\n  {limits}\n"),
@@ -379,10 +381,6 @@ impl Case {
             folder.write("guest.wasm", wat.guest.build());
             // Compiling is no part of a run's time.
             folder.rapidbyte(&["connector", "inspect", "guest.wasm"]);
-            // So many guests drive the others out of the cache.
-            for other in ["dest-file", &testkit("source-misbehave")] {
-                folder.rapidbyte(&["connector", "inspect", other]);
-            }
         }
         if self.verb != Verb::Incremental {
             folder.write("out/rows.csv", OLD);

@@ -21,6 +21,8 @@ const RECURSE: &str = "(call $deed)";
 const SESSIONS: &str = "(loop $l (drop (call $new_session (i32.const 1))) (br $l))";
 const TIMERS: &str = "(loop $l (drop (call $after (i64.const 1))) (br $l))";
 
+/// Ours have a few thousand.
+const MANY_FUNCTIONS: usize = 50_000;
 /// Bytes of a guest's memory at its start.
 const MEMORY: u32 = 131_072;
 
@@ -72,6 +74,7 @@ pub fn all() -> Vec<Wat> {
         all.extend(starts(world));
         all.extend(shapes(world));
         all.extend(reallocs(world));
+        all.extend(asks(world));
         all.extend(errors(world));
     }
     all.extend(texts("source", &SOURCE_TEXTS, &SOURCE_LISTS));
@@ -173,10 +176,15 @@ fn shapes(world: &'static str) -> Vec<Wat> {
         },
         "",
     );
+    let large = Guest {
+        more: "(func (result i32) i32.const 1)".repeat(MANY_FUNCTIONS),
+        ..Guest::good(world)
+    };
     vec![
         wat("wrong type", wrong, "contract_broken", "instantiate"),
         wat("missing export", missing, "wrong_world", ""),
         wat("as it stands", Guest::good(world), "ok", ""),
+        wat("large", large, "ok", ""),
     ]
 }
 
@@ -207,6 +215,39 @@ fn reallocs(world: &'static str) -> Vec<Wat> {
         ),
         wat("realloc trap", with("unreachable"), "trapped", "open"),
     ]
+}
+
+/// Functions of the host.
+const HOST: &str = r#"
+    (import "rapidbyte:connector/log@0.1.0" "log" (func $log (param i32 i32 i32)))
+    (import "rapidbyte:connector/files@0.1.0" "open" (func $open_file (param i32 i32 i32)))
+    (import "rapidbyte:connector/connection@0.1.0" "[method]connection.read"
+      (func $read (param i32 i32 i32 i32)))"#;
+
+/// What it hands to the host when it opens: texts that are none, and handles that it was not given.
+fn asks(world: &'static str) -> Vec<Wat> {
+    let asks = [
+        ("log no UTF-8", "(call $log (i32.const 2) (i32.const 64) (i32.const 2))"),
+        ("log outside", "(call $log (i32.const 2) (i32.const -16) (i32.const 64))"),
+        ("log too long", "(call $log (i32.const 2) (i32.const 0) (i32.const -1))"),
+        ("log at no level", "(call $log (i32.const 9) (i32.const 0) (i32.const 1))"),
+        ("path no UTF-8", "(call $open_file (i32.const 64) (i32.const 2) (i32.const 512))"),
+        ("answer outside", "(call $open_file (i32.const 0) (i32.const 1) (i32.const -8))"),
+        (
+            "no such handle",
+            "(call $read (i32.const 77) (i32.const 1) (i32.const 1) (i32.const 512))",
+        ),
+    ];
+    let asked = asks.map(|(name, deed)| {
+        let guest = Guest {
+            at: 2,
+            deed: deed.into(),
+            imports: HOST,
+            ..Guest::good(world)
+        };
+        wat(name, guest, "contract_broken", "open")
+    });
+    asked.into()
 }
 
 fn patched(world: &'static str, patches: Vec<(u32, Vec<u8>)>) -> Guest {

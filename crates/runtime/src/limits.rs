@@ -40,7 +40,7 @@ impl Default for Limits {
         Self {
             busy: Duration::from_secs(120),
             stall: Duration::from_secs(7200),
-            abort: Duration::from_secs(1),
+            abort: Duration::from_secs(30),
             log_lines: 10_000,
             log_bytes: 8 << 20,
             connections: 64,

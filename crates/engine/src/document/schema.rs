@@ -358,7 +358,7 @@ fn limits() -> Value {
         "properties": {
             "no_progress_seconds": whole("Computing without moving a byte; 120 if absent.", most),
             "stall_seconds": whole("Nothing moves, waiting included; 7200 if absent.", most),
-            "abort_seconds": whole("Giving up after a run has failed; 1 if absent.", most),
+            "abort_seconds": whole("Giving up after a run has failed; 30 if absent.", most),
             "log_messages": whole("Messages; further ones are dropped. 10000 if absent.", most),
             "log_bytes": size("Bytes of messages; further ones are dropped. 8mb if absent."),
             "connections": whole("Connections open at a time; 64 if absent.", most),
