@@ -1,6 +1,7 @@
 //! What stands under `config:`.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use rapidbyte_sdk::declared::Columns;
 use schemars::JsonSchema;

@@ -1,15 +1,14 @@
 //! A configuration without open questions.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rapidbyte_sdk::http::Url;
 use rapidbyte_sdk::prelude::*;
 
 use crate::config::{
-    Auth, AuthKind, Config, CursorFormat, MethodName, Nested, Pagination, PaginationKind,
-    SendIn, StreamConfig, UnknownKeys,
+    Auth, AuthKind, Config, CursorFormat, MethodName, Nested, Pagination, PaginationKind, SendIn,
+    StreamConfig, UnknownKeys,
 };
 use crate::json::Path;
 

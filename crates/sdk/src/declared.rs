@@ -105,8 +105,14 @@ mod tests {
         let schema = schema(json).unwrap();
         let told: Vec<_> = schema.fields().iter().collect();
         assert_eq!(told.len(), 3);
-        assert_eq!((told[0].name().as_str(), told[0].is_nullable()), ("z", false));
-        assert_eq!((told[1].name().as_str(), told[1].is_nullable()), ("a", true));
+        assert_eq!(
+            (told[0].name().as_str(), told[0].is_nullable()),
+            ("z", false)
+        );
+        assert_eq!(
+            (told[1].name().as_str(), told[1].is_nullable()),
+            ("a", true)
+        );
         assert!(told[2].is_nullable());
     }
 
