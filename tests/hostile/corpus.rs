@@ -170,7 +170,8 @@ const SERVERS: [&str; 10] = [
 /// Ways to say an address that nobody reaches under a name, though the name is granted.
 const NAMES: [&str; 5] = ["127.1", "2130706433", "0x7f000001", "0177.0.0.1", "0"];
 
-fn cases(port: u16) -> Vec<Case> {
+/// `port` answers nothing, `closing` ends every connection at once.
+fn cases(port: u16, closing: u16) -> Vec<Case> {
     let mut cases = deeds();
     let mut add = |world, verb, config: String, code, exit| {
         cases.push(Case {
@@ -192,6 +193,8 @@ fn cases(port: u16) -> Vec<Case> {
     let local = format!("host: localhost, port: {port}");
     let hoard = format!("how: hoard, {local}");
     add("source", Verb::Run, hoard, "too_many_connections", 1);
+    let nothing = format!("how: read_nothing, host: localhost, port: {closing}");
+    add("source", Verb::Run, nothing, "no_progress", 1);
     for path in PATHS {
         let config = format!("how: forbidden_file, path: in.csv, ungranted_path: \"{path}\"");
         add("source", Verb::Run, config, "file_not_granted", 2);
@@ -489,7 +492,10 @@ fn measured(folder: &Folder, verb: &str) -> (Option<i32>, Value, u64) {
 fn every_hostile_connector_is_survived() {
     let server = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = server.local_addr().expect("an address").port();
-    let cases = cases(port);
+    let closing = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let closing_port = closing.local_addr().expect("an address").port();
+    std::thread::spawn(move || closing.incoming().for_each(drop));
+    let cases = cases(port, closing_port);
     assert!(cases.len() > 40, "{}", cases.len());
     // Compiling is no part of what is measured.
     for (source, destination) in [

@@ -220,7 +220,6 @@ impl State {
             let flags = match step(connection) {
                 Ok(Step::Done(value)) => {
                     self.check_cancelled()?;
-                    self.progress();
                     return Ok(Ok(value));
                 }
                 Ok(Step::Wait(flags)) => flags,
@@ -349,6 +348,10 @@ impl HostConnection for State {
             }
             let mut buffer = vec![0; len];
             let read = self.drive(&this, timeout_ms, "nothing came", |c| c.read(&mut buffer))?;
+            // Whoever reads behind the end for ever does not get on.
+            if read.as_ref().is_ok_and(|len| *len > 0) {
+                self.progress();
+            }
             Ok(read.map(|len| {
                 buffer.truncate(len);
                 buffer
@@ -367,9 +370,13 @@ impl HostConnection for State {
                 }
             }
             let mut rest = data.as_slice();
-            self.drive(&this, timeout_ms, "nothing could be sent", |c| {
+            let written = self.drive(&this, timeout_ms, "nothing could be sent", |c| {
                 c.write(&mut rest)
-            })
+            });
+            if !data.is_empty() {
+                self.progress();
+            }
+            written
         })
     }
 
@@ -441,6 +448,7 @@ impl HostConnection for State {
                         })?
                     }
                 };
+            self.progress();
             if agreed.is_err() {
                 let connection = self.table.get_mut(&this)?;
                 connection.end();

@@ -145,7 +145,7 @@ pub enum How {
     LongError,
     /// An error with control characters in every text.
     ErrorControl,
-    /// Reads `path` at its end for ever, where nothing is.
+    /// Reads `path` behind its end for ever, or `host`:`port`, which has closed, where no path is given.
     ReadNothing,
     /// Checkpoints for ever, at once.
     CheckpointFlood,

@@ -43,10 +43,16 @@ pub fn act(config: &Config) -> Result<Event> {
         How::HugeError => return Err(Error::data("misbehave", "e".repeat(HUNDRED_MB))),
         How::LongError => return Err(Error::data("misbehave", "e".repeat(HUNDRED_MB / 5))),
         How::ErrorControl => return Err(drawing()),
-        How::ReadNothing => {
-            let file = files::open(&wanted(&config.path, "path")?)?;
-            while file.read(1 << 40, 1 << 20)?.is_empty() {}
-        }
+        How::ReadNothing => match &config.path {
+            Some(path) => {
+                let file = files::open(path)?;
+                while file.read(1 << 40, 1 << 20)?.is_empty() {}
+            }
+            None => {
+                let server = connect(config)?;
+                while server.read(1 << 16, MINUTE)?.is_empty() {}
+            }
+        },
         How::LogControl => log::info("one\r\n\u{1b}[2Jtwo\u{7}\u{202e}three"),
         How::Handles => {
             let path = wanted(&config.path, "path")?;
