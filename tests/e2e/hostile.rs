@@ -89,7 +89,12 @@ fn limits_of_messages_and_of_what_the_host_holds_can_be_set() {
     assert!(ended.stderr.contains("the rest is dropped"));
 
     let handles = limited("handles", "open_files: 1000000, host_memory: 100kb");
-    folder.refuses(&handles, "host_memory_limit", 1, &["102400 bytes", "host_memory"]);
+    folder.refuses(
+        &handles,
+        "host_memory_limit",
+        1,
+        &["102400 bytes", "host_memory"],
+    );
     let handles = limited("handles", "open_files: 1000000, handles: 100");
     folder.refuses(&handles, "too_many_handles", 1, &["100 handles", "limits"]);
 }
