@@ -3,7 +3,7 @@
 use std::fmt;
 
 use rapidbyte_runtime::{ConnectorError, Error, ErrorKind, Phase};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::document::{Document, DocumentError};
 
@@ -54,8 +54,8 @@ pub struct Failure {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub export: Option<&'static str>,
     /// What the connector said it was doing in it, such as `decode`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub phase: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "by_name")]
+    pub phase: Option<Phase>,
     /// It may pass: the same may succeed after so many milliseconds at least.
     #[serde(skip)]
     pub passes_after_ms: Option<u32>,
@@ -173,7 +173,7 @@ impl Failure {
         failure.column = column;
         failure.connector = Some(connector);
         failure.export = Some(export);
-        failure.phase = phase.map(Phase::name);
+        failure.phase = phase;
         match location {
             Some(place) if place == "config" || place.starts_with("config.") => {
                 failure.locate(document, &format!("{side}.{place}"));
@@ -222,6 +222,10 @@ impl From<DocumentError> for Failure {
     }
 }
 
+fn by_name<S: Serializer>(phase: &Option<Phase>, serializer: S) -> Result<S::Ok, S::Error> {
+    phase.map(Phase::name).serialize(serializer)
+}
+
 /// Where, what and what to do, on one to three lines.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -243,8 +247,8 @@ impl fmt::Display for Failure {
         write!(f, ": {}", self.message.replace('\n', "\n  "))?;
         if let (Some(connector), Some(export)) = (&self.connector, &self.export) {
             match self.phase {
-                None | Some("other") => write!(f, " [{connector}, {export}]")?,
-                Some(phase) => write!(f, " [{connector}, {export}, {phase}]")?,
+                None | Some(Phase::Other) => write!(f, " [{connector}, {export}]")?,
+                Some(phase) => write!(f, " [{connector}, {export}, {}]", phase.name())?,
             }
         }
         if let Some(hint) = &self.hint {
