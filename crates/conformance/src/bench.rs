@@ -69,6 +69,8 @@ pub(crate) enum Trouble {
     Denied(String),
     /// What it gave is not what the contract says.
     Broken(String),
+    /// There is more than a test reads.
+    TooMuch(String),
     /// Cancelled by the test or by the operator.
     Cancelled,
 }
@@ -237,7 +239,13 @@ impl Heard {
 /// Codes by which the host says that a guest died.
 const TRAPS: &[&str] = &["panicked", "trapped", "stack_overflow"];
 /// Codes by which the host says which limit was met.
-const BOUNDS: &[&str] = &["memory_limit", "no_progress", "stalled", "too_large"];
+const BOUNDS: &[&str] = &[
+    "memory_limit",
+    "no_progress",
+    "stalled",
+    "too_large",
+    "too_many_handles",
+];
 /// Codes by which the host refuses what is not granted.
 const DENIALS: &[&str] = &[
     "file_not_granted",
@@ -270,9 +278,11 @@ impl Trouble {
     pub fn text(&self) -> String {
         match self {
             Self::Error(call, error) => format!("{call}: {} [{}]", error.message, error.code),
-            Self::Trap(text) | Self::Limit(text) | Self::Denied(text) | Self::Broken(text) => {
-                text.clone()
-            }
+            Self::Trap(text)
+            | Self::Limit(text)
+            | Self::Denied(text)
+            | Self::Broken(text)
+            | Self::TooMuch(text) => text.clone(),
             Self::Cancelled => "interrupted".into(),
         }
     }
@@ -297,6 +307,7 @@ impl Trouble {
     pub fn fails(&self, action: impl Into<String>) -> Verdict {
         match self {
             Self::Cancelled => skip("interrupted"),
+            Self::TooMuch(text) => skip(format!("{text}: give settings with less")),
             _ if self.owner().is_some() => self.blocks(&NO_TRAP),
             _ => fail(self.text(), action),
         }

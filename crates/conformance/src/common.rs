@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rapidbyte_runtime::{CheckItem, ConnectorError, ErrorKind, Grants, Kind};
+use rapidbyte_runtime::{CheckItem, Clock, ConnectorError, ErrorKind, Grants, Kind, Permissions};
 use serde_json::{Map, Value};
 
 use crate::bench::{Bench, MEMORY_BYTES, Reach, Trouble};
@@ -17,7 +17,11 @@ const UNKNOWN: &str = "conformance_unknown_key";
 pub(crate) fn first(bench: &mut Bench<'_>, judges: &mut Judges<'_>) {
     let trial = bench.trial;
     let kind = trial.connector.kind();
-    let described = bench.note(trial.host.describe(&trial.connector, &Default::default()));
+    let described =
+        trial
+            .host
+            .describe(&trial.connector, &Permissions::default(), &Clock::default());
+    let described = bench.note(described);
     let judged = match &described {
         Ok(found) => spec::describe(found, kind),
         Err(trouble) => Err(trouble.fails("describe answers without settings, files and servers")),

@@ -116,9 +116,8 @@ impl<'s, 'b> Increments<'s, 'b> {
                 }
                 Step::Idle => {}
                 Step::End => break,
-                Step::Bad(text) | Step::TooMuch(text) | Step::Spins(text) => {
-                    return Err(Trouble::Broken(text));
-                }
+                Step::TooMuch(text) => return Err(Trouble::TooMuch(text)),
+                Step::Bad(text) | Step::Spins(text) => return Err(Trouble::Broken(text)),
             }
         }
         if !is_behind_all && followed.wrong.is_none() {
@@ -135,11 +134,7 @@ impl<'s, 'b> Increments<'s, 'b> {
         self.streams()?;
         let ended = self.subject.repeated()?;
         for followed in self.followed()? {
-            let followed = match followed {
-                Ok(followed) => followed,
-                Err(trouble @ Trouble::Broken(_)) => return Err(trouble.blocks(&READ)),
-                Err(trouble) => return Err(trouble.fails(ACTION)),
-            };
+            let followed = followed.as_ref().map_err(|trouble| trouble.fails(ACTION))?;
             let failed = |seen: &str| fail(format!("stream {:?}: {seen}", followed.stream), ACTION);
             if let Some(wrong) = &followed.wrong {
                 return Err(failed(wrong));

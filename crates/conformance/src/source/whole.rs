@@ -8,12 +8,16 @@ use super::Subject;
 use crate::bench::Trouble;
 use crate::digest::Digest;
 use crate::read::{Asked, BATCH_BYTES, Reading, Step};
-use crate::verdict::{BATCHES, Clause, READ, WAIT};
+use crate::verdict::{BATCHES, Clause, READ, WAIT, WHOLE};
 
 /// A batch of several rows has at most so many times what was asked for.
 const TIMES: usize = 4;
 /// What may come on top, whatever was asked: headers of wide batches.
 const HEADERS: usize = 64 << 10;
+
+/// In the host's words about a checkpoint that nobody asked for; everything else that it finds broken
+/// is a batch or a schema.
+const UNASKED: &str = "a checkpoint in a read";
 
 /// What a whole read showed.
 pub(crate) struct Whole {
@@ -36,6 +40,8 @@ pub(crate) struct Whole {
     /// There is more than a test reads.
     pub too_much: Option<String>,
     spins: bool,
+    /// The host stopped it for what is unexpected.
+    is_cut: bool,
 }
 
 impl Whole {
@@ -67,8 +73,23 @@ impl Whole {
             wrong_wait: None,
             too_much: None,
             spins: false,
+            is_cut: false,
         };
-        while whole.take(reading.next()?, &mut reading)? {}
+        loop {
+            match reading.next() {
+                Ok(step) => {
+                    if !whole.take(step, &mut reading)? {
+                        break;
+                    }
+                }
+                Err(Trouble::Broken(text)) if text.contains(UNASKED) => {
+                    whole.unexpected = Some(text);
+                    whole.is_cut = true;
+                    break;
+                }
+                Err(trouble) => return Err(trouble),
+            }
+        }
         whole.wrong_wait = whole.wrong_wait.or(reading.slow.take());
         Ok(whole)
     }
@@ -122,6 +143,8 @@ impl Whole {
             Some(&BATCHES)
         } else if self.spins {
             Some(&WAIT)
+        } else if self.is_cut {
+            Some(&WHOLE)
         } else if self.too_much.is_some() {
             Some(&READ)
         } else {
