@@ -169,7 +169,7 @@ mod tests {
         RecordBatch::try_from_iter_with_nullable([("n", n, true), ("t", t, true)]).unwrap()
     }
 
-    fn of(batches: &[RecordBatch]) -> Digest {
+    fn of(batches: &[&RecordBatch]) -> Digest {
         let mut digest = Digest::default();
         batches.iter().for_each(|batch| digest.add(batch).unwrap());
         digest
@@ -179,21 +179,18 @@ mod tests {
     fn order_and_batches_do_not_count_and_everything_else_does() {
         let whole = batch(&[Some(1), None, Some(3)], &["a", "b", "c"]);
         let turned = batch(&[Some(3), Some(1), None], &["c", "a", "b"]);
-        assert_eq!(of(&[whole.clone()]), of(&[turned]));
-        assert_eq!(
-            of(&[whole.clone()]),
-            of(&[whole.slice(0, 1), whole.slice(1, 2)])
-        );
+        assert_eq!(of(&[&whole]), of(&[&turned]));
+        assert_eq!(of(&[&whole]), of(&[&whole.slice(0, 1), &whole.slice(1, 2)]));
         for other in [
             batch(&[Some(1), Some(0), Some(3)], &["a", "b", "c"]),
             batch(&[None, Some(1), Some(3)], &["a", "b", "c"]),
             batch(&[Some(1), None, Some(3)], &["a", "bc", ""]),
         ] {
-            assert_ne!(of(&[whole.clone()]), of(&[other]));
+            assert_ne!(of(&[&whole]), of(&[&other]));
         }
-        let doubled = of(&[whole.clone(), whole.slice(2, 1)]);
+        let doubled = of(&[&whole, &whole.slice(2, 1)]);
         assert_eq!(doubled.rows, 4);
-        assert_ne!(doubled, of(&[whole]));
+        assert_ne!(doubled, of(&[&whole]));
     }
 
     #[test]
@@ -202,11 +199,11 @@ mod tests {
             let field = rapidbyte_wire::types::parse_field("c", name, true).unwrap();
             let array = values::array(&field, 0..6).unwrap();
             let batch = RecordBatch::try_from_iter_with_nullable([("c", array, true)]).unwrap();
-            let rows: Vec<Digest> = (0..6).map(|at| of(&[batch.slice(at, 1)])).collect();
+            let rows: Vec<Digest> = (0..6).map(|at| of(&[&batch.slice(at, 1)])).collect();
             let sum = rows
                 .iter()
                 .fold(Digest::default(), |sum, row| sum.plus(*row));
-            assert_eq!(of(&[batch]), sum, "{name}");
+            assert_eq!(of(&[&batch]), sum, "{name}");
             assert_ne!(rows[0], rows[1], "{name}");
         }
     }

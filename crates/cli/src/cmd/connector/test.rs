@@ -1,6 +1,6 @@
 //! `rapidbyte connector test`
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rapidbyte_conformance::{Outcome, Peer, Report, Trial, Verdict, clauses, test};
@@ -102,7 +102,7 @@ fn trial(asked: &ConnectorTest, common: &Common, host: Host) -> Result<Trial, Fa
 fn peer(
     name: &str,
     text: &str,
-    base_dir: &PathBuf,
+    base_dir: &Path,
     common: &Common,
     host: &Host,
 ) -> Result<Peer, Failure> {
