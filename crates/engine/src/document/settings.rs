@@ -119,11 +119,16 @@ mod tests {
 
     #[test]
     fn what_is_no_mapping_is_refused_with_its_place() {
-        for text in ["[1]", "3", "{ a: ${NOT_SET} }", "{ a: 1"] {
+        for (text, line) in [
+            ("[1]", 1),
+            ("3", 1),
+            ("{ a: ${NOT_SET} }", 1),
+            ("{ a: 1", 2),
+        ] {
             let error = parse(text).err().expect(text);
             assert_eq!(
                 (error.file.as_str(), error.line),
-                ("--config", 1),
+                ("--config", line),
                 "{text}: {error:?}"
             );
         }
