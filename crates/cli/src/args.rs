@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use rapidbyte_engine::{Class, Failure, Narrowing};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 /// Moves tables between databases and files: fast, with every type intact, in bounded memory.
@@ -154,14 +155,16 @@ Examples:
         #[arg(value_enum)]
         shell: Shell,
     },
-    /// List, inspect or compile connectors.
+    /// List, inspect or compile connectors, or make one of your own.
     #[command(
         subcommand,
         after_help = "\
 Examples:
   rapidbyte connector list
   rapidbyte connector inspect source-file
-  rapidbyte connector compile"
+  rapidbyte connector compile
+  rapidbyte connector new source-shop --kind source --lang rust
+  rapidbyte connector build source-shop"
     )]
     Connector(ConnectorVerb),
     /// Print the version.
@@ -417,6 +420,53 @@ pub enum ConnectorVerb {
         /// Bundled names or paths; without any, all bundled connectors.
         names: Vec<String>,
     },
+    /// Begin a connector of your own: a folder with a project that builds at once.
+    #[command(after_help = "\
+Examples:
+  rapidbyte connector new source-shop --kind source --lang rust
+  rapidbyte connector new dest-shop --kind destination --lang rust --dir connectors")]
+    New(NewConnector),
+    /// Build such a project into a .wasm in its folder.
+    #[command(after_help = "\
+Examples:
+  rapidbyte connector build
+  rapidbyte connector build source-shop --output json")]
+    Build {
+        /// The folder of the project.
+        #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
+        folder: PathBuf,
+    },
+}
+
+/// `connector new`
+#[derive(Debug, Args)]
+pub struct NewConnector {
+    /// The connector's name, and that of its folder: small letters, digits and "-".
+    pub name: String,
+    /// Whether rows come from it or go to it.
+    #[arg(long, value_enum)]
+    pub kind: ConnectorKind,
+    /// The language to write it in.
+    #[arg(long, value_enum)]
+    pub lang: Language,
+    /// Where the folder is made.
+    #[arg(long, default_value = ".", value_hint = ValueHint::DirPath)]
+    pub dir: PathBuf,
+}
+
+/// The two ends of a pipeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ConnectorKind {
+    Source,
+    Destination,
+}
+
+/// What a connector of one's own can be written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Language {
+    Rust,
 }
 
 /// Ends the program when its arguments are wrong, or when they ask for help or the version.

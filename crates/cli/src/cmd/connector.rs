@@ -1,4 +1,8 @@
-//! `rapidbyte connector list|inspect|compile`
+//! `rapidbyte connector list|inspect|compile|new|build`; the last two are beside this file.
+
+mod build;
+mod new;
+mod project;
 
 use std::path::Path;
 
@@ -13,11 +17,13 @@ use crate::output::{Output, table};
 use crate::setup;
 
 pub fn run(verb: &ConnectorVerb, output: &Output) -> Result<(), Failure> {
-    let host = setup::host(output, None)?;
+    let host = || setup::host(output, None);
     match verb {
-        ConnectorVerb::List => list(&host, output),
-        ConnectorVerb::Inspect { name } => inspect(name, &host, output),
-        ConnectorVerb::Compile { names } => compile(names, &host, output),
+        ConnectorVerb::List => list(&host()?, output),
+        ConnectorVerb::Inspect { name } => inspect(name, &host()?, output),
+        ConnectorVerb::Compile { names } => compile(names, &host()?, output),
+        ConnectorVerb::New(new) => new::run(new, output),
+        ConnectorVerb::Build { folder } => build::run(folder, output),
     }
 }
 

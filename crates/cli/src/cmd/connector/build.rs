@@ -1,0 +1,169 @@
+//! `rapidbyte connector build`: the language's own tool, then a look at what it made.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use rapidbyte_engine::{Class, Failure};
+use serde_json::{Value, json};
+
+use super::project::Project;
+use crate::args::{ConnectorKind, Language};
+use crate::output::Output;
+use crate::setup;
+
+/// What a component in Rust is compiled for.
+const TARGET: &str = "wasm32-wasip2";
+
+/// Leaves `<name>.wasm` in the project's folder, known to load.
+pub fn run(folder: &Path, output: &Output) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let project = Project::load(folder)?;
+    let built = match project.language {
+        Language::Rust => cargo(&project, folder)?,
+    };
+    let component = project.component(folder);
+    let bytes = replace(&built, &component)
+        .map_err(|error| failed(format!("{}: {error}", component.display())))?;
+    let kind = look_at(&project, folder, output)?;
+    let shown = shown(&component);
+    let secs = begun.elapsed().as_secs_f64();
+    output.document(&json!({
+        "status": "ok", "component": shown, "kind": kind, "bytes": bytes, "secs": secs,
+    }));
+    let folder = shown.parent().map(Path::to_path_buf).unwrap_or_default();
+    let mib = bytes as f64 / f64::from(1 << 20);
+    output.text(&format!(
+        "built {}: a {kind}, {mib:.1} MiB, {secs:.1} s\n\n\
+         1. rapidbyte connector inspect {}\n2. rapidbyte run {}",
+        shown.display(),
+        by_path(&shown),
+        folder.join("pipeline.yaml").display()
+    ));
+    Ok(())
+}
+
+/// A path without a `./` in front.
+fn shown(path: &Path) -> PathBuf {
+    path.strip_prefix(".").unwrap_or(path).to_path_buf()
+}
+
+/// A component is found by a path or by a bundled name; its ending makes it a path.
+fn by_path(component: &Path) -> String {
+    component.display().to_string()
+}
+
+/// Compiles with cargo and gives the component that it left.
+fn cargo(project: &Project, folder: &Path) -> Result<PathBuf, Failure> {
+    let mut cargo = Command::new("cargo");
+    cargo
+        .args(["build", "--release", "--target", TARGET])
+        .arg("--message-format=json-render-diagnostics")
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    let mut child = cargo.spawn().map_err(|error| {
+        missing("cargo", &error).hint(format!(
+            "install Rust from https://rustup.rs, and its target: rustup target add {TARGET}"
+        ))
+    })?;
+    let said = child.stdout.take().map(BufReader::new);
+    let mut component = None;
+    for line in said.into_iter().flat_map(BufRead::lines) {
+        let line = line.map_err(|error| failed(format!("cargo: {error}")))?;
+        if let Some(path) = artifact(&line, &project.name) {
+            component = Some(path);
+        }
+    }
+    let status = child
+        .wait()
+        .map_err(|error| failed(format!("cargo: {error}")))?;
+    if !status.success() {
+        return Err(failed(format!("cargo build: {status}")).hint(format!(
+            "what is wrong stands above; where `core` or `std` cannot be found: \
+             rustup target add {TARGET}"
+        )));
+    }
+    let none = || {
+        failed("cargo left no component".into())
+            .hint("Cargo.toml must have crate-type = [\"cdylib\", \"rlib\"] below [lib]")
+    };
+    component.ok_or_else(none)
+}
+
+/// The component that a line of cargo's messages tells of.
+fn artifact(line: &str, package: &str) -> Option<PathBuf> {
+    let message: Value = serde_json::from_str(line).ok()?;
+    let files = message["filenames"].as_array()?;
+    let name = message["target"]["name"].as_str()?;
+    let component = files
+        .iter()
+        .filter_map(Value::as_str)
+        .find(|file| file.ends_with(".wasm"))?;
+    (name == package.replace('-', "_")).then(|| component.into())
+}
+
+/// Puts a file in the place of an older one, in one step. Gives its size.
+fn replace(from: &Path, to: &Path) -> std::io::Result<u64> {
+    let unfinished = to.with_extension("wasm.tmp");
+    let bytes = std::fs::copy(from, &unfinished)?;
+    std::fs::rename(&unfinished, to)?;
+    Ok(bytes)
+}
+
+/// Loads the component as a run would, and compares it with what it should be.
+fn look_at(project: &Project, folder: &Path, output: &Output) -> Result<&'static str, Failure> {
+    let host = setup::host(output, None)?;
+    let file = project.component(Path::new("."));
+    let (_, connector, _) = super::load_from(&file.display().to_string(), folder, &host)?;
+    let kind = super::kind(&connector);
+    let wanted = match project.kind {
+        ConnectorKind::Source => "source",
+        ConnectorKind::Destination => "destination",
+    };
+    if kind != wanted {
+        return Err(failed(format!(
+            "the component is a {kind}, the project is a {wanted}"
+        ))
+        .hint("export a source or a destination, as rapidbyte-connector.json says"));
+    }
+    Ok(kind)
+}
+
+/// A tool that is not there or does not start.
+fn missing(tool: &str, error: &std::io::Error) -> Failure {
+    let text = format!("{tool} does not start: {error}");
+    Failure::new(Class::Environment, "tool_missing", text)
+}
+
+fn failed(text: String) -> Failure {
+    Failure::new(Class::Run, "build_failed", text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_component_is_the_packages_own() {
+        let line = |name: &str, file: &str| {
+            json!({ "reason": "compiler-artifact", "target": { "name": name }, "filenames": [file] })
+                .to_string()
+        };
+        let own = line("source_shop", "/t/source_shop.wasm");
+        assert_eq!(
+            artifact(&own, "source-shop"),
+            Some("/t/source_shop.wasm".into())
+        );
+        assert_eq!(
+            artifact(&line("serde", "/t/serde.wasm"), "source-shop"),
+            None
+        );
+        assert_eq!(
+            artifact(&line("source_shop", "/t/source_shop.rlib"), "source-shop"),
+            None
+        );
+        assert_eq!(artifact("no message", "source-shop"), None);
+    }
+}
