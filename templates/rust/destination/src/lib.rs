@@ -52,7 +52,10 @@ impl Destination for Lines {
     const WRITE_MODES: &[WriteMode] = &[WriteMode::Replace];
 
     fn open(config: Config) -> Result<Self> {
-        Ok(Self { config, open: OpenFiles::default() })
+        Ok(Self {
+            config,
+            open: OpenFiles::default(),
+        })
     }
 
     fn check(&mut self) -> Result<Vec<CheckItem>> {
@@ -103,7 +106,11 @@ impl Destination for Lines {
         file.sync()?;
         let bytes = file.bytes();
         file.commit()?;
-        Ok(Receipt { rows: commit.rows(), bytes, location: self.path(commit.stream) })
+        Ok(Receipt {
+            rows: commit.rows(),
+            bytes,
+            location: self.path(commit.stream),
+        })
     }
 
     /// A file that is dropped leaves nothing behind.
@@ -140,8 +147,15 @@ impl Writer for LineWriter {
 
     fn flush(&mut self) -> Result<Part> {
         self.hand_over()?;
-        let (rows, bytes) = (std::mem::take(&mut self.rows), std::mem::take(&mut self.bytes));
-        Ok(Part { data: Vec::new(), rows, bytes })
+        let (rows, bytes) = (
+            std::mem::take(&mut self.rows),
+            std::mem::take(&mut self.bytes),
+        );
+        Ok(Part {
+            data: Vec::new(),
+            rows,
+            bytes,
+        })
     }
 }
 
@@ -175,9 +189,15 @@ fn value(array: &ArrayRef, at: usize) -> Result<Value> {
         DataType::Float64 => {
             let number = array.as_primitive::<Float64Type>().value(at);
             let number = serde_json::Number::from_f64(number);
-            number.ok_or_else(|| Error::data("not_finite", "JSON has no NaN and no infinity"))?.into()
+            number
+                .ok_or_else(|| Error::data("not_finite", "JSON has no NaN and no infinity"))?
+                .into()
         }
-        other => return Err(Error::internal(format!("a column of type {other} was not refused"))),
+        other => {
+            return Err(Error::internal(format!(
+                "a column of type {other} was not refused"
+            )));
+        }
     })
 }
 

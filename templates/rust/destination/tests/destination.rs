@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use {{crate}}::Lines;
+
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{destination, ipc};
 
@@ -22,7 +23,11 @@ fn opened(test: &str) -> (Lines, Target, SchemaRef) {
         version_fields: Vec::new(),
         keeps_cursor: false,
     };
-    (destination::open(&config).expect("a configuration"), target, schema)
+    (
+        destination::open(&config).expect("a configuration"),
+        target,
+        schema,
+    )
 }
 
 #[test]
@@ -35,7 +40,9 @@ fn rows_are_there_after_the_commit_and_not_before() {
     writer.write(&batch).expect("written");
     let part = writer.flush().expect("a part");
     assert!(!std::fs::exists(&file).expect("known"));
-    let receipt = lines.commit(Commit::whole("numbers", vec![part])).expect("a receipt");
+    let receipt = lines
+        .commit(Commit::whole("numbers", vec![part]))
+        .expect("a receipt");
     assert_eq!(receipt.rows, 2);
     let written = std::fs::read_to_string(&file).expect("a file");
     assert_eq!(written, "{\"n\":1}\n{\"n\":null}\n");

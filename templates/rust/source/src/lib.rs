@@ -113,9 +113,11 @@ fn wanted(asked: Option<&[String]>) -> Result<SchemaRef> {
     };
     let field = |name: &String| match all.field_with_name(name) {
         Ok(field) => Ok(field.clone()),
-        Err(_) => Err(Error::schema("unknown_column", format!("there is no column {name:?}"))
-            .in_stream(STREAM)
-            .in_column(name)),
+        Err(_) => Err(
+            Error::schema("unknown_column", format!("there is no column {name:?}"))
+                .in_stream(STREAM)
+                .in_column(name),
+        ),
     };
     let fields: Vec<Field> = asked.iter().map(field).collect::<Result<_>>()?;
     Ok(Arc::new(Schema::new(fields)))

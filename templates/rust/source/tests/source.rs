@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use {{crate}}::Numbers;
+
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::source;
 
@@ -51,6 +52,8 @@ fn all_rows_come_and_a_read_goes_on_behind_its_cursor() {
 
 #[test]
 fn a_misspelt_key_is_refused() {
-    let error = source::open::<Numbers>(r#"{"row": 1}"#).err().expect("an error");
+    let error = source::open::<Numbers>(r#"{"row": 1}"#)
+        .err()
+        .expect("an error");
     assert!(error.message.contains("unknown field"), "{}", error.message);
 }
