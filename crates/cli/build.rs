@@ -10,13 +10,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
+/// Below the folder of connectors: what is put into a connector in a scripting language.
+const ROWS: &str = "parts/rapidbyte-rows.wasm";
+
 /// Small enough, and done in a second.
 const LEVEL: i32 = 9;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-env-changed=RAPIDBYTE_EMBED");
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    let mut entries = String::new();
+    let (mut entries, mut rows) = (String::new(), String::from("None"));
     if env::var("PROFILE")? == "release" {
         let folder = match env::var_os("RAPIDBYTE_EMBED") {
             Some(folder) => PathBuf::from(folder),
@@ -25,8 +28,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         for wasm in components(&folder)? {
             entries += &embed(&wasm, &out)?;
         }
+        rows = part(&folder.join(ROWS))?;
     }
-    let code = format!("/// The connectors inside.\nconst EMBEDDED: &[Embedded] = &[{entries}];\n");
+    let code = format!(
+        "/// The connectors inside.\nconst EMBEDDED: &[Embedded] = &[{entries}];\n\
+         /// The component that turns rows of scripting languages into batches.\n\
+         pub const ROWS: Option<&[u8]> = {rows};\n"
+    );
     fs::write(out.join("embedded.rs"), code)?;
     Ok(fs::write(out.join("templates.rs"), templates()?)?)
 }
@@ -104,14 +112,14 @@ fn table(
     Ok(code + "];\n")
 }
 
-/// The workspace's manifest with the SDK's packages alone. Dependencies that nobody takes do no harm.
+/// The workspace's manifest with the SDK's packages alone, and without its profiles. Dependencies
+/// that nobody takes do no harm.
 fn sdk_manifest(text: &str) -> Result<String, Box<dyn Error>> {
     let (before, rest) = text
         .split_once("members = [")
         .ok_or("a workspace without members")?;
     let (_, after) = rest.split_once(']').ok_or("members without an end")?;
-    let (after, profiles) = after.split_once("[profile.").unwrap_or((after, ""));
-    let _ = profiles;
+    let after = after.split("[profile.").next().unwrap_or_default();
     let after: Vec<&str> = after
         .lines()
         .filter(|line| !line.starts_with("default-members"))
@@ -189,6 +197,15 @@ fn components(folder: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     }
     files.sort();
     Ok(files)
+}
+
+/// A component that is carried as it is; none where it was not built, as when code is only checked.
+fn part(file: &Path) -> Result<String, Box<dyn Error>> {
+    println!("cargo::rerun-if-changed={}", file.display());
+    Ok(match file.is_file() {
+        true => format!("Some(include_bytes!({:?}))", file.canonicalize()?),
+        false => "None".into(),
+    })
 }
 
 /// Compresses one connector and gives its entry in the table.

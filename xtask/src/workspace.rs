@@ -80,6 +80,16 @@ impl Workspace {
         self.target.join("release").join("connectors")
     }
 
+    /// What is put into connectors of scripting languages, below a folder of connectors.
+    pub fn parts(&self) -> (Component, &'static str) {
+        let artifacts = self.target.join(TARGET).join("connector");
+        let rows = Component {
+            name: "rapidbyte-rows".to_owned(),
+            artifact: artifacts.join("rapidbyte_rows.wasm"),
+        };
+        (rows, "parts")
+    }
+
     /// The folder of components that only tests use.
     pub fn testkit(&self) -> PathBuf {
         self.target.join("testkit")

@@ -98,7 +98,8 @@ impl FormatError {
             | "csv_unknown_column"
             | "csv_duplicate_column"
             | "jsonl_unknown_field" => Owner::Schema,
-            "schema_mismatch" | "decoder_failed" | "arrow" | "compression_failed" => {
+            "schema_mismatch" | "columns_uneven" | "decoder_failed" | "arrow"
+            | "compression_failed" => {
                 Owner::Internal
             }
             _ => Owner::Data,

@@ -102,7 +102,7 @@ mod tests {
             ("{}", "invalid_schema"),
             (r#"{"a": 1}"#, "invalid_schema"),
             (r#"{"a": "int64", "a": "string"}"#, "invalid_schema"),
-            (r#"{"a": "integer"}"#, "invalid_type"),
+            (r#"{"a": "integr"}"#, "invalid_type"),
         ] {
             assert_eq!(schema(text).unwrap_err().code, code, "{text}");
         }

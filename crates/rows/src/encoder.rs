@@ -22,19 +22,24 @@ pub struct Encoder {
 /// A batch as the contract has it: an Arrow IPC `RecordBatch` message and its rows.
 #[derive(Debug)]
 pub struct Encoded {
+    /// The message.
     pub data: Vec<u8>,
+    /// At least one.
     pub rows: u64,
 }
 
 /// Why there is no batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
+    /// Who acts.
     pub owner: Owner,
     /// Stable and short.
     pub code: &'static str,
     /// A lower-case fragment.
     pub message: String,
+    /// What to do next.
     pub hint: Option<String>,
+    /// The top-level column.
     pub column: Option<String>,
     /// Counted from 1 since the encoder was made.
     pub row: Option<u64>,

@@ -1,6 +1,7 @@
 //! `rapidbyte connector list|inspect|compile|new|build`; the last two are beside this file.
 
 mod build;
+mod compose;
 mod new;
 mod project;
 

@@ -1,0 +1,260 @@
+//! The guides of `docs/connectors/`, followed word by word, and what the verbs for authors refuse.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::{Ended, Folder, built};
+
+/// A block of a guide: what stands behind the three ticks, and the text.
+struct Block {
+    language: String,
+    /// A file of the project, for a block that is one.
+    file: Option<String>,
+    text: String,
+}
+
+/// The blocks of a page in order.
+fn blocks(page: &str) -> Vec<Block> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/connectors");
+    let text = std::fs::read_to_string(path.join(page)).expect("UTF-8");
+    let mut blocks = Vec::new();
+    let mut parts = text.split("\n```");
+    parts.next();
+    while let (Some(block), Some(_)) = (parts.next(), parts.next()) {
+        let (info, text) = block.split_once('\n').expect("a line");
+        let (language, file) = match info.split_once(' ') {
+            Some((language, file)) => (language, Some(file.to_owned())),
+            None => (info, None),
+        };
+        blocks.push(Block {
+            language: language.to_owned(),
+            file,
+            text: format!("{text}\n"),
+        });
+    }
+    assert!(blocks.len() > 3, "{page} has only {} blocks", blocks.len());
+    blocks
+}
+
+/// Somebody who follows a guide, in a folder with the program.
+struct Author {
+    folder: Folder,
+    /// Where the last command ended.
+    place: PathBuf,
+    variables: Vec<(&'static str, PathBuf)>,
+    commands: usize,
+}
+
+impl Author {
+    fn new() -> Self {
+        let folder = Folder::new();
+        folder.write("bin/.keep", "");
+        let program = folder.path().join("bin/rapidbyte");
+        std::os::unix::fs::symlink(built("RAPIDBYTE_BIN"), program).expect("a link");
+        // What is compiled stays, so that only the first test run compiles the dependencies.
+        let compiled = built("RAPIDBYTE_TESTKIT").with_file_name("authoring");
+        Self {
+            place: folder.path().to_owned(),
+            variables: vec![("CARGO_TARGET_DIR", compiled)],
+            folder,
+            commands: 0,
+        }
+    }
+
+    /// Types the commands of a block, which must succeed, and gives what they print.
+    #[track_caller]
+    fn types(&mut self, block: &str) -> String {
+        let mut script = String::new();
+        for line in block.lines() {
+            let command = line.strip_prefix("$ ");
+            script += command.unwrap_or_else(|| panic!("{line:?} is no command"));
+            script.push('\n');
+            self.commands += 1;
+        }
+        let told = self.folder.path().join("bin/.place");
+        script += &format!("pwd > '{}'\n", told.display());
+        let output = self
+            .command("bash")
+            .args(["-euo", "pipefail", "-c", &script])
+            .output();
+        let ended: Ended = output.expect("bash").into();
+        assert_eq!(ended.code, Some(0), "{script}\n{ended:?}");
+        self.place = std::fs::read_to_string(told)
+            .expect("UTF-8")
+            .trim_end()
+            .into();
+        ended.stdout
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let path = std::env::var("PATH").expect("PATH");
+        let bin = self.folder.path().join("bin");
+        let base = self.folder.command(&[]);
+        let mut command = Command::new(program);
+        command
+            .current_dir(&self.place)
+            .env_clear()
+            .envs(base.get_envs().filter_map(|(k, v)| Some((k, v?))))
+            .envs(
+                ["CARGO_HOME", "RUSTUP_HOME"]
+                    .iter()
+                    .filter_map(|name| Some((*name, std::env::var_os(name)?))),
+            )
+            .env("PATH", format!("{}:{path}", bin.display()))
+            // Everything that the SDK needs is there: this workspace has the same versions.
+            .env("CARGO_NET_OFFLINE", "true")
+            .envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    /// Follows a page: types its commands, writes its files, and compares those of `out/`.
+    #[track_caller]
+    fn follows(&mut self, page: &str) {
+        for block in blocks(page) {
+            match (&*block.language, &block.file) {
+                ("console", None) => drop(self.types(&block.text)),
+                (_, Some(file)) if file.starts_with("out/") => {
+                    let written = std::fs::read_to_string(self.place.join(file));
+                    assert_eq!(written.expect("UTF-8"), block.text, "{file}");
+                }
+                (_, Some(file)) => {
+                    let path = self.place.join(file);
+                    std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+                    std::fs::write(path, &block.text).expect("a file");
+                }
+                (language, None) => panic!("{page}: a block of {language} that nobody tries"),
+            }
+        }
+    }
+
+    /// The error of a command of the program.
+    #[track_caller]
+    fn refused(&self, arguments: &[&str]) -> (Value, Option<i32>) {
+        let mut command = self.command("rapidbyte");
+        let output = command.args(arguments).args(["--output", "json"]).output();
+        let ended: Ended = output.expect("the program starts").into();
+        let document: Value = serde_json::from_str(&ended.stdout).expect("one document");
+        (document["error"].clone(), ended.code)
+    }
+}
+
+fn new<'a>(name: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let mut arguments = vec!["connector", "new", name];
+    arguments.extend(more);
+    arguments
+}
+
+const RUST: [&str; 4] = ["--kind", "source", "--lang", "rust"];
+
+#[test]
+fn the_guide_for_rust_leads_to_rows() {
+    let mut author = Author::new();
+    author.follows("tutorial-rust.md");
+    // From nothing to rows that were moved.
+    let first = blocks("tutorial-rust.md").remove(0);
+    assert!(first.text.lines().count() < 10);
+    assert!(first.text.contains("rapidbyte run"));
+    // The page shows the columns of the error that its reader would meet.
+    let place = author.place.clone();
+    std::fs::write(place.join("data/north.txt"), "2026-11-21T10:00:00Z warm\n").expect("a file");
+    let (error, exit) = author.refused(&["run", "pipeline.yaml"]);
+    assert_eq!(
+        (error["code"].as_str(), exit),
+        (Some("no_number"), Some(4)),
+        "{error:#}"
+    );
+    assert!(error.to_string().contains("data/north.txt:1"), "{error:#}");
+    a_destination_is_built_and_written_to(&mut author);
+    code_that_is_wrong_is_told(&mut author);
+}
+
+/// After the guide, with what it compiled.
+fn a_destination_is_built_and_written_to(author: &mut Author) {
+    author.place = author.folder.path().to_owned();
+    let typed = "$ rapidbyte connector new dest-lines --kind destination --lang rust\n\
+                 $ rapidbyte connector build dest-lines\n\
+                 $ rapidbyte run dest-lines/pipeline.yaml\n\
+                 $ cat dest-lines/out/rows.jsonl";
+    let printed = author.types(typed);
+    let rows = printed.lines().filter(|line| line.starts_with("{\"id\":"));
+    assert_eq!(rows.count(), 1000);
+}
+
+fn code_that_is_wrong_is_told(author: &mut Author) {
+    let code = author.place.join("dest-lines/src/lib.rs");
+    std::fs::write(code, "fn broken(").expect("a file");
+    let (error, exit) = author.refused(&["connector", "build", "dest-lines"]);
+    assert_eq!(
+        (error["code"].as_str(), exit),
+        (Some("build_failed"), Some(1))
+    );
+    // A component that is there stays as it is.
+    assert!(author.place.join("dest-lines/dest-lines.wasm").is_file());
+}
+
+#[test]
+fn a_folder_that_holds_something_is_left_as_it_is() {
+    let author = Author::new();
+    author.folder.write("source-shop/notes.txt", "mine");
+    let (error, exit) = author.refused(&new("source-shop", &RUST));
+    assert_eq!(
+        (error["code"].as_str(), exit),
+        (Some("file_exists"), Some(2))
+    );
+    assert_eq!(author.folder.files("source-shop"), ["notes.txt"]);
+    author.folder.write("here/.keep", "");
+    let dir = [&RUST[..], &["--dir", "here"]].concat();
+    author.types("$ rapidbyte connector new source-shop --kind source --lang rust --dir here");
+    assert!(
+        author
+            .folder
+            .path()
+            .join("here/source-shop/src/lib.rs")
+            .is_file()
+    );
+    assert_eq!(author.refused(&new("source-shop", &dir)).1, Some(2));
+}
+
+#[test]
+fn names_that_cannot_be_built_are_refused() {
+    let author = Author::new();
+    for name in [
+        "Shop", "../shop", "3shop", "shop-", "a.b", "fn", "serde", "",
+    ] {
+        let (error, exit) = author.refused(&new(name, &RUST));
+        assert_eq!(
+            (error["code"].as_str(), exit),
+            (Some("bad_argument"), Some(2)),
+            "{name}"
+        );
+    }
+    assert_eq!(author.folder.files("."), ["bin"]);
+}
+
+#[test]
+fn a_missing_tool_is_told_with_the_command_that_installs_it() {
+    let mut author = Author::new();
+    author.types("$ rapidbyte connector new source-shop --kind source --lang rust");
+    author
+        .variables
+        .push(("PATH", author.folder.path().join("bin")));
+    let program = author.folder.path().join("bin/rapidbyte");
+    let mut command = author.command(program.to_str().expect("UTF-8"));
+    let output = command.args(["connector", "build", "source-shop"]).output();
+    let ended: Ended = output.expect("the program starts").into();
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    for part in ["tool_missing", "https://rustup.rs", "rustup target add"] {
+        assert!(
+            ended.stderr.contains(part),
+            "{part} is not in {}",
+            ended.stderr
+        );
+    }
+    let (error, exit) = Author::new().refused(&["connector", "build", "."]);
+    assert_eq!(
+        (error["code"].as_str(), exit),
+        (Some("not_a_connector_project"), Some(2))
+    );
+}
