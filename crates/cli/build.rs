@@ -39,8 +39,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(fs::write(out.join("templates.rs"), templates()?)?)
 }
 
-/// Files that a project in Rust gets beside the SDK's sources.
-const BESIDE_THE_SDK: [&str; 4] = [
+/// Files that projects get beside the SDK's sources.
+const BESIDE_THE_SDK: [&str; 5] = [
+    "crates/rows/wit/rows.wit",
     "Cargo.lock",
     "LICENSE",
     "rust-toolchain.toml",

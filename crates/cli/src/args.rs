@@ -424,6 +424,7 @@ pub enum ConnectorVerb {
     #[command(after_help = "\
 Examples:
   rapidbyte connector new source-shop --kind source --lang rust
+  rapidbyte connector new source-shop --kind source --lang python
   rapidbyte connector new dest-shop --kind destination --lang rust --dir connectors")]
     New(NewConnector),
     /// Build such a project into a .wasm in its folder.
@@ -467,6 +468,10 @@ pub enum ConnectorKind {
 #[serde(rename_all = "lowercase")]
 pub enum Language {
     Rust,
+    /// Sources only.
+    Python,
+    /// Sources only.
+    Javascript,
 }
 
 /// Ends the program when its arguments are wrong, or when they ask for help or the version.

@@ -8,6 +8,7 @@ use std::time::Instant;
 use rapidbyte_engine::{Class, Failure};
 use serde_json::{Value, json};
 
+use super::compose;
 use super::project::Project;
 use crate::args::{ConnectorKind, Language};
 use crate::output::Output;
@@ -15,6 +16,8 @@ use crate::setup;
 
 /// What a component in Rust is compiled for.
 const TARGET: &str = "wasm32-wasip2";
+/// What one in a scripting language exports and imports; in `rapidbyte/wit/world.wit` of a project.
+const WORLD: &str = "source";
 
 /// Leaves `<name>.wasm` in the project's folder, known to load.
 pub fn run(folder: &Path, output: &Output) -> Result<(), Failure> {
@@ -22,10 +25,13 @@ pub fn run(folder: &Path, output: &Output) -> Result<(), Failure> {
     let project = Project::load(folder)?;
     let built = match project.language {
         Language::Rust => cargo(&project, folder)?,
+        Language::Python => with_rows(|unfinished| python(folder, unfinished))?,
+        Language::Javascript => with_rows(|unfinished| javascript(folder, unfinished))?,
     };
     let component = project.component(folder);
-    let bytes = replace(&built, &component)
+    replace(&built, &component)
         .map_err(|error| failed(format!("{}: {error}", component.display())))?;
+    let bytes = built.len();
     let kind = look_at(&project, folder, output)?;
     let shown = shown(&component);
     let secs = begun.elapsed().as_secs_f64();
@@ -55,7 +61,7 @@ fn by_path(component: &Path) -> String {
 }
 
 /// Compiles with cargo and gives the component that it left.
-fn cargo(project: &Project, folder: &Path) -> Result<PathBuf, Failure> {
+fn cargo(project: &Project, folder: &Path) -> Result<Vec<u8>, Failure> {
     let mut cargo = Command::new("cargo");
     cargo
         .args(["build", "--release", "--target", TARGET])
@@ -85,11 +91,85 @@ fn cargo(project: &Project, folder: &Path) -> Result<PathBuf, Failure> {
              rustup target add {TARGET}"
         )));
     }
-    let none = || {
-        failed("cargo left no component".into())
-            .hint("Cargo.toml must have crate-type = [\"cdylib\", \"rlib\"] below [lib]")
+    let Some(component) = component else {
+        return Err(failed("cargo left no component".into())
+            .hint("Cargo.toml must have crate-type = [\"cdylib\", \"rlib\"] below [lib]"));
     };
-    component.ok_or_else(none)
+    std::fs::read(&component).map_err(|error| failed(format!("what cargo left: {error}")))
+}
+
+/// Lets a tool write a component to a file, and puts the component for rows into it.
+fn with_rows(tool: impl FnOnce(&Path) -> Result<(), Failure>) -> Result<Vec<u8>, Failure> {
+    let folder = tempfile::tempdir();
+    let folder = folder.map_err(|error| failed(format!("a temporary folder: {error}")))?;
+    let unfinished = folder.path().join("connector.wasm");
+    tool(&unfinished)?;
+    compose::with_rows(&unfinished)
+}
+
+/// Runs componentize-py: that of the project's virtual environment, or else of PATH.
+fn python(folder: &Path, unfinished: &Path) -> Result<(), Failure> {
+    const TOOL: &str = "componentize-py";
+    let folder = absolute(folder)?;
+    let venv = folder.join(".venv");
+    let own = venv.join("bin").join(TOOL);
+    let mut tool = Command::new(if own.is_file() {
+        own.as_path()
+    } else {
+        Path::new(TOOL)
+    });
+    tool.args(["--wit-path", "rapidbyte/wit", "--world", WORLD])
+        .args(["componentize", "app", "--python-path", "."])
+        .args(["--python-path", "rapidbyte/glue", "--output"])
+        .arg(unfinished);
+    if venv.is_dir() {
+        // Its packages become part of the component; those of another one do not.
+        tool.env("VIRTUAL_ENV", &venv);
+    }
+    let install = "python3 -m venv .venv && .venv/bin/pip install -r requirements.txt";
+    finished(TOOL, tool, &folder, install)
+}
+
+/// Runs componentize-js by node.
+fn javascript(folder: &Path, unfinished: &Path) -> Result<(), Failure> {
+    const TOOL: &str = "componentize-js";
+    const INSTALL: &str = "npm ci";
+    let folder = absolute(folder)?;
+    if !folder
+        .join("node_modules/@bytecodealliance")
+        .join(TOOL)
+        .is_dir()
+    {
+        let text = format!("{TOOL} is not in the project's node_modules");
+        let failure = Failure::new(Class::Environment, "tool_missing", text);
+        return Err(failure.hint(format!("in the project's folder: {INSTALL}")));
+    }
+    let mut tool = Command::new("node");
+    tool.arg("rapidbyte/build.mjs").arg(unfinished).arg(WORLD);
+    finished(
+        "node",
+        tool,
+        &folder,
+        "install Node 20 or newer, then npm ci",
+    )
+}
+
+/// Runs a tool in a folder to its end; what it prints is no result of ours.
+fn finished(name: &str, mut tool: Command, folder: &Path, install: &str) -> Result<(), Failure> {
+    tool.current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(std::io::stderr());
+    let status = tool.status().map_err(|error| {
+        missing(name, &error).hint(format!("in the project's folder: {install}"))
+    })?;
+    if !status.success() {
+        return Err(failed(format!("{name}: {status}")).hint("what is wrong stands above"));
+    }
+    Ok(())
+}
+
+fn absolute(folder: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(folder).map_err(|error| failed(format!("{}: {error}", folder.display())))
 }
 
 /// The component that a line of cargo's messages tells of.
@@ -104,12 +184,11 @@ fn artifact(line: &str, package: &str) -> Option<PathBuf> {
     (name == package.replace('-', "_")).then(|| component.into())
 }
 
-/// Puts a file in the place of an older one, in one step. Gives its size.
-fn replace(from: &Path, to: &Path) -> std::io::Result<u64> {
+/// Puts a component in the place of an older one, in one step.
+fn replace(bytes: &[u8], to: &Path) -> std::io::Result<()> {
     let unfinished = to.with_extension("wasm.tmp");
-    let bytes = std::fs::copy(from, &unfinished)?;
-    std::fs::rename(&unfinished, to)?;
-    Ok(bytes)
+    std::fs::write(&unfinished, bytes)?;
+    std::fs::rename(&unfinished, to)
 }
 
 /// Loads the component as a run would, and compares it with what it should be.

@@ -21,8 +21,10 @@ const MAX_FILE_BYTES: u64 = 64 << 10;
 const VERSION: u32 = 1;
 /// Longest name of a connector.
 const MAX_NAME: usize = 64;
-/// Where the SDK stands in a project in Rust.
+/// Where the SDK, or what takes its place, stands in a project.
 const SDK_FOLDER: &str = "rapidbyte";
+/// The interface for rows, among the SDK's files.
+const ROWS_WIT: &str = "crates/rows/wit/rows.wit";
 /// Names that cargo, or the project's own dependencies, have taken.
 const TAKEN: [&str; 10] = [
     "alloc",
@@ -106,23 +108,21 @@ impl Project {
     /// Every file at the start: its path in the folder, and its text.
     pub fn files(&self) -> Result<Vec<(String, String)>, Failure> {
         let mut files = vec![(FILE.to_owned(), self.own_file()?)];
-        let kind = match self.kind {
-            ConnectorKind::Source => "source/",
-            ConnectorKind::Destination => "destination/",
+        let own = match (self.language, self.kind) {
+            (Language::Rust, ConnectorKind::Source) => "rust/source/",
+            (Language::Rust, ConnectorKind::Destination) => "rust/destination/",
+            (Language::Python, ConnectorKind::Source) => "python/",
+            (Language::Javascript, ConnectorKind::Source) => "javascript/",
+            (_, ConnectorKind::Destination) => return Err(only_sources()),
         };
-        let Language::Rust = self.language;
         for (path, text) in TEMPLATES {
-            let inside = path.strip_prefix("rust/");
-            if let Some(path) = inside.and_then(|path| path.strip_prefix(kind)) {
+            if let Some(path) = path.strip_prefix(own) {
                 files.push((file_name(path), self.filled(text)));
             }
         }
-        for (path, text) in SDK {
-            let path = match *path {
-                "Cargo.lock" | "rust-toolchain.toml" => (*path).to_owned(),
-                path => format!("{SDK_FOLDER}/{path}"),
-            };
-            files.push((path, (*text).to_owned()));
+        match self.language {
+            Language::Rust => files.extend(sdk()),
+            Language::Python | Language::Javascript => files.extend(contract()),
         }
         Ok(files)
     }
@@ -137,6 +137,40 @@ impl Project {
         text.replace("{{name}}", &self.name)
             .replace("{{crate}}", &self.name.replace('-', "_"))
     }
+}
+
+/// The SDK as a workspace of its own; the versions that it was tested with are the project's.
+fn sdk() -> impl Iterator<Item = (String, String)> {
+    let parts = SDK.iter().filter(|(path, _)| *path != ROWS_WIT);
+    parts.map(|(path, text)| {
+        let path = match *path {
+            "Cargo.lock" | "rust-toolchain.toml" => (*path).to_owned(),
+            path => format!("{SDK_FOLDER}/{path}"),
+        };
+        (path, (*text).to_owned())
+    })
+}
+
+/// The contract and the interface for rows, as the tools of scripting languages look for them.
+fn contract() -> impl Iterator<Item = (String, String)> {
+    let places = [
+        ("wit/rapidbyte.wit", "deps/connector/rapidbyte.wit"),
+        (ROWS_WIT, "deps/rows/rows.wit"),
+    ];
+    let texts = SDK.iter().filter_map(move |(path, text)| {
+        let (_, to) = places.iter().find(|(from, _)| from == path)?;
+        Some((*to, *text))
+    });
+    let worlds = TEMPLATES.iter();
+    let worlds = worlds.filter_map(|(path, text)| Some((path.strip_prefix("wit/")?, *text)));
+    let all = worlds.chain(texts);
+    all.map(|(path, text)| (format!("{SDK_FOLDER}/wit/{path}"), text.to_owned()))
+}
+
+fn only_sources() -> Failure {
+    let text = "destinations are written in Rust: rows come to them as Arrow";
+    Failure::new(Class::Config, "bad_argument", text)
+        .hint("use --lang rust, or write the source in this language and use a bundled destination")
 }
 
 /// What a template's file is called in a project. In the repository some have other names, so that
@@ -183,24 +217,41 @@ mod tests {
 
     #[test]
     fn no_file_of_a_project_has_a_hole_left() {
-        for kind in [ConnectorKind::Source, ConnectorKind::Destination] {
-            let project = Project::new("source-shop", kind, Language::Rust).expect("a project");
+        use ConnectorKind::{Destination, Source};
+        for (kind, language, expected) in [
+            (
+                Source,
+                Language::Rust,
+                ["Cargo.toml", "rapidbyte/wit/rapidbyte.wit"],
+            ),
+            (
+                Destination,
+                Language::Rust,
+                ["src/lib.rs", "rapidbyte/Cargo.toml"],
+            ),
+            (
+                Source,
+                Language::Python,
+                ["connector.py", "rapidbyte/wit/deps/rows/rows.wit"],
+            ),
+            (
+                Source,
+                Language::Javascript,
+                ["package.json", "rapidbyte/wit/world.wit"],
+            ),
+        ] {
+            let project = Project::new("source-shop", kind, language).expect("a project");
             let files = project.files().expect("files");
-            for name in [
-                "Cargo.toml",
-                ".gitignore",
-                "src/lib.rs",
-                "rapidbyte/wit/rapidbyte.wit",
-            ] {
+            for name in [&expected[..], &[".gitignore", "README.md", "pipeline.yaml"]].concat() {
                 assert!(files.iter().any(|(path, _)| path == name), "{name}");
             }
             for (path, text) in files {
-                assert!(
-                    path.starts_with("rapidbyte/") || !text.contains("{{"),
-                    "{path}"
-                );
+                let is_ours = path.starts_with("rapidbyte/");
+                assert!(is_ours || !text.contains("{{"), "{path}");
             }
         }
+        let python = Project::new("dest-shop", Destination, Language::Python).expect("a name");
+        assert!(python.files().is_err());
     }
 
     #[test]
