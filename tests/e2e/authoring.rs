@@ -7,6 +7,18 @@ use serde_json::Value;
 
 use crate::support::{Ended, Folder, built};
 
+/// Commands that install tools. `cargo xtask test` has installed the same versions; what it calls
+/// them, and where the command would leave them in a project.
+const INSTALLS: [(&str, Option<&str>, &str); 3] = [
+    (
+        "python3 -m venv .venv",
+        Some("RAPIDBYTE_COMPONENTIZE_PY"),
+        ".venv",
+    ),
+    (".venv/bin/pip install -r requirements.txt", None, ""),
+    ("npm ci", Some("RAPIDBYTE_COMPONENTIZE_JS"), "node_modules"),
+];
+
 /// A block of a guide: what stands behind the three ticks, and the text.
 struct Block {
     language: String,
@@ -44,7 +56,6 @@ struct Author {
     /// Where the last command ended.
     place: PathBuf,
     variables: Vec<(&'static str, PathBuf)>,
-    commands: usize,
 }
 
 impl Author {
@@ -59,37 +70,51 @@ impl Author {
             place: folder.path().to_owned(),
             variables: vec![("CARGO_TARGET_DIR", compiled)],
             folder,
-            commands: 0,
         }
     }
 
     /// Types the commands of a block, which must succeed, and gives what they print.
     #[track_caller]
     fn types(&mut self, block: &str) -> String {
-        let mut script = String::new();
+        let (mut script, mut printed) = (String::new(), String::new());
         for line in block.lines() {
             let command = line.strip_prefix("$ ");
-            script += command.unwrap_or_else(|| panic!("{line:?} is no command"));
-            script.push('\n');
-            self.commands += 1;
+            let command = command.unwrap_or_else(|| panic!("{line:?} is no command"));
+            match INSTALLS.iter().find(|(installs, ..)| *installs == command) {
+                None => script += &format!("{command}\n"),
+                Some((_, variable, name)) => {
+                    printed += &self.runs(&std::mem::take(&mut script));
+                    if let Some(tools) = variable.map(built) {
+                        // A folder of node_modules stands in the one that was installed.
+                        let tools = if *name == "node_modules" {
+                            tools.join(name)
+                        } else {
+                            tools
+                        };
+                        std::os::unix::fs::symlink(tools, self.place.join(name)).expect("a link");
+                    }
+                }
+            }
         }
+        printed + &self.runs(&script)
+    }
+
+    #[track_caller]
+    fn runs(&mut self, script: &str) -> String {
         let told = self.folder.path().join("bin/.place");
-        script += &format!("pwd > '{}'\n", told.display());
-        let output = self
-            .command("bash")
-            .args(["-euo", "pipefail", "-c", &script])
-            .output();
+        let script = format!("{script}pwd > '{}'\n", told.display());
+        let mut shell = self.command("bash");
+        let output = shell.args(["-euo", "pipefail", "-c", &script]).output();
         let ended: Ended = output.expect("bash").into();
         assert_eq!(ended.code, Some(0), "{script}\n{ended:?}");
-        self.place = std::fs::read_to_string(told)
-            .expect("UTF-8")
-            .trim_end()
-            .into();
+        let place = std::fs::read_to_string(told).expect("UTF-8");
+        self.place = place.trim_end().into();
         ended.stdout
     }
 
     fn command(&self, program: &str) -> Command {
         let path = std::env::var("PATH").expect("PATH");
+        let node = std::env::var("RAPIDBYTE_NODE_BIN").unwrap_or_default();
         let bin = self.folder.path().join("bin");
         let base = self.folder.command(&[]);
         let mut command = Command::new(program);
@@ -102,7 +127,7 @@ impl Author {
                     .iter()
                     .filter_map(|name| Some((*name, std::env::var_os(name)?))),
             )
-            .env("PATH", format!("{}:{path}", bin.display()))
+            .env("PATH", format!("{}:{node}:{path}", bin.display()))
             // Everything that the SDK needs is there: this workspace has the same versions.
             .env("CARGO_NET_OFFLINE", "true")
             .envs(self.variables.iter().map(|(name, value)| (name, value)));
@@ -156,15 +181,11 @@ fn the_guide_for_rust_leads_to_rows() {
     let first = blocks("tutorial-rust.md").remove(0);
     assert!(first.text.lines().count() < 10);
     assert!(first.text.contains("rapidbyte run"));
-    // The page shows the columns of the error that its reader would meet.
     let place = author.place.clone();
     std::fs::write(place.join("data/north.txt"), "2026-11-21T10:00:00Z warm\n").expect("a file");
     let (error, exit) = author.refused(&["run", "pipeline.yaml"]);
-    assert_eq!(
-        (error["code"].as_str(), exit),
-        (Some("no_number"), Some(4)),
-        "{error:#}"
-    );
+    let found = (error["code"].as_str(), exit);
+    assert_eq!(found, (Some("no_number"), Some(4)), "{error:#}");
     assert!(error.to_string().contains("data/north.txt:1"), "{error:#}");
     a_destination_is_built_and_written_to(&mut author);
     code_that_is_wrong_is_told(&mut author);
@@ -192,6 +213,49 @@ fn code_that_is_wrong_is_told(author: &mut Author) {
     );
     // A component that is there stays as it is.
     assert!(author.place.join("dest-lines/dest-lines.wasm").is_file());
+}
+
+/// What the guides in scripting languages end with: a line that cannot be read.
+#[track_caller]
+fn a_bad_line_is_told_with_its_place(author: &Author) {
+    let place = author.place.clone();
+    std::fs::write(place.join("data/north.txt"), "2026-11-21T10:00:00Z warm\n").expect("a file");
+    let (error, exit) = author.refused(&["run", "pipeline.yaml"]);
+    let found = (error["code"].as_str(), exit);
+    assert_eq!(found, (Some("no_number"), Some(4)), "{error:#}");
+    assert!(error.to_string().contains("data/north.txt:1"), "{error:#}");
+    // A value that its column cannot hold: the place is the row.
+    std::fs::write(
+        place.join("data/north.txt"),
+        "2026-11-21T10:00:00Z 1\nnoon 2\n",
+    )
+    .expect("a file");
+    let (error, exit) = author.refused(&["run", "pipeline.yaml"]);
+    let found = (error["code"].as_str(), error["column"].as_str(), exit);
+    assert_eq!(
+        found,
+        (Some("value_does_not_fit"), Some("time"), Some(4)),
+        "{error:#}"
+    );
+    assert!(error.to_string().contains("row 2"), "{error:#}");
+}
+
+#[test]
+fn the_guide_for_python_leads_to_rows() {
+    let mut author = Author::new();
+    author.follows("tutorial-python.md");
+    a_bad_line_is_told_with_its_place(&author);
+}
+
+#[test]
+fn the_guide_for_javascript_leads_to_rows() {
+    if built("RAPIDBYTE_COMPONENTIZE_JS").as_os_str().is_empty() {
+        eprintln!("SKIPPED: componentize-js could not be installed");
+        return;
+    }
+    let mut author = Author::new();
+    author.follows("tutorial-javascript.md");
+    a_bad_line_is_told_with_its_place(&author);
 }
 
 #[test]

@@ -120,6 +120,11 @@ impl Workspace {
         self.target.join("python")
     }
 
+    /// Where what makes components of JavaScript is kept.
+    pub fn javascript(&self) -> PathBuf {
+        self.target.join("javascript")
+    }
+
     /// Where the programs are that compile C into components.
     pub fn c_compiler(&self) -> PathBuf {
         self.target.join("c-compiler")

@@ -6,6 +6,7 @@ import { log } from "rapidbyte:connector/log@0.1.0";
 
 import { Connector } from "../connector.js";
 import { Checkpoint, checkedConfig, Columns, ConnectorError, Idle } from "./rapidbyte.js";
+import { arrayText, objectText } from "./text.js";
 
 const schemaOfConfig = () => ({ type: "object", additionalProperties: false, ...Connector.config });
 
@@ -146,7 +147,7 @@ class Reader {
       if (!Array.isArray(values[name])) {
         throw new ConnectorError("internal", "no_column", `a batch without the column \`${name}\``, { column: name });
       }
-      return JSON.stringify(values[name]);
+      return arrayText(values[name], name);
     });
     enter("arrow-encode");
     return texts[0] === "[]" ? undefined : this.encoder.columns(texts);
@@ -154,7 +155,7 @@ class Reader {
 
   rows(rows) {
     if (rows.length === 0) return undefined;
-    const lines = rows.map((row) => JSON.stringify(row)).join("\n");
+    const lines = rows.map(objectText).join("\n");
     enter("arrow-encode");
     return this.encoder.rows(lines);
   }

@@ -1,7 +1,10 @@
 """The resources of the interface `source`; componentize-py finds them by this module's name."""
 
+import datetime
+import decimal
 import json
 import traceback
+import uuid
 from contextlib import contextmanager
 from typing import List
 
@@ -12,9 +15,21 @@ from wit_world.imports import encode, log, phase, types
 from connector import Connector
 from rapidbyte import Checkpoint, Columns, Error, Idle, Request, Stream
 
-# Compact, and NaN is refused here as JSON has none.
+
+def _text(value):
+    """Values that JSON does not have, as the component for rows reads them."""
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
+    if isinstance(value, (bytes, bytearray)):
+        return "\\x" + value.hex()
+    if isinstance(value, (decimal.Decimal, uuid.UUID)):
+        return str(value)
+    raise TypeError(f"a value of type {type(value).__name__}")
+
+
+# Compact. NaN is refused here, as JSON has none.
 _ENCODE = json.JSONEncoder(
-    ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":")
+    check_circular=False, allow_nan=False, separators=(",", ":"), default=_text
 ).encode
 
 
