@@ -89,11 +89,11 @@ impl Encoder {
     /// JSON Lines to a batch.
     ///
     /// Errors: `no_rows`, and those of [`rapidbyte_formats::jsonl`].
-    pub fn rows(&mut self, lines: &str) -> Result<Encoded, Refusal> {
+    pub fn rows(&mut self, lines: &[u8]) -> Result<Encoded, Refusal> {
         let rows = &mut self.rows;
         let mut read = || {
             rows.begin_file();
-            rows.push(lines.as_bytes())?;
+            rows.push(lines)?;
             rows.end_of_file()?;
             rows.take_batch()
         };
@@ -103,9 +103,10 @@ impl Encoder {
 
     /// A JSON array of each column to a batch.
     ///
-    /// Errors: the same, and `columns_uneven`.
-    pub fn columns(&mut self, columns: &[String]) -> Result<Encoded, Refusal> {
-        let decoded = self.columns.decode(columns);
+    /// Errors: the same, `columns_uneven` and `jsonl_bad_utf8`.
+    pub fn columns(&mut self, columns: &[impl AsRef<[u8]>]) -> Result<Encoded, Refusal> {
+        let texts: Vec<&str> = columns.iter().map(text).collect::<Result<_, _>>()?;
+        let decoded = self.columns.decode(&texts);
         let batch = decoded.map_err(|error| Refusal::of(error, self.given))?;
         self.encode(batch)
     }
@@ -123,6 +124,14 @@ impl Encoder {
         self.given += rows;
         Ok(Encoded { data, rows })
     }
+}
+
+/// A column's text.
+fn text(column: &impl AsRef<[u8]>) -> Result<&str, Refusal> {
+    std::str::from_utf8(column.as_ref()).map_err(|error| {
+        let text = format!("a column that is not UTF-8: {error}");
+        Refusal::owned(Owner::Data, "jsonl_bad_utf8", text)
+    })
 }
 
 impl Refusal {
@@ -191,7 +200,7 @@ mod tests {
     fn rows_and_columns_make_the_same_batches() {
         let mut encoder = encoder(None);
         let lines = format!("{LINE}\n{{\"id\":2}}");
-        let rows = encoder.rows(&lines).unwrap();
+        let rows = encoder.rows(lines.as_bytes()).unwrap();
         let rows = decoded(&encoder, rows);
         let columns = [
             "[9007199254740993, 2]",
@@ -201,7 +210,7 @@ mod tests {
             r#"[["a",null], null]"#,
             r#"[{"b":1.0}, null]"#,
         ];
-        let columns = encoder.columns(&columns.map(Into::into)).unwrap();
+        let columns = encoder.columns(&columns).unwrap();
         assert_eq!(decoded(&encoder, columns), rows);
         assert_eq!(encoder.types()[0], "int64");
     }
@@ -210,7 +219,7 @@ mod tests {
     fn columns_that_are_not_wanted_are_passed_over() {
         let wanted = ["any".to_owned(), "id".to_owned()];
         let mut encoder = encoder(Some(&wanted));
-        let encoded = encoder.rows(LINE).unwrap();
+        let encoded = encoder.rows(LINE.as_bytes()).unwrap();
         let batch = decoded(&encoder, encoded);
         assert_eq!(batch.schema().field(0).name(), "any");
         assert_eq!(batch.num_columns(), 2);
@@ -220,10 +229,10 @@ mod tests {
     fn the_row_of_an_error_is_counted_over_all_batches() {
         for columns in [false, true] {
             let mut encoder = Encoder::new(r#"{"id": "int64 not null"}"#, None, 100).unwrap();
-            encoder.rows("{\"id\":1}\n{\"id\":2}\n").unwrap();
+            encoder.rows(b"{\"id\":1}\n{\"id\":2}\n").unwrap();
             let error = match columns {
-                true => encoder.columns(&["[3,4.5]".into()]).unwrap_err(),
-                false => encoder.rows("{\"id\":3}\n{\"id\":4.5}\n").unwrap_err(),
+                true => encoder.columns(&["[3,4.5]"]).unwrap_err(),
+                false => encoder.rows(b"{\"id\":3}\n{\"id\":4.5}\n").unwrap_err(),
             };
             assert_eq!((error.code, error.row), ("value_does_not_fit", Some(4)));
             assert_eq!(
@@ -235,9 +244,11 @@ mod tests {
 
     #[test]
     fn nothing_is_no_batch() {
-        assert_eq!(encoder(None).rows("").unwrap_err().code, "no_rows");
-        let empty = ["[]"; 6].map(String::from);
+        assert_eq!(encoder(None).rows(b"").unwrap_err().code, "no_rows");
+        let empty = ["[]"; 6];
         assert_eq!(encoder(None).columns(&empty).unwrap_err().code, "no_rows");
+        let error = encoder(None).columns(&[b"[\"\xff\"]"]).unwrap_err();
+        assert_eq!(error.code, "jsonl_bad_utf8");
         let unknown = ["x".to_owned()];
         let error = Encoder::new(COLUMNS, Some(&unknown), 1).err().unwrap();
         assert_eq!(error.code, "unknown_column");

@@ -43,7 +43,7 @@ impl GuestEncoder for Reading {
         self.0.borrow().types()
     }
 
-    fn rows(&self, lines: String) -> Result<Batch, Error> {
+    fn rows(&self, lines: Vec<u8>) -> Result<Batch, Error> {
         let encoded = self.0.borrow_mut().rows(&lines)?;
         Ok(Batch {
             data: encoded.data,
@@ -51,7 +51,7 @@ impl GuestEncoder for Reading {
         })
     }
 
-    fn columns(&self, columns: Vec<String>) -> Result<Batch, Error> {
+    fn columns(&self, columns: Vec<Vec<u8>>) -> Result<Batch, Error> {
         let encoded = self.0.borrow_mut().columns(&columns)?;
         Ok(Batch {
             data: encoded.data,

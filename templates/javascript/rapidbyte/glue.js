@@ -8,6 +8,9 @@ import { Connector } from "../connector.js";
 import { Checkpoint, checkedConfig, Columns, ConnectorError, Idle } from "./rapidbyte.js";
 import { arrayText, objectText } from "./text.js";
 
+// Handing over bytes takes a hundredth of the time that strings take.
+const UTF8 = new TextEncoder();
+
 const schemaOfConfig = () => ({ type: "object", additionalProperties: false, ...Connector.config });
 
 /** Errors of the connector as those of the contract; what was not foreseen is the author's. */
@@ -150,14 +153,15 @@ class Reader {
       return arrayText(values[name], name);
     });
     enter("arrow-encode");
-    return texts[0] === "[]" ? undefined : this.encoder.columns(texts);
+    if (texts[0] === "[]") return undefined;
+    return this.encoder.columns(texts.map((text) => UTF8.encode(text)));
   }
 
   rows(rows) {
     if (rows.length === 0) return undefined;
     const lines = rows.map(objectText).join("\n");
     enter("arrow-encode");
-    return this.encoder.rows(lines);
+    return this.encoder.rows(UTF8.encode(lines));
   }
 }
 

@@ -3,40 +3,38 @@
 
 import { ConnectorError } from "./rapidbyte.js";
 
-/** Whether `JSON.stringify` would change a value, or refuse one that can be written. */
-function isSpecial(value) {
-  switch (typeof value) {
-    case "string":
-    case "boolean":
-    case "undefined":
-      return false;
-    case "number":
-      return Math.abs(value) > Number.MAX_SAFE_INTEGER || value - value !== 0 || Object.is(value, -0);
-    default:
-      return value !== null;
+const MAX_EXACT = Number.MAX_SAFE_INTEGER;
+
+/**
+ * Whether `JSON.stringify` would change one of some values, or refuse one that can be written.
+ *
+ * Counted and inlined: in the engine of a component `for … of`, and a function for each value, take
+ * twenty times as long.
+ */
+function hasSpecial(values) {
+  for (let at = 0, count = values.length; at < count; at++) {
+    const value = values[at];
+    if (typeof value === "number") {
+      if (value > MAX_EXACT || value < -MAX_EXACT || value !== value) return true;
+      if (value === 0 && 1 / value < 0) return true;
+    } else if (typeof value !== "string" && typeof value !== "boolean") {
+      if (value !== null && value !== undefined) return true;
+    }
   }
+  return false;
 }
 
 /** The values of a column. */
 export function arrayText(values, column) {
-  for (const value of values) {
-    if (isSpecial(value)) {
-      return `[${values.map((value) => valueText(value, column)).join(",")}]`;
-    }
-  }
-  return JSON.stringify(values);
+  if (!hasSpecial(values)) return JSON.stringify(values);
+  return `[${values.map((value) => valueText(value, column)).join(",")}]`;
 }
 
 /** A row. */
 export function objectText(row) {
-  for (const key in row) {
-    if (isSpecial(row[key])) {
-      const entries = Object.entries(row).filter(([, value]) => value !== undefined);
-      const texts = entries.map(([key, value]) => `${JSON.stringify(key)}:${valueText(value, key)}`);
-      return `{${texts.join(",")}}`;
-    }
-  }
-  return JSON.stringify(row);
+  if (!hasSpecial(Object.values(row))) return JSON.stringify(row);
+  const entries = Object.entries(row).filter(([, value]) => value !== undefined);
+  return `{${entries.map(([key, value]) => `${JSON.stringify(key)}:${valueText(value, key)}`).join(",")}}`;
 }
 
 function valueText(value, column) {

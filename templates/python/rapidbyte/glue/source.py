@@ -187,12 +187,12 @@ class Reader(contract.Reader):
         """Rows or columns as a batch; none of an empty step."""
         try:
             if isinstance(step, Columns):
-                columns = [_ENCODE(step[name]) for name in self.request.columns]
+                columns = [_ENCODE(step[name]).encode() for name in self.request.columns]
                 phase.enter(phase.Kind.ARROW_ENCODE)
-                return self.encoder.columns(columns) if columns[0] != "[]" else None
+                return self.encoder.columns(columns) if columns[0] != b"[]" else None
             if not step:
                 return None
-            lines = "\n".join(map(_ENCODE, step))
+            lines = "\n".join(map(_ENCODE, step)).encode()
             phase.enter(phase.Kind.ARROW_ENCODE)
             return self.encoder.rows(lines)
         except Err as error:
