@@ -64,6 +64,6 @@ lint:
 fmt:
     cargo xtask fmt
 
-# What `.ci/run` checks, lint, then test; and a short bench against the last tag, if there is one.
+# What `.ci/run` checks, lint, then test; and a short bench against the last tag, or what is nearest.
 ci:
     cargo xtask ci

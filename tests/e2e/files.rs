@@ -106,13 +106,12 @@ fn a_failing_source_leaves_the_old_file() {
 fn a_failing_destination_is_the_cause_that_is_reported() {
     let folder = Folder::new();
     for (how, code) in [
-        ("panic_on_write", "panicked"),
-        ("error_on_write", "misbehave"),
-        ("panic_on_flush", "panicked"),
+        ("panic, at: write", "panicked"),
+        ("error, at: write", "misbehave"),
+        ("panic, at: flush", "panicked"),
         ("lie_on_flush", "contract_broken"),
-        ("error_on_commit", "misbehave"),
+        ("error, at: commit", "misbehave"),
         ("lie_on_commit", "contract_broken"),
-        ("error_on_abort", "misbehave"),
     ] {
         let pipeline = format!(
             "version: 1\npipeline: t\n\

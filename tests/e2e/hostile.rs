@@ -27,7 +27,7 @@ fn each_wrong_thing_has_its_code() {
         ("lie_rows", "contract_broken", 1, "1000 rows in the header"),
         ("other_schema", "contract_broken", 1, "field nodes"),
         ("garbage_schema", "contract_broken", 1, "schema message"),
-        ("bad_offsets", "malformed_batch", 1, "offset"),
+        ("bad_offsets", "contract_broken", 1, "offset"),
         ("huge_batch", "memory_limit", 1, "resources.memory"),
         ("error", "misbehave", 4, "an error on purpose"),
         ("forbidden_file", "file_not_granted", 2, "/etc/passwd"),
@@ -71,6 +71,32 @@ fn floods_of_messages_are_cut() {
     let lines = ended.stderr.lines().count();
     assert!((10_000..10_100).contains(&lines), "{lines}");
     assert!(ended.stderr.contains("the rest is dropped"));
+}
+
+#[test]
+fn limits_of_messages_and_of_what_the_host_holds_can_be_set() {
+    let folder = Folder::new();
+    folder.write("in.csv", "a\n");
+    let limited = |how: &str, limits: &str| {
+        let stage = format!("permissions: {{ limits: {{ {limits} }} }}, streams: [rows]");
+        misbehave(how).replace("streams: [rows]", &stage)
+    };
+    folder.write("p.yaml", limited("log_flood", "log_bytes: 1kb"));
+    let ended = folder.rapidbyte(&["run", "-v", "p.yaml"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let lines = ended.stderr.matches("flood ").count();
+    assert!((50..200).contains(&lines), "{lines}");
+    assert!(ended.stderr.contains("the rest is dropped"));
+
+    let handles = limited("handles", "open_files: 1000000, host_memory: 100kb");
+    folder.refuses(
+        &handles,
+        "host_memory_limit",
+        1,
+        &["102400 bytes", "host_memory"],
+    );
+    let handles = limited("handles", "open_files: 1000000, handles: 100");
+    folder.refuses(&handles, "too_many_handles", 1, &["100 handles", "limits"]);
 }
 
 #[test]
@@ -138,27 +164,169 @@ fn a_link_does_not_lead_out_of_a_granted_folder() {
 }
 
 #[test]
-fn a_damaged_cache_is_compiled_again() {
+fn nothing_that_a_connector_says_steers_the_terminal() {
+    let folder = Folder::new();
+    let steers = |text: &str| {
+        let bad = |c: char| c.is_control() && c != '\n' || ('\u{202a}'..='\u{202e}').contains(&c);
+        text.chars().any(bad)
+    };
+    for (how, part) in [("log_control", "two"), ("error_control", "three")] {
+        folder.write("p.yaml", misbehave(how));
+        for arguments in [
+            ["run", "-v", "p.yaml", "--log-format", "text"].as_slice(),
+            &["run", "-v", "p.yaml", "--log-format", "json"],
+            &["run", "-v", "p.yaml", "--output", "json"],
+        ] {
+            let ended = folder.rapidbyte(arguments);
+            let said = format!("{}{}", ended.stdout, ended.stderr);
+            assert!(said.contains(part), "{how} {arguments:?}: {said}");
+            assert!(!steers(&said), "{how} {arguments:?}: {said:?}");
+            // A second line would look like a message of somebody else.
+            assert!(!said.contains("\n\\u{1b}[2Jtwo"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_hard_link_is_read_where_nobody_else_can_have_put_it() {
+    let folder = Folder::new();
+    folder.write("outside.csv", "a\nsecret\n").write("d/x", "");
+    std::fs::hard_link(
+        folder.path().join("outside.csv"),
+        folder.path().join("d/in.csv"),
+    )
+    .expect("a link");
+    let pipeline = copy("csv", "csv").replace("in.csv", "d/*.csv\n    stream: in");
+    folder.set_mode("d", 0o755);
+    assert_eq!(folder.report(&pipeline)["rows"], 1);
+    folder.set_mode("d", 0o777);
+    folder.refuses(&pipeline, "hard_link_refused", 3, &["d/in.csv", "copy"]);
+    // What is written takes the name, and leaves the file that the other names stand for.
+    std::fs::remove_file(folder.path().join("out/in.csv")).expect("removed");
+    std::fs::hard_link(
+        folder.path().join("outside.csv"),
+        folder.path().join("out/in.csv"),
+    )
+    .expect("a link");
+    folder.write("d/in2.csv", "a\n2\n");
+    let other = pipeline.replace("d/*.csv", "d/in2.csv");
+    assert_eq!(folder.report(&other)["rows"], 1);
+    assert_eq!(folder.read("outside.csv"), "a\nsecret\n");
+    assert_eq!(folder.read("out/in.csv"), "a\n2\n");
+}
+
+/// Runs with a cache in the folder: whether the generator's code came from it.
+fn from_cache(folder: &Folder) -> bool {
+    let mut command = folder.command(&["run", "p.yaml", "--output", "json"]);
+    command.env("XDG_CACHE_HOME", folder.path().join("cache"));
+    command.env("XDG_STATE_HOME", folder.path().join("state"));
+    let output = command.output().expect("the program starts");
+    assert!(output.status.success(), "{output:?}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a report");
+    assert_eq!(report["rows"], 10);
+    report["connectors"][0]["from_cache"]
+        .as_bool()
+        .expect("a flag")
+}
+
+const CACHE: &str = "cache/rapidbyte/code";
+
+#[test]
+fn what_is_planted_in_the_cache_is_compiled_again() {
     let folder = Folder::new();
     folder.write("p.yaml", generate(10, ""));
-    let run = || {
-        let mut command = folder.command(&["run", "p.yaml", "--output", "json"]);
-        command.env("XDG_CACHE_HOME", folder.path().join("cache"));
-        command.env("XDG_STATE_HOME", folder.path().join("state"));
-        let output = command.output().expect("the program starts");
-        assert!(output.status.success());
-        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a report");
-        report["connectors"][0]["from_cache"]
-            .as_bool()
-            .expect("a flag")
+    assert!(!from_cache(&folder) && from_cache(&folder));
+    let entries = || {
+        let names = folder.files(CACHE).into_iter();
+        let paths = names.map(|name| folder.path().join(CACHE).join(name));
+        paths.collect::<Vec<_>>()
     };
-    assert!(!run() && run());
-    for name in folder.files("cache/rapidbyte/code") {
-        let path = folder.path().join("cache/rapidbyte/code").join(name);
-        let mut code = std::fs::read(&path).expect("an entry");
-        let middle = code.len() / 2;
-        code[middle] ^= 1;
-        std::fs::write(&path, code).expect("an entry");
+    let good: Vec<Vec<u8>> = entries()
+        .iter()
+        .map(|p| std::fs::read(p).expect("it"))
+        .collect();
+    // As another key would have written them: that of another user, of whom this one has the files.
+    let other = Folder::new();
+    other.write("p.yaml", generate(10, ""));
+    assert!(!from_cache(&other));
+    for path in entries() {
+        let name = path.file_name().expect("a name");
+        std::fs::copy(other.path().join(CACHE).join(name), &path).expect("planted");
     }
-    assert!(!run() && run());
+    assert!(!from_cache(&folder) && from_cache(&folder), "another key");
+    type Change = fn(&std::path::Path, &[u8]);
+    let changes: [(&str, Change); 4] = [
+        ("a bit", |path, code| {
+            let mut code = code.to_vec();
+            let middle = code.len() / 2;
+            code[middle] ^= 1;
+            std::fs::write(path, code).expect("written");
+        }),
+        ("cut off", |path, code| {
+            std::fs::write(path, &code[..code.len() / 3]).expect("written");
+        }),
+        ("empty", |path, _| {
+            std::fs::write(path, "").expect("written")
+        }),
+        ("a link", |path, code| {
+            let real = path.with_extension("real");
+            std::fs::write(&real, code).expect("written");
+            std::fs::remove_file(path).expect("removed");
+            symlink(real, path).expect("a link");
+        }),
+    ];
+    for (what, change) in changes {
+        let now: Vec<_> = entries()
+            .into_iter()
+            .filter(|p| p.extension().is_some_and(|e| e == "cwasm"))
+            .collect();
+        assert_eq!(now.len(), good.len(), "{what}");
+        for path in now {
+            let code = std::fs::read(&path).expect("an entry");
+            change(&path, &code);
+        }
+        assert!(!from_cache(&folder), "{what}");
+        assert!(from_cache(&folder), "after {what}");
+    }
+    // Entries under each other's names.
+    let paths: Vec<_> = entries()
+        .into_iter()
+        .filter(|p| p.extension().is_some_and(|e| e == "cwasm"))
+        .collect();
+    let codes: Vec<_> = paths
+        .iter()
+        .map(|p| std::fs::read(p).expect("it"))
+        .collect();
+    for (path, code) in paths.iter().zip(codes.iter().rev()) {
+        std::fs::write(path, code).expect("written");
+    }
+    assert!(!from_cache(&folder) && from_cache(&folder), "exchanged");
+}
+
+#[test]
+fn a_cache_that_others_may_write_to_is_not_one() {
+    let folder = Folder::new();
+    folder.write("p.yaml", generate(10, ""));
+    assert!(!from_cache(&folder));
+    // Nobody but this user can have written what authenticates; the folder is its own again.
+    folder.set_mode(CACHE, 0o777);
+    assert!(from_cache(&folder));
+    use std::os::unix::fs::PermissionsExt;
+    let found = std::fs::metadata(folder.path().join(CACHE)).expect("a folder");
+    assert_eq!(found.permissions().mode() & 0o777, 0o700);
+    // A folder that is a link is none, and a key that others can read authenticates nothing.
+    let real = folder.path().join("real");
+    std::fs::rename(folder.path().join(CACHE), &real).expect("moved");
+    symlink(&real, folder.path().join(CACHE)).expect("a link");
+    assert!(!from_cache(&folder) && !from_cache(&folder));
+    std::fs::remove_file(folder.path().join(CACHE)).expect("removed");
+    std::fs::rename(&real, folder.path().join(CACHE)).expect("moved");
+    assert!(from_cache(&folder));
+    let keys = folder.files("state/rapidbyte");
+    let key = keys
+        .iter()
+        .find(|name| name.contains("key"))
+        .expect("a key");
+    folder.set_mode(&format!("state/rapidbyte/{key}"), 0o644);
+    assert!(!from_cache(&folder) && !from_cache(&folder));
 }

@@ -176,7 +176,7 @@ fn a_second_signal_ends_a_program_that_cannot_end_by_itself() {
 #[test]
 fn a_guest_that_computes_for_ever_is_interrupted() {
     // The last two come back, and never with a row or the end.
-    for how in ["loop", "idle", "checkpoint_flood"] {
+    for how in ["loop", "idle", "empty_batches"] {
         let folder = Folder::new();
         let mut child = start(&folder, &misbehave(&format!("how: {how}")));
         wait_for(&mut child, "started", 1);

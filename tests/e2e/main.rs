@@ -9,10 +9,13 @@ mod codes;
 mod columnar;
 mod compressed;
 mod connectors;
+#[path = "../hostile/corpus.rs"]
 mod corpus;
 mod doctor;
 mod faults;
 mod files;
+#[path = "../hostile/guests.rs"]
+mod guests;
 mod hostile;
 mod http;
 mod init;
@@ -38,4 +41,6 @@ mod terminal;
 mod tls;
 mod tutorial;
 mod types;
+#[path = "../hostile/wat.rs"]
+mod wat;
 mod wired;

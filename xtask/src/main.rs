@@ -53,8 +53,8 @@ Commands:
   bench [options]          build, then measure INSERT and COPY between two PostgreSQL databases
                            beside psql and the same connectors natively; options: --rows <n,n>,
                            --iters <n>, --workload <narrow,hard,wide,fat,tiny,upsert,files>,
-                           --compression <none,lz4,zstd>, --latency <ms,ms> (each way), --peers,
-                           --no-build (measure the last build)
+                           --compression <none,lz4,zstd>, --latency <ms,ms> (each way),
+                           --timeout <seconds of a run>, --peers, --no-build (measure the last build)
   bench-compare <old> <new> [rows] [--iters <n>]
                            build two commits (`.` for the files as they are), measure them in turn,
                            fail on a regression beyond limit and noise
@@ -71,7 +71,8 @@ Commands:
   components <folder>      put the bundled connectors into a folder
   lint                     formatting, clippy for the host and for the connectors, cargo-deny
   fmt                      format the code
-  ci                       lint, then test (fuzz seeds too), then bench-compare with the last tag, if there is one
+  ci                       lint, then test (fuzz seeds too), then a short bench-compare with the last tag or
+                           what is nearest to one
 
 Everything is built below `target/`, or below $CARGO_TARGET_DIR when that is set.
 ";

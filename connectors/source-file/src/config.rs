@@ -1,15 +1,12 @@
 //! What stands under `config:`, and what it comes to.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::Arc;
 
 use rapidbyte_columnar::Kind;
 use rapidbyte_formats::{Choice, Chosen, Compression, Format, FormatName, NullText};
+use rapidbyte_sdk::declared::Columns;
 use rapidbyte_sdk::prelude::*;
-use rapidbyte_sdk::types::parse_field;
-use schemars::{JsonSchema, Schema as JsonSchemaValue, SchemaGenerator, json_schema};
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use schemars::JsonSchema;
 
 use crate::partition::Partitions;
 use crate::times::TimeForms;
@@ -63,77 +60,6 @@ pub struct Config {
     pub sample_rows: Option<u64>,
     /// Bytes of each stream that types are inferred from: 1048576 if absent.
     pub sample_bytes: Option<u64>,
-}
-
-/// Columns in the order in which they were written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Columns(Vec<(String, String)>);
-
-impl<'de> Deserialize<'de> for Columns {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entries;
-        impl<'de> Visitor<'de> for Entries {
-            type Value = Columns;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("columns as name: type")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Columns, A::Error> {
-                let mut columns: Vec<(String, String)> = Vec::new();
-                while let Some(column) = map.next_entry()? {
-                    columns.push(column);
-                }
-                Ok(Columns(columns))
-            }
-        }
-        deserializer.deserialize_map(Entries)
-    }
-}
-
-impl JsonSchema for Columns {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Columns".into()
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> JsonSchemaValue {
-        json_schema!({ "type": "object", "additionalProperties": { "type": "string" } })
-    }
-}
-
-impl Columns {
-    /// The Arrow schema; `key` is where it stands, for errors.
-    fn parse(&self, key: &str) -> Result<SchemaRef> {
-        let mut fields = Vec::with_capacity(self.0.len());
-        for (name, text) in &self.0 {
-            let (type_name, nullable) = match strip_not_null(text) {
-                Some(type_name) => (type_name, false),
-                None => (text.as_str(), true),
-            };
-            let field = parse_field(name, type_name, nullable).map_err(|error| {
-                Error::config("invalid_type", error)
-                    .in_column(name)
-                    .at(format!("config.{key}.{name}"))
-            })?;
-            fields.push(field);
-        }
-        if fields.is_empty() {
-            return Err(
-                Error::config("no_columns", "no column is declared").at(format!("config.{key}"))
-            );
-        }
-        let schema = Schema::new(fields);
-        rapidbyte_sdk::types::check_portable(&schema)
-            .map_err(|error| Error::config("invalid_type", error).at(format!("config.{key}")))?;
-        Ok(Arc::new(schema))
-    }
-}
-
-/// The type of `type not null`.
-fn strip_not_null(text: &str) -> Option<&str> {
-    const MARK: &str = "not null";
-    let text = text.trim_end();
-    let at = text.len().checked_sub(MARK.len())?;
-    let (type_name, mark) = text.split_at_checked(at)?;
-    (mark.eq_ignore_ascii_case(MARK) && type_name.ends_with(char::is_whitespace))
-        .then(|| type_name.trim_end())
 }
 
 /// How rows stand in the files.
@@ -190,17 +116,17 @@ impl Config {
         let schema = self
             .schema
             .as_ref()
-            .map(|c| c.parse("schema"))
+            .map(|c| c.schema("config.schema"))
             .transpose()?;
         let partitions = self
             .partitions
             .as_ref()
-            .map(|columns| columns.parse("partitions").map(Partitions::new))
+            .map(|columns| columns.schema("config.partitions").map(Partitions::new))
             .transpose()?;
         let schemas = self
             .schemas
             .iter()
-            .map(|(name, c)| Ok((name.clone(), c.parse(&format!("schemas.{name}"))?)))
+            .map(|(name, c)| Ok((name.clone(), c.schema(&format!("config.schemas.{name}"))?)))
             .collect::<Result<BTreeMap<_, _>>>()?;
         let times = TimeForms::settle(
             &self,

@@ -25,7 +25,7 @@ use rapidbyte_formats::{FormatError, Limits, Owner};
 use rapidbyte_sdk::prelude::*;
 
 pub use columns::ColumnRows;
-pub use config::{Columns, Config};
+pub use config::Config;
 use config::{FileFormat, Settings};
 use files::FileStream;
 pub use read::Rows;

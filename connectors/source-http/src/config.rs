@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use schemars::{JsonSchema, Schema as JsonSchemaValue, SchemaGenerator, json_schema};
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use rapidbyte_sdk::declared::Columns;
+use schemars::JsonSchema;
 
 /// A REST API and what is read from it.
 #[derive(serde::Deserialize, JsonSchema)]
@@ -267,37 +267,4 @@ pub enum CursorFormat {
     UnixSeconds,
     /// As whole milliseconds since 1970.
     UnixMillis,
-}
-
-/// Columns in the order in which they were written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Columns(pub(crate) Vec<(String, String)>);
-
-impl<'de> Deserialize<'de> for Columns {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entries;
-        impl<'de> Visitor<'de> for Entries {
-            type Value = Columns;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("columns as name: type")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Columns, A::Error> {
-                let mut columns: Vec<(String, String)> = Vec::new();
-                while let Some(column) = map.next_entry()? {
-                    columns.push(column);
-                }
-                Ok(Columns(columns))
-            }
-        }
-        deserializer.deserialize_map(Entries)
-    }
-}
-
-impl JsonSchema for Columns {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Columns".into()
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> JsonSchemaValue {
-        json_schema!({ "type": "object", "additionalProperties": { "type": "string" } })
-    }
 }

@@ -1,16 +1,14 @@
 //! A configuration without open questions.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rapidbyte_sdk::http::Url;
 use rapidbyte_sdk::prelude::*;
-use rapidbyte_sdk::types::{check_portable, parse_field};
 
 use crate::config::{
-    Auth, AuthKind, Columns, Config, CursorFormat, MethodName, Nested, Pagination, PaginationKind,
-    SendIn, StreamConfig, UnknownKeys,
+    Auth, AuthKind, Config, CursorFormat, MethodName, Nested, Pagination, PaginationKind, SendIn,
+    StreamConfig, UnknownKeys,
 };
 use crate::json::Path;
 
@@ -277,7 +275,7 @@ impl StreamConfig {
         let schema = self
             .schema
             .as_ref()
-            .map(|columns| columns.parse(&format!("{at}.schema")))
+            .map(|columns| columns.schema(&format!("{at}.schema")))
             .transpose()?;
         let unused = match (&schema, self.unknown_keys, self.nested) {
             (None, Some(_), _) => Some(("unknown_keys", "is for a schema that is declared")),
@@ -377,38 +375,4 @@ impl Pagination {
             PaginationKind::NextUrl => Pages::NextUrl(path("path", self.path)?),
         })
     }
-}
-
-impl Columns {
-    /// The Arrow schema; `at` is where it stands, for errors.
-    fn parse(&self, at: &str) -> Result<SchemaRef> {
-        let mut fields = Vec::with_capacity(self.0.len());
-        for (name, text) in &self.0 {
-            let (type_name, nullable) = match strip_not_null(text) {
-                Some(type_name) => (type_name, false),
-                None => (text.as_str(), true),
-            };
-            let field = parse_field(name, type_name, nullable).map_err(|error| {
-                Error::config("invalid_type", error)
-                    .in_column(name)
-                    .at(format!("{at}.{name}"))
-            })?;
-            fields.push(field);
-        }
-        if fields.is_empty() {
-            return Err(Error::config("no_columns", "no column is declared").at(at));
-        }
-        let schema = Schema::new(fields);
-        check_portable(&schema).map_err(|error| Error::config("invalid_type", error).at(at))?;
-        Ok(Arc::new(schema))
-    }
-}
-
-/// The type of `type not null`.
-fn strip_not_null(text: &str) -> Option<&str> {
-    const MARK: &str = "not null";
-    let text = text.trim_end();
-    let (type_name, mark) = text.split_at_checked(text.len().checked_sub(MARK.len())?)?;
-    (mark.eq_ignore_ascii_case(MARK) && type_name.ends_with(char::is_whitespace))
-        .then(|| type_name.trim_end())
 }

@@ -4,17 +4,18 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use rapidbyte_testkit::postgres::{Options, Server};
+use rapidbyte_testkit::postgres::Server;
 use serde_json::Value;
 
 use crate::chart::Chart;
-use crate::failure::Failure;
+use crate::compiled::Compiled;
+use crate::failure::{Failure, timed_out};
 use crate::figures::{Size, json, table};
 use crate::machine;
 use crate::measure::Series;
 use crate::peers::Peer;
 use crate::run::Programs;
-use crate::scenario::{copy, files, upsert};
+use crate::scenario::{self, copy, files, upsert};
 use crate::settings::Settings;
 use crate::workload::Workload;
 
@@ -30,6 +31,9 @@ pub struct Bench {
     context: Value,
     log: Option<Log>,
     chart: Chart,
+    compiled: Compiled,
+    /// Of ours, and of `psql`: what took too long, and where.
+    timed_out: Vec<String>,
 }
 
 /// What is compared in one table of figures.
@@ -50,7 +54,7 @@ struct Log {
 impl Bench {
     /// Starts the server.
     pub fn start(settings: Settings) -> Result<Self, Failure> {
-        let programs = Programs::find()?;
+        let programs = Programs::find(settings.limit)?;
         if programs.psql.is_none() {
             eprintln!("psql is not installed: its column is left out");
         }
@@ -59,17 +63,14 @@ impl Bench {
         } else {
             Vec::new()
         };
-        let server = Server::start(&Options {
-            durable: true,
-            // Not every peer takes what a URL may hold.
-            password: "bench".into(),
-            ..Options::default()
-        })?;
+        let server = scenario::server()?;
         let mut context = machine::context(&server);
         context["iterations"] = settings.iterations.into();
         Ok(Self {
             log: settings.log.as_deref().map(Log::open).transpose()?,
             chart: Chart::new(),
+            compiled: Compiled::of(&programs.rapidbyte),
+            timed_out: Vec::new(),
             settings,
             programs,
             server,
@@ -93,28 +94,48 @@ impl Bench {
                 }
             }
         }
-        let Some(log) = self.log else {
-            return Ok(());
-        };
-        let chart = log.path.with_extension("svg");
-        fs::write(&chart, self.chart.svg())?;
-        eprintln!("every value: {}", shown(&log.path));
-        eprintln!("chart: {}", shown(&chart));
-        Ok(())
+        if let Some(log) = &self.log {
+            let chart = log.path.with_extension("svg");
+            fs::write(&chart, self.chart.svg())?;
+            eprintln!("every value: {}", shown(&log.path));
+            eprintln!("chart: {}", shown(&chart));
+        }
+        match self.timed_out.as_slice() {
+            [] => Ok(()),
+            late => Err(Failure(late.join("; "))),
+        }
     }
 
     /// Shows one comparison, and adds it to the log and to the chart.
-    pub fn publish(&mut self, title: &Title, size: Size, series: &[Series]) -> Result<(), Failure> {
+    pub fn publish(
+        &mut self,
+        title: &Title,
+        size: Size,
+        mut series: Vec<Series>,
+    ) -> Result<(), Failure> {
+        for each in &mut series {
+            each.compiled_load_secs = self.compiled.load_secs(each)?;
+        }
         let heading = title.heading(size);
         println!("\n{heading}, median of {}", self.settings.iterations);
-        println!("{}", table(series, size));
-        self.chart.add(&heading, series);
+        println!("{}", table(&series, size));
+        self.chart.add(&heading, &series);
+        let is_peer = |each: &Series| self.peers.iter().any(|peer| peer.name() == each.name);
+        let late: Vec<&str> = series
+            .iter()
+            .filter(|each| each.timed_out.is_some() && !is_peer(each))
+            .map(|each| each.name.as_str())
+            .collect();
+        if !late.is_empty() {
+            let (names, what) = (late.join(", "), timed_out(self.settings.limit));
+            self.timed_out.push(format!("{heading}: {names} {what}"));
+        }
         let mut context = self.context.clone();
         context["workload"] = title.workload.into();
         context["what"] = title.what.as_str().into();
         context["latency_ms"] = title.latency_ms.into();
         if let Some(log) = &mut self.log {
-            for each in series {
+            for each in &series {
                 writeln!(log.file, "{}", json(each, &context, size))?;
             }
         }

@@ -108,10 +108,10 @@ fn text(x: u32, y: u32, anchor: &str, weight: &str, text: &str) -> String {
 
 /// Ours stand out.
 fn colour(name: &str) -> &'static str {
-    use crate::run::{COPY, INSERT, NATIVE, PSQL};
+    use crate::run::{COPY, INSERT, NATIVE_COPY, NATIVE_INSERT, PSQL};
     match name {
         PSQL => "#7f8c9a",
-        NATIVE => "#b9a44c",
+        NATIVE_INSERT | NATIVE_COPY => "#b9a44c",
         name if name.starts_with(INSERT) => "#8fb8de",
         name if name.starts_with(COPY) => "#2f6fb0",
         _ => "#bbbbbb",
@@ -126,13 +126,13 @@ mod tests {
     #[test]
     fn bars_are_as_long_as_their_medians() {
         let series = |name: &str, wall_secs: f64| Series {
-            name: name.to_owned(),
             runs: vec![Run {
                 wall_secs,
                 cpu_secs: None,
                 report: None,
                 differs: false,
             }],
+            ..Series::new(name)
         };
         let mut chart = Chart::new();
         chart.add("1 < 2 & more", &[series("psql", 1.0), series("COPY", 2.0)]);

@@ -5,14 +5,13 @@ mod verdict;
 use std::path::PathBuf;
 
 use rapidbyte_engine::compress::Compression;
-use rapidbyte_testkit::postgres::{Options, Server};
+use rapidbyte_testkit::postgres::Server;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, timed_out};
 use crate::figures::render;
 use crate::measure::{Series, measure};
-use crate::process::timed;
-use crate::run::{Method, Pair, Programs, table_pipeline};
-use crate::scenario::seed;
+use crate::run::{LIMIT, Method, Programs};
+use crate::scenario::{self, Databases};
 use crate::settings::number;
 use crate::workload::Workload;
 use verdict::{Judged, Verdict, judge};
@@ -77,10 +76,7 @@ impl Request {
 
 /// Measures, shows, and fails on a regression.
 pub fn run(request: &Request) -> Result<(), Failure> {
-    let server = Server::start(&Options {
-        durable: true,
-        ..Options::default()
-    })?;
+    let server = scenario::server()?;
     let mut samples = measured(request, &server)?;
     let mut judged = all_judged(&samples);
     if judged.iter().any(|(_, judged)| is_regression(judged)) {
@@ -109,15 +105,10 @@ fn is_regression(judged: &Judged) -> bool {
 
 /// Old and new by INSERT, then by COPY.
 fn measured(request: &Request, server: &Server) -> Result<Vec<Series>, Failure> {
-    let programs = Programs::of(request.new.clone())?;
-    let pipeline = programs.pipeline("append", &table_pipeline("append"))?;
-    let (source, target) = (server.database(), server.database());
-    seed(&source, Workload::Narrow, request.rows)?;
-    let pair = Pair {
-        source: &source,
-        target: &target,
-        proxy: None,
-    };
+    let programs = Programs::of(request.new.clone(), LIMIT)?;
+    let pipeline = programs.append()?;
+    let databases = Databases::seeded(server, Workload::Narrow, request.rows)?;
+    let pair = databases.pair();
     let mut contenders = Vec::new();
     for method in Method::BOTH {
         for (program, name) in [&request.old, &request.new].into_iter().zip(&request.names) {
@@ -125,16 +116,19 @@ fn measured(request: &Request, server: &Server) -> Result<Vec<Series>, Failure> 
             contenders.push((name, (program, method)));
         }
     }
-    measure(&contenders, request.iterations, |(program, method)| {
+    let series = measure(&contenders, request.iterations, |(program, method)| {
         pair.begin_anew(None)?;
-        let mut command = programs.command(program, &pair, &pipeline);
-        command
-            .env("BENCH_METHOD", method.key())
-            .env("BENCH_COMPRESSION", Compression::None.name());
-        let run = crate::measure::Run::reporting(&timed("rapidbyte run", &mut command)?)?;
+        let none = Compression::None;
+        let mut command = programs.command(program, &pair, &pipeline, *method, none);
+        let run = programs.reporting(&mut command)?;
         pair.verify()?;
         Ok(run)
-    })
+    })?;
+    let late = series.iter().find_map(|each| Some((each, each.timed_out?)));
+    match late {
+        None => Ok(series),
+        Some((each, limit)) => Err(Failure(format!("{} {}", each.name, timed_out(limit)))),
+    }
 }
 
 /// Every total and phase, with its name.

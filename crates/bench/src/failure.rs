@@ -1,4 +1,6 @@
-//! What ends the bench.
+//! What ends the bench, and what only ends one run.
+
+use std::time::Duration;
 
 /// What ended the bench, for the person who reads it.
 #[derive(Debug)]
@@ -21,4 +23,39 @@ impl Failure {
     pub fn of_connector(error: &rapidbyte_sdk::Error) -> Self {
         Self(format!("{}: {}", error.code, error.message))
     }
+}
+
+/// Why a run gave no figures.
+#[derive(Debug)]
+pub enum Missed {
+    /// It was ended when it had taken so long.
+    TimedOut(Duration),
+    /// It failed by itself.
+    Failed(Failure),
+}
+
+impl From<Failure> for Missed {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl<E: std::error::Error> From<E> for Missed {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl From<Missed> for Failure {
+    fn from(missed: Missed) -> Self {
+        match missed {
+            Missed::TimedOut(limit) => Self(timed_out(limit)),
+            Missed::Failed(failure) => failure,
+        }
+    }
+}
+
+/// As it stands in the run's column.
+pub fn timed_out(limit: Duration) -> String {
+    format!("timed out after {} s", limit.as_secs_f64())
 }

@@ -2,13 +2,17 @@
 
 use serde_json::{Map, Value, json as value};
 
+use crate::failure::timed_out;
 use crate::measure::{Run, Series};
-use crate::run::{COPY, INSERT, NATIVE, PSQL};
+use crate::run::{COPY, INSERT, NATIVE_COPY, NATIVE_INSERT, PSQL};
 use crate::stats::Spread;
+
+/// The loading of connectors.
+pub const LOAD: &str = "module_load_secs";
 
 /// The phases of a run, in the order of a batch's way: key of the report, and what it is called.
 pub const PHASES: &[(&str, &str)] = &[
-    ("module_load_secs", "module load"),
+    (LOAD, "module load"),
     ("vm_setup_secs", "VM setup"),
     ("source_connect_secs", "source connect"),
     ("source_query_secs", "source query"),
@@ -59,6 +63,8 @@ pub fn json(series: &Series, context: &Value, size: Size) -> Value {
     line["cpu_secs"] = value!(series.cpu().map(|spread| spread.median));
     line["peak_rss_bytes"] = value!(median(PEAK));
     line["differs"] = value!(series.differs());
+    line["timed_out_secs"] = value!(series.timed_out.map(|limit| limit.as_secs_f64()));
+    line["module_load_compiled_secs"] = value!(series.compiled_load_secs);
     line["phases"] = Value::Object(phases);
     line["runs"] = series.runs.iter().map(run_json).collect();
     line
@@ -85,21 +91,23 @@ pub fn timing(key: &str) -> String {
 pub fn table(series: &[Series], size: Size) -> String {
     let mut table = Table::begin(series);
     table.row("total", &|series| {
-        series.wall().map(|s| (s.median, spread(s)))
+        let wall = series.wall().map(|s| (s.median, spread(s)));
+        wall.or_else(|| Some((0.0, timed_out(series.timed_out?))))
     });
     for (stage, name) in [("source", "source total"), ("destination", "dest total")] {
         table.seconds(name, &format!("/streams/0/{stage}/wall_secs"));
     }
     for (key, name) in PHASES {
         table.seconds(&format!("  {name}"), &timing(key));
+        if *key == LOAD {
+            table.row(&format!("  {name}, compiled"), &|series| {
+                series.compiled_load_secs.map(|value| (value, secs(value)))
+            });
+        }
     }
     table.row("client CPU", &|series| {
         series.cpu().map(|s| (s.median, secs(s.median)))
     });
-    if let Some(native) = series.iter().find(|series| series.name == NATIVE) {
-        table.row("sandbox cost", &|series| cost(series, native, Series::wall));
-        table.row("sandbox CPU", &|series| cost(series, native, Series::cpu));
-    }
     let per_second = |series: &Series, amount: f64| Some(amount / series.wall()?.median);
     table.note("rows/s", &|series| {
         Some(format!("{:.0}", per_second(series, size.rows as f64)?))
@@ -114,31 +122,71 @@ pub fn table(series: &[Series], size: Size) -> String {
     table.note("peak memory", &|series| {
         Some(format!("{:.1} MB", series.reported(PEAK)?.median / 1e6))
     });
-    table.render() + &shares(series) + &speeds(series)
+    table.render() + &sandbox(series) + &shares(series) + &speeds(series)
 }
 
 /// Of `psql` on the line; of the program in Arrow.
 fn row_bytes(series: &Series, size: Size) -> Option<String> {
     let bytes = match series.reported("/streams/0/bytes") {
         Some(arrow) => arrow.median / size.rows.max(1) as f64,
-        None if series.name == PSQL => size.row_bytes(),
+        None if series.name == PSQL && !series.runs.is_empty() => size.row_bytes(),
         None => return None,
     };
     Some(format!("{bytes:.0}"))
 }
 
-/// How much more than native code the program by COPY needs.
-fn cost(
-    series: &Series,
-    native: &Series,
-    of: impl Fn(&Series) -> Option<Spread>,
-) -> Option<(f64, String)> {
-    if series.name != COPY {
-        return None;
+/// How much more than the same connectors as native code the program needs: of each total and
+/// phase the medians' difference. A phase that only one of them has counts as none for the other.
+fn sandbox(series: &[Series]) -> String {
+    let named = |name: &str| series.iter().find(|series| series.name == name);
+    let pairs: Vec<(&Series, &Series)> = [(INSERT, NATIVE_INSERT), (COPY, NATIVE_COPY)]
+        .into_iter()
+        .filter_map(|(ours, native)| Some((named(ours)?, named(native)?)))
+        .collect();
+    if pairs.is_empty() {
+        return String::new();
     }
-    let (ours, native) = (of(series)?.median, of(native)?.median);
-    let share = (native > 0.0).then(|| (ours / native - 1.0) * 100.0)?;
-    Some((0.0, format!("{share:+.1} %")))
+    let mut head = vec!["sandbox cost".to_owned()];
+    head.extend(pairs.iter().map(|(ours, _)| ours.name.clone()));
+    let mut lines = vec![head];
+    let mut row = |name: &str, of: &dyn Fn(&Series) -> Option<Spread>| {
+        let median = |series: &Series| of(series).map(|spread| spread.median);
+        let cells: Vec<String> = pairs
+            .iter()
+            .map(|(ours, native)| cost(median(ours), median(native)))
+            .collect();
+        if cells.iter().any(|cell| !cell.is_empty()) {
+            let mut line = vec![name.to_owned()];
+            line.extend(cells);
+            lines.push(line);
+        }
+    };
+    row("total", &Series::wall);
+    row("client CPU", &Series::cpu);
+    for (key, name) in PHASES {
+        row(&format!("  {name}"), &|series| {
+            series.reported(&timing(key))
+        });
+    }
+    match lines.len() {
+        1 => String::new(),
+        _ => format!("\n{}\n", render(&lines)),
+    }
+}
+
+/// Of less, a share says nothing.
+const MIN_SHARED_SECS: f64 = 0.001;
+
+/// Seconds more, and which share of native code's that is.
+fn cost(ours: Option<f64>, native: Option<f64>) -> String {
+    let more = ours.unwrap_or_default() - native.unwrap_or_default();
+    match (ours, native) {
+        (None, None) => String::new(),
+        (_, Some(native)) if native >= MIN_SHARED_SECS => {
+            format!("{more:+.4} s ({:+.1} %)", more / native * 100.0)
+        }
+        _ => format!("{more:+.4} s"),
+    }
 }
 
 /// Where the time of COPY's stages goes: medians of what is a hundredth of a stage or more.
@@ -234,7 +282,9 @@ impl<'a> Table<'a> {
             cells[at].as_ref().map(|(number, _)| *number)
         };
         let gain = match (of(INSERT), of(COPY)) {
-            (Some(insert), Some(copy)) if copy > 0.0 => format!("{:.2}x", insert / copy),
+            (Some(insert), Some(copy)) if insert > 0.0 && copy > 0.0 => {
+                format!("{:.2}x", insert / copy)
+            }
             _ => String::new(),
         };
         let mut line = vec![name.to_owned()];
@@ -307,23 +357,24 @@ mod tests {
 
     fn series(name: &str, wall_secs: f64, report: Option<Value>) -> Series {
         Series {
-            name: name.to_owned(),
             runs: vec![Run {
                 wall_secs,
                 cpu_secs: Some(wall_secs / 2.0),
                 report,
                 differs: name == "other",
             }],
+            ..Series::new(name)
         }
     }
 
-    fn all() -> [Series; 5] {
+    fn all() -> [Series; 6] {
         let report = |secs: f64| Some(value!({"timing": {"dest_encode_secs": secs}}));
         [
             series(PSQL, 1.0, None),
             series(INSERT, 4.0, report(0.5)),
             series(COPY, 2.0, report(0.25)),
-            series(NATIVE, 1.6, Some(value!({}))),
+            series(NATIVE_INSERT, 5.0, report(0.5)),
+            series(NATIVE_COPY, 1.6, report(0.2)),
             series("other", 8.0, None),
         ]
     }
@@ -345,10 +396,59 @@ mod tests {
         assert!(line("total").ends_with("2.00x"), "{shown}");
         assert!(line("dest encode").ends_with("2.00x"), "{shown}");
         assert!(!shown.contains("source decode"), "{shown}");
-        assert!(line("sandbox cost").ends_with("+25.0 %"), "{shown}");
         assert!(line("bytes per row").contains("10000"), "{shown}");
         assert!(line("COPY runs at 0.50x").ends_with(PSQL), "{shown}");
         assert!(line("other changes values").ends_with("differ"), "{shown}");
+    }
+
+    #[test]
+    fn one_that_hung_says_so_in_its_column() {
+        let limit = std::time::Duration::from_secs(30);
+        let mut all = all();
+        all[1].compiled_load_secs = Some(1.25);
+        all[2] = Series::late(COPY, limit);
+        let shown = table(&all, SIZE);
+        let total = shown.lines().nth(1).unwrap_or_default();
+        assert!(total.contains("timed out after 30 s"), "{shown}");
+        assert!(!total.ends_with('x'), "{shown}");
+        let loads = shown.lines().find(|line| line.contains("load, compiled"));
+        assert!(
+            loads.is_some_and(|line| line.ends_with("1.2500 s")),
+            "{shown}"
+        );
+        assert_eq!(
+            json(&all[1], &value!({}), SIZE)["module_load_compiled_secs"],
+            1.25
+        );
+        let line = json(&all[2], &value!({}), SIZE);
+        assert_eq!(line["timed_out_secs"], 30.0);
+        assert_eq!(line["median_secs"], Value::Null);
+    }
+
+    #[test]
+    fn the_sandbox_costs_what_native_code_does_not() {
+        let shown = sandbox(&all());
+        let lines: Vec<Vec<&str>> = shown
+            .lines()
+            .map(|line| {
+                line.split("  ")
+                    .map(str::trim)
+                    .filter(|cell| !cell.is_empty())
+                    .collect()
+            })
+            .collect();
+        let expected = [
+            vec![],
+            vec!["sandbox cost", INSERT, COPY],
+            vec!["total", "-1.0000 s (-20.0 %)", "+0.4000 s (+25.0 %)"],
+            vec!["client CPU", "-0.5000 s (-20.0 %)", "+0.2000 s (+25.0 %)"],
+            vec!["dest encode", "+0.0000 s (+0.0 %)", "+0.0500 s (+25.0 %)"],
+            vec![],
+        ];
+        assert_eq!(lines, expected, "{shown}");
+        assert_eq!(cost(Some(0.25), None), "+0.2500 s");
+        assert_eq!(cost(Some(0.25), Some(0.0001)), "+0.2499 s");
+        assert_eq!(sandbox(&all()[..3]), "");
     }
 
     #[test]

@@ -1,74 +1,7 @@
-//! Measures what copies between PostgreSQL databases, and files, cost: `cargo xtask bench` and its kin
-//! build and start this program.
-//!
-//! ```text
-//! (options)  whole processes beside psql, native connectors and peers     bench, scenario
-//! compare    two builds of the program in turn; fails on a regression     compare
-//! profile    one copy under samply or perf                                profile
-//! parts      what a value, a row, a batch costs in each part of its way   parts
-//! native     one copy by the connectors as native code; the bench starts it itself
-//! ```
-//!
-//! The server is its own, with PostgreSQL's defaults for durability and logged tables; after each
-//! run every value is compared by a hash.
+//! `rapidbyte-bench`, which the commands of `cargo xtask` build and start.
 
 use std::process::ExitCode;
 
-mod bench;
-mod chart;
-mod compare;
-mod failure;
-mod figures;
-mod machine;
-mod measure;
-mod native;
-mod parts;
-mod peers;
-mod process;
-mod profile;
-mod run;
-mod scenario;
-mod settings;
-mod stats;
-mod workload;
-
-use bench::Bench;
-use failure::Failure;
-use settings::{Settings, USAGE};
-
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let rest = arguments.get(1..).unwrap_or_default();
-    let result = match arguments.first().map(String::as_str) {
-        Some("native") if rest.is_empty() => native::copy().map(|report| println!("{report}")),
-        Some("compare") => match compare::Request::parse(rest) {
-            Ok(request) => compare::run(&request),
-            Err(failure) => return refuse(&failure, compare::USAGE),
-        },
-        Some("parts") => match parts::Request::parse(rest) {
-            Ok(request) => parts::run(&request),
-            Err(failure) => return refuse(&failure, parts::USAGE),
-        },
-        Some("profile") => match profile::Request::parse(rest) {
-            Ok(request) => profile::run(&request),
-            Err(failure) => return refuse(&failure, profile::USAGE),
-        },
-        _ => match Settings::parse(&arguments) {
-            Ok(settings) => Bench::start(settings).and_then(Bench::run),
-            Err(failure) => return refuse(&failure, USAGE),
-        },
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure(text)) => {
-            eprintln!("bench: {text}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// The command line is wrong.
-fn refuse(Failure(text): &Failure, usage: &str) -> ExitCode {
-    eprintln!("{text}\n{usage}");
-    ExitCode::from(2)
+    rapidbyte_bench::main()
 }

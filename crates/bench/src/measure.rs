@@ -1,8 +1,10 @@
 //! Contenders in turn, several times, and what each of their runs gave.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Missed};
 use crate::process::Timed;
 use crate::stats::Spread;
 
@@ -49,10 +51,33 @@ impl Run {
 pub struct Series {
     /// As it stands above its column.
     pub name: String,
+    /// None at all where one took too long: its median would be of the others.
     pub runs: Vec<Run>,
+    /// The limit that one took longer than.
+    pub timed_out: Option<Duration>,
+    /// Loading its connectors with an empty cache, measured apart.
+    pub compiled_load_secs: Option<f64>,
 }
 
 impl Series {
+    /// Without a run so far.
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            runs: Vec::new(),
+            timed_out: None,
+            compiled_load_secs: None,
+        }
+    }
+
+    /// Of what took too long once, and is not run again.
+    pub fn late(name: &str, limit: Duration) -> Self {
+        Self {
+            timed_out: Some(limit),
+            ..Self::new(name)
+        }
+    }
+
     /// Of the runs that have the value.
     pub fn values(&self, of: impl Fn(&Run) -> Option<f64>) -> Option<Spread> {
         Spread::of(self.runs.iter().filter_map(of).collect())
@@ -77,30 +102,33 @@ impl Series {
 }
 
 /// Runs all contenders in turn, so that what the machine does meanwhile meets them all. The first
-/// round is for the caches of the machine, the server and the connectors, and is not counted.
+/// round is for the caches of the machine, the server and the connectors, and is not counted. One
+/// that takes too long is not run again, and the others go on.
 pub fn measure<C>(
     contenders: &[(String, C)],
     iterations: usize,
-    mut run: impl FnMut(&C) -> Result<Run, Failure>,
+    mut run: impl FnMut(&C) -> Result<Run, Missed>,
 ) -> Result<Vec<Series>, Failure> {
-    let named = |name: &str, Failure(text)| Failure(format!("{name}: {text}"));
     let mut series: Vec<Series> = contenders
         .iter()
-        .map(|(name, _)| Series {
-            name: name.clone(),
-            runs: Vec::new(),
-        })
+        .map(|(name, _)| Series::new(name))
         .collect();
-    for (name, contender) in contenders {
-        run(contender).map_err(|failure| named(name, failure))?;
-    }
-    for iteration in 0..iterations {
+    for round in 0..=iterations {
         for turn in 0..contenders.len() {
-            // Another one begins each time.
-            let at = (turn + iteration) % contenders.len();
+            // Another one begins each time that counts.
+            let at = (turn + round.saturating_sub(1)) % contenders.len();
             let (name, contender) = &contenders[at];
-            let taken = run(contender).map_err(|failure| named(name, failure))?;
-            series[at].runs.push(taken);
+            if series[at].timed_out.is_some() {
+                continue;
+            }
+            match run(contender) {
+                Ok(taken) if round > 0 => series[at].runs.push(taken),
+                Ok(_) => {}
+                Err(Missed::TimedOut(limit)) => series[at] = Series::late(name, limit),
+                Err(Missed::Failed(Failure(text))) => {
+                    return Err(Failure(format!("{name}: {text}")));
+                }
+            }
         }
     }
     Ok(series)
@@ -118,9 +146,7 @@ mod tests {
             order += name;
             Ok(Run {
                 wall_secs: order.len() as f64,
-                cpu_secs: None,
-                report: None,
-                differs: false,
+                ..instant()
             })
         })
         .expect("nothing fails");
@@ -132,11 +158,41 @@ mod tests {
         assert_eq!(walls, [[4.0, 9.0], [5.0, 7.0], [6.0, 8.0]]);
     }
 
+    fn instant() -> Run {
+        Run {
+            wall_secs: 0.0,
+            cpu_secs: None,
+            report: None,
+            differs: false,
+        }
+    }
+
     #[test]
     fn a_contender_that_fails_is_named() {
         let contenders = [("COPY".to_owned(), ())];
-        let Failure(text) =
-            measure(&contenders, 1, |()| Err(Failure("no".into()))).expect_err("it failed");
+        let no = || Missed::Failed(Failure("no".into()));
+        let Failure(text) = measure(&contenders, 1, |()| Err(no())).expect_err("it failed");
         assert_eq!(text, "COPY: no");
+    }
+
+    #[test]
+    fn one_that_hangs_is_not_waited_for_again_and_the_others_go_on() {
+        const LIMIT: Duration = Duration::from_secs(7);
+        let contenders = ["a", "b"].map(|name| (name.to_owned(), name));
+        let mut order = String::new();
+        let series = measure(&contenders, 3, |name| {
+            order += name;
+            match order.as_str() {
+                "abab" => Err(Missed::TimedOut(LIMIT)),
+                _ => Ok(instant()),
+            }
+        })
+        .expect("nothing fails");
+        assert_eq!(order, "abab".to_owned() + "aa");
+        assert_eq!((series[0].runs.len(), series[0].timed_out), (3, None));
+        assert_eq!(
+            (series[1].runs.len(), series[1].timed_out),
+            (0, Some(LIMIT))
+        );
     }
 }

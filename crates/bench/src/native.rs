@@ -2,21 +2,25 @@
 //!
 //! The same sources as the components', compiled for this machine and connected as the engine
 //! connects them: Arrow IPC from one, a channel of the engine's size, Arrow IPC into the other, on
-//! two threads. It is a process of its own, so that it starts and connects as the program does.
+//! two threads. It is a process of its own, so that it starts and connects as the program does. The
+//! time of each stage is split by the same clock, which here the SDK moves instead of the host.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dest_postgres::Postgres as Target;
 use rapidbyte_engine::channel::{Received, Receiver, Sender, channel};
+use rapidbyte_engine::report::{Side, StageReport};
+use rapidbyte_runtime::{Clock, Phase};
+use rapidbyte_sdk::phase::{self, Kind, Outside};
 use rapidbyte_sdk::prelude::{
     Commit, Destination, Event, ReadRequest, Reader, Run, Selection, Source, WriteMode, Writer,
 };
 use rapidbyte_sdk::{Target as Stream, destination, ipc, source};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use source_postgres::Postgres as Origin;
 
 use crate::failure::Failure;
-use crate::run::{TABLE, TARGET_SCHEMA};
+use crate::run::{Method, TABLE, TARGET_SCHEMA};
 
 /// As the engine's defaults: a sixteenth of 256 MiB, and messages.
 const CHANNEL_BYTES: usize = 16 << 20;
@@ -32,6 +36,7 @@ const FORM: &str = "postgresql";
 struct Job {
     source: String,
     target: String,
+    method: Method,
     write_mode: WriteMode,
     primary_key: Vec<String>,
 }
@@ -42,13 +47,12 @@ struct Message {
     rows: usize,
 }
 
-/// Where a stage's time went, in seconds.
-#[derive(Default)]
-struct Times {
-    wall: f64,
-    ipc: f64,
-    channel: f64,
-    commit: f64,
+/// What the writing stage leaves.
+struct Written {
+    stage: StageReport,
+    rows: u64,
+    /// Of Arrow IPC.
+    bytes: u64,
 }
 
 fn of_connector(error: rapidbyte_sdk::Error) -> Failure {
@@ -57,7 +61,7 @@ fn of_connector(error: rapidbyte_sdk::Error) -> Failure {
 
 /// Copies and gives a report with the same keys as the program's, as far as they apply.
 pub fn copy() -> Result<Value, Failure> {
-    let begun = Instant::now();
+    let clock = clock();
     let job = Job::from_environment()?;
     let config = json!({ "url": job.source }).to_string();
     let mut source = source::open::<Origin>(&config).map_err(of_connector)?;
@@ -82,76 +86,96 @@ pub fn copy() -> Result<Value, Failure> {
     };
     let reader = source.read(&request).map_err(of_connector)?;
     let encoder = ipc::Encoder::new(&reader.schema())?;
-    let target = Stream {
-        stream: TABLE.into(),
-        schema: encoder.schema_message().to_vec(),
-        write_mode: job.write_mode,
-        primary_key: job.primary_key.clone(),
-        deleted_field: None,
-        version_fields: Vec::new(),
-        keeps_cursor: false,
-    };
+    let target = job.target_stream(encoder.schema_message());
     let (sender, receiver) = channel(CHANNEL_BYTES, MAX_MESSAGES);
     let (read, written) = std::thread::scope(|scope| {
         let writing = scope.spawn(|| write(&job, &target, receiver));
-        let read = read_all(begun, reader, encoder, sender);
+        let read = read_all(&clock, reader, encoder, sender);
         let written = writing.join().expect("the writing stage does not panic");
         (read, written)
     });
     // The destination's failure is the cause when the channel was closed on the source.
-    let (written, rows) = written?;
-    let read = read?;
-    Ok(json!({
+    let Written { stage, rows, bytes } = written?;
+    Ok(report(read?, stage, rows, bytes))
+}
+
+/// With the sums of both stages' parts, without those that native code does not have.
+fn report(source: StageReport, destination: StageReport, rows: u64, bytes: u64) -> Value {
+    let mut timing = Map::new();
+    for (key, value) in source.parts.iter().chain(&destination.parts) {
+        let secs = value.as_f64().unwrap_or_default();
+        let before = timing.get(key).and_then(Value::as_f64).unwrap_or_default();
+        if before + secs > 0.0 {
+            timing.insert(key.clone(), json!(before + secs));
+        }
+    }
+    json!({
         "rows": rows,
         "cpu_secs": crate::machine::cpu_secs(),
         "peak_rss_bytes": crate::machine::peak_rss_bytes(),
-        "timing": {
-            "source_arrow_encode_secs": read.ipc,
-            "channel_wait_secs": read.channel,
-            "dest_recv_secs": written.channel,
-            "dest_arrow_decode_secs": written.ipc,
-            "dest_commit_secs": written.commit,
-        },
-        "streams": [{"source": {"wall_secs": read.wall}, "destination": {"wall_secs": written.wall}}],
-    }))
+        "timing": timing,
+        "streams": [{"bytes": bytes, "source": source, "destination": destination}],
+    })
+}
+
+/// A stage's clock, which from now on follows what the connector on this thread does.
+fn clock() -> Clock {
+    let clock = Clock::new();
+    let followed = clock.clone();
+    phase::watch(move |kind, outside| {
+        followed.enter(phase_of(kind, outside));
+    });
+    clock
+}
+
+/// As the host counts it for a component: a call to the outside belongs to what the connector is
+/// about, or else is one of its own.
+fn phase_of(kind: Kind, outside: Option<Outside>) -> Phase {
+    match (kind, outside) {
+        (Kind::Connect, _) => Phase::Connect,
+        (Kind::Query, _) => Phase::Query,
+        (Kind::Flush, _) => Phase::Flush,
+        (Kind::Commit, _) => Phase::Commit,
+        (_, Some(Outside::Connect)) => Phase::Connect,
+        (_, Some(Outside::Read)) => Phase::Fetch,
+        (_, Some(Outside::Write)) => Phase::Flush,
+        (Kind::Decode, None) => Phase::Decode,
+        (Kind::Encode, None) => Phase::Encode,
+        (Kind::ArrowEncode, None) => Phase::ArrowEncode,
+        (Kind::ArrowDecode, None) => Phase::ArrowDecode,
+        (Kind::Other, None) => Phase::Other,
+    }
 }
 
 fn read_all(
-    begun: Instant,
+    clock: &Clock,
     mut reader: impl Reader,
     mut encoder: ipc::Encoder,
     mut sender: Sender<Message>,
-) -> Result<Times, Failure> {
-    let mut times = Times::default();
+) -> Result<StageReport, Failure> {
     loop {
         match reader.next(WAIT).map_err(of_connector)? {
             Event::Batch(batch) => {
-                let data = timed(&mut times.ipc, || encoder.encode(&batch))?;
-                let bytes = data.len();
-                let rows = batch.num_rows();
-                timed(&mut times.channel, || {
-                    sender.send(Message { data, rows }, bytes)
-                })?;
+                let data = {
+                    let _phase = phase::enter(Kind::ArrowEncode);
+                    encoder.encode(&batch)?
+                };
+                let (bytes, rows) = (data.len(), batch.num_rows());
+                waiting(clock, || sender.send(Message { data, rows }, bytes))?;
             }
             Event::End => {
                 sender.end()?;
-                times.wall = begun.elapsed().as_secs_f64();
-                return Ok(times);
+                return Ok(StageReport::new(clock, Side::Source));
             }
             Event::Idle | Event::Checkpoint(_) => {}
         }
     }
 }
 
-fn write(
-    job: &Job,
-    target: &Stream,
-    mut receiver: Receiver<Message>,
-) -> Result<(Times, u64), Failure> {
-    let begun = Instant::now();
-    let mut times = Times::default();
-    let config = json!({"url": job.target, "schema": TARGET_SCHEMA}).to_string();
-    let mut destination = destination::open::<Target>(&config).map_err(of_connector)?;
+fn write(job: &Job, target: &Stream, mut receiver: Receiver<Message>) -> Result<Written, Failure> {
+    let clock = clock();
+    let mut destination =
+        destination::open::<Target>(&job.target_config()).map_err(of_connector)?;
     destination.plan(target).map_err(of_connector)?;
     let run = Run {
         pipeline: "bench-native".into(),
@@ -162,10 +186,15 @@ fn write(
         .open_writer(target, progress.epoch, None)
         .map_err(of_connector)?;
     let decoder = ipc::Decoder::new(&target.schema)?;
+    let mut bytes = 0;
     loop {
-        match timed(&mut times.channel, || receiver.recv()) {
+        match waiting(&clock, || receiver.recv()) {
             Received::Item(Message { data, rows }) => {
-                let batch = timed(&mut times.ipc, || decoder.decode(data))?;
+                bytes += data.len() as u64;
+                let batch = {
+                    let _phase = phase::enter(Kind::ArrowDecode);
+                    decoder.decode(data)?
+                };
                 if batch.num_rows() != rows {
                     return Err(Failure("a batch changed its number of rows".into()));
                 }
@@ -177,22 +206,24 @@ fn write(
             }
         }
     }
-    let receipt = timed(&mut times.commit, || {
-        let part = writer.flush()?;
-        destination.commit(Commit {
-            seq: progress.seq,
-            ..Commit::whole(&target.stream, vec![part])
-        })
+    let part = writer.flush().map_err(of_connector)?;
+    let commit = Commit {
+        seq: progress.seq,
+        ..Commit::whole(&target.stream, vec![part])
+    };
+    let receipt = destination.commit(commit).map_err(of_connector)?;
+    Ok(Written {
+        stage: StageReport::new(&clock, Side::Destination),
+        rows: receipt.rows,
+        bytes,
     })
-    .map_err(of_connector)?;
-    times.wall = begun.elapsed().as_secs_f64();
-    Ok((times, receipt.rows))
 }
 
-fn timed<T>(secs: &mut f64, work: impl FnOnce() -> T) -> T {
-    let begun = Instant::now();
+/// Time for the other stage.
+fn waiting<T>(clock: &Clock, work: impl FnOnce() -> T) -> T {
+    let before = clock.enter(Phase::ChannelWait);
     let given = work();
-    *secs += begun.elapsed().as_secs_f64();
+    clock.enter(before);
     given
 }
 
@@ -205,6 +236,7 @@ impl Job {
         Ok(Self {
             source: variable("BENCH_SOURCE")?,
             target: variable("BENCH_TARGET")?,
+            method: Method::named(&variable("BENCH_METHOD")?)?,
             write_mode: if upserts {
                 WriteMode::Upsert
             } else {
@@ -216,5 +248,54 @@ impl Job {
                 Vec::new()
             },
         })
+    }
+
+    /// Of the destination.
+    fn target_config(&self) -> String {
+        let method = self.method.key();
+        json!({"url": self.target, "schema": TARGET_SCHEMA, "load_method": method}).to_string()
+    }
+
+    fn target_stream(&self, schema: &[u8]) -> Stream {
+        Stream {
+            stream: TABLE.into(),
+            schema: schema.to_vec(),
+            write_mode: self.write_mode,
+            primary_key: self.primary_key.clone(),
+            deleted_field: None,
+            version_fields: Vec::new(),
+            keeps_cursor: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_for_the_server_is_no_work_on_values() {
+        let waits = |kind| phase_of(kind, Some(Outside::Read));
+        assert_eq!(waits(Kind::Decode), Phase::Fetch);
+        assert_eq!(waits(Kind::Other), Phase::Fetch);
+        assert_eq!(waits(Kind::Commit), Phase::Commit);
+        assert_eq!(phase_of(Kind::Encode, Some(Outside::Write)), Phase::Flush);
+        assert_eq!(phase_of(Kind::Encode, None), Phase::Encode);
+    }
+
+    #[test]
+    fn the_clock_follows_the_connector_of_its_thread() {
+        let clock = clock();
+        {
+            let _phase = phase::enter(Kind::ArrowEncode);
+            std::hint::black_box((0..10_000).sum::<u64>());
+        }
+        assert!(clock.spent(Phase::ArrowEncode) > Duration::ZERO);
+        assert_eq!(clock.spent(Phase::ArrowDecode), Duration::ZERO);
+        let stage = StageReport::new(&clock, Side::Source);
+        let shown = report(stage.clone(), stage, 1, 10);
+        assert!(shown["timing"]["source_arrow_encode_secs"].as_f64() > Some(0.0));
+        assert_eq!(shown["timing"].get("module_load_secs"), None);
+        assert_eq!(shown.pointer("/streams/0/bytes"), Some(&json!(10)));
     }
 }

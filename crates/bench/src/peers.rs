@@ -9,7 +9,7 @@ use std::process::Command;
 
 use rapidbyte_testkit::postgres::programs_folder;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Missed};
 use crate::process::{Timed, timed};
 use crate::run::{Digest, Pair, Programs, TABLE, TARGET};
 
@@ -74,8 +74,9 @@ impl Peer {
     }
 
     /// Copies the table into the one that is there.
-    pub fn run(&self, programs: &Programs, pair: &Pair<'_>) -> Result<Timed, Failure> {
-        timed(self.name(), &mut self.command(programs, pair)?)
+    pub fn run(&self, programs: &Programs, pair: &Pair<'_>) -> Result<Timed, Missed> {
+        let mut command = self.command(programs, pair)?;
+        timed(self.name(), &mut command, programs.limit)
     }
 
     /// True when the values that arrived are not those that were sent.

@@ -1,9 +1,22 @@
-//! Whole processes, timed from their start to their end.
+//! Whole processes, timed from their start to their end, and ended when they take too long.
+//!
+//! Each run is a process group of its own, so that what a program has started ends with it. All
+//! clients of an interrupted bench lose their server, and end by that.
 
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
 
-use crate::failure::Failure;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+
+use crate::failure::{Failure, Missed};
+
+/// What is kept of what a program prints; the rest is read and dropped.
+const MAX_PRINTED: u64 = 16 << 20;
+/// How long the system may take to end processes that were killed.
+const GRACE: Duration = Duration::from_secs(10);
 
 /// What a process, or a pipe of two, took.
 #[derive(Debug)]
@@ -16,47 +29,228 @@ pub struct Timed {
     pub stdout: Vec<u8>,
 }
 
-/// Runs a program that must end well; `name` is how people call it.
-pub fn timed(name: &str, command: &mut Command) -> Result<Timed, Failure> {
-    command.stdin(Stdio::null());
-    let cpu = children_cpu_secs();
-    let begun = Instant::now();
-    let output = command
-        .output()
-        .map_err(|error| Failure(format!("{name} did not start: {error}")))?;
-    let wall_secs = begun.elapsed().as_secs_f64();
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(Failure(format!(
-            "{name} failed ({}): {}",
-            output.status,
-            said.trim()
-        )));
-    }
-    Ok(Timed {
-        wall_secs,
-        cpu_secs: spent_since(cpu),
-        stdout: output.stdout,
-    })
+/// Runs a program that must end well within `limit`; `name` is how people call it.
+pub fn timed(name: &str, command: &mut Command, limit: Duration) -> Result<Timed, Missed> {
+    run(name, &mut [command], limit)
 }
 
 /// Runs two programs, the standard output of one being the standard input of the other.
-pub fn timed_pipe(name: &str, from: &mut Command, to: &mut Command) -> Result<Timed, Failure> {
+pub fn timed_pipe(
+    name: &str,
+    from: &mut Command,
+    to: &mut Command,
+    limit: Duration,
+) -> Result<Timed, Missed> {
+    run(name, &mut [from, to], limit)
+}
+
+/// Programs from left to right, each reading what the one before it prints.
+fn run(name: &str, commands: &mut [&mut Command], limit: Duration) -> Result<Timed, Missed> {
     let cpu = children_cpu_secs();
     let begun = Instant::now();
-    let mut from = from.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-    let rows = from.stdout.take().map_or_else(Stdio::null, Stdio::from);
-    let to = to.stdin(rows).status()?;
-    let from = from.wait()?;
-    let wall_secs = begun.elapsed().as_secs_f64();
-    if !from.success() || !to.success() {
-        return Err(Failure(format!("{name} failed: {from}, {to}")));
+    let mut group = Group::begin(limit);
+    for command in commands {
+        group
+            .start(command)
+            .map_err(|error| Failure(format!("{name} did not start: {error}")))?;
     }
+    let mut programs = group.wait()?;
+    if programs.iter().any(|program| !program.ended_well()) {
+        let ends: Vec<String> = programs.iter().map(Program::end).collect();
+        return Err(Failure(format!("{name} failed: {}", ends.join("; "))).into());
+    }
+    let ended = programs.iter().filter_map(|program| program.ended).max();
     Ok(Timed {
-        wall_secs,
+        wall_secs: ended.map_or(0.0, |ended| (ended - begun).as_secs_f64()),
         cpu_secs: spent_since(cpu),
-        stdout: Vec::new(),
+        stdout: programs.pop().map(|last| last.stdout).unwrap_or_default(),
     })
+}
+
+/// Programs that run together, and end together when the time is over.
+struct Group {
+    programs: Vec<Program>,
+    limit: Duration,
+    deadline: Instant,
+    sender: Sender<News>,
+    receiver: Receiver<News>,
+    /// What is to come on the channel.
+    expected: usize,
+}
+
+/// One of them.
+struct Program {
+    process: Child,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    ended: Option<Instant>,
+    status: Option<ExitStatus>,
+}
+
+/// From the threads that watch a program, which is told by its place in the group.
+struct News(usize, Event);
+
+enum Event {
+    Stdout(Vec<u8>),
+    Stderr(Vec<u8>),
+    Ended(Instant),
+}
+
+impl Group {
+    fn begin(limit: Duration) -> Self {
+        let (sender, receiver) = mpsc::channel();
+        Self {
+            programs: Vec::new(),
+            limit,
+            deadline: Instant::now() + limit,
+            sender,
+            receiver,
+            expected: 0,
+        }
+    }
+
+    /// Behind the one that was started before.
+    fn start(&mut self, command: &mut Command) -> std::io::Result<()> {
+        let before = self.programs.last_mut();
+        let stdin = before.and_then(|program| program.process.stdout.take());
+        // The first leads the group: it is there, if only in name, until it is waited for.
+        let leader = self.leader().map_or(0, |pid| pid.as_raw_nonzero().get());
+        let process = command
+            .stdin(stdin.map_or_else(Stdio::null, Stdio::from))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(leader)
+            .spawn()?;
+        self.programs.push(Program {
+            process,
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+            ended: None,
+            status: None,
+        });
+        Ok(())
+    }
+
+    fn leader(&self) -> Option<Pid> {
+        let first = self.programs.first();
+        first.map(|program| Pid::from_child(&program.process))
+    }
+
+    /// What all of them left; they are killed at the deadline.
+    fn wait(mut self) -> Result<Vec<Program>, Missed> {
+        for at in 0..self.programs.len() {
+            self.watch(at);
+        }
+        let in_time = self.receive(self.deadline);
+        if !in_time {
+            self.kill();
+            // So that nothing of it is left when the next one runs.
+            self.receive(Instant::now() + GRACE);
+        }
+        for program in &mut self.programs {
+            program.status = program.process.try_wait()?;
+        }
+        match in_time {
+            true => Ok(std::mem::take(&mut self.programs)),
+            false => Err(Missed::TimedOut(self.limit)),
+        }
+    }
+
+    /// Has threads read what a program prints, and wait for its end.
+    fn watch(&mut self, at: usize) {
+        let process = &mut self.programs[at].process;
+        let pid = Pid::from_child(process);
+        let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
+        if let Some(stdout) = stdout {
+            self.spawn(at, move || Event::Stdout(drained(stdout)));
+        }
+        if let Some(stderr) = stderr {
+            self.spawn(at, move || Event::Stderr(drained(stderr)));
+        }
+        self.spawn(at, move || Event::Ended(end_of(pid)));
+    }
+
+    fn spawn(&mut self, at: usize, work: impl FnOnce() -> Event + Send + 'static) {
+        let sender = self.sender.clone();
+        self.expected += 1;
+        // Nobody listens any more when the group was given up.
+        std::thread::spawn(move || drop(sender.send(News(at, work()))));
+    }
+
+    /// False when the deadline comes first.
+    fn receive(&mut self, deadline: Instant) -> bool {
+        while self.expected > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.receiver.recv_timeout(left) {
+                Ok(News(at, event)) => {
+                    self.expected -= 1;
+                    self.programs[at].take(event);
+                }
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return false,
+            }
+        }
+        true
+    }
+
+    fn kill(&self) {
+        if let Some(leader) = self.leader() {
+            // An error means that nobody is left.
+            let _ = kill_process_group(leader, Signal::KILL);
+        }
+    }
+}
+
+/// A program that could not be joined by the next one of its pipe must not stay.
+impl Drop for Group {
+    fn drop(&mut self) {
+        if self.programs.iter().any(|program| program.status.is_none()) {
+            self.kill();
+        }
+        for program in &mut self.programs {
+            let _ = program.process.try_wait();
+        }
+    }
+}
+
+impl Program {
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Stdout(bytes) => self.stdout = bytes,
+            Event::Stderr(bytes) => self.stderr = bytes,
+            Event::Ended(at) => self.ended = Some(at),
+        }
+    }
+
+    fn ended_well(&self) -> bool {
+        self.status.is_some_and(|status| status.success())
+    }
+
+    /// How it ended, with its words.
+    fn end(&self) -> String {
+        let status = self.status.map(|status| status.to_string());
+        let said = String::from_utf8_lossy(&self.stderr);
+        let status = status.unwrap_or_else(|| "no exit status".into());
+        match said.trim() {
+            "" => status,
+            said => format!("{status}: {said}"),
+        }
+    }
+}
+
+/// All that comes; of more than [`MAX_PRINTED`] bytes the first.
+fn drained(mut from: impl Read) -> Vec<u8> {
+    let mut kept = Vec::new();
+    // An error ends it as the end does.
+    let _ = from.by_ref().take(MAX_PRINTED).read_to_end(&mut kept);
+    let _ = std::io::copy(&mut from, &mut std::io::sink());
+    kept
+}
+
+/// When a child ended. It can be waited for still: until then its number is nobody else's.
+fn end_of(pid: Pid) -> Instant {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(pid), options) {}
+    Instant::now()
 }
 
 fn spent_since(before: Option<f64>) -> Option<f64> {
@@ -94,15 +288,36 @@ mod tests {
         assert_eq!(cpu_of_children("7 (a) S 1 7"), None);
     }
 
+    /// Long, and over at once when it is killed.
+    const HANGS: &str = "sleep 1000 & sleep 1000";
+    const LONG: Duration = Duration::from_secs(100);
+    const SHORT: Duration = Duration::from_millis(50);
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
     #[test]
     fn a_program_that_fails_is_named_with_its_words() {
-        let mut command = Command::new("sh");
-        command.args(["-c", "echo no such table >&2; exit 3"]);
-        let Failure(text) = timed("psql", &mut command).expect_err("it failed");
+        let mut command = shell("echo no such table >&2; exit 3");
+        let missed = timed("psql", &mut command, LONG).expect_err("it failed");
+        let Failure(text) = missed.into();
         assert!(
             text.contains("psql failed") && text.contains("no such table"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn what_a_program_prints_is_kept_and_what_a_pipe_carries_arrives() {
+        let long = timed("sh", &mut shell("echo $((6 * 7))"), LONG).expect("it ends well");
+        assert_eq!(long.stdout, b"42\n");
+        let (mut from, mut to) = (shell("echo 42"), shell("read it; echo got $it"));
+        let pipe = timed_pipe("a pipe", &mut from, &mut to, LONG).expect("it ends well");
+        assert_eq!(pipe.stdout, b"got 42\n");
+        assert!(pipe.wall_secs > 0.0);
     }
 
     #[test]
@@ -112,12 +327,36 @@ mod tests {
             ("exit 0", "cat >/dev/null; exit 1"),
         ];
         for (from, to) in ends {
-            let [mut from, mut to] = [from, to].map(|script| {
-                let mut command = Command::new("sh");
-                command.args(["-c", script]);
-                command
-            });
-            assert!(timed_pipe("a pipe", &mut from, &mut to).is_err());
+            let missed = timed_pipe("a pipe", &mut shell(from), &mut shell(to), LONG);
+            let Failure(text) = missed.expect_err("it failed").into();
+            assert!(text.contains("a pipe failed"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_ended_with_all_that_it_has_started() {
+        let begun = Instant::now();
+        let missed = timed("sh", &mut shell(HANGS), SHORT).expect_err("it hangs");
+        assert!(matches!(missed, Missed::TimedOut(SHORT)), "{missed:?}");
+        // What it had started holds its standard output: with that alive, this would take the
+        // whole time of grace.
+        assert!(begun.elapsed() < GRACE / 2, "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn either_end_of_a_pipe_may_hang() {
+        for (from, to) in [(HANGS, "cat"), ("exit 0", HANGS)] {
+            let missed = timed_pipe("a pipe", &mut shell(from), &mut shell(to), SHORT);
+            let missed = missed.expect_err("it hangs");
+            assert!(matches!(missed, Missed::TimedOut(SHORT)), "{missed:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_of_a_pipe_does_not_outlive_a_second_that_is_not_there() {
+        let missing = &mut Command::new("no-such-program-7f3a");
+        let missed = timed_pipe("a pipe", &mut shell(HANGS), missing, LONG);
+        let Failure(text) = missed.expect_err("it is missing").into();
+        assert!(text.contains("did not start"), "{text}");
     }
 }

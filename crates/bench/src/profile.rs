@@ -7,13 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rapidbyte_engine::compress::Compression;
-use rapidbyte_testkit::postgres::{Options, Server};
 
 use crate::bench::shown;
 use crate::failure::Failure;
 use crate::process::timed;
-use crate::run::{Method, Pair, Programs, table_pipeline};
-use crate::scenario::seed;
+use crate::run::{LIMIT, Method, Programs};
+use crate::scenario::{self, Databases};
 use crate::settings::number;
 use crate::workload::Workload;
 
@@ -46,13 +45,9 @@ impl Request {
         let [rows, method, folder] = arguments else {
             return Err(Failure("rows, a method and a folder are needed".into()));
         };
-        let method = Method::BOTH
-            .into_iter()
-            .find(|known| known.key() == method)
-            .ok_or_else(|| Failure(format!("{method:?} is neither insert nor copy")))?;
         Ok(Self {
             rows: number("rows", rows)?.into(),
-            method,
+            method: Method::named(method)?,
             folder: PathBuf::from(folder),
         })
     }
@@ -62,23 +57,15 @@ impl Request {
 pub fn run(request: &Request) -> Result<(), Failure> {
     let profiler = Profiler::find(is_installed)?;
     std::fs::create_dir_all(&request.folder)?;
-    let programs = Programs::find()?;
-    let pipeline = programs.pipeline("append", &table_pipeline("append"))?;
-    let server = Server::start(&Options {
-        durable: true,
-        ..Options::default()
-    })?;
-    let (source, target) = (server.database(), server.database());
-    seed(&source, Workload::Narrow, request.rows)?;
-    let pair = Pair {
-        source: &source,
-        target: &target,
-        proxy: None,
-    };
+    let programs = Programs::find(LIMIT)?;
+    let pipeline = programs.append()?;
+    let server = scenario::server()?;
+    let databases = Databases::seeded(&server, Workload::Narrow, request.rows)?;
+    let (pair, method, compression) = (databases.pair(), request.method, Compression::None);
     pair.begin_anew(None)?;
-    programs.run(&pair, &pipeline, request.method, Compression::None)?;
+    programs.run(&pair, &pipeline, method, compression)?;
     pair.begin_anew(None)?;
-    let copy = programs.command(&programs.rapidbyte, &pair, &pipeline);
+    let copy = programs.command(&programs.rapidbyte, &pair, &pipeline, method, compression);
     let name = format!(
         "profile-{}-{}",
         request.method.key(),
@@ -88,11 +75,7 @@ pub fn run(request: &Request) -> Result<(), Failure> {
         .folder
         .join(name)
         .with_extension(profiler.extension());
-    let mut record = profiler.record(&left, &copy);
-    record
-        .env("BENCH_METHOD", request.method.key())
-        .env("BENCH_COMPRESSION", Compression::None.name());
-    timed(profiler.name(), &mut record)?;
+    timed(profiler.name(), &mut profiler.record(&left, &copy), LIMIT)?;
     pair.verify()?;
     profiler.tell(&left)
 }
@@ -178,7 +161,7 @@ fn perf_report(left: &Path) -> Result<String, Failure> {
         .args(["report", "--stdio", "--no-children", "--call-graph", "none"])
         .args(["--sort", "dso,symbol", "--percent-limit", "0.1", "--input"])
         .arg(left);
-    let report = timed("perf report", &mut command)?;
+    let report = timed("perf report", &mut command, LIMIT)?;
     Ok(String::from_utf8_lossy(&report.stdout).into_owned())
 }
 

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use rapidbyte_engine::compress::Compression;
 use rapidbyte_testkit::postgres::{Database, programs_folder};
 use rapidbyte_testkit::proxy::Proxy;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Missed};
 use crate::measure::Run;
 use crate::process::{timed, timed_pipe};
 
@@ -22,7 +23,8 @@ pub const TARGET: &str = "bench.items";
 pub const PSQL: &str = "psql";
 pub const INSERT: &str = "INSERT";
 pub const COPY: &str = "COPY";
-pub const NATIVE: &str = "native";
+pub const NATIVE_INSERT: &str = "native INSERT";
+pub const NATIVE_COPY: &str = "native COPY";
 
 /// How the program loads rows into PostgreSQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +41,19 @@ impl Method {
         match self {
             Self::Insert => "insert",
             Self::Copy => "copy",
+        }
+    }
+
+    pub fn named(key: &str) -> Result<Self, Failure> {
+        let found = Self::BOTH.into_iter().find(|method| method.key() == key);
+        found.ok_or_else(|| Failure(format!("{key:?} is neither insert nor copy")))
+    }
+
+    /// Above the column of the connectors as native code.
+    pub fn native_column(self) -> &'static str {
+        match self {
+            Self::Insert => NATIVE_INSERT,
+            Self::Copy => NATIVE_COPY,
         }
     }
 
@@ -63,7 +78,17 @@ pub struct Programs {
     pub psql: Option<PathBuf>,
     /// Pipelines, the histories of their runs, files that are written and read.
     pub folder: tempfile::TempDir,
+    /// How long any run may take before it is ended.
+    pub limit: Duration,
 }
+
+/// Long for a million rows by the slowest peer.
+pub const LIMIT: Duration = Duration::from_secs(300);
+
+/// Of clients that were ended because they took too long: they may hold locks. Waits 10 s for each.
+const END_SESSIONS: &str = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity \
+     WHERE datname = current_database() AND backend_type = 'client backend' \
+     AND pid <> pg_backend_pid()";
 
 /// The databases of a copy, and the line to them.
 pub struct Pair<'a> {
@@ -96,6 +121,9 @@ impl Pair<'_> {
 
     /// Empties the target's schema, and makes the table there with a statement.
     pub fn begin_anew(&self, create: Option<&str>) -> Result<(), Failure> {
+        for database in [self.source, self.target] {
+            database.client().batch_execute(END_SESSIONS)?;
+        }
         let mut client = self.target.client();
         client.batch_execute(&format!(
             "DROP SCHEMA IF EXISTS {TARGET_SCHEMA} CASCADE; CREATE SCHEMA {TARGET_SCHEMA}; {}",
@@ -118,19 +146,19 @@ impl Pair<'_> {
 
 impl Programs {
     /// What the environment names and the machine has.
-    pub fn find() -> Result<Self, Failure> {
+    pub fn find(limit: Duration) -> Result<Self, Failure> {
         let rapidbyte = std::env::var_os("RAPIDBYTE_BIN").map(PathBuf::from);
-        Self::of(rapidbyte.ok_or_else(|| {
-            Failure("RAPIDBYTE_BIN names no program: run cargo xtask bench".into())
-        })?)
+        let text = "RAPIDBYTE_BIN names no program: run cargo xtask bench";
+        Self::of(rapidbyte.ok_or_else(|| Failure(text.into()))?, limit)
     }
 
     /// This build of the program.
-    pub fn of(rapidbyte: PathBuf) -> Result<Self, Failure> {
+    pub fn of(rapidbyte: PathBuf, limit: Duration) -> Result<Self, Failure> {
         Ok(Self {
             rapidbyte,
             psql: psql(),
             folder: tempfile::tempdir()?,
+            limit,
         })
     }
 
@@ -146,41 +174,67 @@ impl Programs {
         Ok(path)
     }
 
-    /// The command that runs a pipeline between two databases.
-    pub fn command(&self, rapidbyte: &Path, pair: &Pair<'_>, pipeline: &Path) -> Command {
+    /// The pipeline that appends the table.
+    pub fn append(&self) -> Result<PathBuf, Failure> {
+        self.pipeline("append", &table_pipeline("append"))
+    }
+
+    /// The command that runs a pipeline between two databases by a build of the program; variables
+    /// are those of [`table_pipeline`].
+    pub fn command(
+        &self,
+        rapidbyte: &Path,
+        pair: &Pair<'_>,
+        pipeline: &Path,
+        method: Method,
+        compression: Compression,
+    ) -> Command {
         let mut command = Command::new(rapidbyte);
         command
             .args(["run", "--quiet", "--output", "json"])
             .arg(pipeline)
             .env("BENCH_SOURCE", pair.source_url())
-            .env("BENCH_TARGET", pair.target_url());
+            .env("BENCH_TARGET", pair.target_url())
+            .env("BENCH_METHOD", method.key())
+            .env("BENCH_COMPRESSION", compression.name());
         command
     }
 
-    /// Runs a pipeline; its variables are those of [`table_pipeline`].
+    /// Runs a pipeline.
     pub fn run(
         &self,
         pair: &Pair<'_>,
         pipeline: &Path,
         method: Method,
         compression: Compression,
-    ) -> Result<Run, Failure> {
-        let mut command = self.command(&self.rapidbyte, pair, pipeline);
-        command
-            .env("BENCH_METHOD", method.key())
-            .env("BENCH_COMPRESSION", compression.name());
-        Run::reporting(&timed("rapidbyte run", &mut command)?)
+    ) -> Result<Run, Missed> {
+        let mut command = self.command(&self.rapidbyte, pair, pipeline, method, compression);
+        self.reporting(&mut command)
+    }
+
+    /// Runs a program whose standard output is a report.
+    pub fn reporting(&self, command: &mut Command) -> Result<Run, Missed> {
+        Ok(Run::reporting(&timed(
+            "rapidbyte run",
+            command,
+            self.limit,
+        )?)?)
     }
 
     /// The same copy by the connectors as native code.
-    pub fn native(&self, pair: &Pair<'_>, write_mode: &str) -> Result<Run, Failure> {
+    pub fn native(&self, pair: &Pair<'_>, method: Method, write_mode: &str) -> Result<Run, Missed> {
         let mut command = Command::new(std::env::current_exe()?);
         command
             .arg("native")
             .env("BENCH_SOURCE", pair.source_url())
             .env("BENCH_TARGET", pair.target_url())
+            .env("BENCH_METHOD", method.key())
             .env("BENCH_WRITE_MODE", write_mode);
-        Run::reporting(&timed("the native build", &mut command)?)
+        Ok(Run::reporting(&timed(
+            "the native build",
+            &mut command,
+            self.limit,
+        )?)?)
     }
 
     /// `psql` on a database with one statement after another.
@@ -198,12 +252,13 @@ impl Programs {
     }
 
     /// `psql COPY TO | psql …` with these statements, one of which reads standard input.
-    pub fn pipe(&self, pair: &Pair<'_>, into: &[&str]) -> Result<Run, Failure> {
+    pub fn pipe(&self, pair: &Pair<'_>, into: &[&str]) -> Result<Run, Missed> {
         let out = format!("COPY {TABLE} TO STDOUT (FORMAT binary)");
         let timed = timed_pipe(
             "psql",
             &mut self.psql(&pair.source_url(), &[&out])?,
             &mut self.psql(&pair.target_url(), into)?,
+            self.limit,
         )?;
         Ok(Run::silent(&timed))
     }

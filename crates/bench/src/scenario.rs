@@ -4,15 +4,53 @@ pub mod copy;
 pub mod files;
 pub mod upsert;
 
-use rapidbyte_testkit::postgres::Database;
+use rapidbyte_testkit::postgres::{Database, Options, Server};
 
 use crate::failure::Failure;
 use crate::figures::Size;
-use crate::run::TABLE;
+use crate::run::{Pair, TABLE};
 use crate::workload::Workload;
 
+/// A server with PostgreSQL's own settings for durability.
+pub fn server() -> Result<Server, Failure> {
+    Ok(Server::start(&Options {
+        durable: true,
+        // Not every peer takes what a URL may hold.
+        password: "bench".into(),
+        ..Options::default()
+    })?)
+}
+
+/// A database with the table, and one that is empty.
+pub struct Databases<'a> {
+    pub source: Database<'a>,
+    pub target: Database<'a>,
+    pub size: Size,
+}
+
+impl<'a> Databases<'a> {
+    pub fn seeded(server: &'a Server, workload: Workload, rows: u64) -> Result<Self, Failure> {
+        let (source, target) = (server.database(), server.database());
+        let size = seed(&source, workload, rows)?;
+        Ok(Self {
+            source,
+            target,
+            size,
+        })
+    }
+
+    /// Both, without a proxy.
+    pub fn pair(&self) -> Pair<'_> {
+        Pair {
+            source: &self.source,
+            target: &self.target,
+            proxy: None,
+        }
+    }
+}
+
 /// Makes the table of the source and gives its size.
-pub fn seed(source: &Database<'_>, workload: Workload, rows: u64) -> Result<Size, Failure> {
+fn seed(source: &Database<'_>, workload: Workload, rows: u64) -> Result<Size, Failure> {
     let mut client = source.client();
     client.batch_execute(&workload.create(TABLE))?;
     client.batch_execute(&workload.fill(TABLE, rows))?;

@@ -1,10 +1,12 @@
 //! The command line of a bench.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rapidbyte_engine::compress::Compression;
 
 use crate::failure::Failure;
+use crate::run::LIMIT;
 use crate::workload::Workload;
 
 /// What was asked for.
@@ -19,6 +21,8 @@ pub struct Settings {
     pub compressions: Vec<Compression>,
     /// Milliseconds that every byte takes each way between clients and server; 0 for no proxy.
     pub latencies_ms: Vec<u32>,
+    /// How long any run may take before it is ended.
+    pub limit: Duration,
     /// Also what `cargo xtask bench-peers-setup` has installed.
     pub peers: bool,
     /// A folder for every value and for the chart.
@@ -28,7 +32,15 @@ pub struct Settings {
 pub const USAGE: &str = "\
 usage: rapidbyte-bench [--rows 10000,100000] [--iters 3]
     [--workload narrow,hard,wide,fat,tiny,upsert,files] [--compression none,lz4,zstd]
-    [--latency 0,1,5,50] [--peers] [--log <folder>]";
+    [--latency 0,1,5,50] [--timeout 300] [--peers] [--log <folder>]
+  --rows         sizes of the tables, one after another
+  --iters        runs of each way that count
+  --workload     what the tables hold; narrow when not given
+  --compression  between the stages; none when not given
+  --latency      milliseconds that each byte takes each way; 0 when not given
+  --timeout      seconds that any run may take before it is ended
+  --peers        also what `cargo xtask bench-peers-setup` has installed
+  --log          a folder for every value and for the chart";
 
 const COMPRESSIONS: [Compression; 3] = [Compression::None, Compression::Lz4, Compression::Zstd];
 /// A line that is slower measures patience.
@@ -43,6 +55,7 @@ impl Settings {
             workloads: vec![Workload::Narrow],
             compressions: vec![Compression::None],
             latencies_ms: vec![0],
+            limit: LIMIT,
             peers: false,
             log: None,
         };
@@ -90,6 +103,7 @@ impl Settings {
                     })
                 })?;
             }
+            "--timeout" => self.limit = Duration::from_secs(number(flag, value)?.into()),
             "--log" => self.log = Some(PathBuf::from(value)),
             _ => return Err(Failure(format!("there is no option {flag}"))),
         }
@@ -133,7 +147,7 @@ mod tests {
     fn settings_are_read() {
         let settings = parsed(
             "--rows 1_000,20,20 --iters 5 --workload hard,fat --compression lz4,none \
-             --latency 0,50 --peers",
+             --latency 0,50 --timeout 20 --peers",
         )
         .expect("it is right");
         assert_eq!(settings.rows, [1000, 20]);
@@ -141,6 +155,7 @@ mod tests {
         assert_eq!(settings.workloads, [Workload::Hard, Workload::Fat]);
         assert_eq!(settings.compressions, [Compression::Lz4, Compression::None]);
         assert_eq!(settings.latencies_ms, [0, 50]);
+        assert_eq!(settings.limit, Duration::from_secs(20));
         assert!(settings.peers);
     }
 
@@ -155,6 +170,7 @@ mod tests {
             "--compression gzip",
             "--latency -1",
             "--latency 5000",
+            "--timeout 0",
             "--row 1",
         ] {
             assert!(parsed(line).is_err(), "{line}");

@@ -62,14 +62,14 @@ impl Output {
     /// A result for people; nothing in JSON mode or when quiet.
     pub fn text(&self, text: &str) {
         if !self.json && !self.quiet {
-            self.result(text);
+            self.result(&coloured(text, self.color || self.results_color));
         }
     }
 
     /// A result for programs; nothing in text mode.
     pub fn document(&self, document: &Value) {
         if self.json {
-            self.result(&format!("{document:#}"));
+            self.result(&plain_json(&format!("{document:#}")));
         }
     }
 
@@ -114,15 +114,9 @@ impl Output {
     /// Something that was asked for and is missing, although the command itself is done: told even
     /// when quiet.
     pub fn missed(&self, failure: &Failure) {
-        let text = format!("[{}]: {}", failure.code, failure.message);
-        let head = format!("{}{text}", self.paint("33", "warning"));
+        let head = format!("{}[{}]", self.paint("33", "warning"), failure.code);
         let fields = json!({ "warning": failure });
-        let message = if self.log_json {
-            &failure.message
-        } else {
-            &head
-        };
-        self.message("warn", "", message, fields);
+        self.message("warn", &head, &failure.message, fields);
     }
 
     /// A line about the run's progress where nothing can be drawn.
@@ -144,9 +138,9 @@ impl Output {
         self.document(&document);
         if self.log_json {
             let line = json!({ "level": "error", "message": failure.message, "error": failure });
-            print(&mut std::io::stderr(), &line.to_string());
+            print(&mut std::io::stderr(), &plain_json(&line.to_string()));
         } else {
-            let text = failure.to_string();
+            let text = printable(&failure.to_string());
             let (head, rest) = text.split_at("error".len());
             let text = format!("{}{rest}", self.paint("1;31", head));
             print(&mut std::io::stderr(), &text);
@@ -181,7 +175,7 @@ impl Output {
                     Some(document) => document.redact(message),
                     None => message.to_owned(),
                 };
-                output.message(name, &head, &printable(&message), fields);
+                output.message(name, &head, &message, fields);
             }
         })
     }
@@ -192,11 +186,12 @@ impl Output {
             if let (Value::Object(line), Value::Object(fields)) = (&mut line, fields) {
                 line.extend(fields);
             }
-            line.to_string()
+            plain_json(&line.to_string())
         } else if head.is_empty() {
-            message.to_owned()
+            printable(message)
         } else {
-            format!("{head}: {message}")
+            // A line of its own could be taken for a message of somebody else.
+            format!("{head}: {}", printable(message).replace('\n', "\n  "))
         };
         print(&mut std::io::stderr(), &line);
     }
@@ -225,18 +220,66 @@ fn print(to: &mut dyn Write, text: &str) {
     let _ = writeln!(to, "{text}");
 }
 
-/// A connector's message must not draw on the operator's terminal.
+/// What a connector says must not draw on the operator's terminal, nor change the order in which
+/// letters are shown: such characters are written as `\u{1b}`.
 fn printable(message: &str) -> String {
-    message
-        .chars()
-        .map(|c| {
-            if c.is_control() && c != '\n' && c != '\t' {
-                '\u{fffd}'
-            } else {
-                c
-            }
-        })
-        .collect()
+    let mut shown = String::with_capacity(message.len());
+    for c in message.chars() {
+        match steers(c) && c != '\n' && c != '\t' {
+            true => shown.extend(c.escape_unicode()),
+            false => shown.push(c),
+        }
+    }
+    shown
+}
+
+/// The same for a result, in which colours of our own may be.
+fn coloured(text: &str, has_colours: bool) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let own = COLOURS
+            .iter()
+            .find(|own| has_colours && rest.starts_with(*own));
+        let len = own.map_or(c.len_utf8(), |own| own.len());
+        match own {
+            None if steers(c) && c != '\n' && c != '\t' => shown.extend(c.escape_unicode()),
+            _ => shown.push_str(&rest[..len]),
+        }
+        rest = &rest[len..];
+    }
+    shown
+}
+
+/// What [`Output::paint`] and its like write.
+const COLOURS: [&str; 8] = [
+    "\x1b[0m",
+    "\x1b[1m",
+    "\x1b[2m",
+    "\x1b[31m",
+    "\x1b[32m",
+    "\x1b[33m",
+    "\x1b[1;31m",
+    "\x1b[1;32m",
+];
+
+/// The same for JSON, which escapes those below a blank by itself.
+fn plain_json(json: &str) -> String {
+    let mut shown = String::with_capacity(json.len());
+    for c in json.chars() {
+        // All of them are of the first plane, and stand inside of strings.
+        match steers(c) && c != '\n' {
+            true => shown += &format!("\\u{:04x}", u32::from(c)),
+            false => shown.push(c),
+        }
+    }
+    shown
+}
+
+/// Control characters, separators of lines, and what overrides the direction of a text.
+fn steers(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// `1234567` as `1,234,567`.
@@ -360,6 +403,20 @@ mod tests {
         assert_eq!(lines, [70_003, 70_003]);
         assert!(short(&long).len() < 500 && short(&long).ends_with("(140000 bytes)"));
         assert_eq!(short("a"), "a");
+    }
+
+    #[test]
+    fn nothing_that_steers_a_terminal_is_written() {
+        let hostile = "a\u{1b}[2J\r\u{7}\u{9b}1m\u{202e}b\u{2028}c\n\t";
+        let shown = r"a\u{1b}[2J\u{d}\u{7}\u{9b}1m\u{202e}b\u{2028}c";
+        assert_eq!(printable(hostile), format!("{shown}\n\t"));
+        assert_eq!(coloured(hostile, true), format!("{shown}\n\t"));
+        assert_eq!(coloured("\x1b[1ma\x1b[0m", true), "\x1b[1ma\x1b[0m");
+        assert_eq!(coloured("\x1b[1ma", false), r"\u{1b}[1ma");
+        let json = json!({ "text": hostile, "name\u{202e}": 1 });
+        let plain = plain_json(&format!("{json:#}"));
+        assert!(!plain.chars().any(|c| steers(c) && c != '\n'), "{plain}");
+        assert_eq!(serde_json::from_str::<Value>(&plain).unwrap(), json);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use rapidbyte_runtime::{ConnectorError, Error, ErrorKind};
-use serde::Serialize;
+use rapidbyte_runtime::{ConnectorError, Error, ErrorKind, Phase};
+use serde::{Serialize, Serializer};
 
 use crate::document::{Document, DocumentError};
 
@@ -53,6 +53,9 @@ pub struct Failure {
     /// The function of the contract that was called.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub export: Option<&'static str>,
+    /// What the connector said it was doing in it, such as `decode`.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "by_name")]
+    pub phase: Option<Phase>,
     /// It may pass: the same may succeed after so many milliseconds at least.
     #[serde(skip)]
     pub passes_after_ms: Option<u32>,
@@ -75,6 +78,7 @@ impl Failure {
             column: None,
             connector: None,
             export: None,
+            phase: None,
             passes_after_ms: None,
             committed: Vec::new(),
         }
@@ -131,6 +135,7 @@ impl Failure {
         let Error::Failed {
             connector,
             export,
+            phase,
             error,
         } = error
         else {
@@ -168,6 +173,7 @@ impl Failure {
         failure.column = column;
         failure.connector = Some(connector);
         failure.export = Some(export);
+        failure.phase = phase;
         match location {
             Some(place) if place == "config" || place.starts_with("config.") => {
                 failure.locate(document, &format!("{side}.{place}"));
@@ -216,25 +222,37 @@ impl From<DocumentError> for Failure {
     }
 }
 
+fn by_name<S: Serializer>(phase: &Option<Phase>, serializer: S) -> Result<S::Ok, S::Error> {
+    phase.map(Phase::name).serialize(serializer)
+}
+
 /// Where, what and what to do, on one to three lines.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error[{}]", self.code)?;
+        // What comes from a connector may have lines of its own: they are not to look like ours.
+        let flat = |text: &str| text.replace('\n', " ");
+        write!(f, "error[{}]", flat(&self.code))?;
         if let Some(location) = &self.location {
-            write!(f, " {location}")?;
+            write!(f, " {}", flat(location))?;
         }
-        match (&self.stream, &self.column) {
+        match (
+            self.stream.as_deref().map(flat),
+            self.column.as_deref().map(flat),
+        ) {
             (Some(stream), Some(column)) => write!(f, " {stream}.{column}")?,
             (Some(stream), None) => write!(f, " stream {stream}")?,
             (None, Some(column)) => write!(f, " column {column}")?,
             (None, None) => {}
         }
-        write!(f, ": {}", self.message)?;
+        write!(f, ": {}", self.message.replace('\n', "\n  "))?;
         if let (Some(connector), Some(export)) = (&self.connector, &self.export) {
-            write!(f, " [{connector}, {export}]")?;
+            match self.phase {
+                None | Some(Phase::Other) => write!(f, " [{connector}, {export}]")?,
+                Some(phase) => write!(f, " [{connector}, {export}, {}]", phase.name())?,
+            }
         }
         if let Some(hint) = &self.hint {
-            write!(f, "\n  hint: {hint}")?;
+            write!(f, "\n  hint: {}", hint.replace('\n', "\n  "))?;
         }
         if !self.committed.is_empty() {
             write!(f, "\n  committed before: {}", self.committed.join(", "))?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rapidbyte_runtime::{
     Cancel, Clock, Connector, Embedded, Grants, Kind, Level, Limits, LogSink, MemoryBudget, Origin,
-    Runtime, Sandbox, Spec,
+    Permissions, Runtime, Sandbox, Spec,
 };
 
 use crate::failure::{Class, Failure};
@@ -28,8 +28,8 @@ pub struct Host {
 
 /// Memory of an instance that only describes itself.
 const DESCRIBE_BYTES: usize = 64 << 20;
-/// And its time: it asks nobody.
-const DESCRIBE_TIME: Duration = Duration::from_secs(30);
+/// And its time, unless the operator gives it more: it asks nobody.
+const DESCRIBE_TIME: Duration = Duration::from_secs(10);
 
 impl Host {
     /// The bundled connectors' names, ordered.
@@ -94,11 +94,7 @@ impl Host {
         Sandbox {
             grants: Arc::new(Grants::none()),
             memory: MemoryBudget::new(DESCRIBE_BYTES),
-            limits: Limits {
-                busy: DESCRIBE_TIME,
-                stall: DESCRIBE_TIME,
-                ..Limits::default()
-            },
+            limits: describe_limits(),
             clock: clock.clone(),
             cancel: self.cancel.clone(),
             log: Arc::clone(&self.log),
@@ -111,17 +107,30 @@ impl Host {
         (self.log)("rapidbyte", Some(stream), Level::Debug, message);
     }
 
-    /// What a loaded connector says of itself.
+    /// What a loaded connector says of itself, within the limits of its stage.
     pub fn describe(
         &self,
         connector: &Connector,
+        permissions: &Permissions,
         clock: &Clock,
     ) -> rapidbyte_runtime::Result<Spec> {
-        let sandbox = self.bare_sandbox(clock);
+        let sandbox = Sandbox {
+            limits: permissions.limits_over(describe_limits()),
+            ..self.bare_sandbox(clock)
+        };
         match connector.kind() {
             Kind::Source => connector.source(sandbox)?.describe(),
             Kind::Destination => connector.destination(sandbox)?.describe(),
         }
+    }
+}
+
+fn describe_limits() -> Limits {
+    Limits {
+        busy: DESCRIBE_TIME,
+        stall: DESCRIBE_TIME,
+        batch_bytes: 0,
+        ..Limits::default()
     }
 }
 

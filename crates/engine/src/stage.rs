@@ -64,6 +64,7 @@ impl Work<'_> {
             memory: Arc::clone(&self.memory),
             limits: Limits {
                 batch_bytes: self.batch_limit(),
+                value_bytes: self.plan.document.resources.max_record_bytes as usize,
                 ..stage.limits.clone()
             },
             clock: clock.clone(),

@@ -9,7 +9,6 @@ use rapidbyte_sdk::{Error, Result};
 use crate::client::Client;
 use crate::copy_out::not_a_copy;
 use crate::error::{protocol, unsendable};
-use crate::rows::affected;
 use crate::wire::{HEADER_BYTES, server_error};
 
 /// Room for the header in front of the bytes given to [`CopyIn::send_framed`].
@@ -93,14 +92,7 @@ impl<C: BorrowMut<Client>> CopyIn<C> {
         let session = self.client.borrow_mut();
         frontend::copy_done(&mut session.wire.output);
         session.wire.send(session.deadline())?;
-        let mut rows = 0;
-        session.answer(|message| {
-            if let Message::CommandComplete(body) = message {
-                rows = affected(body.tag().map_err(protocol)?);
-            }
-            Ok(())
-        })?;
-        Ok(rows)
+        session.receive()
     }
 
     /// Gives the copy up: the server keeps nothing of it. A copy that has ended by an error is left

@@ -12,7 +12,6 @@ use rapidbyte_sdk::{Error, Result};
 
 use crate::client::Client;
 use crate::error::protocol;
-use crate::rows::affected;
 use crate::wire::{Deadline, HEADER_BYTES, server_error};
 
 /// What [`CopyOut::read_into`] came to.
@@ -225,14 +224,7 @@ impl<C: BorrowMut<Client>> CopyOut<C> {
             None => Ok(false),
             Some(Message::CopyDone) => {
                 self.has_ended = true;
-                let mut rows = 0;
-                session.answer(|message| {
-                    if let Message::CommandComplete(body) = message {
-                        rows = affected(body.tag().map_err(protocol)?);
-                    }
-                    Ok(())
-                })?;
-                self.rows = rows;
+                self.rows = session.receive()?;
                 Ok(true)
             }
             Some(Message::ErrorResponse(body)) => {

@@ -13,6 +13,7 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// A folder of compiled code and the key that authenticates it.
 #[derive(Debug, Clone)]
@@ -40,8 +41,9 @@ const MAC_BYTES: usize = blake3::OUT_LEN;
 const MAX_FILE_BYTES: u64 = 1 << 30;
 /// Read, hashed and copied at once: what fits into a core's own cache.
 const CHUNK_BYTES: usize = 256 << 10;
-/// Entries that are kept: about 200 MB of the usual size.
+/// Entries that are kept, and their bytes: whichever is reached first.
 const MAX_ENTRIES: usize = 64;
+const MAX_BYTES: u64 = 2 << 30;
 
 impl Cache {
     /// Opens the cache in `dir` with the key in `key_file`; makes both if they are missing.
@@ -89,7 +91,12 @@ impl Cache {
         let mut mac = [0; MAC_BYTES];
         file.read_exact(&mut mac).ok()?;
         // blake3::Hash compares in constant time.
-        (hasher.finalize() == blake3::Hash::from_bytes(mac)).then_some(file)
+        let ours = hasher.finalize() == blake3::Hash::from_bytes(mac);
+        if ours {
+            // What is used stays. Without it the entry is compiled again one day, no more.
+            let _ = file.set_modified(SystemTime::now());
+        }
+        ours.then_some(file)
     }
 
     /// A copy of the authenticated code of an entry, for systems that cannot map it.
@@ -163,19 +170,26 @@ impl Cache {
         Ok(found)
     }
 
-    /// Keeps the newest [`MAX_ENTRIES`] files. What cannot be removed is tried again next time.
+    /// Keeps what was used last. What cannot be removed is tried again next time.
     fn prune(&self) {
         let Ok(entries) = fs::read_dir(&self.dir) else {
             return;
         };
         let mut files: Vec<_> = entries
             .flatten()
-            .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+            .filter_map(|entry| {
+                let metadata = entry.metadata().ok()?;
+                Some((metadata.modified().ok()?, entry.path(), metadata.len()))
+            })
             .collect();
         files.sort();
-        let excess = files.len().saturating_sub(MAX_ENTRIES);
-        for (_, path) in files.drain(..excess) {
-            let _ = fs::remove_file(path);
+        let mut bytes = 0;
+        for (newer, (_, path, len)) in files.iter().rev().enumerate() {
+            bytes += len;
+            // The newest is about to be used, however large it is.
+            if newer >= MAX_ENTRIES || (newer > 0 && bytes > MAX_BYTES) {
+                let _ = fs::remove_file(path);
+            }
         }
     }
 
@@ -276,6 +290,8 @@ fn read_key(path: &Path) -> io::Result<[u8; KEY_BYTES]> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn name(wasm: &[u8], compatibility: u64, settings: &str) -> String {
@@ -340,14 +356,34 @@ mod tests {
     }
 
     #[test]
-    fn old_entries_go() {
+    fn what_was_used_last_stays() {
         let dir = tempfile::tempdir().unwrap();
         let cache = Cache::open(&dir.path().join("cache"), &dir.path().join("key")).unwrap();
-        for n in 0..MAX_ENTRIES + 5 {
-            cache.put(&format!("entry{n}"), b"code").unwrap();
+        let age = |name: &str, secs| {
+            let file = File::open(cache.path(name)).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(secs))
+                .unwrap();
+        };
+        for n in 0..MAX_ENTRIES {
+            let name = format!("entry{n}");
+            cache.put(&name, b"code").unwrap();
+            age(&name, n as u64);
+        }
+        assert!(cache.get("entry0").is_some());
+        for n in 0..5 {
+            cache.put(&format!("new{n}"), b"code").unwrap();
         }
         assert_eq!(fs::read_dir(&cache.dir).unwrap().count(), MAX_ENTRIES);
-        assert!(cache.get(&format!("entry{}", MAX_ENTRIES + 4)).is_some());
+        assert!(cache.get("entry0").is_some());
+        assert!(cache.get("new4").is_some());
+        assert!(cache.get("entry1").is_none());
+        // Too large for the cache, and not used for long.
+        let large = File::create(cache.path("large")).unwrap();
+        large.set_len(MAX_BYTES + 1).unwrap();
+        age("large", 1);
+        cache.put("newest", b"code").unwrap();
+        assert!(!cache.path("large").exists());
+        assert!(cache.get("newest").is_some());
     }
 
     #[test]

@@ -70,6 +70,30 @@ impl Phase {
     ];
 }
 
+impl Phase {
+    /// Its name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Load => "load",
+            Self::Instantiate => "instantiate",
+            Self::Connect => "connect",
+            Self::Query => "query",
+            Self::Fetch => "fetch",
+            Self::Decode => "decode",
+            Self::ArrowEncode => "arrow_encode",
+            Self::ArrowDecode => "arrow_decode",
+            Self::Encode => "encode",
+            Self::Flush => "flush",
+            Self::Commit => "commit",
+            Self::Crossing => "crossing",
+            Self::Compress => "compress",
+            Self::Decompress => "decompress",
+            Self::ChannelWait => "channel_wait",
+            Self::Other => "other",
+        }
+    }
+}
+
 impl From<Kind> for Phase {
     fn from(kind: Kind) -> Self {
         match kind {
@@ -142,6 +166,11 @@ impl Clock {
     /// From now on guest code counts as `kind`; gives the kind before.
     pub(crate) fn set_guest(&self, kind: Kind) -> Kind {
         std::mem::replace(&mut self.lock().guest, kind)
+    }
+
+    /// What guest code counts as now.
+    pub(crate) fn guest(&self) -> Option<Phase> {
+        Some(self.lock().guest.into())
     }
 
     /// Follows wasmtime from host to guest and back.

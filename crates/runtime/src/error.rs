@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::Phase;
 use crate::bindings::types::{Error as ConnectorError, ErrorKind};
 
 /// Why a call into a connector, or the loading of one, did not succeed.
@@ -17,6 +18,8 @@ pub enum Error {
         /// The function of the contract that was called, such as `reader.next`; `load` before
         /// there is an instance.
         export: &'static str,
+        /// What the connector said it was doing, such as `decode`; none before there is an instance.
+        phase: Option<Phase>,
         /// What happened.
         error: Box<ConnectorError>,
     },
@@ -40,6 +43,7 @@ impl fmt::Display for Error {
                 connector,
                 export,
                 error,
+                ..
             } => {
                 write!(f, "{connector} ({export}): {}", error.message)
             }

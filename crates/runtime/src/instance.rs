@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
+use wasmtime::Store;
 use wasmtime::component::ResourceAny;
-use wasmtime::{Store, Trap};
 
 use crate::bindings::destination::{Part, Plan, Progress, Receipt, Target};
 use crate::bindings::destination_world::{DestinationConnector, DestinationConnectorPre};
@@ -13,12 +13,11 @@ use crate::bindings::source_world::{SourceConnector, SourceConnectorPre};
 use crate::bindings::types::{
     Batch, CheckItem, Error as ConnectorError, ErrorKind, Run, Spec, Stream,
 };
-use crate::state::{Busy, Cancelled, Stalled, State, on_epoch};
+use crate::cursors::Cursors;
+use crate::ended::{self, COPY_OVERHEAD};
+use crate::state::{State, on_epoch};
 use crate::{Error, Phase, Result, Sandbox};
 use rapidbyte_wire::verify::Layout;
-
-/// Bytes that one call may hand to the host beside a batch.
-const COPY_OVERHEAD: usize = 32 << 20;
 
 /// One instance and its store. After a trap it cannot be entered again.
 struct Instance {
@@ -33,6 +32,8 @@ impl Instance {
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(on_epoch);
         limit_copies(&mut store);
+        let handles = store.data().sandbox.limits.handles;
+        store.set_max_component_handles(handles);
         store.call_hook(|context, hook| {
             context.data().sandbox.clock.hook(hook);
             Ok(())
@@ -72,6 +73,12 @@ impl Instance {
         let result = call(&mut self.store);
         clock.enter(before);
         match result {
+            // A pause that was cut off at the limit is no end of waiting.
+            Ok(Ok(_)) if self.store.data().patience().is_zero() => {
+                self.dead = true;
+                let error = ended::stalled(self.store.data());
+                Err(self.failed(export, error))
+            }
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(self.failed(export, error)),
             Err(trap) => {
@@ -81,71 +88,36 @@ impl Instance {
         }
     }
 
-    fn failed(&self, export: &'static str, mut error: ConnectorError) -> Error {
+    fn failed(&self, export: &'static str, error: ConnectorError) -> Error {
         let state = self.store.data();
-        if error.stream.is_none() {
-            error.stream.clone_from(&state.sandbox.stream);
-        }
-        Error::Failed {
-            connector: state.connector.clone(),
-            export,
-            error: Box::new(error),
-        }
+        ended::failed(state, export, error)
     }
 
-    /// Says why the guest ended: cancelled, out of memory or time, a panic with its message.
+    /// Says why the guest ended.
     fn trapped(&self, export: &'static str, trap: &wasmtime::Error) -> Error {
-        let state = self.store.data();
-        if trap.is::<Cancelled>() || state.sandbox.cancel.is_cancelled() {
-            return Error::Cancelled;
+        ended::trapped(self.store.data(), export, trap)
+    }
+
+    /// Compares a batch with its schema and its limits.
+    fn look_at(&mut self, batch: &Batch, layout: &Layout) -> Result<()> {
+        const NEXT: &str = "reader.next";
+        let limits = &self.store.data().sandbox.limits;
+        let (limit, value_limit) = (limits.batch_bytes, limits.value_bytes);
+        if batch.data.len() > limit {
+            let len = batch.data.len();
+            return self.broken(NEXT, format!("a batch of {len} bytes, above {limit}"));
         }
-        let internal =
-            |code, message: String| ConnectorError::new(ErrorKind::Internal, code, message);
-        let said = state.stderr.text();
-        let error = if state.memory_refused() {
-            let mib = state.memory.budget_bytes() >> 20;
-            internal(
-                "memory_limit",
-                format!("needs more memory than the {mib} MiB it shares"),
-            )
-            .hint(
-                "raise resources.memory, or lower batch_bytes or parallelism; a record takes several \
-                 times its size, so lower max_record_bytes to have large ones refused by name",
-            )
-        } else if trap.is::<Busy>() {
-            let seconds = state.sandbox.limits.busy.as_secs();
-            internal(
-                "no_progress",
-                format!("computed for {seconds} s without reading or writing"),
-            )
-            .hint(RAISE_LIMITS)
-        } else if trap.is::<Stalled>() {
-            stalled(state)
-        } else if format!("{trap:#}").contains(TOO_MUCH_COPIED) {
-            let mib = (state.sandbox.limits.batch_bytes + COPY_OVERHEAD) >> 20;
-            internal("too_large", format!("handed over more than {mib} MiB in one call"))
-                .hint("this is a fault of the connector unless one record is that large: then raise resources.max_record_bytes")
-        } else if trap.downcast_ref::<Trap>() == Some(&Trap::StackOverflow) {
-            internal("stack_overflow", "ran out of stack".into())
-        } else if let Some(message) = panic_message(&said) {
-            internal("panicked", format!("panicked: {message}"))
-        } else {
-            let tail = said.lines().last().unwrap_or_default();
-            let cause = trap.root_cause();
-            let said = if tail.is_empty() {
-                String::new()
-            } else {
-                format!("; it said: {tail}")
-            };
-            // Recursion runs over the end of the guest's own stack before wasmtime's.
-            let known = match trap.downcast_ref::<Trap>() {
-                Some(Trap::MemoryOutOfBounds) => " (deep recursion does that)",
-                _ => "",
-            };
-            internal("trapped", format!("stopped: {cause}{known}{said}"))
-                .hint("this is a fault of the connector: tell its author")
-        };
-        self.failed(export, error)
+        match layout.verify_values(&batch.data, batch.rows, value_limit as u64) {
+            Err(error) => self.broken(NEXT, error),
+            Ok(None) => Ok(()),
+            Ok(Some(len)) => {
+                self.dead = true;
+                let text = format!("a value of {len} bytes, above {value_limit}");
+                let error = ConnectorError::new(ErrorKind::Internal, "too_large", text)
+                    .hint("raise resources.max_record_bytes if records are that large");
+                Err(self.failed(NEXT, error))
+            }
+        }
     }
 
     fn broken<T>(&mut self, export: &'static str, message: impl std::fmt::Display) -> Result<T> {
@@ -161,52 +133,11 @@ fn limit_copies(store: &mut Store<State>) {
     store.set_hostcall_fuel(bytes);
 }
 
-/// What an operator can do about a limit.
-const RAISE_LIMITS: &str =
-    "if that is normal here, raise it under permissions: { limits: … }; else tell its author";
-
-/// Nothing has moved for too long.
-fn stalled(state: &State) -> ConnectorError {
-    let seconds = state.sandbox.limits.stall.as_secs();
-    let what = match &state.waits_for {
-        Some(what) => format!("nothing has moved for {seconds} s, waiting for {what}"),
-        None => format!("nothing has moved for {seconds} s"),
-    };
-    ConnectorError::new(ErrorKind::Internal, "stalled", what).hint(RAISE_LIMITS)
-}
-
-/// wasmtime's words when a guest's lists exceed the store's limit; the error's type is private.
-const TOO_MUCH_COPIED: &str = "too much data is being copied";
-
-/// Bytes of a panic's message that are shown.
-const MAX_PANIC: usize = 4 << 10;
-
-/// What a guest said on standard error before it ended, on one line: the last line of a Python
-/// traceback, or the message of the last Rust panic with its place.
-fn panic_message(stderr: &str) -> Option<String> {
-    const TRACEBACK: &str = "Traceback (most recent call last)";
-    const PANIC: &str = "panicked at ";
-    if let Some(at) = stderr.rfind(TRACEBACK) {
-        let frames = stderr[at..]
-            .lines()
-            .skip(1)
-            .skip_while(|line| line.starts_with(' '));
-        return frames
-            .map(str::trim)
-            .find(|line| !line.is_empty())
-            .map(Into::into);
-    }
-    let at = stderr.rfind(PANIC)?;
-    let text = &stderr[at + PANIC.len()..];
-    let text = text.split("\nnote:").next().unwrap_or(text);
-    let (place, message) = text.split_once(":\n").unwrap_or(("", text));
-    let message = message.trim().replace('\n', " ");
-    let message = &message[..message.floor_char_boundary(MAX_PANIC)];
-    Some(if place.is_empty() {
-        message.to_owned()
-    } else {
-        format!("{message} (at {place})")
-    })
+/// One read, and what is known of what it may give.
+struct Reading {
+    reader: ResourceAny,
+    layout: Layout,
+    cursors: Cursors,
 }
 
 /// An instance of a source, with one session and one reader at most.
@@ -214,7 +145,7 @@ pub struct Source {
     instance: Instance,
     bindings: SourceConnector,
     session: Option<ResourceAny>,
-    reader: Option<(ResourceAny, Layout)>,
+    reader: Option<Reading>,
     /// Since when `next` has given no row.
     empty_since: Option<Instant>,
 }
@@ -267,9 +198,11 @@ impl Source {
     pub fn check(&mut self) -> Result<Vec<CheckItem>> {
         let session = self.session();
         let guest = self.bindings.rapidbyte_connector_source().session();
-        self.instance.call("session.check", Kind::Query, |s| {
+        let mut items = self.instance.call("session.check", Kind::Query, |s| {
             guest.call_check(s, session)
-        })
+        })?;
+        ended::shorten_all(&mut items);
+        Ok(items)
     }
 
     /// What can be read.
@@ -307,7 +240,14 @@ impl Source {
         })?;
         let layout = rapidbyte_wire::ipc::decode_schema(&schema).and_then(|s| Layout::of(&s));
         match layout {
-            Ok(layout) => self.reader = Some((reader, layout)),
+            Ok(layout) => {
+                let cursors = Cursors::of(request.increment.is_some());
+                self.reader = Some(Reading {
+                    reader,
+                    layout,
+                    cursors,
+                });
+            }
             Err(error) => return self.instance.broken("reader.schema", error),
         }
         Ok(schema)
@@ -323,9 +263,10 @@ impl Source {
             empty_since,
             ..
         } = self;
-        let (reader, layout) = reader.as_ref().expect("read comes first");
+        let reading = reader.as_mut().expect("read comes first");
         let guest = bindings.rapidbyte_connector_source().reader();
-        let event = instance.call(NEXT, Kind::Decode, |s| guest.call_next(s, *reader, wait_ms))?;
+        let reader = reading.reader;
+        let event = instance.call(NEXT, Kind::Decode, |s| guest.call_next(s, reader, wait_ms))?;
         match &event {
             Event::Batch(batch) if batch.rows > 0 => *empty_since = None,
             // The time of the host between two calls is in it only where it was given nothing.
@@ -334,20 +275,19 @@ impl Source {
                 let state = instance.store.data();
                 if since.elapsed() > state.sandbox.limits.stall {
                     instance.dead = true;
-                    let error = stalled(instance.store.data());
+                    let error = ended::stalled(instance.store.data());
                     return Err(instance.failed(NEXT, error));
                 }
             }
         }
-        if let Event::Batch(batch) = &event {
-            let limit = instance.store.data().sandbox.limits.batch_bytes;
-            if batch.data.len() > limit {
-                let len = batch.data.len();
-                return instance.broken(NEXT, format!("a batch of {len} bytes, above {limit}"));
+        match &event {
+            Event::Batch(batch) => instance.look_at(batch, &reading.layout)?,
+            Event::Checkpoint(cursor) => {
+                if let Err(wrong) = reading.cursors.take(cursor) {
+                    return instance.broken(NEXT, wrong);
+                }
             }
-            if let Err(error) = layout.verify(&batch.data, batch.rows) {
-                return instance.broken(NEXT, error);
-            }
+            Event::Idle | Event::End => {}
         }
         Ok(event)
     }
@@ -417,9 +357,11 @@ impl Destination {
     pub fn check(&mut self) -> Result<Vec<CheckItem>> {
         let session = self.session();
         let guest = self.bindings.rapidbyte_connector_destination().session();
-        self.instance.call("session.check", Kind::Query, |s| {
+        let mut items = self.instance.call("session.check", Kind::Query, |s| {
             guest.call_check(s, session)
-        })
+        })?;
+        ended::shorten_all(&mut items);
+        Ok(items)
     }
 
     /// What a run would do.
@@ -517,9 +459,13 @@ impl Destination {
         })
     }
 
-    /// Gives up everything that is not committed.
+    /// Gives up everything that is not committed. It is the last call, and has
+    /// [`Limits::abort`](crate::Limits::abort) for it.
     pub fn abort(&mut self, stream: &str) -> Result<()> {
         let session = self.session();
+        let state = self.instance.store.data_mut();
+        let time = state.sandbox.limits.abort;
+        state.ends_after(time);
         let guest = self.bindings.rapidbyte_connector_destination().session();
         self.instance.call("session.abort", Kind::Other, |s| {
             guest.call_abort(s, session, stream)
@@ -529,23 +475,4 @@ impl Destination {
 
 fn target_columns(target: &Target) -> usize {
     rapidbyte_wire::ipc::decode_schema(&target.schema).map_or(0, |schema| schema.fields().len())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::panic_message;
-
-    #[test]
-    fn the_last_words_of_a_guest() {
-        let rust =
-            "\nthread '<unnamed>' (1) panicked at src/lib.rs:3:5:\non purpose\nnote: run with";
-        assert_eq!(
-            panic_message(rust).unwrap(),
-            "on purpose (at src/lib.rs:3:5)"
-        );
-        let python = "Traceback (most recent call last):\n  File \"a.py\", line 1\n    f()\nKeyError: 'x'\n\
-                      thread 'main' panicked at a.rs:1:1:\nPython function threw an unexpected exception\n";
-        assert_eq!(panic_message(python).unwrap(), "KeyError: 'x'");
-        assert_eq!(panic_message("nothing of note"), None);
-    }
 }

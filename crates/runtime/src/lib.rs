@@ -12,6 +12,8 @@ mod bindings;
 pub mod cache;
 mod cancel;
 mod clock;
+mod cursors;
+mod ended;
 mod error;
 pub mod fault;
 mod grants;

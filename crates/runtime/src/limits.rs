@@ -14,14 +14,25 @@ pub struct Limits {
     /// Time without anything moving, waiting included: no byte, row or file. A connector that
     /// waits for a lock and asks who holds it moves bytes.
     pub stall: Duration,
-    /// Log lines per instance; further ones are dropped and counted.
+    /// What `abort` may take after a run was given up: it is waited for on top of the limit that
+    /// ended the run.
+    pub abort: Duration,
+    /// Log messages; further ones are dropped.
     pub log_lines: u32,
+    /// Bytes of log messages; further ones are dropped.
+    pub log_bytes: usize,
     /// Open connections at a time.
     pub connections: u32,
     /// Open files at a time.
     pub files: u32,
+    /// Handles at a time, of the host's resources and of the guest's own.
+    pub handles: usize,
+    /// Bytes that the host holds for it at a time: buffers of connections, names of files.
+    pub host_bytes: usize,
     /// Bytes of one batch message that a source may hand over.
     pub batch_bytes: usize,
+    /// Bytes of one text or binary value in a batch.
+    pub value_bytes: usize,
 }
 
 impl Default for Limits {
@@ -29,10 +40,15 @@ impl Default for Limits {
         Self {
             busy: Duration::from_secs(120),
             stall: Duration::from_secs(7200),
+            abort: Duration::from_secs(30),
             log_lines: 10_000,
+            log_bytes: 8 << 20,
             connections: 64,
             files: 1024,
+            handles: crate::host::http::MAX_HANDLES,
+            host_bytes: 64 << 20,
             batch_bytes: 512 << 20,
+            value_bytes: 512 << 20,
         }
     }
 }
@@ -121,6 +137,27 @@ impl Drop for MemoryLimiter {
 
 /// Elements of one table: a component of ours has a few thousand functions.
 const MAX_TABLE: usize = 1_000_000;
+/// Bytes that wasmtime holds for each of them, rounded up.
+const TABLE_ELEMENT_BYTES: usize = 16;
+/// Core instances of one component. One in Rust has 4, one in Python about 40.
+const MAX_INSTANCES: usize = 512;
+/// Memories of one component: each one reserves addresses, used or not. Ours have one.
+const MAX_MEMORIES: usize = 16;
+/// Tables of one component. Ours have a few.
+const MAX_TABLES: usize = 256;
+
+impl MemoryLimiter {
+    /// Takes more from the budget, or notes that there is none.
+    fn take(&mut self, more: usize) -> bool {
+        let granted = self.budget.take(more);
+        if granted {
+            self.held += more;
+        } else {
+            self.refused.store(true, Ordering::Relaxed);
+        }
+        granted
+    }
+}
 
 impl ResourceLimiter for MemoryLimiter {
     fn memory_growing(
@@ -129,22 +166,32 @@ impl ResourceLimiter for MemoryLimiter {
         desired: usize,
         _maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        let more = desired.saturating_sub(current);
-        let granted = self.budget.take(more);
-        if granted {
-            self.held += more;
-        } else {
-            self.refused.store(true, Ordering::Relaxed);
-        }
-        Ok(granted)
+        Ok(self.take(desired.saturating_sub(current)))
     }
 
     fn table_growing(
         &mut self,
-        _current: usize,
+        current: usize,
         desired: usize,
         _maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        Ok(desired <= MAX_TABLE)
+        let more = desired.saturating_sub(current);
+        if desired > MAX_TABLE {
+            self.refused.store(true, Ordering::Relaxed);
+            return Ok(false);
+        }
+        Ok(self.take(more * TABLE_ELEMENT_BYTES))
+    }
+
+    fn instances(&self) -> usize {
+        MAX_INSTANCES
+    }
+
+    fn memories(&self) -> usize {
+        MAX_MEMORIES
+    }
+
+    fn tables(&self) -> usize {
+        MAX_TABLES
     }
 }

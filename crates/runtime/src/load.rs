@@ -487,6 +487,7 @@ fn load_error(connector: &str, error: ConnectorError) -> Error {
     Error::Failed {
         connector: connector.into(),
         export: "load",
+        phase: None,
         error: Box::new(error),
     }
 }

@@ -9,7 +9,8 @@ use wasmtime::component::ResourceTable;
 use wasmtime::{StoreContextMut, UpdateDeadline};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
-use crate::host::http::{Http, MAX_HANDLES};
+use crate::bindings::types::{Error, ErrorKind};
+use crate::host::http::Http;
 use crate::host::log::LogSink;
 use crate::host::wasi::Stderr;
 use crate::limits::MemoryLimiter;
@@ -60,9 +61,12 @@ pub(crate) struct State {
     pub wasi: WasiCtx,
     pub stderr: Stderr,
     pub log_lines: u32,
+    pub log_bytes: usize,
     /// Connections that are open or being opened.
     pub connections: Arc<AtomicU32>,
     pub files: u32,
+    /// Bytes that the host holds for it, as [`State::hold`] counts them.
+    held_bytes: usize,
     pub http: Http,
     /// Epoch ticks seen in guest code since the last progress.
     busy_ticks: u32,
@@ -70,6 +74,8 @@ pub(crate) struct State {
     moved: Instant,
     /// What it waited for last, for messages.
     pub waits_for: Option<String>,
+    /// When its last call has to be over.
+    ends_at: Option<Instant>,
     /// Wakes a guest that sleeps.
     pub wake: Arc<Notify>,
     _wake_on_cancel: Registration,
@@ -81,8 +87,7 @@ impl State {
     pub fn new(connector: String, sandbox: Sandbox) -> Self {
         let stderr = Stderr::default();
         let connections = Arc::default();
-        let mut table = ResourceTable::new();
-        table.set_max_capacity(MAX_HANDLES);
+        let table = table(sandbox.limits.handles);
         let wake = Arc::new(Notify::new());
         let woken = Arc::clone(&wake);
         Self {
@@ -93,11 +98,14 @@ impl State {
             wasi: crate::host::wasi::context(&stderr, sandbox.grants.env()),
             stderr,
             log_lines: 0,
+            log_bytes: 0,
             connections,
             files: 0,
+            held_bytes: 0,
             busy_ticks: 0,
             moved: Instant::now(),
             waits_for: None,
+            ends_at: None,
             wake,
             _wake_on_cancel: sandbox.cancel.on_cancel(move || woken.notify_one()),
             _stopped_with: None,
@@ -129,7 +137,43 @@ impl State {
     /// Time until nothing may be waited for any more.
     pub fn patience(&self) -> Duration {
         let stall = self.sandbox.limits.stall;
-        stall.saturating_sub(self.moved.elapsed())
+        let left = stall.saturating_sub(self.moved.elapsed());
+        match self.ends_at {
+            None => left,
+            Some(end) => left.min(end.saturating_duration_since(Instant::now())),
+        }
+    }
+
+    /// What follows is its last call, and takes no longer than that.
+    pub fn ends_after(&mut self, time: Duration) {
+        self.ends_at = Some(Instant::now() + time);
+    }
+
+    /// Bytes that the host may still hold for it.
+    pub fn host_room(&self) -> usize {
+        let limit = self.sandbox.limits.host_bytes;
+        limit.saturating_sub(self.held_bytes)
+    }
+
+    /// Counts bytes that the host is about to hold for it.
+    ///
+    /// # Errors
+    /// `host_memory_limit` where they are too many.
+    pub fn hold(&mut self, bytes: usize) -> Result<(), Error> {
+        if bytes <= self.host_room() {
+            self.held_bytes += bytes;
+            return Ok(());
+        }
+        let limit = self.sandbox.limits.host_bytes;
+        let text =
+            format!("the host would hold more than {limit} bytes for its connections and files");
+        Err(Error::new(ErrorKind::Internal, "host_memory_limit", text)
+            .hint("raise permissions: { limits: { host_memory: … } } if that is normal here"))
+    }
+
+    /// Gives back what [`State::hold`] counted.
+    pub fn release(&mut self, bytes: usize) {
+        self.held_bytes = self.held_bytes.saturating_sub(bytes);
     }
 
     /// To be asked before a host call waits, and after.
@@ -146,6 +190,12 @@ impl State {
     pub fn memory_refused(&self) -> bool {
         self.memory.refused.load(Ordering::Relaxed)
     }
+}
+
+fn table(handles: usize) -> ResourceTable {
+    let mut table = ResourceTable::new();
+    table.set_max_capacity(handles);
+    table
 }
 
 /// Called in guest code at each epoch tick; time blocked in the host is one tick at most.

@@ -66,11 +66,16 @@ mod native {
     use rustix::event::{PollFd, PollFlags, poll};
 
     use super::{Readiness, TlsInfo};
+    use crate::phase::{Outside, outside};
     use crate::{Error, ErrorKind, Result};
 
     pub struct Connection(TcpStream);
 
     pub fn connect(host: &str, port: u16, timeout_ms: u32) -> Result<Connection> {
+        outside(Outside::Connect, || open(host, port, timeout_ms))
+    }
+
+    fn open(host: &str, port: u16, timeout_ms: u32) -> Result<Connection> {
         let failed = |what: std::io::Error| {
             Error::new(
                 ErrorKind::Connection,
@@ -93,20 +98,22 @@ mod native {
 
     impl Connection {
         pub fn read(&self, max: u32, timeout_ms: u32) -> Result<Vec<u8>> {
-            self.0
-                .set_read_timeout(Some(timeout(timeout_ms)))
-                .map_err(|e| broken(&e))?;
-            let mut buffer = vec![0; max as usize];
-            let read = (&self.0).read(&mut buffer).map_err(|e| broken(&e))?;
-            buffer.truncate(read);
-            Ok(buffer)
+            let read = || {
+                self.0.set_read_timeout(Some(timeout(timeout_ms)))?;
+                let mut buffer = vec![0; max as usize];
+                let read = (&self.0).read(&mut buffer)?;
+                buffer.truncate(read);
+                Ok(buffer)
+            };
+            outside(Outside::Read, read).map_err(|e| broken(&e))
         }
 
         pub fn write(&self, data: &[u8], timeout_ms: u32) -> Result<()> {
-            self.0
-                .set_write_timeout(Some(timeout(timeout_ms)))
-                .map_err(|e| broken(&e))?;
-            (&self.0).write_all(data).map_err(|e| broken(&e))
+            let write = || {
+                self.0.set_write_timeout(Some(timeout(timeout_ms)))?;
+                (&self.0).write_all(data)
+            };
+            outside(Outside::Write, write).map_err(|e| broken(&e))
         }
 
         pub fn wait(&self, interest: &[Readiness], timeout_ms: u32) -> Result<Vec<Readiness>> {
@@ -120,7 +127,8 @@ mod native {
             let mut fds = [PollFd::from_borrowed_fd(self.0.as_fd(), flags)];
             let time =
                 rustix::event::Timespec::try_from(timeout(timeout_ms)).map_err(Error::internal)?;
-            poll(&mut fds, Some(&time)).map_err(|e| broken(&e.into()))?;
+            outside(Outside::Read, || poll(&mut fds, Some(&time)))
+                .map_err(|e| broken(&e.into()))?;
             let ready = fds[0].revents();
             let ended = PollFlags::HUP | PollFlags::ERR;
             Ok(interest

@@ -58,6 +58,7 @@
 pub mod bindings;
 mod config;
 pub mod connection;
+pub mod declared;
 pub mod destination;
 mod error;
 pub mod files;

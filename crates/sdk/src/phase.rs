@@ -1,7 +1,8 @@
 //! Names the work done inside the connector, so that the host's timing adds up.
 //!
 //! The SDK names decoding, encoding and the IPC work around a connector by itself; a connector
-//! names what only it knows, such as a query or a flush. Natively a phase is only remembered.
+//! names what only it knows, such as a query or a flush. Natively a phase is remembered, and told to
+//! whoever [`watch`]es.
 
 pub use crate::bindings::phase::Kind;
 
@@ -30,8 +31,93 @@ pub(crate) fn switch(kind: Kind) -> Kind {
 }
 
 #[cfg(not(target_family = "wasm"))]
-pub(crate) fn switch(kind: Kind) -> Kind {
-    use std::cell::Cell;
-    thread_local!(static NOW: Cell<Kind> = const { Cell::new(Kind::Other) });
-    NOW.replace(kind)
+pub use native::{Outside, watch};
+#[cfg(not(target_family = "wasm"))]
+pub(crate) use native::{outside, switch};
+
+#[cfg(not(target_family = "wasm"))]
+mod native {
+    use std::cell::{Cell, RefCell};
+
+    use super::Kind;
+
+    /// A call to the system, which inside the sandbox the host makes and counts.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Outside {
+        /// Opening a connection.
+        Connect,
+        /// Taking bytes, or waiting for them.
+        Read,
+        /// Giving bytes.
+        Write,
+    }
+
+    type Watcher = Box<dyn FnMut(Kind, Option<Outside>)>;
+
+    thread_local! {
+        static NOW: Cell<Kind> = const { Cell::new(Kind::Other) };
+        static WATCHER: RefCell<Option<Watcher>> = const { RefCell::new(None) };
+    }
+
+    /// From now on `watcher` is told what begins on this thread: work of a kind, or within it a call
+    /// of a [`Connection`](crate::connection::Connection) to the outside. So a program that holds
+    /// connectors as native code measures them as a host does. The last watcher of a thread counts;
+    /// what it does itself is not told.
+    pub fn watch(watcher: impl FnMut(Kind, Option<Outside>) + 'static) {
+        WATCHER.set(Some(Box::new(watcher)));
+    }
+
+    pub(crate) fn switch(kind: Kind) -> Kind {
+        let before = NOW.replace(kind);
+        tell(None);
+        before
+    }
+
+    pub(crate) fn outside<T>(what: Outside, call: impl FnOnce() -> T) -> T {
+        tell(Some(what));
+        let given = call();
+        tell(None);
+        given
+    }
+
+    fn tell(outside: Option<Outside>) {
+        WATCHER.with(|watcher| {
+            if let Ok(mut watcher) = watcher.try_borrow_mut()
+                && let Some(watcher) = watcher.as_mut()
+            {
+                watcher(NOW.get(), outside);
+            }
+        });
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use std::rc::Rc;
+
+        use super::super::enter;
+        use super::*;
+
+        #[test]
+        fn a_watcher_is_told_what_begins_and_what_goes_on_afterwards() {
+            let told = Rc::new(RefCell::new(Vec::new()));
+            let log = Rc::clone(&told);
+            watch(move |kind, outside| {
+                // Not told, and no endless recursion.
+                drop(enter(kind));
+                log.borrow_mut().push((kind, outside));
+            });
+            let query = enter(Kind::Query);
+            outside(Outside::Read, || drop(enter(Kind::Decode)));
+            drop(query);
+            let expected = [
+                (Kind::Query, None),
+                (Kind::Query, Some(Outside::Read)),
+                (Kind::Decode, None),
+                (Kind::Query, None),
+                (Kind::Query, None),
+                (Kind::Other, None),
+            ];
+            assert_eq!(*told.borrow(), expected);
+        }
+    }
 }

@@ -8,6 +8,9 @@ use arrow_schema::{DataType, Schema};
 
 use crate::WireError;
 
+#[path = "verify/offsets.rs"]
+mod offsets;
+
 /// The field nodes and buffers that a batch of a schema has, in order of the columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
@@ -89,6 +92,22 @@ impl Layout {
         let (message, body_at) = split(whole)?;
         self.verify_parts(&message, whole.len() - body_at, Some(rows))?;
         Ok(())
+    }
+
+    /// The same, and looks at the offsets of texts, binaries and lists: that they rise, that they
+    /// stay inside, and that no text or binary is longer than `value_bytes`. Gives the length of one
+    /// that is.
+    pub fn verify_values(
+        &self,
+        whole: &[u8],
+        rows: u64,
+        value_bytes: u64,
+    ) -> Result<Option<u64>, WireError> {
+        let (message, body_at) = split(whole)?;
+        let body = &whole[body_at..];
+        let batch = self.verify_parts(&message, body.len(), Some(rows))?;
+        let widest = offsets::widest(&self.buffers, &batch, body)?;
+        Ok((widest > value_bytes).then_some(widest))
     }
 
     /// Leaves the first `rows` rows of a message that [`Layout::verify`] has taken. Nothing is

@@ -7,6 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::SystemTime;
 
 use super::postgres::{bench_program, build_bench};
 use crate::build;
@@ -15,6 +16,12 @@ use crate::workspace::Workspace;
 
 /// The files as they are, instead of a commit.
 const HERE: &str = ".";
+/// Where a release has a heading.
+const CHANGES: &str = "CHANGELOG.md";
+/// As a folder keeps it.
+const PROGRAM: &str = "rapidbyte";
+/// Programs that are kept for the next time, of some 60 MB each.
+const MAX_KEPT: usize = 6;
 
 /// What was asked of `cargo xtask bench-compare`.
 #[derive(Debug, PartialEq, Eq)]
@@ -70,26 +77,94 @@ pub fn compare(
     steps.program(&title, program)
 }
 
-/// A short one of the working tree against the last tag; says so when there is none.
+/// A short one of the files as they are against the last tag, or what is nearest to one; says which.
 pub fn against_last_tag(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
-    let mut git = workspace.command("git");
-    git.args(["describe", "--tags", "--abbrev=0"])
-        .stderr(Stdio::null());
-    let output = git.output();
-    let tag = output
-        .ok()
-        .filter(|output| output.status.success())
-        .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    match tag {
-        Some(tag) => {
-            let small = [tag.as_str(), HERE, "10000", "--iters", "5"].map(str::to_owned);
-            compare(workspace, steps, &small)
+    let Some(base) = Base::of(workspace) else {
+        steps.note(
+            "bench-compare: no tag and no commit before this one, so nothing to compare with",
+        );
+        return Ok(());
+    };
+    steps.note(&format!(
+        "bench-compare: with {}, {}",
+        base.reference, base.what
+    ));
+    if !base.is_tag {
+        steps
+            .note("      there is no tag: `git tag -a v<version> <commit>` makes one of a release");
+    }
+    let small = [base.reference.as_str(), HERE, "10000", "--iters", "5"].map(str::to_owned);
+    compare(workspace, steps, &small)
+}
+
+/// What the files as they are can be compared with.
+#[derive(Debug, PartialEq, Eq)]
+struct Base {
+    /// For git.
+    reference: String,
+    /// For people.
+    what: &'static str,
+    is_tag: bool,
+}
+
+impl Base {
+    /// The last tag; without one the last commit that wrote a version's heading into the list of
+    /// changes; without that what this change goes out from. Nothing where there is only one commit.
+    fn of(workspace: &Workspace) -> Option<Self> {
+        let found = |reference: String, what, is_tag| Self {
+            reference,
+            what,
+            is_tag,
+        };
+        let git = |arguments: &[&str]| answer(workspace, arguments);
+        if let Some(tag) = git(&["describe", "--tags", "--abbrev=0"]) {
+            return Some(found(tag, "the last tag", true));
         }
-        None => {
-            steps.note("bench-compare: there is no tag yet, so nothing to compare with");
-            Ok(())
+        let heading = [
+            "log",
+            "-1",
+            "--format=%h",
+            "-G",
+            r"^## \[[0-9]",
+            "--",
+            CHANGES,
+        ];
+        if let Some(release) = git(&heading) {
+            return Some(found(
+                release,
+                "the last release of the list of changes",
+                false,
+            ));
+        }
+        let head = git(&["rev-parse", "--short", "HEAD"])?;
+        let branched = ["main", "origin/main"].into_iter().find_map(|main| {
+            let base = git(&["merge-base", "HEAD", main])?;
+            git(&["rev-parse", "--short", &base])
+        });
+        if let Some(base) = branched.filter(|base| *base != head) {
+            return Some(found(base, "where this branch has left main", false));
+        }
+        match git(&["status", "--porcelain", "--untracked-files=no"]) {
+            Some(_) => Some(found(
+                head,
+                "the commit that files have changed since",
+                false,
+            )),
+            None => {
+                let before = git(&["rev-parse", "--short", "HEAD~1"])?;
+                Some(found(before, "the commit before this one", false))
+            }
         }
     }
+}
+
+/// What git says; nothing where it says nothing or fails.
+fn answer(workspace: &Workspace, arguments: &[&str]) -> Option<String> {
+    let mut git = workspace.command("git");
+    git.args(arguments).stderr(Stdio::null());
+    let output = git.output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    (output.status.success() && !text.is_empty()).then_some(text)
 }
 
 fn parse(arguments: &[String]) -> Result<Request, Failure> {
@@ -125,7 +200,7 @@ fn commit(
     let build = Build {
         // Two commas would be three names.
         name: reference.replace(',', " "),
-        program: folder.join(format!("rapidbyte{}", std::env::consts::EXE_SUFFIX)),
+        program: folder.join(PROGRAM),
     };
     if build.program.is_file() {
         steps.note(&format!("{reference}: {hash} was built before"));
@@ -137,6 +212,7 @@ fn commit(
         cargo_build(workspace, &tree),
     )?;
     steps.step(&format!("keep: {reference} ({hash})"), || {
+        make_room(home, MAX_KEPT - 1);
         keep(&workspace.binary(), &workspace.bundle(), &folder)
     })?;
     Ok(build)
@@ -154,6 +230,24 @@ fn cargo_build(workspace: &Workspace, tree: &Path) -> Command {
     cargo
 }
 
+/// Leaves the newest of the kept programs.
+fn make_room(home: &Path, left: usize) {
+    let entries = fs::read_dir(home).into_iter().flatten().flatten();
+    let mut kept: Vec<(SystemTime, PathBuf)> = entries
+        .map(|entry| entry.path())
+        .filter_map(|folder| {
+            let program = folder.join(PROGRAM);
+            Some((fs::metadata(program).ok()?.modified().ok()?, folder))
+        })
+        .collect();
+    kept.sort();
+    kept.reverse();
+    for (_, folder) in kept.into_iter().skip(left) {
+        // One that cannot be removed is in nobody's way.
+        let _ = fs::remove_dir_all(folder);
+    }
+}
+
 /// The program last, so that a folder with a program is whole.
 fn keep(program: &Path, bundle: &Path, folder: &Path) -> Result<(), Failure> {
     let connectors = folder.join("connectors");
@@ -165,10 +259,7 @@ fn keep(program: &Path, bundle: &Path, folder: &Path) -> Result<(), Failure> {
         }
         let unfinished = folder.join("unfinished");
         fs::copy(program, &unfinished)?;
-        fs::rename(
-            unfinished,
-            folder.join(program.file_name().unwrap_or_default()),
-        )
+        fs::rename(unfinished, folder.join(PROGRAM))
     };
     copy().map_err(|error: std::io::Error| {
         Failure::new(format!("the built program cannot be kept: {error}"))
@@ -252,6 +343,61 @@ mod tests {
             .args(["-c", "user.name=t", "-c", "user.email=t@example.org"])
             .args(arguments);
         assert!(git.status().unwrap().success(), "git {arguments:?}");
+    }
+
+    #[test]
+    fn without_a_tag_the_nearest_thing_is_compared_with() {
+        let root = tempfile::tempdir().unwrap();
+        let at = root.path();
+        let workspace = Workspace::at(at);
+        let write = |name: &str, text: &str| fs::write(at.join(name), text).unwrap();
+        let commit = |text: &str| {
+            git(at, &["add", "--all"]);
+            git(at, &["commit", "--quiet", "--allow-empty", "-m", text]);
+            answer(&workspace, &["rev-parse", "--short", "HEAD"]).unwrap()
+        };
+        let base = || Base::of(&workspace).map(|base| (base.reference, base.is_tag));
+        git(at, &["init", "--quiet", "--initial-branch=main"]);
+        assert_eq!(base(), None);
+        write(CHANGES, "## [Unreleased]\n");
+        let first = commit("one");
+        assert_eq!(base(), None);
+        write(CHANGES, "## [Unreleased]\n\n- more\n");
+        assert_eq!(base(), Some((first.clone(), false)));
+        let second = commit("two");
+        assert_eq!(base(), Some((first, false)));
+        git(at, &["checkout", "--quiet", "-b", "change"]);
+        commit("three");
+        commit("four");
+        assert_eq!(base(), Some((second, false)));
+        write(CHANGES, "## [Unreleased]\n\n## [0.1.0] - 2026-11-22\n");
+        let release = commit("release");
+        commit("five");
+        assert_eq!(base(), Some((release, false)));
+        git(at, &["tag", "v0.1.0", "HEAD~1"]);
+        assert_eq!(base(), Some(("v0.1.0".to_owned(), true)));
+    }
+
+    #[test]
+    fn the_newest_programs_are_kept() {
+        let home = tempfile::tempdir().unwrap();
+        let begun = SystemTime::now();
+        for age in 0..4_u32 {
+            let folder = home.path().join(format!("of-age-{age}"));
+            fs::create_dir(&folder).unwrap();
+            let program = fs::File::create(folder.join(PROGRAM)).unwrap();
+            let made = begun - std::time::Duration::from_secs(age.into());
+            program.set_modified(made).unwrap();
+        }
+        fs::create_dir(home.path().join("worktrees")).unwrap();
+        make_room(home.path(), 2);
+        let left = ["of-age-0", "of-age-1", "worktrees"];
+        let mut names: Vec<_> = fs::read_dir(home.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        assert_eq!(names, left);
     }
 
     #[test]

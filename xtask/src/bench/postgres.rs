@@ -31,7 +31,7 @@ pub fn postgres(
     steps.program("bench: PostgreSQL to PostgreSQL", program)
 }
 
-/// Builds, then has the bench program measure the parts of a batch's way in its own process.
+/// Builds, then has Criterion measure the parts of a batch's way; it takes the arguments.
 pub fn parts(
     workspace: &Workspace,
     steps: &mut Steps,
@@ -40,15 +40,16 @@ pub fn parts(
     let server = crate::postgres::programs_folder(workspace, steps)?;
     build::build(workspace, steps)?;
     build::testkit(workspace, steps)?;
-    build_bench(workspace, steps)?;
-    let mut program = bench_program(workspace);
+    // With the features that the program was built with, so that nothing is compiled twice.
+    let mut program = workspace.cargo(["bench", "--workspace", "--bench", "parts", "--"]);
     program
-        .args(["parts", "--log"])
-        .arg(workspace.bench())
+        // Else it says of each part what it is doing, too.
+        .arg("--quiet")
         .args(arguments)
+        .env("BENCH_LOG", workspace.bench())
+        .env("BENCH_COMMIT", super::commit(workspace))
         .env("RAPIDBYTE_CONNECTORS", workspace.bundle())
         .env("RAPIDBYTE_TESTKIT", workspace.testkit())
-        .env("BENCH_COMMIT", super::commit(workspace))
         .env(crate::postgres::VARIABLE, server);
     steps.program("bench: the parts of a batch's way", program)
 }

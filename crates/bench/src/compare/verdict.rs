@@ -1,6 +1,6 @@
 //! When a build counts as slower than another: the rules, without a server.
 
-use crate::figures::{PHASES, timing};
+use crate::figures::{LOAD, PHASES, timing};
 use crate::measure::Series;
 use crate::stats::{Ratio, Spread};
 
@@ -16,7 +16,6 @@ const PHASE_SHARE: f64 = 0.01;
 const LOAD_SECS: f64 = 0.002;
 /// The same wait may be spent in one stage or in the other; the total judges it.
 const WAITS: [&str; 3] = ["channel_wait_secs", "dest_recv_secs", "source_fetch_secs"];
-const LOAD: &str = "module_load_secs";
 
 /// What is said of one total or phase.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -148,8 +147,8 @@ mod tests {
             }
         };
         Series {
-            name: "COPY".into(),
             runs: QUIET.map(run).into(),
+            ..Series::new("COPY")
         }
     }
 

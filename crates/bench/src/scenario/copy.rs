@@ -8,18 +8,18 @@ use rapidbyte_engine::compress::Compression;
 use rapidbyte_testkit::proxy::Proxy;
 
 use crate::bench::{Bench, Title};
-use crate::failure::Failure;
-use crate::measure::{Run, measure};
+use crate::failure::{Failure, Missed};
+use crate::measure::{Run, Series, measure};
 use crate::peers::Peer;
-use crate::run::{Method, NATIVE, PSQL, Pair, Programs, TARGET, table_pipeline};
-use crate::scenario::seed;
+use crate::run::{Method, PSQL, Pair, Programs, TARGET};
+use crate::scenario::Databases;
 use crate::workload::Workload;
 
 /// How rows are moved.
 enum Way {
     Psql,
     Program(Method, Compression),
-    Native,
+    Native(Method),
     Peer(Peer),
 }
 
@@ -31,8 +31,7 @@ pub fn run(
     latency_ms: u32,
 ) -> Result<(), Failure> {
     let (size, series) = {
-        let (source, target) = (bench.server.database(), bench.server.database());
-        let size = seed(&source, workload, rows)?;
+        let databases = Databases::seeded(&bench.server, workload, rows)?;
         let proxy = match latency_ms {
             0 => None,
             ms => {
@@ -44,25 +43,23 @@ pub fn run(
         let copy = Copy {
             programs: &bench.programs,
             pair: Pair {
-                source: &source,
-                target: &target,
                 proxy: proxy.as_ref(),
+                ..databases.pair()
             },
-            pipeline: bench
-                .programs
-                .pipeline("append", &table_pipeline("append"))?,
+            pipeline: bench.programs.append()?,
             create: workload.create(TARGET),
         };
-        let contenders = contenders(bench, &copy);
-        let series = measure(&contenders, bench.settings.iterations, |way| copy.once(way))?;
-        (size, series)
+        let (contenders, late) = contenders(bench, &copy);
+        let mut series = measure(&contenders, bench.settings.iterations, |way| copy.once(way))?;
+        series.extend(late);
+        (databases.size, series)
     };
     let title = Title {
         workload: workload.name(),
         what: String::new(),
         latency_ms,
     };
-    bench.publish(&title, size, &series)
+    bench.publish(&title, size, series)
 }
 
 /// One table, to be copied again and again.
@@ -76,7 +73,7 @@ struct Copy<'a> {
 
 impl Copy<'_> {
     /// Copies into an empty target and compares every value.
-    fn once(&self, way: &Way) -> Result<Run, Failure> {
+    fn once(&self, way: &Way) -> Result<Run, Missed> {
         let Self { programs, pair, .. } = self;
         let has_table = matches!(way, Way::Psql | Way::Peer(_));
         pair.begin_anew(has_table.then_some(self.create.as_str()))?;
@@ -92,11 +89,11 @@ impl Copy<'_> {
             Way::Program(method, compression) => {
                 programs.run(pair, &self.pipeline, *method, *compression)
             }
-            Way::Native => programs.native(pair, "append"),
+            Way::Native(method) => programs.native(pair, *method, "append"),
             Way::Peer(peer) => peer.run(programs, pair).map(|timed| Run::silent(&timed)),
         }?;
         if before.is_some() && before == pair.connections() {
-            return Err(Failure("no byte went through the slow line".into()));
+            return Err(Failure("no byte went through the slow line".into()).into());
         }
         match way {
             Way::Peer(peer) => run.differs = peer.differs(pair)?,
@@ -106,8 +103,8 @@ impl Copy<'_> {
     }
 }
 
-/// Ours, and the peers that can copy this table at all.
-fn contenders(bench: &Bench, copy: &Copy<'_>) -> Vec<(String, Way)> {
+/// Ours, and the peers that can copy this table at all; apart from them those that took too long.
+fn contenders(bench: &Bench, copy: &Copy<'_>) -> (Vec<(String, Way)>, Vec<Series>) {
     let mut contenders = Vec::new();
     if bench.programs.psql.is_some() {
         contenders.push((PSQL.to_owned(), Way::Psql));
@@ -118,15 +115,22 @@ fn contenders(bench: &Bench, copy: &Copy<'_>) -> Vec<(String, Way)> {
             contenders.push((method.column(*compression), way));
         }
     }
-    contenders.push((NATIVE.to_owned(), Way::Native));
+    for method in Method::BOTH {
+        contenders.push((method.native_column().to_owned(), Way::Native(method)));
+    }
+    let mut late = Vec::new();
     for peer in &bench.peers {
         let way = Way::Peer(peer.clone());
+        let name = peer.name();
         match copy.once(&way) {
-            Ok(_) => contenders.push((peer.name().to_owned(), way)),
-            Err(Failure(text)) => eprintln!("{} is left out: {}", peer.name(), last_line(&text)),
+            Ok(_) => contenders.push((name.to_owned(), way)),
+            Err(Missed::TimedOut(limit)) => late.push(Series::late(name, limit)),
+            Err(Missed::Failed(Failure(text))) => {
+                eprintln!("{name} is left out: {}", last_line(&text));
+            }
         }
     }
-    contenders
+    (contenders, late)
 }
 
 /// Python tells the cause last.

@@ -7,11 +7,11 @@ use rapidbyte_engine::compress::Compression;
 use rapidbyte_testkit::postgres::Database;
 
 use crate::bench::{Bench, Title};
-use crate::failure::Failure;
+use crate::failure::{Failure, Missed};
 use crate::measure::{Run, measure};
 use crate::process::timed;
 use crate::run::{Digest, Method, PSQL, Pair, Programs, TABLE, TARGET, TARGET_SCHEMA};
-use crate::scenario::seed;
+use crate::scenario::Databases;
 use crate::workload::Workload;
 
 const WORKLOAD: Workload = Workload::Files;
@@ -71,13 +71,8 @@ pub fn run(bench: &mut Bench, rows: u64) -> Result<(), Failure> {
 
 fn one(bench: &mut Bench, rows: u64, format: Format) -> Result<(), Failure> {
     let (size, written, read) = {
-        let (source, target) = (bench.server.database(), bench.server.database());
-        let size = seed(&source, WORKLOAD, rows)?;
-        let pair = Pair {
-            source: &source,
-            target: &target,
-            proxy: None,
-        };
+        let databases = Databases::seeded(&bench.server, WORKLOAD, rows)?;
+        let pair = databases.pair();
         let files = Files::new(&bench.programs, &pair, format)?;
         let iterations = bench.settings.iterations;
         let has_psql = format == Format::Csv && bench.programs.psql.is_some();
@@ -94,15 +89,15 @@ fn one(bench: &mut Bench, rows: u64, format: Format) -> Result<(), Failure> {
             contenders.insert(0, (PSQL.to_owned(), Way::Psql));
         }
         let read = measure(&contenders, iterations, |way| files.read(way))?;
-        (size, written, read)
+        (databases.size, written, read)
     };
     let title = |what: String| Title {
         workload: WORKLOAD.name(),
         what,
         latency_ms: 0,
     };
-    bench.publish(&title(format!("to {}", format.name())), size, &written)?;
-    bench.publish(&title(format!("from {}", format.name())), size, &read)
+    bench.publish(&title(format!("to {}", format.name())), size, written)?;
+    bench.publish(&title(format!("from {}", format.name())), size, read)
 }
 
 /// The files of one format, and the pipelines to and from them.
@@ -138,13 +133,12 @@ impl<'a> Files<'a> {
         })
     }
 
-    fn write(&self, way: &Way) -> Result<Run, Failure> {
+    fn write(&self, way: &Way) -> Result<Run, Missed> {
         let run = match way {
             Way::Psql => {
                 let options = self.format.copy_options();
                 let out = format!(r"\copy {TABLE} TO '{}' {options}", self.output.display());
-                let url = self.pair.source_url();
-                Run::silent(&timed("psql", &mut self.programs.psql(&url, &[&out])?)?)
+                self.psql(&self.pair.source_url(), &out)?
             }
             Way::Program(method) => {
                 self.programs
@@ -155,11 +149,21 @@ impl<'a> Files<'a> {
         Ok(run)
     }
 
+    fn psql(&self, url: &str, statement: &str) -> Result<Run, Missed> {
+        let mut command = self.programs.psql(url, &[statement])?;
+        Ok(Run::silent(&timed(
+            "psql",
+            &mut command,
+            self.programs.limit,
+        )?))
+    }
+
     /// By PostgreSQL; of Parquet, which it does not read, by the program.
     fn verify_written(&self) -> Result<(), Failure> {
         if self.format == Format::Parquet {
             std::fs::copy(&self.output, &self.input)?;
-            return self.read(&Way::Program(Method::Copy)).map(drop);
+            self.read(&Way::Program(Method::Copy))?;
+            return Ok(());
         }
         self.pair.begin_anew(Some(&WORKLOAD.create(TARGET)))?;
         let options = self.format.copy_options();
@@ -198,15 +202,14 @@ impl<'a> Files<'a> {
         Ok(())
     }
 
-    fn read(&self, way: &Way) -> Result<Run, Failure> {
+    fn read(&self, way: &Way) -> Result<Run, Missed> {
         let create = matches!(way, Way::Psql).then(|| WORKLOAD.create(TARGET));
         self.pair.begin_anew(create.as_deref())?;
         let run = match way {
             Way::Psql => {
                 let options = self.format.copy_options();
                 let into = format!(r"\copy {TARGET} FROM '{}' {options}", self.input.display());
-                let url = self.pair.target_url();
-                Run::silent(&timed("psql", &mut self.programs.psql(&url, &[&into])?)?)
+                self.psql(&self.pair.target_url(), &into)?
             }
             Way::Program(method) => {
                 self.programs

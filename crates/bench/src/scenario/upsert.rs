@@ -7,9 +7,7 @@ use rapidbyte_testkit::postgres::Database;
 use crate::bench::{Bench, Title};
 use crate::failure::Failure;
 use crate::measure::measure;
-use crate::run::{
-    Digest, Method, NATIVE, PSQL, Pair, TABLE, TARGET, TARGET_SCHEMA, table_pipeline,
-};
+use crate::run::{Digest, Method, PSQL, Pair, TABLE, TARGET, TARGET_SCHEMA, table_pipeline};
 use crate::scenario::sized;
 use crate::workload::Workload;
 
@@ -21,7 +19,7 @@ const WORKLOAD: Workload = Workload::Upsert;
 enum Way {
     Psql,
     Program(Method),
-    Native,
+    Native(Method),
 }
 
 /// Measures a tenth of the rows changed, then all of them.
@@ -33,19 +31,15 @@ pub fn run(bench: &mut Bench, rows: u64) -> Result<(), Failure> {
 fn changed(bench: &mut Bench, rows: u64, changed: u64) -> Result<(), Failure> {
     let programs = &bench.programs;
     let pipeline = programs.pipeline("upsert", &upsert_pipeline())?;
-    let mut contenders = vec![
-        (
-            Method::Insert.column(Compression::None),
-            Way::Program(Method::Insert),
-        ),
-        (
-            Method::Copy.column(Compression::None),
-            Way::Program(Method::Copy),
-        ),
-        (NATIVE.to_owned(), Way::Native),
-    ];
+    let mut contenders = Vec::new();
     if programs.psql.is_some() {
-        contenders.insert(0, (PSQL.to_owned(), Way::Psql));
+        contenders.push((PSQL.to_owned(), Way::Psql));
+    }
+    for method in Method::BOTH {
+        contenders.push((method.column(Compression::None), Way::Program(method)));
+    }
+    for method in Method::BOTH {
+        contenders.push((method.native_column().to_owned(), Way::Native(method)));
     }
     let (size, series) = {
         let (source, target) = (bench.server.database(), bench.server.database());
@@ -59,15 +53,14 @@ fn changed(bench: &mut Bench, rows: u64, changed: u64) -> Result<(), Failure> {
         let size = sized(&source, changed)?;
         let expected = prepare(&target, rows, changed, step)?.and(Digest::of(&source, TABLE)?);
         let merge = merge();
+        let merge: Vec<&str> = merge.iter().map(String::as_str).collect();
         let series = measure(&contenders, bench.settings.iterations, |way| {
             pair.begin_anew(None)?;
             restore(&target)?;
             let run = match way {
-                Way::Psql => {
-                    programs.pipe(&pair, &merge.iter().map(String::as_str).collect::<Vec<_>>())
-                }
+                Way::Psql => programs.pipe(&pair, &merge),
                 Way::Program(method) => programs.run(&pair, &pipeline, *method, Compression::None),
-                Way::Native => programs.native(&pair, "upsert"),
+                Way::Native(method) => programs.native(&pair, *method, "upsert"),
             }?;
             expected.must_be(Digest::of(&target, TARGET)?)?;
             Ok(run)
@@ -79,7 +72,7 @@ fn changed(bench: &mut Bench, rows: u64, changed: u64) -> Result<(), Failure> {
         what: format!("changed in {rows}"),
         latency_ms: 0,
     };
-    bench.publish(&title, size, &series)
+    bench.publish(&title, size, series)
 }
 
 /// Rows of the table with other values than it has.

@@ -10,7 +10,7 @@ use std::path::Path;
 use rapidbyte_engine::lock::asks_for;
 use rapidbyte_engine::plan::{sync_mode_name, write_mode_name};
 use rapidbyte_engine::{Class, Failure, Host};
-use rapidbyte_runtime::{Clock, Connector, Error, Kind, Origin, Spec};
+use rapidbyte_runtime::{Clock, Connector, Error, Kind, Origin, Permissions, Spec};
 use serde_json::{Value, json};
 
 use crate::args::ConnectorVerb;
@@ -41,7 +41,9 @@ pub(super) fn load_from(
 ) -> Result<(Origin, Connector, Spec), Failure> {
     let origin = host.find(name, folder)?;
     let connector = host.runtime.load(&origin).map_err(failed)?;
-    let spec = host.describe(&connector, &Clock::new()).map_err(failed)?;
+    let spec = host
+        .describe(&connector, &Permissions::default(), &Clock::new())
+        .map_err(failed)?;
     Ok((origin, connector, spec))
 }
 

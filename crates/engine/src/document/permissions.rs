@@ -9,6 +9,7 @@ use super::keys;
 use super::node::{Entry, Node, NodeValue};
 use super::path::{Path, Step};
 use super::read::Reader;
+use super::resources::size;
 
 pub(super) const PERMISSIONS: &[&str] = &["network", "files", "env", "limits"];
 pub(super) const FILES: &[&str] = &["read", "write"];
@@ -16,12 +17,18 @@ pub(super) const FILES: &[&str] = &["read", "write"];
 pub(super) const LIMITS: &[&str] = &[
     "no_progress_seconds",
     "stall_seconds",
+    "abort_seconds",
     "log_messages",
+    "log_bytes",
     "connections",
     "open_files",
+    "handles",
+    "host_memory",
 ];
 /// The largest value of a limit: a month in seconds.
 pub(super) const MAX_LIMIT: u64 = 2_678_400;
+/// The largest size of a limit.
+const MAX_SIZE: u64 = 4_000_000_000;
 
 const NETWORK_EXAMPLE: &str = "network: [\"db.internal:5432\"], or network: none";
 const FILES_EXAMPLE: &str = "files: { read: [lookup/*.csv] }, or files: none";
@@ -133,15 +140,22 @@ fn limits(
     for entry in reader.mapping(entry, path)? {
         let step = Step::Key(&entry.key);
         let path = &path.then(&step);
-        let limit = match entry.key.as_str() {
-            "no_progress_seconds" => Limit::NoProgressSeconds,
-            "stall_seconds" => Limit::StallSeconds,
-            "log_messages" => Limit::LogMessages,
-            "connections" => Limit::Connections,
-            "open_files" => Limit::OpenFiles,
+        let (limit, is_size) = match entry.key.as_str() {
+            "no_progress_seconds" => (Limit::NoProgressSeconds, false),
+            "stall_seconds" => (Limit::StallSeconds, false),
+            "abort_seconds" => (Limit::AbortSeconds, false),
+            "log_messages" => (Limit::LogMessages, false),
+            "log_bytes" => (Limit::LogBytes, true),
+            "connections" => (Limit::Connections, false),
+            "open_files" => (Limit::OpenFiles, false),
+            "handles" => (Limit::Handles, false),
+            "host_memory" => (Limit::HostMemory, true),
             _ => return Err(keys::unknown(reader, entry, path, LIMITS)),
         };
-        let value = number(reader, &entry.value, path, MAX_LIMIT)?;
+        let value = match is_size {
+            true => size(reader, &entry.value, path, 1, MAX_SIZE)?,
+            false => number(reader, &entry.value, path, MAX_LIMIT)?,
+        };
         permissions.set_limit(limit, u32::try_from(value).unwrap_or(u32::MAX));
     }
     Ok(())

@@ -358,9 +358,13 @@ fn limits() -> Value {
         "properties": {
             "no_progress_seconds": whole("Computing without moving a byte; 120 if absent.", most),
             "stall_seconds": whole("Nothing moves, waiting included; 7200 if absent.", most),
+            "abort_seconds": whole("Giving up after a run has failed; 30 if absent.", most),
             "log_messages": whole("Messages; further ones are dropped. 10000 if absent.", most),
+            "log_bytes": size("Bytes of messages; further ones are dropped. 8mb if absent."),
             "connections": whole("Connections open at a time; 64 if absent.", most),
             "open_files": whole("Files open at a time; 1024 if absent.", most),
+            "handles": whole("Handles at a time; 4096 if absent.", most),
+            "host_memory": size("What the host holds for it at a time; 64mb if absent."),
         },
     })
 }

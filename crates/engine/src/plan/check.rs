@@ -64,6 +64,7 @@ fn found(item: CheckItem, side: &'static str, stage: &Stage, document: &Document
         let error = Error::Failed {
             connector: stage.connector.name().into(),
             export: "session.check",
+            phase: None,
             error: Box::new(error),
         };
         Failure::from_runtime(error, document, side)

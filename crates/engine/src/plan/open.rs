@@ -252,7 +252,7 @@ fn open_stage(
         checked.map_err(located)?;
     }
     let spec = host
-        .describe(&connector, clock)
+        .describe(&connector, permissions, clock)
         .map_err(|e| Failure::from_runtime(e, document, side.name))?;
     let schema: Value = serde_json::from_str(&spec.config_schema).map_err(|error| {
         let text = format!(
@@ -280,6 +280,9 @@ fn open_stage(
     })
 }
 
+/// Bytes of what one call may hand over while planning: names and schemas of streams, no batch.
+const PLAN_BYTES: usize = 32 << 20;
+
 /// Each side may take half of the memory for planning, before a run has all of it: a source that
 /// samples may have to hold one whole record.
 pub(crate) fn planning_sandbox(
@@ -291,7 +294,10 @@ pub(crate) fn planning_sandbox(
     Sandbox {
         grants: Arc::clone(&stage.grants),
         memory: MemoryBudget::new(document.resources.memory as usize / 2),
-        limits: stage.limits.clone(),
+        limits: Limits {
+            batch_bytes: PLAN_BYTES,
+            ..stage.limits.clone()
+        },
         clock: clock.clone(),
         cancel: host.cancel.child(),
         log: Arc::clone(&host.log),

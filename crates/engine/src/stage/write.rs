@@ -25,8 +25,10 @@ pub(crate) fn pump_destination(
     let stage = &work.plan.destination;
     let name = &work.stream.name;
     let sandbox = work.sandbox(stage, clock, cancel);
-    let mut planned = work.plan.take_writer();
-    let handed_over = planned.take_if(|planned| planned.hand_over(sandbox.clone()));
+    // One whose memory does not fit ends here, and its connection with it.
+    let planned = work.plan.take_writer();
+    let handed_over =
+        planned.and_then(|mut planned| planned.hand_over(sandbox.clone()).then_some(planned));
     let mut destination = match handed_over {
         Some(destination) => destination,
         None => {

@@ -26,12 +26,20 @@ pub enum Limit {
     NoProgressSeconds,
     /// Seconds in which nothing moves, waiting included.
     StallSeconds,
+    /// Seconds that giving up may take.
+    AbortSeconds,
     /// Log messages.
     LogMessages,
+    /// Bytes of log messages.
+    LogBytes,
     /// Open connections at a time.
     Connections,
     /// Open files at a time.
     OpenFiles,
+    /// Handles at a time.
+    Handles,
+    /// Bytes that the host holds for it at a time.
+    HostMemory,
 }
 
 impl Permissions {
@@ -78,15 +86,23 @@ impl Permissions {
 
     /// The limits: the usual ones but for those that were set.
     pub fn limits(&self) -> Limits {
-        let mut limits = Limits::default();
+        self.limits_over(Limits::default())
+    }
+
+    /// These limits but for those that were set.
+    pub fn limits_over(&self, mut limits: Limits) -> Limits {
         for (limit, value) in &self.limits {
             let seconds = Duration::from_secs((*value).into());
             match limit {
                 Limit::NoProgressSeconds => limits.busy = seconds,
                 Limit::StallSeconds => limits.stall = seconds,
+                Limit::AbortSeconds => limits.abort = seconds,
                 Limit::LogMessages => limits.log_lines = *value,
+                Limit::LogBytes => limits.log_bytes = *value as usize,
                 Limit::Connections => limits.connections = *value,
                 Limit::OpenFiles => limits.files = *value,
+                Limit::Handles => limits.handles = *value as usize,
+                Limit::HostMemory => limits.host_bytes = *value as usize,
             }
         }
         limits

@@ -66,6 +66,10 @@ impl Drop for Place {
 
 /// The most that one `read` gives.
 const MAX_READ: u32 = 4 << 20;
+/// What the host holds for a connection at most: the buffers of a TLS session in both directions.
+const HELD_BYTES: usize = 192 << 10;
+/// The least that one `read` may give, however much the host holds.
+const MIN_READ: usize = 4 << 10;
 
 type Outcome<T> = wasmtime::Result<Result<T, Error>>;
 
@@ -101,6 +105,9 @@ impl Host for State {
                 text,
             )));
         };
+        if let Err(error) = self.hold(HELD_BYTES) {
+            return Ok(Err(error));
+        }
         self.waits_for = Some(format!("a connection to {host}:{port}"));
         let clock = self.sandbox.clock.clone();
         let connected = clock.outside(Phase::Connect, || {
@@ -109,7 +116,10 @@ impl Host for State {
         self.progress();
         let (stream, place) = match connected {
             Ok(connected) => connected,
-            Err(error) => return Ok(Err(error)),
+            Err(error) => {
+                self.release(HELD_BYTES);
+                return Ok(Err(error));
+            }
         };
         let other = stream.try_clone()?;
         let shut_down = self.sandbox.cancel.on_cancel(move || {
@@ -210,7 +220,6 @@ impl State {
             let flags = match step(connection) {
                 Ok(Step::Done(value)) => {
                     self.check_cancelled()?;
-                    self.progress();
                     return Ok(Ok(value));
                 }
                 Ok(Step::Wait(flags)) => flags,
@@ -329,6 +338,7 @@ impl HostConnection for State {
         clock.outside(Phase::Fetch, || {
             let connection = self.table.get(&this)?;
             let mut len = max.clamp(1, MAX_READ) as usize;
+            len = len.min(self.host_room().max(MIN_READ));
             if let Channel::Plain(opening) = &connection.channel {
                 let policy = &connection.policy;
                 match opening.may_read(len, policy.requires_tls()) {
@@ -338,6 +348,10 @@ impl HostConnection for State {
             }
             let mut buffer = vec![0; len];
             let read = self.drive(&this, timeout_ms, "nothing came", |c| c.read(&mut buffer))?;
+            // Whoever reads behind the end for ever does not get on.
+            if read.as_ref().is_ok_and(|len| *len > 0) {
+                self.progress();
+            }
             Ok(read.map(|len| {
                 buffer.truncate(len);
                 buffer
@@ -356,9 +370,13 @@ impl HostConnection for State {
                 }
             }
             let mut rest = data.as_slice();
-            self.drive(&this, timeout_ms, "nothing could be sent", |c| {
+            let written = self.drive(&this, timeout_ms, "nothing could be sent", |c| {
                 c.write(&mut rest)
-            })
+            });
+            if !data.is_empty() {
+                self.progress();
+            }
+            written
         })
     }
 
@@ -430,6 +448,7 @@ impl HostConnection for State {
                         })?
                     }
                 };
+            self.progress();
             if agreed.is_err() {
                 let connection = self.table.get_mut(&this)?;
                 connection.end();
@@ -446,6 +465,7 @@ impl HostConnection for State {
 
     fn drop(&mut self, this: Resource<Connection>) -> wasmtime::Result<()> {
         self.table.delete(this)?.end();
+        self.release(HELD_BYTES);
         Ok(())
     }
 }

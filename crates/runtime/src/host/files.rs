@@ -51,6 +51,10 @@ pub struct Output {
 
 /// The most that one `read` gives.
 const MAX_READ: u32 = 16 << 20;
+/// The least that one `read` may give, however much the host holds.
+const MIN_READ: usize = 4 << 10;
+/// What the host holds for an open file beside its path: handles, names, what waits to be synced.
+const HELD_BYTES: usize = 8 << 10;
 /// Files that one pattern may find.
 pub(super) const MAX_ENTRIES: usize = 100_000;
 
@@ -67,7 +71,7 @@ impl Host for State {
             return Ok(Err(self.not_granted("read", &asked)));
         };
         let clock = self.sandbox.clock.clone();
-        clock.outside(Phase::Query, || match find(&granted) {
+        clock.outside(Phase::Query, || match find(&granted, self.host_room()) {
             Ok(mut paths) => {
                 self.progress();
                 paths.sort_by(|a, b| a.0.cmp(&b.0));
@@ -88,16 +92,16 @@ impl Host for State {
         let Some(granted) = self.sandbox.grants.readable(&path) else {
             return Ok(Err(self.not_granted("read", &path)));
         };
-        if let Err(error) = self.one_more_file() {
+        if let Err(error) = self.one_more_file(&path) {
             return Ok(Err(error));
         }
         let clock = self.sandbox.clock.clone();
         match clock.outside(Phase::Query, || open(&granted)) {
-            Ok(file) => {
-                self.files += 1;
-                Ok(Ok(self.table.push(Input { file, shown: path })?))
+            Ok(file) => Ok(Ok(self.table.push(Input { file, shown: path })?)),
+            Err(error) => {
+                self.one_file_less(&path);
+                Ok(Err(refused(&path, &error)))
             }
-            Err(error) => Ok(Err(failed(&path, &error))),
         }
     }
 
@@ -153,16 +157,17 @@ impl Host for State {
         let Some(granted) = self.sandbox.grants.folder(&folder, &pattern) else {
             return Ok(Err(self.not_granted("replace", &folder)));
         };
-        if let Err(error) = self.one_more_file() {
+        if let Err(error) = self.one_more_file(&folder) {
             return Ok(Err(error));
         }
         let clock = self.sandbox.clock.clone();
+        let shown = folder.clone();
         match clock.outside(Phase::Query, || begin(granted, folder)) {
-            Ok(output) => {
-                self.files += 1;
-                Ok(Ok(self.table.push(output)?))
+            Ok(output) => Ok(Ok(self.table.push(output)?)),
+            Err(error) => {
+                self.one_file_less(&shown);
+                Ok(Err(error))
             }
-            Err(error) => Ok(Err(error)),
         }
     }
 }
@@ -172,17 +177,19 @@ impl State {
         let Some(granted) = self.sandbox.grants.writable(&path) else {
             return Ok(Err(self.not_granted("write", &path)));
         };
-        if let Err(error) = self.one_more_file() {
+        if let Err(error) = self.one_more_file(&path) {
             return Ok(Err(error));
         }
         let clock = self.sandbox.clock.clone();
         match clock.outside(Phase::Flush, || create(&granted, &path)) {
             Ok(mut output) => {
                 output.is_new = is_new;
-                self.files += 1;
                 Ok(Ok(self.table.push(output)?))
             }
-            Err(error) => Ok(Err(failed(&path, &error))),
+            Err(error) => {
+                self.one_file_less(&path);
+                Ok(Err(failed(&path, &error)))
+            }
         }
     }
 
@@ -192,13 +199,22 @@ impl State {
             .hint("a connector reaches only the paths that its configuration names")
     }
 
-    pub(super) fn one_more_file(&self) -> Result<(), Error> {
+    /// Counts a file or folder that is about to be opened under this path.
+    pub(super) fn one_more_file(&mut self, path: &str) -> Result<(), Error> {
         let limit = self.sandbox.limits.files;
-        if self.files < limit {
-            return Ok(());
+        if self.files >= limit {
+            let text = format!("more than {limit} open files");
+            return Err(Error::new(ErrorKind::Internal, "too_many_files", text));
         }
-        let text = format!("more than {limit} open files");
-        Err(Error::new(ErrorKind::Internal, "too_many_files", text))
+        self.hold(HELD_BYTES + path.len())?;
+        self.files += 1;
+        Ok(())
+    }
+
+    /// The reverse, with the same path.
+    pub(super) fn one_file_less(&mut self, path: &str) {
+        self.release(HELD_BYTES + path.len());
+        self.files -= 1;
     }
 }
 
@@ -219,7 +235,45 @@ fn open(granted: &Granted) -> std::io::Result<std::fs::File> {
     if !dir.metadata(&inside)?.is_file() {
         return Err(std::io::Error::new(Io::InvalidInput, "not a regular file"));
     }
-    open_regular(&dir, &inside)
+    let file = open_regular(&dir, &inside)?;
+    refuse_planted(&dir, &inside, &file)?;
+    Ok(file)
+}
+
+/// A hard link is the file that it leads to, and nobody can say where its other names are. The
+/// operator's own are well. In a folder that somebody else may write to it can be one that was put
+/// there to have a file read which lies elsewhere.
+fn refuse_planted(dir: &Dir, inside: &Path, file: &std::fs::File) -> std::io::Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    if file.metadata()?.nlink() < 2 {
+        return Ok(());
+    }
+    let folder = inside.parent().filter(|p| !p.as_os_str().is_empty());
+    let folder = dir.open_dir(folder.unwrap_or(Path::new(".")))?;
+    let folder = folder.into_std_file().metadata()?;
+    let ours = [0, rustix::process::geteuid().as_raw()].contains(&folder.uid());
+    if ours && folder.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    Err(std::io::Error::other(Planted))
+}
+
+/// A file of several names in a folder of several people.
+#[derive(Debug, thiserror::Error)]
+#[error("is a hard link in a folder that others may write to")]
+struct Planted;
+
+/// As [`failed`], and says what to do about a hard link.
+fn refused(path: &str, error: &std::io::Error) -> Error {
+    match error.get_ref().is_some_and(|inner| inner.is::<Planted>()) {
+        false => failed(path, error),
+        true => Error::new(
+            ErrorKind::Auth,
+            "hard_link_refused",
+            format!("{path}: {error}"),
+        )
+        .hint("copy the file, or take the right to write to its folder from everybody else"),
+    }
 }
 
 fn open_regular(dir: &Dir, inside: &Path) -> std::io::Result<std::fs::File> {
@@ -233,13 +287,15 @@ fn open_regular(dir: &Dir, inside: &Path) -> std::io::Result<std::fs::File> {
 }
 
 /// The regular files that both the asked pattern and the grant cover, with their sizes.
-fn find(granted: &Granted) -> std::io::Result<Vec<(String, u64)>> {
+/// Their names take at most `room` bytes.
+fn find(granted: &Granted, room: usize) -> std::io::Result<Vec<(String, u64)>> {
     let (dir, inside) = match below(granted) {
         Ok(below) => below,
         Err(error) if error.kind() == Io::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
     let mut found = vec![PathBuf::new()];
+    let mut held = 0usize;
     for part in inside.iter().filter_map(|part| part.to_str()) {
         let mut next = Vec::new();
         for parent in &found {
@@ -263,12 +319,15 @@ fn find(granted: &Granted) -> std::io::Result<Vec<(String, u64)>> {
                     name.starts_with('.') <= part.starts_with('.') && pattern::matches(part, name)
                 };
                 if name.to_str().is_some_and(is_meant) {
-                    next.push(parent.join(name));
+                    let path = parent.join(name);
+                    held += path.as_os_str().len();
+                    next.push(path);
                 }
-            }
-            if next.len() > MAX_ENTRIES {
-                let text = format!("more than {MAX_ENTRIES} files match");
-                return Err(std::io::Error::other(text));
+                if next.len() > MAX_ENTRIES || held > room {
+                    let text =
+                        format!("more than {MAX_ENTRIES} files or {room} bytes of names match");
+                    return Err(std::io::Error::other(text));
+                }
             }
         }
         found = next;
@@ -425,7 +484,8 @@ impl HostInput for State {
         let clock = self.sandbox.clock.clone();
         clock.outside(Phase::Fetch, || {
             let input = self.table.get(&this)?;
-            let mut buffer = vec![0; len.min(MAX_READ) as usize];
+            let room = self.host_room().max(MIN_READ);
+            let mut buffer = vec![0; (len.min(MAX_READ) as usize).min(room)];
             let read = loop {
                 match input.file.read_at(&mut buffer, offset) {
                     Err(error) if error.kind() == Io::Interrupted => {}
@@ -438,14 +498,17 @@ impl HostInput for State {
                     buffer.truncate(read);
                     buffer
                 });
-            self.progress();
+            // Whoever reads behind the end for ever does not get on.
+            if result.as_ref().is_ok_and(|read| !read.is_empty()) {
+                self.progress();
+            }
             Ok(result)
         })
     }
 
     fn drop(&mut self, this: Resource<Input>) -> wasmtime::Result<()> {
-        self.table.delete(this)?;
-        self.files -= 1;
+        let file = self.table.delete(this)?;
+        self.one_file_less(&file.shown);
         Ok(())
     }
 }
@@ -488,8 +551,8 @@ impl HostOutput for State {
     }
 
     fn drop(&mut self, this: Resource<Output>) -> wasmtime::Result<()> {
-        self.table.delete(this)?;
-        self.files -= 1;
+        let file = self.table.delete(this)?;
+        self.one_file_less(&file.shown);
         Ok(())
     }
 }

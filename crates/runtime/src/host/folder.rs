@@ -328,16 +328,17 @@ impl HostOutputFolder for State {
         else {
             return Ok(Err(self.not_granted("write", &path)));
         };
-        if let Err(error) = self.one_more_file() {
+        if let Err(error) = self.one_more_file(&path) {
             return Ok(Err(error));
         }
         let clock = self.sandbox.clock.clone();
+        let folder = self.table.get(&this)?;
         match clock.outside(Phase::Flush, || folder.create(&granted.path, &path)) {
-            Ok(output) => {
-                self.files += 1;
-                Ok(Ok(self.table.push(output)?))
+            Ok(output) => Ok(Ok(self.table.push(output)?)),
+            Err(error) => {
+                self.one_file_less(&path);
+                Ok(Err(failed(&path, &error)))
             }
-            Err(error) => Ok(Err(failed(&path, &error))),
         }
     }
 
@@ -355,9 +356,10 @@ impl HostOutputFolder for State {
         let folder = self.table.delete(this)?;
         let clock = self.sandbox.clock.clone();
         // Removes a folder, perhaps a large one.
+        let shown = folder.shown.clone();
         clock.outside(Phase::Commit, || drop(folder));
         self.progress();
-        self.files -= 1;
+        self.one_file_less(&shown);
         Ok(())
     }
 }

@@ -16,18 +16,23 @@ const MAX_MESSAGE: usize = 8 << 10;
 
 impl Host for State {
     fn log(&mut self, level: Level, message: String) -> wasmtime::Result<()> {
-        let limit = self.sandbox.limits.log_lines;
-        if self.log_lines > limit {
+        let (lines, bytes) = (self.sandbox.limits.log_lines, self.sandbox.limits.log_bytes);
+        if self.log_lines > lines {
             return Ok(());
         }
+        let message = &message[..message.floor_char_boundary(MAX_MESSAGE)];
         self.log_lines += 1;
+        self.log_bytes += message.len();
         let stream = self.sandbox.stream.as_deref();
-        if self.log_lines > limit {
-            let text = format!("more than {limit} messages: the rest is dropped");
+        if self.log_lines > lines || self.log_bytes > bytes {
+            let text = match self.log_lines > lines {
+                true => format!("more than {lines} messages: the rest is dropped"),
+                false => format!("messages of more than {bytes} bytes: the rest is dropped"),
+            };
+            self.log_lines = lines.saturating_add(1);
             (self.sandbox.log)(&self.connector, stream, Level::Warn, &text);
         } else {
-            let end = message.floor_char_boundary(MAX_MESSAGE);
-            (self.sandbox.log)(&self.connector, stream, level, &message[..end]);
+            (self.sandbox.log)(&self.connector, stream, level, message);
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 //! Apart from that it counts rows and keeps nothing, as `dest-null` does. It logs `opened` when it
 //! is, and `aborted` with the stream's name when it is told to give up, for tests to see.
 
+use misdeeds::Deed;
 use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::types::type_name;
@@ -28,13 +29,38 @@ pub struct Config {
 #[allow(missing_docs)]
 pub enum Call {
     Open,
+    Check,
     Plan,
+    /// Of a run that tries again: `write` fails in a way that may pass.
+    Progress,
     Fence,
     OpenWriter,
     #[default]
     Write,
     Flush,
     Commit,
+    /// The source has to fail for that.
+    Abort,
+    /// The host never does that: it drops the whole instance.
+    Drop,
+}
+
+impl Call {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Check => "check",
+            Self::Plan => "plan",
+            Self::Progress => "progress",
+            Self::Fence => "fence",
+            Self::OpenWriter => "open_writer",
+            Self::Write => "write",
+            Self::Flush => "flush",
+            Self::Commit => "commit",
+            Self::Abort => "abort",
+            Self::Drop => "drop",
+        }
+    }
 }
 
 /// Each does one wrong thing.
@@ -43,60 +69,32 @@ pub enum Call {
 pub enum How {
     /// Nothing.
     Nothing,
-    /// Computes for ever in the call `at`, as the next ones go wrong there.
-    Loop,
-    /// Sleeps for an hour.
-    Sleep,
-    /// Panics with a message of 100 MB.
-    HugePanic,
-    /// Panics.
-    Panic,
-    /// Runs into an `unreachable` instruction without a message.
-    Trap,
-    /// Allocates and touches memory until there is none.
-    Memory,
-    /// Calls itself until the stack is used up.
-    Stack,
-    /// `open` gives an error.
-    ErrorOnOpen,
-    /// `plan` gives an error, of kind schema.
-    ErrorOnPlan,
-    /// `fence` gives an error.
-    ErrorOnFence,
-    /// `open-writer` gives an error.
-    ErrorOnOpenWriter,
-    /// `write` panics.
-    PanicOnWrite,
-    /// `write` gives an error.
-    ErrorOnWrite,
-    /// `write` gives an error of kind transient.
-    TransientOnWrite,
-    /// `write` computes for ever.
-    LoopOnWrite,
-    /// `write` sleeps for an hour.
-    SleepOnWrite,
-    /// `flush` panics.
-    PanicOnFlush,
-    /// `flush` gives an error.
-    ErrorOnFlush,
+    /// An error of kind data, in the call `at`.
+    Error,
+    /// The same of kind transient.
+    Transient,
     /// `flush` gives a part of one row too many.
     LieOnFlush,
-    /// `commit` panics.
-    PanicOnCommit,
-    /// `commit` gives an error.
-    ErrorOnCommit,
-    /// `commit` computes for ever.
-    LoopOnCommit,
     /// `commit` gives a receipt of one row too few.
     LieOnCommit,
-    /// `write` gives an error, and `abort`, which must follow, gives another (`abort_failed`).
+    /// `plan` says that it needs a million columns.
+    LieOnPlan,
+    /// `abort` gives an error of its own (`abort_failed`).
     ErrorOnAbort,
-    /// `write` gives an error, and `abort`, which must follow, panics.
-    PanicOnAbort,
+    /// Never comes back or dies, in the call `at`.
+    #[serde(untagged)]
+    Deed(Deed),
 }
 
 /// The connector, opened with one configuration.
 pub struct Misbehave(Config);
+
+impl Drop for Misbehave {
+    fn drop(&mut self) {
+        // Nobody hears of an error here.
+        let _ = self.0.act_at(Call::Drop);
+    }
+}
 
 /// Counts one stream until it goes wrong.
 pub struct Misbehaving {
@@ -107,68 +105,18 @@ pub struct Misbehaving {
     bytes: u64,
 }
 
-fn error(call: &str) -> Error {
-    Error::data("misbehave", format!("an error on purpose in {call}")).hint("expect it")
-}
-
-fn spin() -> ! {
-    let mut n = 0u64;
-    loop {
-        n = std::hint::black_box(n.wrapping_add(1));
-    }
-}
-
-#[cfg(target_family = "wasm")]
-fn trap() -> ! {
-    core::arch::wasm32::unreachable()
-}
-
-#[cfg(not(target_family = "wasm"))]
-fn trap() -> ! {
-    std::process::abort()
-}
-
-fn hoard() -> ! {
-    let mut hoard = Vec::new();
-    loop {
-        hoard.push(std::hint::black_box(vec![1u8; 1 << 20]));
-    }
-}
-
-/// Never ends: the depth is hidden from the compiler, and the sum keeps it from becoming a loop.
-fn descend(depth: u64) -> u64 {
-    let frame = std::hint::black_box([depth; 32]);
-    if std::hint::black_box(false) {
-        return depth;
-    }
-    descend(depth + 1) + frame[31]
-}
-
 impl Config {
     /// Goes wrong if it is due in this call.
-    fn act_at(&self, call: Call) {
+    fn act_at(&self, call: Call) -> Result<()> {
         if self.at != call {
-            return;
+            return Ok(());
         }
+        let text = format!("an error on purpose in {}", call.name());
         match self.how {
-            How::Loop => spin(),
-            How::Sleep => std::thread::sleep(std::time::Duration::from_secs(3600)),
-            How::HugePanic => panic!("{}", "p".repeat(100_000_000)),
-            How::Panic => panic!("misbehave: a panic on purpose"),
-            How::Trap => trap(),
-            How::Memory => hoard(),
-            How::Stack => {
-                std::hint::black_box(descend(0));
-            }
+            How::Deed(deed) => deed.act(),
+            How::Error => return Err(Error::data("misbehave", text).hint("expect it")),
+            How::Transient => return Err(Error::new(ErrorKind::Transient, "misbehave", text)),
             _ => {}
-        }
-    }
-}
-
-impl Misbehave {
-    fn unless(&self, how: How, call: &str) -> Result<()> {
-        if self.0.how == how {
-            return Err(error(call));
         }
         Ok(())
     }
@@ -183,14 +131,13 @@ impl Destination for Misbehave {
     const WRITE_MODES: &[WriteMode] = &[WriteMode::Append, WriteMode::Replace];
 
     fn open(config: Config) -> Result<Self> {
-        config.act_at(Call::Open);
-        let opened = Self(config);
-        opened.unless(How::ErrorOnOpen, "open")?;
+        config.act_at(Call::Open)?;
         log::debug("opened");
-        Ok(opened)
+        Ok(Self(config))
     }
 
     fn check(&mut self) -> Result<Vec<CheckItem>> {
+        self.0.act_at(Call::Check)?;
         Ok(vec![CheckItem::ok(
             "misbehave",
             format!("{:?}", self.0.how),
@@ -198,10 +145,7 @@ impl Destination for Misbehave {
     }
 
     fn plan(&mut self, target: &Target) -> Result<Plan> {
-        self.0.act_at(Call::Plan);
-        if self.0.how == How::ErrorOnPlan {
-            return Err(Error::schema("misbehave", "an error on purpose in plan"));
-        }
+        self.0.act_at(Call::Plan)?;
         let schema = target.arrow_schema()?;
         let columns = schema.fields().iter().map(|field| ColumnPlan {
             column: field.name().clone(),
@@ -209,18 +153,26 @@ impl Destination for Misbehave {
             fit: Fit::Exact,
             note: None,
         });
+        let mut columns: Vec<ColumnPlan> = columns.collect();
+        if let (How::LieOnPlan, Some(first)) = (self.0.how, columns.first().cloned()) {
+            columns.resize(1_000_000, first);
+        }
         Ok(Plan {
             location: "misbehave:".into(),
-            columns: columns.collect(),
+            columns,
             statements: Vec::new(),
             notes: Vec::new(),
             is_new: false,
         })
     }
 
+    fn progress(&mut self, _target: &Target, _pipeline: &str) -> Result<Option<Progress>> {
+        self.0.act_at(Call::Progress)?;
+        Ok(None)
+    }
+
     fn fence(&mut self, _target: &Target, run: &Run) -> Result<Progress> {
-        self.0.act_at(Call::Fence);
-        self.unless(How::ErrorOnFence, "fence")?;
+        self.0.act_at(Call::Fence)?;
         Ok(Progress {
             epoch: 1,
             seq: 0,
@@ -236,8 +188,7 @@ impl Destination for Misbehave {
         _epoch: u64,
         _cursor: Option<&str>,
     ) -> Result<Misbehaving> {
-        self.0.act_at(Call::OpenWriter);
-        self.unless(How::ErrorOnOpenWriter, "open_writer")?;
+        self.0.act_at(Call::OpenWriter)?;
         Ok(Misbehaving {
             config: self.0,
             written: 0,
@@ -249,11 +200,8 @@ impl Destination for Misbehave {
 
     fn commit(&mut self, commit: Commit<'_>) -> Result<Receipt> {
         let rows = commit.rows();
-        self.0.act_at(Call::Commit);
+        self.0.act_at(Call::Commit)?;
         let rows = match self.0.how {
-            How::PanicOnCommit => panic!("misbehave: a panic on purpose in commit"),
-            How::ErrorOnCommit => return Err(error("commit")),
-            How::LoopOnCommit => spin(),
             How::LieOnCommit => rows.saturating_sub(1),
             _ => rows,
         };
@@ -266,14 +214,10 @@ impl Destination for Misbehave {
 
     fn abort(&mut self, stream: &str) -> Result<()> {
         log::info(format_args!("aborted {stream}"));
+        self.0.act_at(Call::Abort)?;
+        let text = "an error on purpose in abort";
         match self.0.how {
-            How::ErrorOnAbort => {
-                Err(Error::internal("an error on purpose in abort")).map_err(|error| Error {
-                    code: "abort_failed".into(),
-                    ..error
-                })
-            }
-            How::PanicOnAbort => panic!("misbehave: a panic on purpose in abort"),
+            How::ErrorOnAbort => Err(Error::new(ErrorKind::Internal, "abort_failed", text)),
             _ => Ok(()),
         }
     }
@@ -282,23 +226,15 @@ impl Destination for Misbehave {
 impl Writer for Misbehaving {
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         if self.written >= self.config.at_batch {
-            self.config.act_at(Call::Write);
-            match self.config.how {
-                How::PanicOnWrite => panic!("misbehave: a panic on purpose in write"),
-                How::ErrorOnWrite | How::ErrorOnAbort | How::PanicOnAbort => {
-                    return Err(error("write"));
-                }
-                How::TransientOnWrite => {
-                    let kind = ErrorKind::Transient;
-                    return Err(Error::new(
-                        kind,
-                        "misbehave",
-                        "an error on purpose in write",
-                    ));
-                }
-                How::LoopOnWrite => spin(),
-                How::SleepOnWrite => std::thread::sleep(std::time::Duration::from_secs(3600)),
-                _ => {}
+            self.config.act_at(Call::Write)?;
+            if self.config.at == Call::Progress {
+                // It is asked only by a run that tries again.
+                let kind = ErrorKind::Transient;
+                return Err(Error::new(
+                    kind,
+                    "misbehave",
+                    "an error on purpose in write",
+                ));
             }
         }
         self.written += 1;
@@ -311,12 +247,9 @@ impl Writer for Misbehaving {
 
     fn flush(&mut self) -> Result<Part> {
         if self.flushed >= self.config.at_batch {
-            self.config.act_at(Call::Flush);
-            match self.config.how {
-                How::PanicOnFlush => panic!("misbehave: a panic on purpose in flush"),
-                How::ErrorOnFlush => return Err(error("flush")),
-                How::LieOnFlush => self.rows += 1,
-                _ => {}
+            self.config.act_at(Call::Flush)?;
+            if self.config.how == How::LieOnFlush {
+                self.rows += 1;
             }
         }
         self.flushed += 1;
@@ -335,8 +268,8 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    fn open(how: &str, at_batch: u64) -> Result<Misbehave> {
-        let config = format!(r#"{{"how": "{how}", "at_batch": {at_batch}}}"#);
+    fn open(how: &str, at: &str, at_batch: u64) -> Result<Misbehave> {
+        let config = format!(r#"{{"how": "{how}", "at": "{at}", "at_batch": {at_batch}}}"#);
         rapidbyte_sdk::destination::open(&config)
     }
 
@@ -354,10 +287,10 @@ mod tests {
     }
 
     /// Runs all calls with three batches: the receipt's rows, or which error came.
-    fn run(how: &str, at_batch: u64) -> Result<u64> {
+    fn run(how: &str, at: &str, at_batch: u64) -> Result<u64> {
         let n: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
         let batch = RecordBatch::try_from_iter([("n", n)])?;
-        let mut destination = open(how, at_batch)?;
+        let mut destination = open(how, at, at_batch)?;
         destination.plan(&target())?;
         let run = Run {
             pipeline: "p".into(),
@@ -375,24 +308,27 @@ mod tests {
 
     #[test]
     fn each_way_fails_in_its_call_and_not_before_its_batch() {
-        assert_eq!(run("nothing", 0).unwrap(), 6);
-        for (how, call) in [
-            ("error_on_open", "open"),
-            ("error_on_plan", "plan"),
-            ("error_on_fence", "fence"),
-            ("error_on_open_writer", "open_writer"),
-            ("error_on_write", "write"),
-            ("transient_on_write", "write"),
-            ("error_on_flush", "flush"),
-            ("error_on_commit", "commit"),
+        assert_eq!(run("nothing", "write", 0).unwrap(), 6);
+        for call in [
+            "open",
+            "plan",
+            "fence",
+            "open_writer",
+            "write",
+            "flush",
+            "commit",
         ] {
-            let message = run(how, 2).unwrap_err().message;
-            assert_eq!(message, format!("an error on purpose in {call}"), "{how}");
+            for how in ["error", "transient"] {
+                let message = run(how, call, 2).unwrap_err().message;
+                assert_eq!(message, format!("an error on purpose in {call}"), "{how}");
+            }
         }
-        assert_eq!(run("error_on_write", 3).unwrap(), 6);
-        assert_eq!(run("lie_on_flush", 2).unwrap(), 7);
-        assert_eq!(run("lie_on_commit", 0).unwrap(), 5);
-        let error = open("error_on_abort", 0)
+        assert_eq!(run("error", "write", 3).unwrap(), 6);
+        assert_eq!(run("lie_on_flush", "write", 2).unwrap(), 7);
+        assert_eq!(run("lie_on_commit", "write", 0).unwrap(), 5);
+        let again = run("loop", "progress", 1).unwrap_err();
+        assert!(matches!(again.kind, ErrorKind::Transient));
+        let error = open("error_on_abort", "write", 0)
             .unwrap()
             .abort("rows")
             .unwrap_err();
@@ -400,8 +336,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic = "a panic on purpose in write"]
+    #[should_panic = "a panic on purpose"]
     fn panics_on_write() {
-        let _ = run("panic_on_write", 1);
+        let _ = run("panic", "write", 1);
     }
 }

@@ -1,5 +1,6 @@
 //! What the source is told to do wrong.
 
+use misdeeds::Deed;
 use rapidbyte_sdk::prelude::*;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -49,11 +50,17 @@ fn default_rows() -> u32 {
 #[allow(missing_docs)]
 pub enum Call {
     Open,
+    Check,
     Discover,
     Snapshot,
     Read,
+    Schema,
     #[default]
     Next,
+    /// Of an incremental read.
+    Acknowledge,
+    /// The host never does that: it drops the whole instance.
+    Drop,
 }
 
 /// Each does one wrong thing after `at_batch` good batches; what survives it then says the end.
@@ -63,11 +70,7 @@ pub enum How {
     /// Nothing: says the end.
     Nothing,
 
-    // Never comes back
-    /// Computes for ever.
-    Loop,
-    /// Sleeps for an hour.
-    Sleep,
+    // Never comes to an end
     /// Says `idle` for ever, at once.
     Idle,
     /// Gives batches without a row for ever.
@@ -77,18 +80,6 @@ pub enum How {
     /// Connects to `host`:`port` and reads once with a time-out of a minute; hands on what the
     /// host answers.
     Read,
-
-    // Dies
-    /// Panics with the message "misbehave: a panic on purpose".
-    Panic,
-    /// Panics with a message of 100 MB.
-    HugePanic,
-    /// Runs into an `unreachable` instruction without a message.
-    Trap,
-    /// Allocates and touches memory until there is none.
-    Memory,
-    /// Calls itself until the stack is used up.
-    Stack,
 
     // Lies
     /// A good batch beside which stands one row too many.
@@ -104,6 +95,16 @@ pub enum How {
     OtherSchema,
     /// The reader's schema is no schema message. (From the start; batches come all the same.)
     GarbageSchema,
+    /// A batch whose last value is said to be longer than `max_record_bytes`, and is.
+    HugeValue,
+    /// A checkpoint that was given before, two checkpoints ago.
+    CursorBackwards,
+    /// A checkpoint that is no JSON.
+    CursorGarbage,
+    /// A checkpoint before the first row, and whatever the sort of read is.
+    CheckpointFirst,
+    /// Ends an incremental read without its last checkpoint.
+    CheckpointMissing,
     /// Says the end, and gives one more batch and one more end when it is asked again.
     EndTwice,
 
@@ -136,8 +137,16 @@ pub enum How {
     Hoard,
     /// A checkpoint of 100 MB.
     HugeCursor,
+    /// A checkpoint of 2 MB.
+    LongCursor,
     /// An error with a message of 100 MB.
     HugeError,
+    /// An error with a message of 20 MB.
+    LongError,
+    /// An error with control characters in every text.
+    ErrorControl,
+    /// Reads `path` behind its end for ever, or `host`:`port`, which has closed, where no path is given.
+    ReadNothing,
     /// Checkpoints for ever, at once.
     CheckpointFlood,
 
@@ -152,6 +161,10 @@ pub enum How {
     /// Looks for environment variables, arguments, directories and sockets; code `was_allowed`,
     /// naming it, if one is there, the end if none is.
     Env,
+
+    /// Never comes back or dies, in the call `at`.
+    #[serde(untagged)]
+    Deed(Deed),
 }
 
 /// The kinds of the contract, as a configuration writes them.

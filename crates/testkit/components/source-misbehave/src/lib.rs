@@ -1,13 +1,14 @@
 //! A source that does one wrong thing, for tests of the host ([`How`] lists them).
 //!
-//! Its stream `rows` has one int64 column `n`, which counts. After `at_batch` good batches the
+//! Its stream `rows` has one int64 column `n`, which counts, and which an incremental read goes on
+//! from, with a checkpoint behind each batch. After `at_batch` good batches the
 //! configured thing happens. It logs `opened` when it is, for tests to see. The SDK's checks would stand in the way of some of them, so this
 //! crate implements the contract's own traits.
 
 pub mod config;
 pub mod wrong;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use rapidbyte_sdk::bindings::exports_source::{self as wit, Guest, GuestReader, GuestSession};
 use rapidbyte_sdk::prelude::*;
@@ -23,6 +24,10 @@ pub struct Misbehaving {
     config: Config,
     given: Cell<u64>,
     acted: Cell<u64>,
+    /// The number that it begins with, where it gives checkpoints.
+    from: Option<u64>,
+    /// The checkpoint that is due.
+    due: RefCell<Option<String>>,
 }
 
 /// What is exported.
@@ -35,22 +40,44 @@ impl Misbehaving {
             config,
             given: Cell::new(0),
             acted: Cell::new(0),
+            from: None,
+            due: RefCell::default(),
         }
+    }
+
+    /// Gives checkpoints, and begins behind `cursor`.
+    fn incremental(mut self, cursor: Option<&str>) -> Self {
+        let number = |text: &str| {
+            text.strip_prefix("{\"n\":")?
+                .strip_suffix('}')?
+                .parse()
+                .ok()
+        };
+        self.from = Some(cursor.and_then(number).unwrap_or(0));
+        self
     }
 
     /// The next good batch.
     fn good(&self) -> Result<wit::Batch> {
         let (given, rows) = (self.given.get(), self.config.batch_rows);
         self.given.set(given + 1);
+        let first = self.from.unwrap_or(0) + given * u64::from(rows);
+        if self.from.is_some() && self.config.how != How::CheckpointMissing {
+            *self.due.borrow_mut() = Some(wrong::cursor(first + u64::from(rows)));
+        }
         match self.config.how {
             How::BadOffsets => wrong::good_strings(rows),
-            _ => wrong::good(given * u64::from(rows), rows),
+            How::HugeValue => wrong::good_strings(1),
+            _ => wrong::good(first, rows),
         }
     }
 }
 
 impl GuestReader for Misbehaving {
     fn schema(&self) -> Vec<u8> {
+        if let (Call::Schema, How::Deed(deed)) = (self.config.at, self.config.how) {
+            deed.act();
+        }
         match self.config.how {
             How::GarbageSchema => b"this is no schema message".to_vec(),
             how => ipc::encode_schema(&wrong::schema(how)).unwrap_or_default(),
@@ -58,6 +85,14 @@ impl GuestReader for Misbehaving {
     }
 
     fn next(&self, _wait_ms: u32) -> Result<wit::Event> {
+        if self.config.how == How::CheckpointFirst && self.acted.replace(1) == 0 {
+            return Ok(wit::Event::Checkpoint(wrong::cursor(
+                self.from.unwrap_or(0),
+            )));
+        }
+        if let Some(cursor) = self.due.take() {
+            return Ok(wit::Event::Checkpoint(cursor));
+        }
         if self.given.get() < self.config.at_batch {
             return self.good().map(wit::Event::Batch);
         }
@@ -76,6 +111,7 @@ impl GuestReader for Misbehaving {
 
 impl GuestSession for Misbehave {
     fn check(&self) -> Result<Vec<CheckItem>> {
+        wrong::act_at(Call::Check, &self.0)?;
         Ok(vec![match self.0.how {
             How::DiscoverError => CheckItem::failed("misbehave", self.0.kind.error()),
             how => CheckItem::ok("misbehave", format!("{how:?}")),
@@ -86,7 +122,11 @@ impl GuestSession for Misbehave {
         wrong::act_at(Call::Discover, &self.0)?;
         match self.0.how {
             How::DiscoverError => Err(self.0.kind.error()),
-            how => Ok(vec![Stream::new("rows", &wrong::schema(how))?]),
+            how => {
+                let mut stream = Stream::new("rows", &wrong::schema(how))?;
+                stream.cursor_fields.push("n".into());
+                Ok(vec![stream])
+            }
         }
     }
 
@@ -95,16 +135,29 @@ impl GuestSession for Misbehave {
         Ok(String::new())
     }
 
-    fn read(&self, _request: ReadRequest) -> Result<wit::Reader> {
+    fn read(&self, request: ReadRequest) -> Result<wit::Reader> {
         wrong::act_at(Call::Read, &self.0)?;
         match self.0.how {
             How::ReadError => Err(self.0.kind.error()),
-            _ => Ok(wit::Reader::new(Misbehaving::new(self.0.clone()))),
+            _ => {
+                let reader = Misbehaving::new(self.0.clone());
+                Ok(wit::Reader::new(match request.increment {
+                    Some(_) => reader.incremental(request.cursor.as_deref()),
+                    None => reader,
+                }))
+            }
         }
     }
 
     fn acknowledge(&self, _stream: String, _cursor: String) -> Result<()> {
-        Ok(())
+        wrong::act_at(Call::Acknowledge, &self.0)
+    }
+}
+
+impl Drop for Misbehave {
+    fn drop(&mut self) {
+        // Nobody hears of an error here.
+        let _ = wrong::act_at(Call::Drop, &self.0);
     }
 }
 
@@ -128,6 +181,7 @@ impl Source for Misbehave {
     const NAME: &str = "source-misbehave";
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     const DESCRIPTION: &str = "Does one wrong thing, for tests of the host";
+    const SYNC_MODES: &'static [SyncMode] = &[SyncMode::FullRefresh, SyncMode::Incremental];
 
     fn open(config: Config) -> Result<Self> {
         if config.batch_rows == 0 {
@@ -176,7 +230,7 @@ mod tests {
 
     fn config(how: &str) -> Config {
         let config = format!(r#"{{"how": "{how}", "at_batch": 2, "batch_rows": 10}}"#);
-        source::open::<Misbehave>(&config).unwrap().0
+        source::open::<Misbehave>(&config).unwrap().0.clone()
     }
 
     /// A reader past its two good batches, which both are well.

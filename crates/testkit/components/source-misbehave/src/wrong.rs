@@ -4,6 +4,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
+use misdeeds::HUNDRED_MB;
 use rapidbyte_sdk::bindings::exports_source::{Batch, Event};
 use rapidbyte_sdk::connection::Connection;
 use rapidbyte_sdk::prelude::*;
@@ -14,7 +15,6 @@ use crate::config::{Call, Config, How};
 const MINUTE: Duration = Duration::from_secs(60);
 /// How often a flood says something.
 const FLOOD: u32 = 1_000_000;
-const HUNDRED_MB: usize = 100_000_000;
 const HUGE_BYTES: usize = 300_000_000;
 
 /// Does the wrong thing if it is due in this call.
@@ -28,8 +28,7 @@ pub fn act_at(call: Call, config: &Config) -> Result<()> {
 /// Does the wrong thing. `Ok` is what `next` gives; it can be asked again.
 pub fn act(config: &Config) -> Result<Event> {
     match config.how {
-        How::Loop => spin(),
-        How::Sleep => std::thread::sleep(Duration::from_secs(3600)),
+        How::Deed(deed) => deed.act(),
         How::Idle => return Ok(Event::Idle),
         How::CheckpointFlood => return Ok(Event::Checkpoint("{}".into())),
         How::Connect => drop(connect(config)?),
@@ -37,9 +36,23 @@ pub fn act(config: &Config) -> Result<Event> {
             connect(config)?.read(1 << 16, MINUTE)?;
         }
         How::EmptyBatches => return good(0, 0).map(Event::Batch),
-        How::HugePanic => panic!("{}", "p".repeat(HUNDRED_MB)),
         How::HugeCursor => return Ok(Event::Checkpoint("c".repeat(HUNDRED_MB))),
+        How::LongCursor => return Ok(Event::Checkpoint(format!("{:?}", "c".repeat(2_000_000)))),
+        How::CursorBackwards => return Ok(Event::Checkpoint(cursor(config.batch_rows.into()))),
+        How::CursorGarbage => return Ok(Event::Checkpoint("{\"n\": ".into())),
         How::HugeError => return Err(Error::data("misbehave", "e".repeat(HUNDRED_MB))),
+        How::LongError => return Err(Error::data("misbehave", "e".repeat(HUNDRED_MB / 5))),
+        How::ErrorControl => return Err(drawing()),
+        How::ReadNothing => match &config.path {
+            Some(path) => {
+                let file = files::open(path)?;
+                while file.read(1 << 40, 1 << 20)?.is_empty() {}
+            }
+            None => {
+                let server = connect(config)?;
+                while server.read(1 << 16, MINUTE)?.is_empty() {}
+            }
+        },
         How::LogControl => log::info("one\r\n\u{1b}[2Jtwo\u{7}\u{202e}three"),
         How::Handles => {
             let path = wanted(&config.path, "path")?;
@@ -50,12 +63,7 @@ pub fn act(config: &Config) -> Result<Event> {
             let opened = (0..FLOOD).map(|_| connect(config));
             black_box(opened.collect::<Result<Vec<_>>>()?);
         }
-        How::Panic => panic!("misbehave: a panic on purpose"),
-        How::Trap => trap(),
-        How::Memory => hoard(),
-        How::Stack => {
-            black_box(descend(0));
-        }
+        How::HugeValue => return encode(&value(config.batch_rows as usize)).map(Event::Batch),
         How::LieRows | How::Garbage | How::Truncated | How::BadOffsets | How::OtherSchema => {
             return lie(config).map(Event::Batch);
         }
@@ -91,7 +99,9 @@ pub fn act(config: &Config) -> Result<Event> {
         | How::GarbageSchema
         | How::OpenError
         | How::DiscoverError
-        | How::ReadError => {}
+        | How::ReadError
+        | How::CheckpointFirst
+        | How::CheckpointMissing => {}
     }
     Ok(Event::End)
 }
@@ -112,10 +122,30 @@ pub fn good_strings(rows: u32) -> Result<Batch> {
 /// The schema of the batches that [`good`] gives, or [`good_strings`].
 pub fn schema(how: How) -> Schema {
     let (name, data_type) = match how {
-        How::BadOffsets => ("s", DataType::Utf8),
+        How::BadOffsets | How::HugeValue => ("s", DataType::Utf8),
         _ => ("n", DataType::Int64),
     };
     Schema::new(vec![Field::new(name, data_type, false)])
+}
+
+/// The place behind the number before `n`.
+pub fn cursor(n: u64) -> String {
+    format!("{{\"n\":{n}}}")
+}
+
+/// One value of so many bytes.
+fn value(bytes: usize) -> RecordBatch {
+    let column = StringArray::from_iter_values(["v".repeat(bytes)]);
+    RecordBatch::try_new(Arc::new(schema(How::HugeValue)), vec![Arc::new(column)])
+        .expect("one column of the schema's type")
+}
+
+/// An error that would draw on a terminal.
+fn drawing() -> Error {
+    const DRAWING: &str = "one\r\n\u{1b}[2Jtwo\u{7}\u{9b}1m\u{202e}three";
+    let mut error = Error::data(DRAWING, DRAWING).hint(DRAWING);
+    error = error.in_stream(DRAWING).in_column(DRAWING);
+    error.at(DRAWING)
 }
 
 fn lie(config: &Config) -> Result<Batch> {
@@ -176,39 +206,6 @@ fn encode(batch: &RecordBatch) -> Result<Batch> {
         data: encoder.encode(batch)?,
         rows: batch.num_rows() as u64,
     })
-}
-
-fn spin() -> ! {
-    let mut n = 0u64;
-    loop {
-        n = black_box(n.wrapping_add(1));
-    }
-}
-
-#[cfg(target_family = "wasm")]
-fn trap() -> ! {
-    core::arch::wasm32::unreachable()
-}
-
-#[cfg(not(target_family = "wasm"))]
-fn trap() -> ! {
-    std::process::abort()
-}
-
-fn hoard() -> ! {
-    let mut hoard = Vec::new();
-    loop {
-        hoard.push(black_box(vec![1u8; 1 << 20]));
-    }
-}
-
-/// Never ends: the depth is hidden from the compiler, and the sum keeps it from becoming a loop.
-fn descend(depth: u64) -> u64 {
-    let frame = black_box([depth; 32]);
-    if black_box(false) {
-        return depth;
-    }
-    descend(depth + 1) + frame[31]
 }
 
 fn connect(config: &Config) -> Result<Connection> {

@@ -8,10 +8,11 @@ use rapidbyte_pg::{Column, select_expression};
 use rapidbyte_sdk::prelude::RecordBatch;
 use rapidbyte_testkit::postgres::{Client, Server};
 
+use rapidbyte_bench::failure::Failure;
+
 use super::Parts;
 use super::guest::Guest;
 use super::stages::{narrow, narrow_bytes};
-use crate::failure::Failure;
 
 /// Rows of one batch, about as many as a connector makes.
 pub const ROWS: usize = 10_000;
@@ -132,12 +133,13 @@ fn in_sandbox(
     (columns, native, bytes): (&[Column], bool, &[u8]),
 ) -> Result<(), Failure> {
     for work in ["decode", "encode"] {
-        let name = format!("{work} {name}, sandbox");
-        if parts.wants(&name) {
-            let mut session = guest.session(columns, native, bytes, work)?;
-            let values = ROWS * columns.len();
-            parts.measure(&name, "value", values, || Ok(session.check()?))?;
-        }
+        parts.prepared(
+            &format!("{work} {name}, sandbox"),
+            "value",
+            ROWS * columns.len(),
+            || guest.session(columns, native, bytes, work),
+            |session| Ok(session.check()?),
+        )?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! What a batch of the narrow table goes through between its connectors.
 
+use rapidbyte_bench::failure::Failure;
 use rapidbyte_engine::channel::{Received, channel};
 use rapidbyte_engine::compress::{Compression, Compressor, Decompressor};
 use rapidbyte_pg::{Column, builtin};
@@ -10,7 +11,6 @@ use rapidbyte_wire::verify::Layout;
 
 use super::Parts;
 use super::codec::{ROWS, copied, decoded};
-use crate::failure::Failure;
 
 /// Messages of one measurement of the channel.
 const MESSAGES: usize = 10_000;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use rapidbyte_bench::failure::Failure;
 use rapidbyte_pg::Column;
 use rapidbyte_runtime::cache::Cache;
 use rapidbyte_runtime::{
@@ -10,8 +11,6 @@ use rapidbyte_runtime::{
 };
 use serde_json::json;
 use tempfile::TempDir;
-
-use crate::failure::Failure;
 
 /// The folder of the test kit's components.
 const VARIABLE: &str = "RAPIDBYTE_TESTKIT";

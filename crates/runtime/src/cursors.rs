@@ -1,0 +1,88 @@
+//! What can be told of a read's cursors without knowing what they mean.
+//!
+//! A cursor is a JSON document that only its source reads, so that the host cannot say which of two
+//! is further. It can say that a read without checkpoints gives one, that one is no JSON or too
+//! long for every destination to keep, and that the read is back where it has been: a cursor that
+//! comes again after another one would have rows between the two delivered twice.
+
+use std::collections::HashSet;
+
+/// Bytes of one cursor. It is kept in a row of the destination and of the local history.
+const MAX_CURSOR_BYTES: usize = 1 << 20;
+/// Cursors of one read that are remembered. Later ones are compared with these.
+const MAX_REMEMBERED: usize = 65_536;
+
+/// The cursors of one read.
+pub(crate) struct Cursors {
+    /// It is a read with checkpoints.
+    due: bool,
+    last: Option<[u8; 32]>,
+    seen: HashSet<[u8; 32]>,
+}
+
+impl Cursors {
+    pub fn of(due: bool) -> Self {
+        Self {
+            due,
+            last: None,
+            seen: HashSet::new(),
+        }
+    }
+
+    /// Takes the next one.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn take(&mut self, cursor: &str) -> Result<(), String> {
+        if !self.due {
+            return Err("a checkpoint in a read that has none".into());
+        }
+        let len = cursor.len();
+        if len > MAX_CURSOR_BYTES {
+            return Err(format!("a cursor of {len} bytes, above {MAX_CURSOR_BYTES}"));
+        }
+        if let Err(error) = serde_json::from_str::<serde_json::Value>(cursor) {
+            return Err(format!("a cursor that is no JSON: {error}"));
+        }
+        let hash = *blake3::hash(cursor.as_bytes()).as_bytes();
+        if self.last == Some(hash) {
+            return Ok(());
+        }
+        if self.seen.contains(&hash) {
+            return Err("a cursor that went back to where the read has been before".into());
+        }
+        if self.seen.len() < MAX_REMEMBERED {
+            self.seen.insert(hash);
+        }
+        self.last = Some(hash);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_moves_on_or_stays() {
+        let mut cursors = Cursors::of(true);
+        for cursor in ["1", "1", "2", "\"a\"", "{}"] {
+            cursors.take(cursor).unwrap();
+        }
+        assert!(cursors.take("2").unwrap_err().contains("went back"));
+        assert!(cursors.take("{").unwrap_err().contains("no JSON"));
+        let long = format!("\"{}\"", "x".repeat(MAX_CURSOR_BYTES));
+        assert!(cursors.take(&long).unwrap_err().contains("1048578 bytes"));
+        assert!(Cursors::of(false).take("1").is_err());
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut cursors = Cursors::of(true);
+        for n in 0..MAX_REMEMBERED + 10 {
+            cursors.take(&n.to_string()).unwrap();
+        }
+        assert_eq!(cursors.seen.len(), MAX_REMEMBERED);
+        assert!(cursors.take("7").is_err());
+    }
+}

@@ -1,0 +1,222 @@
+//! Why a guest ended: cancelled, out of memory or time, a panic with its message, or an error of its
+//! own. Everything it says is cut to a length that a person reads.
+
+use rustix::io::Errno;
+use wasmtime::Trap;
+use wasmtime::component::ResourceTableError;
+
+use crate::Error;
+use crate::bindings::types::{CheckItem, Error as ConnectorError, ErrorKind};
+use crate::state::{Busy, Cancelled, Stalled, State};
+
+/// Bytes that one call may hand to the host beside a batch.
+pub(crate) const COPY_OVERHEAD: usize = 32 << 20;
+/// Bytes of a message or hint that are shown.
+const MAX_MESSAGE: usize = 16 << 10;
+/// Bytes of a code, or of the name of a stream, column or place.
+const MAX_NAME: usize = 1 << 10;
+
+/// Leaves the first bytes of a text, and says so.
+fn cut(text: &mut String, most: usize) {
+    let len = text.len();
+    if len > most {
+        text.truncate(text.floor_char_boundary(most));
+        *text += &format!(" … ({len} bytes)");
+    }
+}
+
+/// Leaves of what a guest says what a person reads.
+pub(crate) fn shorten(error: &mut ConnectorError) {
+    cut(&mut error.code, MAX_NAME);
+    cut(&mut error.message, MAX_MESSAGE);
+    let texts = [
+        (&mut error.hint, MAX_MESSAGE),
+        (&mut error.stream, MAX_NAME),
+        (&mut error.column, MAX_NAME),
+        (&mut error.location, MAX_NAME),
+    ];
+    for (text, most) in texts {
+        if let Some(text) = text {
+            cut(text, most);
+        }
+    }
+}
+
+/// The same of what it looked at.
+pub(crate) fn shorten_all(items: &mut [CheckItem]) {
+    for item in items {
+        cut(&mut item.name, MAX_NAME);
+        cut(&mut item.detail, MAX_MESSAGE);
+        if let Some(problem) = &mut item.problem {
+            shorten(problem);
+        }
+    }
+}
+
+/// Says where it happened, in texts of a bounded length.
+pub(crate) fn failed(state: &State, export: &'static str, mut error: ConnectorError) -> Error {
+    shorten(&mut error);
+    if error.stream.is_none() {
+        error.stream.clone_from(&state.sandbox.stream);
+    }
+    Error::Failed {
+        connector: state.connector.clone(),
+        export,
+        phase: state.sandbox.clock.guest(),
+        error: Box::new(error),
+    }
+}
+
+/// Says why the guest ended: cancelled, out of memory or time, a panic with its message.
+pub(crate) fn trapped(state: &State, export: &'static str, trap: &wasmtime::Error) -> Error {
+    if trap.is::<Cancelled>() || state.sandbox.cancel.is_cancelled() {
+        return Error::Cancelled;
+    }
+    let internal = |code, message: String| ConnectorError::new(ErrorKind::Internal, code, message);
+    let said = state.stderr.text();
+    let error = if state.memory_refused() {
+        let mib = state.memory.budget_bytes() >> 20;
+        internal(
+            "memory_limit",
+            format!("needs more memory than the {mib} MiB it shares"),
+        )
+        .hint(
+            "raise resources.memory, or lower batch_bytes or parallelism; a record takes several \
+             times its size, so lower max_record_bytes to have large ones refused by name",
+        )
+    } else if trap.is::<Busy>() {
+        let seconds = state.sandbox.limits.busy.as_secs();
+        internal(
+            "no_progress",
+            format!("computed for {seconds} s without reading or writing"),
+        )
+        .hint(RAISE_LIMITS)
+    } else if trap.is::<Stalled>() {
+        stalled(state)
+    } else if is_full(trap) {
+        let limit = state.sandbox.limits.handles;
+        internal(
+            "too_many_handles",
+            format!("holds more than {limit} handles at a time"),
+        )
+        .hint(RAISE_LIMITS)
+    } else if format!("{trap:#}").contains(TOO_MUCH_COPIED) {
+        let mib = (state.sandbox.limits.batch_bytes + COPY_OVERHEAD) >> 20;
+        internal("too_large", format!("handed over more than {mib} MiB in one call"))
+            .hint("this is a fault of the connector unless one record is that large: then raise resources.max_record_bytes")
+    } else if trap.downcast_ref::<Trap>() == Some(&Trap::StackOverflow) {
+        internal("stack_overflow", "ran out of stack".into())
+    } else if let Some(message) = panic_message(&said) {
+        internal("panicked", format!("panicked: {message}"))
+    } else if !trap.is::<Trap>() && !trap.is::<std::io::Error>() && !trap.is::<Errno>() {
+        // What it handed over could not be taken out of its memory.
+        let cause = trap.root_cause();
+        internal(
+            "contract_broken",
+            format!("handed over what no contract allows: {cause}"),
+        )
+        .hint("this is a fault of the connector: tell its author")
+    } else {
+        let tail = said.lines().last().unwrap_or_default();
+        let cause = trap.root_cause();
+        let said = if tail.is_empty() {
+            String::new()
+        } else {
+            format!("; it said: {tail}")
+        };
+        // Recursion runs over the end of the guest's own stack before wasmtime's.
+        let known = match trap.downcast_ref::<Trap>() {
+            Some(Trap::MemoryOutOfBounds) => " (deep recursion does that)",
+            _ => "",
+        };
+        internal("trapped", format!("stopped: {cause}{known}{said}"))
+            .hint("this is a fault of the connector: tell its author")
+    };
+    failed(state, export, error)
+}
+
+/// wasmtime's words for one handle too many; the error's type is its own.
+const NO_HANDLE: &str = "store handle limit exceeded";
+
+fn is_full(trap: &wasmtime::Error) -> bool {
+    let full = trap.downcast_ref::<ResourceTableError>();
+    matches!(full, Some(ResourceTableError::Full)) || format!("{trap:#}").contains(NO_HANDLE)
+}
+
+/// What an operator can do about a limit.
+const RAISE_LIMITS: &str =
+    "if that is normal here, raise it under permissions: { limits: … }; else tell its author";
+
+/// Nothing has moved for too long.
+pub(crate) fn stalled(state: &State) -> ConnectorError {
+    let seconds = state.sandbox.limits.stall.as_secs();
+    let what = match &state.waits_for {
+        Some(what) => format!("nothing has moved for {seconds} s, waiting for {what}"),
+        None => format!("nothing has moved for {seconds} s"),
+    };
+    ConnectorError::new(ErrorKind::Internal, "stalled", what).hint(RAISE_LIMITS)
+}
+
+/// wasmtime's words when a guest's lists exceed the store's limit; the error's type is private.
+const TOO_MUCH_COPIED: &str = "too much data is being copied";
+
+/// Bytes of a panic's message that are shown.
+const MAX_PANIC: usize = 4 << 10;
+
+/// What a guest said on standard error before it ended, on one line: the last line of a Python
+/// traceback, or the message of the last Rust panic with its place.
+fn panic_message(stderr: &str) -> Option<String> {
+    const TRACEBACK: &str = "Traceback (most recent call last)";
+    const PANIC: &str = "panicked at ";
+    if let Some(at) = stderr.rfind(TRACEBACK) {
+        let frames = stderr[at..]
+            .lines()
+            .skip(1)
+            .skip_while(|line| line.starts_with(' '));
+        return frames
+            .map(str::trim)
+            .find(|line| !line.is_empty())
+            .map(Into::into);
+    }
+    let at = stderr.rfind(PANIC)?;
+    let text = &stderr[at + PANIC.len()..];
+    let text = text.split("\nnote:").next().unwrap_or(text);
+    let (place, message) = text.split_once(":\n").unwrap_or(("", text));
+    let message = message.trim().replace('\n', " ");
+    let message = &message[..message.floor_char_boundary(MAX_PANIC)];
+    Some(if place.is_empty() {
+        message.to_owned()
+    } else {
+        format!("{message} (at {place})")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_NAME, cut, panic_message};
+
+    #[test]
+    fn what_is_too_long_is_cut_between_two_letters() {
+        let mut text = "é".repeat(600);
+        cut(&mut text, MAX_NAME + 1);
+        assert!(text.ends_with("é … (1200 bytes)"), "{text}");
+        assert_eq!(text.matches('é').count(), 512);
+        let mut short = "a".to_owned();
+        cut(&mut short, 1);
+        assert_eq!(short, "a");
+    }
+
+    #[test]
+    fn the_last_words_of_a_guest() {
+        let rust =
+            "\nthread '<unnamed>' (1) panicked at src/lib.rs:3:5:\non purpose\nnote: run with";
+        assert_eq!(
+            panic_message(rust).unwrap(),
+            "on purpose (at src/lib.rs:3:5)"
+        );
+        let python = "Traceback (most recent call last):\n  File \"a.py\", line 1\n    f()\nKeyError: 'x'\n\
+                      thread 'main' panicked at a.rs:1:1:\nPython function threw an unexpected exception\n";
+        assert_eq!(panic_message(python).unwrap(), "KeyError: 'x'");
+        assert_eq!(panic_message("nothing of note"), None);
+    }
+}

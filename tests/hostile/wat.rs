@@ -1,0 +1,132 @@
+//! Guests that no compiler makes: from the text of a core module to a component of the contract.
+//!
+//! `source.wat` and `destination.wat` are well as they stand. A [`Guest`] changes one thing in them:
+//! what a call does, what `cabi_realloc` answers, what lies at an address of memory, which functions
+//! there are.
+
+use arrow_schema::{DataType, Field, Schema};
+use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
+use wit_parser::Resolve;
+
+const CONTRACT: &str = include_str!("../../wit/rapidbyte.wit");
+const SOURCE: &str = include_str!("source.wat");
+const DESTINATION: &str = include_str!("destination.wat");
+/// What of the standard set a guest of ours asks for.
+const STANDARD: &str = "
+    package wasi:io@0.2.0 {
+        interface poll { resource pollable { block: func(); } }
+    }
+    package wasi:clocks@0.2.0 {
+        interface monotonic-clock {
+            use wasi:io/poll@0.2.0.{pollable};
+            subscribe-duration: func(nanos: u64) -> pollable;
+        }
+    }";
+/// The functions of [`STANDARD`], as a core module imports them.
+pub const TIME: &str = r#"
+    (import "wasi:clocks/monotonic-clock@0.2.0" "subscribe-duration"
+      (func $after (param i64) (result i32)))
+    (import "wasi:io/poll@0.2.0" "[method]pollable.block" (func $block (param i32)))"#;
+
+/// A call that never happens.
+const NEVER: u32 = 0;
+/// Where a schema message lies, as `source.wat` says.
+const SCHEMA_AT: u32 = 8192;
+
+/// What is changed of a module that is well.
+#[derive(Clone)]
+pub struct Guest {
+    /// `source` or `destination`.
+    pub world: &'static str,
+    /// The number of the call in which it does its deed.
+    pub at: u32,
+    /// The deed, as instructions without a result.
+    pub deed: String,
+    pub imports: &'static str,
+    /// Further fields of the module.
+    pub more: String,
+    /// What `cabi_realloc` does first.
+    pub realloc: &'static str,
+    /// Bytes at an address.
+    pub patches: Vec<(u32, Vec<u8>)>,
+    /// A part of the contract that is another one for this guest.
+    pub contract: (&'static str, &'static str),
+}
+
+impl Guest {
+    /// One that is well.
+    pub fn good(world: &'static str) -> Self {
+        Self {
+            world,
+            at: NEVER,
+            deed: String::new(),
+            imports: "",
+            more: String::new(),
+            realloc: "",
+            patches: Vec::new(),
+            contract: ("", ""),
+        }
+    }
+
+    /// The text of its core module.
+    fn module(&self) -> String {
+        let text = match self.world {
+            "source" => SOURCE,
+            _ => DESTINATION,
+        };
+        let schema = Schema::new(vec![Field::new("n", DataType::Int64, false)]);
+        let schema = rapidbyte_wire::ipc::encode_schema(&schema).expect("a schema");
+        let schema_at = [SCHEMA_AT, schema.len() as u32]
+            .map(u32::to_le_bytes)
+            .concat();
+        let patch = |(at, bytes): &(u32, Vec<u8>)| {
+            format!("(data (i32.const {at}) \"{}\")\n", escaped(bytes))
+        };
+        let patches: String = self.patches.iter().map(patch).collect();
+        text.replace("{x}", &format!("rapidbyte:connector/{}@0.1.0#", self.world))
+            .replace("{at}", &self.at.to_string())
+            .replace("{deed}", &self.deed)
+            .replace("{imports}", self.imports)
+            .replace("{more}", &self.more)
+            .replace("{realloc}", self.realloc)
+            .replace("{schema}", &escaped(&schema))
+            .replace("{schema_at}", &escaped(&schema_at))
+            .replace("{patches}", &patches)
+    }
+
+    /// The component.
+    pub fn build(&self) -> Vec<u8> {
+        let mut wasm = wat::parse_str(self.module()).unwrap_or_else(|e| panic!("{e}"));
+        let (from, to) = self.contract;
+        let contract = CONTRACT.replace(from, if from.is_empty() { "" } else { to });
+        let mut resolve = Resolve::default();
+        resolve
+            .push_str("contract.wit", &contract)
+            .expect("a contract");
+        let world = format!(
+            "package test:hostile; {STANDARD} world hostile {{ import wasi:io/poll@0.2.0; \
+             import wasi:clocks/monotonic-clock@0.2.0; \
+             include rapidbyte:connector/{}-connector@0.1.0; }}",
+            self.world
+        );
+        let package = resolve.push_str("world.wit", &world).expect("a world");
+        let world = resolve
+            .select_world(&[package], Some("hostile"))
+            .expect("it");
+        embed_component_metadata(&mut wasm, &resolve, world, StringEncoding::UTF8)
+            .expect("metadata");
+        let mut encoder = ComponentEncoder::default();
+        let encoder = encoder.module(&wasm).expect("a module");
+        encoder.encode().unwrap_or_else(|e| panic!("{e:#}"))
+    }
+}
+
+/// As a string of the text format.
+fn escaped(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("\\{b:02x}")).collect()
+}
+
+/// A text or list: its address and its length, as a component hands them over.
+pub fn list(at: u32, len: u32) -> Vec<u8> {
+    [at, len].map(u32::to_le_bytes).concat()
+}
