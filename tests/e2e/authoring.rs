@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rapidbyte_testkit::http::{Reply, Server};
 use serde_json::Value;
 
 use crate::support::{Ended, Folder, built};
@@ -48,6 +49,14 @@ fn blocks(page: &str) -> Vec<Block> {
     }
     assert!(blocks.len() > 3, "{page} has only {} blocks", blocks.len());
     blocks
+}
+
+fn has_javascript() -> bool {
+    let is_there = !built("RAPIDBYTE_COMPONENTIZE_JS").as_os_str().is_empty();
+    if !is_there {
+        eprintln!("SKIPPED: componentize-js could not be installed");
+    }
+    is_there
 }
 
 /// Somebody who follows a guide, in a folder with the program.
@@ -249,13 +258,69 @@ fn the_guide_for_python_leads_to_rows() {
 
 #[test]
 fn the_guide_for_javascript_leads_to_rows() {
-    if built("RAPIDBYTE_COMPONENTIZE_JS").as_os_str().is_empty() {
-        eprintln!("SKIPPED: componentize-js could not be installed");
+    if !has_javascript() {
         return;
     }
     let mut author = Author::new();
     author.follows("tutorial-javascript.md");
     a_bad_line_is_told_with_its_place(&author);
+}
+
+/// The example of a language reads the pages of an API, says who it is, and tells what it is refused.
+#[track_caller]
+fn an_example_reads_an_api(language: &str, install: &str) {
+    let server = Server::start(|request| {
+        assert_eq!(request.path, "/v1/items");
+        if request.header("authorization") != Some("Bearer t0ken") {
+            return Reply::status(401);
+        }
+        let page = match request.param("after").as_deref() {
+            None => r#"{"items": [{"id": 1, "name": "ä"}, {"id": 2, "other": 0}], "next": "2"}"#,
+            Some("2") => {
+                r#"{"items": [{"id": 9007199254740991, "updated_at": "2026-11-22T10:00:00+01:00"}]}"#
+            }
+            Some(after) => panic!("{after} was never given"),
+        };
+        Reply::json(page)
+    });
+    let mut author = Author::new();
+    author.types(&format!(
+        "$ rapidbyte connector new source-api --kind source --lang {language} --http\n\
+         $ cd source-api\n{install}$ rapidbyte connector build"
+    ));
+    author.variables.push(("API_URL", server.url("/v1").into()));
+    let (error, exit) = author.refused(&["run", "pipeline.yaml"]);
+    assert_eq!(error["code"], "http_not_allowed", "{error:#}");
+    assert_eq!(exit, Some(3));
+    let pipeline = author.place.join("pipeline.yaml");
+    let text = std::fs::read_to_string(&pipeline).expect("UTF-8");
+    let url = "base_url: \"${API_URL}\"";
+    let with_token = text.replace(url, &format!("{url}\n    token: t0ken"));
+    std::fs::write(&pipeline, with_token).expect("a file");
+    let printed = author.types("$ rapidbyte run pipeline.yaml > /dev/null\n$ cat out/items.jsonl");
+    let expected = "{\"id\":1,\"name\":\"ä\",\"updated_at\":null}\n\
+        {\"id\":2,\"name\":null,\"updated_at\":null}\n\
+        {\"id\":9007199254740991,\"name\":null,\"updated_at\":\"2026-11-22T09:00:00Z\"}\n";
+    assert_eq!(printed, expected);
+    // Where nobody listens.
+    author
+        .variables
+        .push(("API_URL", "http://127.0.0.1:1".into()));
+    let (error, exit) = author.refused(&["run", "pipeline.yaml"]);
+    assert_eq!(exit, Some(3), "{error:#}");
+}
+
+#[test]
+fn the_example_in_python_reads_an_api() {
+    an_example_reads_an_api("python", "$ python3 -m venv .venv\n");
+}
+
+#[test]
+fn the_example_in_javascript_reads_an_api() {
+    if !has_javascript() {
+        return;
+    }
+    an_example_reads_an_api("javascript", "$ npm ci\n");
 }
 
 #[test]
@@ -284,6 +349,17 @@ fn a_folder_that_holds_something_is_left_as_it_is() {
 #[test]
 fn names_that_cannot_be_built_are_refused() {
     let author = Author::new();
+    for arguments in [
+        ["--kind", "destination", "--lang", "python"],
+        ["--kind", "destination", "--lang", "javascript"],
+    ] {
+        let (error, exit) = author.refused(&new("dest-shop", &arguments));
+        assert_eq!(
+            (error["code"].as_str(), exit),
+            (Some("bad_argument"), Some(2))
+        );
+        assert!(error.to_string().contains("--lang rust"), "{error:#}");
+    }
     for name in [
         "Shop", "../shop", "3shop", "shop-", "a.b", "fn", "serde", "",
     ] {

@@ -424,7 +424,7 @@ pub enum ConnectorVerb {
     #[command(after_help = "\
 Examples:
   rapidbyte connector new source-shop --kind source --lang rust
-  rapidbyte connector new source-shop --kind source --lang python
+  rapidbyte connector new source-shop --kind source --lang python --http
   rapidbyte connector new dest-shop --kind destination --lang rust --dir connectors")]
     New(NewConnector),
     /// Build such a project into a .wasm in its folder.
@@ -450,6 +450,9 @@ pub struct NewConnector {
     /// The language to write it in.
     #[arg(long, value_enum)]
     pub lang: Language,
+    /// Begin with a source that reads a JSON API; in Python and JavaScript, which else ask for no HTTP.
+    #[arg(long)]
+    pub http: bool,
     /// Where the folder is made.
     #[arg(long, default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,

@@ -15,16 +15,23 @@ const schemaOfConfig = () => ({ type: "object", additionalProperties: false, ...
 
 /** Errors of the connector as those of the contract; what was not foreseen is the author's. */
 function guarded(stream, work) {
+  const refuse = (error) => {
+    throw explained(error, stream);
+  };
   try {
-    return work();
+    const result = work();
+    return typeof result?.then === "function" ? result.catch(refuse) : result;
   } catch (error) {
-    // Of an import: the contract's own.
-    if (error?.payload?.kind) throw { ...error.payload, stream: error.payload.stream ?? stream };
-    if (error instanceof ConnectorError) throw described(error, stream);
-    if (!(error instanceof Error)) throw error;
-    log("error", `${error}\n${error.stack}`);
-    throw described(new ConnectorError("internal", "javascript", `${error}`), stream);
+    return refuse(error);
   }
+}
+
+function explained(error, stream) {
+  // Of an import: the contract's own.
+  if (error?.payload?.kind) return { ...error.payload, stream: error.payload.stream ?? stream };
+  if (error instanceof ConnectorError) return described(error, stream);
+  log("error", `${error}\n${error?.stack ?? ""}`);
+  return described(new ConnectorError("internal", "javascript", `${error}`), stream);
 }
 
 function described(error, stream) {
@@ -132,17 +139,29 @@ class Reader {
   }
 
   next(_waitMs) {
-    return guarded(this.request.stream, () => {
-      for (;;) {
-        enter("decode");
-        const { value: step, done } = this.steps.next();
-        if (done) return { tag: "end" };
-        if (step instanceof Checkpoint) return { tag: "checkpoint", val: JSON.stringify(step.cursor) };
-        if (step instanceof Idle) return { tag: "idle" };
-        const batch = step instanceof Columns ? this.columns(step.values) : this.rows(step);
-        if (batch) return { tag: "batch", val: batch };
+    return guarded(this.request.stream, () => this.advance());
+  }
+
+  /** The next event; the promise of it where the generator is asynchronous. */
+  advance() {
+    for (;;) {
+      enter("decode");
+      const step = this.steps.next();
+      if (typeof step.then === "function") {
+        return step.then((step) => this.event(step) ?? this.advance());
       }
-    });
+      const event = this.event(step);
+      if (event) return event;
+    }
+  }
+
+  /** The event that a step of the generator is; none of an empty batch. */
+  event({ value: step, done }) {
+    if (done) return { tag: "end" };
+    if (step instanceof Checkpoint) return { tag: "checkpoint", val: JSON.stringify(step.cursor) };
+    if (step instanceof Idle) return { tag: "idle" };
+    const batch = step instanceof Columns ? this.columns(step.values) : this.rows(step);
+    return batch && { tag: "batch", val: batch };
   }
 
   columns(values) {

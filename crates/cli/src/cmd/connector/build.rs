@@ -16,8 +16,6 @@ use crate::setup;
 
 /// What a component in Rust is compiled for.
 const TARGET: &str = "wasm32-wasip2";
-/// What one in a scripting language exports and imports; in `rapidbyte/wit/world.wit` of a project.
-const WORLD: &str = "source";
 
 /// Leaves `<name>.wasm` in the project's folder, known to load.
 pub fn run(folder: &Path, output: &Output) -> Result<(), Failure> {
@@ -25,8 +23,8 @@ pub fn run(folder: &Path, output: &Output) -> Result<(), Failure> {
     let project = Project::load(folder)?;
     let built = match project.language {
         Language::Rust => cargo(&project, folder)?,
-        Language::Python => with_rows(|unfinished| python(folder, unfinished))?,
-        Language::Javascript => with_rows(|unfinished| javascript(folder, unfinished))?,
+        Language::Python => with_rows(|unfinished| python(&project, folder, unfinished))?,
+        Language::Javascript => with_rows(|unfinished| javascript(&project, folder, unfinished))?,
     };
     let component = project.component(folder);
     replace(&built, &component)
@@ -108,7 +106,7 @@ fn with_rows(tool: impl FnOnce(&Path) -> Result<(), Failure>) -> Result<Vec<u8>,
 }
 
 /// Runs componentize-py: that of the project's virtual environment, or else of PATH.
-fn python(folder: &Path, unfinished: &Path) -> Result<(), Failure> {
+fn python(project: &Project, folder: &Path, unfinished: &Path) -> Result<(), Failure> {
     const TOOL: &str = "componentize-py";
     let folder = absolute(folder)?;
     let venv = folder.join(".venv");
@@ -118,7 +116,8 @@ fn python(folder: &Path, unfinished: &Path) -> Result<(), Failure> {
     } else {
         Path::new(TOOL)
     });
-    tool.args(["--wit-path", "rapidbyte/wit", "--world", WORLD])
+    tool.args(["--wit-path", "rapidbyte/wit", "--world", world(project)])
+        .args(INTERFACE_NAMES.map(|name| format!("--import-interface-name={name}")))
         .args(["componentize", "app", "--python-path", "."])
         .args(["--python-path", "rapidbyte/glue", "--output"])
         .arg(unfinished);
@@ -131,7 +130,7 @@ fn python(folder: &Path, unfinished: &Path) -> Result<(), Failure> {
 }
 
 /// Runs componentize-js by node.
-fn javascript(folder: &Path, unfinished: &Path) -> Result<(), Failure> {
+fn javascript(project: &Project, folder: &Path, unfinished: &Path) -> Result<(), Failure> {
     const TOOL: &str = "componentize-js";
     const INSTALL: &str = "npm ci";
     let folder = absolute(folder)?;
@@ -145,13 +144,30 @@ fn javascript(folder: &Path, unfinished: &Path) -> Result<(), Failure> {
         return Err(failure.hint(format!("in the project's folder: {INSTALL}")));
     }
     let mut tool = Command::new("node");
-    tool.arg("rapidbyte/build.mjs").arg(unfinished).arg(WORLD);
+    tool.arg("rapidbyte/build.mjs")
+        .arg(unfinished)
+        .arg(world(project));
     finished(
         "node",
         tool,
         &folder,
         "install Node 20 or newer, then npm ci",
     )
+}
+
+/// What the two interfaces called `types` are to Python.
+const INTERFACE_NAMES: [&str; 2] = [
+    "rapidbyte:connector/types@0.1.0=types",
+    "wasi:http/types@0.2.4=http_types",
+];
+
+/// What a connector exports and imports, in `rapidbyte/wit/world.wit` of its project.
+fn world(project: &Project) -> &'static str {
+    if project.http {
+        "source-http"
+    } else {
+        "source"
+    }
 }
 
 /// Runs a tool in a folder to its end; what it prints is no result of ours.

@@ -11,7 +11,10 @@ use crate::output::Output;
 
 /// Makes the folder; one that holds anything is left as it is.
 pub fn run(new: &NewConnector, output: &Output) -> Result<(), Failure> {
-    let project = Project::new(&new.name, new.kind, new.lang)?;
+    let mut project = Project::new(&new.name, new.kind, new.lang)?;
+    if new.http {
+        project = project.with_http()?;
+    }
     let files = project.files()?;
     let folder = match new.dir.as_os_str() == "." {
         true => PathBuf::from(&project.name),

@@ -48,6 +48,10 @@ pub struct Project {
     pub name: String,
     pub kind: ConnectorKind,
     pub language: Language,
+    /// It makes requests: its world has HTTP. In Rust the SDK has it, and what is not used is not
+    /// imported.
+    #[serde(default)]
+    pub http: bool,
 }
 
 impl Project {
@@ -71,7 +75,18 @@ impl Project {
             name: name.to_owned(),
             kind,
             language,
+            http: false,
         })
+    }
+
+    /// The same with HTTP.
+    pub fn with_http(self) -> Result<Self, Failure> {
+        if self.language == Language::Rust {
+            let text = "projects in Rust have HTTP without a word: rapidbyte_sdk::http";
+            let failure = Failure::new(Class::Config, "bad_argument", text);
+            return Err(failure.hint("leave --http out"));
+        }
+        Ok(Self { http: true, ..self })
     }
 
     /// The project in a folder.
@@ -97,7 +112,11 @@ impl Project {
             return Err(failed(why));
         }
         // Its name becomes a path.
-        Self::new(&project.name, project.kind, project.language)
+        let known = Self::new(&project.name, project.kind, project.language)?;
+        Ok(Self {
+            http: project.http,
+            ..known
+        })
     }
 
     /// The component's place in the project's folder.
@@ -115,8 +134,16 @@ impl Project {
             (Language::Javascript, ConnectorKind::Source) => "javascript/",
             (_, ConnectorKind::Destination) => return Err(only_sources()),
         };
+        // Of an example only what is its own.
+        let example = format!("{}-http/", own.trim_end_matches('/'));
+        let is_there = |path: &str| TEMPLATES.iter().any(|(known, _)| *known == path);
         for (path, text) in TEMPLATES {
-            if let Some(path) = path.strip_prefix(own) {
+            let inside = match path.strip_prefix(own) {
+                Some(path) if self.http && is_there(&format!("{example}{path}")) => None,
+                Some(path) => Some(path),
+                None => path.strip_prefix(&*example).filter(|_| self.http),
+            };
+            if let Some(path) = inside {
                 files.push((file_name(path), self.filled(text)));
             }
         }
@@ -249,6 +276,21 @@ mod tests {
                 let is_ours = path.starts_with("rapidbyte/");
                 assert!(is_ours || !text.contains("{{"), "{path}");
             }
+        }
+        for (language, file) in [
+            (Language::Python, "connector.py"),
+            (Language::Javascript, "connector.js"),
+        ] {
+            let project = Project::new("source-shop", Source, language);
+            let project = project.and_then(Project::with_http).expect("a project");
+            let files = project.files().expect("files");
+            let mut found = files.iter().filter(|(path, _)| path == file);
+            assert!(
+                found
+                    .next()
+                    .is_some_and(|(_, text)| text.contains("base_url"))
+            );
+            assert!(found.next().is_none());
         }
         let python = Project::new("dest-shop", Destination, Language::Python).expect("a name");
         assert!(python.files().is_err());
