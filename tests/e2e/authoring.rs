@@ -17,7 +17,7 @@ const INSTALLS: [(&str, Option<&str>, &str); 3] = [
         ".venv",
     ),
     (".venv/bin/pip install -r requirements.txt", None, ""),
-    ("npm ci", Some("RAPIDBYTE_COMPONENTIZE_JS"), "node_modules"),
+    ("npm install", Some("RAPIDBYTE_COMPONENTIZE_JS"), "node_modules"),
 ];
 
 /// A block of a guide: what stands behind the three ticks, and the text.
@@ -272,9 +272,9 @@ fn an_example_reads_an_api(language: &str, install: &str) {
     let server = Server::start(|request| {
         assert_eq!(request.path, "/v1/items");
         if request.header("authorization") != Some("Bearer t0ken") {
-            return Reply::status(401);
+            return Reply::status(401, "who are you?");
         }
-        let page = match request.param("after").as_deref() {
+        let page = match request.param("after") {
             None => r#"{"items": [{"id": 1, "name": "ä"}, {"id": 2, "other": 0}], "next": "2"}"#,
             Some("2") => {
                 r#"{"items": [{"id": 9007199254740991, "updated_at": "2026-11-22T10:00:00+01:00"}]}"#
@@ -320,12 +320,12 @@ fn the_example_in_javascript_reads_an_api() {
     if !has_javascript() {
         return;
     }
-    an_example_reads_an_api("javascript", "$ npm ci\n");
+    an_example_reads_an_api("javascript", "$ npm install\n");
 }
 
 #[test]
 fn a_folder_that_holds_something_is_left_as_it_is() {
-    let author = Author::new();
+    let mut author = Author::new();
     author.folder.write("source-shop/notes.txt", "mine");
     let (error, exit) = author.refused(&new("source-shop", &RUST));
     assert_eq!(

@@ -62,7 +62,7 @@ fn obtain(workspace: &Workspace, steps: &mut Steps) -> Result<[PathBuf; 2], Fail
         let mut npm = workspace.command(node.join("npm"));
         npm.current_dir(&home)
             .env("PATH", with_folder(&node))
-            .args(["ci", "--silent", "--no-audit", "--no-fund"]);
+            .args(["install", "--silent", "--no-audit", "--no-fund"]);
         run(npm)?;
         fs::write(&complete, LOCK).map_err(failed)
     })?;

@@ -132,7 +132,7 @@ fn python(project: &Project, folder: &Path, unfinished: &Path) -> Result<(), Fai
 /// Runs componentize-js by node.
 fn javascript(project: &Project, folder: &Path, unfinished: &Path) -> Result<(), Failure> {
     const TOOL: &str = "componentize-js";
-    const INSTALL: &str = "npm ci";
+    const INSTALL: &str = "npm install";
     let folder = absolute(folder)?;
     if !folder
         .join("node_modules/@bytecodealliance")
@@ -151,7 +151,7 @@ fn javascript(project: &Project, folder: &Path, unfinished: &Path) -> Result<(),
         "node",
         tool,
         &folder,
-        "install Node 20 or newer, then npm ci",
+        "install Node 20 or newer, then npm install",
     )
 }
 
