@@ -17,7 +17,11 @@ const INSTALLS: [(&str, Option<&str>, &str); 3] = [
         ".venv",
     ),
     (".venv/bin/pip install -r requirements.txt", None, ""),
-    ("npm install", Some("RAPIDBYTE_COMPONENTIZE_JS"), "node_modules"),
+    (
+        "npm install",
+        Some("RAPIDBYTE_COMPONENTIZE_JS"),
+        "node_modules",
+    ),
 ];
 
 /// A block of a guide: what stands behind the three ticks, and the text.

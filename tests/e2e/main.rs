@@ -8,6 +8,7 @@ mod bad_input;
 mod codes;
 mod columnar;
 mod compressed;
+mod conformance;
 mod connectors;
 #[path = "../hostile/corpus.rs"]
 mod corpus;

@@ -96,6 +96,9 @@ pub fn with_names(
 /// Leaves the components that only tests use in `target/testkit`.
 pub fn testkit(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
     let mut kit = workspace.testkit_components()?;
+    // What authors begin with is tested as what they end with.
+    let template = workspace.connectors()?.into_iter();
+    kit.extend(template.filter(|connector| connector.name == "template"));
     components(workspace, steps, "test kit", &kit)?;
     kit.extend(python::build(workspace, steps)?);
     steps.step("bundle: test kit", || {

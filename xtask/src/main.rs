@@ -61,9 +61,10 @@ Commands:
   bench-profile <rows> <insert|copy>
                            build, then sample where one copy spends its processor time, by samply
                            or perf, with the names of host and guest
-  bench-parts [name]       build, then measure the parts of a batch's way in one process: decoding and
+  bench-parts [name] [options]
+                           build, then measure the parts of a batch's way by Criterion: decoding and
                            encoding by type, IPC, compression, channel, loading, instances, and a
-                           row alone against rows in bulk; a name picks parts that hold it
+                           row alone against rows in bulk; a name picks parts that match it
   bench-peers-setup        install what `bench --peers` measures beside us, below target/: pinned
                            versions from the Python package index, pgcopydb from Debian's
   bench-engine [options]   build, then measure what needs no server against the goals

@@ -33,7 +33,20 @@ impl Source for Numbers {
         Ok(vec![Stream::new("numbers", &Rows(0..0).schema())?])
     }
 
-    fn read(&mut self, _request: &ReadRequest) -> Result<Rows> {
+    fn read(&mut self, request: &ReadRequest) -> Result<Rows> {
+        let stream = &request.stream;
+        if stream != "numbers" {
+            let error = Error::schema("unknown_stream", format!("there is no stream {stream}"));
+            return Err(error.hint("the only one is numbers").in_stream(stream));
+        }
+        if request
+            .columns
+            .as_ref()
+            .is_some_and(|columns| columns != &["n"])
+        {
+            let error = Error::schema("unknown_column", "the only column is n");
+            return Err(error.in_stream(stream));
+        }
         Ok(Rows(0..self.0.rows))
     }
 }

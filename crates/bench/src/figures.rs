@@ -100,8 +100,8 @@ pub fn table(series: &[Series], size: Size) -> String {
     for (key, name) in PHASES {
         table.seconds(&format!("  {name}"), &timing(key));
         if *key == LOAD {
-            table.row(&format!("  {name}, compiled"), &|series| {
-                series.compiled_load_secs.map(|value| (value, secs(value)))
+            table.note(&format!("  {name}, compiled"), &|series| {
+                series.compiled_load_secs.map(secs)
             });
         }
     }
@@ -151,15 +151,20 @@ fn sandbox(series: &[Series]) -> String {
     let mut lines = vec![head];
     let mut row = |name: &str, of: &dyn Fn(&Series) -> Option<Spread>| {
         let median = |series: &Series| of(series).map(|spread| spread.median);
+        let all = pairs.iter().flat_map(|(ours, native)| [ours, native]);
+        if !all
+            .filter_map(|series| median(series))
+            .any(|secs| secs >= SHOWN_SECS)
+        {
+            return;
+        }
         let cells: Vec<String> = pairs
             .iter()
             .map(|(ours, native)| cost(median(ours), median(native)))
             .collect();
-        if cells.iter().any(|cell| !cell.is_empty()) {
-            let mut line = vec![name.to_owned()];
-            line.extend(cells);
-            lines.push(line);
-        }
+        let mut line = vec![name.to_owned()];
+        line.extend(cells);
+        lines.push(line);
     };
     row("total", &Series::wall);
     row("client CPU", &Series::cpu);
@@ -174,6 +179,8 @@ fn sandbox(series: &[Series]) -> String {
     }
 }
 
+/// A phase that takes less everywhere is left out.
+const SHOWN_SECS: f64 = 0.0001;
 /// Of less, a share says nothing.
 const MIN_SHARED_SECS: f64 = 0.001;
 
@@ -449,6 +456,11 @@ mod tests {
         assert_eq!(cost(Some(0.25), None), "+0.2500 s");
         assert_eq!(cost(Some(0.25), Some(0.0001)), "+0.2499 s");
         assert_eq!(sandbox(&all()[..3]), "");
+        let mut short = all();
+        for series in &mut short {
+            series.runs[0].report = Some(value!({"timing": {"dest_encode_secs": 0.00009}}));
+        }
+        assert!(!sandbox(&short).contains("dest encode"));
     }
 
     #[test]

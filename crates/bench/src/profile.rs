@@ -55,7 +55,7 @@ impl Request {
 
 /// Copies once to warm up and once under the profiler, and says how to open what it left.
 pub fn run(request: &Request) -> Result<(), Failure> {
-    let profiler = Profiler::find(is_installed)?;
+    let profilers = Profiler::find(is_installed)?;
     std::fs::create_dir_all(&request.folder)?;
     let programs = Programs::find(LIMIT)?;
     let pipeline = programs.append()?;
@@ -64,33 +64,52 @@ pub fn run(request: &Request) -> Result<(), Failure> {
     let (pair, method, compression) = (databases.pair(), request.method, Compression::None);
     pair.begin_anew(None)?;
     programs.run(&pair, &pipeline, method, compression)?;
-    pair.begin_anew(None)?;
     let copy = programs.command(&programs.rapidbyte, &pair, &pipeline, method, compression);
-    let name = format!(
-        "profile-{}-{}",
-        request.method.key(),
-        crate::machine::unix_secs()
-    );
-    let left = request
-        .folder
-        .join(name)
-        .with_extension(profiler.extension());
-    timed(profiler.name(), &mut profiler.record(&left, &copy), LIMIT)?;
-    pair.verify()?;
-    profiler.tell(&left)
+    let name = format!("profile-{}-{}", method.key(), crate::machine::unix_secs());
+    let left = request.folder.join(name);
+    first_that_works(&profilers, |profiler| {
+        pair.begin_anew(None)?;
+        let left = left.with_extension(profiler.extension());
+        timed(profiler.name(), &mut profiler.record(&left, &copy), LIMIT)?;
+        pair.verify()?;
+        profiler.tell(&left)
+    })
+}
+
+/// A profiler may be installed and not be allowed, or not be able, to sample on this machine.
+fn first_that_works(
+    profilers: &[Profiler],
+    mut record: impl FnMut(Profiler) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut reasons = Vec::new();
+    for profiler in profilers {
+        match record(*profiler) {
+            Ok(()) => return Ok(()),
+            Err(Failure(text)) => {
+                eprintln!("{} did not work: {text}", profiler.name());
+                reasons.push(profiler.name());
+            }
+        }
+    }
+    Err(Failure(format!(
+        "no profile was taken: see above what {} said",
+        reasons.join(" and ")
+    )))
 }
 
 impl Profiler {
-    fn find(is_installed: impl Fn(&str) -> bool) -> Result<Self, Failure> {
-        let both = [Self::Samply, Self::Perf];
-        let found = both.into_iter().find(|each| is_installed(each.name()));
-        found.ok_or_else(|| {
-            Failure(
+    /// In the order in which they are tried.
+    fn find(is_installed: impl Fn(&str) -> bool) -> Result<Vec<Self>, Failure> {
+        let mut found = vec![Self::Samply, Self::Perf];
+        found.retain(|each| is_installed(each.name()));
+        if found.is_empty() {
+            return Err(Failure(
                 "neither samply nor perf is installed: `cargo install samply`, or Debian's \
                  package linux-perf"
                     .into(),
-            )
-        })
+            ));
+        }
+        Ok(found)
     }
 
     fn name(self) -> &'static str {
@@ -227,14 +246,37 @@ mod tests {
 
     #[test]
     fn samply_goes_before_perf_and_nothing_is_said_clearly() {
-        assert_eq!(Profiler::find(|_| true).expect("one"), Profiler::Samply);
-        let perf = Profiler::find(|name| name == "perf");
-        assert_eq!(perf.expect("one"), Profiler::Perf);
+        let both = Profiler::find(|_| true).expect("two");
+        assert_eq!(both, [Profiler::Samply, Profiler::Perf]);
+        let perf = Profiler::find(|name| name == "perf").expect("one");
+        assert_eq!(perf, [Profiler::Perf]);
         let Failure(text) = Profiler::find(|_| false).expect_err("none");
         assert!(
             text.contains("samply") && text.contains("linux-perf"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn perf_is_taken_where_samply_may_not_sample() {
+        let both = [Profiler::Samply, Profiler::Perf];
+        let mut tried = Vec::new();
+        let mut record = |works: Profiler| {
+            tried.clear();
+            first_that_works(&both, |profiler| {
+                tried.push(profiler);
+                match profiler == works {
+                    true => Ok(()),
+                    false => Err(Failure("no".into())),
+                }
+            })
+            .expect("one works");
+            tried.len()
+        };
+        assert_eq!((record(Profiler::Samply), record(Profiler::Perf)), (1, 2));
+        let Failure(text) =
+            first_that_works(&both, |_| Err(Failure("no".into()))).expect_err("none");
+        assert!(text.ends_with("samply and perf said"), "{text}");
     }
 
     #[test]

@@ -155,13 +155,14 @@ Examples:
         #[arg(value_enum)]
         shell: Shell,
     },
-    /// List, inspect or compile connectors, or make one of your own.
+    /// List, inspect, test or compile connectors, or make one of your own.
     #[command(
         subcommand,
         after_help = "\
 Examples:
   rapidbyte connector list
   rapidbyte connector inspect source-file
+  rapidbyte connector test source-generate --config '{ rows: 1000, preset: narrow }'
   rapidbyte connector compile
   rapidbyte connector new source-shop --kind source --lang rust
   rapidbyte connector build source-shop"
@@ -414,6 +415,17 @@ pub enum ConnectorVerb {
         /// A bundled name or a path to a .wasm.
         name: String,
     },
+    /// Test whether a connector keeps the contract, clause by clause.
+    #[command(after_help = "\
+A destination is written to: give settings of a place for tests. Its streams are named
+conformance_… and stay there. Ends with 1 when a clause fails.
+
+Examples:
+  rapidbyte connector test source-generate --config '{ rows: 1000, preset: narrow }'
+  rapidbyte connector test my_source.wasm --config-file test.yaml --stream orders
+  rapidbyte connector test dest-file --config '{ path: \"out/{stream}.csv\" }' \\
+    --peer source-file --peer-config '{ path: \"out/{stream}.csv\" }' --output json")]
+    Test(ConnectorTest),
     /// Compile connectors ahead of time into the cache, so that no run has to.
     #[command(after_help = "Examples:\n  rapidbyte connector compile source-file dest-postgres")]
     Compile {
@@ -475,6 +487,30 @@ pub enum Language {
     Python,
     /// Sources only.
     Javascript,
+}
+
+/// `connector test`
+#[derive(Debug, Args)]
+pub struct ConnectorTest {
+    /// A bundled name or a path to a .wasm.
+    #[arg(value_name = "CONNECTOR", value_hint = ValueHint::FilePath)]
+    pub name: String,
+    /// Its settings, as they stand under config: (YAML or JSON). Without any, only what needs none
+    /// is judged.
+    #[arg(long, value_name = "SETTINGS", conflicts_with = "config_file")]
+    pub config: Option<String>,
+    /// A file with its settings.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub config_file: Option<PathBuf>,
+    /// Read this stream of a source; without it the first four. May be repeated.
+    #[arg(long, value_name = "STREAM")]
+    pub stream: Vec<String>,
+    /// A source that reads what a destination wrote, so that more can be seen.
+    #[arg(long, value_name = "CONNECTOR", requires = "peer_config")]
+    pub peer: Option<String>,
+    /// The settings of that source.
+    #[arg(long, value_name = "SETTINGS", requires = "peer")]
+    pub peer_config: Option<String>,
 }
 
 /// Ends the program when its arguments are wrong, or when they ask for help or the version.

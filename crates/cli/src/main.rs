@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         Verb::Schema => cmd::schema::run(&output),
         Verb::Explain(explain) => cmd::explain::run(explain, &output),
         Verb::Completions { shell } => cmd::completions::run(*shell, &output),
-        Verb::Connector(verb) => cmd::connector::run(verb, &output),
+        Verb::Connector(verb) => cmd::connector::run(verb, &arguments.common, &output),
         Verb::Version => cmd::version::run(&output),
     };
     match result.and_then(|()| output.delivered()) {

@@ -205,6 +205,15 @@ impl Output {
         }
     }
 
+    /// `text` of a result in a colour, where standard output takes it.
+    pub fn paint_result(&self, color: &str, text: &str) -> String {
+        if self.results_color {
+            format!("\x1b[{color}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+
     /// `text` in a colour, where colours are wanted.
     pub fn paint(&self, color: &str, text: &str) -> String {
         if self.color && !color.is_empty() {

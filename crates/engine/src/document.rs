@@ -30,6 +30,7 @@ mod read;
 mod resources;
 pub mod schema;
 mod secrets;
+mod settings;
 mod streams;
 
 use std::fmt;
@@ -42,6 +43,7 @@ use serde_json::{Map, Value};
 
 pub use environment::Environment;
 pub use error::{DocumentError, Location, code};
+pub use settings::Settings;
 
 use crate::compress::Compression;
 use node::Node;

@@ -68,13 +68,15 @@ fn run() -> Result<(), Failure> {
     bulk::run(&mut parts, &server)?;
     let figures = Figures::read(&home, &parts.measured, begun)?;
     let bulk = figures.bulk(&bulk::paths());
-    for table in [figures.table(), bulk.table()] {
-        println!("{table}");
+    let lines = figures.lines(&machine::context(&server));
+    // Nothing was measured where Criterion only listed or tried the parts.
+    if !lines.is_empty() {
+        println!("\n{}\n{}", figures.table(), bulk.table());
+        let name = format!("parts-{}.jsonl", machine::unix_secs());
+        std::fs::create_dir_all(&log)?;
+        std::fs::write(log.join(&name), lines)?;
+        eprintln!("every value: {name}");
     }
-    let name = format!("parts-{}.jsonl", machine::unix_secs());
-    std::fs::create_dir_all(&log)?;
-    std::fs::write(log.join(&name), figures.lines(&machine::context(&server)))?;
-    eprintln!("every value: {name}");
     bulk.judge()
 }
 

@@ -1,9 +1,10 @@
-//! `rapidbyte connector list|inspect|compile|new|build`; the last two are beside this file.
+//! `rapidbyte connector list|inspect|test|compile|new|build`; those of authors are beside this file.
 
 mod build;
 mod compose;
 mod new;
 mod project;
+mod test;
 
 use std::path::Path;
 
@@ -13,15 +14,16 @@ use rapidbyte_engine::{Class, Failure, Host};
 use rapidbyte_runtime::{Clock, Connector, Error, Kind, Origin, Permissions, Spec};
 use serde_json::{Value, json};
 
-use crate::args::ConnectorVerb;
+use crate::args::{Common, ConnectorVerb};
 use crate::output::{Output, table};
 use crate::setup;
 
-pub fn run(verb: &ConnectorVerb, output: &Output) -> Result<(), Failure> {
+pub fn run(verb: &ConnectorVerb, common: &Common, output: &Output) -> Result<(), Failure> {
     let host = || setup::host(output, None);
     match verb {
         ConnectorVerb::List => list(&host()?, output),
         ConnectorVerb::Inspect { name } => inspect(name, &host()?, output),
+        ConnectorVerb::Test(asked) => test::run(asked, common, host()?, output),
         ConnectorVerb::Compile { names } => compile(names, &host()?, output),
         ConnectorVerb::New(new) => new::run(new, output),
         ConnectorVerb::Build { folder } => build::run(folder, output),

@@ -1,0 +1,182 @@
+//! `rapidbyte connector test`
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rapidbyte_conformance::{Outcome, Peer, Report, Trial, Verdict, clauses, test};
+use rapidbyte_engine::{Class, Environment, Failure, Host, Settings};
+use rapidbyte_runtime::{Grants, Kind};
+use serde_json::json;
+
+use super::{config_schema, failed, load_from};
+use crate::args::{Common, ConnectorTest};
+use crate::output::{Output, wrapped};
+
+pub fn run(
+    asked: &ConnectorTest,
+    common: &Common,
+    host: Host,
+    output: &Output,
+) -> Result<(), Failure> {
+    let trial = trial(asked, common, host)?;
+    let clauses = clauses(trial.connector.kind());
+    let width = clauses.iter().map(|clause| clause.id.len()).max();
+    let width = width.unwrap_or(0);
+    let redact = |text: &str| {
+        let ours = trial
+            .settings
+            .as_ref()
+            .map(|settings| settings.redact(text));
+        let text = ours.unwrap_or_else(|| text.to_owned());
+        let peer = trial.peer.as_ref();
+        peer.map(|peer| peer.settings.redact(&text)).unwrap_or(text)
+    };
+    let report = test(&trial, &mut |outcome| {
+        output.text(&redact(&line(outcome, width, output)));
+    });
+    if trial.host.cancel.is_cancelled() {
+        return Err(Failure::cancelled());
+    }
+    let mut document = json!({ "status": if report.is_well() { "ok" } else { "failed" } });
+    let told = serde_json::to_string(&report).map_err(internal)?;
+    let told = serde_json::from_str(&redact(&told)).map_err(internal)?;
+    if let (Some(document), serde_json::Value::Object(told)) = (document.as_object_mut(), told) {
+        document.extend(told);
+    }
+    output.text(&summary(&report, output));
+    if report.is_well() {
+        output.document(&document);
+        return Ok(());
+    }
+    output.known(document);
+    let text = format!(
+        "{} of {} clauses failed",
+        report.failed,
+        report.clauses.len()
+    );
+    Err(Failure::new(Class::Run, "not_conforming", text).hint(
+        "each FAIL says what was seen and what to do; `docs/connectors/testing.md` has the clauses",
+    ))
+}
+
+fn internal(error: serde_json::Error) -> Failure {
+    Failure::new(Class::Run, "internal", error)
+}
+
+fn trial(asked: &ConnectorTest, common: &Common, host: Host) -> Result<Trial, Failure> {
+    let here = Path::new(".");
+    let base_dir = std::path::absolute(here).map_err(|error| {
+        let text = format!("the working directory cannot be found: {error}");
+        Failure::new(Class::Config, "file_unreadable", text)
+    })?;
+    let origin = host.find(&asked.name, here)?;
+    let connector = host.runtime.load(&origin).map_err(failed)?;
+    let settings = match (&asked.config, &asked.config_file) {
+        (Some(text), _) => Some(settings(text, "--config", &base_dir, common)?),
+        (None, Some(file)) => Some(Settings::load(file, &base_dir, &environment(common))?),
+        (None, None) => None,
+    };
+    let misplaced = match connector.kind() {
+        Kind::Source if asked.peer.is_some() => Some("--peer is for destinations"),
+        Kind::Destination if !asked.stream.is_empty() => Some("--stream is for sources"),
+        _ => None,
+    };
+    if let Some(text) = misplaced {
+        let text = format!("{text}, and {} is none", asked.name);
+        return Err(Failure::new(Class::Config, "bad_argument", text).hint("leave it out"));
+    }
+    let peer = match (&asked.peer, &asked.peer_config) {
+        (Some(name), Some(text)) => Some(peer(name, text, &base_dir, common, &host)?),
+        _ => None,
+    };
+    Ok(Trial {
+        host,
+        connector,
+        settings,
+        base_dir,
+        streams: asked.stream.clone(),
+        peer,
+    })
+}
+
+fn peer(
+    name: &str,
+    text: &str,
+    base_dir: &Path,
+    common: &Common,
+    host: &Host,
+) -> Result<Peer, Failure> {
+    let (_, connector, spec) = load_from(name, base_dir, host)?;
+    if connector.kind() != Kind::Source {
+        let text = format!("{name} is a destination");
+        return Err(
+            Failure::new(Class::Config, "wrong_world", text).hint("name a source as --peer")
+        );
+    }
+    let settings = settings(text, "--peer-config", base_dir, common)?;
+    let schema = config_schema(&spec)?;
+    settings.keep_secrets(&schema);
+    let grants = Grants::from_config(&schema, &settings.config, base_dir);
+    Ok(Peer {
+        connector,
+        settings,
+        grants: Arc::new(grants),
+    })
+}
+
+fn environment(common: &Common) -> Environment<'static> {
+    let environment = Environment::process();
+    match &common.env_file {
+        Some(file) => environment.with_env_file(file),
+        None => environment,
+    }
+}
+
+fn settings(text: &str, name: &str, base_dir: &Path, common: &Common) -> Result<Settings, Failure> {
+    Ok(Settings::parse(text, name, base_dir, &environment(common))?)
+}
+
+/// A clause on one line; below a failed one what was seen and what to do.
+fn line(outcome: &Outcome, width: usize, output: &Output) -> String {
+    let clause = outcome.clause;
+    let (word, color, said) = match &outcome.verdict {
+        Verdict::Pass { detail } => ("PASS", "32", detail.as_str()),
+        Verdict::Fail { .. } => ("FAIL", "1;31", ""),
+        Verdict::Skip { reason } => ("SKIP", "33", reason.as_str()),
+    };
+    let mut text = format!(
+        "{}  {:width$}  {}",
+        output.paint_result(color, word),
+        clause.id,
+        clause.title
+    );
+    let below = " ".repeat(6);
+    let mut add = |head: &str, said: &str| {
+        let head = format!("{below}{head}");
+        text.push('\n');
+        text.push_str(&wrapped(said, output.width, &head, &" ".repeat(head.len())));
+    };
+    match &outcome.verdict {
+        Verdict::Fail { seen, action } => {
+            add("seen:  ", seen);
+            add("to do: ", action);
+        }
+        Verdict::Skip { .. } => add("", said),
+        Verdict::Pass { .. } => {}
+    }
+    text
+}
+
+fn summary(report: &Report, output: &Output) -> String {
+    let Report {
+        connector,
+        version,
+        passed,
+        failed,
+        skipped,
+        ..
+    } = report;
+    let text =
+        format!("{connector} {version}: {passed} passed, {failed} failed, {skipped} skipped");
+    format!("\n{}", output.bold(&text))
+}

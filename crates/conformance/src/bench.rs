@@ -1,0 +1,315 @@
+//! Opens instances of the connector as a run does, and remembers what came back.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rapidbyte_runtime::{
+    Cancel, Clock, Connector, ConnectorError, Destination, Error, ErrorKind, Grants, Limits,
+    MemoryBudget, Sandbox, Source, Spec,
+};
+use serde_json::{Map, Value};
+
+use crate::trial::Trial;
+use crate::verdict::{Clause, LIMITS, NO_TRAP, REACH, Verdict, fail, skip};
+
+/// What a stage has by default: half of `resources.memory`.
+pub(crate) const MEMORY_BYTES: usize = 128 << 20;
+/// CPU time without moving a byte: shorter than a run's, because a test is waited for.
+const BUSY: Duration = Duration::from_secs(30);
+/// Time without anything moving.
+const STALL: Duration = Duration::from_secs(60);
+/// Errors that are kept; a connector that gives more has shown what it does.
+const MAX_HEARD: usize = 1000;
+
+/// The connector under test.
+pub(crate) struct Bench<'a> {
+    pub trial: &'a Trial,
+    /// What it says of itself; nothing until `describe` was judged.
+    pub spec: Option<Spec>,
+    /// Its config schema; `Null` until it was judged.
+    pub schema: Value,
+    pub grants: Arc<Grants>,
+    heard: RefCell<Heard>,
+}
+
+impl Heard {
+    /// The most memory that one instance had, in bytes.
+    pub fn peak_bytes(&self) -> usize {
+        let peaks = self.memories.iter().map(|memory| memory.peak());
+        peaks.max().unwrap_or(0)
+    }
+}
+
+/// What came back from all calls.
+#[derive(Default)]
+pub(crate) struct Heard {
+    /// Errors that the connector gave, each with the call.
+    pub errors: Vec<(&'static str, ConnectorError)>,
+    /// Calls that ended in a trap, and how.
+    pub traps: Vec<String>,
+    /// Calls that the host stopped because of a limit, and which.
+    pub limits: Vec<String>,
+    /// What was reached for without a grant.
+    pub denied: Vec<String>,
+    /// The memory of each instance.
+    memories: Vec<Arc<MemoryBudget>>,
+}
+
+/// Why a call gave nothing.
+#[derive(Debug, Clone)]
+pub(crate) enum Trouble {
+    /// The connector's error, and the call.
+    Error(&'static str, ConnectorError),
+    /// It died, and how.
+    Trap(String),
+    /// It was stopped by a limit.
+    Limit(String),
+    /// It reached for what is not granted.
+    Denied(String),
+    /// What it gave is not what the contract says.
+    Broken(String),
+    /// There is more than a test reads.
+    TooMuch(String),
+    /// Cancelled by the test or by the operator.
+    Cancelled,
+}
+
+/// What a session may reach, and what its end tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Everything that the settings name.
+    Granted,
+    /// Nothing, and it should not try.
+    Nothing,
+    /// Nothing; how it ends is judged by the caller alone.
+    Denied,
+}
+
+impl<'a> Bench<'a> {
+    pub fn new(trial: &'a Trial) -> Self {
+        Self {
+            trial,
+            spec: None,
+            schema: Value::Null,
+            grants: Arc::new(Grants::none()),
+            heard: RefCell::default(),
+        }
+    }
+
+    pub fn heard(&self) -> std::cell::Ref<'_, Heard> {
+        self.heard.borrow()
+    }
+
+    /// The settings, or a skip that says what to give.
+    pub fn config(&self) -> Result<&Map<String, Value>, Verdict> {
+        let given = self
+            .trial
+            .settings
+            .as_ref()
+            .map(|settings| &settings.config);
+        given.ok_or_else(|| skip("needs settings: give --config or --config-file"))
+    }
+
+    /// What the connector says of itself.
+    pub fn spec(&self) -> Result<&Spec, Verdict> {
+        let missing = || skip("what the connector is is not known: see describe");
+        self.spec.as_ref().ok_or_else(missing)
+    }
+
+    fn sandbox(&self, reach: Reach, cancel: Cancel) -> Sandbox {
+        let host = &self.trial.host;
+        let memory = MemoryBudget::new(MEMORY_BYTES);
+        self.heard.borrow_mut().memories.push(Arc::clone(&memory));
+        Sandbox {
+            grants: match reach {
+                Reach::Granted => Arc::clone(&self.grants),
+                Reach::Nothing | Reach::Denied => Arc::new(Grants::none()),
+            },
+            memory,
+            limits: Limits {
+                busy: BUSY,
+                stall: STALL,
+                ..Limits::default()
+            },
+            clock: Clock::new(),
+            cancel,
+            log: Arc::clone(&host.log),
+            stream: None,
+        }
+    }
+
+    /// A source, opened with `config`.
+    pub fn source(&self, config: &Map<String, Value>, reach: Reach) -> Result<Source, Trouble> {
+        self.source_until(config, reach, self.trial.host.cancel.child())
+    }
+
+    /// The same, which `cancel` stops.
+    pub fn source_until(
+        &self,
+        config: &Map<String, Value>,
+        reach: Reach,
+        cancel: Cancel,
+    ) -> Result<Source, Trouble> {
+        let sandbox = self.sandbox(reach, cancel);
+        let mut source = self.note_as(reach, self.trial.connector.source(sandbox))?;
+        let opened = source.open(&Value::Object(config.clone()).to_string());
+        self.note_as(reach, opened)?;
+        Ok(source)
+    }
+
+    /// A destination, opened with `config`.
+    pub fn destination(
+        &self,
+        config: &Map<String, Value>,
+        reach: Reach,
+    ) -> Result<Destination, Trouble> {
+        self.destination_until(config, reach, self.trial.host.cancel.child())
+    }
+
+    /// The same, which `cancel` stops.
+    pub fn destination_until(
+        &self,
+        config: &Map<String, Value>,
+        reach: Reach,
+        cancel: Cancel,
+    ) -> Result<Destination, Trouble> {
+        let sandbox = self.sandbox(reach, cancel);
+        let mut destination = self.note_as(reach, self.trial.connector.destination(sandbox))?;
+        let opened = destination.open(&Value::Object(config.clone()).to_string());
+        self.note_as(reach, opened)?;
+        Ok(destination)
+    }
+
+    /// A source that reads what a destination wrote; its errors are not the connector's.
+    pub fn peer(
+        &self,
+        connector: &Connector,
+        config: &Map<String, Value>,
+        grants: &Arc<Grants>,
+    ) -> Result<Source, Error> {
+        let sandbox = Sandbox {
+            grants: Arc::clone(grants),
+            ..self.sandbox(Reach::Nothing, self.trial.host.cancel.child())
+        };
+        let mut source = connector.source(sandbox)?;
+        source.open(&Value::Object(config.clone()).to_string())?;
+        Ok(source)
+    }
+
+    /// Remembers what came back from a call under the connector's grants.
+    pub fn note<T>(&self, result: rapidbyte_runtime::Result<T>) -> Result<T, Trouble> {
+        self.note_as(Reach::Granted, result)
+    }
+
+    /// The same of a session that may reach `reach`.
+    pub fn note_as<T>(
+        &self,
+        reach: Reach,
+        result: rapidbyte_runtime::Result<T>,
+    ) -> Result<T, Trouble> {
+        result.map_err(|error| {
+            let trouble = Trouble::of(error);
+            self.heard.borrow_mut().keep(reach, &trouble);
+            trouble
+        })
+    }
+}
+
+impl Heard {
+    fn keep(&mut self, reach: Reach, trouble: &Trouble) {
+        if let Trouble::Error(call, error) = trouble
+            && self.errors.len() < MAX_HEARD
+        {
+            self.errors.push((call, error.clone()));
+        }
+        let (list, text) = match (trouble, reach) {
+            (_, Reach::Denied) => return,
+            (Trouble::Trap(text), _) => (&mut self.traps, text),
+            (Trouble::Limit(text), _) => (&mut self.limits, text),
+            (Trouble::Denied(text), Reach::Granted) => (&mut self.denied, text),
+            _ => return,
+        };
+        if list.len() < MAX_HEARD {
+            list.push(text.clone());
+        }
+    }
+}
+
+/// Codes by which the host says that a guest died.
+const TRAPS: &[&str] = &["panicked", "trapped", "stack_overflow"];
+/// Codes by which the host says which limit was met.
+const BOUNDS: &[&str] = &[
+    "memory_limit",
+    "no_progress",
+    "stalled",
+    "too_large",
+    "too_many_handles",
+];
+/// Codes by which the host refuses what is not granted.
+const DENIALS: &[&str] = &[
+    "file_not_granted",
+    "network_not_granted",
+    "address_not_granted",
+];
+
+impl Trouble {
+    fn of(error: Error) -> Self {
+        let Error::Failed { export, error, .. } = error else {
+            return Self::Cancelled;
+        };
+        let code = error.code.as_str();
+        let text = format!("{export}: {}", error.message);
+        let by_host = matches!(error.kind, ErrorKind::Internal);
+        if by_host && TRAPS.contains(&code) {
+            Self::Trap(text)
+        } else if by_host && BOUNDS.contains(&code) {
+            Self::Limit(format!("{text} ({code})"))
+        } else if by_host && code == "contract_broken" {
+            Self::Broken(text)
+        } else if DENIALS.contains(&code) {
+            Self::Denied(text)
+        } else {
+            Self::Error(export, *error)
+        }
+    }
+
+    /// What happened, on one line.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Error(call, error) => format!("{call}: {} [{}]", error.message, error.code),
+            Self::Trap(text)
+            | Self::Limit(text)
+            | Self::Denied(text)
+            | Self::Broken(text)
+            | Self::TooMuch(text) => text.clone(),
+            Self::Cancelled => "interrupted".into(),
+        }
+    }
+
+    /// The clause that judges it, unless it is an error or something broken.
+    fn owner(&self) -> Option<&'static Clause> {
+        match self {
+            Self::Trap(_) => Some(&NO_TRAP),
+            Self::Limit(_) => Some(&LIMITS),
+            Self::Denied(_) => Some(&REACH),
+            _ => None,
+        }
+    }
+
+    /// It stands in the way of this clause; `clause` judges it, if no other does.
+    pub fn blocks(&self, clause: &Clause) -> Verdict {
+        let clause = self.owner().unwrap_or(clause);
+        skip(format!("{}: see {}", self.text(), clause.id))
+    }
+
+    /// It fails this clause, if no other judges it.
+    pub fn fails(&self, action: impl Into<String>) -> Verdict {
+        match self {
+            Self::Cancelled => skip("interrupted"),
+            Self::TooMuch(text) => skip(format!("{text}: give settings with less")),
+            _ if self.owner().is_some() => self.blocks(&NO_TRAP),
+            _ => fail(self.text(), action),
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Clauses for every connector: what it says of itself, its settings, and what all calls showed.
+
+use std::sync::Arc;
+
+use rapidbyte_runtime::{CheckItem, Clock, ConnectorError, ErrorKind, Grants, Kind, Permissions};
+use serde_json::{Map, Value};
+
+use crate::bench::{Bench, MEMORY_BYTES, Reach, Trouble};
+use crate::trial::Judges;
+use crate::verdict::*;
+use crate::{destination, spec};
+
+/// A key that no connector has.
+const UNKNOWN: &str = "conformance_unknown_key";
+
+/// What is judged before anything is read or written.
+pub(crate) fn first(bench: &mut Bench<'_>, judges: &mut Judges<'_>) {
+    let trial = bench.trial;
+    let kind = trial.connector.kind();
+    let described =
+        trial
+            .host
+            .describe(&trial.connector, &Permissions::default(), &Clock::default());
+    let described = bench.note(described);
+    let judged = match &described {
+        Ok(found) => spec::describe(found, kind),
+        Err(trouble) => Err(trouble.fails("describe answers without settings, files and servers")),
+    };
+    judges.judge(&DESCRIBE, || judged);
+    bench.spec = described.ok();
+    let schema = match bench.spec() {
+        Ok(found) => spec::config_schema(&found.config_schema),
+        Err(verdict) => Err(verdict),
+    };
+    let (schema, judged) = match schema {
+        Ok((schema, detail)) => (schema, Ok(detail)),
+        Err(verdict) => (Value::Null, Err(verdict)),
+    };
+    judges.judge(&CONFIG_SCHEMA, || judged);
+    bench.schema = schema;
+    if let Some(settings) = &trial.settings {
+        settings.keep_secrets(&bench.schema);
+        let grants = Grants::from_config(&bench.schema, &settings.config, &trial.base_dir);
+        bench.grants = Arc::new(grants);
+    }
+    let bench = &*bench;
+    judges.judge(&GRANT_MARKS, || match bench.schema {
+        Value::Null => Err(skip("the config schema is not known: see config-schema")),
+        _ => spec::grant_marks(&bench.schema),
+    });
+    judges.judge(&UNKNOWN_KEY, || unknown_key(bench));
+    judges.judge(&MISSING_KEY, || missing_key(bench));
+    judges.judge(&CHECK, || check(bench));
+    judges.judge(&DENIED, || denied(bench));
+}
+
+/// Opens a session that reaches nothing, and drops it.
+fn open(bench: &Bench<'_>, config: &Map<String, Value>) -> Result<(), Trouble> {
+    match bench.trial.connector.kind() {
+        Kind::Source => bench.source(config, Reach::Nothing).map(drop),
+        Kind::Destination => bench.destination(config, Reach::Nothing).map(drop),
+    }
+}
+
+fn required(bench: &Bench<'_>) -> Vec<String> {
+    let keys = bench.schema["required"].as_array().into_iter().flatten();
+    keys.filter_map(|key| key.as_str().map(str::to_owned))
+        .collect()
+}
+
+/// Whether an error names a key, in whatever part of it.
+fn names(error: &ConnectorError, key: &str) -> bool {
+    let parts = [
+        Some(&error.message),
+        error.hint.as_ref(),
+        error.location.as_ref(),
+    ];
+    parts.into_iter().flatten().any(|part| part.contains(key))
+}
+
+/// Judges how settings were refused because of `key`.
+fn refused(opened: Result<(), Trouble>, keys: &[String], what: &str) -> Result<(), Verdict> {
+    let key = keys.join(" or ");
+    let action = format!("answer open with an error of kind config that names {key}");
+    match opened {
+        Ok(()) => Err(fail(format!("open took settings {what} {key}"), action)),
+        Err(Trouble::Error(_, error)) if !matches!(error.kind, ErrorKind::Config) => {
+            let text = format!("{:?}: {} [{}]", error.kind, error.message, error.code);
+            Err(fail(text, action))
+        }
+        Err(Trouble::Error(_, error)) if !keys.iter().any(|key| names(&error, key)) => {
+            Err(fail(format!("{} [{}]", error.message, error.code), action))
+        }
+        Err(Trouble::Error(..)) => Ok(()),
+        Err(Trouble::Denied(text)) => Err(fail(
+            text,
+            "look at all keys before the first file or connection",
+        )),
+        Err(trouble) => Err(trouble.blocks(&CHECK)),
+    }
+}
+
+fn unknown_key(bench: &Bench<'_>) -> Judged {
+    let mut config = match bench.config() {
+        Ok(config) => config.clone(),
+        Err(_) if required(bench).is_empty() && bench.spec.is_some() => Map::new(),
+        Err(verdict) => return Err(verdict),
+    };
+    config.insert(UNKNOWN.into(), Value::from(1));
+    refused(
+        open(bench, &config),
+        &[UNKNOWN.into()],
+        "with the unknown key",
+    )?;
+    Ok("refused by name".into())
+}
+
+fn missing_key(bench: &Bench<'_>) -> Judged {
+    let required = required(bench);
+    if required.is_empty() {
+        return match bench.schema {
+            Value::Null => Err(skip("the config schema is not known: see config-schema")),
+            _ => Ok("no key is required".into()),
+        };
+    }
+    let Ok(config) = bench.config() else {
+        refused(open(bench, &Map::new()), &required, "without")?;
+        return Ok(format!("{} required", required.len()));
+    };
+    for key in &required {
+        let mut config = config.clone();
+        config.remove(key);
+        refused(open(bench, &config), std::slice::from_ref(key), "without")?;
+    }
+    Ok(required.join(", "))
+}
+
+fn check(bench: &Bench<'_>) -> Judged {
+    const ACTION: &str = "give settings with which it is well, or mend open and check";
+    let config = bench.config()?;
+    let checked = match bench.trial.connector.kind() {
+        Kind::Source => bench
+            .source(config, Reach::Granted)
+            .and_then(|mut source| bench.note(source.check())),
+        Kind::Destination => bench
+            .destination(config, Reach::Granted)
+            .and_then(|mut destination| bench.note(destination.check())),
+    };
+    let items = checked.map_err(|trouble| trouble.fails(ACTION))?;
+    if items.is_empty() {
+        return Err(fail("no item", "say at least one thing that was looked at"));
+    }
+    if items.iter().any(|item| item.name.trim().is_empty()) {
+        return Err(fail(
+            "an item without a name",
+            "name what was looked at, such as `connect db:5432`",
+        ));
+    }
+    let problem = items
+        .iter()
+        .find_map(|item| Some((item, item.problem.as_ref()?)));
+    if let Some((CheckItem { name, .. }, error)) = problem {
+        return Err(fail(
+            format!("{name}: {} [{}]", error.message, error.code),
+            ACTION,
+        ));
+    }
+    let items: Vec<_> = items.iter().map(|item| item.name.as_str()).collect();
+    Ok(items.join(", "))
+}
+
+/// The same settings without their grants.
+fn denied(bench: &Bench<'_>) -> Judged {
+    let config = bench.config()?;
+    let calls = match bench.trial.connector.kind() {
+        Kind::Source => denied_source(bench, config),
+        Kind::Destination => destination::denied(bench, config),
+    };
+    let mut refusals = 0;
+    for result in calls {
+        match result {
+            Ok(()) => {}
+            Err(Trouble::Error(_, error)) if !matches!(error.kind, ErrorKind::Internal) => {
+                refusals += 1;
+            }
+            Err(Trouble::Denied(_)) => refusals += 1,
+            Err(Trouble::Cancelled) => return Err(skip("interrupted")),
+            Err(trouble) => {
+                return Err(fail(
+                    trouble.text(),
+                    "hand on the error that the host gives where a file or server is not granted",
+                ));
+            }
+        }
+    }
+    match refusals {
+        0 => Ok("it needs none to get ready".into()),
+        _ => Ok("refused with errors".into()),
+    }
+}
+
+fn denied_source(bench: &Bench<'_>, config: &Map<String, Value>) -> Vec<Result<(), Trouble>> {
+    let reach = Reach::Denied;
+    let look = bench
+        .source(config, reach)
+        .and_then(|mut source| bench.note_as(reach, source.check()))
+        .and_then(problems);
+    let find = bench
+        .source(config, reach)
+        .and_then(|mut source| bench.note_as(reach, source.discover(&[])))
+        .map(drop);
+    vec![look, find]
+}
+
+/// Problems of a check count as its errors.
+pub(crate) fn problems(items: Vec<CheckItem>) -> Result<(), Trouble> {
+    let problem = items.into_iter().find_map(|item| item.problem);
+    problem.map_or(Ok(()), |error| Err(Trouble::Error("session.check", error)))
+}
+
+/// What all calls together showed.
+pub(crate) fn last(bench: &Bench<'_>, judges: &mut Judges<'_>) {
+    let heard = bench.heard();
+    let imports = bench.trial.connector.imports();
+    judges.judge(&REACH, || match heard.denied.first() {
+        Some(text) => Err(fail(
+            text,
+            "mark the key that names it with x-grant, or do not reach for it",
+        )),
+        None if imports.is_empty() => Ok("imports nothing of the host".into()),
+        None => Ok(format!("imports {}", imports.join(", "))),
+    });
+    judges.judge(&NO_TRAP, || match heard.traps.first() {
+        Some(text) => Err(fail(
+            text,
+            "give an error of kind internal instead of dying",
+        )),
+        None => Ok(String::new()),
+    });
+    judges.judge(&LIMITS, || match heard.limits.first() {
+        Some(text) => Err(fail(
+            text,
+            "hold one batch and not a whole stream, and come back from each call",
+        )),
+        None => Ok(format!(
+            "at most {:.1} MiB of {} MiB",
+            heard.peak_bytes() as f64 / f64::from(1 << 20),
+            MEMORY_BYTES >> 20
+        )),
+    });
+    judges.judge(&ERRORS, || {
+        let wrong = heard.errors.iter().find_map(|(call, error)| {
+            let what = wrong_error(error)?;
+            Some(format!("{call}: {what}"))
+        });
+        match wrong {
+            Some(text) => Err(fail(
+                text,
+                "give each error a short stable code (letters, digits, _), and a message",
+            )),
+            None => Ok(format!("{} errors seen", heard.errors.len())),
+        }
+    });
+}
+
+/// What an error lacks.
+fn wrong_error(error: &ConnectorError) -> Option<String> {
+    const MAX_CODE: usize = 64;
+    let code = &error.code;
+    let is_code = code.starts_with(|c: char| c.is_ascii_lowercase())
+        && code.len() <= MAX_CODE
+        && code.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    if !is_code {
+        return Some(format!("the code {code:?} (message: {})", error.message));
+    }
+    if error.message.trim().is_empty() {
+        return Some(format!("{code} has no message"));
+    }
+    let empty = error
+        .hint
+        .as_ref()
+        .is_some_and(|hint| hint.trim().is_empty());
+    empty.then(|| format!("{code} has an empty hint"))
+}

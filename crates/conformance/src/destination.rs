@@ -1,0 +1,410 @@
+//! Clauses for a destination: what becomes of rows that the host makes.
+
+mod commit;
+mod load;
+mod types;
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use rapidbyte_runtime::{Batch, Plan, Target, WriteMode};
+use rapidbyte_wire::ipc;
+use serde_json::{Map, Value};
+
+use crate::bench::{Bench, Reach, Trouble};
+use crate::source::CANCELLED_WITHIN;
+use crate::trial::Judges;
+use crate::verdict::*;
+use load::{Load, Sight};
+
+/// Rows that are written where it does not matter which.
+const ROWS: usize = 10;
+/// Under which a destination keeps how far the streams of the test are.
+pub(crate) const PIPELINE: &str = "conformance";
+
+/// The destination under test.
+pub(crate) struct Subject<'b> {
+    pub bench: &'b Bench<'b>,
+    /// In the name of each stream, so that tests do not meet each other's.
+    tag: String,
+    /// Rows can be written, so that it can be looked at what becomes of them.
+    writes: Cell<bool>,
+    /// The peer has read rows that were written.
+    peer_sees: Cell<bool>,
+}
+
+/// Judges all clauses of a destination.
+pub(crate) fn judge(bench: &Bench<'_>, judges: &mut Judges<'_>) {
+    let subject = Subject::new(bench);
+    judges.judge(&PLAN, || subject.plan());
+    judges.judge(&WRITE, || subject.write());
+    judges.judge(&TYPES, || types::judge(&subject));
+    judges.judge(&EMPTY, || subject.empty());
+    judges.judge(&STAGED, || subject.staged());
+    judges.judge(&ABORT, || subject.abort());
+    judges.judge(&BAD_BATCH, || subject.bad_batch());
+    judges.judge(&PROGRESS, || commit::progress(&subject));
+    judges.judge(&COMMIT_ONCE, || commit::once(&subject));
+    judges.judge(&FENCE, || commit::fence(&subject));
+    // The last one: a session that is left in the middle may be in the way of others.
+    judges.judge(&DESTINATION_CANCEL, || subject.cancel());
+}
+
+/// Different for tests that begin at different times.
+fn tag() -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let nanos = now.map(|since| since.as_nanos()).unwrap_or_default();
+    format!("{:08x}", (nanos / 1_000) & 0xffff_ffff)
+}
+
+/// Calls of a session that reaches nothing.
+pub(crate) fn denied(bench: &Bench<'_>, config: &Map<String, Value>) -> Vec<Result<(), Trouble>> {
+    let reach = Reach::Denied;
+    let look = bench
+        .destination(config, reach)
+        .and_then(|mut destination| bench.note_as(reach, destination.check()))
+        .and_then(crate::common::problems);
+    let subject = Subject::new(bench);
+    let target = subject.target("denied", &simple(), false);
+    let place = bench
+        .destination(config, reach)
+        .and_then(|mut destination| bench.note_as(reach, destination.plan(&target)))
+        .map(drop);
+    vec![look, place]
+}
+
+/// A number and a text.
+pub(crate) fn simple() -> SchemaRef {
+    Arc::new(Schema::new(vec![
+        Field::new("n", DataType::Int64, false),
+        Field::new("t", DataType::Utf8, true),
+    ]))
+}
+
+impl<'b> Subject<'b> {
+    fn new(bench: &'b Bench<'b>) -> Self {
+        Self {
+            bench,
+            tag: tag(),
+            writes: Cell::new(false),
+            peer_sees: Cell::new(false),
+        }
+    }
+
+    /// Skips what cannot be judged where rows cannot be written.
+    pub fn needs_write(&self) -> Result<(), Verdict> {
+        self.bench.config()?;
+        match self.writes.get() {
+            true => Ok(()),
+            false => Err(skip("rows cannot be written: see write")),
+        }
+    }
+
+    /// How rows are written: what replaces can be written again.
+    pub fn mode(&self) -> WriteMode {
+        let modes = self
+            .bench
+            .spec
+            .as_ref()
+            .map(|spec| spec.write_modes.as_slice());
+        let modes = modes.unwrap_or_default();
+        let known = [WriteMode::Replace, WriteMode::Append];
+        known
+            .into_iter()
+            .find(|mode| modes.contains(mode))
+            .unwrap_or(WriteMode::Append)
+    }
+
+    /// A stream of this test. One that keeps its cursor is appended to where that is possible.
+    pub fn target(&self, name: &str, schema: &SchemaRef, keeps_cursor: bool) -> Target {
+        let modes = self
+            .bench
+            .spec
+            .as_ref()
+            .map(|spec| spec.write_modes.as_slice());
+        let appends = modes.is_some_and(|modes| modes.contains(&WriteMode::Append));
+        Target {
+            stream: format!("conformance_{}_{name}", self.tag),
+            schema: ipc::encode_schema(schema).unwrap_or_default(),
+            write_mode: match keeps_cursor && appends {
+                true => WriteMode::Append,
+                false => self.mode(),
+            },
+            primary_key: Vec::new(),
+            deleted_field: None,
+            version_fields: Vec::new(),
+            keeps_cursor,
+        }
+    }
+
+    /// What is planned for a target, in a session of its own.
+    pub fn planned(&self, target: &Target) -> Result<Plan, Trouble> {
+        let config = self.bench.config().cloned().unwrap_or_default();
+        let mut destination = self.bench.destination(&config, Reach::Granted)?;
+        self.bench.note(destination.plan(target))
+    }
+
+    fn plan(&self) -> Judged {
+        const ACTION: &str =
+            "answer plan with one line for each column, in order, and change nothing";
+        self.bench.config()?;
+        let target = self.target("plan", &simple(), false);
+        let fails = |trouble: Trouble| trouble.fails(ACTION);
+        let before = self.look(&target).map_err(fails)?;
+        let plan = self.planned(&target).map_err(fails)?;
+        let names: Vec<&str> = plan
+            .columns
+            .iter()
+            .map(|column| column.column.as_str())
+            .collect();
+        if names != ["n", "t"] {
+            return Err(fail(
+                format!("columns {} for n, t", names.join(", ")),
+                ACTION,
+            ));
+        }
+        if plan.location.trim().is_empty() {
+            return Err(fail(
+                "no location",
+                "name the table or file that will hold the rows",
+            ));
+        }
+        let after = self.look(&target).map_err(fails)?;
+        if after != before {
+            return Err(fail(
+                format!("{before} before plan, {after} after it"),
+                ACTION,
+            ));
+        }
+        Ok(plan.location)
+    }
+
+    fn write(&self) -> Judged {
+        const ACTION: &str =
+            "write every row of every batch, and count them in the part and in the receipt";
+        self.bench.config()?;
+        let target = self.target("write", &simple(), false);
+        let fails = |trouble: Trouble| trouble.fails(ACTION);
+        let mut load = Load::begin(self, &target, simple(), "write").map_err(fails)?;
+        load.write(0..ROWS).map_err(fails)?;
+        load.write(ROWS..2 * ROWS).map_err(fails)?;
+        let part = load.flush().map_err(fails)?;
+        let rows = 2 * ROWS as u64;
+        if part.rows != rows {
+            return Err(fail(
+                format!("{rows} rows were written, the part has {}", part.rows),
+                ACTION,
+            ));
+        }
+        let receipt = load.commit(&[part], None, true).map_err(fails)?;
+        if receipt.rows != rows {
+            let seen = format!(
+                "{rows} rows were committed, the receipt has {}",
+                receipt.rows
+            );
+            return Err(fail(seen, ACTION));
+        }
+        let seen = self.look(&target).map_err(fails)?.rows;
+        match (seen, &self.bench.trial.peer) {
+            (Some(seen), _) if seen != rows => {
+                let seen = format!("{rows} rows were committed, the peer reads {seen}");
+                return Err(fail(seen, ACTION));
+            }
+            (None, Some(_)) => {
+                return Err(skip(format!(
+                    "the peer does not find the stream {}: mend --peer-config",
+                    target.stream
+                )));
+            }
+            _ => self.peer_sees.set(seen.is_some()),
+        }
+        self.writes.set(true);
+        Ok(format!("{rows} rows to {}", receipt.location))
+    }
+
+    fn empty(&self) -> Judged {
+        const ACTION: &str = "take a part and a commit of no rows";
+        self.needs_write()?;
+        let target = self.target("empty", &simple(), false);
+        let fails = |trouble: Trouble| trouble.fails(ACTION);
+        let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
+        let mut load = Load::begin(self, &target, simple(), "empty").map_err(blocks)?;
+        let part = load.flush().map_err(fails)?;
+        let receipt = load
+            .commit(std::slice::from_ref(&part), None, true)
+            .map_err(fails)?;
+        if (part.rows, receipt.rows) != (0, 0) {
+            let seen = format!(
+                "a part of {} rows and a receipt of {}",
+                part.rows, receipt.rows
+            );
+            return Err(fail(seen, ACTION));
+        }
+        match self.look(&target).map_err(fails)?.rows {
+            Some(rows) if rows > 0 => Err(fail(format!("the peer reads {rows} rows"), ACTION)),
+            _ => Ok(receipt.location),
+        }
+    }
+
+    fn staged(&self) -> Judged {
+        self.needs_write()?;
+        let target = self.target("staged", &simple(), self.keeps_cursor());
+        let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
+        let before = self.look(&target).map_err(blocks)?;
+        let mut load = Load::begin(self, &target, simple(), "staged").map_err(blocks)?;
+        load.write(0..ROWS).map_err(blocks)?;
+        load.flush().map_err(blocks)?;
+        let staged = self.look(&target).map_err(blocks)?;
+        // Whether it worked is for another clause to say.
+        let _ = load.abort();
+        if staged != before {
+            return Err(fail(
+                format!("{before} before the first row, {staged} before the commit"),
+                "keep rows aside until commit",
+            ));
+        }
+        match before.tells(&target) || self.peer_sees.get() {
+            true => Ok(before.to_string()),
+            false => Err(skip(
+                "the contract shows nothing of it here: give --peer and --peer-config",
+            )),
+        }
+    }
+
+    fn abort(&self) -> Judged {
+        const ACTION: &str = "remove on abort what was written since the last commit";
+        self.needs_write()?;
+        let target = self.target("abort", &simple(), self.keeps_cursor());
+        let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
+        let fails = |trouble: Trouble| trouble.fails(ACTION);
+        let before = self.look(&target).map_err(blocks)?;
+        let mut load = Load::begin(self, &target, simple(), "abort").map_err(blocks)?;
+        load.write(0..ROWS).map_err(blocks)?;
+        load.flush().map_err(blocks)?;
+        load.abort().map_err(fails)?;
+        drop(load);
+        let after = self.look(&target).map_err(fails)?;
+        if after != before {
+            return Err(fail(
+                format!("{before} before, {after} after the abort"),
+                ACTION,
+            ));
+        }
+        self.writes_again(&target, "abort-again", ACTION)
+    }
+
+    /// A stream that was given up can be written by the next run, and has that run's rows alone.
+    fn writes_again(&self, target: &Target, run: &str, action: &str) -> Judged {
+        let fails = |trouble: Trouble| trouble.fails(action);
+        let mut load = Load::begin(self, target, simple(), run).map_err(fails)?;
+        load.write(0..3).map_err(fails)?;
+        let part = load.flush().map_err(fails)?;
+        let receipt = load
+            .commit(&[part], cursor(target, 1), true)
+            .map_err(fails)?;
+        let seen = self.look(target).map_err(fails)?.rows;
+        if receipt.rows != 3 || seen.is_some_and(|rows| rows != 3) {
+            let seen = seen.map_or(String::new(), |rows| format!(", the peer reads {rows}"));
+            let text = format!(
+                "3 rows written again, the receipt has {}{seen}",
+                receipt.rows
+            );
+            return Err(fail(text, action));
+        }
+        Ok("written again".into())
+    }
+
+    fn bad_batch(&self) -> Judged {
+        const ACTION: &str =
+            "refuse with an error what does not decode, or has other rows than it says";
+        self.needs_write()?;
+        let target = self.target("bad", &simple(), self.keeps_cursor());
+        let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
+        let before = self.look(&target).map_err(blocks)?;
+        for (what, spoil) in [
+            (
+                "garbage",
+                (|_| Batch {
+                    data: b"this is no batch".to_vec(),
+                    rows: 1,
+                }) as fn(Batch) -> Batch,
+            ),
+            ("rows that are not there", |batch| Batch {
+                rows: batch.rows + 1,
+                ..batch
+            }),
+        ] {
+            let mut load = Load::begin(self, &target, simple(), what).map_err(blocks)?;
+            load.write(0..ROWS).map_err(blocks)?;
+            let spoilt = spoil(load.batch(ROWS..ROWS + 3).map_err(blocks)?);
+            match load.write_batch(&spoilt) {
+                Ok(()) => return Err(fail(format!("{what}: write took it"), ACTION)),
+                Err(Trouble::Error(..) | Trouble::Broken(_)) => {}
+                Err(trouble) => return Err(trouble.blocks(&NO_TRAP)),
+            }
+            // Whether it worked is for another clause to say.
+            let _ = load.abort();
+        }
+        let after = self.look(&target).map_err(blocks)?;
+        if after != before {
+            return Err(fail(format!("{before} before, {after} after it"), ACTION));
+        }
+        Ok("refused".into())
+    }
+
+    /// Leaves a write in the middle, and writes again.
+    fn cancel(&self) -> Judged {
+        const ACTION: &str = "leave nothing behind that the next session stumbles over: a session may end at any moment";
+        self.needs_write()?;
+        let target = self.target("cancel", &simple(), self.keeps_cursor());
+        let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
+        let stop = self.bench.trial.host.cancel.child();
+        let mut load = Load::begin_until(self, &target, simple(), "cancel", stop.clone());
+        let load = load.as_mut().map_err(|trouble| trouble.blocks(&WRITE))?;
+        load.write(0..ROWS).map_err(blocks)?;
+        stop.cancel();
+        let begun = Instant::now();
+        loop {
+            match load.write(0..ROWS) {
+                Err(Trouble::Cancelled) => break,
+                Err(trouble) => return Err(trouble.blocks(&WRITE)),
+                Ok(()) if begun.elapsed() > CANCELLED_WITHIN => {
+                    let seen = "write went on after it was cancelled";
+                    return Err(fail(seen, "tell us: the host lets that happen"));
+                }
+                Ok(()) => {}
+            }
+        }
+        self.writes_again(&target, "cancel-again", ACTION)
+    }
+
+    /// Whether commits of a stream can carry a cursor, with these settings.
+    fn keeps_cursor(&self) -> bool {
+        let said = self
+            .bench
+            .spec
+            .as_ref()
+            .is_some_and(|spec| spec.keeps_cursor);
+        said && self.why_no_cursor().is_none()
+    }
+
+    /// Why plan refuses a target that keeps its cursor.
+    pub fn why_no_cursor(&self) -> Option<Trouble> {
+        let target = self.target("keeps_cursor", &simple(), true);
+        self.planned(&target).err()
+    }
+
+    /// What can be seen of a stream from a session of its own.
+    pub fn look(&self, target: &Target) -> Result<Sight, Trouble> {
+        Sight::of(self, target)
+    }
+}
+
+/// The cursor of the commit of this number, where the target keeps one.
+pub(crate) fn cursor(target: &Target, number: u32) -> Option<String> {
+    target
+        .keeps_cursor
+        .then(|| format!("{{\"conformance\":{number}}}"))
+}

@@ -1,0 +1,149 @@
+//! Commits that carry a cursor: they move it with the rows, once, and for the newest run alone.
+
+use rapidbyte_runtime::{ErrorKind, Target};
+
+use super::{Load, Subject, cursor, simple};
+use crate::bench::Trouble;
+use crate::verdict::*;
+
+/// A stream that keeps its cursor, or why there is none.
+fn target(subject: &Subject<'_>, name: &str) -> Result<Target, Verdict> {
+    subject.needs_write()?;
+    if !subject.bench.spec()?.keeps_cursor {
+        return Err(skip("it does not keep a cursor (keeps-cursor)"));
+    }
+    match subject.why_no_cursor() {
+        None => Ok(subject.target(name, &simple(), true)),
+        Some(Trouble::Error(_, error)) => Err(skip(format!(
+            "not with these settings: {}; give others",
+            error.message
+        ))),
+        Some(trouble) => Err(trouble.blocks(&PLAN)),
+    }
+}
+
+/// Two commits of one run, and what the next one is told.
+pub(super) fn progress(subject: &Subject<'_>) -> Judged {
+    const ACTION: &str = "keep epoch, seq and cursor in the transaction of the rows, and tell them";
+    let target = target(subject, "progress")?;
+    let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
+    let fails = |trouble: Trouble| trouble.fails(ACTION);
+    let mut load = Load::begin(subject, &target, simple(), "first").map_err(blocks)?;
+    let first = load.fenced.clone();
+    if (first.seq, &first.cursor) != (0, &None) {
+        let seen = format!(
+            "a new stream has {} commits and the cursor {:?}",
+            first.seq, first.cursor
+        );
+        return Err(fail(seen, ACTION));
+    }
+    for (number, rows, complete) in [(1, 0..3, false), (2, 3..5, true)] {
+        load.write(rows).map_err(blocks)?;
+        let part = load.flush().map_err(blocks)?;
+        load.commit(&[part], cursor(&target, number), complete)
+            .map_err(fails)?;
+        let seen = subject.look(&target).map_err(fails)?;
+        let expected = (u64::from(number), cursor(&target, number), complete);
+        if (seen.seq, seen.cursor.clone(), seen.complete) != expected {
+            return Err(fail(format!("{seen} after commit {number}"), ACTION));
+        }
+    }
+    drop(load);
+    let cancel = subject.bench.trial.host.cancel.child();
+    let next = Load::let_in(subject, &target, simple(), "second", cancel);
+    let mut next = next.map_err(fails)?;
+    let told = &next.fenced;
+    if told.epoch <= first.epoch || told.run_id == first.run_id || told.complete {
+        let seen = format!(
+            "epoch {} behind {}, run {} behind {}, complete: {}",
+            told.epoch, first.epoch, told.run_id, first.run_id, told.complete
+        );
+        return Err(fail(
+            seen,
+            "let fence raise the epoch, and answer for the run that asks",
+        ));
+    }
+    if (told.seq, &told.cursor) != (2, &cursor(&target, 2)) {
+        let seen = format!(
+            "the next run is told {} commits, cursor {:?}",
+            told.seq, told.cursor
+        );
+        return Err(fail(seen, ACTION));
+    }
+    let action = "without parts and without a writer let commit move the cursor alone";
+    let moved = next.commit(&[], cursor(&target, 3), true);
+    moved.map_err(|trouble| trouble.fails(action))?;
+    let seen = subject.look(&target).map_err(fails)?;
+    if (seen.seq, &seen.cursor) != (3, &cursor(&target, 3)) {
+        return Err(fail(
+            format!("{seen} after a commit of the cursor alone"),
+            action,
+        ));
+    }
+    Ok("3 commits".into())
+}
+
+/// The same commit twice.
+pub(super) fn once(subject: &Subject<'_>) -> Judged {
+    const ACTION: &str = "refuse a commit whose seq is not the number of commits so far";
+    let target = target(subject, "once")?;
+    let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
+    let mut load = Load::begin(subject, &target, simple(), "once").map_err(blocks)?;
+    load.write(0..3).map_err(blocks)?;
+    let part = load.flush().map_err(blocks)?;
+    let parts = [part];
+    load.commit(&parts, cursor(&target, 1), false)
+        .map_err(blocks)?;
+    let before = subject.look(&target).map_err(blocks)?;
+    match load.commit_as(0, &parts, cursor(&target, 9), false) {
+        Ok(receipt) => {
+            let seen = format!("taken again, with a receipt of {} rows", receipt.rows);
+            return Err(fail(seen, ACTION));
+        }
+        Err(Trouble::Error(..) | Trouble::Broken(_)) => {}
+        Err(trouble) => return Err(trouble.fails(ACTION)),
+    }
+    // Whether it worked is for another clause to say.
+    let _ = load.abort();
+    drop(load);
+    let after = subject.look(&target).map_err(blocks)?;
+    match after == before {
+        true => Ok("refused".into()),
+        false => Err(fail(format!("{before} before, {after} after it"), ACTION)),
+    }
+}
+
+/// A run that commits after a newer one was let in.
+pub(super) fn fence(subject: &Subject<'_>) -> Judged {
+    const ACTION: &str = "let commit fail with kind superseded when a newer run was let in";
+    let target = target(subject, "fence")?;
+    let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
+    let mut older = Load::begin(subject, &target, simple(), "older").map_err(blocks)?;
+    older.write(0..3).map_err(blocks)?;
+    let part = older.flush().map_err(blocks)?;
+    let cancel = subject.bench.trial.host.cancel.child();
+    let newer = Load::let_in(subject, &target, simple(), "newer", cancel);
+    let newer = newer.map_err(|trouble| trouble.fails("let a newer run in at any time"))?;
+    if newer.fenced.epoch <= older.fenced.epoch {
+        let (older, newer) = (older.fenced.epoch, newer.fenced.epoch);
+        return Err(fail(
+            format!("epoch {newer} behind {older}"),
+            "let fence raise the epoch",
+        ));
+    }
+    let before = subject.look(&target).map_err(blocks)?;
+    match older.commit(&[part], cursor(&target, 1), true) {
+        Ok(_) => return Err(fail("the older run committed", ACTION)),
+        Err(Trouble::Error(_, error)) if !matches!(error.kind, ErrorKind::Superseded) => {
+            let seen = format!("{:?}: {} [{}]", error.kind, error.message, error.code);
+            return Err(fail(seen, ACTION));
+        }
+        Err(Trouble::Error(..)) => {}
+        Err(trouble) => return Err(trouble.fails(ACTION)),
+    }
+    let after = subject.look(&target).map_err(blocks)?;
+    match after == before {
+        true => Ok("the older run was refused".into()),
+        false => Err(fail(format!("{before} before, {after} after it"), ACTION)),
+    }
+}

@@ -1,0 +1,31 @@
+//! Does a connector keep the contract? The host asks it, clause by clause.
+//!
+//! ```text
+//! trial     a loaded connector, its settings, whether a peer reads what it writes
+//! bench     opens instances of it as a run does, and remembers every error that came back
+//! common    clauses for every connector: what it says of itself, its settings, its errors
+//! source    clauses for what is read       (whole, columns, checkpoints, cancelling)
+//! destination  clauses for what is written (types, commits, aborts, runs that shut each other out)
+//! verdict   PASS, FAIL or SKIP for each clause, and what to do
+//! ```
+//!
+//! A clause looks at one promise. Where something else stands in its way it is skipped and says which
+//! clause to look at, so that one fault fails one clause. What is in a batch is decoded here, unlike in
+//! a run; a malformed one is an error and no panic.
+//!
+//! It prints nothing, names no connector, and reads of each stream 500,000 rows, 256 MiB or a minute at
+//! most. A destination is written to: streams named `conformance_…` stay there.
+
+mod bench;
+mod common;
+mod destination;
+mod digest;
+mod read;
+mod source;
+mod spec;
+mod trial;
+mod values;
+mod verdict;
+
+pub use trial::{Peer, Trial, test};
+pub use verdict::{Clause, Outcome, Report, Verdict, clauses};

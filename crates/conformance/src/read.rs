@@ -1,0 +1,218 @@
+//! One read of a stream, step by step, within bounds.
+
+use std::time::{Duration, Instant};
+
+use arrow_array::{Array, RecordBatch};
+use arrow_schema::SchemaRef;
+use rapidbyte_runtime::{Event, Increment, ReadRequest, Selection, Source};
+use rapidbyte_wire::ipc::Decoder;
+
+use crate::bench::{Bench, Trouble};
+
+/// Rows of one read; a stream with more is not read to its end.
+pub(crate) const MAX_ROWS: u64 = 500_000;
+/// Bytes of the batches of one read.
+const MAX_BYTES: usize = 256 << 20;
+/// Time of one read.
+const MAX_TIME: Duration = Duration::from_secs(60);
+/// What a reader may wait for its next event.
+pub(crate) const WAIT: Duration = Duration::from_millis(100);
+/// What it may take on top: a query has to begin, a page to be made.
+pub(crate) const SLACK: Duration = Duration::from_secs(5);
+/// An idle that comes sooner than this part of [`WAIT`] did not wait.
+const WAITED: Duration = Duration::from_millis(50);
+/// So many of them in a row are a loop.
+const MAX_QUICK_IDLES: u32 = 20;
+/// What a batch is asked to have, in bytes.
+pub(crate) const BATCH_BYTES: u32 = 256 << 10;
+/// The same where many checkpoints are wanted.
+pub(crate) const SMALL_BATCH_BYTES: u32 = 4 << 10;
+/// The largest record that may come, in bytes.
+const MAX_RECORD_BYTES: u64 = 16 << 20;
+
+/// What is asked of a source.
+#[derive(Clone)]
+pub(crate) struct Asked {
+    pub stream: String,
+    pub columns: Option<Vec<String>>,
+    pub increment: Option<Increment>,
+    pub cursor: Option<String>,
+    pub batch_bytes: u32,
+}
+
+/// One step.
+pub(crate) enum Step {
+    /// Rows, and the bytes of their message.
+    Rows(RecordBatch, usize),
+    Checkpoint(String),
+    Idle,
+    End,
+    /// What came is no batch of the stream.
+    Bad(String),
+    /// The read goes beyond what a test reads.
+    TooMuch(String),
+    /// It answers idle again and again without waiting.
+    Spins(String),
+}
+
+/// A reader on its way.
+pub(crate) struct Reading<'b> {
+    bench: &'b Bench<'b>,
+    source: Source,
+    decoder: Decoder,
+    begun: Instant,
+    rows: u64,
+    bytes: usize,
+    quick_idles: u32,
+    /// The first call of `next` that took too long.
+    pub slow: Option<String>,
+}
+
+impl Asked {
+    /// A stream as a whole.
+    pub fn whole(stream: &str) -> Self {
+        Self {
+            stream: stream.into(),
+            columns: None,
+            increment: None,
+            cursor: None,
+            batch_bytes: BATCH_BYTES,
+        }
+    }
+
+    fn selection(&self) -> Selection {
+        Selection {
+            stream: self.stream.clone(),
+            columns: self.columns.clone(),
+            filter: None,
+            increment: self.increment.clone(),
+            cursor: self.cursor.clone(),
+        }
+    }
+
+    fn request(&self, snapshot: String) -> ReadRequest {
+        ReadRequest {
+            stream: self.stream.clone(),
+            snapshot,
+            increment: self.increment.clone(),
+            cursor: self.cursor.clone(),
+            columns: self.columns.clone(),
+            filter: None,
+            forms: Vec::new(),
+            batch_bytes: self.batch_bytes,
+            max_record_bytes: MAX_RECORD_BYTES,
+        }
+    }
+}
+
+impl<'b> Reading<'b> {
+    /// Fixes a moment in an open session and begins to read in it, as a run of one stream does.
+    pub fn begin(bench: &'b Bench<'_>, source: Source, asked: &Asked) -> Result<Self, Trouble> {
+        let mut source = source;
+        let snapshot = bench.note(source.snapshot(&[asked.selection()]))?;
+        let schema = bench.note(source.read(&asked.request(snapshot)))?;
+        let decoder = Decoder::new(&schema)
+            .map_err(|error| Trouble::Broken(format!("reader.schema: {error}")))?;
+        Ok(Self {
+            bench,
+            source,
+            decoder,
+            begun: Instant::now(),
+            rows: 0,
+            bytes: 0,
+            quick_idles: 0,
+            slow: None,
+        })
+    }
+
+    /// The schema of the batches to come.
+    pub fn schema(&self) -> &SchemaRef {
+        self.decoder.schema()
+    }
+
+    /// Rows so far.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Says that everything up to the cursor is kept.
+    pub fn acknowledge(&mut self, stream: &str, cursor: &String) -> Result<(), Trouble> {
+        self.bench.note(self.source.acknowledge(stream, cursor))
+    }
+
+    pub fn next(&mut self) -> Result<Step, Trouble> {
+        let begun = Instant::now();
+        let wait_ms = u32::try_from(WAIT.as_millis()).unwrap_or(u32::MAX);
+        let event = self.source.next(wait_ms);
+        let took = begun.elapsed();
+        if took > WAIT + SLACK && self.slow.is_none() {
+            self.slow = Some(format!(
+                "next({wait_ms} ms) came back after {:.1} s",
+                took.as_secs_f64()
+            ));
+        }
+        let step = match self.bench.note(event)? {
+            Event::Batch(batch) => {
+                self.quick_idles = 0;
+                let bytes = batch.data.len();
+                self.rows += batch.rows;
+                self.bytes += bytes;
+                match self.decoder.decode(batch.data).map_err(|e| e.to_string()) {
+                    Ok(rows) => match wrong_nulls(&rows) {
+                        None => Step::Rows(rows, bytes),
+                        Some(text) => Step::Bad(text),
+                    },
+                    Err(text) => Step::Bad(text),
+                }
+            }
+            Event::Checkpoint(cursor) => {
+                self.quick_idles = 0;
+                Step::Checkpoint(cursor)
+            }
+            Event::Idle if took < WAITED => {
+                self.quick_idles += 1;
+                Step::Idle
+            }
+            Event::Idle => Step::Idle,
+            Event::End => Step::End,
+        };
+        Ok(self.bounded(step, took))
+    }
+
+    fn bounded(&self, step: Step, took: Duration) -> Step {
+        if self.quick_idles > MAX_QUICK_IDLES {
+            return Step::Spins(format!(
+                "{} times in a row idle, the last after {:.1} ms of {} ms",
+                self.quick_idles,
+                took.as_secs_f64() * 1e3,
+                WAIT.as_millis()
+            ));
+        }
+        if matches!(step, Step::End | Step::Bad(_)) {
+            return step;
+        }
+        let too_much = if self.rows > MAX_ROWS {
+            format!("more than {MAX_ROWS} rows")
+        } else if self.bytes > MAX_BYTES {
+            format!("more than {} MiB", MAX_BYTES >> 20)
+        } else if self.begun.elapsed() > MAX_TIME {
+            format!("no end within {} s", MAX_TIME.as_secs())
+        } else {
+            return step;
+        };
+        Step::TooMuch(too_much)
+    }
+}
+
+/// A column that says it has no NULL, and has.
+fn wrong_nulls(batch: &RecordBatch) -> Option<String> {
+    let schema = batch.schema();
+    let mut columns = schema.fields().iter().zip(batch.columns());
+    let (field, array) =
+        columns.find(|(field, array)| !field.is_nullable() && array.logical_null_count() > 0)?;
+    let nulls = array.logical_null_count();
+    Some(format!(
+        "{nulls} NULLs in column {:?}, which is not null",
+        field.name()
+    ))
+}

@@ -1,0 +1,326 @@
+//! What a connector says of itself: names, and the schema of its settings with its marks.
+
+use rapidbyte_engine::nearest;
+use rapidbyte_runtime::{Kind, Spec};
+use serde_json::{Map, Value};
+
+use crate::verdict::{Judged, fail};
+
+/// Schemas nested deeper are not followed, as for grants.
+const MAX_DEPTH: usize = 16;
+/// What JSON Schema calls types.
+const TYPES: &[&str] = &[
+    "null", "boolean", "object", "array", "number", "string", "integer",
+];
+/// Marks of a property, beside those of JSON Schema.
+const MARKS: &[&str] = &["x-grant", "x-beside", "x-secret"];
+/// What `x-grant` may say.
+const GRANTS: &[&str] = &[
+    "read",
+    "write",
+    "folders",
+    "host",
+    "port",
+    "url",
+    "tls-mode",
+    "tls-root-cert",
+    "tls-cert",
+    "tls-key",
+];
+
+/// Names, version and modes.
+pub(crate) fn describe(spec: &Spec, kind: Kind) -> Judged {
+    let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if !spec.name.starts_with(|c: char| c.is_ascii_lowercase()) || !spec.name.chars().all(is_name) {
+        return Err(fail(
+            format!("the name {:?}", spec.name),
+            "begin with a lower-case letter; go on with such letters, digits and hyphens",
+        ));
+    }
+    if !is_semver(&spec.version) {
+        return Err(fail(
+            format!("the version {:?}", spec.version),
+            "give a semantic version such as 1.2.0",
+        ));
+    }
+    if spec.description.trim().is_empty() {
+        return Err(fail(
+            "no description",
+            "say in one sentence what it reads or writes",
+        ));
+    }
+    let (own, other, word) = match kind {
+        Kind::Source => (spec.sync_modes.len(), spec.write_modes.len(), "sync_modes"),
+        Kind::Destination => (spec.write_modes.len(), spec.sync_modes.len(), "write_modes"),
+    };
+    if own == 0 || other > 0 {
+        return Err(fail(
+            format!("{own} {word} and {other} modes of the other side"),
+            format!("list what it knows in {word}, and nothing for the other side"),
+        ));
+    }
+    Ok(format!("{} {}", spec.name, spec.version))
+}
+
+/// `1.2.3`, with `-…` and `+…` behind it.
+fn is_semver(text: &str) -> bool {
+    let (text, build) = text.split_once('+').unwrap_or((text, "0"));
+    let (core, pre) = text.split_once('-').unwrap_or((text, "0"));
+    let is_number = |part: &str| {
+        !part.is_empty()
+            && part.bytes().all(|b| b.is_ascii_digit())
+            && (part == "0" || !part.starts_with('0'))
+    };
+    let is_word = |part: &str| {
+        !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    };
+    core.split('.').count() == 3
+        && core.split('.').all(is_number)
+        && pre.split('.').all(is_word)
+        && build.split('.').all(is_word)
+}
+
+/// The config schema as JSON, and how many keys it has.
+pub(crate) fn config_schema(text: &str) -> Result<(Value, String), crate::verdict::Verdict> {
+    const ACTION: &str =
+        "give a JSON Schema (draft 2020-12) of an object with additionalProperties: false";
+    let schema: Value = serde_json::from_str(text)
+        .map_err(|error| fail(format!("the config schema is no JSON: {error}"), ACTION))?;
+    if schema["type"] != "object" {
+        return Err(fail(format!("its type is {}", schema["type"]), ACTION));
+    }
+    if schema["additionalProperties"] != Value::Bool(false) {
+        return Err(fail("additionalProperties is not false", ACTION));
+    }
+    if let Some(wrong) = wrong_in(&schema, &schema, "config", 0) {
+        return Err(fail(wrong, ACTION));
+    }
+    let keys = schema["properties"].as_object().map_or(0, Map::len);
+    Ok((schema, format!("{keys} keys")))
+}
+
+/// What in a schema is none, with its place.
+fn wrong_in(root: &Value, schema: &Value, at: &str, depth: usize) -> Option<String> {
+    if depth > MAX_DEPTH || schema.is_boolean() {
+        return None;
+    }
+    let Some(object) = schema.as_object() else {
+        return Some(format!("{at} is no schema: {schema}"));
+    };
+    if let Some(reference) = object.get("$ref") {
+        let target = reference.as_str().and_then(|text| text.strip_prefix('#'));
+        if target.and_then(|pointer| root.pointer(pointer)).is_none() {
+            return Some(format!("{at}: $ref {reference} leads nowhere"));
+        }
+    }
+    let is_type = |value: &Value| value.as_str().is_some_and(|name| TYPES.contains(&name));
+    let types = match object.get("type") {
+        None => true,
+        Some(Value::Array(types)) => types.iter().all(is_type),
+        Some(one) => is_type(one),
+    };
+    if !types {
+        return Some(format!("{at}: type {} is none", object["type"]));
+    }
+    let none = Map::new();
+    let properties = match object.get("properties") {
+        None => &none,
+        Some(Value::Object(properties)) => properties,
+        Some(_) => return Some(format!("{at}: properties is no object")),
+    };
+    let required = match object.get("required") {
+        None => &[][..],
+        Some(Value::Array(required)) => required,
+        Some(_) => return Some(format!("{at}: required is no list")),
+    };
+    let unknown = required
+        .iter()
+        .find(|key| !key.as_str().is_some_and(|key| properties.contains_key(key)));
+    if let Some(key) = unknown {
+        return Some(format!("{at}: required names {key}, which is no property"));
+    }
+    let mut below = properties.iter();
+    let inner =
+        below.find_map(|(key, value)| wrong_in(root, value, &format!("{at}.{key}"), depth + 1));
+    inner.or_else(|| {
+        let items = object.get("items")?;
+        wrong_in(root, items, &format!("{at}[]"), depth + 1)
+    })
+}
+
+/// What grants something, and how much of it there is.
+pub(crate) fn grant_marks(schema: &Value) -> Judged {
+    let mut marks = 0;
+    match wrong_mark(schema, schema, "config", 0, &mut marks) {
+        Some((seen, action)) => Err(fail(seen, action)),
+        None if marks == 0 => Ok("no key grants anything".into()),
+        None => Ok(format!("{marks} marks")),
+    }
+}
+
+fn wrong_mark(
+    root: &Value,
+    schema: &Value,
+    at: &str,
+    depth: usize,
+    marks: &mut usize,
+) -> Option<(String, String)> {
+    let properties = schema["properties"]
+        .as_object()
+        .filter(|_| depth <= MAX_DEPTH)?;
+    let granted = |wanted: &[&str]| {
+        let mut marks = properties.values().filter_map(|p| p["x-grant"].as_str());
+        marks.any(|mark| wanted.contains(&mark))
+    };
+    for (key, property) in properties {
+        let at = format!("{at}.{key}");
+        let wrong = wrong_keys(property, &at).or_else(|| {
+            let mark = property.get("x-grant")?;
+            *marks += 1;
+            let known = mark.as_str().filter(|mark| GRANTS.contains(mark));
+            let Some(mark) = known else {
+                return Some((
+                    format!("{at}: x-grant {mark} is not known"),
+                    format!("known are {}", GRANTS.join(", ")),
+                ));
+            };
+            let needs: &[&str] = match mark {
+                "folders" => &["write"],
+                "host" => &["port"],
+                "port" => &["host"],
+                _ if mark.starts_with("tls-") => &["host", "url"],
+                _ => return None,
+            };
+            let text = || format!("{at}: x-grant {mark} stands alone");
+            let hint = || format!("mark a key beside it with {}", needs.join(" or "));
+            (!granted(needs)).then(|| (text(), hint()))
+        });
+        if wrong.is_some() {
+            return wrong;
+        }
+        let reference = property["$ref"].as_str().and_then(|r| r.strip_prefix('#'));
+        let target = reference.and_then(|pointer| root.pointer(pointer));
+        let inner = wrong_mark(root, target.unwrap_or(property), &at, depth + 1, marks);
+        if inner.is_some() {
+            return inner;
+        }
+    }
+    None
+}
+
+/// Marks of other names or values than the host knows.
+fn wrong_keys(property: &Value, at: &str) -> Option<(String, String)> {
+    let keys = property.as_object()?;
+    let mut ours = keys.keys().filter(|key| key.starts_with("x-"));
+    let misspelt = ours.find_map(|key| {
+        let near = nearest(key, MARKS.iter().copied())?;
+        (near != key).then(|| (format!("{at}: {key}"), format!("write {near}")))
+    });
+    if misspelt.is_some() {
+        return misspelt;
+    }
+    if keys.get("x-secret").is_some_and(|mark| !mark.is_boolean()) {
+        let text = format!("{at}: x-secret is {}", keys["x-secret"]);
+        return Some((text, "write true or false, without quotes".into()));
+    }
+    let beside = keys.get("x-beside")?;
+    let grants = keys.get("x-grant").and_then(Value::as_str);
+    let is_well = beside.is_string() && matches!(grants, Some("read" | "write"));
+    (!is_well).then(|| {
+        (
+            format!("{at}: x-beside {beside} without a path"),
+            "write the name of a folder, on a key with x-grant read or write".into(),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn versions() {
+        for good in ["0.1.0", "1.2.3-rc.1", "1.2.3+build.5", "10.20.30-a-b.c+d"] {
+            assert!(is_semver(good), "{good}");
+        }
+        for bad in [
+            "", "1", "1.2", "1.2.3.4", "v1.2.3", "01.2.3", "1.2.3-", "1.2.x", "1.2.3-é",
+        ] {
+            assert!(!is_semver(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn schemas_that_are_none_are_refused_with_their_place() {
+        let object = |more: Value| {
+            let mut schema = json!({ "type": "object", "additionalProperties": false });
+            let members = more.as_object().cloned().unwrap_or_default();
+            schema.as_object_mut().unwrap().extend(members);
+            config_schema(&schema.to_string())
+        };
+        assert!(object(json!({})).is_ok());
+        let good = json!({
+            "properties": {
+                "a": { "type": ["string", "null"] }, "b": { "$ref": "#/$defs/b" }, "c": true,
+                "d": { "type": "array", "items": { "type": "integer" } },
+            },
+            "required": ["a"], "$defs": { "b": { "type": "object" } },
+        });
+        assert_eq!(object(good).unwrap().1, "4 keys");
+        for (bad, place) in [
+            (
+                json!({ "properties": { "a": { "type": "text" } } }),
+                "config.a",
+            ),
+            (json!({ "properties": { "a": 1 } }), "config.a"),
+            (
+                json!({ "properties": { "a": { "$ref": "#/$defs/no" } } }),
+                "config.a",
+            ),
+            (
+                json!({ "properties": { "a": { "items": { "type": 3 } } } }),
+                "config.a[]",
+            ),
+            (json!({ "required": ["a"] }), "config: required"),
+            (
+                json!({ "additionalProperties": true }),
+                "additionalProperties",
+            ),
+            (json!({ "type": "array" }), "its type"),
+        ] {
+            let verdict = object(bad.clone()).unwrap_err();
+            let text = format!("{verdict:?}");
+            assert!(text.contains(place), "{bad}: {text}");
+        }
+        assert!(config_schema("no JSON").is_err());
+    }
+
+    #[test]
+    fn marks_are_known_and_in_company() {
+        let judged = |properties: Value| grant_marks(&json!({ "properties": properties }));
+        for good in [
+            json!({}),
+            json!({ "path": { "x-grant": "read", "x-beside": "_m" } }),
+            json!({ "host": { "x-grant": "host" }, "port": { "x-grant": "port" },
+                    "mode": { "x-grant": "tls-mode" }, "password": { "x-secret": true } }),
+            json!({ "path": { "x-grant": "write" }, "by": { "x-grant": "folders" } }),
+            json!({ "other": { "x-order": 3 } }),
+        ] {
+            assert!(judged(good.clone()).is_ok(), "{good}");
+        }
+        for bad in [
+            json!({ "path": { "x-grant": "reed" } }),
+            json!({ "path": { "x-grants": "read" } }),
+            json!({ "path": { "x-grant": 1 } }),
+            json!({ "host": { "x-grant": "host" } }),
+            json!({ "by": { "x-grant": "folders" } }),
+            json!({ "mode": { "x-grant": "tls-mode" } }),
+            json!({ "path": { "x-beside": "_m" } }),
+            json!({ "password": { "x-secret": "true" } }),
+            json!({ "server": { "properties": { "port": { "x-grant": "port" } } } }),
+        ] {
+            assert!(judged(bad.clone()).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What is tested, and in which order.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rapidbyte_engine::{Host, Settings};
+use rapidbyte_runtime::{Cancel, Connector, Grants, Kind};
+
+use crate::bench::Bench;
+use crate::verdict::{Clause, Judged, Outcome, Report, Verdict, skip};
+use crate::{common, destination, source};
+
+/// What a test needs.
+pub struct Trial {
+    /// Loads connectors and stops everything.
+    pub host: Host,
+    /// The connector under test.
+    pub connector: Connector,
+    /// Its settings; without them only what needs none is judged.
+    pub settings: Option<Settings>,
+    /// The folder of relative paths in settings, absolute.
+    pub base_dir: PathBuf,
+    /// Streams to read; empty: the first few. Of a source only.
+    pub streams: Vec<String>,
+    /// A source that reads what the destination under test writes.
+    pub peer: Option<Peer>,
+}
+
+/// A source that looks at what a destination did.
+pub struct Peer {
+    /// The source.
+    pub connector: Connector,
+    /// Its settings.
+    pub settings: Settings,
+    /// What they grant.
+    pub grants: Arc<Grants>,
+}
+
+/// Judges every clause for the connector's kind and tells each outcome when it is there.
+pub fn test(trial: &Trial, told: &mut dyn FnMut(&Outcome)) -> Report {
+    let mut bench = Bench::new(trial);
+    let mut judges = Judges {
+        told,
+        outcomes: Vec::new(),
+        cancel: trial.host.cancel.clone(),
+    };
+    let kind = trial.connector.kind();
+    common::first(&mut bench, &mut judges);
+    match kind {
+        Kind::Source => source::judge(&bench, &mut judges),
+        Kind::Destination => destination::judge(&bench, &mut judges),
+    }
+    common::last(&bench, &mut judges);
+    let clauses = judges.outcomes;
+    let count = |is: fn(&Verdict) -> bool| clauses.iter().filter(|o| is(&o.verdict)).count();
+    let spec = bench.spec.as_ref();
+    Report {
+        connector: spec.map_or_else(|| trial.connector.name().to_owned(), |s| s.name.clone()),
+        version: spec.map(|spec| spec.version.clone()).unwrap_or_default(),
+        kind: match kind {
+            Kind::Source => "source",
+            Kind::Destination => "destination",
+        },
+        passed: count(|verdict| matches!(verdict, Verdict::Pass { .. })),
+        failed: count(|verdict| matches!(verdict, Verdict::Fail { .. })),
+        skipped: count(|verdict| matches!(verdict, Verdict::Skip { .. })),
+        clauses,
+    }
+}
+
+/// Asks the judges one after the other.
+pub(crate) struct Judges<'t> {
+    told: &'t mut dyn FnMut(&Outcome),
+    outcomes: Vec<Outcome>,
+    cancel: Cancel,
+}
+
+impl Judges<'_> {
+    pub fn judge(&mut self, clause: &'static Clause, judge: impl FnOnce() -> Judged) {
+        let begun = Instant::now();
+        let verdict = match self.cancel.is_cancelled() {
+            true => skip("interrupted"),
+            false => judge().map_or_else(|verdict| verdict, |detail| Verdict::Pass { detail }),
+        };
+        let outcome = Outcome {
+            clause,
+            verdict,
+            secs: begun.elapsed().as_secs_f64(),
+        };
+        (self.told)(&outcome);
+        self.outcomes.push(outcome);
+    }
+}

@@ -1,0 +1,158 @@
+//! What is judged, and what came out.
+
+use rapidbyte_runtime::Kind;
+use serde::Serialize;
+
+/// One promise of the contract.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct Clause {
+    /// Short and stable, such as `read-again`.
+    pub id: &'static str,
+    /// What holds, as one line.
+    pub title: &'static str,
+}
+
+/// What was found about a clause.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "verdict", rename_all = "lowercase")]
+pub enum Verdict {
+    /// It holds.
+    Pass {
+        /// What was looked at.
+        detail: String,
+    },
+    /// It does not hold.
+    Fail {
+        /// What was seen.
+        seen: String,
+        /// What the connector's author does about it.
+        action: String,
+    },
+    /// It could not be judged.
+    Skip {
+        /// Why, and what to give so that it can.
+        reason: String,
+    },
+}
+
+/// A clause with its verdict.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// What was judged.
+    #[serde(flatten)]
+    pub clause: &'static Clause,
+    /// What came out.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+    /// How long it took, in seconds.
+    pub secs: f64,
+}
+
+/// All outcomes, in the order in which they came.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// The connector's own name.
+    pub connector: String,
+    /// Its version.
+    pub version: String,
+    /// `source` or `destination`.
+    pub kind: &'static str,
+    /// Clauses that hold.
+    pub passed: usize,
+    /// Clauses that do not.
+    pub failed: usize,
+    /// Clauses that could not be judged.
+    pub skipped: usize,
+    /// Each clause.
+    pub clauses: Vec<Outcome>,
+}
+
+/// A judge's answer: what was looked at, or another verdict.
+pub(crate) type Judged = Result<String, Verdict>;
+
+/// It does not hold.
+pub(crate) fn fail(seen: impl Into<String>, action: impl Into<String>) -> Verdict {
+    Verdict::Fail {
+        seen: seen.into(),
+        action: action.into(),
+    }
+}
+
+/// It could not be judged.
+pub(crate) fn skip(reason: impl Into<String>) -> Verdict {
+    Verdict::Skip {
+        reason: reason.into(),
+    }
+}
+
+macro_rules! table {
+    ($(#[$doc:meta] $set:ident: $($name:ident $id:literal $title:literal;)+)+) => {
+        $($(pub(crate) const $name: Clause = Clause { id: $id, title: $title };)+)+
+        $(#[$doc] const $set: &[&Clause] = &[$(&$name),+];)+
+    };
+}
+
+table! {
+    /// Judged first, of every connector.
+    FIRST:
+    DESCRIBE "describe" "says what it is without settings and grants";
+    CONFIG_SCHEMA "config-schema" "its config schema is one that the host can read";
+    GRANT_MARKS "grant-marks" "the marks that grant something are known ones";
+    UNKNOWN_KEY "unknown-key" "refuses a key that it does not know, before it reaches for anything";
+    MISSING_KEY "missing-key" "refuses to be without a required key, and names it";
+    CHECK "check" "opens with its settings, and check names what it looked at";
+    DENIED "denied" "without any grant it gives errors and lives on";
+    /// Judged of a source.
+    SOURCE:
+    DISCOVER "discover" "discover gives streams with names, schemas and keys that fit";
+    DISCOVER_AGAIN "discover-again" "discover gives the same again";
+    READ "read" "a stream is read to its end";
+    READ_SCHEMA "read-schema" "what is read has the schema that discover said";
+    BATCHES "batches" "every batch decodes and has the rows that it says";
+    BATCH_BYTES "batch-bytes" "batches have about the asked size";
+    WHOLE "whole" "a whole read is batches, no checkpoint, and an end that is final";
+    WAIT "wait" "next waits about as long as it is told, and does not spin";
+    READ_AGAIN "read-again" "the same rows come again";
+    COLUMNS "columns" "asked for some columns it gives these, in that order";
+    UNKNOWN_STREAM "unknown-stream" "refuses a stream that it does not have";
+    UNKNOWN_COLUMN "unknown-column" "refuses a column that it does not have";
+    CHECKPOINTS "checkpoints" "an incremental read has checkpoints, the last behind its last row";
+    RESUME "resume" "from each checkpoint on come exactly the rows behind it";
+    FOREIGN_CURSOR "foreign-cursor" "refuses a cursor that it did not make";
+    SOURCE_CANCEL "cancel" "a cancelled read ends at once, and the next one is not in its way";
+    /// Judged of a destination.
+    DESTINATION:
+    PLAN "plan" "plan answers for each column, and changes nothing";
+    WRITE "write" "the rows that are written are the rows that are committed";
+    TYPES "types" "every type is taken as planned, or refused by name before its first row";
+    EMPTY "empty" "a stream without rows is committed as one";
+    STAGED "staged" "nothing is visible before the commit";
+    ABORT "abort" "an abort leaves nothing, and the stream can be written again";
+    BAD_BATCH "bad-batch" "a batch that is none is refused, and nothing of it stays";
+    PROGRESS "progress" "a commit moves the cursor, and the next run is told where to go on";
+    COMMIT_ONCE "commit-once" "a commit that comes again is refused and changes nothing";
+    FENCE "fence" "a newer run shuts out an older one";
+    DESTINATION_CANCEL "cancel" "a cancelled write ends at once, and the next one is not in its way";
+    /// Judged last, of every connector: what all calls together showed.
+    LAST:
+    REACH "reach" "reaches for nothing that its settings do not grant";
+    NO_TRAP "no-trap" "no call panics or traps";
+    LIMITS "limits" "keeps within the default limits of memory and time";
+    ERRORS "errors" "every error has a code, a message and who acts on it";
+}
+
+/// The clauses for a kind of connector, in the order in which they are judged.
+pub fn clauses(kind: Kind) -> Vec<&'static Clause> {
+    let middle = match kind {
+        Kind::Source => SOURCE,
+        Kind::Destination => DESTINATION,
+    };
+    [FIRST, middle, LAST].concat()
+}
+
+impl Report {
+    /// Whether no clause failed.
+    pub fn is_well(&self) -> bool {
+        self.failed == 0
+    }
+}

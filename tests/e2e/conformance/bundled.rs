@@ -1,0 +1,168 @@
+//! What comes with the program, and what others begin with, keeps the contract.
+
+use rapidbyte_testkit::postgres::shared;
+
+use super::*;
+
+/// No clause fails, and these alone are skipped.
+#[track_caller]
+fn passes(folder: &Folder, name: &str, config: &Value, more: &[&str], skipped: &[&str]) {
+    let (document, code) = test(folder, name, config, more);
+    let told = document["clauses"].as_array().expect("clauses").iter();
+    let told: Vec<String> = told
+        .filter(|clause| clause["verdict"] != "pass")
+        .map(Value::to_string)
+        .collect();
+    assert_eq!(
+        (code, with(&document, "skip")),
+        (0, skipped.iter().map(|s| (*s).into()).collect()),
+        "{told:#?}"
+    );
+}
+
+const NO_INCREMENT: [&str; 3] = ["checkpoints", "resume", "foreign-cursor"];
+
+#[test]
+fn source_generate() {
+    let config = json!({
+        "rows": 20_000, "seed": 7, "streams": ["a", "b"],
+        "columns": {
+            "id": { "type": "int64", "sequence": true }, "total": "decimal(18, 4)",
+            "note": { "type": "string", "length": [20, 60], "nullable": true },
+            "tags": "list<string>", "at": "timestamptz",
+        },
+    });
+    passes(
+        &Folder::new(),
+        "source-generate",
+        &config,
+        &[],
+        &NO_INCREMENT,
+    );
+}
+
+#[test]
+fn source_file_of_text_and_of_columns() {
+    let folder = Folder::new();
+    let mut csv = "id,name,total\n".to_owned();
+    for n in 0..20_000 {
+        csv.push_str(&format!("{n},\"name, {n}\",{n}.5\n"));
+    }
+    folder
+        .write("in/a.csv", &csv)
+        .write("in/b.csv", "id\n1\n2\n");
+    passes(
+        &folder,
+        "source-file",
+        &json!({ "path": "in/{stream}.csv" }),
+        &[],
+        &NO_INCREMENT,
+    );
+    for to in ["jsonl.gz", "parquet", "arrow"] {
+        let pipeline = format!(
+            "version: 1\npipeline: t\nsource: {{ use: source-file, config: {{ path: in/a.csv }}, streams: [a] }}\n\
+             destination: {{ use: dest-file, config: {{ path: \"in/{{stream}}.{to}\" }}, write_mode: replace }}\n"
+        );
+        folder.report(&pipeline);
+        passes(
+            &folder,
+            "source-file",
+            &json!({ "path": format!("in/a.{to}") }),
+            &[],
+            &NO_INCREMENT,
+        );
+    }
+}
+
+#[test]
+fn source_http_with_a_stream_that_goes_on() {
+    let server = Server::start(|request| {
+        let from: u64 = request
+            .param("since")
+            .map_or(0, |text| text.parse().expect("a number"));
+        let items: Vec<Value> = (0..500)
+            .filter(|n| *n >= from)
+            .map(|n| json!({ "id": n, "name": format!("item {n}") }))
+            .collect();
+        Reply::json(Value::from(items).to_string())
+    });
+    let incremental = json!({ "cursor_field": "id", "param": "since" });
+    let config = json!({
+        "base_url": server.url("/v1"), "streams": { "items": { "path": "items", "incremental": incremental } },
+    });
+    passes(&Folder::new(), "source-http", &config, &[], &[]);
+}
+
+#[test]
+fn source_postgres_with_ties_and_values_of_many_types() {
+    let database = shared().database();
+    let tables = "CREATE TABLE orders AS SELECT i AS id, i / 7 AS version, 'name ' || i AS name, i * 1.01 AS total, \
+                  now() AS at, ARRAY[i, NULL] AS list FROM generate_series(1, 5000) i; \
+                  ALTER TABLE orders ADD PRIMARY KEY (id); \
+                  CREATE TABLE empty (id bigint PRIMARY KEY)";
+    database.client().batch_execute(tables).expect("tables");
+    let folder = Folder::new();
+    let config = json!({ "url": database.url() });
+    passes(&folder, "source-postgres", &config, &[], &[]);
+    passes(
+        &folder,
+        "source-postgres",
+        &config,
+        &["--stream", "public.orders"],
+        &[],
+    );
+}
+
+#[test]
+fn dest_file_as_one_file_and_as_a_folder_that_grows() {
+    let folder = Folder::new();
+    for ending in ["csv", "jsonl", "parquet", "arrow", "csv.zst"] {
+        let one = format!("one/{{stream}}.{ending}");
+        let look = json!({ "path": one }).to_string();
+        let more = ["--peer", "source-file", "--peer-config", &look];
+        let no_cursor = ["progress", "commit-once", "fence"];
+        passes(
+            &folder,
+            "dest-file",
+            &json!({ "path": one }),
+            &more,
+            &no_cursor,
+        );
+        let grows = format!("{ending}/{{stream}}/part-{{part}}.{ending}");
+        let look = json!({ "path": format!("{ending}/{{stream}}/*.{ending}") }).to_string();
+        let more = ["--peer", "source-file", "--peer-config", &look];
+        passes(&folder, "dest-file", &json!({ "path": grows }), &more, &[]);
+    }
+}
+
+#[test]
+fn dest_postgres_by_copy_and_by_insert() {
+    let folder = Folder::new();
+    for method in ["copy", "insert"] {
+        let database = shared().database();
+        let config = json!({ "url": database.url(), "load_method": method });
+        let look = json!({ "url": database.url() }).to_string();
+        let more = ["--peer", "source-postgres", "--peer-config", &look];
+        passes(&folder, "dest-postgres", &config, &more, &[]);
+    }
+}
+
+#[test]
+fn the_template_and_the_source_in_python() {
+    let folder = Folder::new();
+    let skipped = ["columns", "checkpoints", "resume", "foreign-cursor"];
+    passes(
+        &folder,
+        &testkit("template"),
+        &json!({ "rows": 20_000 }),
+        &[],
+        &skipped,
+    );
+    passes(
+        &folder,
+        &testkit("source-python"),
+        &json!({ "batches": 100 }),
+        &[],
+        &skipped,
+    );
+}

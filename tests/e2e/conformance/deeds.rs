@@ -1,0 +1,177 @@
+//! Each clause has a connector that it fails, and nothing else.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+/// Deeds of the wrong source, with the clause that each fails.
+const OF_SOURCES: &[(&str, &str)] = &[
+    ("takes_unknown_key", "unknown-key"),
+    ("takes_missing_key", "missing-key"),
+    ("checks_nothing", "check"),
+    ("dies_when_denied", "denied"),
+    ("miscounts_types", "discover"),
+    ("changes_its_key", "discover-again"),
+    ("fails_in_the_middle", "read"),
+    ("reads_other_schema", "read-schema"),
+    ("miscounts_rows", "batches"),
+    ("gives_nulls", "batches"),
+    ("gives_one_batch", "batch-bytes"),
+    ("goes_on_behind_end", "whole"),
+    ("gives_checkpoint", "whole"),
+    ("spins", "wait"),
+    ("makes_up_values", "read-again"),
+    ("ignores_columns", "columns"),
+    ("takes_any_stream", "unknown-stream"),
+    ("takes_any_column", "unknown-column"),
+    ("forgets_last_checkpoint", "checkpoints"),
+    ("repeats_a_row", "resume"),
+    ("takes_any_cursor", "foreign-cursor"),
+    ("leaves_a_lock", "cancel"),
+    ("reaches_out", "reach"),
+    ("panics", "no-trap"),
+    ("hoards", "limits"),
+    ("shouts_its_code", "errors"),
+];
+
+/// The same of the wrong destination.
+const OF_DESTINATIONS: &[(&str, &str)] = &[
+    ("turns_columns", "plan"),
+    ("miscounts_rows", "write"),
+    ("fails_at_bytes", "types"),
+    ("fails_without_rows", "empty"),
+    ("shows_early", "staged"),
+    ("keeps_aborted", "abort"),
+    ("takes_garbage", "bad-batch"),
+    ("forgets_cursor", "progress"),
+    ("commits_twice", "commit-once"),
+    ("lets_both_commit", "fence"),
+    ("leaves_a_lock", "cancel"),
+];
+
+/// What a connector says of itself, with the clause that each change fails.
+const OF_SPECS: &[(&str, &str, &str)] = &[
+    ("source-wrong", "source_wrong", "describe"),
+    (
+        "\"additionalProperties\":false",
+        "\"additionalProperties\":true ",
+        "config-schema",
+    ),
+    (
+        "\"x-grant\":\"write\"",
+        "\"x-grant\":\"wrote\"",
+        "grant-marks",
+    ),
+];
+
+#[track_caller]
+fn fails_alone(document: &Value, code: i32, clause: &str, why: &str) {
+    assert_eq!(with(document, "fail"), [clause], "{why}: {document:#}");
+    assert_eq!(
+        (document["status"].as_str(), code),
+        (Some("error"), 1),
+        "{why}"
+    );
+    assert_eq!(document["error"]["code"], "not_conforming", "{why}");
+    let clauses = document["clauses"].as_array().expect("clauses");
+    let failed = clauses
+        .iter()
+        .find(|found| found["id"] == clause)
+        .expect("it");
+    for part in ["seen", "action"] {
+        assert!(
+            failed[part].as_str().is_some_and(|text| !text.is_empty()),
+            "{why}: {failed}"
+        );
+    }
+}
+
+#[test]
+fn each_clause_for_sources_fails_for_the_one_that_breaks_it() {
+    let wrong = testkit("source-wrong");
+    for (deed, clause) in OF_SOURCES {
+        let folder = Folder::new();
+        let config = json!({ "deed": deed, "rows": 20_000, "state": "state" });
+        let (document, code) = test(&folder, &wrong, &config, &[]);
+        fails_alone(&document, code, clause, deed);
+    }
+}
+
+#[test]
+fn each_clause_for_destinations_fails_for_the_one_that_breaks_it() {
+    let wrong = testkit("dest-wrong");
+    for (deed, clause) in OF_DESTINATIONS {
+        let folder = Folder::new();
+        let (document, code) = test(&folder, &wrong, &counted(deed), &[]);
+        fails_alone(&document, code, clause, deed);
+    }
+}
+
+#[test]
+fn what_a_connector_says_of_itself_is_judged_before_anything_else() {
+    for (from, to, clause) in OF_SPECS {
+        let folder = Folder::new();
+        let name = changed(&folder, "source-wrong", from, to);
+        let config = json!({ "deed": "none", "rows": 10 });
+        let (document, code) = test(&folder, &name, &config, &[]);
+        fails_alone(&document, code, clause, to);
+    }
+}
+
+#[test]
+fn without_a_deed_every_clause_passes_and_every_clause_has_a_deed() {
+    let folder = Folder::new();
+    let config = json!({ "deed": "none", "rows": 20_000, "state": "state" });
+    let (source, code) = test(&folder, &testkit("source-wrong"), &config, &[]);
+    assert_eq!(code, 0, "{source:#}");
+    let (destination, code) = test(&folder, &testkit("dest-wrong"), &counted("none"), &[]);
+    assert_eq!(code, 0, "{destination:#}");
+    let all = |document: &Value| -> BTreeSet<String> {
+        let clauses = document["clauses"].as_array().expect("clauses");
+        let ids = clauses
+            .iter()
+            .map(|clause| clause["id"].as_str().expect("an id"));
+        ids.map(str::to_owned).collect()
+    };
+    assert_eq!(
+        BTreeSet::from_iter(with(&source, "pass")),
+        all(&source),
+        "{source:#}"
+    );
+    let passed = BTreeSet::from_iter(with(&destination, "pass"));
+    assert_eq!(passed, all(&destination), "{destination:#}");
+    let mut proved: BTreeSet<String> = OF_SPECS.iter().map(|spec| spec.2.to_owned()).collect();
+    let deeds = OF_SOURCES.iter().chain(OF_DESTINATIONS);
+    proved.extend(deeds.map(|(_, clause)| (*clause).to_owned()));
+    let judged: BTreeSet<String> = all(&source).union(&all(&destination)).cloned().collect();
+    assert_eq!(proved, judged);
+    let page = include_str!("../../../docs/connectors/testing.md");
+    let explained = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    assert_eq!(
+        explained.map(str::to_owned).collect::<BTreeSet<_>>(),
+        judged
+    );
+}
+
+#[test]
+fn a_peer_sees_what_the_contract_does_not_show() {
+    let folder = Folder::new();
+    let peer = ["--peer", "source-file", "--peer-config"];
+    let look = "{ path: \"out/{stream}.jsonl\", schema: { n: int64 } }";
+    let more = [&peer[..], &[look]].concat();
+    let (document, code) = test(&folder, &testkit("dest-wrong"), &counted("none"), &more);
+    assert_eq!(code, 0, "{document:#}");
+    for (deed, clause) in [("shows_early", "staged"), ("keeps_aborted", "abort")] {
+        let (document, code) = test(&folder, &testkit("dest-wrong"), &counted(deed), &more);
+        fails_alone(&document, code, clause, deed);
+    }
+}
+
+fn counted(deed: &str) -> Value {
+    json!({
+        "deed": deed, "rows": "out/{stream}.jsonl", "state": "out/{stream}.state",
+        "look": "out/{stream}.state",
+    })
+}
