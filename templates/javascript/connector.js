@@ -2,7 +2,7 @@
 
 import { Checkpoint, Columns, ConnectorError } from "./rapidbyte/rapidbyte.js";
 
-const BATCH_ROWS = 10_000;
+const BATCH_ROWS = 2_000;
 
 export class Connector {
   static connectorName = "{{name}}";

@@ -3,7 +3,7 @@
 from rapidbyte import Checkpoint, Columns, Error, Stream
 
 STREAM = "numbers"
-BATCH_ROWS = 10_000
+BATCH_ROWS = 2_000
 
 
 class Connector:

@@ -44,19 +44,29 @@ impl GuestEncoder for Reading {
     }
 
     fn rows(&self, lines: Vec<u8>) -> Result<Batch, Error> {
-        let encoded = self.0.borrow_mut().rows(&lines)?;
-        Ok(Batch {
-            data: encoded.data,
-            rows: encoded.rows,
-        })
+        self.batch(|encoder| encoder.rows(&lines))
     }
 
     fn columns(&self, columns: Vec<Vec<u8>>) -> Result<Batch, Error> {
-        let encoded = self.0.borrow_mut().columns(&columns)?;
-        Ok(Batch {
-            data: encoded.data,
-            rows: encoded.rows,
-        })
+        self.batch(|encoder| encoder.columns(&columns))
+    }
+
+    fn rows_text(&self, lines: String) -> Result<Batch, Error> {
+        self.batch(|encoder| encoder.rows(lines.as_bytes()))
+    }
+
+    fn columns_text(&self, columns: Vec<String>) -> Result<Batch, Error> {
+        self.batch(|encoder| encoder.columns(&columns))
+    }
+}
+
+impl Reading {
+    fn batch(
+        &self,
+        encode: impl FnOnce(&mut crate::Encoder) -> Result<crate::Encoded, Refusal>,
+    ) -> Result<Batch, Error> {
+        let crate::Encoded { data, rows } = encode(&mut self.0.borrow_mut())?;
+        Ok(Batch { data, rows })
     }
 }
 
