@@ -5,7 +5,6 @@ import decimal
 import json
 import traceback
 import uuid
-from contextlib import contextmanager
 from typing import List
 
 import wit_world.exports.source as contract
@@ -38,19 +37,24 @@ def config_schema() -> dict:
     return {"type": "object", "additionalProperties": False, **Connector.config}
 
 
-@contextmanager
-def errors(stream: str = None):
+class errors:
     """Errors of the connector as those of the contract; what was not foreseen is the author's."""
-    try:
-        yield
-    except Error as error:
-        raise Err(_error(error, stream))
-    except Err:
-        raise
-    except Exception as error:
-        log.log(log.Level.ERROR, traceback.format_exc())
-        text = f"{type(error).__name__}: {error}"
-        raise Err(_error(Error("internal", "python", text), stream))
+
+    def __init__(self, stream: str = None):
+        self.stream = stream
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, _kind, error, _trace):
+        if isinstance(error, Error):
+            raise Err(_error(error, self.stream))
+        # `Err` is the contract's own already.
+        if isinstance(error, Exception) and not isinstance(error, Err):
+            log.log(log.Level.ERROR, "".join(traceback.format_exception(error)))
+            text = f"{type(error).__name__}: {error}"
+            raise Err(_error(Error("internal", "python", text), self.stream))
+        return False
 
 
 def _error(error: Error, stream: str) -> types.Error:
