@@ -52,7 +52,12 @@ export class Connector {
 
 /** The first number: behind the checkpoint, or at the start that the operator chose. */
 function begin(request) {
-  if (request.cursor !== undefined) return request.cursor + 1;
+  if (request.cursor !== undefined) {
+    if (!Number.isSafeInteger(request.cursor)) {
+      throw new ConnectorError("config", "bad_cursor", "no checkpoint of this source");
+    }
+    return request.cursor + 1;
+  }
   const [initial] = request.initial ?? ["0"];
   const number = Number(initial);
   if (!Number.isSafeInteger(number)) {

@@ -43,6 +43,8 @@ class Connector:
 def begin(request):
     """The first number: behind the checkpoint, or at the start that the operator chose."""
     if request.cursor is not None:
+        if type(request.cursor) is not int:
+            raise Error("config", "bad_cursor", f"{request.cursor!r} is no checkpoint of this source")
         return request.cursor + 1
     if request.initial:
         try:

@@ -40,7 +40,7 @@ pub fn run(folder: &Path, output: &Output) -> Result<(), Failure> {
     let mib = bytes as f64 / f64::from(1 << 20);
     output.text(&format!(
         "built {}: a {kind}, {mib:.1} MiB, {secs:.1} s\n\n\
-         1. rapidbyte connector inspect {}\n2. rapidbyte run {}",
+         1. rapidbyte connector inspect {}\n2. rapidbyte run {}\n3. rapidbyte help connector test",
         shown.display(),
         by_path(&shown),
         folder.join("pipeline.yaml").display()
