@@ -99,9 +99,7 @@ impl FormatError {
             | "csv_duplicate_column"
             | "jsonl_unknown_field" => Owner::Schema,
             "schema_mismatch" | "columns_uneven" | "decoder_failed" | "arrow"
-            | "compression_failed" => {
-                Owner::Internal
-            }
+            | "compression_failed" => Owner::Internal,
             _ => Owner::Data,
         }
     }
