@@ -3,6 +3,7 @@
 //! `cargo xtask test` builds what is needed and says where it is.
 
 mod appended;
+mod authoring;
 mod bad_input;
 mod codes;
 mod columnar;

@@ -1,6 +1,6 @@
 //! The host and the connectors in release, ready to run any pipeline from any directory.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::step::{Failure, Steps};
 use crate::workspace::{Component, TARGET, Workspace};
@@ -9,10 +9,13 @@ use crate::{bundle, c_compiler, python, toolchain};
 /// Leaves `target/release/rapidbyte` with its connectors beside it, compiled ahead of time.
 pub fn build(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
     toolchain::setup(workspace, steps)?;
-    components(workspace, steps, "connectors", &workspace.connectors()?)?;
+    let (rows, _) = workspace.parts();
+    let mut all = workspace.connectors()?;
+    all.push(rows);
+    components(workspace, steps, "connectors", &all)?;
     let bundled = workspace.bundled()?;
     steps.step("bundle: connectors, for the host", || {
-        bundle::refresh(workspace, &bundled, &workspace.bundle())
+        bundle_into(workspace, &bundled, &workspace.bundle())
     })?;
     // Naming the package instead of the workspace would resolve other features for some
     // dependencies than `cargo test --workspace` does, and the two would compile them twice.
@@ -39,12 +42,21 @@ pub fn components_into(
     };
     toolchain::setup(workspace, steps)?;
     let bundled = workspace.bundled()?;
-    components(workspace, steps, "connectors", &bundled)?;
+    let mut all = bundled.clone();
+    all.push(workspace.parts().0);
+    components(workspace, steps, "connectors", &all)?;
     let folder =
         std::path::absolute(folder).map_err(|error| Failure::new(format!("{folder}: {error}")))?;
     steps.step("bundle: connectors", || {
-        bundle::refresh(workspace, &bundled, &folder)
+        bundle_into(workspace, &bundled, &folder)
     })
+}
+
+/// The connectors in a folder, and below it what is put into connectors of scripting languages.
+fn bundle_into(workspace: &Workspace, bundled: &[Component], folder: &Path) -> Result<(), Failure> {
+    let (rows, parts) = workspace.parts();
+    bundle::refresh(workspace, &[rows], &folder.join(parts))?;
+    bundle::refresh(workspace, bundled, folder)
 }
 
 /// Connectors as they are built for users, but with the names of their functions, for profilers;

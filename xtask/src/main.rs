@@ -18,6 +18,7 @@ mod demo;
 mod dist;
 mod faults;
 mod fuzz;
+mod javascript;
 mod pgbouncer;
 mod postgres;
 mod python;

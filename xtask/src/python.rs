@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use crate::step::{Failure, Steps, is_installed, run};
 use crate::workspace::{Component, Workspace};
 
-const COMPONENTIZE_PY: &str = "0.25.1";
+/// The version that projects of `rapidbyte connector new` pin.
+const COMPONENTIZE_PY: &str = include_str!("../../templates/python/requirements.txt");
 
 /// Builds every guest whose inputs have changed since it was built.
 pub fn build(workspace: &Workspace, steps: &mut Steps) -> Result<Vec<Component>, Failure> {
@@ -28,9 +29,7 @@ pub fn build(workspace: &Workspace, steps: &mut Steps) -> Result<Vec<Component>,
     if stale.is_empty() {
         return Ok(guests);
     }
-    let package = format!("componentize-py=={COMPONENTIZE_PY}");
-    let why = "tests build a connector that is written in Python";
-    let venv = environment(workspace, steps, &[&package], why)?;
+    let venv = tools(workspace, steps)?;
     for (guest, inputs) in stale {
         steps.step(&format!("build: {}, Python", guest.name), || {
             componentize(workspace, &venv, guest)?;
@@ -39,6 +38,15 @@ pub fn build(workspace: &Workspace, steps: &mut Steps) -> Result<Vec<Component>,
     }
     Ok(guests)
 }
+
+/// The virtual environment that makes components of Python, as tests find it by [`TOOLS`].
+pub fn tools(workspace: &Workspace, steps: &mut Steps) -> Result<PathBuf, Failure> {
+    let why = "tests build connectors that are written in Python";
+    environment(workspace, steps, &[COMPONENTIZE_PY.trim()], why)
+}
+
+/// Where tests find componentize-py.
+pub const TOOLS: &str = "RAPIDBYTE_COMPONENTIZE_PY";
 
 /// Where tests find a Python that can check a document against a JSON Schema.
 pub const VARIABLE: &str = "RAPIDBYTE_PYTHON";
@@ -139,7 +147,7 @@ fn inputs(workspace: &Workspace, name: &str) -> Result<Vec<u8>, Failure> {
         }
     }
     files.sort();
-    let mut all = format!("componentize-py {COMPONENTIZE_PY}\n").into_bytes();
+    let mut all = COMPONENTIZE_PY.as_bytes().to_vec();
     for (name, bytes) in files {
         all.extend(format!("{name} {}\n", bytes.len()).bytes());
         all.extend(bytes);

@@ -2,7 +2,7 @@
 
 use crate::step::{Failure, Steps};
 use crate::workspace::Workspace;
-use crate::{build, columnar, pgbouncer, postgres, python};
+use crate::{build, columnar, javascript, pgbouncer, postgres, python};
 
 /// What was asked of `cargo xtask test`.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -17,12 +17,14 @@ struct Selection {
 /// looks further), so that two runs of one commit give one answer.
 const SEED: &str = "PROPTEST_RNG_SEED";
 
-/// Builds what tests need and runs them. Tests find it by seven variables, all absolute:
+/// Builds what tests need and runs them. Tests find it by ten variables, all absolute:
 /// `RAPIDBYTE_BIN` the binary, `RAPIDBYTE_CONNECTORS` the folder of bundled connectors,
 /// `RAPIDBYTE_TESTKIT` the folder of the test kit's components, `RAPIDBYTE_POSTGRES_BIN` the folder
 /// of PostgreSQL's server programs, `RAPIDBYTE_PGBOUNCER` that program or nothing,
 /// `RAPIDBYTE_PYTHON` a Python with a validator of JSON Schema,
-/// `RAPIDBYTE_COLUMNAR_PYTHON` an interpreter with pyarrow, DuckDB and polars or nothing.
+/// `RAPIDBYTE_COLUMNAR_PYTHON` an interpreter with pyarrow, DuckDB and polars or nothing,
+/// `RAPIDBYTE_COMPONENTIZE_PY` a virtual environment with that tool, `RAPIDBYTE_COMPONENTIZE_JS` a
+/// folder with its packages, and `RAPIDBYTE_NODE_BIN` the folder of node, or both nothing.
 pub fn test(workspace: &Workspace, steps: &mut Steps, arguments: &[String]) -> Result<(), Failure> {
     with(workspace, steps, arguments, &[])
 }
@@ -41,6 +43,8 @@ pub fn with(
     build::build(workspace, steps)?;
     build::testkit(workspace, steps)?;
     let python = python::validator(workspace, steps)?;
+    let componentize = python::tools(workspace, steps)?;
+    let javascript = javascript::tools(workspace, steps);
     let seed = std::env::var(SEED).unwrap_or_else(|_| "20261121".to_owned());
     let mut program = workspace.cargo(["test", "--release", "--no-fail-fast"]);
     if !selection.targets.iter().any(|argument| argument == "-p") {
@@ -57,6 +61,8 @@ pub fn with(
         .env(pgbouncer::VARIABLE, pooler.unwrap_or_default())
         .env(python::VARIABLE, python)
         .env(columnar::VARIABLE, others.unwrap_or_default())
+        .env(python::TOOLS, componentize)
+        .envs(javascript::VARIABLES.into_iter().zip(javascript))
         .env(SEED, seed);
     for (name, value) in variables {
         program.env(name, value);

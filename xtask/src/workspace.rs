@@ -80,6 +80,16 @@ impl Workspace {
         self.target.join("release").join("connectors")
     }
 
+    /// What is put into connectors of scripting languages, below a folder of connectors.
+    pub fn parts(&self) -> (Component, &'static str) {
+        let artifacts = self.target.join(TARGET).join("connector");
+        let rows = Component {
+            name: "rapidbyte-rows".to_owned(),
+            artifact: artifacts.join("rapidbyte_rows.wasm"),
+        };
+        (rows, "parts")
+    }
+
     /// The folder of components that only tests use.
     pub fn testkit(&self) -> PathBuf {
         self.target.join("testkit")
@@ -108,6 +118,11 @@ impl Workspace {
     /// Where Python guests, and tools from the Python package index, are kept.
     pub fn python(&self) -> PathBuf {
         self.target.join("python")
+    }
+
+    /// Where what makes components of JavaScript is kept.
+    pub fn javascript(&self) -> PathBuf {
+        self.target.join("javascript")
     }
 
     /// Where the programs are that compile C into components.

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use rapidbyte_engine::{Class, Failure, Narrowing};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 /// Moves tables between databases and files: fast, with every type intact, in bounded memory.
@@ -154,7 +155,7 @@ Examples:
         #[arg(value_enum)]
         shell: Shell,
     },
-    /// List, inspect, test or compile connectors.
+    /// List, inspect, test or compile connectors, or make one of your own.
     #[command(
         subcommand,
         after_help = "\
@@ -162,7 +163,9 @@ Examples:
   rapidbyte connector list
   rapidbyte connector inspect source-file
   rapidbyte connector test source-generate --config '{ rows: 1000, preset: narrow }'
-  rapidbyte connector compile"
+  rapidbyte connector compile
+  rapidbyte connector new source-shop --kind source --lang rust
+  rapidbyte connector build source-shop"
     )]
     Connector(ConnectorVerb),
     /// Print the version.
@@ -429,6 +432,61 @@ Examples:
         /// Bundled names or paths; without any, all bundled connectors.
         names: Vec<String>,
     },
+    /// Begin a connector of your own: a folder with a project that builds at once.
+    #[command(after_help = "\
+Examples:
+  rapidbyte connector new source-shop --kind source --lang rust
+  rapidbyte connector new source-shop --kind source --lang python --http
+  rapidbyte connector new dest-shop --kind destination --lang rust --dir connectors")]
+    New(NewConnector),
+    /// Build such a project into a .wasm in its folder.
+    #[command(after_help = "\
+Examples:
+  rapidbyte connector build
+  rapidbyte connector build source-shop --output json")]
+    Build {
+        /// The folder of the project.
+        #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
+        folder: PathBuf,
+    },
+}
+
+/// `connector new`
+#[derive(Debug, Args)]
+pub struct NewConnector {
+    /// The connector's name, and that of its folder: small letters, digits and "-".
+    pub name: String,
+    /// Whether rows come from it or go to it.
+    #[arg(long, value_enum)]
+    pub kind: ConnectorKind,
+    /// The language to write it in.
+    #[arg(long, value_enum)]
+    pub lang: Language,
+    /// Begin with a source that reads a JSON API; in Python and JavaScript, which else ask for no HTTP.
+    #[arg(long)]
+    pub http: bool,
+    /// Where the folder is made.
+    #[arg(long, default_value = ".", value_hint = ValueHint::DirPath)]
+    pub dir: PathBuf,
+}
+
+/// The two ends of a pipeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ConnectorKind {
+    Source,
+    Destination,
+}
+
+/// What a connector of one's own can be written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Language {
+    Rust,
+    /// Sources only.
+    Python,
+    /// Sources only.
+    Javascript,
 }
 
 /// `connector test`

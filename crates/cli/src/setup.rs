@@ -14,7 +14,7 @@ use signal_hook::iterator::Signals;
 use crate::args::{Common, History, Pipeline};
 use crate::output::Output;
 
-// What the build script found: `EMBEDDED`.
+// What the build script found: `EMBEDDED` and `ROWS`.
 include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
 
 /// The exit code of the signal that came, 0 for none.
@@ -116,7 +116,7 @@ pub fn cache() -> Result<Cache, String> {
 }
 
 /// `RAPIDBYTE_CONNECTORS`, then `connectors` beside the program.
-fn connector_dirs() -> Vec<PathBuf> {
+pub fn connector_dirs() -> Vec<PathBuf> {
     let named = std::env::var_os("RAPIDBYTE_CONNECTORS");
     let mut dirs: Vec<PathBuf> = named
         .iter()

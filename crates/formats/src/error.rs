@@ -28,6 +28,7 @@ use rapidbyte_wire::types::type_name;
 /// | `json_half_character` | an escape of half a surrogate pair, such as `\ud800` alone |
 /// | `jsonl_not_an_object` | a line that is JSON, but no object |
 /// | `jsonl_unknown_field`, `jsonl_duplicate_key` | a key nobody declared, a key that comes twice |
+/// | `columns_uneven` | columns of different lengths, or another number of them |
 /// | `json_not_finite` | NaN or infinity, which JSON does not have |
 /// | `json_null_value` | the JSON document `null`, which would be read back as NULL |
 /// | `compressed_truncated` | the file ends within its compressed data |
@@ -97,9 +98,8 @@ impl FormatError {
             | "csv_unknown_column"
             | "csv_duplicate_column"
             | "jsonl_unknown_field" => Owner::Schema,
-            "schema_mismatch" | "decoder_failed" | "arrow" | "compression_failed" => {
-                Owner::Internal
-            }
+            "schema_mismatch" | "columns_uneven" | "decoder_failed" | "arrow"
+            | "compression_failed" => Owner::Internal,
             _ => Owner::Data,
         }
     }

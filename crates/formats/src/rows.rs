@@ -216,6 +216,11 @@ impl Rows {
         self.bytes = self.columns.iter().map(Column::bytes).sum();
     }
 
+    /// Says how many values each column has been given.
+    pub(crate) fn set_len(&mut self, rows: usize) {
+        self.rows = rows;
+    }
+
     /// The rows so far; `None` without any.
     pub(crate) fn take(&mut self) -> Result<Option<RecordBatch>, FormatError> {
         if self.rows == 0 {

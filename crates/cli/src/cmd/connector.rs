@@ -1,5 +1,9 @@
-//! `rapidbyte connector list|inspect|test|compile`
+//! `rapidbyte connector list|inspect|test|compile|new|build`; those of authors are beside this file.
 
+mod build;
+mod compose;
+mod new;
+mod project;
 mod test;
 
 use std::path::Path;
@@ -15,12 +19,14 @@ use crate::output::{Output, table};
 use crate::setup;
 
 pub fn run(verb: &ConnectorVerb, common: &Common, output: &Output) -> Result<(), Failure> {
-    let host = setup::host(output, None)?;
+    let host = || setup::host(output, None);
     match verb {
-        ConnectorVerb::List => list(&host, output),
-        ConnectorVerb::Inspect { name } => inspect(name, &host, output),
-        ConnectorVerb::Test(asked) => test::run(asked, common, host, output),
-        ConnectorVerb::Compile { names } => compile(names, &host, output),
+        ConnectorVerb::List => list(&host()?, output),
+        ConnectorVerb::Inspect { name } => inspect(name, &host()?, output),
+        ConnectorVerb::Test(asked) => test::run(asked, common, host()?, output),
+        ConnectorVerb::Compile { names } => compile(names, &host()?, output),
+        ConnectorVerb::New(new) => new::run(new, output),
+        ConnectorVerb::Build { folder } => build::run(folder, output),
     }
 }
 

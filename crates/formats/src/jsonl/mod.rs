@@ -15,11 +15,13 @@
 //! JSON has no NaN and no infinity (`json_not_finite`), and the JSON document `null` of a `json`
 //! column cannot be told from NULL (`json_null_value`): both are refused when writing.
 
+mod columns;
 mod decode;
 mod encode;
 mod infer;
 mod lines;
 
+pub use columns::ColumnDecoder;
 pub(crate) use decode::Reader;
 pub use encode::Encoder;
 pub use infer::{Inferred, Sampler};

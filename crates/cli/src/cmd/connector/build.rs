@@ -1,0 +1,264 @@
+//! `rapidbyte connector build`: the language's own tool, then a look at what it made.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use rapidbyte_engine::{Class, Failure};
+use serde_json::{Value, json};
+
+use super::compose;
+use super::project::Project;
+use crate::args::{ConnectorKind, Language};
+use crate::output::Output;
+use crate::setup;
+
+/// What a component in Rust is compiled for.
+const TARGET: &str = "wasm32-wasip2";
+
+/// Leaves `<name>.wasm` in the project's folder, known to load.
+pub fn run(folder: &Path, output: &Output) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let project = Project::load(folder)?;
+    let built = match project.language {
+        Language::Rust => cargo(&project, folder)?,
+        Language::Python => with_rows(|unfinished| python(&project, folder, unfinished))?,
+        Language::Javascript => with_rows(|unfinished| javascript(&project, folder, unfinished))?,
+    };
+    let component = project.component(folder);
+    replace(&built, &component)
+        .map_err(|error| failed(format!("{}: {error}", component.display())))?;
+    let bytes = built.len();
+    let kind = look_at(&project, folder, output)?;
+    let shown = shown(&component);
+    let secs = begun.elapsed().as_secs_f64();
+    output.document(&json!({
+        "status": "ok", "component": shown, "kind": kind, "bytes": bytes, "secs": secs,
+    }));
+    let folder = shown.parent().map(Path::to_path_buf).unwrap_or_default();
+    let mib = bytes as f64 / f64::from(1 << 20);
+    output.text(&format!(
+        "built {}: a {kind}, {mib:.1} MiB, {secs:.1} s\n\n\
+         1. rapidbyte connector inspect {}\n2. rapidbyte run {}\n3. rapidbyte help connector test",
+        shown.display(),
+        by_path(&shown),
+        folder.join("pipeline.yaml").display()
+    ));
+    Ok(())
+}
+
+/// A path without a `./` in front.
+fn shown(path: &Path) -> PathBuf {
+    path.strip_prefix(".").unwrap_or(path).to_path_buf()
+}
+
+/// A component is found by a path or by a bundled name; its ending makes it a path.
+fn by_path(component: &Path) -> String {
+    component.display().to_string()
+}
+
+/// Compiles with cargo and gives the component that it left.
+fn cargo(project: &Project, folder: &Path) -> Result<Vec<u8>, Failure> {
+    let mut cargo = Command::new("cargo");
+    cargo
+        .args(["build", "--release", "--target", TARGET])
+        .arg("--message-format=json-render-diagnostics")
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    let mut child = cargo.spawn().map_err(|error| {
+        missing("cargo", &error).hint(format!(
+            "install Rust from https://rustup.rs, and its target: rustup target add {TARGET}"
+        ))
+    })?;
+    let said = child.stdout.take().map(BufReader::new);
+    let mut component = None;
+    for line in said.into_iter().flat_map(BufRead::lines) {
+        let line = line.map_err(|error| failed(format!("cargo: {error}")))?;
+        if let Some(path) = artifact(&line, &project.name) {
+            component = Some(path);
+        }
+    }
+    let status = child
+        .wait()
+        .map_err(|error| failed(format!("cargo: {error}")))?;
+    if !status.success() {
+        return Err(failed(format!("cargo build: {status}")).hint(format!(
+            "what is wrong stands above; where `core` or `std` cannot be found: \
+             rustup target add {TARGET}"
+        )));
+    }
+    let Some(component) = component else {
+        return Err(failed("cargo left no component".into())
+            .hint("Cargo.toml must have crate-type = [\"cdylib\", \"rlib\"] below [lib]"));
+    };
+    std::fs::read(&component).map_err(|error| failed(format!("what cargo left: {error}")))
+}
+
+/// Lets a tool write a component to a file, and puts the component for rows into it.
+fn with_rows(tool: impl FnOnce(&Path) -> Result<(), Failure>) -> Result<Vec<u8>, Failure> {
+    let folder = tempfile::tempdir();
+    let folder = folder.map_err(|error| failed(format!("a temporary folder: {error}")))?;
+    let unfinished = folder.path().join("connector.wasm");
+    tool(&unfinished)?;
+    compose::with_rows(&unfinished)
+}
+
+/// Runs componentize-py: that of the project's virtual environment, or else of PATH.
+fn python(project: &Project, folder: &Path, unfinished: &Path) -> Result<(), Failure> {
+    const TOOL: &str = "componentize-py";
+    let folder = absolute(folder)?;
+    let venv = folder.join(".venv");
+    let own = venv.join("bin").join(TOOL);
+    let mut tool = Command::new(if own.is_file() {
+        own.as_path()
+    } else {
+        Path::new(TOOL)
+    });
+    tool.args(["--wit-path", "rapidbyte/wit", "--world", world(project)])
+        .args(INTERFACE_NAMES.map(|name| format!("--import-interface-name={name}")))
+        .args(["componentize", "app", "--python-path", "."])
+        .args(["--python-path", "rapidbyte/glue", "--output"])
+        .arg(unfinished);
+    if venv.is_dir() {
+        // Its packages become part of the component; those of another one do not.
+        tool.env("VIRTUAL_ENV", &venv);
+    }
+    let install = "python3 -m venv .venv && .venv/bin/pip install -r requirements.txt";
+    finished(TOOL, tool, &folder, install)
+}
+
+/// Runs componentize-js by node.
+fn javascript(project: &Project, folder: &Path, unfinished: &Path) -> Result<(), Failure> {
+    const TOOL: &str = "componentize-js";
+    const INSTALL: &str = "npm install";
+    let folder = absolute(folder)?;
+    if !folder
+        .join("node_modules/@bytecodealliance")
+        .join(TOOL)
+        .is_dir()
+    {
+        let text = format!("{TOOL} is not in the project's node_modules");
+        let failure = Failure::new(Class::Environment, "tool_missing", text);
+        return Err(failure.hint(format!("in the project's folder: {INSTALL}")));
+    }
+    let mut tool = Command::new("node");
+    tool.arg("rapidbyte/build.mjs")
+        .arg(unfinished)
+        .arg(world(project));
+    finished(
+        "node",
+        tool,
+        &folder,
+        "install Node 20 or newer, then npm install",
+    )
+}
+
+/// What the two interfaces called `types` are to Python.
+const INTERFACE_NAMES: [&str; 2] = [
+    "rapidbyte:connector/types@0.1.0=types",
+    "wasi:http/types@0.2.4=http_types",
+];
+
+/// What a connector exports and imports, in `rapidbyte/wit/world.wit` of its project.
+fn world(project: &Project) -> &'static str {
+    if project.http {
+        "source-http"
+    } else {
+        "source"
+    }
+}
+
+/// Runs a tool in a folder to its end; what it prints is no result of ours.
+fn finished(name: &str, mut tool: Command, folder: &Path, install: &str) -> Result<(), Failure> {
+    tool.current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(std::io::stderr());
+    let status = tool.status().map_err(|error| {
+        missing(name, &error).hint(format!("in the project's folder: {install}"))
+    })?;
+    if !status.success() {
+        return Err(failed(format!("{name}: {status}")).hint("what is wrong stands above"));
+    }
+    Ok(())
+}
+
+fn absolute(folder: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(folder).map_err(|error| failed(format!("{}: {error}", folder.display())))
+}
+
+/// The component that a line of cargo's messages tells of.
+fn artifact(line: &str, package: &str) -> Option<PathBuf> {
+    let message: Value = serde_json::from_str(line).ok()?;
+    let files = message["filenames"].as_array()?;
+    let name = message["target"]["name"].as_str()?;
+    let component = files
+        .iter()
+        .filter_map(Value::as_str)
+        .find(|file| file.ends_with(".wasm"))?;
+    (name == package.replace('-', "_")).then(|| component.into())
+}
+
+/// Puts a component in the place of an older one, in one step.
+fn replace(bytes: &[u8], to: &Path) -> std::io::Result<()> {
+    let unfinished = to.with_extension("wasm.tmp");
+    std::fs::write(&unfinished, bytes)?;
+    std::fs::rename(&unfinished, to)
+}
+
+/// Loads the component as a run would, and compares it with what it should be.
+fn look_at(project: &Project, folder: &Path, output: &Output) -> Result<&'static str, Failure> {
+    let host = setup::host(output, None)?;
+    let file = project.component(Path::new("."));
+    let (_, connector, _) = super::load_from(&file.display().to_string(), folder, &host)?;
+    let kind = super::kind(&connector);
+    let wanted = match project.kind {
+        ConnectorKind::Source => "source",
+        ConnectorKind::Destination => "destination",
+    };
+    if kind != wanted {
+        return Err(failed(format!(
+            "the component is a {kind}, the project is a {wanted}"
+        ))
+        .hint("export a source or a destination, as rapidbyte-connector.json says"));
+    }
+    Ok(kind)
+}
+
+/// A tool that is not there or does not start.
+fn missing(tool: &str, error: &std::io::Error) -> Failure {
+    let text = format!("{tool} does not start: {error}");
+    Failure::new(Class::Environment, "tool_missing", text)
+}
+
+fn failed(text: String) -> Failure {
+    Failure::new(Class::Run, "build_failed", text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_component_is_the_packages_own() {
+        let line = |name: &str, file: &str| {
+            json!({ "reason": "compiler-artifact", "target": { "name": name }, "filenames": [file] })
+                .to_string()
+        };
+        let own = line("source_shop", "/t/source_shop.wasm");
+        assert_eq!(
+            artifact(&own, "source-shop"),
+            Some("/t/source_shop.wasm".into())
+        );
+        assert_eq!(
+            artifact(&line("serde", "/t/serde.wasm"), "source-shop"),
+            None
+        );
+        assert_eq!(
+            artifact(&line("source_shop", "/t/source_shop.rlib"), "source-shop"),
+            None
+        );
+        assert_eq!(artifact("no message", "source-shop"), None);
+    }
+}

@@ -1,0 +1,315 @@
+//! The folder of a connector in the making: what says that it is one, and its files at the start.
+//!
+//! The files come from `templates/` and, for Rust, the SDK's own folders: the build script put
+//! them into the program, so that whoever has the program has all that a project needs.
+
+use std::path::{Path, PathBuf};
+
+use rapidbyte_engine::{Class, Failure};
+use serde::{Deserialize, Serialize};
+
+use crate::args::{ConnectorKind, Language};
+
+// What the build script found: `TEMPLATES` and `SDK`, paths and texts.
+include!(concat!(env!("OUT_DIR"), "/templates.rs"));
+
+/// The file that says so.
+const FILE: &str = "rapidbyte-connector.json";
+/// Longer ones are something else.
+const MAX_FILE_BYTES: u64 = 64 << 10;
+/// Of [`Project::version`].
+const VERSION: u32 = 1;
+/// Longest name of a connector.
+const MAX_NAME: usize = 64;
+/// Where the SDK, or what takes its place, stands in a project.
+const SDK_FOLDER: &str = "rapidbyte";
+/// The interface for rows, among the SDK's files.
+const ROWS_WIT: &str = "crates/rows/wit/rows.wit";
+/// Names that cargo, or the project's own dependencies, have taken.
+const TAKEN: [&str; 10] = [
+    "alloc",
+    "core",
+    "proc-macro",
+    "rapidbyte-sdk",
+    "rapidbyte-wire",
+    "schemars",
+    "serde",
+    "serde-json",
+    "std",
+    "test",
+];
+
+/// What [`FILE`] says.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Project {
+    version: u32,
+    /// Of the connector; its component is `<name>.wasm`.
+    pub name: String,
+    pub kind: ConnectorKind,
+    pub language: Language,
+    /// It makes requests: its world has HTTP. In Rust the SDK has it, and what is not used is not
+    /// imported.
+    #[serde(default)]
+    pub http: bool,
+}
+
+impl Project {
+    /// Refuses names that are no file name, package or crate everywhere.
+    pub fn new(name: &str, kind: ConnectorKind, language: Language) -> Result<Self, Failure> {
+        let is_letter = |c: char| c.is_ascii_lowercase();
+        let is_valid = name.starts_with(is_letter)
+            && name.len() <= MAX_NAME
+            && name.split('-').all(|word| {
+                !word.is_empty() && word.chars().all(|c| is_letter(c) || c.is_ascii_digit())
+            });
+        if !is_valid || TAKEN.contains(&name) || is_keyword(name) {
+            let text = format!("{name:?} cannot be the name of a connector");
+            return Err(Failure::new(Class::Config, "bad_argument", text).hint(
+                "1 to 64 small letters and digits, words joined by \"-\", a letter first, such as \
+                 source-shop; no word of Rust, no name of a crate that connectors use",
+            ));
+        }
+        Ok(Self {
+            version: VERSION,
+            name: name.to_owned(),
+            kind,
+            language,
+            http: false,
+        })
+    }
+
+    /// The same with HTTP.
+    pub fn with_http(self) -> Result<Self, Failure> {
+        if self.language == Language::Rust {
+            let text = "projects in Rust have HTTP without a word: rapidbyte_sdk::http";
+            let failure = Failure::new(Class::Config, "bad_argument", text);
+            return Err(failure.hint("leave --http out"));
+        }
+        Ok(Self { http: true, ..self })
+    }
+
+    /// The project in a folder.
+    pub fn load(folder: &Path) -> Result<Self, Failure> {
+        let path = folder.join(FILE);
+        let read = std::fs::metadata(&path).and_then(|meta| match meta.len() {
+            0..=MAX_FILE_BYTES => std::fs::read_to_string(&path),
+            _ => Err(std::io::Error::other("the file is above 64 KiB")),
+        });
+        let hint = "`rapidbyte connector new` makes such a folder; name it, or go there";
+        let failed = |why: String| {
+            let text = format!("{}: {why}", path.display());
+            Failure::new(Class::Config, "not_a_connector_project", text).hint(hint)
+        };
+        let text = read.map_err(|error| failed(error.to_string()))?;
+        let project: Self =
+            serde_json::from_str(&text).map_err(|error| failed(error.to_string()))?;
+        if project.version != VERSION {
+            let why = format!(
+                "version {}, where this program knows {VERSION}",
+                project.version
+            );
+            return Err(failed(why));
+        }
+        // Its name becomes a path.
+        let known = Self::new(&project.name, project.kind, project.language)?;
+        Ok(Self {
+            http: project.http,
+            ..known
+        })
+    }
+
+    /// The component's place in the project's folder.
+    pub fn component(&self, folder: &Path) -> PathBuf {
+        folder.join(format!("{}.wasm", self.name))
+    }
+
+    /// Every file at the start: its path in the folder, and its text.
+    pub fn files(&self) -> Result<Vec<(String, String)>, Failure> {
+        let mut files = vec![(FILE.to_owned(), self.own_file()?)];
+        let own = match (self.language, self.kind) {
+            (Language::Rust, ConnectorKind::Source) => "rust/source/",
+            (Language::Rust, ConnectorKind::Destination) => "rust/destination/",
+            (Language::Python, ConnectorKind::Source) => "python/",
+            (Language::Javascript, ConnectorKind::Source) => "javascript/",
+            (_, ConnectorKind::Destination) => return Err(only_sources()),
+        };
+        // Of an example only what is its own.
+        let example = format!("{}-http/", own.trim_end_matches('/'));
+        let is_there = |path: &str| TEMPLATES.iter().any(|(known, _)| *known == path);
+        for (path, text) in TEMPLATES {
+            let inside = match path.strip_prefix(own) {
+                Some(path) if self.http && is_there(&format!("{example}{path}")) => None,
+                Some(path) => Some(path),
+                None => path.strip_prefix(&*example).filter(|_| self.http),
+            };
+            if let Some(path) = inside {
+                files.push((file_name(path), self.filled(text)));
+            }
+        }
+        match self.language {
+            Language::Rust => files.extend(sdk()),
+            Language::Python | Language::Javascript => files.extend(contract()),
+        }
+        Ok(files)
+    }
+
+    fn own_file(&self) -> Result<String, Failure> {
+        let text = serde_json::to_string_pretty(self);
+        let text = text.map_err(|error| Failure::new(Class::Run, "file_io", error))?;
+        Ok(text + "\n")
+    }
+
+    fn filled(&self, text: &str) -> String {
+        text.replace("{{name}}", &self.name)
+            .replace("{{crate}}", &self.name.replace('-', "_"))
+    }
+}
+
+/// The SDK as a workspace of its own; the versions that it was tested with are the project's.
+fn sdk() -> impl Iterator<Item = (String, String)> {
+    let parts = SDK.iter().filter(|(path, _)| *path != ROWS_WIT);
+    parts.map(|(path, text)| {
+        let path = match *path {
+            "Cargo.lock" | "rust-toolchain.toml" => (*path).to_owned(),
+            path => format!("{SDK_FOLDER}/{path}"),
+        };
+        (path, (*text).to_owned())
+    })
+}
+
+/// The contract and the interface for rows, as the tools of scripting languages look for them.
+fn contract() -> impl Iterator<Item = (String, String)> {
+    let places = [
+        ("wit/rapidbyte.wit", "deps/connector/rapidbyte.wit"),
+        (ROWS_WIT, "deps/rows/rows.wit"),
+    ];
+    let texts = SDK.iter().filter_map(move |(path, text)| {
+        let (_, to) = places.iter().find(|(from, _)| from == path)?;
+        Some((*to, *text))
+    });
+    let worlds = TEMPLATES.iter();
+    let worlds = worlds.filter_map(|(path, text)| Some((path.strip_prefix("wit/")?, *text)));
+    let all = worlds.chain(texts);
+    all.map(|(path, text)| (format!("{SDK_FOLDER}/wit/{path}"), text.to_owned()))
+}
+
+fn only_sources() -> Failure {
+    let text = "destinations are written in Rust: rows come to them as Arrow";
+    Failure::new(Class::Config, "bad_argument", text)
+        .hint("use --lang rust, or write the source in this language and use a bundled destination")
+}
+
+/// What a template's file is called in a project. In the repository some have other names, so that
+/// no tool takes them for its own: `Cargo.toml.in`, `gitignore.in`.
+fn file_name(path: &str) -> String {
+    match path.strip_suffix(".in") {
+        Some("gitignore") => ".gitignore".into(),
+        Some(name) => name.into(),
+        None => path.into(),
+    }
+}
+
+/// Whether Rust has taken a word for itself (The Rust Reference, "Keywords").
+fn is_keyword(name: &str) -> bool {
+    const KEYWORDS: &str = "abstract as async await become box break const continue crate do dyn \
+        else enum extern false final fn for gen if impl in let loop macro match mod move mut \
+        override priv pub ref return self static struct super trait true try type typeof unsafe \
+        unsized use virtual where while yield";
+    KEYWORDS.split_whitespace().any(|word| word == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn project(name: &str) -> Result<Project, Failure> {
+        Project::new(name, ConnectorKind::Source, Language::Rust)
+    }
+
+    #[test]
+    fn names_are_file_names_and_crates_everywhere() {
+        for name in ["a", "source-shop", "s3", "source-2"] {
+            assert!(project(name).is_ok(), "{name}");
+        }
+        let long = "a".repeat(65);
+        let bad = [
+            "", "-a", "a-", "a--b", "3s", "A", "a_b", "a/b", "..", "a.b", "é", "fn", "std", "test",
+            &long,
+        ];
+        for name in bad {
+            assert!(project(name).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn no_file_of_a_project_has_a_hole_left() {
+        use ConnectorKind::{Destination, Source};
+        for (kind, language, expected) in [
+            (
+                Source,
+                Language::Rust,
+                ["Cargo.toml", "rapidbyte/wit/rapidbyte.wit"],
+            ),
+            (
+                Destination,
+                Language::Rust,
+                ["src/lib.rs", "rapidbyte/Cargo.toml"],
+            ),
+            (
+                Source,
+                Language::Python,
+                ["connector.py", "rapidbyte/wit/deps/rows/rows.wit"],
+            ),
+            (
+                Source,
+                Language::Javascript,
+                ["package.json", "rapidbyte/wit/world.wit"],
+            ),
+        ] {
+            let project = Project::new("source-shop", kind, language).expect("a project");
+            let files = project.files().expect("files");
+            for name in [&expected[..], &[".gitignore", "README.md", "pipeline.yaml"]].concat() {
+                assert!(files.iter().any(|(path, _)| path == name), "{name}");
+            }
+            for (path, text) in files {
+                let is_ours = path.starts_with("rapidbyte/");
+                assert!(is_ours || !text.contains("{{"), "{path}");
+            }
+        }
+        for (language, file) in [
+            (Language::Python, "connector.py"),
+            (Language::Javascript, "connector.js"),
+        ] {
+            let project = Project::new("source-shop", Source, language);
+            let project = project.and_then(Project::with_http).expect("a project");
+            let files = project.files().expect("files");
+            let mut found = files.iter().filter(|(path, _)| path == file);
+            assert!(
+                found
+                    .next()
+                    .is_some_and(|(_, text)| text.contains("base_url"))
+            );
+            assert!(found.next().is_none());
+        }
+        let python = Project::new("dest-shop", Destination, Language::Python).expect("a name");
+        assert!(python.files().is_err());
+    }
+
+    #[test]
+    fn a_folder_of_another_version_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let known = project("a").expect("a project");
+        let text = known.own_file().expect("a text");
+        std::fs::write(folder.path().join(FILE), &text).expect("written");
+        assert_eq!(Project::load(folder.path()).expect("a project"), known);
+        for text in [
+            text.replace(": 1", ": 2"),
+            text.replace("\"a\"", "\"../a\""),
+            "{}".into(),
+        ] {
+            std::fs::write(folder.path().join(FILE), text).expect("written");
+            assert!(Project::load(folder.path()).is_err());
+        }
+    }
+}

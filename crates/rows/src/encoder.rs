@@ -1,0 +1,256 @@
+//! JSON rows and JSON columns to batches.
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use rapidbyte_formats::jsonl::ColumnDecoder;
+use rapidbyte_formats::{Decoder, Format, FormatError, Limits, Owner};
+use rapidbyte_wire::ipc;
+use rapidbyte_wire::types::type_name;
+
+use crate::declared;
+
+/// Makes the batches of one read of a stream.
+pub struct Encoder {
+    rows: Decoder,
+    columns: ColumnDecoder,
+    messages: ipc::Encoder,
+    /// Rows of all batches so far.
+    given: u64,
+}
+
+/// A batch as the contract has it: an Arrow IPC `RecordBatch` message and its rows.
+#[derive(Debug)]
+pub struct Encoded {
+    /// The message.
+    pub data: Vec<u8>,
+    /// At least one.
+    pub rows: u64,
+}
+
+/// Why there is no batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Who acts.
+    pub owner: Owner,
+    /// Stable and short.
+    pub code: &'static str,
+    /// A lower-case fragment.
+    pub message: String,
+    /// What to do next.
+    pub hint: Option<String>,
+    /// The top-level column.
+    pub column: Option<String>,
+    /// Counted from 1 since the encoder was made.
+    pub row: Option<u64>,
+}
+
+impl Encoder {
+    /// `columns` as [`declared::schema`] reads them; `wanted` are those of the batches, in that order.
+    ///
+    /// Errors: `invalid_schema`, `invalid_type`, `unsupported_type`, `unknown_column`.
+    pub fn new(
+        columns: &str,
+        wanted: Option<&[String]>,
+        max_record_bytes: u64,
+    ) -> Result<Self, Refusal> {
+        let schema = Arc::new(declared::schema(columns)?);
+        // A call is a batch, however large: it was made by the connector, and lies in its memory.
+        let limits = Limits {
+            batch_bytes: usize::MAX,
+            batch_rows: usize::MAX,
+            max_record_bytes: usize::try_from(max_record_bytes).unwrap_or(usize::MAX),
+        };
+        let refused = |error| Refusal::of(error, 0);
+        let rows = Format::Jsonl.decoder(Arc::clone(&schema), wanted, limits);
+        let rows = rows.map_err(refused)?;
+        let columns = ColumnDecoder::new(&schema, wanted, limits).map_err(refused)?;
+        let messages = ipc::Encoder::new(rows.schema())
+            .map_err(|error| Refusal::schema("unsupported_type", error.to_string()))?;
+        Ok(Self {
+            rows,
+            columns,
+            messages,
+            given: 0,
+        })
+    }
+
+    /// The `Schema` message of the batches.
+    pub fn schema_message(&self) -> &[u8] {
+        self.messages.schema_message()
+    }
+
+    /// The names of the columns' types.
+    pub fn types(&self) -> Vec<String> {
+        let fields = self.rows.schema().fields().iter();
+        fields.map(|field| type_name(field)).collect()
+    }
+
+    /// JSON Lines to a batch.
+    ///
+    /// Errors: `no_rows`, and those of [`rapidbyte_formats::jsonl`].
+    pub fn rows(&mut self, lines: &[u8]) -> Result<Encoded, Refusal> {
+        let rows = &mut self.rows;
+        let mut read = || {
+            rows.begin_file();
+            rows.push(lines)?;
+            rows.end_of_file()?;
+            rows.take_batch()
+        };
+        let batch = read().map_err(|error| Refusal::of(error, self.given))?;
+        self.encode(batch)
+    }
+
+    /// A JSON array of each column to a batch.
+    ///
+    /// Errors: the same, `columns_uneven` and `jsonl_bad_utf8`.
+    pub fn columns(&mut self, columns: &[impl AsRef<[u8]>]) -> Result<Encoded, Refusal> {
+        let texts: Vec<&str> = columns.iter().map(text).collect::<Result<_, _>>()?;
+        let decoded = self.columns.decode(&texts);
+        let batch = decoded.map_err(|error| Refusal::of(error, self.given))?;
+        self.encode(batch)
+    }
+
+    fn encode(&mut self, batch: Option<RecordBatch>) -> Result<Encoded, Refusal> {
+        let Some(batch) = batch else {
+            let text = "a batch without rows";
+            return Err(Refusal::internal("no_rows", text));
+        };
+        let data = self
+            .messages
+            .encode(&batch)
+            .map_err(|error| Refusal::internal("arrow", error.to_string()))?;
+        let rows = batch.num_rows() as u64;
+        self.given += rows;
+        Ok(Encoded { data, rows })
+    }
+}
+
+/// A column's text.
+fn text(column: &impl AsRef<[u8]>) -> Result<&str, Refusal> {
+    std::str::from_utf8(column.as_ref()).map_err(|error| {
+        let text = format!("a column that is not UTF-8: {error}");
+        Refusal::owned(Owner::Data, "jsonl_bad_utf8", text)
+    })
+}
+
+impl Refusal {
+    pub(crate) fn schema(code: &'static str, message: impl Into<String>) -> Self {
+        Self::owned(Owner::Schema, code, message)
+    }
+
+    fn internal(code: &'static str, message: impl Into<String>) -> Self {
+        Self::owned(Owner::Internal, code, message)
+    }
+
+    fn owned(owner: Owner, code: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            owner,
+            code,
+            message: message.into(),
+            hint: None,
+            column: None,
+            row: None,
+        }
+    }
+
+    pub(crate) fn column(mut self, name: &str) -> Self {
+        self.column = Some(name.to_owned());
+        self
+    }
+
+    /// `given` rows came in batches before. What only fits a file is said otherwise.
+    fn of(error: FormatError, given: u64) -> Self {
+        let hint = match error.code {
+            "jsonl_unknown_field" => Some("declare the column, or leave the key out".into()),
+            "null_in_required_column" => Some("declare the column without `not null`".into()),
+            _ => error.hint.clone(),
+        };
+        Self {
+            owner: error.owner(),
+            code: error.code,
+            message: error.message,
+            hint,
+            column: error.column,
+            row: error.line.map(|line| given + line),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COLUMNS: &str = r#"{"id": "int64 not null", "total": "decimal(10, 2)", "at": "timestamptz", "raw": "binary", "tags": "list<string>", "any": "json"}"#;
+    const LINE: &str = r#"{"id":9007199254740993,"total":"1.50","at":"2026-11-22T10:00:00Z","raw":"\\x00ff","tags":["a",null],"any":{"b":1.0}}"#;
+
+    fn encoder(wanted: Option<&[String]>) -> Encoder {
+        Encoder::new(COLUMNS, wanted, 1 << 20).unwrap()
+    }
+
+    /// The batch that a message holds.
+    fn decoded(encoder: &Encoder, encoded: Encoded) -> RecordBatch {
+        let decoder = ipc::Decoder::new(encoder.schema_message()).unwrap();
+        let batch = decoder.decode(encoded.data).unwrap();
+        assert_eq!(batch.num_rows() as u64, encoded.rows);
+        batch
+    }
+
+    #[test]
+    fn rows_and_columns_make_the_same_batches() {
+        let mut encoder = encoder(None);
+        let lines = format!("{LINE}\n{{\"id\":2}}");
+        let rows = encoder.rows(lines.as_bytes()).unwrap();
+        let rows = decoded(&encoder, rows);
+        let columns = [
+            "[9007199254740993, 2]",
+            r#"["1.50", null]"#,
+            r#"["2026-11-22T10:00:00Z", null]"#,
+            r#"["\\x00ff", null]"#,
+            r#"[["a",null], null]"#,
+            r#"[{"b":1.0}, null]"#,
+        ];
+        let columns = encoder.columns(&columns).unwrap();
+        assert_eq!(decoded(&encoder, columns), rows);
+        assert_eq!(encoder.types()[0], "int64");
+    }
+
+    #[test]
+    fn columns_that_are_not_wanted_are_passed_over() {
+        let wanted = ["any".to_owned(), "id".to_owned()];
+        let mut encoder = encoder(Some(&wanted));
+        let encoded = encoder.rows(LINE.as_bytes()).unwrap();
+        let batch = decoded(&encoder, encoded);
+        assert_eq!(batch.schema().field(0).name(), "any");
+        assert_eq!(batch.num_columns(), 2);
+    }
+
+    #[test]
+    fn the_row_of_an_error_is_counted_over_all_batches() {
+        for columns in [false, true] {
+            let mut encoder = Encoder::new(r#"{"id": "int64 not null"}"#, None, 100).unwrap();
+            encoder.rows(b"{\"id\":1}\n{\"id\":2}\n").unwrap();
+            let error = match columns {
+                true => encoder.columns(&["[3,4.5]"]).unwrap_err(),
+                false => encoder.rows(b"{\"id\":3}\n{\"id\":4.5}\n").unwrap_err(),
+            };
+            assert_eq!((error.code, error.row), ("value_does_not_fit", Some(4)));
+            assert_eq!(
+                (error.owner, error.column.as_deref()),
+                (Owner::Data, Some("id"))
+            );
+        }
+    }
+
+    #[test]
+    fn nothing_is_no_batch() {
+        assert_eq!(encoder(None).rows(b"").unwrap_err().code, "no_rows");
+        let empty = ["[]"; 6];
+        assert_eq!(encoder(None).columns(&empty).unwrap_err().code, "no_rows");
+        let error = encoder(None).columns(&[b"[\"\xff\"]"]).unwrap_err();
+        assert_eq!(error.code, "jsonl_bad_utf8");
+        let unknown = ["x".to_owned()];
+        let error = Encoder::new(COLUMNS, Some(&unknown), 1).err().unwrap();
+        assert_eq!(error.code, "unknown_column");
+    }
+}

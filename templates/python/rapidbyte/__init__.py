@@ -1,0 +1,125 @@
+"""What a connector of Rapidbyte in Python is made of.
+
+`connector.py` has a class `Connector`; this package turns it into what `rapidbyte/wit` says. Nothing
+here needs Arrow: rows are dicts or lists of values, and a component that `rapidbyte connector build`
+puts beside them makes the batches.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Optional
+
+__all__ = ["Checkpoint", "Columns", "Error", "Idle", "Request", "Stream", "checked_config"]
+
+
+class Error(Exception):
+    """What went wrong, for the person who reads it.
+
+    `kind` says who acts: `config` and `auth` (the operator), `connection`, `transient` and
+    `rate-limited` (a retry; the last one after `retry_after_ms`), `data` and `schema` (whoever owns
+    the data), `internal` (you). `code` is stable and short, `message` a lower-case fragment, `hint`
+    what to do next.
+    """
+
+    KINDS = ("config", "auth", "connection", "transient", "rate-limited", "data", "schema", "internal")
+
+    def __init__(
+        self,
+        kind: str,
+        code: str,
+        message: str,
+        hint: Optional[str] = None,
+        stream: Optional[str] = None,
+        column: Optional[str] = None,
+        location: Optional[str] = None,
+        retry_after_ms: Optional[int] = None,
+    ):
+        if kind not in self.KINDS:
+            raise ValueError(f"an error has one of the kinds {', '.join(self.KINDS)}")
+        super().__init__(f"{code}: {message}")
+        self.kind, self.code, self.message, self.hint = kind, code, message, hint
+        self.stream, self.column, self.location = stream, column, location
+        self.retry_after_ms = retry_after_ms
+
+
+@dataclass
+class Stream:
+    """A table, a file or whatever else holds rows of one schema.
+
+    `columns` are names and types in order, `{"id": "int64 not null", "name": "string"}`; the types
+    are those of `docs/connectors.md`.
+    """
+
+    name: str
+    columns: Dict[str, str]
+    primary_key: List[str] = field(default_factory=list)
+    cursor_fields: List[str] = field(default_factory=list)
+    estimated_rows: Optional[int] = None
+    notes: List[str] = field(default_factory=list)
+
+
+@dataclass
+class Request:
+    """What is to be read."""
+
+    stream: str
+    """The names of the wanted columns in order. Rows may have more of the stream's columns."""
+    columns: List[str]
+    """Present in an incremental read: the columns that order it."""
+    cursor_fields: Optional[List[str]] = None
+    """Present in an incremental read: the last checkpoint, as it was given."""
+    cursor: Any = None
+    """In an incremental read without a cursor: values to begin with, as the operator wrote them."""
+    initial: Optional[List[str]] = None
+    """About so many bytes a batch should have."""
+    batch_bytes: int = 1 << 20
+    """A larger record is refused."""
+    max_record_bytes: int = 64 << 20
+
+    @property
+    def is_incremental(self) -> bool:
+        return self.cursor_fields is not None
+
+
+class Columns(dict):
+    """A batch as columns: for each column's name the list of its values. The fastest way."""
+
+
+@dataclass
+class Checkpoint:
+    """Everything that was yielded before can be gone on behind with this value (as JSON)."""
+
+    cursor: Any
+
+
+class Idle:
+    """Nothing came in time; the host asks again."""
+
+
+def checked_config(schema: Dict[str, Any], config: Dict[str, Any]) -> Dict[str, Any]:
+    """Refuses unknown and missing keys and values of another type; fills defaults in."""
+    properties = schema.get("properties", {})
+    for key in config:
+        if key not in properties:
+            known = ", ".join(properties) or "there is none"
+            raise Error("config", "unknown_key", f"unknown key `{key}`", f"the keys are: {known}", location=f"config.{key}")
+    for key in schema.get("required", []):
+        if key not in config:
+            raise Error("config", "missing_key", f"the key `{key}` is missing", location=f"config.{key}")
+    for key, value in config.items():
+        wanted = properties[key].get("type")
+        if not _has_type(value, wanted):
+            raise Error("config", "invalid_config", f"`{key}` is no {wanted}", location=f"config.{key}")
+        minimum = properties[key].get("minimum")
+        if minimum is not None and value < minimum:
+            raise Error("config", "invalid_config", f"`{key}` is less than {minimum}", location=f"config.{key}")
+    defaults = {k: p["default"] for k, p in properties.items() if "default" in p}
+    return {**defaults, **config}
+
+
+def _has_type(value: Any, wanted: Optional[str]) -> bool:
+    if wanted is None:
+        return True
+    if isinstance(value, bool):
+        return wanted == "boolean"
+    types = {"integer": int, "number": (int, float), "string": str, "array": list, "object": dict}
+    return wanted in types and isinstance(value, types[wanted])

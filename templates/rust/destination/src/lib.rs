@@ -1,0 +1,204 @@
+//! {{name}}: a destination that writes each stream as a file of JSON Lines, complete or not at all.
+//! Replace the file by your system.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use rapidbyte_sdk::files::{self, Output};
+use rapidbyte_sdk::prelude::arrow_array::cast::AsArray;
+use rapidbyte_sdk::prelude::arrow_array::types::{Float64Type, Int64Type};
+use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::types::type_name;
+use serde_json::{Map, Value};
+
+/// Bytes that are handed to the host at a time.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// What stands under `config:`. Doc comments become the keys' descriptions.
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The file of each stream; `{stream}` stands for the stream's name. Nothing else can be written.
+    #[schemars(extend("x-grant" = "write"))]
+    pub path: String,
+}
+
+/// The connector, opened with one configuration.
+pub struct Lines {
+    config: Config,
+    open: OpenFiles,
+}
+
+/// Files that are not committed, by stream. The writer fills them, the destination commits them.
+type OpenFiles = Rc<RefCell<BTreeMap<String, Output>>>;
+
+/// Writes one stream.
+pub struct LineWriter {
+    stream: String,
+    open: OpenFiles,
+    buffer: Vec<u8>,
+    /// Rows and bytes since the last part.
+    rows: u64,
+    bytes: u64,
+}
+
+impl Destination for Lines {
+    type Config = Config;
+    type Writer = LineWriter;
+    const NAME: &str = "{{name}}";
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+    const DESCRIPTION: &str = "Writes JSON Lines";
+    const WRITE_MODES: &[WriteMode] = &[WriteMode::Replace];
+
+    fn open(config: Config) -> Result<Self> {
+        Ok(Self {
+            config,
+            open: OpenFiles::default(),
+        })
+    }
+
+    fn check(&mut self) -> Result<Vec<CheckItem>> {
+        Ok(vec![match files::probe(&self.path("check")) {
+            Ok(()) => CheckItem::ok("write", "a file can be created"),
+            Err(problem) => CheckItem::failed("write", problem),
+        }])
+    }
+
+    fn plan(&mut self, target: &Target) -> Result<Plan> {
+        let schema = target.arrow_schema()?;
+        let column = |field: &std::sync::Arc<Field>| {
+            let is_known = can_hold(field.data_type());
+            ColumnPlan {
+                column: field.name().clone(),
+                target_type: type_name(field),
+                fit: if is_known { Fit::Exact } else { Fit::Refused },
+                note: (!is_known).then(|| "bool, int64, float64 and string can be written".into()),
+            }
+        };
+        Ok(Plan {
+            location: self.path(&target.stream),
+            columns: schema.fields().iter().map(column).collect(),
+            statements: Vec::new(),
+            notes: Vec::new(),
+            is_new: true,
+        })
+    }
+
+    fn open_writer(&mut self, target: &Target, _: u64, _: Option<&str>) -> Result<LineWriter> {
+        let file = files::create(&self.path(&target.stream))?;
+        self.open.borrow_mut().insert(target.stream.clone(), file);
+        Ok(LineWriter {
+            stream: target.stream.clone(),
+            open: Rc::clone(&self.open),
+            buffer: Vec::new(),
+            rows: 0,
+            bytes: 0,
+        })
+    }
+
+    /// Comes once for each stream, with its last row: this destination keeps no cursor.
+    fn commit(&mut self, commit: Commit<'_>) -> Result<Receipt> {
+        let file = self.open.borrow_mut().remove(commit.stream);
+        let Some(file) = file else {
+            return Err(Error::internal("a commit of a file that nobody began"));
+        };
+        file.sync()?;
+        let bytes = file.bytes();
+        file.commit()?;
+        Ok(Receipt {
+            rows: commit.rows(),
+            bytes,
+            location: self.path(commit.stream),
+        })
+    }
+
+    /// A file that is dropped leaves nothing behind.
+    fn abort(&mut self, stream: &str) -> Result<()> {
+        self.open.borrow_mut().remove(stream);
+        Ok(())
+    }
+}
+
+impl Lines {
+    fn path(&self, stream: &str) -> String {
+        self.config.path.replace("{stream}", stream)
+    }
+}
+
+impl Writer for LineWriter {
+    fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        for at in 0..batch.num_rows() {
+            let mut row = Map::new();
+            for (field, array) in batch.schema_ref().fields().iter().zip(batch.columns()) {
+                let value = value(array, at)
+                    .map_err(|error| error.in_stream(&self.stream).in_column(field.name()))?;
+                row.insert(field.name().clone(), value);
+            }
+            self.buffer.extend(Value::Object(row).to_string().bytes());
+            self.buffer.push(b'\n');
+            if self.buffer.len() >= CHUNK_BYTES {
+                self.hand_over()?;
+            }
+        }
+        self.rows += batch.num_rows() as u64;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<Part> {
+        self.hand_over()?;
+        let (rows, bytes) = (
+            std::mem::take(&mut self.rows),
+            std::mem::take(&mut self.bytes),
+        );
+        Ok(Part {
+            data: Vec::new(),
+            rows,
+            bytes,
+        })
+    }
+}
+
+impl LineWriter {
+    fn hand_over(&mut self) -> Result<()> {
+        let mut open = self.open.borrow_mut();
+        let file = open.get_mut(&self.stream);
+        let file = file.ok_or_else(|| Error::internal("the stream was given up"))?;
+        file.write(&self.buffer)?;
+        self.bytes += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+/// What [`value`] can write without changing it.
+fn can_hold(data_type: &DataType) -> bool {
+    use DataType::{Boolean, Float64, Int64, Utf8};
+    matches!(data_type, Boolean | Int64 | Float64 | Utf8)
+}
+
+/// One value as JSON. A value that JSON does not have is an error, never a silent null.
+fn value(array: &ArrayRef, at: usize) -> Result<Value> {
+    if array.is_null(at) {
+        return Ok(Value::Null);
+    }
+    Ok(match array.data_type() {
+        DataType::Boolean => array.as_boolean().value(at).into(),
+        DataType::Int64 => array.as_primitive::<Int64Type>().value(at).into(),
+        DataType::Utf8 => array.as_string::<i32>().value(at).into(),
+        DataType::Float64 => {
+            let number = array.as_primitive::<Float64Type>().value(at);
+            let number = serde_json::Number::from_f64(number);
+            number
+                .ok_or_else(|| Error::data("not_finite", "JSON has no NaN and no infinity"))?
+                .into()
+        }
+        other => {
+            return Err(Error::internal(format!(
+                "a column of type {other} was not refused"
+            )));
+        }
+    })
+}
+
+rapidbyte_sdk::export_destination!(Lines);

@@ -1,0 +1,404 @@
+//! The guides of `docs/connectors/`, followed word by word, and what the verbs for authors refuse.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rapidbyte_testkit::http::{Reply, Server};
+use serde_json::Value;
+
+use crate::support::{Ended, Folder, built};
+
+/// Commands that install tools. `cargo xtask test` has installed the same versions; what it calls
+/// them, and where the command would leave them in a project.
+const INSTALLS: [(&str, Option<&str>, &str); 3] = [
+    (
+        "python3 -m venv .venv",
+        Some("RAPIDBYTE_COMPONENTIZE_PY"),
+        ".venv",
+    ),
+    (".venv/bin/pip install -r requirements.txt", None, ""),
+    (
+        "npm install",
+        Some("RAPIDBYTE_COMPONENTIZE_JS"),
+        "node_modules",
+    ),
+];
+
+/// A block of a guide: what stands behind the three ticks, and the text.
+struct Block {
+    language: String,
+    /// A file of the project, for a block that is one.
+    file: Option<String>,
+    text: String,
+}
+
+/// The blocks of a page in order.
+fn blocks(page: &str) -> Vec<Block> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/connectors");
+    let text = std::fs::read_to_string(path.join(page)).expect("UTF-8");
+    let mut blocks = Vec::new();
+    let mut parts = text.split("\n```");
+    parts.next();
+    while let (Some(block), Some(_)) = (parts.next(), parts.next()) {
+        let (info, text) = block.split_once('\n').expect("a line");
+        let (language, file) = match info.split_once(' ') {
+            Some((language, file)) => (language, Some(file.to_owned())),
+            None => (info, None),
+        };
+        blocks.push(Block {
+            language: language.to_owned(),
+            file,
+            text: format!("{text}\n"),
+        });
+    }
+    assert!(blocks.len() > 3, "{page} has only {} blocks", blocks.len());
+    blocks
+}
+
+fn has_javascript() -> bool {
+    let is_there = !built("RAPIDBYTE_COMPONENTIZE_JS").as_os_str().is_empty();
+    if !is_there {
+        eprintln!("SKIPPED: componentize-js could not be installed");
+    }
+    is_there
+}
+
+/// Somebody who follows a guide, in a folder with the program.
+struct Author {
+    folder: Folder,
+    /// Where the last command ended.
+    place: PathBuf,
+    variables: Vec<(&'static str, PathBuf)>,
+}
+
+impl Author {
+    fn new() -> Self {
+        let folder = Folder::new();
+        folder.write("bin/.keep", "");
+        let program = folder.path().join("bin/rapidbyte");
+        std::os::unix::fs::symlink(built("RAPIDBYTE_BIN"), program).expect("a link");
+        // What is compiled stays, so that only the first test run compiles the dependencies.
+        let compiled = built("RAPIDBYTE_TESTKIT").with_file_name("authoring");
+        Self {
+            place: folder.path().to_owned(),
+            variables: vec![("CARGO_TARGET_DIR", compiled)],
+            folder,
+        }
+    }
+
+    /// Types the commands of a block, which must succeed, and gives what they print.
+    #[track_caller]
+    fn types(&mut self, block: &str) -> String {
+        let (mut script, mut printed) = (String::new(), String::new());
+        for line in block.lines() {
+            let command = line.strip_prefix("$ ");
+            let command = command.unwrap_or_else(|| panic!("{line:?} is no command"));
+            match INSTALLS.iter().find(|(installs, ..)| *installs == command) {
+                None => script += &format!("{command}\n"),
+                Some((_, variable, name)) => {
+                    printed += &self.runs(&std::mem::take(&mut script));
+                    if let Some(tools) = variable.map(built) {
+                        // A folder of node_modules stands in the one that was installed.
+                        let tools = if *name == "node_modules" {
+                            tools.join(name)
+                        } else {
+                            tools
+                        };
+                        std::os::unix::fs::symlink(tools, self.place.join(name)).expect("a link");
+                    }
+                }
+            }
+        }
+        printed + &self.runs(&script)
+    }
+
+    #[track_caller]
+    fn runs(&mut self, script: &str) -> String {
+        let told = self.folder.path().join("bin/.place");
+        let script = format!("{script}pwd > '{}'\n", told.display());
+        let mut shell = self.command("bash");
+        let output = shell.args(["-euo", "pipefail", "-c", &script]).output();
+        let ended: Ended = output.expect("bash").into();
+        assert_eq!(ended.code, Some(0), "{script}\n{ended:?}");
+        let place = std::fs::read_to_string(told).expect("UTF-8");
+        self.place = place.trim_end().into();
+        ended.stdout
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let path = std::env::var("PATH").expect("PATH");
+        let node = std::env::var("RAPIDBYTE_NODE_BIN").unwrap_or_default();
+        let bin = self.folder.path().join("bin");
+        let base = self.folder.command(&[]);
+        let mut command = Command::new(program);
+        command
+            .current_dir(&self.place)
+            .env_clear()
+            .envs(base.get_envs().filter_map(|(k, v)| Some((k, v?))))
+            .envs(
+                ["CARGO_HOME", "RUSTUP_HOME"]
+                    .iter()
+                    .filter_map(|name| Some((*name, std::env::var_os(name)?))),
+            )
+            .env("PATH", format!("{}:{node}:{path}", bin.display()))
+            // Everything that the SDK needs is there: this workspace has the same versions.
+            .env("CARGO_NET_OFFLINE", "true")
+            .envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    /// Follows a page: types its commands, writes its files, and compares those of `out/`.
+    #[track_caller]
+    fn follows(&mut self, page: &str) {
+        for block in blocks(page) {
+            match (&*block.language, &block.file) {
+                ("console", None) => drop(self.types(&block.text)),
+                (_, Some(file)) if file.starts_with("out/") => {
+                    let written = std::fs::read_to_string(self.place.join(file));
+                    assert_eq!(written.expect("UTF-8"), block.text, "{file}");
+                }
+                (_, Some(file)) => {
+                    let path = self.place.join(file);
+                    std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+                    std::fs::write(path, &block.text).expect("a file");
+                }
+                (language, None) => panic!("{page}: a block of {language} that nobody tries"),
+            }
+        }
+    }
+
+    /// The error of a command of the program.
+    #[track_caller]
+    fn refused(&self, arguments: &[&str]) -> (Value, Option<i32>) {
+        let mut command = self.command("rapidbyte");
+        let output = command.args(arguments).args(["--output", "json"]).output();
+        let ended: Ended = output.expect("the program starts").into();
+        let document: Value = serde_json::from_str(&ended.stdout).expect("one document");
+        (document["error"].clone(), ended.code)
+    }
+}
+
+fn new<'a>(name: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let mut arguments = vec!["connector", "new", name];
+    arguments.extend(more);
+    arguments
+}
+
+const RUST: [&str; 4] = ["--kind", "source", "--lang", "rust"];
+
+#[test]
+fn the_guide_for_rust_leads_to_rows() {
+    let mut author = Author::new();
+    author.follows("tutorial-rust.md");
+    // From nothing to rows that were moved.
+    let first = blocks("tutorial-rust.md").remove(0);
+    assert!(first.text.lines().count() < 10);
+    assert!(first.text.contains("rapidbyte run"));
+    let place = author.place.clone();
+    std::fs::write(place.join("data/north.txt"), "2026-11-21T10:00:00Z warm\n").expect("a file");
+    let (error, exit) = author.refused(&["run", "pipeline.yaml"]);
+    let found = (error["code"].as_str(), exit);
+    assert_eq!(found, (Some("no_number"), Some(4)), "{error:#}");
+    assert!(error.to_string().contains("data/north.txt:1"), "{error:#}");
+    a_destination_is_built_and_written_to(&mut author);
+    code_that_is_wrong_is_told(&mut author);
+}
+
+/// After the guide, with what it compiled.
+fn a_destination_is_built_and_written_to(author: &mut Author) {
+    author.place = author.folder.path().to_owned();
+    let typed = "$ rapidbyte connector new dest-lines --kind destination --lang rust\n\
+                 $ rapidbyte connector build dest-lines\n\
+                 $ rapidbyte run dest-lines/pipeline.yaml\n\
+                 $ cat dest-lines/out/rows.jsonl";
+    let printed = author.types(typed);
+    let rows = printed.lines().filter(|line| line.starts_with("{\"id\":"));
+    assert_eq!(rows.count(), 1000);
+}
+
+fn code_that_is_wrong_is_told(author: &mut Author) {
+    let code = author.place.join("dest-lines/src/lib.rs");
+    std::fs::write(code, "fn broken(").expect("a file");
+    let (error, exit) = author.refused(&["connector", "build", "dest-lines"]);
+    assert_eq!(
+        (error["code"].as_str(), exit),
+        (Some("build_failed"), Some(1))
+    );
+    // A component that is there stays as it is.
+    assert!(author.place.join("dest-lines/dest-lines.wasm").is_file());
+}
+
+/// What the guides in scripting languages end with: a line that cannot be read.
+#[track_caller]
+fn a_bad_line_is_told_with_its_place(author: &Author) {
+    let place = author.place.clone();
+    std::fs::write(place.join("data/north.txt"), "2026-11-21T10:00:00Z warm\n").expect("a file");
+    let (error, exit) = author.refused(&["run", "pipeline.yaml"]);
+    let found = (error["code"].as_str(), exit);
+    assert_eq!(found, (Some("no_number"), Some(4)), "{error:#}");
+    assert!(error.to_string().contains("data/north.txt:1"), "{error:#}");
+    // A value that its column cannot hold: the place is the row.
+    std::fs::write(
+        place.join("data/north.txt"),
+        "2026-11-21T10:00:00Z 1\nnoon 2\n",
+    )
+    .expect("a file");
+    let (error, exit) = author.refused(&["run", "pipeline.yaml"]);
+    let found = (error["code"].as_str(), error["column"].as_str(), exit);
+    assert_eq!(
+        found,
+        (Some("value_does_not_fit"), Some("time"), Some(4)),
+        "{error:#}"
+    );
+    assert!(error.to_string().contains("row 2"), "{error:#}");
+}
+
+#[test]
+fn the_guide_for_python_leads_to_rows() {
+    let mut author = Author::new();
+    author.follows("tutorial-python.md");
+    a_bad_line_is_told_with_its_place(&author);
+}
+
+#[test]
+fn the_guide_for_javascript_leads_to_rows() {
+    if !has_javascript() {
+        return;
+    }
+    let mut author = Author::new();
+    author.follows("tutorial-javascript.md");
+    a_bad_line_is_told_with_its_place(&author);
+}
+
+/// The example of a language reads the pages of an API, says who it is, and tells what it is refused.
+#[track_caller]
+fn an_example_reads_an_api(language: &str, install: &str) {
+    let server = Server::start(|request| {
+        assert_eq!(request.path, "/v1/items");
+        if request.header("authorization") != Some("Bearer t0ken") {
+            return Reply::status(401, "who are you?");
+        }
+        let page = match request.param("after") {
+            None => r#"{"items": [{"id": 1, "name": "ä"}, {"id": 2, "other": 0}], "next": "2"}"#,
+            Some("2") => {
+                r#"{"items": [{"id": 9007199254740991, "updated_at": "2026-11-22T10:00:00+01:00"}]}"#
+            }
+            Some(after) => panic!("{after} was never given"),
+        };
+        Reply::json(page)
+    });
+    let mut author = Author::new();
+    author.types(&format!(
+        "$ rapidbyte connector new source-api --kind source --lang {language} --http\n\
+         $ cd source-api\n{install}$ rapidbyte connector build"
+    ));
+    author.variables.push(("API_URL", server.url("/v1").into()));
+    let (error, exit) = author.refused(&["run", "pipeline.yaml"]);
+    assert_eq!(error["code"], "http_not_allowed", "{error:#}");
+    assert_eq!(exit, Some(3));
+    let pipeline = author.place.join("pipeline.yaml");
+    let text = std::fs::read_to_string(&pipeline).expect("UTF-8");
+    let url = "base_url: \"${API_URL}\"";
+    let with_token = text.replace(url, &format!("{url}\n    token: t0ken"));
+    std::fs::write(&pipeline, with_token).expect("a file");
+    let printed = author.types("$ rapidbyte run pipeline.yaml > /dev/null\n$ cat out/items.jsonl");
+    let expected = "{\"id\":1,\"name\":\"ä\",\"updated_at\":null}\n\
+        {\"id\":2,\"name\":null,\"updated_at\":null}\n\
+        {\"id\":9007199254740991,\"name\":null,\"updated_at\":\"2026-11-22T09:00:00Z\"}\n";
+    assert_eq!(printed, expected);
+    // Where nobody listens.
+    author
+        .variables
+        .push(("API_URL", "http://127.0.0.1:1".into()));
+    let (error, exit) = author.refused(&["run", "pipeline.yaml"]);
+    assert_eq!(exit, Some(3), "{error:#}");
+}
+
+#[test]
+fn the_example_in_python_reads_an_api() {
+    an_example_reads_an_api("python", "$ python3 -m venv .venv\n");
+}
+
+#[test]
+fn the_example_in_javascript_reads_an_api() {
+    if !has_javascript() {
+        return;
+    }
+    an_example_reads_an_api("javascript", "$ npm install\n");
+}
+
+#[test]
+fn a_folder_that_holds_something_is_left_as_it_is() {
+    let mut author = Author::new();
+    author.folder.write("source-shop/notes.txt", "mine");
+    let (error, exit) = author.refused(&new("source-shop", &RUST));
+    assert_eq!(
+        (error["code"].as_str(), exit),
+        (Some("file_exists"), Some(2))
+    );
+    assert_eq!(author.folder.files("source-shop"), ["notes.txt"]);
+    author.folder.write("here/.keep", "");
+    let dir = [&RUST[..], &["--dir", "here"]].concat();
+    author.types("$ rapidbyte connector new source-shop --kind source --lang rust --dir here");
+    assert!(
+        author
+            .folder
+            .path()
+            .join("here/source-shop/src/lib.rs")
+            .is_file()
+    );
+    assert_eq!(author.refused(&new("source-shop", &dir)).1, Some(2));
+}
+
+#[test]
+fn names_that_cannot_be_built_are_refused() {
+    let author = Author::new();
+    for arguments in [
+        ["--kind", "destination", "--lang", "python"],
+        ["--kind", "destination", "--lang", "javascript"],
+    ] {
+        let (error, exit) = author.refused(&new("dest-shop", &arguments));
+        assert_eq!(
+            (error["code"].as_str(), exit),
+            (Some("bad_argument"), Some(2))
+        );
+        assert!(error.to_string().contains("--lang rust"), "{error:#}");
+    }
+    for name in [
+        "Shop", "../shop", "3shop", "shop-", "a.b", "fn", "serde", "",
+    ] {
+        let (error, exit) = author.refused(&new(name, &RUST));
+        assert_eq!(
+            (error["code"].as_str(), exit),
+            (Some("bad_argument"), Some(2)),
+            "{name}"
+        );
+    }
+    assert_eq!(author.folder.files("."), ["bin"]);
+}
+
+#[test]
+fn a_missing_tool_is_told_with_the_command_that_installs_it() {
+    let mut author = Author::new();
+    author.types("$ rapidbyte connector new source-shop --kind source --lang rust");
+    author
+        .variables
+        .push(("PATH", author.folder.path().join("bin")));
+    let program = author.folder.path().join("bin/rapidbyte");
+    let mut command = author.command(program.to_str().expect("UTF-8"));
+    let output = command.args(["connector", "build", "source-shop"]).output();
+    let ended: Ended = output.expect("the program starts").into();
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    for part in ["tool_missing", "https://rustup.rs", "rustup target add"] {
+        assert!(
+            ended.stderr.contains(part),
+            "{part} is not in {}",
+            ended.stderr
+        );
+    }
+    let (error, exit) = Author::new().refused(&["connector", "build", "."]);
+    assert_eq!(
+        (error["code"].as_str(), exit),
+        (Some("not_a_connector_project"), Some(2))
+    );
+}
