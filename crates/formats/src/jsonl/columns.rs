@@ -10,8 +10,8 @@ use crate::rows::{Limits, Rows};
 
 /// Decodes batches that stand as columns: for each column a JSON array of its values.
 ///
-/// The values are those of JSON Lines. A place in an error is the row, counted from 1 in each batch
-/// ([`FormatError::line`]). After an error every call answers `decoder_failed`.
+/// The values are those of JSON Lines. The line of an error is the row, counted from 1 in each batch.
+/// After an error every call answers `decoder_failed`.
 pub struct ColumnDecoder {
     rows: Rows,
     max_record_bytes: usize,

@@ -125,14 +125,18 @@ fn python(project: &Project, folder: &Path, unfinished: &Path) -> Result<(), Fai
         // Its packages become part of the component; those of another one do not.
         tool.env("VIRTUAL_ENV", &venv);
     }
-    let install = "python3 -m venv .venv && .venv/bin/pip install -r requirements.txt";
-    finished(TOOL, tool, &folder, install)
+    finished(TOOL, tool, &folder, INSTALL_PYTHON)
 }
+
+/// What leaves the tools in a project, typed in its folder.
+pub const INSTALL_PYTHON: &str =
+    "python3 -m venv .venv && .venv/bin/pip install -r requirements.txt";
+/// The same in JavaScript.
+pub const INSTALL_JAVASCRIPT: &str = "npm install";
 
 /// Runs componentize-js by node.
 fn javascript(project: &Project, folder: &Path, unfinished: &Path) -> Result<(), Failure> {
     const TOOL: &str = "componentize-js";
-    const INSTALL: &str = "npm install";
     let folder = absolute(folder)?;
     if !folder
         .join("node_modules/@bytecodealliance")
@@ -141,7 +145,7 @@ fn javascript(project: &Project, folder: &Path, unfinished: &Path) -> Result<(),
     {
         let text = format!("{TOOL} is not in the project's node_modules");
         let failure = Failure::new(Class::Environment, "tool_missing", text);
-        return Err(failure.hint(format!("in the project's folder: {INSTALL}")));
+        return Err(failure.hint(format!("in the project's folder: {INSTALL_JAVASCRIPT}")));
     }
     let mut tool = Command::new("node");
     tool.arg("rapidbyte/build.mjs")

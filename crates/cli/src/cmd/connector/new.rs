@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use rapidbyte_engine::{Class, Failure};
 use serde_json::json;
 
+use super::build::{INSTALL_JAVASCRIPT, INSTALL_PYTHON};
 use super::project::Project;
-use crate::args::NewConnector;
+use crate::args::{Language, NewConnector};
 use crate::output::Output;
 
 /// Makes the folder; one that holds anything is left as it is.
@@ -27,11 +28,19 @@ pub fn run(new: &NewConnector, output: &Output) -> Result<(), Failure> {
     }
     let shown = folder.display().to_string();
     output.document(&json!({ "status": "ok", "folder": shown, "files": files.len() }));
-    output.text(&format!(
-        "made {shown}: {} files, README.md says what they are\n\n\
-         1. cd {shown}\n2. rapidbyte connector build\n3. rapidbyte run pipeline.yaml",
-        files.len()
-    ));
+    let count = files.len();
+    let mut text = format!("made {shown}: {count} files, README.md says what they are\n");
+    let install = match new.lang {
+        Language::Rust => None,
+        Language::Python => Some(INSTALL_PYTHON),
+        Language::Javascript => Some(INSTALL_JAVASCRIPT),
+    };
+    let begin = [Some(format!("cd {shown}")), install.map(Into::into)];
+    let rest = ["rapidbyte connector build", "rapidbyte run pipeline.yaml"].map(Into::into);
+    for (number, step) in begin.into_iter().flatten().chain(rest).enumerate() {
+        text += &format!("\n{}. {step}", number + 1);
+    }
+    output.text(&text);
     Ok(())
 }
 
