@@ -248,14 +248,18 @@ fn the_help_of_every_verb_has_examples_that_parse() {
 /// An example is split as a shell would, and is no wrong argument.
 fn parses(folder: &Folder, example: &str) {
     let command = example.split(" > ").next().unwrap_or_default();
-    let words: Vec<String> = command
-        .split_whitespace()
+    // What stands in quotes is one word; a line may go on behind a backslash.
+    let parts = command.trim_end_matches('\\').split('\'').enumerate();
+    let words: Vec<&str> = parts
+        .flat_map(|(number, part)| match number % 2 {
+            0 => part.split_whitespace().collect(),
+            _ => vec![part],
+        })
         .skip(1)
-        .map(|word| word.trim_matches('\'').to_owned())
         .collect();
     // Asked for help at its end, the program parses and does nothing; a wrong flag, an unknown
     // value or a missing argument before it is refused first.
-    let mut arguments: Vec<&str> = words.iter().map(String::as_str).collect();
+    let mut arguments = words;
     arguments.push("--help");
     let ended = folder.rapidbyte(&arguments);
     assert_eq!(ended.code, Some(0), "{example}: {}", ended.stderr);
