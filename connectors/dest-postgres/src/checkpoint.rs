@@ -244,16 +244,23 @@ fn make(client: &mut Client, settings: &Settings) -> Result<()> {
     point("dest-postgres.checkpoint_made")
 }
 
-/// The statements that make the table, none if it is there. Changes nothing. Errors:
-/// `checkpoint_not_allowed` with what the administrator can run.
-pub(crate) fn missing(client: &mut Client, settings: &Settings) -> Result<Vec<String>> {
+/// The question whether the table is there.
+pub(crate) fn ground(settings: &Settings) -> String {
+    GROUND
+        .replace("$SCHEMA", &quote_literal(&settings.checkpoint_schema))
+        .replace("$TABLE", &quote_literal(TABLE))
+}
+
+fn missing(client: &mut Client, settings: &Settings) -> Result<Vec<String>> {
+    let [found] = client.query_all(&ground(settings))?;
+    makers(settings, &found)
+}
+
+/// The statements that make the table, none if it is there: `found` is the answer to [`ground`].
+/// Errors: `checkpoint_not_allowed` with what the administrator can run.
+pub(crate) fn makers(settings: &Settings, found: &Rows) -> Result<Vec<String>> {
     let schema = &settings.checkpoint_schema;
-    let sql = GROUND
-        .replace("$SCHEMA", &quote_literal(schema))
-        .replace("$TABLE", &quote_literal(TABLE));
-    let answers = client.simple_query(&sql)?;
-    let row = answers.first().and_then(|rows| rows.rows.first());
-    let Some(row) = row else {
+    let Some(row) = found.rows.first() else {
         return Err(Error::internal("a question without an answer"));
     };
     let is = |column: usize| Ok::<_, Error>(row.text(column)? == Some("t"));

@@ -32,6 +32,7 @@ use checkpoint::{Key, Lease};
 pub use config::{Config, LoadMethod};
 use config::{Name, Settings};
 use load::Load;
+use look::Within;
 pub use points::POINTS;
 
 /// Older servers lack what the catalog is asked for.
@@ -94,12 +95,19 @@ impl Destination for Postgres {
         let schema = target.arrow_schema()?;
         let mut client = self.client()?;
         let process_id = client.process_id();
-        let decided = load::decide_now(&mut client, &self.settings, target, &name, &schema, false);
-        let decided = decided.and_then(|decided| {
-            let checkpoint = checkpoint::missing(&mut client, &self.settings);
+        let place = load::Place {
+            settings: &self.settings,
+            target,
+            name: &name,
+            schema: &schema,
+        };
+        let ground = checkpoint::ground(&self.settings);
+        let decided = place.decide_beside(&mut client, Within::Own, Some(ground));
+        let decided = decided.and_then(|(decided, ground)| {
+            let makers = checkpoint::makers(&self.settings, &ground.unwrap_or_default());
             Ok((
                 decided,
-                checkpoint.map_err(|error| error.in_stream(&target.stream))?,
+                makers.map_err(|error| error.in_stream(&target.stream))?,
             ))
         });
         let what = format!("looking at {name}");
@@ -273,7 +281,7 @@ fn check_session(client: &mut Client, schema: Option<&str>) -> Result<Vec<CheckI
         ));
     }
     let wanted = schema.unwrap_or("public");
-    let facts = look::facts(client, wanted, "")?;
+    let facts = look::facts(client, Within::Own, wanted, "")?;
     items.push(if facts.in_recovery || facts.read_only {
         CheckItem::failed("write", decide::read_only(facts.in_recovery))
     } else {

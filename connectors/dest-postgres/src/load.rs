@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use rapidbyte_pg::Column;
 use rapidbyte_pg::ident::quote_ident;
-use rapidbyte_pg_client::Client;
+use rapidbyte_pg_client::{Client, Rows};
 use rapidbyte_sdk::log::point;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
@@ -14,7 +14,7 @@ use crate::commit;
 use crate::config::{Name, Settings};
 use crate::decide::{Decision, decide, lock_prelude, new_columns};
 use crate::lock::{self, Lock};
-use crate::look::{Wanted, local_settings, look, look_around};
+use crate::look::{Wanted, Within, local_settings, look};
 use crate::rows::{Sink, lost};
 use crate::stall;
 
@@ -72,13 +72,19 @@ impl Load {
         cursor: Option<&str>,
     ) -> Result<Self> {
         let schema = target.arrow_schema()?;
-        let decided = decide_now(&mut client, settings, target, &name, &schema, false)?;
+        let place = Place {
+            settings,
+            target,
+            name: &name,
+            schema: &schema,
+        };
+        let decided = place.decide(&mut client, Within::Own)?;
         if cursor.is_some() && decided.makes_table() {
             return Err(vanished(&name, &target.stream));
         }
         decided.ensure_loadable(&name)?;
         if !decided.prelude.is_empty() {
-            make_prelude(&mut client, settings, target, &name, &schema)?;
+            place.make_prelude(&mut client)?;
             point("dest-postgres.prelude_committed")?;
         }
         let mut load = Self {
@@ -114,26 +120,37 @@ impl Load {
 
     fn prepare(&self, client: &mut Client, decided: Option<&Decision>) -> Result<Decision> {
         let (name, settings) = (&self.name, &*self.settings);
-        client.simple_query(&begin(client, settings))?;
+        let begin = begin(client, settings);
         let create = decided.map(|decided| decided.create.as_slice());
-        if let Some((table, comments)) = create.and_then(<[String]>::split_first) {
-            lock::make(client, name, table).map_err(|e| made_meanwhile(name, e))?;
-            for comment in comments {
-                client.simple_query(comment)?;
+        match (create.and_then(<[String]>::split_first), &self.lock) {
+            (Some((table, more)), _) => {
+                lock::make(client, &begin, name, table).map_err(|e| made_meanwhile(name, e))?;
+                if !more.is_empty() {
+                    client.execute(&more.join("; "))?;
+                }
             }
-        }
-        if let Some(lock) = &self.lock {
-            lock::take(client, name, lock).map_err(|e| dropped(name, &self.target.stream, e))?;
+            (None, Some(lock)) => {
+                let taken = lock::take(client, &begin, name, lock);
+                taken.map_err(|e| dropped(name, &self.target.stream, e))?;
+            }
+            (None, None) => drop(client.execute(&begin)?),
         }
         point("dest-postgres.opened")?;
         if let Some(clear) = decided.and_then(|decided| decided.clear.as_ref()) {
-            let cleared = client.simple_query(&format!("{DEFERRED}; {clear}"));
-            cleared.map_err(|e| self.explain(client, still_referenced(e)))?;
-            ensure_empty(client, name)?;
+            let left = format!("SELECT EXISTS (SELECT FROM {name})::text");
+            let cleared = client.query_all(&format!("{DEFERRED}; {clear}; {left}"));
+            let [left] = cleared.map_err(|e| self.explain(client, still_referenced(e)))?;
+            ensure_empty(name, &left)?;
             point("dest-postgres.cleared")?;
         }
         // Again, now that the table is there and held: with the server's own numbers of its types.
-        let decided = decide_now(client, settings, &self.target, name, &self.schema, true)?;
+        let place = Place {
+            settings,
+            target: &self.target,
+            name,
+            schema: &self.schema,
+        };
+        let decided = place.decide(client, Within::Open)?;
         if decided.makes_table() {
             return Err(vanished(name, &self.target.stream));
         }
@@ -248,43 +265,49 @@ fn dropped(name: &Name, stream: &str, error: Error) -> Error {
     }
 }
 
-/// Reads the catalog and decides; `inside` the transaction that is open, or in one of its own.
-pub(crate) fn decide_now(
-    client: &mut Client,
-    settings: &Settings,
-    target: &Target,
-    name: &Name,
-    schema: &Schema,
-    inside: bool,
-) -> Result<Decision> {
-    let new = new_columns(schema)?;
-    let columns: Vec<Column> = new.iter().flatten().cloned().collect();
-    let found = match inside {
-        true => look(client, name, &columns, Wanted::of(target)),
-        false => look_around(client, name, &columns, Wanted::of(target)),
-    };
-    let found = found.map_err(|error| error.in_stream(&target.stream))?;
-    decide(settings, target, name, schema, new, &found)
+/// Where a stream is to go.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub settings: &'a Settings,
+    pub target: &'a Target,
+    pub name: &'a Name,
+    pub schema: &'a Schema,
 }
 
-/// Makes schemas and types, one stream at a time: of two that need the same, the second finds it.
-fn make_prelude(
-    client: &mut Client,
-    settings: &Settings,
-    target: &Target,
-    name: &Name,
-    schema: &Schema,
-) -> Result<()> {
-    client.simple_query(&format!(
-        "{BEGIN}; {}; {}",
-        local_settings(),
-        lock_prelude()
-    ))?;
-    let decided = decide_now(client, settings, target, name, schema, true)?;
-    for statement in &decided.prelude {
-        client.simple_query(statement)?;
+impl Place<'_> {
+    /// Reads the catalog and decides.
+    fn decide(&self, client: &mut Client, within: Within) -> Result<Decision> {
+        let (decided, _) = self.decide_beside(client, within, None)?;
+        Ok(decided)
     }
-    client.execute("COMMIT").map(drop)
+
+    /// As [`Place::decide`], with a question in the same send, and its answer.
+    pub(crate) fn decide_beside(
+        &self,
+        client: &mut Client,
+        within: Within,
+        question: Option<String>,
+    ) -> Result<(Decision, Option<Rows>)> {
+        let (target, name) = (self.target, self.name);
+        let new = new_columns(self.schema)?;
+        let columns: Vec<Column> = new.iter().flatten().cloned().collect();
+        let found = look(client, within, name, &columns, Wanted::of(target), question);
+        let mut found = found.map_err(|error| error.in_stream(&target.stream))?;
+        let answer = found.also.take();
+        let decided = decide(self.settings, target, name, self.schema, new, &found)?;
+        Ok((decided, answer))
+    }
+
+    /// Makes schemas and types, one stream at a time: of two that need the same, the second finds it.
+    fn make_prelude(&self, client: &mut Client) -> Result<()> {
+        let settings = local_settings();
+        client.simple_query(&format!("{BEGIN}; {settings}; {}", lock_prelude()))?;
+        let decided = self.decide(client, Within::Open)?;
+        for statement in &decided.prelude {
+            client.simple_query(statement)?;
+        }
+        client.execute("COMMIT").map(drop)
+    }
 }
 
 /// Begins the transaction of a load, with limits as the operator wrote them or none.
@@ -367,12 +390,9 @@ fn made_meanwhile(name: &Name, error: Error) -> Error {
     }
 }
 
-/// Triggers may have kept rows of a DELETE.
-fn ensure_empty(client: &mut Client, name: &Name) -> Result<()> {
-    let sql = format!("SELECT EXISTS (SELECT FROM {name})::text");
-    let answers = client.simple_query(&sql)?;
-    let left = answers.first().map(rapidbyte_pg_client::Rows::single);
-    if left.transpose()? == Some("false") {
+/// Triggers may have kept rows of a DELETE: `left` is whether there are any.
+fn ensure_empty(name: &Name, left: &Rows) -> Result<()> {
+    if left.single()? == "false" {
         return Ok(());
     }
     let text = format!("rows of {name} are still there after they were deleted");

@@ -59,11 +59,12 @@ impl Lock {
     }
 }
 
-/// Takes the lock, and says whom it waits for when that takes longer. The transaction must be
-/// open.
-pub(crate) fn take(client: &mut Client, name: &Name, lock: &Lock) -> Result<()> {
+/// Takes the lock in the transaction that `begin` begins, and says whom it waits for when that takes
+/// longer.
+pub(crate) fn take(client: &mut Client, begin: &str, name: &Name, lock: &Lock) -> Result<()> {
     let statement = &lock.statement;
-    match client.simple_query(&format!("{SAVEPOINT}; {statement} NOWAIT; {RELEASE}")) {
+    let tried = format!("{begin}; {SAVEPOINT}; {statement} NOWAIT; {RELEASE}");
+    match client.simple_query(&tried) {
         Ok(_) => return Ok(()),
         // Who may write to some columns alone may not lock.
         Err(error) if error.code == NO_PRIVILEGE && !lock.is_needed => {
@@ -154,9 +155,9 @@ fn too_long(what: &str, holders: &str) -> Error {
 }
 
 /// Runs the statement that makes the table, and says for whom it waits when another session is
-/// making one of that name, too. The transaction must be open.
-pub(crate) fn make(client: &mut Client, name: &Name, statement: &str) -> Result<()> {
-    let answers = client.simple_query(&format!("{SAVEPOINT}; {LIMIT}"))?;
+/// making one of that name, too, in the transaction that `begin` begins.
+pub(crate) fn make(client: &mut Client, begin: &str, name: &Name, statement: &str) -> Result<()> {
+    let answers = client.simple_query(&format!("{begin}; {SAVEPOINT}; {LIMIT}"))?;
     let limit = answers.last().map(Rows::single).transpose()?;
     let limit = limit.and_then(|limit| limit.parse().ok()).unwrap_or(0);
     if !(1..=PATIENCE_MS).contains(&limit) {

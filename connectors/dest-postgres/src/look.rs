@@ -22,6 +22,8 @@ pub(crate) struct Found {
     pub upsert: Option<UpsertFacts>,
     /// For an append of rows that may come again, of a table that is there.
     pub repeats: Option<RepeatFacts>,
+    /// The answer to what was asked beside that.
+    pub also: Option<Rows>,
 }
 
 /// What is to be known of a table that is there.
@@ -134,52 +136,86 @@ SELECT pg_catalog.json_build_object(
         FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relname = $TABLE))::text
 FROM (VALUES (1)) AS one LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = $SCHEMA";
 
+/// Nothing where there is no such table.
+const OID: &str = "(SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n \
+    ON n.oid = c.relnamespace WHERE n.nspname = $SCHEMA AND c.relname = $TABLE)";
+
 /// The settings of the session for this transaction alone: behind a pooler the next one may be on
 /// another server connection.
 pub(crate) fn local_settings() -> String {
     catalog::SESSION_SETTINGS.replace("SET ", "SET LOCAL ")
 }
 
-/// Reads the catalog in a transaction of its own that can change nothing.
-pub(crate) fn look_around(
-    client: &mut Client,
-    name: &Name,
-    columns: &[Column],
-    wanted: Wanted<'_>,
-) -> Result<Found> {
-    let begin = format!("BEGIN READ ONLY; {}", local_settings());
-    client.simple_query(&begin)?;
-    let found = look(client, name, columns, wanted);
-    if client.is_usable() {
-        client.simple_query("ROLLBACK")?;
-    }
-    found
+/// The transaction in which the catalog is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Within {
+    /// The one that is open, with [`local_settings`].
+    Open,
+    /// One for each send, which can change nothing.
+    Own,
 }
 
-/// Reads the catalog in the transaction that is open, with [`local_settings`]. `columns` are those
-/// of the table to create if there is none.
+impl Within {
+    fn ask(self, client: &mut Client, questions: &[String]) -> Result<Vec<Rows>> {
+        let sql = questions.join("; ");
+        if self == Self::Open {
+            return client.query_each(&sql, questions.len());
+        }
+        let settings = local_settings();
+        let sql = format!("BEGIN READ ONLY; {settings}; {sql}; ROLLBACK");
+        let answers = client.query_each(&sql, questions.len());
+        if answers.is_err() && client.is_usable() {
+            client.execute("ROLLBACK")?;
+        }
+        answers
+    }
+}
+
+/// Reads the catalog. `columns` are those of the table to create if there is none; `also` is a
+/// question that is asked in the same send.
 pub(crate) fn look(
     client: &mut Client,
+    within: Within,
     name: &Name,
     columns: &[Column],
     wanted: Wanted<'_>,
+    also: Option<String>,
 ) -> Result<Found> {
-    let facts = facts(client, &name.schema, &name.table)?;
+    // All at once, of a table that may not be there: each question costs the way to the server.
+    let (schema, table) = (quote_literal(&name.schema), quote_literal(&name.table));
+    let oid = OID.replace("$SCHEMA", &schema).replace("$TABLE", &table);
+    let mut questions = vec![
+        facts_question(&name.schema, &name.table),
+        catalog::columns_query_of(&oid),
+    ];
+    questions.extend(match wanted {
+        Wanted::Table => None,
+        Wanted::Upsert => Some(upsert::question(&oid)),
+        Wanted::Repeats(target) => Some(repeats::question(&oid, target)),
+    });
+    let has_also = also.is_some();
+    questions.extend(also);
+    let mut answers = within.ask(client, &questions)?;
+    let also = answers.pop_if(|_| has_also);
+    let [about, described, more @ ..] = answers.as_slice() else {
+        return Err(Error::internal("questions without answers"));
+    };
+    let facts: Facts = read(about)?;
     let relation = match &facts.table {
-        Some(table) => Some(relation(client, table.oid)?),
+        Some(table) => Some(relation(client, within, described, table.oid)?),
         None => None,
     };
     let missing_types = match relation {
         Some(_) => Vec::new(),
-        None => missing_types(client, columns)?,
+        None => missing_types(client, within, columns)?,
     };
     let (mut upsert, mut repeats) = (None, None);
-    match (&facts.table, wanted) {
-        (Some(table), Wanted::Upsert) => upsert = Some(upsert::facts(client, table.oid)?),
-        (Some(table), Wanted::Repeats(target)) => {
-            repeats = Some(repeats::facts(client, table.oid, target)?);
+    if let (Some(_), Some(more)) = (&relation, more.first()) {
+        match wanted {
+            Wanted::Table => {}
+            Wanted::Upsert => upsert = Some(read(more)?),
+            Wanted::Repeats(_) => repeats = Some(read(more)?),
         }
-        _ => {}
     }
     Ok(Found {
         facts,
@@ -187,40 +223,61 @@ pub(crate) fn look(
         missing_types,
         upsert,
         repeats,
+        also,
     })
 }
 
 /// What there is about one schema and one name.
-pub(crate) fn facts(client: &mut Client, schema: &str, table: &str) -> Result<Facts> {
-    let sql = FACTS
+pub(crate) fn facts(
+    client: &mut Client,
+    within: Within,
+    schema: &str,
+    table: &str,
+) -> Result<Facts> {
+    let answers = within.ask(client, &[facts_question(schema, table)])?;
+    read(answers.first().unwrap_or(&Rows::default()))
+}
+
+fn facts_question(schema: &str, table: &str) -> String {
+    FACTS
         .replace("$SCHEMA", &quote_literal(schema))
-        .replace("$TABLE", &quote_literal(table));
-    let answers = client.simple_query(&sql)?;
-    let row = answers.first().map(Rows::single).transpose()?;
-    serde_json::from_str(row.unwrap_or_default())
+        .replace("$TABLE", &quote_literal(table))
+}
+
+/// One row of JSON.
+fn read<T: serde::de::DeserializeOwned>(rows: &Rows) -> Result<T> {
+    if rows.rows.is_empty() {
+        return Err(vanished());
+    }
+    serde_json::from_str(rows.single()?)
         .map_err(|error| Error::internal(format!("an answer of the catalog: {error}")))
 }
 
-fn relation(client: &mut Client, oid: u32) -> Result<Relation> {
-    let columns = ask(client, &catalog::columns_query(&[oid]))?;
-    let described = Described::parse(texts(&columns)?).map_err(convert)?;
+/// `described` is the answer to [`catalog::columns_query_of`].
+fn relation(client: &mut Client, within: Within, described: &Rows, oid: u32) -> Result<Relation> {
+    let described = Described::parse(texts(described)?).map_err(convert)?;
     let types = match described.types_query() {
-        Some(sql) => Types::parse(texts(&ask(client, &sql)?)?).map_err(convert)?,
+        Some(sql) => types(client, within, sql)?,
         None => Types::default(),
     };
-    let found = described.relations(&types).pop().ok_or_else(|| {
-        Error::schema(
-            "table_vanished",
-            "the table is gone that was there a moment ago",
-        )
-        .hint("run again")
-    })?;
-    found.map_err(convert)
+    let found = described.relations(&types).pop().ok_or_else(vanished)?;
+    let found = found.map_err(convert)?;
+    // Another one of this name may have come between the two questions.
+    if found.oid != oid {
+        return Err(vanished());
+    }
+    Ok(found)
 }
 
-fn ask(client: &mut Client, sql: &str) -> Result<Rows> {
-    let answer = client.simple_query(sql)?.pop();
-    answer.ok_or_else(|| Error::internal("a question without an answer"))
+fn types(client: &mut Client, within: Within, question: String) -> Result<Types> {
+    let answers = within.ask(client, &[question])?;
+    let rows = answers.iter().map(texts).collect::<Result<Vec<_>>>()?;
+    Types::parse(rows.concat()).map_err(convert)
+}
+
+fn vanished() -> Error {
+    let text = "the table is gone that was there a moment ago";
+    Error::schema("table_vanished", text).hint("run again")
 }
 
 fn texts(rows: &Rows) -> Result<Vec<&str>> {
@@ -230,7 +287,11 @@ fn texts(rows: &Rows) -> Result<Vec<&str>> {
 
 /// The types that the columns need and the server lacks; `missing_type`, with all the statements
 /// to run, if one of them is not made without asking.
-fn missing_types(client: &mut Client, columns: &[Column]) -> Result<Vec<MissingType>> {
+fn missing_types(
+    client: &mut Client,
+    within: Within,
+    columns: &[Column],
+) -> Result<Vec<MissingType>> {
     let mut needed: Vec<(ddl::TypeStatement, &Column)> = Vec::new();
     for column in columns {
         for ty in ddl::types_of(&column.ty) {
@@ -246,18 +307,14 @@ fn missing_types(client: &mut Client, columns: &[Column]) -> Result<Vec<MissingT
         .iter()
         .map(|(ty, _)| (ty.schema.as_str(), ty.name.as_str()))
         .collect();
-    let answers = client.simple_query(&catalog::types_by_name_query(&names))?;
-    let there = match answers.first() {
-        Some(rows) => Types::parse(texts(rows)?).map_err(convert)?,
-        None => return Err(Error::internal("a question without an answer")),
-    };
+    let there = types(client, within, catalog::types_by_name_query(&names))?;
     let mut missing = Vec::new();
     let mut refused = None;
     for (ty, column) in needed {
         if there.find(&ty.schema, &ty.name).map_err(convert)?.is_some() {
             continue;
         }
-        let has_schema = facts(client, &ty.schema, "")?.has_schema;
+        let has_schema = facts(client, within, &ty.schema, "")?.has_schema;
         if !ty.is_automatic {
             refused.get_or_insert((qualified(&ty.schema, &ty.name), column));
         }

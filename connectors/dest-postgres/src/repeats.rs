@@ -7,7 +7,6 @@
 
 use rapidbyte_pg::Column;
 use rapidbyte_pg::ident::{quote_ident, quote_literal};
-use rapidbyte_pg_client::{Client, Rows};
 use rapidbyte_sdk::prelude::*;
 
 use crate::config::Name;
@@ -94,17 +93,13 @@ SELECT pg_catalog.json_build_object(
           AND i.indexprs IS NULL))::text
 FROM pg_catalog.pg_class c WHERE c.oid = $TABLE";
 
-/// What must be known of a table that is there.
-pub(crate) fn facts(client: &mut Client, table: u32, target: &Target) -> Result<RepeatFacts> {
+/// The question for [`RepeatFacts`]. `table` is an expression for its OID.
+pub(crate) fn question(table: &str, target: &Target) -> String {
     let names = target.primary_key.iter().chain(&target.version_fields);
     let names: Vec<String> = names.map(|name| quote_literal(name)).collect();
-    let sql = FACTS
-        .replace("$TABLE", &table.to_string())
-        .replace("$NAMES", &names.join(", "));
-    let answers = client.simple_query(&sql)?;
-    let row = answers.first().map(Rows::single).transpose()?;
-    serde_json::from_str(row.unwrap_or_default())
-        .map_err(|error| Error::internal(format!("an answer of the catalog: {error}")))
+    FACTS
+        .replace("$TABLE", table)
+        .replace("$NAMES", &names.join(", "))
 }
 
 const HOW: &str = "rows are staged by COPY in a temporary table; each commit adds those whose key and \

@@ -8,7 +8,7 @@ use rapidbyte_pg::insert::{self, Parameter};
 use rapidbyte_pg::model::Generated;
 use rapidbyte_pg::{Column, Fit as PgFit, cast, ddl, fit};
 use rapidbyte_pg_client::{
-    COPY_HEADER_BYTES, Client, CopyIn, Format, Param, Statement, TransactionStatus,
+    COPY_HEADER_BYTES, Client, CopyAsked, CopyIn, Format, Param, Statement, TransactionStatus,
 };
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
@@ -17,7 +17,7 @@ use crate::config::{Name, Settings};
 use crate::convert;
 use crate::decide::{Decision, Method};
 use crate::lock;
-use crate::look::{Wanted, look};
+use crate::look::{Wanted, Within, look};
 use crate::upsert::Stage;
 
 /// Of one INSERT; the server holds its parameter in memory, and so do we.
@@ -62,6 +62,8 @@ enum Rows {
 /// What the connection does.
 enum Wire {
     Idle(Client),
+    /// A COPY was asked for.
+    Asked(CopyAsked<Client>),
     Copying(CopyIn<Client>, u64),
     /// It failed and was given up.
     Lost,
@@ -93,14 +95,23 @@ impl Sink {
             Method::Insert { staged } => prepare(&mut client, name, schema, columns, staged)?,
         };
         // Triggers, rules and defaults may count on the user's own path.
-        client.simple_query("SET LOCAL search_path TO DEFAULT")?;
+        let own_path = "SET LOCAL search_path TO DEFAULT";
+        let copy = format!("{own_path}; {copy}");
+        let wire = match &method {
+            // The server gets ready while the first rows are on their way.
+            Rows::Copy(_) => Wire::Asked(client.into_copy_in(&copy)?),
+            Rows::Insert(..) => {
+                client.execute(own_path)?;
+                Wire::Idle(client)
+            }
+        };
         Ok(Self {
             copy,
             stage,
             cast: decided.cast,
             targets: decided.targets,
             name: name.clone(),
-            wire: Wire::Idle(client),
+            wire,
             method,
             copy_flush_bytes: settings.copy_flush_bytes,
             insert_rows: settings.insert_rows,
@@ -216,6 +227,9 @@ impl Sink {
     }
 
     fn end_copy(&mut self) -> Result<()> {
+        if let (Rows::Copy(encoder), Wire::Asked(_)) = (&self.method, &self.wire) {
+            begin_copy(&mut self.wire, &self.copy, encoder, &mut self.buffer)?;
+        }
         let (mut copy, sent) = match std::mem::replace(&mut self.wire, Wire::Lost) {
             Wire::Copying(copy, sent) => (copy, sent),
             other => {
@@ -269,11 +283,8 @@ impl Sink {
     pub(crate) fn give_up(self) -> Option<Client> {
         let mut client = match self.wire {
             Wire::Idle(client) => client,
-            Wire::Copying(mut copy, _) => {
-                // Failing, the connection is closed, and the server rolls back by itself.
-                copy.fail("the load was given up").ok()?;
-                copy.into_client()
-            }
+            Wire::Asked(asked) => give_up_copy(asked.ready().ok()?)?,
+            Wire::Copying(copy, _) => give_up_copy(copy)?,
             Wire::Lost => return None,
         };
         if !client.is_usable() || client.execute("ROLLBACK").is_err() {
@@ -319,18 +330,25 @@ fn begin_copy(
     encoder: &Encoder,
     buffer: &mut Vec<u8>,
 ) -> Result<()> {
-    let client = match std::mem::replace(wire, Wire::Lost) {
-        Wire::Idle(client) => client,
+    let _phase = phase::enter(Kind::Query);
+    let asked = match std::mem::replace(wire, Wire::Lost) {
+        Wire::Idle(client) => client.into_copy_in(statement)?,
+        Wire::Asked(asked) => asked,
         other => {
             *wire = other;
             return Ok(());
         }
     };
-    let _phase = phase::enter(Kind::Query);
-    *wire = Wire::Copying(client.into_copy_in(statement)?, 0);
+    *wire = Wire::Copying(asked.ready()?, 0);
     buffer.truncate(COPY_HEADER_BYTES);
     encoder.header(buffer);
     Ok(())
+}
+
+/// Gives the client back; failing, the connection is closed, and the server rolls back by itself.
+fn give_up_copy(mut copy: CopyIn<Client>) -> Option<Client> {
+    copy.fail("the load was given up").ok()?;
+    Some(copy.into_client())
 }
 
 /// Sends what is behind the header's room and gives its bytes.
@@ -374,14 +392,14 @@ fn prepare(
             schema: schema_name,
             table: STAGED.into(),
         };
-        let found = look(client, &staging, &[], Wanted::Table)?;
+        let found = look(client, Within::Open, &staging, &[], Wanted::Table, None)?;
         (sql, row_columns, found.relation)
     } else {
         let sql = insert::statement(&name.schema, &name.table, columns);
         (
             sql,
             columns.to_vec(),
-            look(client, name, &[], Wanted::Table)?.relation,
+            look(client, Within::Open, name, &[], Wanted::Table, None)?.relation,
         )
     };
     let Some(relation) = relation else {

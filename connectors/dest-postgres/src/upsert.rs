@@ -81,12 +81,9 @@ SELECT pg_catalog.json_build_object(
         WHERE k.columns IS NOT NULL))::text
 FROM pg_catalog.pg_class c WHERE c.oid = $TABLE";
 
-/// What upsert must know of a table that is there.
-pub(crate) fn facts(client: &mut Client, table: u32) -> Result<UpsertFacts> {
-    let answers = client.simple_query(&FACTS.replace("$TABLE", &table.to_string()))?;
-    let row = answers.first().map(Rows::single).transpose()?;
-    serde_json::from_str(row.unwrap_or_default())
-        .map_err(|error| Error::internal(format!("an answer of the catalog: {error}")))
+/// The question for [`UpsertFacts`]. `table` is an expression for its OID.
+pub(crate) fn question(table: &str) -> String {
+    FACTS.replace("$TABLE", table)
 }
 
 /// How what is staged gets into the table.

@@ -90,7 +90,7 @@ fn about(client: &mut Client, items: &mut Vec<CheckItem>) -> Result<String> {
 /// Takes a snapshot as a run does, and joins it.
 fn snapshot(settings: &Settled) -> Result<()> {
     let mut client = session::connect(settings)?;
-    let token = session::export(&mut client, settings, &[])?.to_json()?;
+    let token = session::export(&mut client, settings, &[], &[])?.token;
     session::join(settings, &token)?.close();
     client.close();
     Ok(())
@@ -98,8 +98,8 @@ fn snapshot(settings: &Settled) -> Result<()> {
 
 fn relations(settings: &Settled) -> Result<Vec<Relation>> {
     let mut client = session::connect(settings)?;
-    session::begin(&mut client, settings, None)?;
-    let relations = relation::list(&mut client)?;
+    let begin = session::beginning(&client, settings, None);
+    let relations = relation::list(&mut client, &begin)?;
     client.close();
     Ok(relations)
 }

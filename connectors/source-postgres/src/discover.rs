@@ -17,15 +17,25 @@ const CHUNK_RELATIONS: usize = 500;
 /// Columns that are described in one round trip: a few megabytes of JSON.
 const CHUNK_COLUMNS: u32 = 5000;
 
-/// All streams. What cannot be one is warned of.
-pub(crate) fn streams(client: &mut Client, native: bool) -> Result<Vec<Stream>> {
-    let relations = without_namesakes(relation::list(client)?);
+/// All relations that can be streams, and the streams. What cannot be one is warned of. `begin` are
+/// the statements of the transaction, which stays open.
+pub(crate) fn streams(
+    client: &mut Client,
+    begin: &str,
+    native: bool,
+) -> Result<(Vec<Relation>, Vec<Stream>)> {
+    let relations = without_namesakes(relation::list(client, begin)?);
     let mut streams = Vec::with_capacity(relations.len());
     for chunk in chunks(&relations) {
         let oids: Vec<u32> = chunk.iter().map(|relation| relation.oid).collect();
         let by_oid: HashMap<u32, &Relation> = chunk.iter().map(|r| (r.oid, r)).collect();
-        let vague = order::collations(client, &oids, false)?;
-        for described in relation::describe(client, &oids)? {
+        let (vague, columns) = (
+            order::collations(&oids, false),
+            catalog::columns_query(&oids),
+        );
+        let [vague, columns] = client.query_all(&format!("{vague}; {columns}"))?;
+        let vague = order::parse_collations(&vague)?;
+        for described in relation::understand(client, &columns)? {
             let stream = described.and_then(|described| {
                 let Some(relation) = by_oid.get(&described.oid) else {
                     return Err(Error::internal("a relation that was not asked for"));
@@ -48,7 +58,7 @@ pub(crate) fn streams(client: &mut Client, native: bool) -> Result<Vec<Stream>> 
             }
         }
     }
-    Ok(streams)
+    Ok((relations, streams))
 }
 
 fn without_namesakes(relations: Vec<Relation>) -> Vec<Relation> {

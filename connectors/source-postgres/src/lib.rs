@@ -28,7 +28,8 @@ pub use config::Config;
 use config::Settled;
 use error::about;
 pub use read::Rows;
-use session::Token;
+use relation::Relation;
+use session::Exported;
 use stall::Backend;
 
 /// The connector, opened with one configuration.
@@ -36,16 +37,22 @@ pub struct Postgres {
     settings: Settled,
     /// The connection that discovered, for the snapshot that follows: logging in takes both sides
     /// milliseconds of work, and the server knows the catalog by then.
-    idle: Option<Client>,
+    idle: Option<Idle>,
     /// The transaction that exported the snapshot: readers can join it while it is open, and the
     /// tables' shapes stay as they are.
     coordinator: Option<Coordinator>,
 }
 
+/// A connection without a transaction, and the relations that it found.
+struct Idle {
+    client: Client,
+    relations: Vec<Relation>,
+}
+
 /// Holds a snapshot.
 struct Coordinator {
     client: Client,
-    token: String,
+    exported: Exported,
     /// How many streams are read under it.
     streams: usize,
 }
@@ -74,39 +81,39 @@ impl Source for Postgres {
 
     fn discover(&mut self, forms: &[String]) -> Result<Vec<Stream>> {
         let mut client = session::connect(&self.settings)?;
-        session::begin(&mut client, &self.settings, None)?;
+        let begin = session::beginning(&client, &self.settings, None);
         let native = forms.iter().any(|form| form == NATIVE_FORM);
         let backend = Backend::of(&client, &self.settings);
-        let streams = discover::streams(&mut client, native)
+        let (relations, streams) = discover::streams(&mut client, &begin, native)
             .map_err(|error| backend.explain(error, "the catalog"))?;
-        client.execute("ROLLBACK")?;
-        self.idle = Some(client);
+        client.send_rollback()?;
+        self.idle = Some(Idle { client, relations });
         Ok(streams)
     }
 
     fn snapshot(&mut self, streams: &[Selection]) -> Result<String> {
         // An older one is given up first: it may be all the connections that we may have.
         self.coordinator = None;
-        let idle = self.idle.take().map(|mut client| {
-            let token = self.export(&mut client, streams);
-            (client, token)
+        let idle = self.idle.take().map(|mut idle| {
+            let exported = self.export(&mut idle.client, streams, &idle.relations);
+            (idle.client, exported)
         });
-        let (client, token) = match idle {
-            Some((client, Ok(token))) => (client, token),
+        let (client, exported) = match idle {
+            Some((client, Ok(exported))) => (client, exported),
             // It may have been ended while nobody needed it.
             Some((_, Err(error))) if !matches!(error.kind, ErrorKind::Connection) => {
                 return Err(error);
             }
             _ => {
                 let mut client = session::connect(&self.settings)?;
-                let token = self.export(&mut client, streams)?;
-                (client, token)
+                let exported = self.export(&mut client, streams, &[])?;
+                (client, exported)
             }
         };
-        let token = token.to_json()?;
+        let token = exported.token.clone();
         self.coordinator = Some(Coordinator {
             client,
-            token: token.clone(),
+            exported,
             streams: streams.len(),
         });
         Ok(token)
@@ -114,16 +121,26 @@ impl Source for Postgres {
 
     fn read(&mut self, request: &ReadRequest) -> Result<Rows> {
         // Nobody else will join: the only stream is read by the transaction itself.
-        let is_ours = |c: &mut Coordinator| c.streams == 1 && c.token == request.snapshot;
-        let ours = self.coordinator.take_if(is_ours).map(|c| c.client);
-        Rows::begin(&self.settings, request, ours).map_err(|error| about(error, &request.stream))
+        let is_ours = |c: &mut Coordinator| c.streams == 1 && c.exported.token == request.snapshot;
+        let ours = self.coordinator.take_if(is_ours);
+        let (client, seen) = match ours {
+            Some(ours) => (Some(ours.client), ours.exported.seen),
+            None => (None, None),
+        };
+        Rows::begin(&self.settings, request, client, seen)
+            .map_err(|error| about(error, &request.stream))
     }
 }
 
 impl Postgres {
-    fn export(&self, client: &mut Client, streams: &[Selection]) -> Result<Token> {
+    fn export(
+        &self,
+        client: &mut Client,
+        streams: &[Selection],
+        known: &[Relation],
+    ) -> Result<Exported> {
         let backend = Backend::of(client, &self.settings);
-        session::export(client, &self.settings, streams)
+        session::export(client, &self.settings, streams, known)
             .map_err(|error| backend.explain(error, "the snapshot"))
     }
 }

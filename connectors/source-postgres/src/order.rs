@@ -7,7 +7,7 @@
 use rapidbyte_pg::Column;
 use rapidbyte_pg::builtin::{self, Builtin};
 use rapidbyte_pg::ident::{qualified, quote_ident, quote_literal};
-use rapidbyte_pg_client::Client;
+use rapidbyte_pg_client::{Client, Rows};
 use rapidbyte_sdk::prelude::*;
 use serde::Deserialize;
 
@@ -74,13 +74,9 @@ JOIN pg_catalog.pg_database d ON d.datname = pg_catalog.current_database()
 WHERE a.attrelid = ANY ('{$RELATIONS}'::pg_catalog.oid[])
   AND a.attnum > 0 AND NOT a.attisdropped AND $WANTED";
 
-/// The collations of all columns of these relations that have one, or of those only that call
-/// different texts equal.
-pub(crate) fn collations(
-    client: &mut Client,
-    relations: &[u32],
-    all: bool,
-) -> Result<Vec<Collation>> {
+/// The question for the collations of all columns of these relations that have one, or of those only
+/// that call different texts equal.
+pub(crate) fn collations(relations: &[u32], all: bool) -> String {
     let relations: Vec<String> = relations.iter().map(u32::to_string).collect();
     let wanted = if all {
         "true"
@@ -89,15 +85,18 @@ pub(crate) fn collations(
         "a.attcollation = ANY (ARRAY(SELECT x.oid FROM pg_catalog.pg_collation x \
          WHERE NOT x.collisdeterministic))"
     };
-    let sql = COLLATIONS
+    COLLATIONS
         .replace("$RELATIONS", &relations.join(","))
-        .replace("$WANTED", wanted);
-    let rows = query(client, &sql)?;
+        .replace("$WANTED", wanted)
+}
+
+/// The answer to [`collations`].
+pub(crate) fn parse_collations(rows: &Rows) -> Result<Vec<Collation>> {
     let parse = |text: &str| {
         serde_json::from_str(text)
             .map_err(|error| Error::internal(format!("a row of the catalog: {error}")))
     };
-    relation::texts(&rows)?.into_iter().map(parse).collect()
+    relation::texts(rows)?.into_iter().map(parse).collect()
 }
 
 fn class(column: &Column) -> Option<(&'static Builtin, Class)> {
@@ -144,7 +143,8 @@ pub(crate) fn keys(
     columns: &[Column],
     wanted: &[String],
 ) -> Result<Vec<Key>> {
-    let collations = collations(client, &[relation.oid], true)?;
+    let collations = query(client, &collations(&[relation.oid], true))?;
+    let collations = parse_collations(&collations)?;
     let hint = || usable(&candidates(relation.oid, columns, &collations));
     if wanted.is_empty() {
         let text = "no column is named that orders the rows";

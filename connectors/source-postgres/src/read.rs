@@ -16,7 +16,7 @@ use crate::config::Settled;
 use crate::error::{about, convert};
 use crate::increment::{self, Checkpoints, PartKind};
 use crate::relation::{self, Relation};
-use crate::session;
+use crate::session::{self, Seen};
 use crate::stall::{Backend, Patience};
 
 /// Rows of a batch whose columns take next to nothing, or that has no columns.
@@ -74,11 +74,13 @@ struct Queries {
 
 impl Rows {
     /// Begins to read, in a transaction that is open already and holds the snapshot, or in one of its
-    /// own. The transaction ends with the connection.
+    /// own. What it has `seen` of the stream is not looked at again. The transaction ends with the
+    /// connection.
     pub(crate) fn begin(
         settings: &Settled,
         request: &ReadRequest,
         open: Option<Client>,
+        seen: Option<Seen>,
     ) -> Result<Self> {
         log::point("source-postgres.read")?;
         let stream = &request.stream;
@@ -91,7 +93,13 @@ impl Rows {
             }
             None => session::join(settings, &request.snapshot)?,
         };
-        let (relation, described) = look_up(&mut client, stream)?;
+        let Seen {
+            relation,
+            described,
+        } = match seen.filter(|seen| seen.relation.stream() == *stream) {
+            Some(seen) => seen,
+            None => look_up(&mut client, stream)?,
+        };
         let table = described.table();
         relation.refuse_unreadable(settings)?;
         let native = request.forms.iter().any(|form| form == NATIVE_FORM);
@@ -279,13 +287,16 @@ fn start(
 }
 
 /// The relation and its columns as the transaction sees them.
-fn look_up(client: &mut Client, stream: &str) -> Result<(Relation, catalog::Relation)> {
+fn look_up(client: &mut Client, stream: &str) -> Result<Seen> {
     let mut found = relation::find(client, &[stream.to_owned()])?;
     let relation = found
         .pop()
         .ok_or_else(|| Error::internal("a stream without its relation"))?;
     let described = describe(client, &relation)?;
-    Ok((relation, described))
+    Ok(Seen {
+        relation,
+        described,
+    })
 }
 
 fn describe(client: &mut Client, relation: &Relation) -> Result<catalog::Relation> {
@@ -305,14 +316,7 @@ pub(crate) fn try_out(
     selection: &Selection,
     relation: &Relation,
 ) -> Result<()> {
-    let columns = match &selection.columns {
-        None => "*".to_owned(),
-        Some(names) => {
-            let names: Vec<String> = names.iter().map(|name| quote_ident(name)).collect();
-            names.join(", ")
-        }
-    };
-    let mut select = format!("SELECT {columns} FROM {}", relation.sql());
+    let mut select = selected(selection, relation);
     if let Some(filter) = &selection.filter {
         // Alone and between brackets: what closes a bracket itself, or begins another statement,
         // would mean something else in a longer query.
@@ -343,10 +347,27 @@ pub(crate) fn try_out(
     }
     for select in selects {
         client
-            .simple_query(&format!("EXPLAIN (COSTS false) {select}"))
+            .simple_query(&trial(&select))
             .map_err(|error| explain(error, relation, settings))?;
     }
     Ok(())
+}
+
+/// All rows of a selection, as a question.
+pub(crate) fn selected(selection: &Selection, relation: &Relation) -> String {
+    let columns = match &selection.columns {
+        None => "*".to_owned(),
+        Some(names) => {
+            let names: Vec<String> = names.iter().map(|name| quote_ident(name)).collect();
+            names.join(", ")
+        }
+    };
+    format!("SELECT {columns} FROM {}", relation.sql())
+}
+
+/// Has the server say what a question comes to, without an answer to it.
+pub(crate) fn trial(select: &str) -> String {
+    format!("EXPLAIN (COSTS false) {select}")
 }
 
 fn no_increment() -> Error {

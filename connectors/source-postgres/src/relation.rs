@@ -137,12 +137,11 @@ const NO_CHECKPOINTS: &str = "NOT (c.relname = 'checkpoint' AND c.relkind = 'r' 
     AND a.attname IN ('pipeline', 'stream', 'run_id', 'epoch', 'seq', 'backend_pid', 'older_pid')))";
 
 /// All relations but partitions, whose rows are read with their table, and the checkpoints of
-/// destinations.
-pub(crate) fn list(client: &mut Client) -> Result<Vec<Relation>> {
-    ask(
-        client,
-        &format!("NOT c.relispartition AND {NO_CHECKPOINTS}"),
-    )
+/// destinations. `before` are statements that go before the question, in one send.
+pub(crate) fn list(client: &mut Client, before: &str) -> Result<Vec<Relation>> {
+    let list = question(&format!("NOT c.relispartition AND {NO_CHECKPOINTS}"));
+    let [relations] = client.query_all(&format!("{before}; {list}"))?;
+    parse(&relations)
 }
 
 /// The relations of these streams. Errors: `unknown_stream`, `ambiguous_stream`.
@@ -150,10 +149,8 @@ pub(crate) fn find(client: &mut Client, streams: &[String]) -> Result<Vec<Relati
     if streams.is_empty() {
         return Ok(Vec::new());
     }
-    let literals: Vec<_> = streams.iter().map(|name| literal(name)).collect();
-    let wanted = format!("n.nspname || '.' || c.relname IN ({})", literals.join(", "));
     let mut found: HashMap<String, Vec<Relation>> = HashMap::new();
-    for relation in ask(client, &wanted)? {
+    for relation in parse(&query(client, &by_name(streams))?)? {
         found.entry(relation.stream()).or_default().push(relation);
     }
     let mut relations = Vec::with_capacity(streams.len());
@@ -165,6 +162,15 @@ pub(crate) fn find(client: &mut Client, streams: &[String]) -> Result<Vec<Relati
         }
     }
     Ok(relations)
+}
+
+/// The question for the relations of these streams.
+pub(crate) fn by_name(streams: &[String]) -> String {
+    let literals: Vec<_> = streams.iter().map(|name| literal(name)).collect();
+    question(&format!(
+        "n.nspname || '.' || c.relname IN ({})",
+        literals.join(", ")
+    ))
 }
 
 /// A NUL cannot stand in a statement, nor in a name.
@@ -190,7 +196,8 @@ fn unknown(client: &mut Client, stream: &str) -> Error {
         literal(name)
     );
     // An error here would hide the one that matters.
-    let similar = ask(client, &similar).unwrap_or_default();
+    let similar = query(client, &question(&similar)).and_then(|rows| parse(&rows));
+    let similar = similar.unwrap_or_default();
     let names: Vec<String> = similar.iter().take(5).map(Relation::stream).collect();
     let hint = if names.is_empty() {
         "streams are named schema.table, in the letters of the catalog; `rapidbyte discover` \
@@ -205,13 +212,17 @@ fn unknown(client: &mut Client, stream: &str) -> Error {
         .in_stream(stream)
 }
 
-fn ask(client: &mut Client, wanted: &str) -> Result<Vec<Relation>> {
-    let rows = query(client, &RELATIONS.replace("$WANTED", wanted))?;
+fn question(wanted: &str) -> String {
+    RELATIONS.replace("$WANTED", wanted)
+}
+
+/// The answer to [`by_name`].
+pub(crate) fn parse(rows: &Rows) -> Result<Vec<Relation>> {
     let parse = |text: &str| {
         serde_json::from_str(text)
             .map_err(|error| Error::internal(format!("a row of the catalog: {error}")))
     };
-    texts(&rows)?.into_iter().map(parse).collect()
+    texts(rows)?.into_iter().map(parse).collect()
 }
 
 /// The first value of each row.
@@ -229,7 +240,15 @@ pub(crate) fn describe(
     oids: &[u32],
 ) -> Result<Vec<Result<catalog::Relation>>> {
     let columns = query(client, &catalog::columns_query(oids))?;
-    let described = Described::parse(texts(&columns)?).map_err(convert)?;
+    understand(client, &columns)
+}
+
+/// As [`describe`], of the answer to [`catalog::columns_query`]; asks for types that are not built in.
+pub(crate) fn understand(
+    client: &mut Client,
+    columns: &Rows,
+) -> Result<Vec<Result<catalog::Relation>>> {
+    let described = Described::parse(texts(columns)?).map_err(convert)?;
     let types = match described.types_query() {
         Some(sql) => Types::parse(texts(&query(client, &sql)?)?).map_err(convert)?,
         None => Types::default(),

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use rapidbyte_pg::catalog::SESSION_SETTINGS;
+use rapidbyte_pg::catalog::{self, SESSION_SETTINGS};
 use rapidbyte_pg::ident::quote_literal;
 use rapidbyte_pg_client::{Client, Host, Rows};
 use rapidbyte_sdk::log;
@@ -18,6 +18,8 @@ use rapidbyte_sdk::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Settled;
+use crate::error::about;
+use crate::read::{selected, trial, try_out};
 use crate::relation::{self, Relation};
 use crate::stall::Backend;
 
@@ -35,6 +37,7 @@ const TIMEOUTS: [(&str, u32); 4] = [
 const MAX_CATALOG_BYTES: usize = 64 << 20;
 /// What the server says to NOWAIT: `lock_not_available`.
 const NOT_AVAILABLE: &str = "pg_55P03";
+const NOWAIT: &str = " NOWAIT";
 /// Who keeps readers off tables, the oldest transaction first.
 const HOLDERS: &str = "\
 SELECT pg_catalog.concat_ws(' ', l.relation::pg_catalog.regclass, 'by process', l.pid, 'of',
@@ -48,6 +51,25 @@ WHERE l.granted AND l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock'
 ORDER BY a.xact_start LIMIT 3";
 /// Tables in one LOCK statement.
 const LOCK_TABLES: usize = 500;
+
+/// What gives a snapshot to other sessions.
+const EXPORT: &str = "SELECT pg_catalog.pg_export_snapshot()";
+/// Streams that are looked at in one send.
+const MAX_AT_ONCE: usize = 200;
+
+/// A snapshot that readers can join.
+pub(crate) struct Exported {
+    /// A [`Token`] as JSON.
+    pub token: String,
+    /// The only stream, if the transaction has looked at it already.
+    pub seen: Option<Seen>,
+}
+
+/// A stream as the transaction of a snapshot sees it.
+pub(crate) struct Seen {
+    pub relation: Relation,
+    pub described: catalog::Relation,
+}
 
 /// What travels from the session to its readers as JSON.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,7 +109,13 @@ pub(crate) fn check_version(client: &Client) -> Result<()> {
 }
 
 /// Begins a transaction that reads, with the session's settings; nothing is looked at yet.
-pub(crate) fn begin(client: &mut Client, settings: &Settled, snapshot: Option<&str>) -> Result<()> {
+fn begin(client: &mut Client, settings: &Settled, snapshot: Option<&str>) -> Result<()> {
+    client.execute(&beginning(client, settings, snapshot))?;
+    Ok(())
+}
+
+/// The statements of a transaction that reads: its begin and the session's settings.
+pub(crate) fn beginning(client: &Client, settings: &Settled, snapshot: Option<&str>) -> String {
     let mut sql = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; ".to_owned();
     if let Some(id) = snapshot {
         sql += &format!("SET TRANSACTION SNAPSHOT {}; ", quote_literal(id));
@@ -103,9 +131,7 @@ pub(crate) fn begin(client: &mut Client, settings: &Settled, snapshot: Option<&s
         // The server then refuses what policies would filter, below a view too.
         sql += "SET row_security = off; ";
     }
-    sql += SESSION_SETTINGS;
-    client.execute(&sql)?;
-    Ok(())
+    sql + SESSION_SETTINGS
 }
 
 /// Connects and begins the transaction of one reader, under the session's snapshot.
@@ -145,25 +171,99 @@ pub(crate) fn join(settings: &Settled, token: &str) -> Result<Client> {
 }
 
 /// Locks the streams' tables and takes the snapshot that all readers will see. The client must be
-/// kept for as long as they begin.
+/// kept for as long as they begin. `known` are relations as they were a moment ago.
 pub(crate) fn export(
     client: &mut Client,
     settings: &Settled,
     selections: &[Selection],
-) -> Result<Token> {
+    known: &[Relation],
+) -> Result<Exported> {
+    let known: Option<Vec<&Relation>> = selections
+        .iter()
+        .map(|s| known.iter().find(|relation| relation.stream() == s.stream))
+        .collect();
+    let is_plain =
+        |s: &Selection| s.filter.is_none() && s.increment.is_none() && s.cursor.is_none();
+    if let Some(known) = known
+        && selections.iter().all(is_plain)
+        && (1..=MAX_AT_ONCE).contains(&selections.len())
+    {
+        if let Some(exported) = export_at_once(client, settings, selections, &known)? {
+            return Ok(exported);
+        }
+        client.execute("ROLLBACK")?;
+    }
+    export_in_steps(client, settings, selections)
+}
+
+/// Everything in one send, where it is as it was a moment ago; nothing where something stands
+/// against it, for [`export_in_steps`] to say what.
+fn export_at_once(
+    client: &mut Client,
+    settings: &Settled,
+    selections: &[Selection],
+    known: &[&Relation],
+) -> Result<Option<Exported>> {
+    let names: Vec<String> = selections.iter().map(|s| s.stream.clone()).collect();
+    let oids: Vec<u32> = known.iter().map(|relation| relation.oid).collect();
+    let is_alone = oids.len() == 1;
+    let mut statements = vec![beginning(client, settings, None)];
+    let tables = lockable(known.iter().copied());
+    if !tables.is_empty() {
+        statements.push(lock_statement(&tables, NOWAIT));
+    }
+    statements.push(relation::by_name(&names));
+    if is_alone {
+        statements.push(catalog::columns_query(&oids));
+    }
+    let trials = selections.iter().zip(known);
+    statements.extend(trials.map(|(s, relation)| trial(&selected(s, relation))));
+    statements.push(EXPORT.into());
+    let questions = 2 + usize::from(is_alone) + selections.len();
+    let mut answers = match client.query_each(&statements.join("; "), questions) {
+        Ok(answers) => answers,
+        Err(_) if client.is_usable() => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let found = relation::parse(&answers[0])?;
+    let same = |known: &&Relation| {
+        let mut named = found.iter().filter(|r| r.stream() == known.stream());
+        let relation = named.next().filter(|r| (r.oid, r.kind) == (known.oid, known.kind));
+        relation.filter(|r| r.refuse_unreadable(settings).is_ok() && named.next().is_none())
+    };
+    let Some(relations) = known.iter().map(same).collect::<Option<Vec<_>>>() else {
+        return Ok(None);
+    };
+    let seen = match relations.as_slice() {
+        [relation] => relation::understand(client, &answers[1])?
+            .pop()
+            .transpose()
+            .map_err(|error| about(error, &relation.stream()))?
+            .map(|described| Seen {
+                relation: (*relation).clone(),
+                described,
+            }),
+        _ => None,
+    };
+    let snapshot = answers.pop().unwrap_or_default();
+    let token = Token::new(client, &snapshot)?.to_json()?;
+    Ok(Some(Exported { token, seen }))
+}
+
+fn export_in_steps(
+    client: &mut Client,
+    settings: &Settled,
+    selections: &[Selection],
+) -> Result<Exported> {
     let streams: Vec<String> = selections.iter().map(|s| s.stream.clone()).collect();
     let relations = pin(client, settings, &streams)?;
     for (selection, relation) in selections.iter().zip(&relations) {
-        crate::read::try_out(client, settings, selection, relation)
-            .map_err(|error| crate::error::about(error, &selection.stream))?;
+        try_out(client, settings, selection, relation)
+            .map_err(|error| about(error, &selection.stream))?;
     }
-    let rows = query(client, "SELECT pg_catalog.pg_export_snapshot()")?;
-    let Host { name, port } = client.host().clone();
-    Ok(Token {
-        snapshot: rows.single()?.to_owned(),
-        host: name,
-        port,
-    })
+    let snapshot = query(client, EXPORT)?;
+    let token = Token::new(client, &snapshot)?.to_json()?;
+    Ok(Exported { token, seen: None })
 }
 
 /// Begins a transaction and locks tables in it before anything is looked at. Refuses all that
@@ -182,14 +282,8 @@ pub(crate) fn pin(
         relation.refuse_unreadable(settings)?;
     }
     begin(client, settings, None)?;
-    // Views and foreign tables cannot be locked so; tables of which some columns may be read
-    // neither.
-    let tables: Vec<String> = relations
-        .iter()
-        .filter(|relation| matches!(relation.kind, 'r' | 'p') && relation.is_readable_whole())
-        .map(Relation::sql)
-        .collect();
-    match lock(client, settings, &tables, " NOWAIT") {
+    let tables = lockable(&relations);
+    match lock(client, settings, &tables, NOWAIT) {
         Err(error) if error.code == NOT_AVAILABLE => {
             client.execute("ROLLBACK")?;
             begin(client, settings, None)?;
@@ -201,14 +295,27 @@ pub(crate) fn pin(
     Ok(relations)
 }
 
+/// Views and foreign tables cannot be locked; tables of which some columns may be read neither.
+fn lockable<'a>(relations: impl IntoIterator<Item = &'a Relation>) -> Vec<String> {
+    relations
+        .into_iter()
+        .filter(|relation| matches!(relation.kind, 'r' | 'p') && relation.is_readable_whole())
+        .map(Relation::sql)
+        .collect()
+}
+
+fn lock_statement(tables: &[String], how: &str) -> String {
+    let names = tables.join(", ");
+    format!("LOCK TABLE {names} IN ACCESS SHARE MODE{how}")
+}
+
 /// Locks tables against changes of their shape; the transaction is failed if that does not go.
 fn lock(client: &mut Client, settings: &Settled, tables: &[String], how: &str) -> Result<()> {
     for tables in tables.chunks(LOCK_TABLES) {
-        let names = tables.join(", ");
         let backend = Backend::of(client, settings);
         client
-            .execute(&format!("LOCK TABLE {names} IN ACCESS SHARE MODE{how}"))
-            .map_err(|error| backend.explain(error, &format!("a lock of {names}")))?;
+            .execute(&lock_statement(tables, how))
+            .map_err(|error| backend.explain(error, &format!("a lock of {}", tables.join(", "))))?;
     }
     Ok(())
 }
@@ -232,11 +339,21 @@ pub(crate) fn query(client: &mut Client, sql: &str) -> Result<Rows> {
 }
 
 impl Token {
+    /// `snapshot` is the server's answer to [`EXPORT`].
+    fn new(client: &Client, snapshot: &Rows) -> Result<Self> {
+        let Host { name, port } = client.host().clone();
+        Ok(Self {
+            snapshot: snapshot.single()?.to_owned(),
+            host: name,
+            port,
+        })
+    }
+
     fn server(&self) -> String {
         format!("{}:{}", self.host, self.port)
     }
 
-    pub fn to_json(&self) -> Result<String> {
+    fn to_json(&self) -> Result<String> {
         serde_json::to_string(self).map_err(Error::internal)
     }
 }

@@ -8,7 +8,7 @@ use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::{Error, ErrorKind, Result};
 
 use crate::config::Host;
-use crate::copy_in::CopyIn;
+use crate::copy_in::{CopyAsked, CopyIn};
 use crate::copy_out::CopyOut;
 use crate::error::{protocol, unsendable};
 use crate::rows::{Column, Row, Rows, affected, columns};
@@ -39,6 +39,8 @@ pub enum TransactionStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Ready,
+    /// The answer to a ROLLBACK is read before the next request.
+    RollingBack,
     /// Between a request and the end of its answer; after a failure there, for ever.
     Unusable,
 }
@@ -85,6 +87,38 @@ impl Client {
         let _phase = phase::enter(Kind::Query);
         self.ask(sql)?;
         self.receive_rows()
+    }
+
+    /// Runs statements of which so many give rows, in one send, and gives the answers of those, values
+    /// as text: questions that do not need each other's answers cost the way to the server once.
+    /// Counts as the phase `query`. Errors: those of [`Client::simple_query`]; `protocol_violation`
+    /// for more or fewer answers.
+    pub fn query_each(&mut self, sql: &str, questions: usize) -> Result<Vec<Rows>> {
+        let mut answers = self.simple_query(sql)?;
+        answers.retain(|rows| !rows.columns.is_empty());
+        if answers.len() == questions {
+            return Ok(answers);
+        }
+        self.state = State::Unusable;
+        let given = answers.len();
+        Err(protocol(format!("{given} answers to {questions} questions")))
+    }
+
+    /// As [`Client::query_each`], of a number of questions that is known.
+    pub fn query_all<const N: usize>(&mut self, sql: &str) -> Result<[Rows; N]> {
+        let answers = self.query_each(sql, N)?;
+        answers
+            .try_into()
+            .map_err(|_| Error::internal("answers that were counted are too few"))
+    }
+
+    /// Sends ROLLBACK and does not wait: the answer is read before the next request, which has the
+    /// error if there is one.
+    pub fn send_rollback(&mut self) -> Result<()> {
+        self.ask("ROLLBACK")?;
+        self.state = State::RollingBack;
+        self.status = TransactionStatus::Idle;
+        Ok(())
     }
 
     /// Runs one or more statements for their effect, and gives the rows that the last one touched.
@@ -152,12 +186,13 @@ impl Client {
 
     /// Begins `COPY … FROM STDIN`; the client is borrowed until the copy is dropped.
     pub fn copy_in(&mut self, sql: &str) -> Result<CopyIn<&mut Self>> {
-        CopyIn::begin(self, sql)
+        CopyAsked::send(self, sql)?.ready()
     }
 
-    /// As [`Client::copy_in`], for a writer that owns its connection.
-    pub fn into_copy_in(self, sql: &str) -> Result<CopyIn<Self>> {
-        CopyIn::begin(self, sql)
+    /// As [`Client::copy_in`], for a writer that owns its connection and does not wait yet. Other
+    /// statements may stand in front of the COPY.
+    pub fn into_copy_in(self, sql: &str) -> Result<CopyAsked<Self>> {
+        CopyAsked::send(self, sql)
     }
 
     /// A parameter that the server reported, such as `server_version` or `is_superuser`.
@@ -195,7 +230,7 @@ impl Client {
 
     /// Whether another request can be sent; not after a failure within one.
     pub fn is_usable(&self) -> bool {
-        self.state == State::Ready
+        self.state != State::Unusable
     }
 
     /// How long the server may say nothing while an answer is due, and take no bytes while some are
@@ -236,6 +271,10 @@ impl Client {
 
     /// Marks the begin of a request.
     pub(crate) fn begin(&mut self) -> Result<()> {
+        if self.state == State::RollingBack {
+            self.state = State::Unusable;
+            self.receive()?;
+        }
         if self.state == State::Unusable {
             return Err(Error::new(
                 ErrorKind::Internal,

@@ -17,6 +17,8 @@ pub const COPY_HEADER_BYTES: usize = HEADER_BYTES;
 const MESSAGE_BYTES: usize = 128 << 10;
 /// Of a message that the caller framed; the server holds it in memory whole.
 const MAX_FRAMED_BYTES: usize = 64 << 20;
+/// Statements in front of a COPY.
+const MAX_BEFORE: usize = 16;
 /// What the server calls a copy that we gave up.
 const GIVEN_UP: &str = "pg_57014";
 
@@ -33,29 +35,48 @@ pub struct CopyIn<C: BorrowMut<Client>> {
     has_ended: bool,
 }
 
-impl<C: BorrowMut<Client>> CopyIn<C> {
-    /// Sends the statement and waits until the server is ready for data. Errors: the server's;
-    /// `internal` for a statement that is no such COPY.
-    pub(crate) fn begin(mut client: C, sql: &str) -> Result<Self> {
-        let session = client.borrow_mut();
-        session.ask(sql)?;
-        let is_binary = match session.next()? {
-            Message::CopyInResponse(body) => body.format() == 1,
-            Message::ErrorResponse(body) => {
-                let error = server_error(&body);
-                // What follows an error says less than the error.
-                let _ = session.answer(|_| Ok(()));
-                return Err(error);
-            }
-            _ => return Err(not_a_copy("FROM STDIN")),
-        };
-        Ok(Self {
-            client,
-            is_binary,
-            message: vec![0; HEADER_BYTES],
-            has_ended: false,
-        })
+/// A copy that the server was asked for, and whose answer was not waited for. Dropped it leaves a
+/// borrowed client unusable.
+#[derive(Debug)]
+pub struct CopyAsked<C: BorrowMut<Client>> {
+    client: C,
+}
+
+impl<C: BorrowMut<Client>> CopyAsked<C> {
+    /// Sends statements of which the last one is `COPY … FROM STDIN`.
+    pub(crate) fn send(mut client: C, sql: &str) -> Result<Self> {
+        client.borrow_mut().ask(sql)?;
+        Ok(Self { client })
     }
+
+    /// Waits until the server is ready for data. Errors: the server's; `internal` for a statement that
+    /// is no such COPY.
+    pub fn ready(mut self) -> Result<CopyIn<C>> {
+        let session = self.client.borrow_mut();
+        for _ in 0..MAX_BEFORE {
+            let is_binary = match session.next()? {
+                Message::CopyInResponse(body) => body.format() == 1,
+                Message::CommandComplete(_) => continue,
+                Message::ErrorResponse(body) => {
+                    let error = server_error(&body);
+                    // What follows an error says less than the error.
+                    let _ = session.answer(|_| Ok(()));
+                    return Err(error);
+                }
+                _ => break,
+            };
+            return Ok(CopyIn {
+                client: self.client,
+                is_binary,
+                message: vec![0; HEADER_BYTES],
+                has_ended: false,
+            });
+        }
+        Err(not_a_copy("FROM STDIN"))
+    }
+}
+
+impl<C: BorrowMut<Client>> CopyIn<C> {
 
     /// Whether the server takes COPY's binary format.
     pub fn is_binary(&self) -> bool {

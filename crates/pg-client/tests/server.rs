@@ -362,6 +362,8 @@ fn a_copy_goes_out_and_in_and_is_the_same() {
     .unwrap();
     let mut into = client(&database)
         .into_copy_in("COPY b FROM STDIN (FORMAT binary)")
+        .unwrap()
+        .ready()
         .unwrap();
     assert!(into.is_binary());
     let mut copy = from.copy_out("COPY a TO STDOUT (FORMAT binary)").unwrap();
@@ -518,6 +520,8 @@ fn a_server_that_stops_in_the_middle_is_told_by_type() {
     let mut writer = connect(&url)
         .unwrap()
         .into_copy_in("COPY t FROM STDIN")
+        .unwrap()
+        .ready()
         .unwrap();
     let mut idle = connect(&url).unwrap();
     let mut copy = copying

@@ -39,6 +39,11 @@ pub fn columns_query(relations: &[u32]) -> String {
     COLUMNS.replace("$RELATIONS", &oid_array(relations))
 }
 
+/// As [`columns_query`], of the relation whose OID an expression gives; none where that is NULL.
+pub fn columns_query_of(relation: &str) -> String {
+    COLUMNS.replace("$RELATIONS", &format!("ARRAY[{relation}]"))
+}
+
 /// The types of these OIDs, and all that they are made of.
 pub fn types_query(types: &[u32]) -> String {
     let roots = TYPES_BY_OID.replace("$TYPES", &oid_array(types));
