@@ -32,6 +32,7 @@ use checkpoint::{Key, Lease};
 pub use config::{Config, LoadMethod};
 use config::{Name, Settings};
 use load::Load;
+use lock::Lock;
 use look::Within;
 pub use points::POINTS;
 
@@ -48,6 +49,8 @@ pub struct Postgres {
     /// By stream: what a run was let in with, until its writer takes it.
     fenced: BTreeMap<String, (Client, Lease)>,
     open: OpenLoads,
+    /// By stream: what was planned for a table that is there, until its writer takes it.
+    planned: BTreeMap<String, (WriteMode, Lock)>,
     /// Which stream each table belongs to, in this session.
     owners: BTreeMap<Name, String>,
 }
@@ -73,6 +76,7 @@ impl Destination for Postgres {
             idle: Some(settings.connect()),
             settings: Rc::new(settings),
             fenced: BTreeMap::new(),
+            planned: BTreeMap::new(),
             open: OpenLoads::default(),
             owners: BTreeMap::new(),
         })
@@ -116,6 +120,10 @@ impl Destination for Postgres {
         self.keep(client);
         let (decided, mut statements) = decided?;
         statements.extend(decided.statements());
+        if let (Some(lock), true) = (&decided.lock, decided.prelude.is_empty()) {
+            let planned = (target.write_mode, lock.clone());
+            self.planned.insert(target.stream.clone(), planned);
+        }
         Ok(Plan {
             location: name.sql(),
             statements,
@@ -167,7 +175,10 @@ impl Destination for Postgres {
         };
         let process_id = client.process_id();
         let what = format!("preparing {name}");
-        let load = Load::begin(client, &self.settings, target, name, lease, cursor)
+        let planned = self.planned.remove(stream);
+        let lock = planned.filter(|(mode, _)| *mode == target.write_mode);
+        let lock = lock.map(|(_, lock)| lock);
+        let load = Load::begin(client, &self.settings, target, name, lease, cursor, lock)
             .map_err(|error| stall::explain(&self.settings, process_id, error, &what))
             .map_err(|error| given_up(error, stream))?;
         self.open.borrow_mut().insert(stream.clone(), load);
@@ -281,7 +292,7 @@ fn check_session(client: &mut Client, schema: Option<&str>) -> Result<Vec<CheckI
         ));
     }
     let wanted = schema.unwrap_or("public");
-    let facts = look::facts(client, Within::Own, wanted, "")?;
+    let facts = look::facts(client, &mut Within::Own, wanted, "")?;
     items.push(if facts.in_recovery || facts.read_only {
         CheckItem::failed("write", decide::read_only(facts.in_recovery))
     } else {

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use rapidbyte_pg::Column;
 use rapidbyte_pg::ident::quote_ident;
-use rapidbyte_pg_client::{Client, Rows};
+use rapidbyte_pg_client::{Client, Rows, TransactionStatus};
 use rapidbyte_sdk::log::point;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
@@ -33,6 +33,10 @@ const TIMEOUTS: [(&str, u32); 3] = [
 const NOTICED: &str = "SELECT pg_catalog.set_config('client_connection_check_interval', '1000', true) \
     WHERE pg_catalog.current_setting('client_connection_check_interval', true) IS NOT NULL \
       AND pg_catalog.version() ~ 'linux'";
+/// Statements of [`begin`] that give rows.
+const BEGIN_ROWS: usize = 1;
+/// The table that is written is gone.
+const VANISHED: &str = "target_vanished";
 /// Foreign keys that allow it are checked when the new rows are there.
 const DEFERRED: &str = "SET CONSTRAINTS ALL DEFERRED";
 
@@ -51,6 +55,17 @@ pub(crate) struct Load {
     state: State,
 }
 
+/// How a transaction of a load begins.
+#[derive(Clone, Copy)]
+enum First<'a> {
+    /// These make the table.
+    Make(&'a [String]),
+    /// The first of a load, on a table that is there: replace empties it.
+    Fill,
+    /// It is not the first.
+    Again,
+}
+
 enum State {
     /// Between two transactions.
     Idle(Client),
@@ -62,7 +77,8 @@ enum State {
 
 impl Load {
     /// Prepares the table in a transaction and is ready for rows behind `cursor`. Nothing is
-    /// visible before [`Load::commit`], apart from schemas and types that were missing.
+    /// visible before [`Load::commit`], apart from schemas and types that were missing. `planned` is
+    /// the lock of a table that was there and fitted a moment ago.
     pub(crate) fn begin(
         mut client: Client,
         settings: &Rc<Settings>,
@@ -70,34 +86,47 @@ impl Load {
         name: Name,
         lease: Lease,
         cursor: Option<&str>,
+        planned: Option<Lock>,
     ) -> Result<Self> {
-        let schema = target.arrow_schema()?;
-        let place = Place {
-            settings,
-            target,
-            name: &name,
-            schema: &schema,
-        };
-        let decided = place.decide(&mut client, Within::Own)?;
-        if cursor.is_some() && decided.makes_table() {
-            return Err(vanished(&name, &target.stream));
-        }
-        decided.ensure_loadable(&name)?;
-        if !decided.prelude.is_empty() {
-            place.make_prelude(&mut client)?;
-            point("dest-postgres.prelude_committed")?;
-        }
         let mut load = Self {
             settings: settings.clone(),
             target: target.clone(),
-            lock: decided.lock.clone(),
+            lock: planned,
+            schema: target.arrow_schema()?,
             name,
-            schema,
             lease,
             process_id: client.process_id(),
             state: State::Lost,
         };
-        load.open(client, Some(&decided))?;
+        if load.lock.is_some() {
+            match load.prepare(&mut client, First::Fill) {
+                // Then it is made anew.
+                Err(error) if error.code == VANISHED && cursor.is_none() && client.is_usable() => {
+                    client.execute("ROLLBACK")?;
+                }
+                prepared => {
+                    load.take_rows(client, prepared?)?;
+                    return Ok(load);
+                }
+            }
+        }
+        let place = load.place();
+        let decided = place.decide(&mut client, Within::Own)?;
+        if cursor.is_some() && decided.makes_table() {
+            return Err(load.vanished());
+        }
+        decided.ensure_loadable(&load.name)?;
+        if !decided.prelude.is_empty() {
+            place.make_prelude(&mut client)?;
+            point("dest-postgres.prelude_committed")?;
+        }
+        load.lock.clone_from(&decided.lock);
+        let first = match decided.makes_table() {
+            true => First::Make(&decided.create),
+            false => First::Fill,
+        };
+        let prepared = load.prepare(&mut client, first)?;
+        load.take_rows(client, prepared)?;
         // The table is there now, and is held in every further transaction, too.
         if decided.makes_table() {
             load.lock = Some(Lock::of(&load.name, false));
@@ -105,57 +134,96 @@ impl Load {
         Ok(load)
     }
 
-    /// Opens a transaction. `decided` says what to do first in the load's first one.
-    fn open(&mut self, mut client: Client, decided: Option<&Decision>) -> Result<()> {
-        let (name, settings) = (&self.name, &*self.settings);
+    fn place(&self) -> Place<'_> {
+        Place {
+            settings: &self.settings,
+            target: &self.target,
+            name: &self.name,
+            schema: &self.schema,
+        }
+    }
+
+    /// Opens a transaction and decides in it: the table is held then, and the server's own numbers of
+    /// its types are known.
+    fn prepare(&self, client: &mut Client, first: First<'_>) -> Result<Decision> {
         // While its session is there, it can be seen what it waits for.
-        let decided = self.prepare(&mut client, decided).map_err(|error| {
-            let what = format!("preparing {name}");
-            stall::explain(settings, self.process_id, error, &what)
-        })?;
-        let sink = Sink::new(client, settings, name, &self.schema, decided)?;
+        self.decide_inside(client, first).map_err(|error| {
+            let what = format!("preparing {}", self.name);
+            stall::explain(&self.settings, self.process_id, error, &what)
+        })
+    }
+
+    fn take_rows(&mut self, client: Client, decided: Decision) -> Result<()> {
+        let sink = Sink::new(client, &self.settings, &self.name, &self.schema, decided)?;
         self.state = State::Open(Box::new(sink));
         Ok(())
     }
 
-    fn prepare(&self, client: &mut Client, decided: Option<&Decision>) -> Result<Decision> {
-        let (name, settings) = (&self.name, &*self.settings);
-        let begin = begin(client, settings);
-        let create = decided.map(|decided| decided.create.as_slice());
-        match (create.and_then(<[String]>::split_first), &self.lock) {
-            (Some((table, more)), _) => {
-                lock::make(client, &begin, name, table).map_err(|e| made_meanwhile(name, e))?;
-                if !more.is_empty() {
-                    client.execute(&more.join("; "))?;
-                }
-            }
-            (None, Some(lock)) => {
-                let taken = lock::take(client, &begin, name, lock);
-                taken.map_err(|e| dropped(name, &self.target.stream, e))?;
-            }
-            (None, None) => drop(client.execute(&begin)?),
+    fn decide_inside(&self, client: &mut Client, first: First<'_>) -> Result<Decision> {
+        let name = &self.name;
+        let begin = begin(client, &self.settings);
+        let decided = match first {
+            First::Make(create) => self.make(client, &begin, create)?,
+            First::Fill | First::Again => self.hold(client, &begin)?,
+        };
+        if decided.makes_table() {
+            return Err(self.vanished());
         }
+        decided.ensure_loadable(name)?;
         point("dest-postgres.opened")?;
-        if let Some(clear) = decided.and_then(|decided| decided.clear.as_ref()) {
+        if let (First::Fill, Some(clear)) = (first, &decided.clear) {
             let left = format!("SELECT EXISTS (SELECT FROM {name})::text");
             let cleared = client.query_all(&format!("{DEFERRED}; {clear}; {left}"));
             let [left] = cleared.map_err(|e| self.explain(client, still_referenced(e)))?;
             ensure_empty(name, &left)?;
             point("dest-postgres.cleared")?;
         }
-        // Again, now that the table is there and held: with the server's own numbers of its types.
-        let place = Place {
-            settings,
-            target: &self.target,
-            name,
-            schema: &self.schema,
-        };
-        let decided = place.decide(client, Within::Open)?;
-        if decided.makes_table() {
-            return Err(vanished(name, &self.target.stream));
-        }
-        decided.ensure_loadable(name)?;
         Ok(decided)
+    }
+
+    /// Makes the table.
+    fn make(&self, client: &mut Client, begin: &str, create: &[String]) -> Result<Decision> {
+        let name = &self.name;
+        let [table, more @ ..] = create else {
+            return Err(Error::internal("a table without a statement that makes it"));
+        };
+        lock::make(client, begin, name, table).map_err(|e| made_meanwhile(name, e))?;
+        if !more.is_empty() {
+            client.execute(&more.join("; "))?;
+        }
+        self.place().decide(client, Within::Open)
+    }
+
+    /// Locks the table that is there.
+    fn hold(&self, client: &mut Client, begin: &str) -> Result<Decision> {
+        let Some(lock) = &self.lock else {
+            return self.place().decide(client, opening(begin));
+        };
+        let attempt = format!("{begin}; {}", lock.attempt());
+        let decided = self.place().decide(client, opening(&attempt));
+        let is_refused = |client: &Client| {
+            client.is_usable() && client.transaction_status() == TransactionStatus::Failed
+        };
+        if decided.is_ok() || !is_refused(client) {
+            return decided;
+        }
+        client.execute("ROLLBACK")?;
+        lock::take(client, begin, &self.name, lock).map_err(|error| match error.code.as_str() {
+            "pg_42P01" | "pg_3F000" => self.vanished(),
+            _ => error,
+        })?;
+        self.place().decide(client, Within::Open)
+    }
+
+    /// A table that held the rows before the cursor and is gone.
+    fn vanished(&self) -> Error {
+        let (name, stream) = (&self.name, &self.target.stream);
+        let text = format!(
+            "{name} is not there any more, and the stream would go on behind the rows that it held"
+        );
+        Error::schema(VANISHED, text).hint(format!(
+            "read this stream from its beginning: `rapidbyte run --full-refresh --select {stream}`"
+        ))
     }
 
     /// Takes a batch, in a new transaction behind a commit.
@@ -164,9 +232,10 @@ impl Load {
             return Ok(());
         }
         if let State::Idle(_) = self.state
-            && let State::Idle(client) = std::mem::replace(&mut self.state, State::Lost)
+            && let State::Idle(mut client) = std::mem::replace(&mut self.state, State::Lost)
         {
-            self.open(client, None)?;
+            let decided = self.prepare(&mut client, First::Again)?;
+            self.take_rows(client, decided)?;
         }
         point("dest-postgres.writing")?;
         let State::Open(sink) = &mut self.state else {
@@ -248,23 +317,6 @@ impl Load {
     }
 }
 
-/// A table that held the rows before the cursor and is gone.
-fn vanished(name: &Name, stream: &str) -> Error {
-    let text = format!(
-        "{name} is not there any more, and the stream would go on behind the rows that it held"
-    );
-    Error::schema("target_vanished", text).hint(format!(
-        "read this stream from its beginning: `rapidbyte run --full-refresh --select {stream}`"
-    ))
-}
-
-fn dropped(name: &Name, stream: &str, error: Error) -> Error {
-    match error.code.as_str() {
-        "pg_42P01" | "pg_3F000" => vanished(name, stream),
-        _ => error,
-    }
-}
-
 /// Where a stream is to go.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
@@ -276,7 +328,7 @@ pub(crate) struct Place<'a> {
 
 impl Place<'_> {
     /// Reads the catalog and decides.
-    fn decide(&self, client: &mut Client, within: Within) -> Result<Decision> {
+    fn decide(&self, client: &mut Client, within: Within<'_>) -> Result<Decision> {
         let (decided, _) = self.decide_beside(client, within, None)?;
         Ok(decided)
     }
@@ -285,7 +337,7 @@ impl Place<'_> {
     pub(crate) fn decide_beside(
         &self,
         client: &mut Client,
-        within: Within,
+        within: Within<'_>,
         question: Option<String>,
     ) -> Result<(Decision, Option<Rows>)> {
         let (target, name) = (self.target, self.name);
@@ -307,6 +359,14 @@ impl Place<'_> {
             client.simple_query(statement)?;
         }
         client.execute("COMMIT").map(drop)
+    }
+}
+
+/// The catalog is read in the send that opens the transaction, by [`begin`] and what gives no rows.
+fn opening(statements: &str) -> Within<'_> {
+    Within::Opening {
+        statements,
+        rows: BEGIN_ROWS,
     }
 }
 

@@ -57,14 +57,19 @@ impl Lock {
             is_needed: replaces,
         }
     }
+
+    /// The statements that take it where nobody else has one.
+    pub(crate) fn attempt(&self) -> String {
+        let statement = &self.statement;
+        format!("{SAVEPOINT}; {statement} NOWAIT; {RELEASE}")
+    }
 }
 
 /// Takes the lock in the transaction that `begin` begins, and says whom it waits for when that takes
 /// longer.
 pub(crate) fn take(client: &mut Client, begin: &str, name: &Name, lock: &Lock) -> Result<()> {
     let statement = &lock.statement;
-    let tried = format!("{begin}; {SAVEPOINT}; {statement} NOWAIT; {RELEASE}");
-    match client.simple_query(&tried) {
+    match client.simple_query(&format!("{begin}; {}", lock.attempt())) {
         Ok(_) => return Ok(()),
         // Who may write to some columns alone may not lock.
         Err(error) if error.code == NO_PRIVILEGE && !lock.is_needed => {

@@ -147,27 +147,38 @@ pub(crate) fn local_settings() -> String {
 }
 
 /// The transaction in which the catalog is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Within {
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Within<'a> {
     /// The one that is open, with [`local_settings`].
     Open,
+    /// The one that these statements open, in the first send; so many of them give rows.
+    Opening { statements: &'a str, rows: usize },
     /// One for each send, which can change nothing.
     Own,
 }
 
-impl Within {
-    fn ask(self, client: &mut Client, questions: &[String]) -> Result<Vec<Rows>> {
-        let sql = questions.join("; ");
-        if self == Self::Open {
-            return client.query_each(&sql, questions.len());
+impl Within<'_> {
+    fn ask(&mut self, client: &mut Client, questions: &[String]) -> Result<Vec<Rows>> {
+        let count = questions.len();
+        let questions = questions.join("; ");
+        match *self {
+            Self::Open => client.query_each(&questions, count),
+            Self::Opening { statements, rows } => {
+                *self = Self::Open;
+                let sql = format!("{statements}; {questions}");
+                let mut answers = client.query_each(&sql, rows + count)?;
+                Ok(answers.split_off(rows))
+            }
+            Self::Own => {
+                let settings = local_settings();
+                let sql = format!("BEGIN READ ONLY; {settings}; {questions}; ROLLBACK");
+                let answers = client.query_each(&sql, count);
+                if answers.is_err() && client.is_usable() {
+                    client.execute("ROLLBACK")?;
+                }
+                answers
+            }
         }
-        let settings = local_settings();
-        let sql = format!("BEGIN READ ONLY; {settings}; {sql}; ROLLBACK");
-        let answers = client.query_each(&sql, questions.len());
-        if answers.is_err() && client.is_usable() {
-            client.execute("ROLLBACK")?;
-        }
-        answers
     }
 }
 
@@ -175,7 +186,7 @@ impl Within {
 /// question that is asked in the same send.
 pub(crate) fn look(
     client: &mut Client,
-    within: Within,
+    mut within: Within<'_>,
     name: &Name,
     columns: &[Column],
     wanted: Wanted<'_>,
@@ -202,12 +213,12 @@ pub(crate) fn look(
     };
     let facts: Facts = read(about)?;
     let relation = match &facts.table {
-        Some(table) => Some(relation(client, within, described, table.oid)?),
+        Some(table) => Some(relation(client, &mut within, described, table.oid)?),
         None => None,
     };
     let missing_types = match relation {
         Some(_) => Vec::new(),
-        None => missing_types(client, within, columns)?,
+        None => missing_types(client, &mut within, columns)?,
     };
     let (mut upsert, mut repeats) = (None, None);
     if let (Some(_), Some(more)) = (&relation, more.first()) {
@@ -230,7 +241,7 @@ pub(crate) fn look(
 /// What there is about one schema and one name.
 pub(crate) fn facts(
     client: &mut Client,
-    within: Within,
+    within: &mut Within<'_>,
     schema: &str,
     table: &str,
 ) -> Result<Facts> {
@@ -254,7 +265,12 @@ fn read<T: serde::de::DeserializeOwned>(rows: &Rows) -> Result<T> {
 }
 
 /// `described` is the answer to [`catalog::columns_query_of`].
-fn relation(client: &mut Client, within: Within, described: &Rows, oid: u32) -> Result<Relation> {
+fn relation(
+    client: &mut Client,
+    within: &mut Within<'_>,
+    described: &Rows,
+    oid: u32,
+) -> Result<Relation> {
     let described = Described::parse(texts(described)?).map_err(convert)?;
     let types = match described.types_query() {
         Some(sql) => types(client, within, sql)?,
@@ -269,7 +285,7 @@ fn relation(client: &mut Client, within: Within, described: &Rows, oid: u32) -> 
     Ok(found)
 }
 
-fn types(client: &mut Client, within: Within, question: String) -> Result<Types> {
+fn types(client: &mut Client, within: &mut Within<'_>, question: String) -> Result<Types> {
     let answers = within.ask(client, &[question])?;
     let rows = answers.iter().map(texts).collect::<Result<Vec<_>>>()?;
     Types::parse(rows.concat()).map_err(convert)
@@ -289,7 +305,7 @@ fn texts(rows: &Rows) -> Result<Vec<&str>> {
 /// to run, if one of them is not made without asking.
 fn missing_types(
     client: &mut Client,
-    within: Within,
+    within: &mut Within<'_>,
     columns: &[Column],
 ) -> Result<Vec<MissingType>> {
     let mut needed: Vec<(ddl::TypeStatement, &Column)> = Vec::new();
