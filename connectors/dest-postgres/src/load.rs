@@ -154,7 +154,7 @@ impl Load {
     }
 
     fn take_rows(&mut self, client: Client, decided: Decision) -> Result<()> {
-        let sink = Sink::new(client, &self.settings, &self.name, &self.schema, decided)?;
+        let sink = Sink::new(client, &self.place(), decided)?;
         self.state = State::Open(Box::new(sink));
         Ok(())
     }

@@ -16,6 +16,7 @@ use rapidbyte_sdk::prelude::*;
 use crate::config::{Name, Settings};
 use crate::convert;
 use crate::decide::{Decision, Method};
+use crate::load::Place;
 use crate::lock;
 use crate::look::{Wanted, Within, look};
 use crate::upsert::Stage;
@@ -71,13 +72,13 @@ enum Wire {
 
 impl Sink {
     /// In the transaction that is open, whose table is there.
-    pub(crate) fn new(
-        mut client: Client,
-        settings: &Settings,
-        name: &Name,
-        schema: &Schema,
-        decided: Decision,
-    ) -> Result<Self> {
+    pub(crate) fn new(mut client: Client, place: &Place<'_>, decided: Decision) -> Result<Self> {
+        let Place {
+            settings,
+            target,
+            name,
+            schema,
+        } = *place;
         let columns = &decided.targets;
         let mut copy = copy_statement(name, columns);
         let mut stage = None;
@@ -98,8 +99,12 @@ impl Sink {
         let own_path = "SET LOCAL search_path TO DEFAULT";
         let copy = format!("{own_path}; {copy}");
         let wire = match &method {
-            // The server gets ready while the first rows are on their way.
-            Rows::Copy(_) => Wire::Asked(client.into_copy_in(&copy)?),
+            // The server gets ready while the first rows are on their way. Where there may be none, a
+            // COPY would run the table's triggers for statements for nothing.
+            Rows::Copy(_) if stage.is_some() || !target.keeps_cursor => {
+                Wire::Asked(client.into_copy_in(&copy)?)
+            }
+            Rows::Copy(_) => Wire::Idle(client),
             Rows::Insert(..) => {
                 client.execute(own_path)?;
                 Wire::Idle(client)

@@ -8,6 +8,7 @@
 //! Everything is set within the transaction, so that a pooler that gives a server for the length
 //! of a transaction will do.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use rapidbyte_pg::catalog::{self, SESSION_SETTINGS};
@@ -178,22 +179,25 @@ pub(crate) fn export(
     selections: &[Selection],
     known: &[Relation],
 ) -> Result<Exported> {
-    let known: Option<Vec<&Relation>> = selections
-        .iter()
-        .map(|s| known.iter().find(|relation| relation.stream() == s.stream))
-        .collect();
-    let is_plain =
-        |s: &Selection| s.filter.is_none() && s.increment.is_none() && s.cursor.is_none();
-    if let Some(known) = known
-        && selections.iter().all(is_plain)
-        && (1..=MAX_AT_ONCE).contains(&selections.len())
-    {
+    if let Some(known) = plain(selections, known) {
         if let Some(exported) = export_at_once(client, settings, selections, &known)? {
             return Ok(exported);
         }
         client.execute("ROLLBACK")?;
     }
     export_in_steps(client, settings, selections)
+}
+
+/// The relations of a few streams, if all are known and are read whole.
+fn plain<'a>(selections: &[Selection], known: &'a [Relation]) -> Option<Vec<&'a Relation>> {
+    let is_plain =
+        |s: &Selection| s.filter.is_none() && s.increment.is_none() && s.cursor.is_none();
+    if !(1..=MAX_AT_ONCE).contains(&selections.len()) || !selections.iter().all(is_plain) {
+        return None;
+    }
+    let known: HashMap<String, &Relation> = known.iter().map(|r| (r.stream(), r)).collect();
+    let named = selections.iter().map(|s| known.get(&s.stream).copied());
+    named.collect()
 }
 
 /// Everything in one send, where it is as it was a moment ago; nothing where something stands
@@ -228,7 +232,9 @@ fn export_at_once(
     let found = relation::parse(&answers[0])?;
     let same = |known: &&Relation| {
         let mut named = found.iter().filter(|r| r.stream() == known.stream());
-        let relation = named.next().filter(|r| (r.oid, r.kind) == (known.oid, known.kind));
+        let relation = named
+            .next()
+            .filter(|r| (r.oid, r.kind) == (known.oid, known.kind));
         relation.filter(|r| r.refuse_unreadable(settings).is_ok() && named.next().is_none())
     };
     let Some(relations) = known.iter().map(same).collect::<Option<Vec<_>>>() else {

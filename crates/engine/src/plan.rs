@@ -7,12 +7,13 @@ mod delivery;
 mod open;
 
 use std::collections::HashMap;
+use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_schema::{Field, Schema};
 use rapidbyte_runtime::{
-    Destination, Fit, Grants, Increment, Phase, Plan as Placed, Progress, Selection, Source,
-    Stream, SyncMode, Target, WriteMode,
+    Cancel, Clock, Destination, Fit, Grants, Increment, Phase, Plan as Placed, Progress, Selection,
+    Source, Stream, SyncMode, Target, WriteMode,
 };
 use rapidbyte_wire::{ipc, types};
 
@@ -43,6 +44,8 @@ pub struct Plan {
     pub full_refresh: bool,
     /// Where the time of planning went.
     pub clocks: Clocks,
+    /// What the source said when it was asked for its moment while the destination planned.
+    taken: Option<Result<String, Failure>>,
     /// Kept open for the whole run: it holds the snapshot. Nothing once it reads the only stream
     /// itself. Used by the running thread alone; the mutex lets the stages share the plan.
     pub(crate) coordinator: Mutex<Option<Source>>,
@@ -106,7 +109,8 @@ impl Plan {
     ) -> Result<Self, Failure> {
         let Reading {
             stage: source,
-            session: coordinator,
+            session: mut coordinator,
+            cancel,
             found,
             ..
         } = opened.reading;
@@ -118,12 +122,22 @@ impl Plan {
         check_modes(&document, &destination, narrowing.full_refresh)?;
         clocks.source.enter(Phase::ChannelWait);
         clocks.destination.enter(Phase::Other);
-        let mut streams = Vec::new();
         let selected = select(&document, &source.spec, found?)?;
-        for chosen in narrow(&document, selected, narrowing)? {
-            let full_refresh = narrowing.full_refresh;
-            streams.push(place(&document, chosen, &mut writer, full_refresh)?);
-        }
+        let chosen = narrow(&document, selected, narrowing)?;
+        let moment = whole(&document, &chosen).map(|selections| Moment {
+            source: &mut coordinator,
+            cancel: &cancel,
+            clock: &clocks.source,
+            selections,
+        });
+        let place_all = || {
+            let place = |one| place(&document, one, &mut writer, narrowing.full_refresh);
+            chosen.into_iter().map(place).collect::<Result<Vec<_>, _>>()
+        };
+        let (streams, taken) = match moment {
+            Some(moment) => moment.fix_beside(&document, place_all)?,
+            None => (place_all()?, None),
+        };
         refuse_shared_targets(&document, &streams)?;
         refuse_own_source(&document, &source.grants, &destination.grants, &streams)?;
         clocks.source.enter(Phase::Other);
@@ -136,6 +150,7 @@ impl Plan {
             limit: narrowing.limit,
             full_refresh: narrowing.full_refresh,
             clocks,
+            taken,
             coordinator: Mutex::new(Some(coordinator)),
             writer: Mutex::new(Some(writer)),
         })
@@ -144,6 +159,9 @@ impl Plan {
     /// Fixes the moment of the run; the source refuses what it cannot read as it is selected, which
     /// only `plan` and `check` throw away then.
     pub fn snapshot(&mut self) -> Result<String, Failure> {
+        if let Some(taken) = self.taken.take() {
+            return taken;
+        }
         let full_refresh = self.full_refresh;
         let streams = self.streams.iter();
         let selections: Vec<Selection> = streams
@@ -186,6 +204,55 @@ impl Plan {
     /// Native forms that both sides know.
     pub(crate) fn forms(&self) -> Vec<String> {
         common_forms(&self.source.spec, &self.destination.spec)
+    }
+}
+
+/// What the source is asked for where all streams are read whole, whatever the destination has.
+fn whole(document: &Document, chosen: &[Chosen]) -> Option<Vec<Selection>> {
+    let selection = |one: &Chosen| {
+        let asked = &document.source.streams[one.entry];
+        (asked.sync_mode == document::SyncMode::FullRefresh).then(|| Selection {
+            stream: one.discovered.name.clone(),
+            columns: one.columns.clone(),
+            filter: asked.filter.clone(),
+            increment: None,
+            cursor: None,
+        })
+    };
+    chosen.iter().map(selection).collect()
+}
+
+/// The source, about to fix the moment of a run.
+struct Moment<'a> {
+    source: &'a mut Source,
+    cancel: &'a Cancel,
+    clock: &'a Clock,
+    selections: Vec<Selection>,
+}
+
+impl Moment<'_> {
+    /// Fixes it on a thread of its own while `place` has the destination plan. What the source says
+    /// is told later: the destination's failure comes first, and stops the source.
+    fn fix_beside<T>(
+        self,
+        document: &Document,
+        place: impl FnOnce() -> Result<T, Failure>,
+    ) -> Result<(T, Option<Result<String, Failure>>), Failure> {
+        std::thread::scope(|scope| {
+            let taking = scope.spawn(|| {
+                self.clock.enter(Phase::Other);
+                let taken = self.source.snapshot(&self.selections);
+                self.clock.enter(Phase::ChannelWait);
+                taken
+            });
+            let placed = place();
+            if placed.is_err() {
+                self.cancel.cancel();
+            }
+            let taken = taking.join().unwrap_or_else(|panic| resume_unwind(panic));
+            let taken = taken.map_err(|e| Failure::from_runtime(e, document, "source"));
+            Ok((placed?, Some(taken)))
+        })
     }
 }
 

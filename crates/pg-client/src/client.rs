@@ -101,7 +101,9 @@ impl Client {
         }
         self.state = State::Unusable;
         let given = answers.len();
-        Err(protocol(format!("{given} answers to {questions} questions")))
+        Err(protocol(format!(
+            "{given} answers to {questions} questions"
+        )))
     }
 
     /// As [`Client::query_each`], of a number of questions that is known.

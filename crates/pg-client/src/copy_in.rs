@@ -77,7 +77,6 @@ impl<C: BorrowMut<Client>> CopyAsked<C> {
 }
 
 impl<C: BorrowMut<Client>> CopyIn<C> {
-
     /// Whether the server takes COPY's binary format.
     pub fn is_binary(&self) -> bool {
         self.is_binary

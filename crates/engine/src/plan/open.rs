@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use rapidbyte_runtime::{
-    CheckItem, Clock, Connector, Destination, Grants, Kind, Limits, MemoryBudget, Phase, Sandbox,
-    Source, Spec, Stream,
+    Cancel, CheckItem, Clock, Connector, Destination, Grants, Kind, Limits, MemoryBudget, Phase,
+    Sandbox, Source, Spec, Stream,
 };
 use serde_json::{Map, Value};
 
@@ -54,6 +54,8 @@ pub(super) struct Opened {
 pub(super) struct Reading {
     pub(super) stage: Stage,
     pub(super) session: Source,
+    /// Stops the session.
+    pub(super) cancel: Cancel,
     /// What it looked at, if it was asked to.
     pub(super) checked: Vec<CheckItem>,
     /// What it has, or why it could not say; nothing where it is not well.
@@ -122,7 +124,7 @@ fn begin_source(
     other: impl FnOnce() -> Option<Spec>,
 ) -> Result<Reading, Failure> {
     let failed = |e| Failure::from_runtime(e, document, "source");
-    let (stage, mut session) = open_source(document, host, clock)?;
+    let (stage, mut session, cancel) = open_reading(document, host, clock)?;
     let checked = match look {
         true => session.check().map_err(failed)?,
         false => Vec::new(),
@@ -139,6 +141,7 @@ fn begin_source(
     Ok(Reading {
         stage,
         session,
+        cancel,
         checked,
         found,
     })
@@ -150,12 +153,22 @@ pub fn open_source(
     host: &Host,
     clock: &Clock,
 ) -> Result<(Stage, Source), Failure> {
+    let (stage, source, _) = open_reading(document, host, clock)?;
+    Ok((stage, source))
+}
+
+fn open_reading(
+    document: &Document,
+    host: &Host,
+    clock: &Clock,
+) -> Result<(Stage, Source, Cancel), Failure> {
     let stage = open_stage(document, host, clock, Side::SOURCE)?;
     let failed = |e| Failure::from_runtime(e, document, "source");
     let sandbox = planning_sandbox(document, host, clock, &stage);
+    let cancel = sandbox.cancel.clone();
     let mut source = stage.connector.source(sandbox).map_err(failed)?;
     source.open(&stage.config).map_err(failed)?;
-    Ok((stage, source))
+    Ok((stage, source, cancel))
 }
 
 /// Loads the destination, checks its configuration and opens a session.
