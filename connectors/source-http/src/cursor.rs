@@ -28,7 +28,8 @@ const DAY_SECONDS: i128 = 86_400;
 /// A value that can be put in order.
 #[derive(Debug, Clone, PartialEq)]
 enum Key {
-    Number(i64),
+    /// Also one that the server writes as a text: "9" comes before "10".
+    Number(i128),
     /// Days since 1970.
     Date(i32),
     /// Nanoseconds since 1970 UTC.
@@ -62,7 +63,8 @@ pub(crate) struct Tracker {
     cursor: Cursor,
     /// Records may come again: none is left out.
     may_repeat: bool,
-    initial: Option<String>,
+    /// Where the first read begins.
+    initial: Option<Mark>,
     since: Option<Mark>,
     delivered: HashSet<u64>,
     greatest: Option<Mark>,
@@ -97,10 +99,19 @@ impl Tracker {
             None => (None, HashSet::new()),
             Some((mark, seen)) => (Some(mark), seen),
         };
+        let initial = increment.initial.iter().flatten().next();
+        let initial = initial.filter(|_| since.is_none()).map(|text| {
+            let key = key(text, false).ok_or_else(|| wrong_initial(text, &cursor.field))?;
+            Ok::<_, Error>(Mark {
+                key,
+                text: text.clone(),
+                is_number: false,
+            })
+        });
         Ok(Self {
             cursor: cursor.clone(),
             may_repeat: increment.may_repeat,
-            initial: increment.initial.as_ref().and_then(|i| i.first().cloned()),
+            initial: initial.transpose()?,
             greatest: since.clone(),
             ties: delivered.clone(),
             since,
@@ -110,11 +121,10 @@ impl Tracker {
 
     /// What a request adds. Error: `http_cursor_type`.
     pub fn param(&self) -> Result<Option<Param>> {
-        let (text, is_number) = match (&self.since, &self.initial) {
-            (Some(mark), _) => written(mark, self.cursor.format)?,
-            (None, Some(initial)) => (initial.clone(), false),
-            (None, None) => return Ok(None),
+        let Some(mark) = self.since.as_ref().or(self.initial.as_ref()) else {
+            return Ok(None);
         };
+        let (text, is_number) = written(mark, self.cursor.format)?;
         Ok(Some(Param {
             name: self.cursor.param.clone(),
             text,
@@ -122,12 +132,25 @@ impl Tracker {
         }))
     }
 
-    /// False for a record that was delivered before.
+    /// False for a record that was delivered before, or that lies before `cursor_initial`.
     ///
     /// # Errors
     /// `http_cursor_type`, `http_too_many_ties` (data).
     pub fn takes(&mut self, record: &RawValue) -> Result<bool> {
         let mark = self.mark(record)?;
+        if let Some(initial) = &self.initial {
+            let (text, field) = (&initial.text, &self.cursor.field);
+            let first = initial.key.like(&mark.key);
+            let first = first.ok_or_else(|| {
+                wrong_initial(text, field).hint(format!(
+                    "write cursor_initial as the server writes {field}, such as {:?}",
+                    mark.text
+                ))
+            })?;
+            if compare(&mark.key, &first, field)? == Ordering::Less {
+                return Ok(false);
+            }
+        }
         let hash = hash(record.get().as_bytes());
         if let Some(since) = &self.since {
             let is_old = match compare(&mark.key, &since.key, &self.cursor.field)? {
@@ -208,7 +231,14 @@ impl Tracker {
 fn key(text: &str, is_number: bool) -> Option<Key> {
     let bytes = text.as_bytes();
     if is_number {
-        return number::parse_i64(bytes).ok().map(Key::Number);
+        return number::parse_i64(bytes)
+            .ok()
+            .map(|number| Key::Number(number.into()));
+    }
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        // With more digits than fit it has no order among shorter ones as a text.
+        return text.parse().ok().map(Key::Number);
     }
     let instant = |zoned| {
         let nanos = time::parse_timestamp(bytes, TimeUnit::Nanosecond, zoned).map(i128::from);
@@ -226,6 +256,29 @@ fn key(text: &str, is_number: bool) -> Option<Key> {
     } else {
         Key::Text(text.to_owned())
     })
+}
+
+impl Key {
+    /// The same value in the kind of another one; a day begins at midnight, UTC where nothing is said.
+    fn like(&self, other: &Self) -> Option<Self> {
+        let nanos = match self {
+            Self::Date(days) => i128::from(*days) * DAY_SECONDS * NANOS,
+            Self::Instant(nanos) | Self::Local(nanos) => *nanos,
+            Self::Number(_) | Self::Text(_) => 0,
+        };
+        let is_time = matches!(self, Self::Date(_) | Self::Instant(_) | Self::Local(_));
+        match other {
+            Self::Instant(_) if is_time => Some(Self::Instant(nanos)),
+            Self::Local(_) if is_time => Some(Self::Local(nanos)),
+            _ => (std::mem::discriminant(self) == std::mem::discriminant(other))
+                .then(|| self.clone()),
+        }
+    }
+}
+
+fn wrong_initial(text: &str, field: &str) -> Error {
+    let text = format!("cursor_initial {text:?} cannot be compared with the values of {field}");
+    Error::config("http_cursor_type", text)
 }
 
 fn compare(a: &Key, b: &Key, field: &str) -> Result<Ordering> {
@@ -297,6 +350,15 @@ mod tests {
     use super::*;
 
     fn tracker(saved: Option<&str>, may_repeat: bool, format: CursorFormat) -> Tracker {
+        beginning("0", saved, may_repeat, format)
+    }
+
+    fn beginning(
+        initial: &str,
+        saved: Option<&str>,
+        may_repeat: bool,
+        format: CursorFormat,
+    ) -> Tracker {
         let cursor = Cursor {
             field: "t".into(),
             param: "since".into(),
@@ -304,7 +366,7 @@ mod tests {
         };
         let increment = Increment {
             cursor_fields: vec!["t".into()],
-            initial: Some(vec!["first".into()]),
+            initial: Some(vec![initial.into()]),
             late_rows: LateRows::Lag(None),
             may_repeat,
         };
@@ -321,7 +383,7 @@ mod tests {
     #[test]
     fn a_value_is_asked_for_again_and_its_records_come_once() {
         let mut first = tracker(None, false, CursorFormat::AsIs);
-        assert_eq!(first.param().unwrap().unwrap().text, "first");
+        assert_eq!(first.param().unwrap().unwrap().text, "0");
         let rows = [
             r#"{"t":5,"id":1}"#,
             r#"{"t":7,"id":2}"#,
@@ -351,7 +413,7 @@ mod tests {
 
     #[test]
     fn timestamps_are_ordered_as_instants() {
-        let mut times = tracker(None, false, CursorFormat::UnixMillis);
+        let mut times = beginning("2026-11-21", None, false, CursorFormat::UnixMillis);
         let rows = [
             r#"{"t":"2026-11-21T10:00:00Z"}"#,
             r#"{"t":"2026-11-21T10:00:00.5Z"}"#,
@@ -385,5 +447,43 @@ mod tests {
             let refused = take(&mut tracker(None, false, CursorFormat::AsIs), rows);
             assert_eq!(refused.unwrap_err().code, "http_cursor_type", "{rows:?}");
         }
+    }
+
+    #[test]
+    fn numbers_in_quotes_are_ordered_as_numbers() {
+        let mut first = tracker(None, false, CursorFormat::AsIs);
+        let rows = [r#"{"t":"9"}"#, r#"{"t":"10"}"#, r#"{"t":"8"}"#];
+        assert_eq!(take(&mut first, &rows).unwrap(), [true; 3]);
+        let saved = first.checkpoint().unwrap().unwrap();
+        let mut second = tracker(Some(&saved), false, CursorFormat::AsIs);
+        assert_eq!(second.param().unwrap().unwrap().text, "10");
+        let rows = [r#"{"t":"9"}"#, r#"{"t":"10","new":1}"#, r#"{"t":"11"}"#];
+        assert_eq!(take(&mut second, &rows).unwrap(), [false, true, true]);
+    }
+
+    #[test]
+    fn the_first_read_begins_where_it_is_told() {
+        let begin = "2026-09-21T15:00:00Z";
+        let mut times = beginning(begin, None, true, CursorFormat::UnixSeconds);
+        assert_eq!(times.param().unwrap().unwrap().text, "1790002800");
+        let rows = [
+            r#"{"t":"2026-09-21T16:59:59+02:00"}"#,
+            r#"{"t":"2026-09-21T15:00:00Z"}"#,
+        ];
+        assert_eq!(take(&mut times, &rows).unwrap(), [false, true]);
+        let mut days = beginning("2026-09-21", None, true, CursorFormat::AsIs);
+        let rows = [
+            r#"{"t":"2026-09-20T23:00:00Z"}"#,
+            r#"{"t":"2026-09-21T00:00:00Z"}"#,
+        ];
+        assert_eq!(take(&mut days, &rows).unwrap(), [false, true]);
+        let mut wrong = beginning("yesterday", None, false, CursorFormat::AsIs);
+        let refused = take(&mut wrong, &rows).unwrap_err();
+        assert_eq!(
+            (refused.code.as_str(), refused.kind),
+            ("http_cursor_type", ErrorKind::Config)
+        );
+        let unsent = beginning("yesterday", None, false, CursorFormat::Date);
+        assert_eq!(unsent.param().unwrap_err().code, "http_cursor_type");
     }
 }

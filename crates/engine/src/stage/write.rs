@@ -57,7 +57,7 @@ pub(crate) fn pump_destination(
         .open_writer(&work.stream.target, fenced.epoch, cursor.as_ref())
         .map_err(failed)?;
     // The source has failed when nobody listens, and says so through the channel.
-    let _ = tell.send(Begin::From(cursor));
+    let _ = tell.send(Begin::From(cursor.clone()));
     work.host
         .say(name, &format!("writes to {}", work.stream.placed.location));
     Pump {
@@ -65,6 +65,7 @@ pub(crate) fn pump_destination(
         destination,
         clock,
         progress: fenced,
+        from: cursor,
         open: Open::default(),
         checkpoint: None,
         since: Instant::now(),
@@ -119,6 +120,8 @@ struct Pump<'a> {
     destination: Destination,
     clock: &'a Clock,
     progress: Progress,
+    /// Where the source began.
+    from: Option<String>,
     open: Open,
     checkpoint: Option<Reached>,
     /// The last commit.
@@ -217,6 +220,8 @@ impl Pump<'_> {
             // Committed without their place, these rows would be delivered again.
             match &self.checkpoint {
                 Some(checkpoint) if checkpoint.behind == 0 => {}
+                // Nothing is new: the stream stays where it is.
+                None if self.open.rows == 0 => {}
                 _ => {
                     let text = "the source ended without a last checkpoint";
                     let failure = Failure::new(Class::Run, "contract_broken", text);
@@ -234,10 +239,10 @@ impl Pump<'_> {
             let text = format!("took {} rows and says it wrote {}", open.rows, part.rows);
             return Err(Stopped::because(self.lied(text, "writer.flush")));
         }
-        let cursor = self
-            .checkpoint
-            .as_ref()
-            .map(|reached| reached.cursor.clone());
+        let cursor = match &self.checkpoint {
+            Some(reached) => Some(reached.cursor.clone()),
+            None => self.from.clone(),
+        };
         work.point("engine.commit")?;
         let receipt = self
             .destination
