@@ -34,15 +34,18 @@ fn incremental(server: &Server, destination: &str) -> String {
 
 #[test]
 fn a_run_goes_on_where_the_last_one_ended_and_repeats_no_record() {
-    let all = std::sync::Arc::new(std::sync::Mutex::new(vec![
-        (1, "2026-11-21T10:00:00Z"),
-        (3, "2026-11-21T12:00:00Z"),
-        (2, "2026-11-21T11:00:00Z"),
-    ]));
+    let all = std::sync::Arc::<std::sync::Mutex<Vec<_>>>::default();
     let server = growing(std::sync::Arc::clone(&all));
     let to_files = "destination:\n  use: dest-file\n  config: { path: \"out/p-{part}.jsonl\" }\n  write_mode: append\n";
     let folder = Folder::new();
     let text = incremental(&server, to_files);
+    // A server without a record has no cursor to go on from.
+    assert_eq!(folder.report(&text)["rows"], 0);
+    all.lock().expect("records").extend([
+        (1, "2026-11-21T10:00:00Z"),
+        (3, "2026-11-21T12:00:00Z"),
+        (2, "2026-11-21T11:00:00Z"),
+    ]);
     assert_eq!(folder.report(&text)["rows"], 3);
     // Nothing new; then a record of the same moment and a later one.
     assert_eq!(folder.report(&text)["rows"], 0);
