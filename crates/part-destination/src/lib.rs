@@ -71,4 +71,7 @@ fn refused(refusal: Refusal, stream: &str) -> Error {
     }
 }
 
-bindings::export!(Part with_types_in bindings);
+#[allow(unsafe_code)]
+const _: () = {
+    bindings::export!(Part with_types_in bindings);
+};

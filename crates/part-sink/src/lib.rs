@@ -9,17 +9,18 @@ wit_bindgen::generate!({
     generate_all,
 });
 
-use exports::rapidbyte::script::sink::{Error, Guest, OutputBorrow};
-use rapidbyte::connector::types::ErrorKind;
+use exports::rapidbyte::script::sink::Guest;
+use rapidbyte::connector::files::Output;
+use rapidbyte::connector::types::{Error, ErrorKind};
 
 struct Sink;
 
 impl Guest for Sink {
-    fn write_text(to: OutputBorrow<'_>, text: String) -> Result<(), Error> {
+    fn write_text(to: &Output, text: String) -> Result<(), Error> {
         to.write(text.as_bytes())
     }
 
-    fn write_latin(to: OutputBorrow<'_>, text: String) -> Result<(), Error> {
+    fn write_latin(to: &Output, text: String) -> Result<(), Error> {
         let bytes: Result<Vec<u8>, _> = text.chars().map(u8::try_from).collect();
         to.write(&bytes.map_err(|_| no_byte())?)
     }

@@ -18,9 +18,9 @@ mod bindings {
 }
 
 use bindings::exports::rapidbyte::connector::source as contract;
-use bindings::rapidbyte::connector::types::{Error, ErrorKind};
+use bindings::rapidbyte::connector::types::{Error, ErrorKind, SyncMode};
 use bindings::rapidbyte::script::source as script;
-use contract::{Spec, SyncMode};
+use contract::Spec;
 use rapidbyte_rows::{Owner, Refusal};
 
 struct Part;
@@ -74,4 +74,7 @@ fn refused(refusal: Refusal, stream: &str) -> Error {
     }
 }
 
-bindings::export!(Part with_types_in bindings);
+#[allow(unsafe_code)]
+const _: () = {
+    bindings::export!(Part with_types_in bindings);
+};

@@ -53,23 +53,24 @@ fn part(name: &str) -> Result<Vec<u8>, Failure> {
 /// Connects the exports of `plug` to the imports of `socket` that have their names; none where there
 /// are none.
 fn plug(socket: &[u8], plug: Vec<u8>) -> Result<Option<Vec<u8>>, Failure> {
-    let connected = || {
-        let mut graph = CompositionGraph::new();
-        let mut package = |name: &str, bytes: Vec<u8>| {
-            let package = Package::from_bytes(name, None, bytes, graph.types_mut())?;
-            Ok::<_, Box<dyn std::error::Error>>(graph.register_package(package)?)
-        };
-        let plug = package("plug", plug)?;
-        let socket = package("socket", socket.to_vec())?;
-        match wac_graph::plug(&mut graph, vec![plug], socket) {
-            Ok(()) => Ok(Some(graph.encode(EncodeOptions::default())?)),
-            Err(PlugError::NoPlugHappened) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    };
-    connected().map_err(|error| {
+    connected(socket, plug).map_err(|error| {
         failed(format!("the parts of the connector do not fit: {error:#}")).hint(NEW_PROJECT)
     })
+}
+
+fn connected(socket: &[u8], plug: Vec<u8>) -> Result<Option<Vec<u8>>, Box<dyn std::error::Error>> {
+    let mut graph = CompositionGraph::new();
+    let mut package = |name: &str, bytes: Vec<u8>| {
+        let package = Package::from_bytes(name, None, bytes, graph.types_mut())?;
+        Ok::<_, Box<dyn std::error::Error>>(graph.register_package(package)?)
+    };
+    let plug = package("plug", plug)?;
+    let socket = package("socket", socket.to_vec())?;
+    match wac_graph::plug(&mut graph, vec![plug], socket) {
+        Ok(()) => Ok(Some(graph.encode(EncodeOptions::default())?)),
+        Err(PlugError::NoPlugHappened) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn failed(text: String) -> Failure {
