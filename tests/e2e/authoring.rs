@@ -254,8 +254,8 @@ fn a_bad_line_is_told_with_its_place(author: &mut Author) {
     assert!(error.to_string().contains("row 2"), "{error:#}");
 }
 
-/// In those guides, the destination: what cannot be written is told, and nothing of it is there. What
-/// comes of the template holds every value exactly.
+/// In those guides, the destination: what cannot be written is told, of a stream that fails nothing is
+/// there, and no value loses a digit.
 #[track_caller]
 fn a_destination_is_whole_or_not_there(author: &mut Author) {
     let table = author.folder.path().join("dest-table");
@@ -274,12 +274,13 @@ fn a_destination_is_whole_or_not_there(author: &mut Author) {
     let (error, _) = author.refused(&["run", "notes.yaml"]);
     assert_eq!(error["column"], "tags", "{error:#}");
     let flat = TYPES.replace(", tags: \"list<decimal(4, 2)>\"", "");
-    let broken = "{\"id\": 1}\n{\"id\": 2, \"text\": \"two\\nlines\"}\n";
+    let broken = "{\"id\": 1}\n{\"id\": \"two\"}\n";
     std::fs::write(table.join("notes.jsonl"), broken).expect("a file");
     std::fs::write(table.join("notes.yaml"), pipeline(&flat)).expect("a file");
     let (error, exit) = author.refused(&["run", "notes.yaml"]);
     let found = (error["code"].as_str(), error["column"].as_str(), exit);
-    assert_eq!(found, (Some("line_break"), Some("text"), Some(4)), "{error:#}");
+    let expected = (Some("value_does_not_fit"), Some("id"), Some(4));
+    assert_eq!(found, expected, "{error:#}");
     assert_eq!(author.folder.files("dest-table/out"), before);
     // Of a BigInt, a decimal and a document no digit is lost.
     let values = EVERY_TYPE.replace(", \"tags\": [1.50]", "");
@@ -305,6 +306,56 @@ fn the_guide_for_python_leads_to_rows() {
     author.follows("tutorial-python.md");
     a_destination_is_whole_or_not_there(&mut author);
     a_bad_line_is_told_with_its_place(&mut author);
+}
+
+/// A tool that keeps what it hands over would show: the rows are more than the memory.
+#[test]
+fn a_source_in_python_does_not_grow_with_its_rows() {
+    let mut author = Author::new();
+    author.types(
+        "$ rapidbyte connector new source-count --kind source --lang python\n$ cd source-count\n\
+         $ python3 -m venv .venv\n$ rapidbyte connector build",
+    );
+    let path = author.place.join("pipeline.yaml");
+    let pipeline = std::fs::read_to_string(&path).expect("UTF-8");
+    let more =
+        pipeline.replace("rows: 100000 ", "rows: 1000000 ") + "resources: { memory: 32mb }\n";
+    assert!(more.contains("1000000"));
+    std::fs::write(path, more).expect("a file");
+    author.types("$ rapidbyte run pipeline.yaml");
+}
+
+/// What a destination in a scripting language begins as keeps the contract, as far as it can be judged
+/// of one that keeps no cursor.
+#[track_caller]
+fn a_destination_keeps_the_contract(language: &str, install: &str) {
+    let mut author = Author::new();
+    author.types(&format!(
+        "$ rapidbyte connector new dest-lines --kind destination --lang {language}\n$ cd dest-lines\n\
+         {install}$ rapidbyte connector build"
+    ));
+    let printed = author.types(
+        "$ rapidbyte connector test ./dest-lines.wasm --config '{ path: \"out/{stream}.jsonl\" }' \
+         --peer source-file --peer-config '{ path: \"out/{stream}.jsonl\" }' --output json",
+    );
+    let document: Value = serde_json::from_str(&printed).expect("one document");
+    let clauses = document["clauses"].as_array().expect("clauses");
+    let skipped = clauses.iter().filter(|clause| clause["verdict"] != "pass");
+    let skipped: Vec<_> = skipped.map(|clause| clause["id"].as_str()).collect();
+    let cursors = ["progress", "commit-once", "fence"].map(Some);
+    assert_eq!(skipped, cursors, "{document:#}");
+}
+
+#[test]
+fn a_destination_in_python_keeps_the_contract() {
+    a_destination_keeps_the_contract("python", "$ python3 -m venv .venv\n");
+}
+
+#[test]
+fn a_destination_in_javascript_keeps_the_contract() {
+    if has_javascript() {
+        a_destination_keeps_the_contract("javascript", "$ npm install\n");
+    }
 }
 
 #[test]

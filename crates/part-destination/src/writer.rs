@@ -25,6 +25,13 @@ impl Begun {
             bytes: 0,
         }
     }
+
+    fn write(&mut self, rows: u64, columns: &[Vec<u8>]) -> Result<(), Error> {
+        self.script.write(rows, columns)?;
+        self.rows += rows;
+        self.bytes += columns.iter().map(|text| text.len() as u64).sum::<u64>();
+        Ok(())
+    }
 }
 
 /// Writes one stream.
@@ -58,20 +65,17 @@ impl Writer {
 
 impl GuestWriter for Writer {
     fn write(&self, batch: Batch) -> Result<(), Error> {
+        let refused = |refusal| refused(refusal, &self.stream);
+        let mut decoder = self.decoder.borrow_mut();
         phase::enter(Kind::ArrowDecode);
-        let columns = self.decoder.borrow_mut().columns(batch.data, batch.rows);
-        let columns = columns.map_err(|refusal| refused(refusal, &self.stream))?;
-        if batch.rows == 0 {
-            return Ok(());
-        }
-        phase::enter(Kind::Encode);
+        let pieces = decoder.pieces(batch.data, batch.rows).map_err(refused)?;
         self.with(|begun| {
-            begun.script.write(batch.rows, &columns)?;
-            begun.rows += batch.rows;
-            begun.bytes += columns
-                .iter()
-                .map(|column| column.len() as u64)
-                .sum::<u64>();
+            for piece in pieces {
+                phase::enter(Kind::ArrowDecode);
+                let columns = decoder.columns(&piece).map_err(refused)?;
+                phase::enter(Kind::Encode);
+                begun.write(piece.rows(), &columns)?;
+            }
             Ok(())
         })
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arrow_array::RecordBatch;
 use arrow_schema::Schema;
 use rapidbyte_formats::jsonl::ColumnEncoder;
 use rapidbyte_wire::ipc;
@@ -10,6 +11,10 @@ use serde_json::Value;
 
 use crate::Refusal;
 
+/// About so many bytes of Arrow data become columns at a time: the values of a script, and the garbage
+/// that they leave, take many times the room.
+const PIECE_BYTES: usize = 256 << 10;
+
 /// Reads the batches of one write of a stream.
 pub struct Decoder {
     messages: ipc::Decoder,
@@ -17,6 +22,9 @@ pub struct Decoder {
     /// Rows of all batches so far.
     taken: u64,
 }
+
+/// Some rows of a batch.
+pub struct Piece(RecordBatch);
 
 /// A column that is to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,22 +80,39 @@ impl Decoder {
         })
     }
 
-    /// A JSON array of the values of each column of a batch.
+    /// A batch, in pieces of some rows.
     ///
-    /// Errors: `bad_batch` for bytes that are none of the schema, or of another number of rows, and
-    /// those of [`ColumnEncoder::encode`].
-    pub fn columns(&mut self, data: Vec<u8>, rows: u64) -> Result<Vec<Vec<u8>>, Refusal> {
+    /// Errors: `bad_batch` for bytes that are none of the schema, or of another number of rows.
+    pub fn pieces(&self, data: Vec<u8>, rows: u64) -> Result<Vec<Piece>, Refusal> {
+        let parts = data.len().div_ceil(PIECE_BYTES).max(1);
         let batch = self.messages.decode(data);
         let batch = batch.map_err(|error| Refusal::internal("bad_batch", error.to_string()))?;
-        let found = batch.num_rows() as u64;
-        if found != rows {
+        let found = batch.num_rows();
+        if found as u64 != rows {
             let text = format!("a batch of {found} rows where {rows} were said");
             return Err(Refusal::internal("bad_batch", text));
         }
-        let columns = self.columns.encode(&batch);
+        let step = found.div_ceil(parts).max(1);
+        let begins = (0..found).step_by(step);
+        let pieces = begins.map(|from| Piece(batch.slice(from, step.min(found - from))));
+        Ok(pieces.collect())
+    }
+
+    /// A JSON array of the values of each column; pieces come in their order.
+    ///
+    /// Errors: those of [`ColumnEncoder::encode`], with the row since the decoder was made.
+    pub fn columns(&mut self, piece: &Piece) -> Result<Vec<Vec<u8>>, Refusal> {
+        let columns = self.columns.encode(&piece.0);
         let columns = columns.map_err(|error| Refusal::of(error, self.taken))?;
-        self.taken += rows;
+        self.taken += piece.rows();
         Ok(columns)
+    }
+}
+
+impl Piece {
+    /// At least one.
+    pub fn rows(&self) -> u64 {
+        self.0.num_rows() as u64
     }
 }
 
@@ -100,6 +125,38 @@ mod tests {
 
     fn encoder() -> Encoder {
         Encoder::new(COLUMNS, None, 1 << 20).unwrap()
+    }
+
+    /// The columns of a batch of one piece.
+    fn only_piece(
+        decoder: &mut Decoder,
+        data: Vec<u8>,
+        rows: u64,
+    ) -> Result<Vec<Vec<u8>>, Refusal> {
+        let pieces = decoder.pieces(data, rows)?;
+        assert_eq!(pieces.len(), 1);
+        decoder.columns(&pieces[0])
+    }
+
+    #[test]
+    fn a_large_batch_comes_in_pieces_that_are_all_of_it() {
+        let mut encoder = Encoder::new(r#"{"n": "int64"}"#, None, 1 << 20).unwrap();
+        let numbers: Vec<String> = (0..100_000).map(|n| n.to_string()).collect();
+        let given = format!("[{}]", numbers.join(","));
+        let batch = encoder.columns(&[&given]).unwrap();
+        let mut decoder = Decoder::new(encoder.schema_message(), false).unwrap();
+        let pieces = decoder.pieces(batch.data, batch.rows).unwrap();
+        assert!(pieces.len() > 2, "{}", pieces.len());
+        let texts: Vec<String> = pieces
+            .iter()
+            .map(|piece| {
+                let columns = decoder.columns(piece).unwrap();
+                assert!(columns[0].len() < 2 * PIECE_BYTES);
+                let text = String::from_utf8(columns[0].clone()).unwrap();
+                text[1..text.len() - 1].to_owned()
+            })
+            .collect();
+        assert_eq!(format!("[{}]", texts.join(",")), given);
     }
 
     #[test]
@@ -115,7 +172,7 @@ mod tests {
         ];
         let batch = encoder.columns(&given).unwrap();
         let mut decoder = Decoder::new(encoder.schema_message(), false).unwrap();
-        let back = decoder.columns(batch.data, batch.rows).unwrap();
+        let back = only_piece(&mut decoder, batch.data, batch.rows).unwrap();
         let texts: Vec<_> = back
             .iter()
             .map(|text| str::from_utf8(text).unwrap())
@@ -129,11 +186,12 @@ mod tests {
         let mut encoder = encoder();
         let batch = encoder.rows(br#"{"id":1}"#).unwrap();
         let mut decoder = Decoder::new(encoder.schema_message(), false).unwrap();
-        let refused = decoder.columns(batch.data.clone(), 2).unwrap_err();
+        let refused = only_piece(&mut decoder, batch.data.clone(), 2).unwrap_err();
         assert_eq!(refused.code, "bad_batch");
-        let refused = decoder.columns(b"no batch".to_vec(), 1).unwrap_err();
+        let refused = only_piece(&mut decoder, b"no batch".to_vec(), 1).unwrap_err();
         assert_eq!(refused.code, "bad_batch");
-        assert_eq!(decoder.columns(batch.data, 1).unwrap()[0], b"[1]");
+        let columns = only_piece(&mut decoder, batch.data, 1).unwrap();
+        assert_eq!(columns[0], b"[1]");
     }
 
     #[test]
@@ -148,8 +206,8 @@ mod tests {
         };
         let (fine, broken) = (batch(2.0), batch(f64::INFINITY));
         let mut decoder = Decoder::new(messages.schema_message(), false).unwrap();
-        decoder.columns(fine, 2).unwrap();
-        let refused = decoder.columns(broken, 2).unwrap_err();
+        only_piece(&mut decoder, fine, 2).unwrap();
+        let refused = only_piece(&mut decoder, broken, 2).unwrap_err();
         assert_eq!((refused.code, refused.row), ("json_not_finite", Some(4)));
     }
 }

@@ -10,6 +10,6 @@ mod decoder;
 mod encoder;
 
 pub use declared::schema;
-pub use decoder::{Decoder, Held, columns};
+pub use decoder::{Decoder, Held, Piece, columns};
 pub use encoder::{Encoded, Encoder, Refusal};
 pub use rapidbyte_formats::Owner;
