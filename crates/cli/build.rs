@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// Below the folder of connectors: what is put into a connector in a scripting language.
-const ROWS: &str = "parts/rapidbyte-rows.wasm";
+/// What is put around a connector in a scripting language, or into it: `parts/rapidbyte-part-NAME.wasm`
+/// below the folder of connectors.
+const PARTS: [&str; 3] = ["source", "destination", "sink"];
 
 /// Small enough, and done in a second.
 const LEVEL: i32 = 9;
@@ -19,7 +20,7 @@ const LEVEL: i32 = 9;
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-env-changed=RAPIDBYTE_EMBED");
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    let (mut entries, mut rows) = (String::new(), String::from("None"));
+    let (mut entries, mut parts) = (String::new(), String::new());
     if env::var("PROFILE")? == "release" {
         let folder = match env::var_os("RAPIDBYTE_EMBED") {
             Some(folder) => PathBuf::from(folder),
@@ -28,12 +29,17 @@ fn main() -> Result<(), Box<dyn Error>> {
         for wasm in components(&folder)? {
             entries += &embed(&wasm, &out)?;
         }
-        rows = part(&folder.join(ROWS))?;
+        for name in PARTS {
+            parts += &part(
+                name,
+                &folder.join(format!("parts/rapidbyte-part-{name}.wasm")),
+            )?;
+        }
     }
     let code = format!(
         "/// The connectors inside.\nconst EMBEDDED: &[Embedded] = &[{entries}];\n\
-         /// The component that turns rows of scripting languages into batches.\n\
-         pub const ROWS: Option<&[u8]> = {rows};\n"
+         /// The components that go with connectors in scripting languages, by name.\n\
+         pub const PARTS: &[(&str, &[u8])] = &[{parts}];\n"
     );
     fs::write(out.join("embedded.rs"), code)?;
     Ok(fs::write(out.join("templates.rs"), templates()?)?)
@@ -41,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Files that projects get beside the SDK's sources.
 const BESIDE_THE_SDK: [&str; 5] = [
-    "crates/rows/wit/rows.wit",
+    "crates/rows/wit/script.wit",
     "Cargo.lock",
     "LICENSE",
     "rust-toolchain.toml",
@@ -200,12 +206,12 @@ fn components(folder: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     Ok(files)
 }
 
-/// A component that is carried as it is; none where it was not built, as when code is only checked.
-fn part(file: &Path) -> Result<String, Box<dyn Error>> {
+/// A component that is carried as it is; nothing where it was not built, as when code is only checked.
+fn part(name: &str, file: &Path) -> Result<String, Box<dyn Error>> {
     println!("cargo::rerun-if-changed={}", file.display());
     Ok(match file.is_file() {
-        true => format!("Some(include_bytes!({:?}))", file.canonicalize()?),
-        false => "None".into(),
+        true => format!("({name:?}, include_bytes!({:?})),", file.canonicalize()?),
+        false => String::new(),
     })
 }
 

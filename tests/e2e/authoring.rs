@@ -228,9 +228,10 @@ fn code_that_is_wrong_is_told(author: &mut Author) {
     assert!(author.place.join("dest-lines/dest-lines.wasm").is_file());
 }
 
-/// What the guides in scripting languages end with: a line that cannot be read.
+/// In the guides in scripting languages, the source: a line that cannot be read.
 #[track_caller]
-fn a_bad_line_is_told_with_its_place(author: &Author) {
+fn a_bad_line_is_told_with_its_place(author: &mut Author) {
+    author.place = author.folder.path().join("source-weather");
     let place = author.place.clone();
     std::fs::write(place.join("data/north.txt"), "2026-11-21T10:00:00Z warm\n").expect("a file");
     let (error, exit) = author.refused(&["run", "pipeline.yaml"]);
@@ -253,11 +254,108 @@ fn a_bad_line_is_told_with_its_place(author: &Author) {
     assert!(error.to_string().contains("row 2"), "{error:#}");
 }
 
+/// In those guides, the destination: what cannot be written is told, of a stream that fails nothing is
+/// there, and no value loses a digit.
+#[track_caller]
+fn a_destination_is_whole_or_not_there(author: &mut Author) {
+    let table = author.folder.path().join("dest-table");
+    author.place = table.clone();
+    let before = author.folder.files("dest-table/out");
+    std::fs::write(table.join("notes.jsonl"), EVERY_TYPE).expect("a file");
+    let pipeline = |types: &str| {
+        format!(
+            "version: 1\npipeline: notes\nsource:\n  use: source-file\n  config:\n    path: notes.jsonl\n    \
+             schema: {{ {types} }}\n  streams: [notes]\ndestination:\n  use: ./dest-table.wasm\n  config: \
+             {{ path: \"out/{{stream}}.md\" }}\n  write_mode: replace\n"
+        )
+    };
+    std::fs::write(table.join("notes.yaml"), pipeline(TYPES)).expect("a file");
+    // By `plan` already.
+    let (error, _) = author.refused(&["run", "notes.yaml"]);
+    assert_eq!(error["column"], "tags", "{error:#}");
+    let flat = TYPES.replace(", tags: \"list<decimal(4, 2)>\"", "");
+    let broken = "{\"id\": 1}\n{\"id\": \"two\"}\n";
+    std::fs::write(table.join("notes.jsonl"), broken).expect("a file");
+    std::fs::write(table.join("notes.yaml"), pipeline(&flat)).expect("a file");
+    let (error, exit) = author.refused(&["run", "notes.yaml"]);
+    let found = (error["code"].as_str(), error["column"].as_str(), exit);
+    let expected = (Some("value_does_not_fit"), Some("id"), Some(4));
+    assert_eq!(found, expected, "{error:#}");
+    assert_eq!(author.folder.files("dest-table/out"), before);
+    // Of a BigInt, a decimal and a document no digit is lost.
+    let values = EVERY_TYPE.replace(", \"tags\": [1.50]", "");
+    std::fs::write(table.join("notes.jsonl"), values).expect("a file");
+    author.types("$ rapidbyte run notes.yaml");
+    let written = std::fs::read_to_string(table.join("out/notes.md")).expect("UTF-8");
+    assert_eq!(
+        written.lines().nth(2),
+        Some(
+            "| 9007199254740993 | -12345678901234567.125 | 2026-11-22T10:00:00.500000Z | \\x00ff | {\"a\":1.10} | ä\\|b |"
+        )
+    );
+}
+
+/// Columns of such types, and one row.
+const TYPES: &str = "id: int64 not null, total: \"decimal(20, 3)\", at: timestamptz, raw: binary, any: json, \
+                     text: string, tags: \"list<decimal(4, 2)>\"";
+const EVERY_TYPE: &str = r#"{"id": 9007199254740993, "total": -12345678901234567.125, "at": "2026-11-22T12:00:00.5+02:00", "raw": "\\x00ff", "any": {"a": 1.10}, "text": "ä|b", "tags": [1.50]}"#;
+
 #[test]
 fn the_guide_for_python_leads_to_rows() {
     let mut author = Author::new();
     author.follows("tutorial-python.md");
-    a_bad_line_is_told_with_its_place(&author);
+    a_destination_is_whole_or_not_there(&mut author);
+    a_bad_line_is_told_with_its_place(&mut author);
+}
+
+/// A tool that keeps what it hands over would show: the rows are more than the memory.
+#[test]
+fn a_source_in_python_does_not_grow_with_its_rows() {
+    let mut author = Author::new();
+    author.types(
+        "$ rapidbyte connector new source-count --kind source --lang python\n$ cd source-count\n\
+         $ python3 -m venv .venv\n$ rapidbyte connector build",
+    );
+    let path = author.place.join("pipeline.yaml");
+    let pipeline = std::fs::read_to_string(&path).expect("UTF-8");
+    let more =
+        pipeline.replace("rows: 100000 ", "rows: 1000000 ") + "resources: { memory: 32mb }\n";
+    assert!(more.contains("1000000"));
+    std::fs::write(path, more).expect("a file");
+    author.types("$ rapidbyte run pipeline.yaml");
+}
+
+/// What a destination in a scripting language begins as keeps the contract, as far as it can be judged
+/// of one that keeps no cursor.
+#[track_caller]
+fn a_destination_keeps_the_contract(language: &str, install: &str) {
+    let mut author = Author::new();
+    author.types(&format!(
+        "$ rapidbyte connector new dest-lines --kind destination --lang {language}\n$ cd dest-lines\n\
+         {install}$ rapidbyte connector build"
+    ));
+    let printed = author.types(
+        "$ rapidbyte connector test ./dest-lines.wasm --config '{ path: \"out/{stream}.jsonl\" }' \
+         --peer source-file --peer-config '{ path: \"out/{stream}.jsonl\" }' --output json",
+    );
+    let document: Value = serde_json::from_str(&printed).expect("one document");
+    let clauses = document["clauses"].as_array().expect("clauses");
+    let skipped = clauses.iter().filter(|clause| clause["verdict"] != "pass");
+    let skipped: Vec<_> = skipped.map(|clause| clause["id"].as_str()).collect();
+    let cursors = ["progress", "commit-once", "fence"].map(Some);
+    assert_eq!(skipped, cursors, "{document:#}");
+}
+
+#[test]
+fn a_destination_in_python_keeps_the_contract() {
+    a_destination_keeps_the_contract("python", "$ python3 -m venv .venv\n");
+}
+
+#[test]
+fn a_destination_in_javascript_keeps_the_contract() {
+    if has_javascript() {
+        a_destination_keeps_the_contract("javascript", "$ npm install\n");
+    }
 }
 
 #[test]
@@ -267,7 +365,8 @@ fn the_guide_for_javascript_leads_to_rows() {
     }
     let mut author = Author::new();
     author.follows("tutorial-javascript.md");
-    a_bad_line_is_told_with_its_place(&author);
+    a_destination_is_whole_or_not_there(&mut author);
+    a_bad_line_is_told_with_its_place(&mut author);
 }
 
 /// The example of a language reads the pages of an API, says who it is, and tells what it is refused.
@@ -354,8 +453,8 @@ fn a_folder_that_holds_something_is_left_as_it_is() {
 fn names_that_cannot_be_built_are_refused() {
     let author = Author::new();
     for arguments in [
-        ["--kind", "destination", "--lang", "python"],
-        ["--kind", "destination", "--lang", "javascript"],
+        ["--kind", "destination", "--lang", "python", "--http"],
+        ["--kind", "destination", "--lang", "javascript", "--http"],
     ] {
         let (error, exit) = author.refused(&new("dest-shop", &arguments));
         assert_eq!(

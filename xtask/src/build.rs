@@ -9,9 +9,8 @@ use crate::{bundle, c_compiler, python, toolchain};
 /// Leaves `target/release/rapidbyte` with its connectors beside it, compiled ahead of time.
 pub fn build(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
     toolchain::setup(workspace, steps)?;
-    let (rows, _) = workspace.parts();
     let mut all = workspace.connectors()?;
-    all.push(rows);
+    all.extend(workspace.parts().0);
     components(workspace, steps, "connectors", &all)?;
     let bundled = workspace.bundled()?;
     steps.step("bundle: connectors, for the host", || {
@@ -43,7 +42,7 @@ pub fn components_into(
     toolchain::setup(workspace, steps)?;
     let bundled = workspace.bundled()?;
     let mut all = bundled.clone();
-    all.push(workspace.parts().0);
+    all.extend(workspace.parts().0);
     components(workspace, steps, "connectors", &all)?;
     let folder =
         std::path::absolute(folder).map_err(|error| Failure::new(format!("{folder}: {error}")))?;
@@ -52,10 +51,10 @@ pub fn components_into(
     })
 }
 
-/// The connectors in a folder, and below it what is put into connectors of scripting languages.
+/// The connectors in a folder, and below it what is put around connectors of scripting languages.
 fn bundle_into(workspace: &Workspace, bundled: &[Component], folder: &Path) -> Result<(), Failure> {
-    let (rows, parts) = workspace.parts();
-    bundle::refresh(workspace, &[rows], &folder.join(parts))?;
+    let (parts, name) = workspace.parts();
+    bundle::refresh(workspace, &parts, &folder.join(name))?;
     bundle::refresh(workspace, bundled, folder)
 }
 

@@ -34,7 +34,7 @@ pub fn lint(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
 fn components(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
     let mut all = workspace.connectors()?;
     all.extend(workspace.testkit_components()?);
-    all.push(workspace.parts().0);
+    all.extend(workspace.parts().0);
     if all.is_empty() {
         steps.note("lint: no connectors yet");
         return Ok(());

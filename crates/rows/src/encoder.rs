@@ -80,6 +80,12 @@ impl Encoder {
         self.messages.schema_message()
     }
 
+    /// The names of the batches' columns.
+    pub fn names(&self) -> Vec<String> {
+        let fields = self.rows.schema().fields().iter();
+        fields.map(|field| field.name().clone()).collect()
+    }
+
     /// The names of the columns' types.
     pub fn types(&self) -> Vec<String> {
         let fields = self.rows.schema().fields().iter();
@@ -139,7 +145,8 @@ impl Refusal {
         Self::owned(Owner::Schema, code, message)
     }
 
-    fn internal(code: &'static str, message: impl Into<String>) -> Self {
+    /// What is the author's fault.
+    pub fn internal(code: &'static str, message: impl Into<String>) -> Self {
         Self::owned(Owner::Internal, code, message)
     }
 
@@ -160,10 +167,13 @@ impl Refusal {
     }
 
     /// `given` rows came in batches before. What only fits a file is said otherwise.
-    fn of(error: FormatError, given: u64) -> Self {
+    pub(crate) fn of(error: FormatError, given: u64) -> Self {
         let hint = match error.code {
             "jsonl_unknown_field" => Some("declare the column, or leave the key out".into()),
             "null_in_required_column" => Some("declare the column without `not null`".into()),
+            "json_not_finite" => {
+                Some("JSON has no NaN and no infinity: make the column a string".into())
+            }
             _ => error.hint.clone(),
         };
         Self {
@@ -172,7 +182,7 @@ impl Refusal {
             message: error.message,
             hint,
             column: error.column,
-            row: error.line.map(|line| given + line),
+            row: error.line.or(error.row).map(|row| given + row),
         }
     }
 }

@@ -1,16 +1,15 @@
-//! Rows as JSON to the batches of the contract, for connectors in scripting languages.
+//! Rows as JSON to the batches of the contract and back, for connectors in scripting languages.
 //!
-//! Built for `wasm32-wasip2` this crate is the component that exports `rapidbyte:rows/encode` of
-//! `wit/rows.wit`. `rapidbyte connector build` puts it into a connector in Python or JavaScript, so
-//! that their authors need no Arrow library and the host loads one component as ever. How values
-//! stand in JSON is the matter of `rapidbyte-formats`: exact, or refused with column and row.
+//! The components `crates/part-source` and `crates/part-destination` use it, which `rapidbyte connector build`
+//! puts around a connector in Python or JavaScript (`wit/script.wit`), so that their authors need no
+//! Arrow library and the host loads one component as ever. How values stand in JSON is the matter of
+//! `rapidbyte-formats`: exact, or refused with column and row.
 
 mod declared;
+mod decoder;
 mod encoder;
 
-#[cfg(target_family = "wasm")]
-#[allow(unsafe_code)]
-mod export;
-
 pub use declared::schema;
+pub use decoder::{Decoder, Held, Piece, columns};
 pub use encoder::{Encoded, Encoder, Refusal};
+pub use rapidbyte_formats::Owner;

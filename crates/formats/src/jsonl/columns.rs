@@ -1,12 +1,13 @@
-//! Puts whole columns, each a JSON array, into a batch.
+//! Puts whole columns, each a JSON array, into a batch, and a batch into such columns.
 
 use arrow_array::RecordBatch;
-use arrow_schema::SchemaRef;
+use arrow_schema::{FieldRef, SchemaRef};
 use rapidbyte_wire::types::check_portable;
 
 use crate::FormatError;
+use crate::cells::{Cells, Form};
 use crate::json::{self, Stop};
-use crate::rows::{Limits, Rows};
+use crate::rows::{self, Limits, Rows};
 
 /// Decodes batches that stand as columns: for each column a JSON array of its values.
 ///
@@ -109,6 +110,63 @@ impl ColumnDecoder {
     }
 }
 
+/// Encodes batches as columns: for each column a JSON array of its values, as a program takes them
+/// that reads JSON by its language's own means.
+///
+/// The values are those of JSON Lines, but decimals and `json` documents are strings with all their
+/// characters, and so are, if `wide_texts`, whole numbers beyond ±(2^53 - 1): a reader that knows
+/// floats alone changes none.
+pub struct ColumnEncoder {
+    schema: SchemaRef,
+    form: Form,
+}
+
+impl ColumnEncoder {
+    /// Errors: `unsupported_type`.
+    pub fn new(schema: SchemaRef, wide_texts: bool) -> Result<Self, FormatError> {
+        let form = Form::Values { wide_texts };
+        schema
+            .fields()
+            .iter()
+            .try_for_each(|field| Self::holds(field))?;
+        Ok(Self { schema, form })
+    }
+
+    /// Whether the values of a column can be written.
+    ///
+    /// Errors: `unsupported_type`.
+    pub fn holds(field: &FieldRef) -> Result<(), FormatError> {
+        // A column's builder exists exactly for the types that can be written.
+        crate::column::Column::new(field).map(drop)
+    }
+
+    /// The columns of a batch, in order.
+    ///
+    /// Errors: `schema_mismatch`, `value_does_not_fit`, `json_not_finite`, `jsonl_duplicate_key` (in a
+    /// map), with the row in the batch.
+    pub fn encode(&self, batch: &RecordBatch) -> Result<Vec<Vec<u8>>, FormatError> {
+        let columns = rows::cells(&self.schema, batch)?;
+        let arrays = columns
+            .iter()
+            .map(|column| self.array(column, batch.num_rows()));
+        arrays.collect()
+    }
+
+    fn array(&self, column: &Cells, rows: usize) -> Result<Vec<u8>, FormatError> {
+        let mut array = vec![b'['];
+        for row in 0..rows {
+            if row > 0 {
+                array.push(b',');
+            }
+            column
+                .write_json(row, self.form, &mut array)
+                .map_err(|misfit| misfit.into_error(column.field().name()).row(row))?;
+        }
+        array.push(b']');
+        Ok(array)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -148,6 +206,74 @@ mod tests {
             assert!(batch.column(1).is_null(1));
         }
         assert!(decoder.decode(&["[]", "[]"]).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_batch_becomes_columns_that_are_read_back_as_it() {
+        let types = [
+            ("id", "int64"),
+            ("big", "uint64"),
+            ("total", "decimal(20, 3)"),
+            ("at", "timestamptz"),
+            ("raw", "binary"),
+            ("x", "float64"),
+            ("parts", "list<struct<cents: decimal(4, 2), n: int64>>"),
+        ];
+        let fields: Vec<_> = types
+            .iter()
+            .map(|(name, text)| parse_field(name, text, true).unwrap())
+            .collect();
+        let schema = Arc::new(Schema::new(fields));
+        let given = [
+            "[9007199254740993,-9007199254740991,null]",
+            "[18446744073709551615,9007199254740991,null]",
+            r#"["-12345678901234567.125","1.000",null]"#,
+            r#"["2026-11-22T10:00:00.500000Z",null,null]"#,
+            r#"["\\x00ff","\\x",null]"#,
+            "[0.1,-0.0,null]",
+            r#"[[{"cents":"1.50","n":9007199254740993}],[],null]"#,
+        ];
+        let limits = Limits::default();
+        let mut decoder = ColumnDecoder::new(&schema, None, limits).unwrap();
+        let batch = decoder.decode(&given).unwrap().unwrap();
+        let columns = |wide_texts| {
+            let encoder = ColumnEncoder::new(schema.clone(), wide_texts).unwrap();
+            let columns = encoder.encode(&batch).unwrap();
+            let texts = columns.into_iter().map(String::from_utf8);
+            texts.collect::<Result<Vec<_>, _>>().unwrap()
+        };
+        assert_eq!(columns(false), given);
+        assert_eq!(
+            columns(true)[..2],
+            [
+                r#"["9007199254740993",-9007199254740991,null]"#,
+                r#"["18446744073709551615",9007199254740991,null]"#
+            ]
+        );
+        let nested = r#"[[{"cents":"1.50","n":"9007199254740993"}],[],null]"#;
+        assert_eq!(columns(true)[6], nested);
+    }
+
+    #[test]
+    fn a_document_comes_as_its_text_and_what_json_lacks_is_refused() {
+        let fields = vec![
+            parse_field("any", "json", true).unwrap(),
+            parse_field("x", "float64", true).unwrap(),
+        ];
+        let schema = Arc::new(Schema::new(fields));
+        let encoder = ColumnEncoder::new(schema.clone(), false).unwrap();
+        let batch = |x| {
+            let any = arrow_array::StringArray::from(vec![r#"{"a": 1.10}"#, "null"]);
+            let x = arrow_array::Float64Array::from(vec![1.5, x]);
+            RecordBatch::try_new(schema.clone(), vec![Arc::new(any), Arc::new(x)]).unwrap()
+        };
+        let columns = encoder.encode(&batch(2.0)).unwrap();
+        let any: &[u8] = br#"["{\"a\": 1.10}","null"]"#;
+        assert_eq!(columns[0], any);
+        let error = encoder.encode(&batch(f64::NAN)).unwrap_err();
+        let column = error.column.as_deref();
+        let found = (error.code, column, error.row);
+        assert_eq!(found, ("json_not_finite", Some("x"), Some(2)));
     }
 
     #[test]

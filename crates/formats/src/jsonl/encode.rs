@@ -3,6 +3,7 @@
 use arrow_schema::SchemaRef;
 
 use crate::FormatError;
+use crate::cells::Form;
 use crate::json;
 use crate::rows::{self, Picked};
 
@@ -51,7 +52,7 @@ impl Encoder {
                 for (cells, key) in columns.iter().zip(&self.keys) {
                     out.extend_from_slice(key);
                     cells
-                        .write_json(row, out)
+                        .write_json(row, Form::File, out)
                         .map_err(|misfit| misfit.into_error(cells.field().name()).row(row))?;
                 }
                 out.extend_from_slice(b"}\n");

@@ -21,7 +21,7 @@ mod encode;
 mod infer;
 mod lines;
 
-pub use columns::ColumnDecoder;
+pub use columns::{ColumnDecoder, ColumnEncoder};
 pub(crate) use decode::Reader;
 pub use encode::Encoder;
 pub use infer::{Inferred, Sampler};

@@ -23,8 +23,10 @@ pub fn run(folder: &Path, output: &Output) -> Result<(), Failure> {
     let project = Project::load(folder)?;
     let built = match project.language {
         Language::Rust => cargo(&project, folder)?,
-        Language::Python => with_rows(|unfinished| python(&project, folder, unfinished))?,
-        Language::Javascript => with_rows(|unfinished| javascript(&project, folder, unfinished))?,
+        Language::Python => around(&project, |unfinished| python(&project, folder, unfinished))?,
+        Language::Javascript => around(&project, |unfinished| {
+            javascript(&project, folder, unfinished)
+        })?,
     };
     let component = project.component(folder);
     replace(&built, &component)
@@ -96,13 +98,16 @@ fn cargo(project: &Project, folder: &Path) -> Result<Vec<u8>, Failure> {
     std::fs::read(&component).map_err(|error| failed(format!("what cargo left: {error}")))
 }
 
-/// Lets a tool write a component to a file, and puts the component for rows into it.
-fn with_rows(tool: impl FnOnce(&Path) -> Result<(), Failure>) -> Result<Vec<u8>, Failure> {
+/// Lets a tool write a component to a file, and puts what makes a connector of it around.
+fn around(
+    project: &Project,
+    tool: impl FnOnce(&Path) -> Result<(), Failure>,
+) -> Result<Vec<u8>, Failure> {
     let folder = tempfile::tempdir();
     let folder = folder.map_err(|error| failed(format!("a temporary folder: {error}")))?;
     let unfinished = folder.path().join("connector.wasm");
     tool(&unfinished)?;
-    compose::with_rows(&unfinished)
+    compose::around(&unfinished, project.kind)
 }
 
 /// Runs componentize-py: that of the project's virtual environment, or else of PATH.
@@ -167,10 +172,10 @@ const INTERFACE_NAMES: [&str; 2] = [
 
 /// What a connector exports and imports, in `rapidbyte/wit/world.wit` of its project.
 fn world(project: &Project) -> &'static str {
-    if project.http {
-        "source-http"
-    } else {
-        "source"
+    match (project.kind, project.http) {
+        (ConnectorKind::Source, false) => "source",
+        (ConnectorKind::Source, true) => "source-http",
+        (ConnectorKind::Destination, _) => "destination",
     }
 }
 

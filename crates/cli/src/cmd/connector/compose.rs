@@ -1,5 +1,5 @@
-//! Puts the component of `crates/rows` into a connector that imports it, so that one component is
-//! what the author has and the host loads.
+//! Puts the components of `crates/part-…` around a connector in a scripting language and into it, so
+//! that one component is what the author has and the host loads.
 
 use std::path::Path;
 
@@ -7,54 +7,70 @@ use rapidbyte_engine::{Class, Failure};
 use wac_graph::types::Package;
 use wac_graph::{CompositionGraph, EncodeOptions, PlugError};
 
+use crate::args::ConnectorKind;
 use crate::setup;
 
-/// Below a folder of connectors.
-const FILE: &str = "parts/rapidbyte-rows.wasm";
-
-/// The connector with the component inside.
-pub fn with_rows(connector: &Path) -> Result<Vec<u8>, Failure> {
-    let connector = std::fs::read(connector)
-        .map_err(|error| failed(format!("{}: {error}", connector.display())))?;
-    let composed = plug(connector, rows()?);
-    composed.map_err(|error| failed(format!("the component for rows does not fit: {error:#}")))
+/// The connector of the contract that a script's component is the inside of.
+pub fn around(script: &Path, kind: ConnectorKind) -> Result<Vec<u8>, Failure> {
+    let script =
+        std::fs::read(script).map_err(|error| failed(format!("{}: {error}", script.display())))?;
+    let (name, script) = match kind {
+        ConnectorKind::Source => ("source", script),
+        ConnectorKind::Destination => {
+            // What needs no sink stays as it is.
+            let with_sink = plug(&script, part("sink")?)?;
+            ("destination", with_sink.unwrap_or(script))
+        }
+    };
+    plug(&part(name)?, script)?.ok_or_else(|| {
+        failed(format!(
+            "the connector does not export rapidbyte:script/{name} as this program has it"
+        ))
+        .hint(NEW_PROJECT)
+    })
 }
 
-/// The component for rows: of the folders of connectors, or the program's own.
-fn rows() -> Result<Vec<u8>, Failure> {
+const NEW_PROJECT: &str =
+    "make a project with this program's `rapidbyte connector new`, and move the code there";
+
+/// A component of `crates/part-…`: of the folders of connectors, or the program's own.
+fn part(name: &str) -> Result<Vec<u8>, Failure> {
+    let file = format!("parts/rapidbyte-part-{name}.wasm");
     for folder in setup::connector_dirs() {
-        match std::fs::read(folder.join(FILE)) {
+        match std::fs::read(folder.join(&file)) {
             Ok(bytes) => return Ok(bytes),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed(format!("{FILE}: {error}"))),
+            Err(error) => return Err(failed(format!("{file}: {error}"))),
         }
     }
-    let carried = setup::ROWS.map(<[u8]>::to_vec);
-    carried.ok_or_else(|| {
-        failed("this program was built without its component for rows".into())
+    let carried = setup::PARTS.iter().find(|(known, _)| *known == name);
+    carried.map(|(_, bytes)| bytes.to_vec()).ok_or_else(|| {
+        failed(format!("this program was built without its part `{name}`"))
             .hint("build it with `cargo xtask build`, or install a released program")
     })
 }
 
-/// Connects the exports of `plug` to the imports of `socket` that have their names.
-fn plug(socket: Vec<u8>, plug: Vec<u8>) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+/// Connects the exports of `plug` to the imports of `socket` that have their names; none where there
+/// are none.
+fn plug(socket: &[u8], plug: Vec<u8>) -> Result<Option<Vec<u8>>, Failure> {
+    connected(socket, plug).map_err(|error| {
+        failed(format!("the parts of the connector do not fit: {error:#}")).hint(NEW_PROJECT)
+    })
+}
+
+fn connected(socket: &[u8], plug: Vec<u8>) -> Result<Option<Vec<u8>>, Box<dyn std::error::Error>> {
     let mut graph = CompositionGraph::new();
     let mut package = |name: &str, bytes: Vec<u8>| {
         let package = Package::from_bytes(name, None, bytes, graph.types_mut())?;
         Ok::<_, Box<dyn std::error::Error>>(graph.register_package(package)?)
     };
-    let socket = package("connector", socket)?;
-    let plug = package("rows", plug)?;
+    let plug = package("plug", plug)?;
+    let socket = package("socket", socket.to_vec())?;
     match wac_graph::plug(&mut graph, vec![plug], socket) {
-        Ok(()) => {}
-        Err(PlugError::NoPlugHappened) => {
-            return Err(
-                "the connector does not import rapidbyte:rows/encode as this program has it".into(),
-            );
-        }
-        Err(error) => return Err(error.into()),
+        Ok(()) => Ok(Some(graph.encode(EncodeOptions::default())?)),
+        Err(PlugError::NoPlugHappened) => Ok(None),
+        Err(error) => Err(error.into()),
     }
-    Ok(graph.encode(EncodeOptions::default())?)
 }
 
 fn failed(text: String) -> Failure {

@@ -3,6 +3,7 @@
 //! The files come from `templates/` and, for Rust, the SDK's own folders: the build script put
 //! them into the program, so that whoever has the program has all that a project needs.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use rapidbyte_engine::{Class, Failure};
@@ -23,8 +24,8 @@ const VERSION: u32 = 1;
 const MAX_NAME: usize = 64;
 /// Where the SDK, or what takes its place, stands in a project.
 const SDK_FOLDER: &str = "rapidbyte";
-/// The interface for rows, among the SDK's files.
-const ROWS_WIT: &str = "crates/rows/wit/rows.wit";
+/// What a connector in a scripting language is, among the SDK's files.
+const SCRIPT_WIT: &str = "crates/rows/wit/script.wit";
 /// Names that cargo, or the project's own dependencies, have taken.
 const TAKEN: [&str; 10] = [
     "alloc",
@@ -86,6 +87,11 @@ impl Project {
             let failure = Failure::new(Class::Config, "bad_argument", text);
             return Err(failure.hint("leave --http out"));
         }
+        if self.kind == ConnectorKind::Destination {
+            let text = "destinations in Python and JavaScript write files, and have no HTTP";
+            let failure = Failure::new(Class::Config, "bad_argument", text);
+            return Err(failure.hint("leave --http out, or use --lang rust, which has it"));
+        }
         Ok(Self { http: true, ..self })
     }
 
@@ -127,31 +133,46 @@ impl Project {
     /// Every file at the start: its path in the folder, and its text.
     pub fn files(&self) -> Result<Vec<(String, String)>, Failure> {
         let mut files = vec![(FILE.to_owned(), self.own_file()?)];
-        let own = match (self.language, self.kind) {
-            (Language::Rust, ConnectorKind::Source) => "rust/source/",
-            (Language::Rust, ConnectorKind::Destination) => "rust/destination/",
-            (Language::Python, ConnectorKind::Source) => "python/",
-            (Language::Javascript, ConnectorKind::Source) => "javascript/",
-            (_, ConnectorKind::Destination) => return Err(only_sources()),
-        };
-        // Of an example only what is its own.
-        let example = format!("{}-http/", own.trim_end_matches('/'));
-        let is_there = |path: &str| TEMPLATES.iter().any(|(known, _)| *known == path);
-        for (path, text) in TEMPLATES {
-            let inside = match path.strip_prefix(own) {
-                Some(path) if self.http && is_there(&format!("{example}{path}")) => None,
-                Some(path) => Some(path),
-                None => path.strip_prefix(&*example).filter(|_| self.http),
-            };
-            if let Some(path) = inside {
-                files.push((file_name(path), self.filled(text)));
-            }
+        for (path, text) in self.template() {
+            files.push((file_name(path), self.filled(text)));
         }
         match self.language {
             Language::Rust => files.extend(sdk()),
             Language::Python | Language::Javascript => files.extend(contract()),
         }
         Ok(files)
+    }
+
+    /// Its template: of a file that several layers have, the last one's.
+    fn template(&self) -> BTreeMap<&'static str, &'static str> {
+        let layers: &[&str] = match (self.language, self.kind) {
+            (Language::Rust, ConnectorKind::Source) => &["rust/source/"],
+            (Language::Rust, ConnectorKind::Destination) => &["rust/destination/"],
+            (Language::Python, ConnectorKind::Source) if self.http => {
+                &["python/common/", "python/source/", "python/source-http/"]
+            }
+            (Language::Python, ConnectorKind::Source) => &["python/common/", "python/source/"],
+            (Language::Python, ConnectorKind::Destination) => {
+                &["python/common/", "python/destination/"]
+            }
+            (Language::Javascript, ConnectorKind::Source) if self.http => &[
+                "javascript/common/",
+                "javascript/source/",
+                "javascript/source-http/",
+            ],
+            (Language::Javascript, ConnectorKind::Source) => {
+                &["javascript/common/", "javascript/source/"]
+            }
+            (Language::Javascript, ConnectorKind::Destination) => {
+                &["javascript/common/", "javascript/destination/"]
+            }
+        };
+        let of_layer = |layer: &&'static str| {
+            let layer = *layer;
+            let files = TEMPLATES.iter();
+            files.filter_map(move |(path, text)| Some((path.strip_prefix(layer)?, *text)))
+        };
+        layers.iter().flat_map(of_layer).collect()
     }
 
     fn own_file(&self) -> Result<String, Failure> {
@@ -168,7 +189,7 @@ impl Project {
 
 /// The SDK as a workspace of its own; the versions that it was tested with are the project's.
 fn sdk() -> impl Iterator<Item = (String, String)> {
-    let parts = SDK.iter().filter(|(path, _)| *path != ROWS_WIT);
+    let parts = SDK.iter().filter(|(path, _)| *path != SCRIPT_WIT);
     parts.map(|(path, text)| {
         let path = match *path {
             "Cargo.lock" | "rust-toolchain.toml" => (*path).to_owned(),
@@ -178,11 +199,11 @@ fn sdk() -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// The contract and the interface for rows, as the tools of scripting languages look for them.
+/// The contract and the interface of scripts, as the tools of scripting languages look for them.
 fn contract() -> impl Iterator<Item = (String, String)> {
     let places = [
         ("wit/rapidbyte.wit", "deps/connector/rapidbyte.wit"),
-        (ROWS_WIT, "deps/rows/rows.wit"),
+        (SCRIPT_WIT, "deps/script/script.wit"),
     ];
     let texts = SDK.iter().filter_map(move |(path, text)| {
         let (_, to) = places.iter().find(|(from, _)| from == path)?;
@@ -192,12 +213,6 @@ fn contract() -> impl Iterator<Item = (String, String)> {
     let worlds = worlds.filter_map(|(path, text)| Some((path.strip_prefix("wit/")?, *text)));
     let all = worlds.chain(texts);
     all.map(|(path, text)| (format!("{SDK_FOLDER}/wit/{path}"), text.to_owned()))
-}
-
-fn only_sources() -> Failure {
-    let text = "destinations are written in Rust: rows come to them as Arrow";
-    Failure::new(Class::Config, "bad_argument", text)
-        .hint("use --lang rust, or write the source in this language and use a bundled destination")
 }
 
 /// What a template's file is called in a project. In the repository some have other names, so that
@@ -259,12 +274,22 @@ mod tests {
             (
                 Source,
                 Language::Python,
-                ["connector.py", "rapidbyte/wit/deps/rows/rows.wit"],
+                ["connector.py", "rapidbyte/wit/deps/script/script.wit"],
             ),
             (
                 Source,
                 Language::Javascript,
                 ["package.json", "rapidbyte/wit/world.wit"],
+            ),
+            (
+                Destination,
+                Language::Python,
+                ["connector.py", "rapidbyte/glue/destination.py"],
+            ),
+            (
+                Destination,
+                Language::Javascript,
+                ["connector.js", "rapidbyte/native.mjs"],
             ),
         ] {
             let project = Project::new("source-shop", kind, language).expect("a project");
@@ -292,8 +317,10 @@ mod tests {
             );
             assert!(found.next().is_none());
         }
-        let python = Project::new("dest-shop", Destination, Language::Python).expect("a name");
-        assert!(python.files().is_err());
+        for language in [Language::Python, Language::Javascript] {
+            let project = Project::new("dest-shop", Destination, language).expect("a name");
+            assert!(project.with_http().is_err());
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //
 // `connector.js` has a class `Connector`; `glue.js` turns it into what `rapidbyte/wit` says. Nothing
 // here needs Arrow: rows are objects or arrays of values, and a component that `rapidbyte connector
-// build` puts beside them makes the batches.
+// build` puts around them makes Arrow batches of them, and them of batches.
 
 const KINDS = ["config", "auth", "connection", "transient", "rate-limited", "data", "schema", "internal"];
 
@@ -40,6 +40,30 @@ export class Checkpoint {
 
 /** Nothing came in time; the host asks again. */
 export class Idle {}
+
+/** Rows to be written: objects, when gone through; or `columns`, an array of values for each name. */
+export class Rows {
+  constructor(columns, length) {
+    this.columns = columns;
+    this.length = length;
+  }
+
+  *[Symbol.iterator]() {
+    yield* this.toArray();
+  }
+
+  /** All of them. */
+  toArray() {
+    const columns = Object.entries(this.columns);
+    const rows = new Array(this.length);
+    for (let at = 0; at < rows.length; at++) {
+      const row = {};
+      for (let of = 0; of < columns.length; of++) row[columns[of][0]] = columns[of][1][at];
+      rows[at] = row;
+    }
+    return rows;
+  }
+}
 
 /** Refuses unknown and missing keys and values of another type; fills defaults in. */
 export function checkedConfig(schema, config) {

@@ -2,13 +2,24 @@
 
 `connector.py` has a class `Connector`; this package turns it into what `rapidbyte/wit` says. Nothing
 here needs Arrow: rows are dicts or lists of values, and a component that `rapidbyte connector build`
-puts beside them makes the batches.
+puts around them makes Arrow batches of them, and them of batches.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
-__all__ = ["Checkpoint", "Columns", "Error", "Idle", "Request", "Stream", "checked_config"]
+__all__ = [
+    "Checkpoint",
+    "Columns",
+    "Error",
+    "Idle",
+    "Plan",
+    "Request",
+    "Rows",
+    "Stream",
+    "Target",
+    "checked_config",
+]
 
 
 class Error(Exception):
@@ -93,6 +104,45 @@ class Checkpoint:
 
 class Idle:
     """Nothing came in time; the host asks again."""
+
+
+@dataclass
+class Target:
+    """What is to be written. `columns` are as those of a `Stream`."""
+
+    stream: str
+    columns: Dict[str, str]
+    """`append` or `replace`: one of `Connector.write_modes`."""
+    write_mode: str = "replace"
+    primary_key: List[str] = field(default_factory=list)
+
+
+@dataclass
+class Plan:
+    """What a run would do."""
+
+    """The table or file that will hold the rows."""
+    location: str
+    """There is nothing at `location` yet."""
+    is_new: bool = True
+    """For each column that cannot be written: why."""
+    refused: Dict[str, str] = field(default_factory=dict)
+    notes: List[str] = field(default_factory=list)
+
+
+class Rows:
+    """Rows to be written: dicts, when gone through; or `columns`, a list of values for each name."""
+
+    def __init__(self, columns: Dict[str, List[Any]], count: int):
+        self.columns, self.count = columns, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[Dict[str, Any]]:
+        names = list(self.columns)
+        for values in zip(*self.columns.values()):
+            yield dict(zip(names, values))
 
 
 def checked_config(schema: Dict[str, Any], config: Dict[str, Any]) -> Dict[str, Any]:

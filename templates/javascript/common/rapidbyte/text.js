@@ -1,4 +1,4 @@
-// Values as JSON, with nothing changed on the way: `JSON.stringify` alone would make NULL of NaN and
+// Values as JSON and back, with nothing changed on the way: `JSON.stringify` alone would make NULL of NaN and
 // lose the sign of -0, and does not take a BigInt.
 
 import { ConnectorError } from "./rapidbyte.js";
@@ -35,6 +35,13 @@ export function objectText(row) {
   if (!hasSpecial(Object.values(row))) return JSON.stringify(row);
   const entries = Object.entries(row).filter(([, value]) => value !== undefined);
   return `{${entries.map(([key, value]) => `${JSON.stringify(key)}:${valueText(value, key)}`).join(",")}}`;
+}
+
+/** The values of a column of a type; a whole number beyond 2^53 stands as a text in it. */
+export function columnValues(text, type) {
+  const values = JSON.parse(text);
+  if (!/^u?int64\b/.test(type) || !text.includes('"')) return values;
+  return values.map((value) => (typeof value === "string" ? BigInt(value) : value));
 }
 
 function valueText(value, column) {

@@ -1,0 +1,77 @@
+//! The interface `destination` of the contract around one of `rapidbyte:script`: `rapidbyte connector build`
+//! puts this component around a destination in Python or JavaScript.
+//!
+//! It makes columns of batches, counts, and gives a stream to the script as a whole: it keeps no
+//! cursor, so that the host begins a stream again after a failure.
+#![cfg(target_family = "wasm")]
+
+mod session;
+mod writer;
+
+#[allow(missing_docs, unsafe_code, clippy::all, clippy::pedantic)]
+mod bindings {
+    wit_bindgen::generate!({
+        path: ["../../wit", "../rows/wit"],
+        world: "rapidbyte:script/destination-part",
+        generate_all,
+        pub_export_macro: true,
+    });
+}
+
+use bindings::exports::rapidbyte::connector::destination as contract;
+use bindings::rapidbyte::connector::types::{Error, ErrorKind};
+use bindings::rapidbyte::script::destination as script;
+use contract::Spec;
+use rapidbyte_rows::{Owner, Refusal};
+
+struct Part;
+
+impl contract::Guest for Part {
+    type Session = session::Session;
+    type Writer = writer::Writer;
+
+    fn describe() -> Spec {
+        let script = script::describe();
+        Spec {
+            name: script.name,
+            version: script.version,
+            description: script.description,
+            config_schema: script.config_schema,
+            sync_modes: Vec::new(),
+            write_modes: script.write_modes,
+            native_forms: Vec::new(),
+            takes_filter: false,
+            keeps_cursor: false,
+            drops_repeats: false,
+        }
+    }
+
+    fn open(config: String) -> Result<contract::Session, Error> {
+        let session = session::Session::new(script::open(&config)?);
+        Ok(contract::Session::new(session))
+    }
+}
+
+/// An error that the contract knows, of a stream.
+fn refused(refusal: Refusal, stream: &str) -> Error {
+    let kind = match refusal.owner {
+        Owner::Config => ErrorKind::Config,
+        Owner::Schema => ErrorKind::Schema,
+        Owner::Data => ErrorKind::Data,
+        Owner::Internal => ErrorKind::Internal,
+    };
+    Error {
+        kind,
+        code: refusal.code.into(),
+        message: refusal.message,
+        hint: refusal.hint,
+        stream: Some(stream.into()),
+        column: refusal.column,
+        location: refusal.row.map(|row| format!("row {row}")),
+    }
+}
+
+#[allow(unsafe_code)]
+const _: () = {
+    bindings::export!(Part with_types_in bindings);
+};

@@ -1,0 +1,142 @@
+//! A source that was opened: its streams, and what can be asked of them.
+
+use rapidbyte_rows::Encoder;
+
+use crate::contract::{
+    self, CheckItem, Cursor, GuestSession, Increment, LateRows, ReadRequest, Selection, Stream,
+};
+use crate::reader::Reader;
+use crate::script;
+use crate::{Error, ErrorKind, refused};
+
+/// The script, opened with one configuration.
+pub struct Session(pub script::Session);
+
+/// What is read, known to be there.
+struct Asked {
+    stream: script::Stream,
+    increment: Option<script::Increment>,
+}
+
+impl GuestSession for Session {
+    fn check(&self) -> Result<Vec<CheckItem>, Error> {
+        let streams = self.0.streams()?.len();
+        Ok(vec![CheckItem {
+            name: "discover".into(),
+            problem: None,
+            detail: format!("{streams} streams"),
+        }])
+    }
+
+    fn discover(&self, _forms: Vec<String>) -> Result<Vec<Stream>, Error> {
+        let streams = self.0.streams()?;
+        streams.into_iter().map(described).collect()
+    }
+
+    fn snapshot(&self, streams: Vec<Selection>) -> Result<String, Error> {
+        for selection in streams {
+            let asked = self.asked(&selection.stream, selection.increment, selection.cursor)?;
+            encoder(&asked.stream, selection.columns.as_deref(), 1)?;
+        }
+        Ok(String::new())
+    }
+
+    fn read(&self, request: ReadRequest) -> Result<contract::Reader, Error> {
+        let Asked { stream, increment } =
+            self.asked(&request.stream, request.increment, request.cursor)?;
+        let columns = request.columns.as_deref();
+        let encoder = encoder(&stream, columns, request.max_record_bytes)?;
+        let reader = self.0.read(&script::Request {
+            columns: encoder.names(),
+            stream: request.stream,
+            increment,
+            batch_bytes: request.batch_bytes,
+            max_record_bytes: request.max_record_bytes,
+        })?;
+        let reader = Reader::new(reader, stream.name, encoder);
+        Ok(contract::Reader::new(reader))
+    }
+
+    fn acknowledge(&self, stream: String, cursor: Cursor) -> Result<(), Error> {
+        self.0.acknowledge(&stream, &cursor)
+    }
+}
+
+impl Session {
+    fn asked(
+        &self,
+        name: &str,
+        increment: Option<Increment>,
+        cursor: Option<Cursor>,
+    ) -> Result<Asked, Error> {
+        let mut streams = self.0.streams()?.into_iter();
+        let Some(stream) = streams.find(|stream| stream.name == name) else {
+            let text = format!("there is no stream `{name}`");
+            return Err(error(ErrorKind::Schema, "unknown_stream", text, name));
+        };
+        let increment = match increment {
+            None => None,
+            Some(increment) if is_plain(&increment, &stream) => Some(script::Increment {
+                initial: increment.initial,
+                cursor,
+            }),
+            Some(_) => return Err(not_possible(&stream)),
+        };
+        Ok(Asked { stream, increment })
+    }
+}
+
+/// Whether a read goes on as the script does: by its own fields, without lag.
+fn is_plain(increment: &Increment, stream: &script::Stream) -> bool {
+    matches!(increment.late_rows, LateRows::Lag(None))
+        && increment.cursor_fields == stream.cursor_fields
+}
+
+fn not_possible(stream: &script::Stream) -> Error {
+    let fields = match &*stream.cursor_fields {
+        [] => "nothing".to_owned(),
+        fields => fields.join(", "),
+    };
+    let text = format!("reads go on behind {fields}, without lag and late_rows");
+    error(
+        ErrorKind::Config,
+        "increment_not_possible",
+        text,
+        &stream.name,
+    )
+}
+
+fn error(kind: ErrorKind, code: &str, message: String, stream: &str) -> Error {
+    Error {
+        kind,
+        code: code.into(),
+        message,
+        hint: None,
+        stream: Some(stream.into()),
+        column: None,
+        location: None,
+    }
+}
+
+fn encoder(
+    stream: &script::Stream,
+    wanted: Option<&[String]>,
+    max_record_bytes: u64,
+) -> Result<Encoder, Error> {
+    Encoder::new(&stream.columns, wanted, max_record_bytes)
+        .map_err(|refusal| refused(refusal, &stream.name))
+}
+
+fn described(stream: script::Stream) -> Result<Stream, Error> {
+    let encoder = encoder(&stream, None, 1)?;
+    Ok(Stream {
+        schema: encoder.schema_message().to_vec(),
+        source_types: encoder.types(),
+        name: stream.name,
+        primary_key: stream.primary_key,
+        cursor_fields: stream.cursor_fields,
+        estimated_rows: stream.estimated_rows,
+        estimated_bytes: None,
+        notes: stream.notes,
+    })
+}

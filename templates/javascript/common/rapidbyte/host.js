@@ -1,0 +1,38 @@
+// What `glue.js` needs of the host: errors as the contract has them.
+
+import { log } from "rapidbyte:connector/log@0.1.0";
+
+import { ConnectorError } from "./rapidbyte.js";
+
+/** The JSON Schema of the configuration: `Connector.config`, closed. */
+export const schemaOfConfig = (connector) => ({ type: "object", additionalProperties: false, ...connector.config });
+
+/** Errors of the connector as those of the contract; what was not foreseen is the author's. */
+export function guarded(stream, work) {
+  const refuse = (error) => {
+    throw explained(error, stream);
+  };
+  try {
+    const result = work();
+    return typeof result?.then === "function" ? result.catch(refuse) : result;
+  } catch (error) {
+    return refuse(error);
+  }
+}
+
+function explained(error, stream) {
+  // Of an import: the contract's own.
+  if (error?.payload?.kind) return { ...error.payload, stream: error.payload.stream ?? stream };
+  if (error instanceof ConnectorError) return described(error, stream);
+  log("error", `${error}\n${error?.stack ?? ""}`);
+  return described(new ConnectorError("internal", "javascript", `${error}`), stream);
+}
+
+export function described(error, stream) {
+  const kind = { tag: error.kind };
+  if (error.kind === "rate-limited") {
+    kind.val = error.retryAfterMs === undefined ? undefined : BigInt(error.retryAfterMs);
+  }
+  const { code, message, hint, column, location } = error;
+  return { kind, code, message, hint, stream: error.stream ?? stream, column, location };
+}

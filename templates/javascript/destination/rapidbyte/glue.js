@@ -1,0 +1,94 @@
+// The interface `destination` of `wit/deps/script`; the connector itself is `connector.js`.
+
+import { Connector } from "../connector.js";
+import { described, guarded, schemaOfConfig } from "./host.js";
+import { checkedConfig, ConnectorError, Rows } from "./rapidbyte.js";
+import { columnValues } from "./text.js";
+
+const UTF8 = new TextDecoder();
+
+/** The connector, opened with one configuration. */
+class Session {
+  constructor(connector) {
+    this.connector = connector;
+  }
+
+  check() {
+    return guarded(undefined, () => {
+      const item = { name: "check", problem: undefined, detail: "" };
+      try {
+        return [{ ...item, detail: this.connector.check() }];
+      } catch (error) {
+        if (!(error instanceof ConnectorError)) throw error;
+        return [{ ...item, problem: described(error) }];
+      }
+    });
+  }
+
+  plan(target) {
+    return guarded(target.stream, () => {
+      const { location, isNew, refused = {}, notes = [] } = this.connector.plan(plain(target));
+      const refusals = Object.entries(refused).map(([column, why]) => ({ column, why }));
+      return { location, isNew, refused: refusals, notes };
+    });
+  }
+
+  begin(target) {
+    return guarded(target.stream, () => {
+      const asked = plain(target);
+      return new Writer(this.connector.begin(asked), asked);
+    });
+  }
+}
+
+const plain = (target) => ({ ...target, columns: JSON.parse(target.columns) });
+
+/** One stream on its way: the object that `Connector.begin` gives. */
+class Writer {
+  constructor(writer, target) {
+    this.writer = writer;
+    this.stream = target.stream;
+    this.types = Object.entries(target.columns);
+  }
+
+  write(count, columns) {
+    return guarded(this.stream, () => {
+      const values = this.types.map(([name, type], at) => [name, columnValues(UTF8.decode(columns[at]), type)]);
+      return this.writer.write(new Rows(Object.fromEntries(values), Number(count)));
+    });
+  }
+
+  commit() {
+    return guarded(this.stream, () => {
+      const { location, bytes } = this.writer.commit();
+      return { location, bytes: bytes === undefined ? undefined : BigInt(bytes) };
+    });
+  }
+
+  abort() {
+    return guarded(this.stream, () => this.writer.abort());
+  }
+}
+
+export const destination = {
+  describe() {
+    return {
+      name: Connector.connectorName,
+      version: Connector.version,
+      description: Connector.description,
+      configSchema: JSON.stringify(schemaOfConfig(Connector)),
+      writeModes: Connector.writeModes,
+      wideTexts: true,
+    };
+  },
+
+  open(config) {
+    return guarded(undefined, () => {
+      const values = checkedConfig(schemaOfConfig(Connector), JSON.parse(config));
+      return new Session(new Connector(values));
+    });
+  },
+
+  Session,
+  Writer,
+};

@@ -1,0 +1,79 @@
+"""What the modules of `glue` share: values as JSON, and errors as the contract has them."""
+
+import datetime
+import decimal
+import json
+import traceback
+import uuid
+
+from componentize_py_types import Err
+from wit_world.imports import log, types
+
+from rapidbyte import Error
+
+
+def _text(value):
+    """Values that JSON does not have, as the component around this one reads them."""
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
+    if isinstance(value, (bytes, bytearray)):
+        return "\\x" + value.hex()
+    if isinstance(value, (decimal.Decimal, uuid.UUID)):
+        return str(value)
+    raise TypeError(f"a value of type {type(value).__name__}")
+
+
+# Compact. NaN is refused here, as JSON has none.
+encode = json.JSONEncoder(
+    check_circular=False, allow_nan=False, separators=(",", ":"), default=_text
+).encode
+
+
+def config_schema(connector: type) -> dict:
+    """The JSON Schema of the configuration: `Connector.config`, closed."""
+    return {"type": "object", "additionalProperties": False, **connector.config}
+
+
+class errors:
+    """Errors of the connector as those of the contract; what was not foreseen is the author's."""
+
+    def __init__(self, stream: str = None):
+        self.stream = stream
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, _kind, error, _trace):
+        if isinstance(error, Error):
+            raise Err(described(error, self.stream))
+        # `Err` is the contract's own already.
+        if isinstance(error, Exception) and not isinstance(error, Err):
+            log.log(log.Level.ERROR, "".join(traceback.format_exception(error)))
+            text = f"{type(error).__name__}: {error}"
+            raise Err(described(Error("internal", "python", text), self.stream))
+        return False
+
+
+def described(error: Error, stream: str = None) -> types.Error:
+    kinds = {
+        "config": types.ErrorKind_Config,
+        "auth": types.ErrorKind_Auth,
+        "connection": types.ErrorKind_Connection,
+        "transient": types.ErrorKind_Transient,
+        "data": types.ErrorKind_Data,
+        "schema": types.ErrorKind_Schema,
+        "internal": types.ErrorKind_Internal,
+    }
+    if error.kind == "rate-limited":
+        kind = types.ErrorKind_RateLimited(error.retry_after_ms)
+    else:
+        kind = kinds[error.kind]()
+    return types.Error(
+        kind=kind,
+        code=error.code,
+        message=error.message,
+        hint=error.hint,
+        stream=error.stream or stream,
+        column=error.column,
+        location=error.location,
+    )

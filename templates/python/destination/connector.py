@@ -1,0 +1,66 @@
+"""{{name}}: a destination that writes each stream as a file of JSON Lines, complete or not at all.
+Replace the file by your system."""
+
+import json
+
+from rapidbyte import Plan
+from rapidbyte.files import Output, exists, probe
+
+ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class Connector:
+    name = "{{name}}"
+    version = "0.1.0"
+    description = "Writes JSON Lines"
+    # What stands under `config:`, as a JSON Schema; other keys are refused.
+    config = {
+        "properties": {
+            "path": {
+                "type": "string",
+                "x-grant": "write",
+                "description": "The file of each stream; `{stream}` stands for its name. Nothing else can be written.",
+            }
+        },
+        "required": ["path"],
+    }
+    # `append` would be the other one.
+    write_modes = ["replace"]
+
+    def __init__(self, config):
+        self.path = config["path"]
+
+    def check(self):
+        """What a run would need; gives what was looked at."""
+        probe(self.file("check"))
+        return "a file can be created"
+
+    def plan(self, target):
+        path = self.file(target.stream)
+        return Plan(location=path, is_new=not exists(path))
+
+    def begin(self, target):
+        return Writer(self.file(target.stream))
+
+    def file(self, stream):
+        return self.path.replace("{stream}", stream)
+
+
+class Writer:
+    """Writes one stream. Nobody sees anything of it before `commit`."""
+
+    def __init__(self, path):
+        self.file = Output(path)
+
+    def write(self, rows):
+        # Rows are dicts; `rows.columns` has the same as a list for each column.
+        self.file.write("".join(ENCODE(row) + "\n" for row in rows))
+
+    def commit(self):
+        """Everything becomes visible, at once. Gives where, and how many bytes it is."""
+        self.file.commit()
+        return self.file.path, self.file.bytes
+
+    def abort(self):
+        """Nothing is left of what was written."""
+        self.file.abort()
