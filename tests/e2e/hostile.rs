@@ -3,6 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use crate::support::{Folder, copy, generate, testkit};
+use crate::wat::{Guest, MORE_OF_WASI, list};
 
 fn misbehave(how: &str) -> String {
     format!(
@@ -185,6 +186,105 @@ fn nothing_that_a_connector_says_steers_the_terminal() {
             assert!(!said.contains("\n\\u{1b}[2Jtwo"), "{said}");
         }
     }
+}
+
+/// A source from text with a text of its own at 16384.
+fn guest(at: u32, text: &str) -> Guest {
+    let bytes = text.as_bytes();
+    let len = u32::try_from(bytes.len()).expect("a short text");
+    Guest {
+        patches: vec![(16_384, bytes.to_vec()), (at, list(16_384, len))],
+        ..Guest::good("source")
+    }
+}
+
+/// Reads all streams of `guest.wasm`.
+fn all_of_guest() -> String {
+    format!(
+        "version: 1\npipeline: t\nsource: {{ use: ./guest.wasm, streams: [\"*\"] }}\n\
+         destination: {{ use: {}, write_mode: replace }}\n",
+        testkit("dest-null")
+    )
+}
+
+#[test]
+fn a_stream_cannot_be_named_so_that_it_steers_the_terminal() {
+    let folder = Folder::new();
+    let mut named = guest(5120, "a\u{1b}[2J\r\nb\u{202e}c");
+    // Its reader says something when it is asked.
+    named.at = 9;
+    named.deed = "(call $log (i32.const 1) (i32.const 128) (i32.const 3))".into();
+    named.imports = MORE_OF_WASI;
+    folder.write("guest.wasm", named.build());
+    folder.write("p.yaml", all_of_guest());
+    for arguments in [
+        ["run", "-v", "p.yaml"].as_slice(),
+        &["run", "-v", "p.yaml", "--log-format", "json"],
+        &["plan", "p.yaml"],
+        &["discover", "p.yaml"],
+    ] {
+        let ended = folder.rapidbyte(arguments);
+        let said = format!("{}{}", ended.stdout, ended.stderr);
+        let steers = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+        assert!(said.contains("[2J"), "{arguments:?}: {said}");
+        assert!(!said.contains("\nb"), "{arguments:?}: {said}");
+        assert!(!said.chars().any(steers), "{arguments:?}: {said:?}");
+    }
+    let ended = folder.rapidbyte(&["run", "p.yaml"]);
+    assert!(ended.stderr.contains("]: wat"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("\nb"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_config_schema_without_end_is_refused_where_all_of_it_is_looked_at() {
+    let folder = Folder::new();
+    let keys: Vec<String> = (0..20)
+        .map(|n| format!("\"k{n}\":{{\"$ref\":\"#\"}}"))
+        .collect();
+    let schema = format!("{{\"properties\":{{{}}},\"default\":{{}}}}", keys.join(","));
+    folder.write("guest.wasm", guest(2072, &schema).build());
+    let inspect = ["connector", "inspect", "./guest.wasm", "--output", "json"];
+    let ended = folder.rapidbyte(&inspect);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(ended.stdout.contains("contract_broken"), "{}", ended.stdout);
+    // What the operator wrote has an end.
+    folder.report(&all_of_guest());
+    folder.write("p.yaml", all_of_guest());
+    let ended = folder.rapidbyte(&["lock", "p.yaml"]);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+}
+
+#[test]
+fn what_a_schema_has_as_its_default_is_not_granted() {
+    let folder = Folder::new();
+    folder.write("secret.txt", "s\n");
+    let schema = r#"{"properties":{"path":{"x-grant":"read","default":"secret.txt"}}}"#;
+    let mut reads = guest(2072, schema);
+    reads.patches.push((32_768, b"secret.txt".to_vec()));
+    reads.at = 2;
+    // Without an error its answer begins with 0.
+    reads.deed = "(call $open_file (i32.const 32768) (i32.const 10) (i32.const 512)) \
+        (if (i32.eqz (i32.load8_u (i32.const 512))) (then unreachable))"
+        .into();
+    reads.imports = OPEN_FILE;
+    folder.write("guest.wasm", reads.build());
+    folder.report(&all_of_guest());
+    let granted =
+        all_of_guest().replace("guest.wasm,", "guest.wasm, config: { path: secret.txt },");
+    folder.refuses(&granted, "trapped", 1, &[]);
+}
+
+const OPEN_FILE: &str = r#"
+    (import "rapidbyte:connector/files@0.1.0" "open" (func $open_file (param i32 i32 i32)))"#;
+
+#[test]
+fn a_pipe_in_the_place_of_the_lock_is_not_waited_for() {
+    let folder = Folder::new();
+    let pipe = folder.path().join("rapidbyte.lock");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    let kind = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).expect("a pipe");
+    folder.refuses(&generate(10, ""), "lock_unreadable", 2, &["regular file"]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The guests from text: what each changes in a module that is well, and how its run ends.
 
-use crate::wat::{Guest, TIME, list};
+use crate::wat::{Guest, MORE_OF_WASI, TIME, list};
 
 /// One guest and how its run ends.
 #[derive(Clone)]
@@ -75,12 +75,14 @@ pub fn all() -> Vec<Wat> {
         all.extend(shapes(world));
         all.extend(reallocs(world));
         all.extend(asks(world));
+        all.extend(waits(world));
         all.extend(errors(world));
     }
     // Those of a destination come last: so many of them drive the code of dest-file, which the
     // others write with, out of the cache, and compiling is no part of a run's time.
     all.extend(texts("source", &SOURCE_TEXTS, &SOURCE_LISTS));
     all.extend(messages());
+    all.extend(floods());
     all.extend(texts("destination", &DESTINATION_TEXTS, &DESTINATION_LISTS));
     all
 }
@@ -268,6 +270,122 @@ fn asks(world: &'static str) -> Vec<Wat> {
         wat(name, guest, "contract_broken", "open")
     });
     asked.into()
+}
+
+/// The body of a request that nobody sends, as a stream whose handle is left at 524.
+const BODY: &str = "(call $body_of (call $request (call $fields)) (i32.const 512)) \
+    (call $stream_of (i32.load (i32.const 516)) (i32.const 520))";
+/// What of the standard set never answers, or costs the host more than the guest.
+fn waits(world: &'static str) -> Vec<Wat> {
+    let body = |what: &str| format!("{BODY} (loop $l {what} (br $l))");
+    let stream = "(i32.load (i32.const 524))";
+    let write_all =
+        format!("(call $write_all {stream} (i32.const 128) (i32.const 3) (i32.const 528))");
+    let zeroes = format!("(call $write_zeroes {stream} (i64.const 3) (i32.const 528))");
+    let write = format!("(call $write {stream} (i32.const 128) (i32.const 3) (i32.const 528))");
+    let pause = format!("{BODY} {write} {write} (call $block (call $when_free {stream}))");
+    let asks = [
+        ("unsent body", body(&write_all), "stalled"),
+        ("unsent body of zeroes", body(&zeroes), "stalled"),
+        ("unsent body that is full", pause, "stalled"),
+        (
+            "unsent body that is too full",
+            body(&write),
+            "contract_broken",
+        ),
+        (
+            "random bytes",
+            "(call $random (i64.const 67108864) (i32.const 512))".into(),
+            "contract_broken",
+        ),
+        ("exit", "(call $exit (i32.const 0))".into(), "trapped"),
+        (
+            "exit as failed",
+            "(call $exit (i32.const 1))".into(),
+            "trapped",
+        ),
+    ];
+    let asked = asks.map(|(name, deed, code)| {
+        let guest = Guest {
+            at: 2,
+            deed,
+            imports: MORE_OF_WASI,
+            ..Guest::good(world)
+        };
+        wat(name, guest, code, "open")
+    });
+    let behind = [("loop", LOOP, "no_progress"), ("trap", TRAP, "trapped")];
+    let behind = behind.map(|(name, deed, code)| {
+        let export = format!("cabi_post_rapidbyte:connector/{world}@0.1.0#describe");
+        let more = format!("(func (export \"{export}\") (param i32) {deed})");
+        let guest = Guest {
+            more,
+            ..Guest::good(world)
+        };
+        wat(&format!("behind describe {name}"), guest, code, "describe")
+    });
+    asked.into_iter().chain(behind).collect()
+}
+
+/// What makes the host hold or compute more than it was given.
+fn floods() -> Vec<Wat> {
+    const ALL: &str = "(loop $l (br_if $l (i32.ne (memory.grow (i32.const 16)) (i32.const -1)))) \
+        (local.set $n (i32.const 131072)) \
+        (loop $t (i32.store8 (local.get $n) (i32.const 0)) \
+          (local.set $n (i32.add (local.get $n) (i32.const 4096))) \
+          (br_if $t (i32.lt_u (local.get $n) (i32.shl (memory.size) (i32.const 16)))))";
+    let log = "(call $log (i32.const 2) (i32.const 131072) (i32.const 60000000))";
+    let random = "(call $random (i64.const 1048576) (i32.const 512))";
+    let next = |name: &str, deed: String, code| {
+        let guest = Guest {
+            at: 9,
+            deed: format!("(local $n i32) {deed}"),
+            imports: MORE_OF_WASI,
+            ..Guest::good("source")
+        };
+        wat(name, guest, code, "reader.next")
+    };
+    let grown = |name: &str, bytes: u32, at: u32, what: Vec<u8>| {
+        let pages = bytes.div_ceil(65_536);
+        let guest = Guest {
+            at: 4,
+            deed: format!("(drop (memory.grow (i32.const {pages})))"),
+            patches: vec![(at, what)],
+            ..Guest::good("source")
+        };
+        wat(name, guest, "contract_broken", "session.discover")
+    };
+    let describe = |name: &str, at, len: u32| {
+        let guest = Guest {
+            at: 1,
+            deed: "(drop (memory.grow (i32.const 100)))".into(),
+            patches: vec![(at, list(MEMORY, len))],
+            ..Guest::good("source")
+        };
+        wat(name, guest, "contract_broken", "describe")
+    };
+    vec![
+        next(
+            "all memory, then a long message",
+            format!("{ALL} {log}"),
+            "ok",
+        ),
+        next(
+            "all memory, then random bytes",
+            format!("{ALL} {random}"),
+            "ok",
+        ),
+        grown("many streams", 100_001 * 88, 2824, list(MEMORY, 100_001)),
+        grown(
+            "stream of a long name",
+            20_000_000,
+            5120,
+            list(MEMORY, 20_000_000),
+        ),
+        describe("long description", 2064, 5_000_000),
+        describe("long config schema", 2072, 5_000_000),
+        describe("many native forms", 2096, 700_000),
+    ]
 }
 
 fn patched(world: &'static str, patches: Vec<(u32, Vec<u8>)>) -> Guest {

@@ -14,7 +14,39 @@ const DESTINATION: &str = include_str!("destination.wat");
 /// What of the standard set a guest of ours asks for.
 const STANDARD: &str = "
     package wasi:io@0.2.0 {
-        interface poll { resource pollable { block: func(); } }
+        interface poll {
+            resource pollable { block: func(); }
+            poll: func(in: list<borrow<pollable>>) -> list<u32>;
+        }
+        interface error { resource error; }
+        interface streams {
+            use error.{error};
+            use poll.{pollable};
+            variant stream-error { last-operation-failed(error), closed }
+            resource output-stream {
+                write: func(contents: list<u8>) -> result<_, stream-error>;
+                blocking-write-and-flush: func(contents: list<u8>) -> result<_, stream-error>;
+                blocking-write-zeroes-and-flush: func(len: u64) -> result<_, stream-error>;
+                subscribe: func() -> pollable;
+            }
+        }
+    }
+    package wasi:random@0.2.0 {
+        interface random { get-random-bytes: func(len: u64) -> list<u8>; }
+    }
+    package wasi:cli@0.2.0 {
+        interface exit { exit: func(status: result); }
+    }
+    package wasi:http@0.2.0 {
+        interface types {
+            use wasi:io/streams@0.2.0.{output-stream};
+            resource fields { constructor(); }
+            resource outgoing-request {
+                constructor(headers: fields);
+                body: func() -> result<outgoing-body>;
+            }
+            resource outgoing-body { write: func() -> result<output-stream>; }
+        }
     }
     package wasi:clocks@0.2.0 {
         interface monotonic-clock {
@@ -27,6 +59,31 @@ pub const TIME: &str = r#"
     (import "wasi:clocks/monotonic-clock@0.2.0" "subscribe-duration"
       (func $after (param i64) (result i32)))
     (import "wasi:io/poll@0.2.0" "[method]pollable.block" (func $block (param i32)))"#;
+
+/// Further ones.
+pub const MORE_OF_WASI: &str = r#"
+    (import "wasi:clocks/monotonic-clock@0.2.0" "subscribe-duration"
+      (func $after (param i64) (result i32)))
+    (import "wasi:io/poll@0.2.0" "poll" (func $poll (param i32 i32 i32)))
+    (import "wasi:io/poll@0.2.0" "[method]pollable.block" (func $block (param i32)))
+    (import "wasi:random/random@0.2.0" "get-random-bytes" (func $random (param i64 i32)))
+    (import "wasi:cli/exit@0.2.0" "exit" (func $exit (param i32)))
+    (import "rapidbyte:connector/log@0.1.0" "log" (func $log (param i32 i32 i32)))
+    (import "wasi:http/types@0.2.0" "[constructor]fields" (func $fields (result i32)))
+    (import "wasi:http/types@0.2.0" "[constructor]outgoing-request"
+      (func $request (param i32) (result i32)))
+    (import "wasi:http/types@0.2.0" "[method]outgoing-request.body"
+      (func $body_of (param i32 i32)))
+    (import "wasi:http/types@0.2.0" "[method]outgoing-body.write"
+      (func $stream_of (param i32 i32)))
+    (import "wasi:io/streams@0.2.0" "[method]output-stream.write"
+      (func $write (param i32 i32 i32 i32)))
+    (import "wasi:io/streams@0.2.0" "[method]output-stream.blocking-write-and-flush"
+      (func $write_all (param i32 i32 i32 i32)))
+    (import "wasi:io/streams@0.2.0" "[method]output-stream.blocking-write-zeroes-and-flush"
+      (func $write_zeroes (param i32 i64 i32)))
+    (import "wasi:io/streams@0.2.0" "[method]output-stream.subscribe"
+      (func $when_free (param i32) (result i32)))"#;
 
 /// A call that never happens.
 const NEVER: u32 = 0;
@@ -105,7 +162,9 @@ impl Guest {
             .expect("a contract");
         let world = format!(
             "package test:hostile; {STANDARD} world hostile {{ import wasi:io/poll@0.2.0; \
-             import wasi:clocks/monotonic-clock@0.2.0; \
+             import wasi:clocks/monotonic-clock@0.2.0; import wasi:io/streams@0.2.0; \
+             import wasi:random/random@0.2.0; import wasi:cli/exit@0.2.0; \
+             import wasi:http/types@0.2.0; \
              include rapidbyte:connector/{}-connector@0.1.0; }}",
             self.world
         );

@@ -7,9 +7,9 @@ use std::time::Duration;
 use rapidbyte_columnar as columnar;
 use rapidbyte_columnar::{ColumnarError, File, Kind, Limits, Owner, ReadAt};
 use rapidbyte_sdk::files::{self, Input};
-use rapidbyte_sdk::phase;
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::types::type_name;
+use rapidbyte_sdk::{last_words, phase};
 
 use crate::files::FileStream;
 use crate::partition::{Partitions, Picked};
@@ -152,7 +152,7 @@ impl Reader for ColumnRows {
             if let Some((open, reader)) = &mut self.open {
                 let batch = {
                     let _phase = phase::enter(phase::Kind::Decode);
-                    reader.next_batch()
+                    last_words::decoding(open.damaged(), || reader.next_batch())
                 };
                 let batch = batch.map_err(|error| open.told(error))?;
                 // Before the rows count: half of them may be of another state.
@@ -177,6 +177,7 @@ impl Reader for ColumnRows {
 
 /// A file with its footer.
 struct OpenFile {
+    kind: Kind,
     path: String,
     stream: String,
     input: Arc<Watched>,
@@ -189,15 +190,21 @@ impl OpenFile {
         let input = Arc::new(input);
         let opened = {
             let _phase = phase::enter(phase::Kind::Decode);
-            File::open(kind, input.clone())
+            let words = damaged(kind, path, stream);
+            last_words::decoding(words, || File::open(kind, input.clone()))
         };
         let file = opened.map_err(|error| told(error, &input, path, stream))?;
         Ok(Self {
+            kind,
             path: path.to_owned(),
             stream: stream.to_owned(),
             input,
             file,
         })
+    }
+
+    fn damaged(&self) -> Error {
+        damaged(self.kind, &self.path, &self.stream)
     }
 
     fn told(&self, error: ColumnarError) -> Error {
@@ -254,6 +261,18 @@ impl OpenFile {
             .in_column(column)
             .at(&self.path)
     }
+}
+
+/// What is told of a file for which a decoder panics.
+fn damaged(kind: Kind, path: &str, stream: &str) -> Error {
+    let (code, what) = match kind {
+        Kind::Parquet => ("parquet_malformed", "a page that cannot be decoded"),
+        Kind::Arrow => ("arrow_malformed", "a batch that cannot be decoded"),
+    };
+    Error::data(code, what)
+        .hint("the file is damaged, or was not written to its end")
+        .in_stream(stream)
+        .at(path)
 }
 
 /// The contract's error for an error of the columns. What the host said goes first, and then that

@@ -169,6 +169,8 @@ impl Output {
             };
             if wanted {
                 let from = stream.map_or(connector.to_owned(), |s| format!("{connector} {s}"));
+                // The source made up the stream's name.
+                let from = one_line(&from);
                 let head = output.paint(color, &format!("{name} [{from}]"));
                 let fields = json!({ "connector": connector, "stream": stream });
                 let message = match &document {
@@ -240,6 +242,11 @@ fn printable(message: &str) -> String {
         }
     }
     shown
+}
+
+/// The same for a name, which stands in one line.
+pub fn one_line(name: &str) -> String {
+    printable(name).replace('\n', "\\n").replace('\t', "\\t")
 }
 
 /// The same for a result, in which colours of our own may be.
@@ -378,17 +385,21 @@ pub fn short(text: &str) -> String {
 
 /// Columns padded to their widest cell; numbers that begin with a digit stay on the left too.
 pub fn table(rows: &[Vec<String>], indent: &str) -> String {
+    let in_one_line = |cell: &String| cell.replace('\n', "\\n");
+    let rows: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| row.iter().map(in_one_line).collect())
+        .collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |i: usize| {
         rows.iter()
             .filter_map(|r| r.get(i))
-            .map(|c| c.chars().count())
+            .map(|c| c.chars().count().min(MOST_BLANKS))
             .max()
     };
     let widths: Vec<usize> = (0..columns).map(|i| width(i).unwrap_or(0)).collect();
     let line = |row: &Vec<String>| {
         let cells = row.iter().zip(&widths).map(|(cell, width)| {
-            // A width that `format!` is given may not be larger than 65,535.
             let blanks = width.saturating_sub(cell.chars().count());
             format!("{cell}{}", " ".repeat(blanks))
         });
@@ -399,17 +410,25 @@ pub fn table(rows: &[Vec<String>], indent: &str) -> String {
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
+/// A cell is not made wider than this: one long name would make as much of every row.
+const MOST_BLANKS: usize = 120;
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn cells_of_any_length_are_padded() {
+    fn cells_are_padded_in_one_line_each_and_a_long_one_widens_no_other() {
         let long = "é".repeat(70_000);
         let rows = [vec![long.clone(), "b".into()], vec!["a".into(), "c".into()]];
         let text = table(&rows, "");
         let lines: Vec<usize> = text.lines().map(|line| line.chars().count()).collect();
-        assert_eq!(lines, [70_003, 70_003]);
+        assert_eq!(lines, [70_003, MOST_BLANKS + 3]);
+        let rows = [
+            vec!["a\nb".into(), "c".into()],
+            vec!["d".into(), "e".into()],
+        ];
+        assert_eq!(table(&rows, ""), "a\\nb  c\nd     e");
         assert!(short(&long).len() < 500 && short(&long).ends_with("(140000 bytes)"));
         assert_eq!(short("a"), "a");
     }

@@ -11,7 +11,7 @@ use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use rapidbyte_engine::{Progress, StreamProgress, StreamState};
 
-use crate::output::Output;
+use crate::output::{Output, one_line};
 use line::{Limit, Seen};
 
 /// Redraws on a terminal, and samples of which stage waits.
@@ -203,7 +203,7 @@ impl Running {
             destination_waits: stream.destination_waits(),
         });
         Seen {
-            name: stream.name.clone(),
+            name: one_line(&stream.name),
             name_columns: 0,
             rows,
             bytes: stream.bytes(),

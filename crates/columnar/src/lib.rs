@@ -44,6 +44,10 @@ pub use merge::merge;
 pub use read_at::ReadAt;
 pub use write::{Compression, FileWriter, Fit, Form, WriteOptions, form};
 
+/// Rows that take no bytes in a file, such as those of a table without columns: a few bytes can claim
+/// any number of them, and so many are read in seconds.
+const MAX_BARE_ROWS: u64 = 1 << 32;
+
 /// What a reader may hold at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, StringArray};
+use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, StringArray};
+use arrow_schema::Schema;
 use parquet::file::metadata::{
     ParquetMetaDataBuilder, ParquetMetaDataReader, ParquetMetaDataWriter,
 };
@@ -338,4 +339,32 @@ fn small_batches_of_many_columns_read_each_page_once() {
         read < 2 * size,
         "{read} bytes were read of a file of {size}"
     );
+}
+
+#[test]
+fn rows_that_take_no_bytes_are_bounded() {
+    let rows = |rows: usize| {
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &options).unwrap()
+    };
+    let written = |batches: &[RecordBatch]| write(Kind::Arrow, batches, &WriteOptions::default());
+    let file = written(&[rows(10), rows(1 << 33)]);
+    let error = read(Kind::Arrow, file, None, Limits::default()).unwrap_err();
+    assert_eq!(error.code, "arrow_malformed");
+    assert!(error.message.contains("no bytes"), "{error}");
+    let found = read(
+        Kind::Arrow,
+        written(&[rows(100_000)]),
+        None,
+        Limits::default(),
+    )
+    .unwrap();
+    assert_eq!(
+        found.iter().map(RecordBatch::num_rows).sum::<usize>(),
+        100_000
+    );
+    // Their sum is more than any number.
+    let many = written(&vec![rows(usize::MAX >> 1); 3]);
+    let file = File::open(Kind::Arrow, Arc::new(many)).unwrap();
+    assert_eq!(file.rows(), u64::MAX);
 }

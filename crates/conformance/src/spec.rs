@@ -8,6 +8,8 @@ use crate::verdict::{Judged, fail};
 
 /// Schemas nested deeper are not followed, as for grants.
 const MAX_DEPTH: usize = 16;
+/// Keys that are looked at, references followed, as the engine does.
+const MAX_KEYS: usize = 10_000;
 /// What JSON Schema calls types.
 const TYPES: &[&str] = &[
     "null", "boolean", "object", "array", "number", "string", "integer",
@@ -150,8 +152,8 @@ fn wrong_in(root: &Value, schema: &Value, at: &str, depth: usize) -> Option<Stri
 
 /// What grants something, and how much of it there is.
 pub(crate) fn grant_marks(schema: &Value) -> Judged {
-    let mut marks = 0;
-    match wrong_mark(schema, schema, "config", 0, &mut marks) {
+    let (mut marks, mut left) = (0, MAX_KEYS);
+    match wrong_mark(schema, schema, "config", 0, (&mut marks, &mut left)) {
         Some((seen, action)) => Err(fail(seen, action)),
         None if marks == 0 => Ok("no key grants anything".into()),
         None => Ok(format!("{marks} marks")),
@@ -163,7 +165,7 @@ fn wrong_mark(
     schema: &Value,
     at: &str,
     depth: usize,
-    marks: &mut usize,
+    (marks, left): (&mut usize, &mut usize),
 ) -> Option<(String, String)> {
     let properties = schema["properties"]
         .as_object()
@@ -174,6 +176,11 @@ fn wrong_mark(
     };
     for (key, property) in properties {
         let at = format!("{at}.{key}");
+        if *left == 0 {
+            let text = format!("{at}: more than {MAX_KEYS} keys, references followed");
+            return Some((text, "let no key refer to a schema that holds it".into()));
+        }
+        *left -= 1;
         let wrong = wrong_keys(property, &at).or_else(|| {
             let mark = property.get("x-grant")?;
             *marks += 1;
@@ -200,7 +207,8 @@ fn wrong_mark(
         }
         let reference = property["$ref"].as_str().and_then(|r| r.strip_prefix('#'));
         let target = reference.and_then(|pointer| root.pointer(pointer));
-        let inner = wrong_mark(root, target.unwrap_or(property), &at, depth + 1, marks);
+        let counts = (&mut *marks, &mut *left);
+        let inner = wrong_mark(root, target.unwrap_or(property), &at, depth + 1, counts);
         if inner.is_some() {
             return inner;
         }
@@ -225,11 +233,12 @@ fn wrong_keys(property: &Value, at: &str) -> Option<(String, String)> {
     }
     let beside = keys.get("x-beside")?;
     let grants = keys.get("x-grant").and_then(Value::as_str);
-    let is_well = beside.is_string() && matches!(grants, Some("read" | "write"));
+    let is_name = beside.as_str().is_some_and(|name| name.starts_with('_'));
+    let is_well = is_name && matches!(grants, Some("read" | "write"));
     (!is_well).then(|| {
         (
-            format!("{at}: x-beside {beside} without a path"),
-            "write the name of a folder, on a key with x-grant read or write".into(),
+            format!("{at}: x-beside {beside} is no folder beside a path"),
+            "write a name that begins with _, on a key with x-grant read or write".into(),
         )
     })
 }
@@ -317,7 +326,9 @@ mod tests {
             json!({ "by": { "x-grant": "folders" } }),
             json!({ "mode": { "x-grant": "tls-mode" } }),
             json!({ "path": { "x-beside": "_m" } }),
+            json!({ "path": { "x-grant": "read", "x-beside": ".ssh" } }),
             json!({ "password": { "x-secret": "true" } }),
+            json!({ "a": { "$ref": "#" }, "b": { "$ref": "#" } }),
             json!({ "server": { "properties": { "port": { "x-grant": "port" } } } }),
         ] {
             assert!(judged(bad.clone()).is_err(), "{bad}");

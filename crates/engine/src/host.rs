@@ -137,6 +137,8 @@ fn describe_limits() -> Limits {
 /// The name that `wrong` was probably meant to be.
 pub fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     names
+        // Comparing takes memory for each letter of one times each of the other.
+        .filter(|name| name.len() <= 4 * wrong.len() + 8)
         .map(|name| (strsim::damerau_levenshtein(wrong, name), name))
         .filter(|(distance, name)| *distance <= 1 + name.len().max(wrong.len()) / 4)
         .min()

@@ -25,6 +25,9 @@ const MAX_LOCK_BYTES: u64 = 1 << 20;
 const LOCK_VERSION: u32 = 1;
 /// Config schemas nested deeper are not followed, as for grants.
 const MAX_DEPTH: usize = 16;
+/// Keys of a config schema, references followed: two keys that refer to their own schema would be
+/// 131,070. Ours have less than a hundred.
+const MAX_KEYS: usize = 10_000;
 /// The command that makes it right.
 const UPDATE: &str = "if the new one is to be trusted, run: rapidbyte lock --update PIPELINE";
 
@@ -81,10 +84,13 @@ impl Lock {
                 "restore the file, or remove it and write it again with: rapidbyte lock PIPELINE",
             )
         };
-        let file = match File::open(&path) {
+        // A pipe in its place would wait for whoever writes into it.
+        match std::fs::metadata(&path) {
             Err(error) if error.kind() == Io::NotFound => return Ok(None),
-            opened => opened.map_err(|error| wrong(&error))?,
-        };
+            Ok(found) if !found.is_file() => return Err(wrong(&"not a regular file")),
+            _ => {}
+        }
+        let file = File::open(&path).map_err(|error| wrong(&error))?;
         let mut text = String::new();
         let mut limited = file.take(MAX_LOCK_BYTES + 1);
         let read = limited.read_to_string(&mut text);
@@ -168,7 +174,7 @@ impl Lock {
         let Some(pin) = key(used).and_then(|key| self.connectors.get(&key)) else {
             return Ok(());
         };
-        let wishes = asks_for(connector, schema);
+        let wishes = asks_for(connector, schema)?;
         let more: Vec<&str> = wishes
             .iter()
             .filter(|wish| !pin.asks_for.contains(wish))
@@ -202,7 +208,7 @@ impl Pin {
         })?;
         Ok(Self {
             sha256: sha256(origin, connector)?.ok_or_else(|| changing(used))?,
-            asks_for: asks_for(connector, &schema),
+            asks_for: asks_for(connector, &schema)?,
         })
     }
 }
@@ -228,21 +234,42 @@ fn short(hash: &str) -> &str {
 
 /// The interfaces that a connector imports, and the keys of its configuration that grant
 /// something, in order.
-pub fn asks_for(connector: &Connector, schema: &Value) -> Vec<String> {
+///
+/// # Errors
+/// `contract_broken` for a schema whose references make more keys than anybody writes.
+pub fn asks_for(connector: &Connector, schema: &Value) -> Result<Vec<String>, Failure> {
     let imports = connector.imports().iter();
     let mut wishes: Vec<String> = imports.map(|name| format!("import {name}")).collect();
-    marked(schema, schema, "config", 0, &mut wishes);
+    let mut left = MAX_KEYS;
+    let found = marked(schema, schema, "config", 0, &mut left, &mut wishes);
+    found.ok_or_else(|| {
+        let text = format!(
+            "the config schema of {} has more than {MAX_KEYS} keys, its references followed",
+            connector.name()
+        );
+        Failure::new(Class::Run, "contract_broken", text)
+            .hint("this is a fault of the connector: tell its author")
+    })?;
     wishes.sort();
     wishes.dedup();
-    wishes
+    Ok(wishes)
 }
 
-fn marked(root: &Value, schema: &Value, at: &str, depth: usize, wishes: &mut Vec<String>) {
+/// None where there are more than `left` keys.
+fn marked(
+    root: &Value,
+    schema: &Value,
+    at: &str,
+    depth: usize,
+    left: &mut usize,
+    wishes: &mut Vec<String>,
+) -> Option<()> {
     let properties = schema.get("properties").and_then(Value::as_object);
     let Some(properties) = properties.filter(|_| depth <= MAX_DEPTH) else {
-        return;
+        return Some(());
     };
     for (key, property) in properties {
+        *left = left.checked_sub(1)?;
         let at = format!("{at}.{key}");
         let reference = property.get("$ref").and_then(Value::as_str);
         let property = match reference.and_then(|r| root.pointer(r.trim_start_matches('#'))) {
@@ -258,8 +285,9 @@ fn marked(root: &Value, schema: &Value, at: &str, depth: usize, wishes: &mut Vec
                 _ => format!("{at} {word}"),
             });
         }
-        marked(root, property, &at, depth + 1, wishes);
+        marked(root, property, &at, depth + 1, left, wishes)?;
     }
+    Some(())
 }
 
 #[cfg(test)]
@@ -317,11 +345,14 @@ mod tests {
             },
             "$defs": { "server": { "properties": { "host": { "x-grant": "host" } } } },
         });
-        let mut wishes = Vec::new();
-        marked(&schema, &schema, "config", 0, &mut wishes);
-        wishes.sort();
+        let marks = |schema: &Value| {
+            let (mut left, mut wishes) = (MAX_KEYS, Vec::new());
+            marked(schema, schema, "config", 0, &mut left, &mut wishes)?;
+            wishes.sort();
+            Some(wishes)
+        };
         assert_eq!(
-            wishes,
+            marks(&schema).expect("few keys"),
             [
                 "config.inner.host host",
                 "config.path beside _manifest",
@@ -330,8 +361,9 @@ mod tests {
         );
         // One that refers to itself ends.
         let endless = json!({ "properties": { "a": { "$ref": "#" }, "h": { "x-grant": "host" } } });
-        let mut wishes = Vec::new();
-        marked(&endless, &endless, "config", 0, &mut wishes);
-        assert_eq!(wishes.len(), MAX_DEPTH + 1);
+        assert_eq!(marks(&endless).expect("few keys").len(), MAX_DEPTH + 1);
+        // One that does so twice would be twice as many at each depth.
+        let wide = json!({ "properties": { "a": { "$ref": "#" }, "b": { "$ref": "#" } } });
+        assert_eq!(marks(&wide), None);
     }
 }

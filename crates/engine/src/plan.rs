@@ -516,10 +516,10 @@ fn refuse_own_source(
     destination: &Grants,
     streams: &[StreamPlan],
 ) -> Result<(), Failure> {
+    let read = source.read_for(streams.iter().map(|stream| stream.name.as_str()));
     for stream in streams {
         let location = stream.placed.location.as_str();
-        let names = streams.iter().map(|stream| stream.name.as_str());
-        if destination.writes_what_is_read(location, source, names) {
+        if destination.writes_what_is_read(location, &read) {
             let text = format!("{location} would be written, and the source reads it");
             let key = "destination.config";
             return Err(Failure::at_key(document, key, "target_is_source", text)

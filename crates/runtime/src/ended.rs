@@ -4,6 +4,7 @@
 use rustix::io::Errno;
 use wasmtime::Trap;
 use wasmtime::component::ResourceTableError;
+use wasmtime_wasi::I32Exit;
 
 use crate::Error;
 use crate::bindings::types::{CheckItem, Error as ConnectorError, ErrorKind};
@@ -23,6 +24,11 @@ fn cut(text: &mut String, most: usize) {
         text.truncate(text.floor_char_boundary(most));
         *text += &format!(" … ({len} bytes)");
     }
+}
+
+/// The first bytes of a name or path that a guest made up.
+pub(crate) fn short(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_NAME)]
 }
 
 /// Leaves of what a guest says what a person reads.
@@ -106,6 +112,11 @@ pub(crate) fn trapped(state: &State, export: &'static str, trap: &wasmtime::Erro
             .hint("this is a fault of the connector unless one record is that large: then raise resources.max_record_bytes")
     } else if trap.downcast_ref::<Trap>() == Some(&Trap::StackOverflow) {
         internal("stack_overflow", "ran out of stack".into())
+    } else if trap.is::<I32Exit>() {
+        let text = "ended itself, which a connector does not: it gives an error";
+        internal("trapped", text.into()).hint("this is a fault of the connector: tell its author")
+    } else if let Some(error) = last_words(&said).filter(|_| trap.is::<Trap>()) {
+        error
     } else if let Some(message) = panic_message(&said) {
         internal("panicked", format!("panicked: {message}"))
     } else if !trap.is::<Trap>() && !trap.is::<std::io::Error>() && !trap.is::<Errno>() {
@@ -160,6 +171,21 @@ pub(crate) fn stalled(state: &State) -> ConnectorError {
 /// wasmtime's words when a guest's lists exceed the store's limit; the error's type is private.
 const TOO_MUCH_COPIED: &str = "too much data is being copied";
 
+/// The error that a guest has prepared for a library that panics: the last line on standard error, with
+/// the SDK's mark before it. Such an error is one of the data, whatever it says.
+fn last_words(stderr: &str) -> Option<ConnectorError> {
+    let (_, line) = stderr.trim_end().rsplit_once("\nrapidbyte-error: ")?;
+    let said: serde_json::Value = serde_json::from_str(line).ok()?;
+    let text = |key: &str| said[key].as_str().map(str::to_owned);
+    Some(ConnectorError {
+        hint: text("hint"),
+        stream: text("stream"),
+        column: text("column"),
+        location: text("location"),
+        ..ConnectorError::new(ErrorKind::Data, &text("code")?, text("message")?)
+    })
+}
+
 /// Bytes of a panic's message that are shown.
 const MAX_PANIC: usize = 4 << 10;
 
@@ -193,7 +219,7 @@ fn panic_message(stderr: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_NAME, cut, panic_message};
+    use super::{ErrorKind, MAX_NAME, cut, last_words, panic_message};
 
     #[test]
     fn what_is_too_long_is_cut_between_two_letters() {
@@ -204,6 +230,24 @@ mod tests {
         let mut short = "a".to_owned();
         cut(&mut short, 1);
         assert_eq!(short, "a");
+    }
+
+    #[test]
+    fn an_error_that_was_prepared_is_told_where_it_is_the_last_line() {
+        let panic = "thread 'x' panicked at a.rs:1:1:\nindex out of bounds\nnote: run\n";
+        let line = r#"rapidbyte-error: {"code":"c","message":"m","location":"f: group 3"}"#;
+        let error = last_words(&format!("{panic}{line}\n")).expect("an error");
+        assert_eq!((error.code.as_str(), error.message.as_str()), ("c", "m"));
+        assert_eq!(error.location.as_deref(), Some("f: group 3"));
+        assert!(matches!(error.kind, ErrorKind::Data) && error.hint.is_none());
+        for other in [
+            panic.to_owned(),
+            format!("{panic}{line}\n{panic}"),
+            format!("{panic}rapidbyte-error: {{\n"),
+            format!("{panic}rapidbyte-error: {{\"code\":1,\"message\":\"m\"}}\n"),
+        ] {
+            assert!(last_words(&other).is_none(), "{other}");
+        }
     }
 
     #[test]

@@ -2,10 +2,11 @@
 //!
 //! A property of the connector's config schema may carry `x-grant`: `read` or `write` for a path
 //! or pattern, `host`, `port` or `url` for a server. Exactly the values that the operator wrote
-//! there are granted; nothing else is. `folders` grants nothing by itself: each item adds a folder
-//! `<item>=*` before the file's name to the `write` paths beside it. `x-beside`, a name, grants the files of a
-//! folder of this name too, in the folder of a `write` path with `{part}` (to read and write) or of
-//! a `read` pattern (to read), there also above folders `name=value` at its end. `tls-mode`, `tls-root-cert`, `tls-cert` and `tls-key`, and
+//! there are granted; nothing else is. A `default` of the schema is the connector's word: it grants
+//! nothing, but for one port of a host that was written. `folders` grants nothing by itself: each item adds a folder
+//! `<item>=*` before the file's name to the `write` paths beside it. `x-beside`, a name with `_` before
+//! it, grants the files of a folder of this name too, in the folder of a `write` path with `{part}` (to
+//! read and write) or of a `read` pattern (to read), there also above folders `name=value` at its end. `tls-mode`, `tls-root-cert`, `tls-cert` and `tls-key`, and
 //! the parameters `sslmode`, `sslrootcert`, `sslcert` and `sslkey` of a `url`, grant nothing: they
 //! say how the host does TLS with the servers named beside them.
 
@@ -14,6 +15,7 @@ mod network;
 pub(crate) mod permissions;
 pub(crate) mod tls;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
@@ -56,6 +58,11 @@ impl fmt::Debug for Hidden {
 
 /// `$ref`s and nested objects deeper than this are not followed.
 const MAX_DEPTH: usize = 16;
+/// A longer path or pattern is none: Linux takes no longer one (`PATH_MAX`), and to compare a pattern
+/// takes time for each of its signs.
+const MAX_PATH_BYTES: usize = 4096;
+/// A longer host is none: RFC 1035, 2.3.4.
+const MAX_HOST_BYTES: usize = 255;
 /// Stands for a stream's name in a path.
 const STREAM: &str = "{stream}";
 /// Stands for a file's number in a path.
@@ -94,6 +101,7 @@ impl Grants {
         }
         let mut hosts: Vec<String> = Vec::new();
         let mut ports: Vec<u16> = Vec::new();
+        let mut usual_ports: Vec<u16> = Vec::new();
         let mut urls: Vec<Server> = Vec::new();
         let mut tls = Settings::default();
         let mut folders: Vec<String> = Vec::new();
@@ -101,18 +109,21 @@ impl Grants {
         let written_before = self.write.len();
         for (key, property) in properties {
             let property = resolve(root, property);
+            let mark = property.get("x-grant").and_then(Value::as_str);
+            let Some(value) = config.get(key) else {
+                if mark == Some("port") {
+                    usual_ports.extend(property.get("default").and_then(port));
+                }
+                continue;
+            };
             let at = format!("{at}.{key}");
-            let written = config.get(key);
-            let value = written
-                .or_else(|| property.get("default"))
-                .unwrap_or(&Value::Null);
             let texts: Vec<&str> = match value {
                 Value::String(text) => vec![text],
                 Value::Array(items) => items.iter().filter_map(Value::as_str).collect(),
                 _ => vec![],
             };
-            let mark = property.get("x-grant").and_then(Value::as_str);
-            if let Some(name) = property.get("x-beside").and_then(Value::as_str) {
+            let beside_it = property.get("x-beside").and_then(Value::as_str);
+            if let Some(name) = beside_it.filter(|name| is_beside_name(name)) {
                 let writes = mark == Some("write");
                 let found = texts.iter().flat_map(|text| match writes {
                     true if text.contains(PART) => beside_file(text, name).into_iter().take(1),
@@ -135,12 +146,10 @@ impl Grants {
                     .extend(texts.iter().map(|t| absolute(&self.base_dir, t))),
                 Some("folders") => folders.extend(texts.iter().map(|text| partition(text))),
                 Some("host") => hosts.extend(texts.iter().map(|&text| text.to_owned())),
-                Some("port") => ports.extend(value.as_u64().and_then(|p| u16::try_from(p).ok())),
+                Some("port") => ports.extend(port(value)),
                 Some("url") => urls.extend(texts.iter().flat_map(|t| servers(t, &at))),
                 Some(mark) if mark.starts_with("tls-") => {
-                    // A default is the connector's word, not the operator's.
-                    let text = written.and_then(Value::as_str).unwrap_or_default();
-                    tls.set(tls_setting(mark), text, &at);
+                    tls.set(tls_setting(mark), value.as_str().unwrap_or_default(), &at);
                 }
                 _ => {
                     if let Value::Object(inner) = value {
@@ -148,6 +157,10 @@ impl Grants {
                     }
                 }
             }
+        }
+        // Several would open several doors of a host of which the operator wrote the name alone.
+        if let (true, [usual]) = (ports.is_empty(), usual_ports.as_slice()) {
+            ports.push(*usual);
         }
         for path in &mut self.write[written_before..] {
             let name = path.rfind('/').map_or(0, |at| at + 1);
@@ -178,6 +191,9 @@ impl Grants {
     /// What was written about TLS with a server; nothing when the server is not granted. Where
     /// it was named twice, the stricter counts.
     pub(crate) fn tls(&self, host: &str, port: u16) -> Option<&Settings> {
+        if host.len() > MAX_HOST_BYTES {
+            return None;
+        }
         self.network
             .iter()
             .filter(|server| server.allows(host, port))
@@ -233,36 +249,48 @@ impl Grants {
             .unwrap_or(path)
     }
 
-    /// True if `path` may be written here and is a file that `source` reads for one of these
-    /// streams, now or, by its pattern, once it is there.
-    pub fn writes_what_is_read<'a>(
-        &self,
-        path: &str,
-        source: &Self,
-        streams: impl IntoIterator<Item = &'a str>,
-    ) -> bool {
+    /// The files that are read for these streams, now or, by a pattern, once they are there.
+    pub fn read_for<'a>(&self, streams: impl IntoIterator<Item = &'a str>) -> ReadFiles {
+        let streams: Vec<&str> = streams.into_iter().collect();
+        let mut files = ReadFiles::default();
+        for read in &self.read_by_stream {
+            // The disk is asked once for each, however many there are.
+            let streams = match read.contains(STREAM) {
+                true => streams.as_slice(),
+                false => &streams[..streams.len().min(1)],
+            };
+            for stream in streams {
+                files.add(&read.replace(STREAM, stream));
+            }
+        }
+        files
+    }
+
+    /// True if `path` may be written here and is one of the files that are read.
+    pub fn writes_what_is_read(&self, path: &str, read: &ReadFiles) -> bool {
         let Some(target) = self.writable(path) else {
             return false;
         };
         let target = on_disk(&target.path);
-        let is_read = |stream: &str| {
-            source.read_by_stream.iter().any(|read| {
-                let read = read.replace(STREAM, stream);
-                // A link is read as what it leads to.
-                let file = std::fs::canonicalize(&read);
-                let file = file.ok().and_then(|file| file.to_str().map(str::to_owned));
-                let read = file.as_ref().unwrap_or(&read);
-                // What is written is a pattern too where it is a folder of files.
-                let named = on_disk(read);
-                pattern::matches(&named, &target) || pattern::matches(&target, &named)
-            })
-        };
-        streams.into_iter().any(is_read)
+        let is_read = |pattern: &String| pattern::matches(pattern, &target);
+        // What is written is a pattern too where it is a folder of files.
+        let is_pattern = pattern::is_pattern(&target);
+        let holds = |file: &String| pattern::matches(&target, file);
+        read.exact.contains(&target)
+            || read.patterns.iter().any(is_read)
+            || (is_pattern && read.exact.iter().chain(&read.patterns).any(holds))
     }
 
     /// The absolute form of a path or pattern that may be read.
     pub(crate) fn readable(&self, path: &str) -> Option<Granted> {
-        self.rooted(granted(&self.read, absolute(&self.base_dir, path))?)
+        self.granted(&self.read, path)
+    }
+
+    fn granted(&self, grants: &[String], path: &str) -> Option<Granted> {
+        if path.len() > MAX_PATH_BYTES {
+            return None;
+        }
+        self.rooted(granted(grants, absolute(&self.base_dir, path))?)
     }
 
     /// A folder beside a file is no word of the operator: a link in its place may not lead out.
@@ -275,12 +303,15 @@ impl Grants {
 
     /// The absolute form of a path that may be written.
     pub(crate) fn writable(&self, path: &str) -> Option<Granted> {
-        self.rooted(granted(&self.write, absolute(&self.base_dir, path))?)
+        self.granted(&self.write, path)
     }
 
     /// A folder that may be replaced as a whole: all files of the pattern, which lies below it,
     /// may be written.
     pub(crate) fn folder(&self, folder: &str, pattern: &str) -> Option<GrantedFolder> {
+        if folder.len() > MAX_PATH_BYTES {
+            return None;
+        }
         let folder = absolute(&self.base_dir, folder);
         let Granted { path, root, .. } = self.writable(pattern)?;
         let is_below = path.strip_prefix(&folder)?.starts_with('/');
@@ -290,6 +321,28 @@ impl Grants {
             pattern: path,
             root,
         })
+    }
+}
+
+/// Files that a source reads, named as the disk has them.
+#[derive(Debug, Default)]
+pub struct ReadFiles {
+    exact: HashSet<String>,
+    patterns: Vec<String>,
+}
+
+impl ReadFiles {
+    fn add(&mut self, read: &str) {
+        // A link is read as what it leads to.
+        let file = std::fs::canonicalize(read);
+        let file = file.ok().and_then(|file| file.to_str().map(str::to_owned));
+        let named = on_disk(file.as_deref().unwrap_or(read));
+        match pattern::is_pattern(&named) {
+            true => self.patterns.push(named),
+            false => {
+                self.exact.insert(named);
+            }
+        }
     }
 }
 
@@ -365,6 +418,18 @@ fn beside_file(path: &str, name: &str) -> Vec<String> {
         folder = above;
     }
     found
+}
+
+/// A name that no folder of anybody else has: one part of a path that begins with `_`.
+fn is_beside_name(name: &str) -> bool {
+    let mut letters = name.chars();
+    letters.next() == Some('_') && letters.all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// A port in a configuration or as a default.
+fn port(value: &Value) -> Option<u16> {
+    let port = value.as_u64().and_then(|port| u16::try_from(port).ok());
+    port.filter(|port| *port > 0)
 }
 
 /// The name of the last folder of a grant.
@@ -519,6 +584,75 @@ mod tests {
     }
 
     #[test]
+    fn a_default_of_the_schema_grants_nothing_but_one_port() {
+        let schema = json!({
+            "in": {"x-grant": "read", "default": "/etc/passwd"},
+            "out": {"x-grant": "write", "default": ".profile"},
+            "to": {"x-grant": "host", "default": "evil.example"},
+            "url": {"x-grant": "url", "default": "https://evil.example"},
+            "inner": {"default": {"path": "/etc/shadow"}, "properties": {
+                "path": {"x-grant": "read", "default": "/etc/shadow"},
+            }},
+            "host": {"x-grant": "host"}, "port": {"x-grant": "port", "default": 5432},
+        });
+        assert_eq!(grants(schema.clone(), json!({})).describe(), [""; 0]);
+        let of_host = grants(schema, json!({"host": "db"}));
+        assert_eq!(of_host.describe(), ["connect db:5432"]);
+        let several = json!({
+            "host": {"x-grant": "host"}, "port": {"x-grant": "port", "default": 5432},
+            "other": {"x-grant": "port", "default": 22}, "none": {"x-grant": "port", "default": 0},
+        });
+        assert_eq!(
+            grants(several.clone(), json!({"host": "db"})).describe(),
+            [""; 0]
+        );
+        let written = grants(several, json!({"host": "db", "port": 1}));
+        assert_eq!(written.describe(), ["connect db:1"]);
+    }
+
+    #[test]
+    fn objects_that_nobody_wrote_are_not_looked_into() {
+        // Twenty keys that refer to the schema itself would be 20 to the power of the depth.
+        let keys = (0..20).map(|n| (format!("k{n}"), json!({"$ref": "#"})));
+        let schema = json!({"properties": Value::Object(keys.collect()), "default": {}});
+        let config = json!({"k1": {"k2": {}}});
+        let config = config.as_object().expect("an object");
+        let grants = Grants::from_config(&schema, config, Path::new("/p"));
+        assert_eq!(grants.describe(), [""; 0]);
+    }
+
+    #[test]
+    fn only_a_folder_of_its_own_kind_lies_beside() {
+        for name in [
+            ".ssh",
+            "..",
+            "../x",
+            "_a/../../x",
+            "_*",
+            "/etc",
+            "",
+            "src",
+            "_é",
+        ] {
+            let schema = json!({"path": {"x-grant": "write", "x-beside": name}});
+            let grants = grants(schema, json!({"path": "out/{part}.csv"}));
+            assert_eq!(grants.describe(), ["write out/*.csv"], "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_is_not_granted() {
+        let schema = json!({"path": {"x-grant": "read"}, "url": {"x-grant": "url"}});
+        let host = "a".repeat(MAX_HOST_BYTES + 1);
+        let config = json!({"path": "d/*", "url": format!("http://{host}")});
+        let grants = grants(schema, config);
+        let path = |len: usize| format!("d/{}", "*".repeat(len - 2));
+        assert!(grants.readable(&path(MAX_PATH_BYTES)).is_some());
+        assert!(grants.readable(&path(MAX_PATH_BYTES + 1)).is_none());
+        assert!(!grants.allows_network(&host, 80));
+    }
+
+    #[test]
     fn a_folder_beside_is_granted_where_files_are_added_and_read() {
         let schema = |mark: &str| {
             json!({
@@ -595,7 +729,8 @@ mod tests {
             // Not a file: nothing is granted.
             ("data/*", "data/a.csv", "public.t", false),
         ] {
-            let found = of("write", write).writes_what_is_read(path, &of("read", read), ["r", "s"]);
+            let read_files = of("read", read).read_for(["r", "s"]);
+            let found = of("write", write).writes_what_is_read(path, &read_files);
             assert_eq!(found, expected, "{read} {write} {path}");
         }
     }

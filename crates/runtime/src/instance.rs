@@ -19,6 +19,15 @@ use crate::state::{State, on_epoch};
 use crate::{Error, Phase, Result, Sandbox};
 use rapidbyte_wire::verify::Layout;
 
+/// Bytes of a config schema: as values of JSON it takes up to sixteen times as many. Ours have 20 KB.
+const MAX_CONFIG_SCHEMA: usize = 1 << 20;
+/// Bytes of what a connector says of itself beside its config schema.
+const MAX_WORDS: usize = 64 << 10;
+/// Streams of one source: a database with more tables is read in parts.
+const MAX_STREAMS: usize = 100_000;
+/// Bytes of a stream's name: longer than any path.
+const MAX_STREAM_NAME: usize = 4096;
+
 /// One instance and its store. After a trap it cannot be entered again.
 struct Instance {
     store: Store<State>,
@@ -120,6 +129,44 @@ impl Instance {
         }
     }
 
+    /// Refuses a description that nobody could read: it is parsed, kept and shown.
+    fn look_at_spec(&mut self, spec: &Spec) -> Result<()> {
+        const DESCRIBE: &str = "describe";
+        let schema = spec.config_schema.len();
+        if schema > MAX_CONFIG_SCHEMA {
+            let text = format!("a config schema of {schema} bytes, above {MAX_CONFIG_SCHEMA}");
+            return self.broken(DESCRIBE, text);
+        }
+        let forms = spec.native_forms.iter().map(String::len);
+        let texts = [&spec.name, &spec.version, &spec.description].map(|text| text.len());
+        let words = texts.into_iter().chain(forms).sum::<usize>() + spec.native_forms.len();
+        let words = words + spec.sync_modes.len() + spec.write_modes.len();
+        match words > MAX_WORDS {
+            true => self.broken(
+                DESCRIBE,
+                format!("names and texts of {words} bytes, above {MAX_WORDS}"),
+            ),
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses more streams, or longer names, than a system has.
+    fn look_at_streams(&mut self, streams: &[Stream]) -> Result<()> {
+        const DISCOVER: &str = "session.discover";
+        if streams.len() > MAX_STREAMS {
+            let text = format!("{} streams, above {MAX_STREAMS}", streams.len());
+            return self.broken(DISCOVER, text);
+        }
+        let long = streams.iter().map(|stream| stream.name.len());
+        match long.max().filter(|len| *len > MAX_STREAM_NAME) {
+            Some(len) => {
+                let text = format!("a stream's name of {len} bytes, above {MAX_STREAM_NAME}");
+                self.broken(DISCOVER, text)
+            }
+            None => Ok(()),
+        }
+    }
+
     fn broken<T>(&mut self, export: &'static str, message: impl std::fmt::Display) -> Result<T> {
         self.dead = true;
         let error = ConnectorError::new(ErrorKind::Internal, "contract_broken", message)
@@ -176,8 +223,11 @@ impl Source {
     /// What the connector is and takes.
     pub fn describe(&mut self) -> Result<Spec> {
         let guest = self.bindings.rapidbyte_connector_source();
-        self.instance
-            .call("describe", Kind::Other, |s| guest.call_describe(s).map(Ok))
+        let spec = self
+            .instance
+            .call("describe", Kind::Other, |s| guest.call_describe(s).map(Ok))?;
+        self.instance.look_at_spec(&spec)?;
+        Ok(spec)
     }
 
     /// Opens the session with a configuration object as JSON.
@@ -209,9 +259,11 @@ impl Source {
     pub fn discover(&mut self, forms: &[String]) -> Result<Vec<Stream>> {
         let session = self.session();
         let guest = self.bindings.rapidbyte_connector_source().session();
-        self.instance.call("session.discover", Kind::Query, |s| {
+        let streams = self.instance.call("session.discover", Kind::Query, |s| {
             guest.call_discover(s, session, forms)
-        })
+        })?;
+        self.instance.look_at_streams(&streams)?;
+        Ok(streams)
     }
 
     /// As [`Destination::hand_over`].
@@ -335,8 +387,11 @@ impl Destination {
     /// What the connector is and takes.
     pub fn describe(&mut self) -> Result<Spec> {
         let guest = self.bindings.rapidbyte_connector_destination();
-        self.instance
-            .call("describe", Kind::Other, |s| guest.call_describe(s).map(Ok))
+        let spec = self
+            .instance
+            .call("describe", Kind::Other, |s| guest.call_describe(s).map(Ok))?;
+        self.instance.look_at_spec(&spec)?;
+        Ok(spec)
     }
 
     /// Opens the session with a configuration object as JSON.

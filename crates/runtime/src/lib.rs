@@ -30,11 +30,11 @@ pub use bindings::types::{Run, Spec, Stream, SyncMode, WriteMode};
 pub use cancel::{Cancel, Registration};
 pub use clock::{Clock, Phase};
 pub use error::Error;
-pub use grants::Grants;
 pub use grants::permissions::{Limit, Permissions};
+pub use grants::{Grants, ReadFiles};
 pub use host::log::{Level, LogSink};
 pub use instance::{Destination, Source};
-pub use limits::{Limits, MemoryBudget};
+pub use limits::{Limits, MemoryBudget, Said};
 pub use load::{Connector, Embedded, Kind, Loaded, Origin, Runtime};
 pub use state::Sandbox;
 

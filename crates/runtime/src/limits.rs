@@ -1,7 +1,7 @@
 //! What an instance may use: memory from a shared budget, and time without progress.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use wasmtime::ResourceLimiter;
@@ -21,6 +21,9 @@ pub struct Limits {
     pub log_lines: u32,
     /// Bytes of log messages; further ones are dropped.
     pub log_bytes: usize,
+    /// What all instances with these limits have said. However many streams and attempts there are,
+    /// together they may say ten times as much as one.
+    pub said: Said,
     /// Open connections at a time.
     pub connections: u32,
     /// Open files at a time.
@@ -43,12 +46,45 @@ impl Default for Limits {
             abort: Duration::from_secs(30),
             log_lines: 10_000,
             log_bytes: 8 << 20,
+            said: Said::default(),
             connections: 64,
             files: 1024,
             handles: crate::host::http::MAX_HANDLES,
             host_bytes: 64 << 20,
             batch_bytes: 512 << 20,
             value_bytes: 512 << 20,
+        }
+    }
+}
+
+/// So many times what one instance may say is what all of a stage may say in a run.
+pub(crate) const ALL_MAY_SAY: u64 = 10;
+
+/// Messages and their bytes. Clones count together.
+#[derive(Debug, Clone, Default)]
+pub struct Said(Arc<Mutex<(u64, u64)>>);
+
+/// Whether a message is passed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Room {
+    Enough,
+    /// This message is the first one too many.
+    JustFull,
+    Full,
+}
+
+impl Said {
+    /// Counts one message of so many bytes, if there is room for it.
+    pub(crate) fn add(&self, bytes: u64, most_lines: u64, most_bytes: u64) -> Room {
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_full = |(lines, bytes): (u64, u64)| lines > most_lines || bytes > most_bytes;
+        if is_full(*said) {
+            return Room::Full;
+        }
+        *said = (said.0 + 1, said.1 + bytes);
+        match is_full(*said) {
+            true => Room::JustFull,
+            false => Room::Enough,
         }
     }
 }

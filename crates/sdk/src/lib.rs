@@ -63,6 +63,7 @@ pub mod destination;
 mod error;
 pub mod files;
 pub mod http;
+pub mod last_words;
 pub mod log;
 pub mod phase;
 pub mod source;

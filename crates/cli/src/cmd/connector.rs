@@ -15,7 +15,7 @@ use rapidbyte_runtime::{Clock, Connector, Error, Kind, Origin, Permissions, Spec
 use serde_json::{Value, json};
 
 use crate::args::{Common, ConnectorVerb};
-use crate::output::{Output, table};
+use crate::output::{Output, one_line, table};
 use crate::setup;
 
 pub fn run(verb: &ConnectorVerb, common: &Common, output: &Output) -> Result<(), Failure> {
@@ -102,6 +102,7 @@ fn list(host: &Host, output: &Output) -> Result<(), Failure> {
 fn inspect(name: &str, host: &Host, output: &Output) -> Result<(), Failure> {
     let (connector, spec) = load(name, host)?;
     let schema = config_schema(&spec)?;
+    let wishes = asks_for(&connector, &schema)?;
     let sync: Vec<_> = spec
         .sync_modes
         .iter()
@@ -116,7 +117,7 @@ fn inspect(name: &str, host: &Host, output: &Output) -> Result<(), Failure> {
         "status": "ok", "name": spec.name, "version": spec.version, "kind": kind(&connector),
         "description": spec.description, "sync_modes": sync, "write_modes": write,
         "native_forms": spec.native_forms, "config_schema": schema,
-        "asks_for": asks_for(&connector, &schema),
+        "asks_for": wishes,
     }));
     let modes = if sync.is_empty() {
         ("write_mode", write)
@@ -124,14 +125,14 @@ fn inspect(name: &str, host: &Host, output: &Output) -> Result<(), Failure> {
         ("sync_mode", sync)
     };
     let mut text = format!(
-        "{} {}  {}\n{}\n{}: {}\nimports: {}",
-        spec.name,
-        spec.version,
+        "{} {}  {}\n{}\n{}: {}\nasks for: {}",
+        one_line(&spec.name),
+        one_line(&spec.version),
         kind(&connector),
-        spec.description,
+        one_line(&spec.description),
         modes.0,
         modes.1.join(", "),
-        connector.imports().join(", ")
+        one_line(&wishes.join(", "))
     );
     let required: Vec<&str> = schema["required"]
         .as_array()

@@ -6,7 +6,7 @@ use rapidbyte_wire::{ipc, types};
 use serde_json::{Value, json};
 
 use crate::args::{Common, Pipeline};
-use crate::output::{Output, bytes, count, table};
+use crate::output::{Output, bytes, count, one_line, table};
 use crate::setup;
 
 pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), Failure> {
@@ -21,7 +21,7 @@ pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), 
     let mut found = Vec::new();
     for stream in &streams {
         let columns = columns(stream)?;
-        let mut head = output.paint("1", &stream.name);
+        let mut head = output.paint("1", &one_line(&stream.name));
         if let Some(rows) = stream.estimated_rows {
             head.push_str(&format!("  about {} rows", count(rows)));
         }

@@ -7,7 +7,7 @@ use rapidbyte_wire::types;
 use serde_json::{Map, Value, json};
 
 use crate::args::{Common, Pipeline, Plan as Arguments};
-use crate::output::{Output, bytes, count, short, table, wrapped};
+use crate::output::{Output, bytes, count, one_line, short, table, wrapped};
 use crate::setup;
 
 pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<(), Failure> {
@@ -161,7 +161,8 @@ fn text_of(plan: &Plan, output: &Output) -> String {
     let mut text = Vec::new();
     for (side, stage) in [("source", &plan.source), ("destination", &plan.destination)] {
         let name = stage.connector.name();
-        text.push(format!("{side:<12} {name} {}", stage.spec.version));
+        let version = one_line(&stage.spec.version);
+        text.push(format!("{side:<12} {name} {version}"));
         let grants = stage.grants.describe();
         let may = if grants.is_empty() {
             vec!["reach nothing outside".to_owned()]
@@ -182,8 +183,8 @@ fn stream_text(plan: &Plan, stream: &StreamPlan, output: &Output) -> String {
     let mut lines = vec![
         format!(
             "\n{} -> {}",
-            output.bold(&stream.name),
-            stream.placed.location
+            output.bold(&one_line(&stream.name)),
+            one_line(&stream.placed.location)
         ),
         wrapped(&modes(plan, stream), width, "  ", "  "),
     ];
@@ -293,7 +294,7 @@ fn type_report(columns: &[Column<'_>], width: usize) -> String {
     let column = |c: &Column<'_>| {
         let fit = fit_name(c.fit);
         let way = wrapped(&format!("{} -> {}", c.from, c.to), width, "    ", "      ");
-        format!("  {}  {fit}\n{way}", c.name)
+        format!("  {}  {fit}\n{way}", one_line(c.name))
     };
     columns.iter().map(column).collect::<Vec<_>>().join("\n")
 }

@@ -15,7 +15,7 @@ use super::{guarded, malformed, wrong};
 use crate::pieces::Pieces;
 use crate::portable::{note, portable_field};
 use crate::read_at::fetch;
-use crate::{ColumnarError, Limits, ReadAt};
+use crate::{ColumnarError, Limits, MAX_BARE_ROWS, ReadAt};
 
 /// An open Arrow IPC file.
 pub(crate) struct ArrowFile<R> {
@@ -65,7 +65,8 @@ impl<R: ReadAt> ArrowFile<R> {
     }
 
     pub(crate) fn rows(&self) -> u64 {
-        self.blocks.iter().map(|block| block.rows).sum()
+        let rows = self.blocks.iter().map(|block| block.rows);
+        rows.fold(0, u64::saturating_add)
     }
 
     /// Begins to read the columns at these places of the file's schema, in this order, as `schema`
@@ -86,6 +87,7 @@ impl<R: ReadAt> ArrowFile<R> {
             batches: 0,
             first_row: 0,
             dictionary_bytes: 0,
+            bare_rows: 0,
             // Dictionaries and views have other buffers than it knows.
             layout: Layout::of(&self.in_file).ok(),
             decoder: decoder.with_projection(columns),
@@ -107,6 +109,8 @@ pub(crate) struct ArrowReader<R> {
     first_row: u64,
     /// Of all dictionaries so far.
     dictionary_bytes: u64,
+    /// Rows so far of batches with less than a bit for each.
+    bare_rows: u64,
     /// How the buffers of a batch must be.
     layout: Option<Layout>,
     decoder: FileDecoder,
@@ -159,6 +163,13 @@ impl<R: ReadAt> ArrowReader<R> {
         }
         if plain_bytes > largest {
             return Err(self.too_large(plain_bytes));
+        }
+        if block.rows > plain_bytes.saturating_mul(8) {
+            self.bare_rows = self.bare_rows.saturating_add(block.rows);
+        }
+        if self.bare_rows > MAX_BARE_ROWS {
+            let text = format!("{} rows that take no bytes", self.bare_rows);
+            return Err(wrong(text));
         }
         // Inside the limits of a header and of a file.
         let place = arrow_ipc::Block::new(

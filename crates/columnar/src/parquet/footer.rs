@@ -14,7 +14,7 @@ use super::read::ParquetReader;
 use super::schema::{self, FileSchema};
 use super::{MAGIC, malformed, thrift};
 use crate::read_at::fetch;
-use crate::{ColumnarError, Limits, ReadAt};
+use crate::{ColumnarError, Limits, MAX_BARE_ROWS, ReadAt};
 
 /// Length and magic at the end of a file.
 const TAIL_BYTES: u64 = 8;
@@ -38,7 +38,11 @@ impl<R: ReadAt> ParquetFile<R> {
         for (at, group) in metadata.row_groups().iter().enumerate() {
             check_group(group, size).map_err(|text| wrong(text).group(at))?;
         }
+        let rows = rows_of(&metadata);
         let descriptor = metadata.file_metadata().schema_descr_ptr();
+        if i64::try_from(rows).is_err() || (descriptor.num_columns() == 0 && rows > MAX_BARE_ROWS) {
+            return Err(wrong(format!("{rows} rows")));
+        }
         let arrow = metadata.file_metadata().key_value_metadata();
         Ok(Self {
             schema: schema::read(&descriptor, arrow)?,
@@ -60,8 +64,7 @@ impl<R: ReadAt> ParquetFile<R> {
     }
 
     pub(crate) fn rows(&self) -> u64 {
-        let groups = self.metadata.row_groups().iter();
-        groups.map(|group| group.num_rows().unsigned_abs()).sum()
+        rows_of(&self.metadata)
     }
 
     /// Begins to read the columns at these places of the schema, in this order.
@@ -106,6 +109,12 @@ impl<R: ReadAt> ParquetFile<R> {
 /// The name of a field's type in a file that is written here.
 pub(crate) fn written_type(field: &Field) -> Result<String, ColumnarError> {
     schema::written_type(field)
+}
+
+fn rows_of(metadata: &ParquetMetaData) -> u64 {
+    let groups = metadata.row_groups().iter();
+    let rows = groups.map(|group| group.num_rows().unsigned_abs());
+    rows.fold(0, u64::saturating_add)
 }
 
 fn wrong(text: impl Into<String>) -> ColumnarError {

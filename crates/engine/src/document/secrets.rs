@@ -37,24 +37,34 @@ impl Secrets {
     fn add_below(&self, root: &Value, schema: &Value, config: &Map<String, Value>, depth: usize) {
         for (key, value) in config {
             let property = &schema["properties"][key];
+            let reference = property["$ref"].as_str().and_then(|r| r.strip_prefix('#'));
+            let target = reference.and_then(|pointer| root.pointer(pointer));
+            let marks = |mark: &str| match &property[mark] {
+                Value::Null => &target.unwrap_or(property)[mark],
+                own => own,
+            };
             if let Value::Object(inner) = value
                 && depth < MAX_DEPTH
             {
-                let reference = property["$ref"].as_str().and_then(|r| r.strip_prefix('#'));
-                let target = reference.and_then(|pointer| root.pointer(pointer));
                 self.add_below(root, target.unwrap_or(property), inner, depth + 1);
             }
-            let (Value::String(text), true) = (value, property["x-secret"] == true) else {
-                continue;
-            };
-            match password_of(text) {
-                Some(password) => {
-                    self.add(password);
-                    self.add(&percent_decode_str(password).decode_utf8_lossy());
-                }
-                None if property["x-grant"] == "url" => {}
-                None => self.add(text),
+            // The password of a URL is one, whether a connector says so or not.
+            let (is_secret, is_url) = (marks("x-secret") == true, marks("x-grant") == "url");
+            if is_secret || is_url {
+                texts(value).for_each(|text| self.add_value(text, is_secret && !is_url));
             }
+        }
+    }
+
+    /// Of a URL the password; a text without one as a whole, if it `is_whole`.
+    fn add_value(&self, text: &str, is_whole: bool) {
+        match password_of(text) {
+            Some(password) => {
+                self.add(password);
+                self.add(&percent_decode_str(password).decode_utf8_lossy());
+            }
+            None if is_whole => self.add(text),
+            None => {}
         }
     }
 
@@ -68,6 +78,14 @@ impl Secrets {
         }
         text
     }
+}
+
+/// A text, or those of a list.
+fn texts(value: &Value) -> impl Iterator<Item = &str> {
+    let items = value.as_array().map_or(&[][..], Vec::as_slice);
+    std::iter::once(value)
+        .chain(items)
+        .filter_map(Value::as_str)
 }
 
 /// The password in `scheme://user:password@…`, as it is written there.
@@ -89,11 +107,16 @@ mod tests {
     fn marked_values_are_taken_out_and_a_url_keeps_its_rest() {
         let schema = json!({ "properties": {
             "url": { "x-grant": "url", "x-secret": true }, "password": { "x-secret": true }, "host": {},
-            "auth": { "$ref": "#/$defs/Auth" }
-        }, "$defs": { "Auth": { "properties": { "token": { "x-secret": true } } } } });
+            "auth": { "$ref": "#/$defs/Auth" }, "unmarked": { "x-grant": "url" },
+            "all": { "$ref": "#/$defs/Text" },
+        }, "$defs": {
+            "Auth": { "properties": { "token": { "x-secret": true } } },
+            "Text": { "x-secret": true },
+        } });
         let config = json!({
             "url": "postgres://me:p%40ss-word@db.example:5432/shop", "password": "hunter22", "host": "db.example",
-            "auth": { "token": "inner-token" }
+            "auth": { "token": "inner-token" }, "unmarked": "https://me:other-word@api.example",
+            "all": ["first-one", "second-one"],
         });
         let secrets = Secrets::default();
         secrets.add_marked(&schema, config.as_object().expect("an object"));
@@ -102,6 +125,10 @@ mod tests {
                 "postgres://me:p%40ss-word@db.example p@ss-word hunter22 hunter2 inner-token"
             ),
             "postgres://me:***@db.example *** *** hunter2 ***"
+        );
+        assert_eq!(
+            secrets.redact("other-word https://api.example first-one second-one"),
+            "*** https://api.example *** ***"
         );
     }
 

@@ -17,6 +17,7 @@ use wasmtime::component::Resource;
 
 use crate::bindings::connection::{Host, HostConnection, Readiness, TlsInfo};
 use crate::bindings::types::{Error, ErrorKind};
+use crate::ended;
 use crate::grants::tls::{Mode, Policy};
 use crate::host::dial;
 use crate::host::tls::opening::{self, Opening};
@@ -82,6 +83,7 @@ impl Host for State {
     ) -> Outcome<Resource<Connection>> {
         self.check_cancelled()?;
         let Some(tls) = self.sandbox.grants.tls(&host, port) else {
+            let host = ended::short(&host);
             let text = format!("{host}:{port} is not granted to {}", self.connector);
             return Ok(Err(Error::new(
                 ErrorKind::Config,
@@ -295,7 +297,8 @@ impl Connection {
             return Err(explain::disabled(&self.peer));
         }
         if !server_name.eq_ignore_ascii_case(&self.host) {
-            let text = format!("{}: TLS for another name, {server_name}", self.peer);
+            let other = ended::short(server_name);
+            let text = format!("{}: TLS for another name, {other}", self.peer);
             return Err(
                 Error::new(ErrorKind::Internal, "tls_wrong_name", text).hint("tell its author")
             );

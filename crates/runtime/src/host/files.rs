@@ -22,6 +22,7 @@ use wasmtime::component::Resource;
 use crate::Phase;
 use crate::bindings::files::{Entry, Host, HostInput, HostOutput};
 use crate::bindings::types::{Error, ErrorKind};
+use crate::ended;
 use crate::grants::Granted;
 use crate::host::exclusive;
 use crate::host::folder::unsynced::Unsynced;
@@ -194,7 +195,7 @@ impl State {
     }
 
     pub(super) fn not_granted(&self, what: &str, path: &str) -> Error {
-        let text = format!("{} may not {what} {path}", self.connector);
+        let text = format!("{} may not {what} {}", self.connector, ended::short(path));
         Error::new(ErrorKind::Config, "file_not_granted", text)
             .hint("a connector reaches only the paths that its configuration names")
     }
@@ -452,15 +453,33 @@ fn refuse_special(path: &str) -> std::io::Result<()> {
 
 /// Tries to make a file in the nearest folder that exists, and removes it.
 fn probe(granted: &Granted) -> std::io::Result<()> {
-    let mut folder = Path::new(&granted.path).parent().ok_or(Io::InvalidInput)?;
-    while !folder.try_exists()? {
-        folder = folder.parent().ok_or(Io::InvalidInput)?;
-    }
+    static NEXT: AtomicU64 = AtomicU64::new(0);
     refuse_special(&granted.path)?;
-    let name = format!(".rapidbyte-probe.{}.tmp", std::process::id());
-    let dir = Dir::open_ambient_dir(folder, ambient_authority())?;
-    dir.open_with(&name, OpenOptions::new().write(true).create(true))?;
+    let dir = nearest_folder(granted)?;
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = format!(".rapidbyte-probe.{}-{number}.tmp", std::process::id());
+    dir.open_with(&name, OpenOptions::new().write(true).create_new(true))?;
     dir.remove_file(&name)
+}
+
+/// The nearest folder around a file that is there. Inside of the grant's folder no link leads out.
+fn nearest_folder(granted: &Granted) -> std::io::Result<Dir> {
+    let mut root = granted.root.as_path();
+    if root.try_exists()? {
+        let (dir, inside) = below(granted)?;
+        let mut folder = inside.parent();
+        while let Some(found) = folder.filter(|folder| !folder.as_os_str().is_empty()) {
+            match dir.open_dir(found) {
+                Err(error) if error.kind() == Io::NotFound => folder = found.parent(),
+                opened => return opened,
+            }
+        }
+        return Ok(dir);
+    }
+    while !root.try_exists()? {
+        root = root.parent().ok_or(Io::InvalidInput)?;
+    }
+    Dir::open_ambient_dir(root, ambient_authority())
 }
 
 impl HostInput for State {
@@ -663,6 +682,31 @@ impl Output {
 mod tests {
     use super::*;
     use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    #[test]
+    fn a_probe_stays_in_the_granted_folder_and_leaves_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (root, outside) = (folder.path().join("out"), folder.path().join("outside"));
+        std::fs::create_dir_all(root.join("here")).expect("folders");
+        std::fs::create_dir(&outside).expect("a folder");
+        std::os::unix::fs::symlink(&outside, root.join("link")).expect("a link");
+        let granted = |root: &Path, inside: &str| Granted {
+            path: root.join(inside).to_str().expect("UTF-8").to_owned(),
+            grant: String::new(),
+            root: root.to_path_buf(),
+        };
+        for inside in ["a.csv", "here/a.csv", "new/deep/a.csv"] {
+            probe(&granted(&root, inside)).expect("it may be made");
+        }
+        probe(&granted(&folder.path().join("new/out"), "a.csv")).expect("it may be made");
+        probe(&granted(&root, "link/a.csv")).expect_err("it leads out");
+        probe(&granted(&root, "link/new/a.csv")).expect_err("it leads out");
+        let left = |folder: &Path| std::fs::read_dir(folder).expect("a folder").count();
+        assert_eq!(
+            (left(&root), left(&outside), left(folder.path())),
+            (2, 0, 2)
+        );
+    }
 
     #[test]
     fn a_pipe_in_the_place_of_a_file_is_refused_without_waiting() {

@@ -1,4 +1,5 @@
-//! `log`: messages for the operator, limited in number and length.
+//! `log`: messages for the operator, limited in number and length, of one instance and of all
+//! instances of a stage together.
 
 use std::sync::Arc;
 
@@ -6,6 +7,7 @@ pub use crate::bindings::log::Level;
 use crate::bindings::log::{Error, Host};
 use crate::bindings::types::ErrorKind;
 use crate::fault;
+use crate::limits::{ALL_MAY_SAY, Room};
 use crate::state::State;
 
 /// Takes `(connector, stream, level, message)`.
@@ -21,9 +23,23 @@ impl Host for State {
             return Ok(());
         }
         let message = &message[..message.floor_char_boundary(MAX_MESSAGE)];
+        let len = message.len() as u64;
+        let (all_lines, all_bytes) = (u64::from(lines) * ALL_MAY_SAY, bytes as u64 * ALL_MAY_SAY);
+        let stream = self.sandbox.stream.as_deref();
+        match self.sandbox.limits.said.add(len, all_lines, all_bytes) {
+            Room::Enough => {}
+            Room::Full => return Ok(()),
+            Room::JustFull => {
+                let text = format!(
+                    "more than {all_lines} messages or {all_bytes} bytes of all streams together: the \
+                     rest is dropped"
+                );
+                (self.sandbox.log)(&self.connector, stream, Level::Warn, &text);
+                return Ok(());
+            }
+        }
         self.log_lines += 1;
         self.log_bytes += message.len();
-        let stream = self.sandbox.stream.as_deref();
         if self.log_lines > lines || self.log_bytes > bytes {
             let text = match self.log_lines > lines {
                 true => format!("more than {lines} messages: the rest is dropped"),
@@ -44,5 +60,25 @@ impl Host for State {
         Ok(injected.map_err(|injected| {
             Error::new(ErrorKind::Transient, "fault_injected", injected.to_string())
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::limits::{Room, Said};
+
+    #[test]
+    fn what_clones_say_is_counted_together_and_told_once() {
+        let said = Said::default();
+        let other = said.clone();
+        assert_eq!(said.add(5, 3, 100), Room::Enough);
+        assert_eq!(other.add(5, 3, 100), Room::Enough);
+        assert_eq!(said.add(5, 3, 100), Room::Enough);
+        assert_eq!(other.add(5, 3, 100), Room::JustFull);
+        assert_eq!(said.add(5, 3, 100), Room::Full);
+        let bytes = Said::default();
+        assert_eq!(bytes.add(90, 3, 100), Room::Enough);
+        assert_eq!(bytes.add(11, 3, 100), Room::JustFull);
+        assert_eq!(bytes.add(0, 3, 100), Room::Full);
     }
 }

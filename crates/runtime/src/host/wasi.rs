@@ -25,6 +25,9 @@ const STDERR_BYTES: usize = 16 << 10;
 /// And of its beginning: there a message begins that is too long for the end.
 const HEAD_BYTES: usize = 1 << 10;
 
+/// Random bytes that one call may ask for: the host makes them in its own memory.
+const MAX_RANDOM_BYTES: u64 = 1 << 20;
+
 /// The first and the last bytes that a guest wrote to standard error.
 #[derive(Clone, Default)]
 pub struct Stderr(Arc<Mutex<Written>>);
@@ -72,7 +75,10 @@ impl OutputStream for Stderr {
         let room = HEAD_BYTES.saturating_sub(written.head.len());
         let (head, tail) = bytes.split_at(room.min(bytes.len()));
         written.head.extend_from_slice(head);
-        written.tail.extend(tail);
+        // Of what is too long for it only the end is ever put there.
+        let last = tail.len().saturating_sub(STDERR_BYTES);
+        written.is_cut |= last > 0;
+        written.tail.extend(&tail[last..]);
         let excess = written.tail.len().saturating_sub(STDERR_BYTES);
         written.tail.drain(..excess);
         written.is_cut |= excess > 0;
@@ -102,7 +108,8 @@ pub fn context(stderr: &Stderr, env: &[(String, String)]) -> WasiCtx {
         .allow_tcp(false)
         .allow_udp(false)
         .allow_ip_name_lookup(false)
-        .allow_blocking_current_thread(true);
+        .allow_blocking_current_thread(true)
+        .max_random_size(MAX_RANDOM_BYTES);
     builder.build()
 }
 

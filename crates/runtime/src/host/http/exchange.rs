@@ -323,7 +323,10 @@ async fn stopped(cancelled: &mut watch::Receiver<bool>) {
 }
 
 /// What `work` comes to, if it does so before `stop`.
-async fn until<T>(stop: impl Future<Output = ()>, work: impl Future<Output = T>) -> Option<T> {
+pub(super) async fn until<T>(
+    stop: impl Future<Output = ()>,
+    work: impl Future<Output = T>,
+) -> Option<T> {
     let (mut stop, mut work) = (pin!(stop), pin!(work));
     std::future::poll_fn(|context| match work.as_mut().poll(context) {
         Poll::Ready(value) => Poll::Ready(Some(value)),
