@@ -393,7 +393,7 @@ fn an_example_reads_an_api(language: &str, install: &str) {
     ));
     author.variables.push(("API_URL", server.url("/v1").into()));
     let (error, exit) = author.refused(&["run", "pipeline.yaml"]);
-    assert_eq!(error["code"], "http_not_allowed", "{error:#}");
+    assert_eq!(error["code"], "http_unauthorized", "{error:#}");
     assert_eq!(exit, Some(3));
     let pipeline = author.place.join("pipeline.yaml");
     let text = std::fs::read_to_string(&pipeline).expect("UTF-8");

@@ -25,7 +25,8 @@ function explained(error, stream) {
   if (error?.payload?.kind) return { ...error.payload, stream: error.payload.stream ?? stream };
   if (error instanceof ConnectorError) return described(error, stream);
   log("error", `${error}\n${error?.stack ?? ""}`);
-  return described(new ConnectorError("internal", "javascript", `${error}`), stream);
+  const hint = "the log above has the stack";
+  return described(new ConnectorError("internal", "javascript", `${error}`, { hint }), stream);
 }
 
 export function described(error, stream) {

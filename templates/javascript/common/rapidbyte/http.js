@@ -16,7 +16,7 @@ export async function getJson(url, query = {}, headers = {}) {
     text = await response.text();
   } catch (error) {
     const hint = "is the server up, and granted? `rapidbyte plan` shows what is";
-    throw new ConnectorError("connection", "http_failed", `no answer: ${error.message}`, { hint });
+    throw new ConnectorError("connection", "connect_failed", `no answer: ${error.message}`, { hint });
   }
   if (response.status !== 200) throw refused(response, text);
   try {
@@ -37,7 +37,7 @@ function refused(response, body) {
   }
   if (status === 401 || status === 403) {
     const hint = "check the credentials in the configuration";
-    return new ConnectorError("auth", "http_not_allowed", text, { hint });
+    return new ConnectorError("auth", "http_unauthorized", text, { hint });
   }
-  return new ConnectorError(status >= 500 ? "transient" : "config", "http_status", text);
+  return new ConnectorError(status >= 500 ? "transient" : "config", "http_unexpected_status", text);
 }

@@ -52,6 +52,7 @@ class Session {
 class Reader {
   constructor(connector, request) {
     this.request = request;
+    this.declared = connector.streams().find(({ name }) => name === request.stream).columns;
     this.steps = connector.read(request);
   }
 
@@ -68,10 +69,20 @@ class Reader {
     if (step instanceof Checkpoint) return { tag: "checkpoint", val: JSON.stringify(step.cursor) };
     if (step instanceof Idle) return { tag: "idle" };
     if (step instanceof Columns) return { tag: "columns", val: this.columns(step.values) };
+    if (!Array.isArray(step)) {
+      const hint = "yield an array of objects, Columns, Checkpoint or Idle";
+      throw new ConnectorError("internal", "not_a_batch", `\`read\` yields ${typeof step}, which is no batch`, { hint });
+    }
     return { tag: "rows", val: UTF8.encode(step.map(objectText).join("\n")) };
   }
 
   columns(values) {
+    for (const name of Object.keys(values)) {
+      if (!Object.hasOwn(this.declared, name)) {
+        const text = `a batch with the column \`${name}\`, which \`streams\` does not declare`;
+        throw new ConnectorError("internal", "no_column", text, { column: name });
+      }
+    }
     return this.request.columns.map((name) => {
       if (!Array.isArray(values[name])) {
         throw new ConnectorError("internal", "no_column", `a batch without the column \`${name}\``, { column: name });

@@ -3,8 +3,10 @@
 import datetime
 import decimal
 import json
+import os
 import traceback
 import uuid
+from typing import Optional
 
 from componentize_py_types import Err
 from wit_world.imports import log, types
@@ -49,9 +51,17 @@ class errors:
         # `Err` is the contract's own already.
         if isinstance(error, Exception) and not isinstance(error, Err):
             log.log(log.Level.ERROR, "".join(traceback.format_exception(error)))
-            text = f"{type(error).__name__}: {error}"
-            raise Err(described(Error("internal", "python", text), self.stream))
+            text = f"{type(error).__name__}: {error}".removesuffix(": ")
+            hint = "the log above has the traceback"
+            unforeseen = Error("internal", "python", text, hint, location=_place(error))
+            raise Err(described(unforeseen, self.stream))
         return False
+
+
+def _place(error: Exception) -> Optional[str]:
+    """The connector's own line that it comes from."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "rapidbyte/" not in frame.filename]
+    return f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else None
 
 
 def described(error: Error, stream: str = None) -> types.Error:

@@ -119,8 +119,8 @@ def _received(response, max_bytes) -> Response:
                     if isinstance(error.value, _Closed):
                         return Response(status, headers, bytes(received))
                     text = error.value.value.to_debug_string()
-                    raise Error("connection", "http_broken", f"the answer ends early: {text}")
-    raise Error("data", "http_answer_too_large", f"an answer of more than {max_bytes} bytes")
+                    raise Error("connection", "connection_lost", f"the answer ends early: {text}")
+    raise Error("data", "http_body_too_large", f"an answer of more than {max_bytes} bytes")
 
 
 def _explained(found, url: str) -> Error:
@@ -132,7 +132,7 @@ def _explained(found, url: str) -> Error:
         message, _, hint = rest.partition("\n")
         return Error("connection", code, message, hint or None, location=server)
     name = type(found).__name__.removeprefix("ErrorCode_") if found is not None else "not a request"
-    return Error("connection", "http_failed", f"{name}", "is the server up?", location=server)
+    return Error("connection", "connect_failed", f"{name}", "is the server up?", location=server)
 
 
 def _refused(response: Response) -> Error:
@@ -144,8 +144,8 @@ def _refused(response: Response) -> Error:
         wait = int(after) * 1000 if after.isdecimal() else None
         return Error("rate-limited", "http_rate_limited", text, retry_after_ms=wait)
     if status in (401, 403):
-        return Error("auth", "http_not_allowed", text, "check the credentials in the configuration")
-    return Error("transient" if status >= 500 else "config", "http_status", text)
+        return Error("auth", "http_unauthorized", text, "check the credentials in the configuration")
+    return Error("transient" if status >= 500 else "config", "http_unexpected_status", text)
 
 
 def _natively(method, url, headers, body, timeout) -> Response:
@@ -158,4 +158,4 @@ def _natively(method, url, headers, body, timeout) -> Response:
         names = {name.lower(): value for name, value in answer.headers.items()}
         return Response(answer.code, names, answer.read())
     except urllib.error.URLError as error:
-        raise Error("connection", "http_failed", str(error.reason))
+        raise Error("connection", "connect_failed", str(error.reason))

@@ -1,7 +1,7 @@
 """The resources of the interface `source`; componentize-py finds them by this module's name."""
 
 import json
-from typing import List
+from typing import List, Optional
 
 import wit_world.exports.source as script
 
@@ -57,6 +57,8 @@ class Reader(script.Reader):
 
     def __init__(self, connector: Connector, request: Request):
         self.request = request
+        streams = {stream.name: stream for stream in connector.streams()}
+        self.declared = streams[request.stream].columns.keys()
         self.steps = iter(connector.read(request))
 
     def next(self, wait_ms: int) -> script.Step:
@@ -72,11 +74,37 @@ class Reader(script.Reader):
 
     def _batch(self, step) -> script.Step:
         # Text, not bytes: componentize-py 0.25 never frees bytes that it hands over.
+        if isinstance(step, Columns):
+            self._check_names(step)
+            return script.Step_ColumnsText([self._json(step[name], name) for name in self.request.columns])
+        if not isinstance(step, (list, tuple)) or not all(isinstance(row, dict) for row in step):
+            text = f"`read` yields {type(step).__name__}, which is no batch"
+            hint = "yield a list of dicts, Columns, Checkpoint(cursor) or Idle()"
+            raise Error("internal", "not_a_batch", text, hint)
+        return script.Step_RowsText("\n".join([self._json(row) for row in step]))
+
+    def _check_names(self, columns: Columns) -> None:
+        for name in self.request.columns:
+            if not isinstance(columns.get(name), (list, tuple)):
+                text = f"a batch without a list of values for {name!r}"
+                raise Error("internal", "no_column", text, column=name)
+        for name in columns.keys() - self.declared:
+            text = f"a batch with the column {name!r}, which `streams` does not declare"
+            raise Error("internal", "no_column", text, column=name)
+
+    def _json(self, value, column: str = None) -> str:
         try:
-            if isinstance(step, Columns):
-                columns = [encode(step[name]) for name in self.request.columns]
-                return script.Step_ColumnsText(columns)
-            return script.Step_RowsText("\n".join(map(encode, step)))
-        except (TypeError, ValueError, KeyError) as error:
-            text = f"a batch that cannot be written as JSON: {type(error).__name__}: {error}"
-            raise Error("data", "not_json", text)
+            return encode(value)
+        except (TypeError, ValueError) as error:
+            text = f"a value that JSON does not have: {error}"
+            hint = "None for NaN and infinities; str() for what has no type of its own"
+            raise Error("data", "not_json", text, hint, column=column or self._culprit(value))
+
+    def _culprit(self, row: dict) -> Optional[str]:
+        """The column whose value cannot be written."""
+        for name, value in row.items():
+            try:
+                encode(value)
+            except (TypeError, ValueError):
+                return name
+        return None
