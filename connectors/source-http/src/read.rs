@@ -119,6 +119,14 @@ impl Walk {
                  schema is inferred, raise sample_records"
                     .to_owned(),
             ),
+            "value_does_not_fit" => Some(match self.stream.schema {
+                Some(_) => "declare another type for it in the stream's schema: json holds whatever \
+                     comes"
+                    .to_owned(),
+                None => "the type was inferred from the first records: declare the column's type in \
+                     the stream's schema, or raise sample_records"
+                    .to_owned(),
+            }),
             _ => error.hint,
         };
         let location = match kind {
