@@ -6,14 +6,14 @@ use std::rc::Rc;
 
 use rapidbyte_rows::{Decoder, Held, Refusal, columns};
 
-use crate::bindings::rapidbyte::connector::phase::{self, Kind};
-use crate::contract::{
+use crate::part::bindings::rapidbyte::connector::phase::{self, Kind};
+use crate::part::contract::{
     self, CheckItem, ColumnPlan, Cursor, Fit, GuestSession, Part, Plan, Progress, Receipt, Run,
     Target, WriteMode,
 };
-use crate::script;
-use crate::writer::{Begun, Writer};
-use crate::{Error, ErrorKind, refused};
+use crate::part::script;
+use crate::part::writer::{Begun, Writer};
+use crate::part::{Error, ErrorKind, refused};
 
 /// What was begun and is not committed, by stream.
 pub type Open = Rc<RefCell<BTreeMap<String, Begun>>>;

@@ -4,11 +4,11 @@ use std::cell::RefCell;
 
 use rapidbyte_rows::{Decoder, Refusal};
 
-use crate::bindings::rapidbyte::connector::phase::{self, Kind};
-use crate::contract::{Batch, GuestWriter, Part};
-use crate::script;
-use crate::session::Open;
-use crate::{Error, refused};
+use crate::part::bindings::rapidbyte::connector::phase::{self, Kind};
+use crate::part::contract::{Batch, GuestWriter, Part};
+use crate::part::script;
+use crate::part::session::Open;
+use crate::part::{Error, refused};
 
 /// A stream that the script writes, and what came since the last part.
 pub struct Begun {

@@ -4,10 +4,10 @@ use std::cell::RefCell;
 
 use rapidbyte_rows::{Encoded, Encoder, Refusal};
 
-use crate::bindings::rapidbyte::connector::phase::{self, Kind};
-use crate::contract::{Batch, Event, GuestReader};
-use crate::script::{self, Step};
-use crate::{Error, refused};
+use crate::part::bindings::rapidbyte::connector::phase::{self, Kind};
+use crate::part::contract::{Batch, Event, GuestReader};
+use crate::part::script::{self, Step};
+use crate::part::{Error, refused};
 
 /// Steps without rows that one call passes over.
 const MAX_EMPTY_STEPS: usize = 1000;

@@ -2,12 +2,12 @@
 
 use rapidbyte_rows::Encoder;
 
-use crate::contract::{
+use crate::part::contract::{
     self, CheckItem, Cursor, GuestSession, Increment, LateRows, ReadRequest, Selection, Stream,
 };
-use crate::reader::Reader;
-use crate::script;
-use crate::{Error, ErrorKind, refused};
+use crate::part::reader::Reader;
+use crate::part::script;
+use crate::part::{Error, ErrorKind, refused};
 
 /// The script, opened with one configuration.
 pub struct Session(pub script::Session);

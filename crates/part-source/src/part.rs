@@ -1,0 +1,76 @@
+//! What the component exports.
+
+mod reader;
+mod session;
+
+#[allow(missing_docs, unsafe_code, clippy::all, clippy::pedantic)]
+mod bindings {
+    wit_bindgen::generate!({
+        path: ["../../wit", "../rows/wit"],
+        world: "rapidbyte:script/source-part",
+        generate_all,
+        pub_export_macro: true,
+    });
+}
+
+use bindings::exports::rapidbyte::connector::source as contract;
+use bindings::rapidbyte::connector::types::{Error, ErrorKind, SyncMode};
+use bindings::rapidbyte::script::source as script;
+use contract::Spec;
+use rapidbyte_rows::{Owner, Refusal};
+
+struct Part;
+
+impl contract::Guest for Part {
+    type Session = session::Session;
+    type Reader = reader::Reader;
+
+    fn describe() -> Spec {
+        let script = script::describe();
+        let sync_modes = match script.incremental {
+            true => vec![SyncMode::FullRefresh, SyncMode::Incremental],
+            false => vec![SyncMode::FullRefresh],
+        };
+        Spec {
+            name: script.name,
+            version: script.version,
+            description: script.description,
+            config_schema: script.config_schema,
+            sync_modes,
+            write_modes: Vec::new(),
+            native_forms: Vec::new(),
+            takes_filter: false,
+            keeps_cursor: false,
+            drops_repeats: false,
+        }
+    }
+
+    fn open(config: String) -> Result<contract::Session, Error> {
+        let session = session::Session(script::open(&config)?);
+        Ok(contract::Session::new(session))
+    }
+}
+
+/// An error that the contract knows, of a stream.
+fn refused(refusal: Refusal, stream: &str) -> Error {
+    let kind = match refusal.owner {
+        Owner::Config => ErrorKind::Config,
+        Owner::Schema => ErrorKind::Schema,
+        Owner::Data => ErrorKind::Data,
+        Owner::Internal => ErrorKind::Internal,
+    };
+    Error {
+        kind,
+        code: refusal.code.into(),
+        message: refusal.message,
+        hint: refusal.hint,
+        stream: Some(stream.into()),
+        column: refusal.column,
+        location: refusal.row.map(|row| format!("row {row}")),
+    }
+}
+
+#[allow(unsafe_code)]
+const _: () = {
+    bindings::export!(Part with_types_in bindings);
+};
