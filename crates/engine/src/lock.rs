@@ -240,14 +240,8 @@ fn short(hash: &str) -> &str {
 pub fn asks_for(connector: &Connector, schema: &Value) -> Result<Vec<String>, Failure> {
     let imports = connector.imports().iter();
     let mut wishes: Vec<String> = imports.map(|name| format!("import {name}")).collect();
-    let found = marked(
-        schema,
-        schema,
-        "config",
-        0,
-        &mut MAX_KEYS.clone(),
-        &mut wishes,
-    );
+    let mut left = MAX_KEYS;
+    let found = marked(schema, schema, "config", 0, &mut left, &mut wishes);
     found.ok_or_else(|| {
         let text = format!(
             "the config schema of {} has more than {MAX_KEYS} keys, its references followed",
@@ -352,15 +346,8 @@ mod tests {
             "$defs": { "server": { "properties": { "host": { "x-grant": "host" } } } },
         });
         let marks = |schema: &Value| {
-            let mut wishes = Vec::new();
-            marked(
-                schema,
-                schema,
-                "config",
-                0,
-                &mut MAX_KEYS.clone(),
-                &mut wishes,
-            )?;
+            let (mut left, mut wishes) = (MAX_KEYS, Vec::new());
+            marked(schema, schema, "config", 0, &mut left, &mut wishes)?;
             wishes.sort();
             Some(wishes)
         };

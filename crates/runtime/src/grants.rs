@@ -278,7 +278,7 @@ impl Grants {
         let holds = |file: &String| pattern::matches(&target, file);
         read.exact.contains(&target)
             || read.patterns.iter().any(is_read)
-            || is_pattern && read.exact.iter().chain(&read.patterns).any(holds)
+            || (is_pattern && read.exact.iter().chain(&read.patterns).any(holds))
     }
 
     /// The absolute form of a path or pattern that may be read.
