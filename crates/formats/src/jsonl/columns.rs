@@ -125,10 +125,7 @@ impl ColumnEncoder {
     /// Errors: `unsupported_type`.
     pub fn new(schema: SchemaRef, wide_texts: bool) -> Result<Self, FormatError> {
         let form = Form::Values { wide_texts };
-        schema
-            .fields()
-            .iter()
-            .try_for_each(|field| Self::holds(field))?;
+        schema.fields().iter().try_for_each(Self::holds)?;
         Ok(Self { schema, form })
     }
 
