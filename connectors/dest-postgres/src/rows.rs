@@ -25,6 +25,8 @@ use crate::upsert::Stage;
 const INSERT_BYTES: usize = 4 << 20;
 /// A buffer above this is sent in pieces and given back: one huge row must not keep its room.
 const MAX_KEPT_BYTES: usize = 16 << 20;
+/// Triggers, rules and defaults may count on the user's own path.
+const OWN_PATH: &str = "SET LOCAL search_path TO DEFAULT";
 /// Columns that are named in an error; more only make it long.
 const MAX_NAMED: usize = 20;
 /// The temporary table whose row type the rows of an INSERT have.
@@ -95,18 +97,15 @@ impl Sink {
             Method::Copy => Rows::Copy(Encoder::new(schema, columns).map_err(convert)?),
             Method::Insert { staged } => prepare(&mut client, name, schema, columns, staged)?,
         };
-        // Triggers, rules and defaults may count on the user's own path.
-        let own_path = "SET LOCAL search_path TO DEFAULT";
-        let copy = format!("{own_path}; {copy}");
         let wire = match &method {
             // The server gets ready while the first rows are on their way. Where there may be none, a
             // COPY would run the table's triggers for statements for nothing.
             Rows::Copy(_) if stage.is_some() || !target.keeps_cursor => {
-                Wire::Asked(client.into_copy_in(&copy)?)
+                Wire::Asked(client.into_copy_in(&[OWN_PATH], &copy)?)
             }
             Rows::Copy(_) => Wire::Idle(client),
             Rows::Insert(..) => {
-                client.execute(own_path)?;
+                client.execute(OWN_PATH)?;
                 Wire::Idle(client)
             }
         };
@@ -254,12 +253,16 @@ impl Sink {
 
     /// Brings what is staged into the table, and gives the client back for the commit of so many
     /// rows, and the bytes that were sent. The transaction is open.
-    pub(crate) fn finish(self, rows: u64, settings: &Settings) -> Result<(Client, u64)> {
+    pub(crate) fn finish(mut self, rows: u64, settings: &Settings) -> Result<(Client, u64)> {
         if (self.rows, self.flushed.0) != (rows, rows) {
             return Err(Error::internal(format!(
                 "a commit of {rows} rows, {} were written and {} flushed",
                 self.rows, self.flushed.0
             )));
+        }
+        if let Wire::Asked(_) = self.wire {
+            // Nothing came, and nothing had to be flushed.
+            self.end_copy()?;
         }
         let Wire::Idle(mut client) = self.wire else {
             return Err(lost());
@@ -337,7 +340,7 @@ fn begin_copy(
 ) -> Result<()> {
     let _phase = phase::enter(Kind::Query);
     let asked = match std::mem::replace(wire, Wire::Lost) {
-        Wire::Idle(client) => client.into_copy_in(statement)?,
+        Wire::Idle(client) => client.into_copy_in(&[OWN_PATH], statement)?,
         Wire::Asked(asked) => asked,
         other => {
             *wire = other;

@@ -188,13 +188,13 @@ impl Client {
 
     /// Begins `COPY … FROM STDIN`; the client is borrowed until the copy is dropped.
     pub fn copy_in(&mut self, sql: &str) -> Result<CopyIn<&mut Self>> {
-        CopyAsked::send(self, sql)?.ready()
+        CopyAsked::send(self, &[], sql)?.ready()
     }
 
-    /// As [`Client::copy_in`], for a writer that owns its connection and does not wait yet. Other
-    /// statements may stand in front of the COPY.
-    pub fn into_copy_in(self, sql: &str) -> Result<CopyAsked<Self>> {
-        CopyAsked::send(self, sql)
+    /// As [`Client::copy_in`], for a writer that owns its connection and does not wait yet. Statements
+    /// that give no rows may go `before` the COPY in the same send.
+    pub fn into_copy_in(self, before: &[&str], sql: &str) -> Result<CopyAsked<Self>> {
+        CopyAsked::send(self, before, sql)
     }
 
     /// A parameter that the server reported, such as `server_version` or `is_superuser`.

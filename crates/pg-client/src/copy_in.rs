@@ -17,8 +17,6 @@ pub const COPY_HEADER_BYTES: usize = HEADER_BYTES;
 const MESSAGE_BYTES: usize = 128 << 10;
 /// Of a message that the caller framed; the server holds it in memory whole.
 const MAX_FRAMED_BYTES: usize = 64 << 20;
-/// Statements in front of a COPY.
-const MAX_BEFORE: usize = 16;
 /// What the server calls a copy that we gave up.
 const GIVEN_UP: &str = "pg_57014";
 
@@ -40,39 +38,45 @@ pub struct CopyIn<C: BorrowMut<Client>> {
 #[derive(Debug)]
 pub struct CopyAsked<C: BorrowMut<Client>> {
     client: C,
+    /// Answers that come before that to the COPY.
+    before: usize,
 }
 
 impl<C: BorrowMut<Client>> CopyAsked<C> {
-    /// Sends statements of which the last one is `COPY … FROM STDIN`.
-    pub(crate) fn send(mut client: C, sql: &str) -> Result<Self> {
-        client.borrow_mut().ask(sql)?;
-        Ok(Self { client })
+    /// Sends statements for their effect, and `COPY … FROM STDIN` behind them.
+    pub(crate) fn send(mut client: C, before: &[&str], sql: &str) -> Result<Self> {
+        let statements = [before, &[sql]].concat();
+        client.borrow_mut().ask(&statements.join("; "))?;
+        Ok(Self {
+            client,
+            before: before.len(),
+        })
     }
 
     /// Waits until the server is ready for data. Errors: the server's; `internal` for a statement that
     /// is no such COPY.
     pub fn ready(mut self) -> Result<CopyIn<C>> {
         let session = self.client.borrow_mut();
-        for _ in 0..MAX_BEFORE {
-            let is_binary = match session.next()? {
-                Message::CopyInResponse(body) => body.format() == 1,
-                Message::CommandComplete(_) => continue,
+        let mut left = self.before;
+        let is_binary = loop {
+            match session.next()? {
+                Message::CommandComplete(_) if left > 0 => left -= 1,
+                Message::CopyInResponse(body) if left == 0 => break body.format() == 1,
                 Message::ErrorResponse(body) => {
                     let error = server_error(&body);
                     // What follows an error says less than the error.
                     let _ = session.answer(|_| Ok(()));
                     return Err(error);
                 }
-                _ => break,
-            };
-            return Ok(CopyIn {
-                client: self.client,
-                is_binary,
-                message: vec![0; HEADER_BYTES],
-                has_ended: false,
-            });
-        }
-        Err(not_a_copy("FROM STDIN"))
+                _ => return Err(not_a_copy("FROM STDIN")),
+            }
+        };
+        Ok(CopyIn {
+            client: self.client,
+            is_binary,
+            message: vec![0; HEADER_BYTES],
+            has_ended: false,
+        })
     }
 }
 

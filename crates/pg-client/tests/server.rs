@@ -361,7 +361,7 @@ fn a_copy_goes_out_and_in_and_is_the_same() {
     )
     .unwrap();
     let mut into = client(&database)
-        .into_copy_in("COPY b FROM STDIN (FORMAT binary)")
+        .into_copy_in(&[], "COPY b FROM STDIN (FORMAT binary)")
         .unwrap()
         .ready()
         .unwrap();
@@ -519,7 +519,7 @@ fn a_server_that_stops_in_the_middle_is_told_by_type() {
     copying.execute("CREATE TABLE t (a text)").unwrap();
     let mut writer = connect(&url)
         .unwrap()
-        .into_copy_in("COPY t FROM STDIN")
+        .into_copy_in(&[], "COPY t FROM STDIN")
         .unwrap()
         .ready()
         .unwrap();

@@ -16,7 +16,7 @@ class Writes(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
-        self.connector = Connector({"path": f"{folder.name}/{{stream}}.jsonl"})
+        self.connector = Connector({"path": folder.name + "/{stream}.jsonl"})
 
     def test_rows_are_there_after_the_commit_and_not_before(self):
         self.assertTrue(self.connector.plan(TARGET).is_new)
