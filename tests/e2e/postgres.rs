@@ -267,20 +267,18 @@ fn run_into(server: &mut Server, pipeline: &str, fault: impl FnOnce(&mut Server)
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program starts");
-    wait_for_copy(&mut server.client("postgres"), "COPY public.t %");
+    wait_for_copy(&mut server.client("postgres"));
     fault(server);
     child.wait_with_output().expect("it ends").into()
 }
 
-/// Returns when rows are being copied into a table.
-fn wait_for_copy(client: &mut Client, statement: &str) {
-    let copying = format!(
-        "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) \
-         WHERE a.query LIKE '{statement}' AND l.mode = 'RowExclusiveLock'"
-    );
+/// Returns when rows are being copied into a table of the client's database.
+fn wait_for_copy(client: &mut Client) {
+    let copying = "SELECT count(*) FROM pg_stat_progress_copy WHERE command = 'COPY FROM' \
+                   AND tuples_processed > 0 AND datname = current_database()";
     let begin = std::time::Instant::now();
     while client
-        .query_one(&copying, &[])
+        .query_one(copying, &[])
         .expect("a count")
         .get::<_, i64>(0)
         == 0
@@ -341,7 +339,7 @@ fn a_source_that_stops_in_the_middle_is_named_and_nothing_arrives() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program starts");
-    wait_for_copy(&mut target.client(), "COPY raw.t %");
+    wait_for_copy(&mut target.client());
     server.stop();
     let ended: Ended = child.wait_with_output().expect("it ends").into();
     let document: Value = serde_json::from_str(&ended.stdout).expect("one document");
