@@ -197,7 +197,7 @@ pub(crate) fn look(
     let oid = OID.replace("$SCHEMA", &schema).replace("$TABLE", &table);
     let mut questions = vec![
         facts_question(&name.schema, &name.table),
-        catalog::columns_query_of(&oid),
+        catalog::columns_query_of(&format!("ARRAY[{oid}]")),
     ];
     questions.extend(match wanted {
         Wanted::Table => None,

@@ -99,7 +99,8 @@ fn snapshot(settings: &Settled) -> Result<()> {
 fn relations(settings: &Settled) -> Result<Vec<Relation>> {
     let mut client = session::connect(settings)?;
     let begin = session::beginning(&client, settings, None);
-    let relations = relation::list(&mut client, &begin)?;
+    let [relations] = client.query_all(&format!("{begin}; {}", relation::all()))?;
+    let relations = relation::parse(&relations)?;
     client.close();
     Ok(relations)
 }

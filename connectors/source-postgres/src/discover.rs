@@ -18,38 +18,45 @@ const CHUNK_RELATIONS: usize = 500;
 const CHUNK_COLUMNS: u32 = 5000;
 
 /// All relations that can be streams, and the streams. What cannot be one is warned of. `begin` are
-/// the statements of the transaction, which stays open.
+/// the statements of the transaction, which stays open. The columns of the first relations are asked
+/// for in the send that asks which there are.
 pub(crate) fn streams(
     client: &mut Client,
     begin: &str,
     native: bool,
 ) -> Result<(Vec<Relation>, Vec<Stream>)> {
-    let relations = without_namesakes(relation::list(client, begin)?);
+    let all = relation::all();
+    let first = describing(&relation::first(CHUNK_RELATIONS, CHUNK_COLUMNS));
+    let [listed, vague, columns] = client.query_all(&format!("{begin}; {all}; {first}"))?;
+    let listed = relation::parse(&listed)?;
+    let mut first = Some([vague, columns]);
+    let relations = without_namesakes(&listed);
+    let by_oid: HashMap<u32, &Relation> = relations.iter().map(|r| (r.oid, r)).collect();
     let mut streams = Vec::with_capacity(relations.len());
-    for chunk in chunks(&relations) {
-        let oids: Vec<u32> = chunk.iter().map(|relation| relation.oid).collect();
-        let by_oid: HashMap<u32, &Relation> = chunk.iter().map(|r| (r.oid, r)).collect();
-        let (vague, columns) = (
-            order::collations(&oids, false),
-            catalog::columns_query(&oids),
-        );
-        let [vague, columns] = client.query_all(&format!("{vague}; {columns}"))?;
+    for chunk in chunks(&listed) {
+        let [vague, columns] = match first.take() {
+            Some(answers) => answers,
+            None => {
+                let oids: Vec<u32> = chunk.iter().map(|relation| relation.oid).collect();
+                client.query_all(&describing(&catalog::oid_array(&oids)))?
+            }
+        };
         let vague = order::parse_collations(&vague)?;
         for described in relation::understand(client, &columns)? {
             let stream = described.and_then(|described| {
                 let Some(relation) = by_oid.get(&described.oid) else {
-                    return Err(Error::internal("a relation that was not asked for"));
+                    return Ok(None);
                 };
                 let columns = order::candidates(relation.oid, &described.columns, &vague);
                 let stream = stream(relation, &described, native);
                 let stream = stream.map_err(|error| about(error, &relation.stream()))?;
-                Ok(Stream {
+                Ok(Some(Stream {
                     cursor_fields: columns,
                     ..stream
-                })
+                }))
             });
             match stream {
-                Ok(stream) => streams.push(stream),
+                Ok(stream) => streams.extend(stream),
                 Err(error) => log::warn(format_args!(
                     "a table is not listed: {}{}",
                     error.stream.map_or(String::new(), |name| name + ": "),
@@ -61,12 +68,18 @@ pub(crate) fn streams(
     Ok((relations, streams))
 }
 
-fn without_namesakes(relations: Vec<Relation>) -> Vec<Relation> {
+/// The questions for the columns of relations (an array in SQL).
+fn describing(relations: &str) -> String {
+    let vague = order::collations(relations, false);
+    format!("{vague}; {}", catalog::columns_query_of(relations))
+}
+
+fn without_namesakes(relations: &[Relation]) -> Vec<Relation> {
     let mut count: HashMap<String, usize> = HashMap::new();
-    for relation in &relations {
+    for relation in relations {
         *count.entry(relation.stream()).or_default() += 1;
     }
-    let is_alone = |relation: &Relation| {
+    let is_alone = |relation: &&Relation| {
         let is_alone = count.get(&relation.stream()) == Some(&1);
         if !is_alone {
             log::warn(format_args!(
@@ -77,7 +90,7 @@ fn without_namesakes(relations: Vec<Relation>) -> Vec<Relation> {
         }
         is_alone
     };
-    relations.into_iter().filter(is_alone).collect()
+    relations.iter().filter(is_alone).cloned().collect()
 }
 
 /// Cut so that each answer stays small.

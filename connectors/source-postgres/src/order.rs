@@ -6,6 +6,7 @@
 
 use rapidbyte_pg::Column;
 use rapidbyte_pg::builtin::{self, Builtin};
+use rapidbyte_pg::catalog::oid_array;
 use rapidbyte_pg::ident::{qualified, quote_ident, quote_literal};
 use rapidbyte_pg_client::{Client, Rows};
 use rapidbyte_sdk::prelude::*;
@@ -71,13 +72,12 @@ FROM pg_catalog.pg_attribute a
 JOIN pg_catalog.pg_collation co ON co.oid = a.attcollation
 JOIN pg_catalog.pg_namespace n ON n.oid = co.collnamespace
 JOIN pg_catalog.pg_database d ON d.datname = pg_catalog.current_database()
-WHERE a.attrelid = ANY ('{$RELATIONS}'::pg_catalog.oid[])
+WHERE a.attrelid = ANY ($RELATIONS)
   AND a.attnum > 0 AND NOT a.attisdropped AND $WANTED";
 
-/// The question for the collations of all columns of these relations that have one, or of those only
-/// that call different texts equal.
-pub(crate) fn collations(relations: &[u32], all: bool) -> String {
-    let relations: Vec<String> = relations.iter().map(u32::to_string).collect();
+/// The question for the collations of all columns of these relations (an array in SQL) that have one,
+/// or of those only that call different texts equal.
+pub(crate) fn collations(relations: &str, all: bool) -> String {
     let wanted = if all {
         "true"
     } else {
@@ -86,7 +86,7 @@ pub(crate) fn collations(relations: &[u32], all: bool) -> String {
          WHERE NOT x.collisdeterministic))"
     };
     COLLATIONS
-        .replace("$RELATIONS", &relations.join(","))
+        .replace("$RELATIONS", relations)
         .replace("$WANTED", wanted)
 }
 
@@ -143,7 +143,7 @@ pub(crate) fn keys(
     columns: &[Column],
     wanted: &[String],
 ) -> Result<Vec<Key>> {
-    let collations = query(client, &collations(&[relation.oid], true))?;
+    let collations = query(client, &collations(&oid_array(&[relation.oid]), true))?;
     let collations = parse_collations(&collations)?;
     let hint = || usable(&candidates(relation.oid, columns, &collations));
     if wanted.is_empty() {

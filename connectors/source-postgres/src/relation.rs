@@ -42,10 +42,23 @@ CROSS JOIN LATERAL (
     FROM parts JOIN pg_catalog.pg_class p ON p.oid = parts.oid
     WHERE p.relkind IN ('r', 'm') AND p.reltuples >= 0 AND p.relpages > 0
 ) AS size
-WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.relpersistence <> 't'
-  AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
-  AND $WANTED
+WHERE $FILTER AND $WANTED
 ORDER BY n.nspname, c.relname";
+
+/// In the order of [`RELATIONS`].
+const FIRST: &str = "\
+ARRAY(SELECT f.oid FROM (
+    SELECT c.oid, pg_catalog.sum(c.relnatts) OVER (
+        ORDER BY n.nspname, c.relname ROWS UNBOUNDED PRECEDING) AS columns
+    FROM pg_catalog.pg_class c
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE $FILTER AND $WANTED
+    ORDER BY n.nspname, c.relname LIMIT $MAX_RELATIONS
+) AS f WHERE f.columns <= $MAX_COLUMNS)";
+
+/// What can be a stream.
+const FILTER: &str = "c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.relpersistence <> 't'
+  AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'";
 
 /// What `pg_class` and our privileges say of one relation.
 #[derive(Debug, Clone, Deserialize)]
@@ -136,12 +149,23 @@ const NO_CHECKPOINTS: &str = "NOT (c.relname = 'checkpoint' AND c.relkind = 'r' 
     SELECT pg_catalog.count(*) FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid
     AND a.attname IN ('pipeline', 'stream', 'run_id', 'epoch', 'seq', 'backend_pid', 'older_pid')))";
 
-/// All relations but partitions, whose rows are read with their table, and the checkpoints of
-/// destinations. `before` are statements that go before the question, in one send.
-pub(crate) fn list(client: &mut Client, before: &str) -> Result<Vec<Relation>> {
-    let list = question(&format!("NOT c.relispartition AND {NO_CHECKPOINTS}"));
-    let [relations] = client.query_all(&format!("{before}; {list}"))?;
-    parse(&relations)
+/// The question for all relations but partitions, whose rows are read with their table, and the
+/// checkpoints of destinations.
+pub(crate) fn all() -> String {
+    question(&streams())
+}
+
+/// The OIDs of the first of [`all`], as an array in SQL: so many of them, with so many columns.
+pub(crate) fn first(relations: usize, columns: u32) -> String {
+    FIRST
+        .replace("$FILTER", FILTER)
+        .replace("$WANTED", &streams())
+        .replace("$MAX_RELATIONS", &relations.to_string())
+        .replace("$MAX_COLUMNS", &columns.to_string())
+}
+
+fn streams() -> String {
+    format!("NOT c.relispartition AND {NO_CHECKPOINTS}")
 }
 
 /// The relations of these streams. Errors: `unknown_stream`, `ambiguous_stream`.
@@ -213,7 +237,7 @@ fn unknown(client: &mut Client, stream: &str) -> Error {
 }
 
 fn question(wanted: &str) -> String {
-    RELATIONS.replace("$WANTED", wanted)
+    RELATIONS.replace("$FILTER", FILTER).replace("$WANTED", wanted)
 }
 
 /// The answer to [`by_name`].

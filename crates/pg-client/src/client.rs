@@ -39,8 +39,6 @@ pub enum TransactionStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Ready,
-    /// The answer to a ROLLBACK is read before the next request.
-    RollingBack,
     /// Between a request and the end of its answer; after a failure there, for ever.
     Unusable,
 }
@@ -55,6 +53,8 @@ pub struct Client {
     pub(crate) next_statement: u32,
     state: State,
     status: TransactionStatus,
+    /// The answer to a ROLLBACK comes before that to the next request.
+    is_rolling_back: bool,
     /// The server has said something to the last request.
     pub(crate) is_heard: bool,
     /// What the server calls the last command that it did, of the last request.
@@ -74,6 +74,7 @@ impl Client {
             next_statement: 0,
             state: State::Ready,
             status: TransactionStatus::Idle,
+            is_rolling_back: false,
             is_heard: false,
             last_command: String::new(),
             reply_timeout: REPLY_TIMEOUT,
@@ -114,12 +115,33 @@ impl Client {
             .map_err(|_| Error::internal("answers that were counted are too few"))
     }
 
-    /// Sends ROLLBACK and does not wait: the answer is read before the next request, which has the
-    /// error if there is one.
+    /// Sends ROLLBACK and does not wait, nor does the next request: its answer comes behind that to the
+    /// ROLLBACK, and has the error if there is one.
     pub fn send_rollback(&mut self) -> Result<()> {
+        self.rolled_back()?;
         self.ask("ROLLBACK")?;
-        self.state = State::RollingBack;
+        self.state = State::Ready;
         self.status = TransactionStatus::Idle;
+        self.is_rolling_back = true;
+        Ok(())
+    }
+
+    /// Reads the answer to a ROLLBACK, if one is due.
+    fn rolled_back(&mut self) -> Result<()> {
+        if !std::mem::take(&mut self.is_rolling_back) {
+            return Ok(());
+        }
+        let state = std::mem::replace(&mut self.state, State::Unusable);
+        for is_done in [false, true] {
+            match self.wire.next(self.deadline())? {
+                Message::CommandComplete(body)
+                    if !is_done && body.tag().map_err(protocol)? == "ROLLBACK" => {}
+                Message::ReadyForQuery(body) if is_done && body.status() == b'I' => {}
+                Message::ErrorResponse(body) => return Err(server_error(&body)),
+                _ => return Err(protocol("something else than the answer to a ROLLBACK")),
+            }
+        }
+        self.state = state;
         Ok(())
     }
 
@@ -139,6 +161,7 @@ impl Client {
     /// Whether the server has begun to answer what was sent, or does so within this time. Errors:
     /// `connection_lost`.
     pub fn is_answered(&mut self, within: Duration) -> Result<bool> {
+        self.rolled_back()?;
         Ok(!self.wire.input().is_empty() || self.wire.fill(within)?)
     }
 
@@ -273,10 +296,6 @@ impl Client {
 
     /// Marks the begin of a request.
     pub(crate) fn begin(&mut self) -> Result<()> {
-        if self.state == State::RollingBack {
-            self.state = State::Unusable;
-            self.receive()?;
-        }
         if self.state == State::Unusable {
             return Err(Error::new(
                 ErrorKind::Internal,
@@ -287,6 +306,9 @@ impl Client {
         self.state = State::Unusable;
         self.is_heard = false;
         self.last_command.clear();
+        if self.is_rolling_back {
+            return Ok(());
+        }
         // An answer that nobody asked for would be taken for that to what is asked now.
         match self.wire.buffered()? {
             None => Ok(()),
@@ -317,6 +339,7 @@ impl Client {
 
     /// The next answer of the server, whatever it is.
     pub(crate) fn next(&mut self) -> Result<Message> {
+        self.rolled_back()?;
         let message = self.wire.next(self.deadline())?;
         self.is_heard |= !matches!(message, Message::ReadyForQuery(_));
         Ok(message)

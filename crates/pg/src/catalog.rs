@@ -29,7 +29,8 @@ SET extra_float_digits = 1; \
 SET bytea_output = 'hex'; \
 SET xmloption = 'content'";
 
-fn oid_array(oids: &[u32]) -> String {
+/// An array of OIDs in SQL.
+pub fn oid_array(oids: &[u32]) -> String {
     let oids: Vec<_> = oids.iter().map(u32::to_string).collect();
     format!("'{{{}}}'::pg_catalog.oid[]", oids.join(","))
 }
@@ -39,9 +40,9 @@ pub fn columns_query(relations: &[u32]) -> String {
     COLUMNS.replace("$RELATIONS", &oid_array(relations))
 }
 
-/// As [`columns_query`], of the relation whose OID an expression gives; none where that is NULL.
-pub fn columns_query_of(relation: &str) -> String {
-    COLUMNS.replace("$RELATIONS", &format!("ARRAY[{relation}]"))
+/// As [`columns_query`], of the relations of an expression that is an array of OIDs.
+pub fn columns_query_of(relations: &str) -> String {
+    COLUMNS.replace("$RELATIONS", relations)
 }
 
 /// The types of these OIDs, and all that they are made of.
