@@ -22,7 +22,7 @@ use crate::stall::{Backend, Patience};
 /// Rows of a batch whose columns take next to nothing, or that has no columns.
 const MAX_BATCH_ROWS: usize = 1 << 20;
 /// A server that sorts, or waits for a table below a view, does not even begin to answer.
-const FIRST_ROWS: &str = "the first rows";
+pub(crate) const FIRST_ROWS: &str = "the first rows";
 
 /// Reads the rows of one stream. Holds one piece of the connection's bytes, one incomplete record
 /// and one batch.
@@ -84,6 +84,7 @@ impl Rows {
     ) -> Result<Self> {
         log::point("source-postgres.read")?;
         let stream = &request.stream;
+        let is_held = open.is_some();
         let mut client = match open {
             Some(client) => client,
             None if request.snapshot.is_empty() => {
@@ -123,6 +124,11 @@ impl Rows {
             native,
             !request.snapshot.is_empty(),
         )?;
+        if !is_held {
+            let questions = queries.iter().map(|query| query.question(&relation));
+            session::hold(&mut client, settings, &relation, questions)
+                .map_err(|error| explain(error, &relation, settings))?;
+        }
         let first = queries
             .pop_front()
             .ok_or_else(|| Error::internal("a read without a query"))?;
@@ -236,6 +242,16 @@ impl Rows {
                     }
                 }
             }
+        }
+    }
+}
+
+impl Query {
+    /// What is read, as a query that can be planned.
+    fn question(&self, relation: &Relation) -> String {
+        match self.from.starts_with('(') {
+            true => self.from.clone(),
+            false => format!("SELECT FROM {}", relation.sql()),
         }
     }
 }

@@ -237,7 +237,9 @@ fn unknown(client: &mut Client, stream: &str) -> Error {
 }
 
 fn question(wanted: &str) -> String {
-    RELATIONS.replace("$FILTER", FILTER).replace("$WANTED", wanted)
+    RELATIONS
+        .replace("$FILTER", FILTER)
+        .replace("$WANTED", wanted)
 }
 
 /// The answer to [`by_name`].

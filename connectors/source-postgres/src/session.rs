@@ -2,8 +2,11 @@
 //!
 //! The session of a run opens one transaction, locks the tables against changes of their shape,
 //! and only then takes and exports its snapshot; each reader imports it. The order matters: a
-//! table that `ALTER TABLE` rewrites between a snapshot and its read looks empty under that
-//! snapshot (PostgreSQL manual, "Caveats" of "Concurrency Control"), and nothing would say so.
+//! table that `ALTER TABLE` or `TRUNCATE` rewrites between a snapshot and its read looks empty
+//! under that snapshot (PostgreSQL manual, "Caveats" of "Concurrency Control"), and nothing would
+//! say so. What cannot be locked first (views, tables of which some columns may be read) is held by
+//! a plan of its query, and then the server is asked whether anything that is held was rewritten
+//! since the snapshot ([`REWRITTEN`]).
 //!
 //! Everything is set within the transaction, so that a pooler that gives a server for the length
 //! of a transaction will do.
@@ -20,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Settled;
 use crate::error::about;
-use crate::read::{selected, trial, try_out};
+use crate::read::{FIRST_ROWS, selected, trial, try_out};
 use crate::relation::{self, Relation};
 use crate::stall::Backend;
 
@@ -42,7 +45,7 @@ const NOWAIT: &str = " NOWAIT";
 /// Who keeps readers off tables, the oldest transaction first.
 const HOLDERS: &str = "\
 SELECT pg_catalog.concat_ws(' ', l.relation::pg_catalog.regclass, 'by process', l.pid, 'of',
-    a.usename, '(' || a.state || '):',
+    COALESCE(a.usename, a.backend_type), '(' || a.state || '):',
     pg_catalog.left(pg_catalog.regexp_replace(a.query, '\\s+', ' ', 'g'), 200))
 FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
 WHERE l.granted AND l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock'
@@ -50,6 +53,21 @@ WHERE l.granted AND l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock'
     AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d
         WHERE d.datname = pg_catalog.current_database())
 ORDER BY a.xact_start LIMIT 3";
+/// What this transaction holds and its snapshot knows other storage of: `pg_class` is read as the
+/// snapshot has it, `pg_relation_filenode` tells what is there now. Relations that are younger than
+/// the snapshot count, their indexes do not.
+const REWRITTEN: &str = "\
+SELECT l.relation::pg_catalog.regclass::text
+FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_class c ON c.oid = l.relation
+WHERE l.pid = pg_catalog.pg_backend_pid() AND l.locktype = 'relation'
+    AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d
+        WHERE d.datname = pg_catalog.current_database())
+    AND CASE WHEN c.oid IS NULL THEN pg_catalog.pg_get_indexdef(l.relation) IS NULL
+        ELSE c.relkind IN ('r', 'm') AND c.relfilenode <> 0
+            AND c.relfilenode IS DISTINCT FROM pg_catalog.pg_relation_filenode(c.oid) END
+ORDER BY 1 LIMIT 1";
+/// Snapshots that are taken before a table that is rewritten again and again ends the run.
+const MAX_SNAPSHOTS: u32 = 3;
 /// Tables in one LOCK statement.
 const LOCK_TABLES: usize = 500;
 
@@ -222,18 +240,25 @@ fn export_at_once(
     }
     let trials = selections.iter().zip(known);
     statements.extend(trials.map(|(s, relation)| trial(&selected(s, relation))));
-    statements.push(EXPORT.into());
-    let questions = 2 + usize::from(is_alone) + selections.len();
+    statements.extend([REWRITTEN.into(), EXPORT.into()]);
+    let questions = 3 + usize::from(is_alone) + selections.len();
     let mut answers = match client.query_each(&statements.join("; "), questions) {
         Ok(answers) => answers,
         Err(_) if client.is_usable() => return Ok(None),
         Err(error) => return Err(error),
     };
+    let snapshot = answers.pop().unwrap_or_default();
+    let rewritten = answers.pop().unwrap_or_default();
+    if !rewritten.rows.is_empty() {
+        return Ok(None);
+    }
     let found = relation::parse(&answers[0])?;
     let same = |known: &&Relation| {
         let mut named = found.iter().filter(|r| r.stream() == known.stream());
         let relation = named
             .next()
+            // One that may be read whole by now is not locked yet.
+            .filter(|r| r.is_readable_whole() == known.is_readable_whole())
             .filter(|r| (r.oid, r.kind) == (known.oid, known.kind));
         relation.filter(|r| r.refuse_unreadable(settings).is_ok() && named.next().is_none())
     };
@@ -251,7 +276,6 @@ fn export_at_once(
             }),
         _ => None,
     };
-    let snapshot = answers.pop().unwrap_or_default();
     let token = Token::new(client, &snapshot)?.to_json()?;
     Ok(Some(Exported { token, seen }))
 }
@@ -262,14 +286,70 @@ fn export_in_steps(
     selections: &[Selection],
 ) -> Result<Exported> {
     let streams: Vec<String> = selections.iter().map(|s| s.stream.clone()).collect();
-    let relations = pin(client, settings, &streams)?;
-    for (selection, relation) in selections.iter().zip(&relations) {
-        try_out(client, settings, selection, relation)
-            .map_err(|error| about(error, &selection.stream))?;
+    let mut rewritten = Rows::default();
+    for _ in 0..MAX_SNAPSHOTS {
+        let relations = pin(client, settings, &streams)?;
+        for (selection, relation) in selections.iter().zip(&relations) {
+            try_out(client, settings, selection, relation)
+                .map_err(|error| about(error, &selection.stream))?;
+        }
+        rewritten = query(client, REWRITTEN)?;
+        if rewritten.rows.is_empty() {
+            let snapshot = query(client, EXPORT)?;
+            let token = Token::new(client, &snapshot)?.to_json()?;
+            return Ok(Exported { token, seen: None });
+        }
+        client.execute("ROLLBACK")?;
     }
-    let snapshot = query(client, EXPORT)?;
-    let token = Token::new(client, &snapshot)?.to_json()?;
-    Ok(Exported { token, seen: None })
+    Err(refuse_rewritten(&rewritten)
+        .err()
+        .unwrap_or_else(|| Error::internal("a snapshot that was given up for nothing")))
+}
+
+/// Locks what a read needs, and refuses to read under a snapshot that does not have its rows any more.
+/// In a transaction whose snapshot is that of another session, which may have ended since. `queries`
+/// are what is read of relations that cannot be locked, or together with others. Errors:
+/// `lock_queued`, `table_rewritten`.
+pub(crate) fn hold(
+    client: &mut Client,
+    settings: &Settled,
+    relation: &Relation,
+    queries: impl Iterator<Item = String>,
+) -> Result<()> {
+    let tables = lockable([relation]);
+    let mut statements = Vec::new();
+    if !tables.is_empty() {
+        statements.push(lock_statement(&tables, NOWAIT));
+    }
+    statements.extend(queries.map(|query| trial(&query)));
+    statements.push(REWRITTEN.into());
+    let backend = Backend::of(client, settings);
+    let answers = client.simple_query(&statements.join("; "));
+    let mut answers = answers.map_err(|error| {
+        if error.code != NOT_AVAILABLE {
+            return backend.explain(error, FIRST_ROWS);
+        }
+        let text = format!(
+            "another session waits to change {} and is let in before this read, which it waits for",
+            relation.sql()
+        );
+        Error::schema("lock_queued", text).hint(
+            "run again: with the end of this run it goes on; LOCK, ALTER TABLE, TRUNCATE, VACUUM FULL \
+             and the like are best kept away from tables that a run has still to read",
+        )
+    })?;
+    refuse_rewritten(&answers.pop().unwrap_or_default())
+}
+
+/// What became of a table since the snapshot: `rewritten` is the answer to [`REWRITTEN`].
+fn refuse_rewritten(rewritten: &Rows) -> Result<()> {
+    let Some(table) = relation::texts(rewritten)?.into_iter().next() else {
+        return Ok(());
+    };
+    let text =
+        format!("{table} was rewritten or exchanged since the snapshot, which would find it empty");
+    Err(Error::new(ErrorKind::Transient, "table_rewritten", text)
+        .hint("run again when no ALTER TABLE, TRUNCATE, CLUSTER or VACUUM FULL is at work on it"))
 }
 
 /// Begins a transaction and locks tables in it before anything is looked at. Refuses all that
@@ -292,8 +372,11 @@ pub(crate) fn pin(
     match lock(client, settings, &tables, NOWAIT) {
         Err(error) if error.code == NOT_AVAILABLE => {
             client.execute("ROLLBACK")?;
+            // In a transaction of its own: the question takes a snapshot, and the lock must come first.
             begin(client, settings, None)?;
             say_who_holds(client, &relations)?;
+            client.execute("ROLLBACK")?;
+            begin(client, settings, None)?;
             lock(client, settings, &tables, "")?;
         }
         other => other?,

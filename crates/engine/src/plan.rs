@@ -7,7 +7,6 @@ mod delivery;
 mod open;
 
 use std::collections::HashMap;
-use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_schema::{Field, Schema};
@@ -249,8 +248,13 @@ impl Moment<'_> {
             if placed.is_err() {
                 self.cancel.cancel();
             }
-            let taken = taking.join().unwrap_or_else(|panic| resume_unwind(panic));
-            let taken = taken.map_err(|e| Failure::from_runtime(e, document, "source"));
+            let taken = match taking.join() {
+                Ok(taken) => taken.map_err(|e| Failure::from_runtime(e, document, "source")),
+                Err(_) => {
+                    let text = "the source's thread panicked: this is a fault of the engine";
+                    Err(Failure::new(Class::Run, "internal", text))
+                }
+            };
             Ok((placed?, Some(taken)))
         })
     }

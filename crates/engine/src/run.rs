@@ -341,6 +341,9 @@ impl Moving<'_> {
         let moved = self.once(snapshot);
         // Who held the snapshot has read the stream itself.
         *needs_snapshot |= own.is_none() && !self.plan.has_coordinator();
+        // Nobody knows whether it was let in, nor who else was since: what a newer run has read must not
+        // be followed by what is older.
+        *needs_snapshot |= moved.is_err() && !self.ledger.of(&self.stream.name).was_let_in;
         moved
     }
 
