@@ -4,15 +4,18 @@ use rapidbyte_testkit::postgres::shared;
 use serde_json::Value;
 
 use crate::support::{Ended, Folder, copy};
+use crate::wat::Guest;
 
 fn doctor(folder: &Folder, arguments: &[&str]) -> Ended {
     folder.rapidbyte(&[&["doctor"], arguments].concat())
 }
 
-/// `doctor` as JSON with its cache and state in a folder of the test.
+/// `doctor` as JSON with its cache and state in a folder of the test, and small connectors under the
+/// names of those that the program carries: compiling those takes longer than all that is looked at.
 fn alone(folder: &Folder) -> Ended {
     let mut command = folder.command(&["doctor", "--output", "json"]);
     command
+        .env("RAPIDBYTE_CONNECTORS", folder.path().join("small"))
         .env("XDG_CACHE_HOME", folder.path().join("cache"))
         .env("XDG_STATE_HOME", folder.path().join("state"));
     command.output().expect("the program starts").into()
@@ -48,9 +51,28 @@ fn a_good_installation_is_well() {
     }
 }
 
+/// The worlds and names of the connectors that the program carries.
+const SMALL: [(&str, &str); 6] = [
+    ("source", "source-file"),
+    ("source", "source-generate"),
+    ("source", "source-http"),
+    ("source", "source-postgres"),
+    ("destination", "dest-file"),
+    ("destination", "dest-postgres"),
+];
+
 #[test]
 fn damaged_entries_and_a_missing_cache_are_warnings() {
     let folder = Folder::new();
+    for (n, (world, name)) in SMALL.into_iter().enumerate() {
+        // Each is another file, and has an entry of its own.
+        let patches = vec![(32, vec![n as u8])];
+        let guest = Guest {
+            patches,
+            ..Guest::good(world)
+        };
+        folder.write(&format!("small/{name}.wasm"), guest.build());
+    }
     let ended = alone(&folder);
     let found = findings(&ended);
     assert_eq!(state(&found, "cache", "entries"), "ok");
@@ -70,6 +92,7 @@ fn damaged_entries_and_a_missing_cache_are_warnings() {
     assert!(ended.stdout.contains("compiled before"), "{}", ended.stdout);
     let mut command = folder.command(&["doctor"]);
     command
+        .env("RAPIDBYTE_CONNECTORS", folder.path().join("small"))
         .env_remove("HOME")
         .env_remove("XDG_CACHE_HOME")
         .env_remove("XDG_STATE_HOME");

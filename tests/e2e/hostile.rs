@@ -315,7 +315,17 @@ fn a_hard_link_is_read_where_nobody_else_can_have_put_it() {
     assert_eq!(folder.read("out/in.csv"), "a\n2\n");
 }
 
-/// Runs with a cache in the folder: whether the generator's code came from it.
+/// A pipeline of two guests that take no time to compile.
+fn small(folder: &Folder) {
+    for world in ["source", "destination"] {
+        folder.write(&format!("{world}.wasm"), Guest::good(world).build());
+    }
+    let pipeline = "version: 1\npipeline: t\nsource: { use: ./source.wasm, streams: [rows] }\n\
+                    destination: { use: ./destination.wasm, write_mode: replace }\n";
+    folder.write("p.yaml", pipeline);
+}
+
+/// Runs with a cache in the folder: whether the source's code came from it.
 fn from_cache(folder: &Folder) -> bool {
     let mut command = folder.command(&["run", "p.yaml", "--output", "json"]);
     command.env("XDG_CACHE_HOME", folder.path().join("cache"));
@@ -323,7 +333,6 @@ fn from_cache(folder: &Folder) -> bool {
     let output = command.output().expect("the program starts");
     assert!(output.status.success(), "{output:?}");
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a report");
-    assert_eq!(report["rows"], 10);
     report["connectors"][0]["from_cache"]
         .as_bool()
         .expect("a flag")
@@ -334,7 +343,7 @@ const CACHE: &str = "cache/rapidbyte/code";
 #[test]
 fn what_is_planted_in_the_cache_is_compiled_again() {
     let folder = Folder::new();
-    folder.write("p.yaml", generate(10, ""));
+    small(&folder);
     assert!(!from_cache(&folder) && from_cache(&folder));
     let entries = || {
         let names = folder.files(CACHE).into_iter();
@@ -347,7 +356,7 @@ fn what_is_planted_in_the_cache_is_compiled_again() {
         .collect();
     // As another key would have written them: that of another user, of whom this one has the files.
     let other = Folder::new();
-    other.write("p.yaml", generate(10, ""));
+    small(&other);
     assert!(!from_cache(&other));
     for path in entries() {
         let name = path.file_name().expect("a name");
@@ -406,7 +415,7 @@ fn what_is_planted_in_the_cache_is_compiled_again() {
 #[test]
 fn a_cache_that_others_may_write_to_is_not_one() {
     let folder = Folder::new();
-    folder.write("p.yaml", generate(10, ""));
+    small(&folder);
     assert!(!from_cache(&folder));
     // Nobody but this user can have written what authenticates; the folder is its own again.
     folder.set_mode(CACHE, 0o777);

@@ -6,9 +6,12 @@ use std::process::{Command, Stdio};
 use crate::support::{Folder, built};
 
 /// Runs the arguments at a terminal of its own: what is written to it is typed, what it shows is
-/// printed, and the exit code is that of the program. `pty` is of Python's standard library.
+/// printed, and the exit code is that of the program. `pty` is of Python's standard library. Ctrl-C means
+/// what it means at a terminal, also where the tests were started in the background of a shell, which
+/// has its programs ignore it.
 const TERMINAL: &str = "\
-import os, pty, sys
+import os, pty, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))
 ";
 /// More is no question.
