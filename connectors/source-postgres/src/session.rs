@@ -309,7 +309,7 @@ fn export_in_steps(
 /// Locks what a read needs, and refuses to read under a snapshot that does not have its rows any more.
 /// In a transaction whose snapshot is that of another session, which may have ended since. `queries`
 /// are what is read of relations that cannot be locked, or together with others. Errors:
-/// `lock_queued`, `table_rewritten`.
+/// `lock_queued`, `snapshot_outdated`.
 pub(crate) fn hold(
     client: &mut Client,
     settings: &Settled,
@@ -348,7 +348,7 @@ fn refuse_rewritten(rewritten: &Rows) -> Result<()> {
     };
     let text =
         format!("{table} was rewritten or exchanged since the snapshot, which would find it empty");
-    Err(Error::new(ErrorKind::Transient, "table_rewritten", text)
+    Err(Error::new(ErrorKind::Transient, "snapshot_outdated", text)
         .hint("run again when no ALTER TABLE, TRUNCATE, CLUSTER or VACUUM FULL is at work on it"))
 }
 

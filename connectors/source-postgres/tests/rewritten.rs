@@ -110,7 +110,7 @@ fn a_read_alone_takes_no_table_for_an_empty_one() {
             Ok(batches) => assert_eq!(ints(&batches, 0), [1, 2, 3, 4, 5], "{stream}"),
             Err(error) => assert_eq!(
                 (error.code.as_str(), kind(&error).as_str()),
-                ("table_rewritten", "Transient"),
+                ("snapshot_outdated", "Transient"),
                 "{stream}"
             ),
         }
@@ -176,7 +176,7 @@ fn a_reader_whose_session_ended_takes_no_table_for_an_empty_one() {
             let expected = if is_refused {
                 "lock_queued"
             } else {
-                "table_rewritten"
+                "snapshot_outdated"
             };
             assert_eq!(code, expected, "{stream}");
         });
