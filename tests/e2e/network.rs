@@ -297,6 +297,30 @@ fn a_commit_that_the_network_held_up_comes_too_late() {
     }
 }
 
+/// It was let in and does not know; a newer run reads what has changed since and ends before it tries
+/// again.
+#[test]
+fn a_run_that_did_not_hear_that_it_was_let_in_brings_no_older_rows() {
+    let mut wired = Wired::new();
+    let mut run = wired.bench.begin(named(NAMES[0]));
+    run.prepare();
+    wired.target.arm(Fault {
+        when: When::After("ON CONFLICT (pipeline", Way::ToServer, 0),
+        what: Break::Lose(Way::ToClient),
+        is_everywhere: false,
+    });
+    let older = run.start("");
+    until(
+        || wired.target.has_fired(Duration::ZERO),
+        "it has asked to be let in",
+    );
+    run.change();
+    run.goes_well();
+    let older = end_of(older, "the older run");
+    assert!(older.stderr.contains("tries again"), "{older:?}");
+    run.is_right(&older.stderr);
+}
+
 /// No answer comes to COMMIT, and what then asks the server breaks in turn.
 #[test]
 fn a_commit_without_an_answer_is_settled_whatever_is_killed_then() {
