@@ -26,9 +26,13 @@ mod bindings {
 pub struct Limits {
     pub busy: Duration,
     pub stall: Duration,
+    pub abort: Duration,
     pub log_lines: u32,
+    pub log_bytes: usize,
     pub connections: u32,
     pub files: u32,
+    pub handles: usize,
+    pub host_bytes: usize,
 }
 
 /// Whether a granted host may not be reached at this address.
