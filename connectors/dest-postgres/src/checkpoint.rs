@@ -12,14 +12,14 @@ use rapidbyte_sdk::prelude::*;
 
 use crate::config::{CHECKPOINT_TABLE as TABLE, Name, Settings};
 use crate::decide::read_only;
-use crate::lock;
+use crate::transaction::{self, BEGIN};
+use crate::{commit, lock};
 
 /// Two fences and one maker of the table at a time are few; this bounds a table that is dropped
 /// again and again.
 const MAX_TRIES: usize = 3;
 /// How often it is looked whether an older backend has gone, a tenth of a second apart.
 const MAX_LOOKS: usize = 50;
-const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 const PAUSE: &str = "SELECT pg_catalog.pg_sleep(0.1)";
 
 const COLUMNS: &str = "(
@@ -160,7 +160,9 @@ pub(crate) fn fence(
         seq: progress.seq,
     };
     if has_older {
-        lease.end_older(client)?;
+        // A newer run may have ended this session meanwhile.
+        let ended = lease.end_older(client);
+        ended.map_err(|error| commit::superseded(settings, &lease, error))?;
     }
     point("dest-postgres.older_ended")?;
     Ok((lease, progress))
@@ -195,25 +197,28 @@ fn raise_epoch(client: &mut Client, settings: &Settings, key: &Key, run: &Run) -
         run = quote_literal(&run.id),
     );
     point("dest-postgres.fencing")?;
-    let patience = format!("SET LOCAL lock_timeout = {}; ", lock::PATIENCE_MS);
-    let answers = match alone(client, &patience, &sql) {
+    let unhurried = transaction::unhurried(client, settings);
+    let patience = lock::PATIENCE_MS;
+    let begin = format!("{BEGIN}; {unhurried}SET LOCAL lock_timeout = {patience}");
+    let answers = match alone(client, &begin, &sql) {
         Err(error) if error.code == lock::NOT_AVAILABLE => {
             lock::warn_of_fence(client, &key.table)?;
-            alone(client, &settings.lock_limit(), &sql)
+            let begin = transaction::begin(client, settings);
+            alone(client, &begin, &sql)
                 .map_err(|error| lock::timed_out(client, error, &key.table))?
         }
         answers => answers?,
     };
-    let row = answers
-        .into_iter()
-        .find_map(|rows| rows.rows.into_iter().next());
+    // What begins the transaction may give a row, too.
+    let mut answers = answers.into_iter().rev();
+    let row = answers.find_map(|rows| rows.rows.into_iter().next());
     row.ok_or_else(|| Error::internal("a fence without an answer"))
 }
 
-/// One statement in a transaction of its own, in one send.
-fn alone(client: &mut Client, settings: &str, sql: &str) -> Result<Vec<Rows>> {
+/// One statement in the transaction that `begin` begins, in one send.
+fn alone(client: &mut Client, begin: &str, sql: &str) -> Result<Vec<Rows>> {
     let _phase = phase::enter(Kind::Query);
-    client.send(&format!("{BEGIN}; {settings}{sql}; COMMIT"))?;
+    client.send(&format!("{begin}; {sql}; COMMIT"))?;
     point("dest-postgres.fence_sent")?;
     let answers = client.receive_rows();
     if answers.is_err() && client.is_usable() {
@@ -234,12 +239,13 @@ fn make(client: &mut Client, settings: &Settings) -> Result<()> {
         "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext({}))",
         quote_literal("rapidbyte.checkpoint")
     );
-    let sql = format!("{BEGIN}; {lock}; {}; COMMIT", statements.join("; "));
+    let begin = transaction::begin(client, settings);
+    let sql = format!("{begin}; {lock}; {}; COMMIT", statements.join("; "));
     if let Err(error) = client.execute(&sql) {
         if client.is_usable() {
             client.execute("ROLLBACK")?;
         }
-        return Err(error);
+        return Err(lock::no_turn(error, "the table of checkpoints"));
     }
     point("dest-postgres.checkpoint_made")
 }
@@ -378,7 +384,12 @@ impl Lease {
     /// Says whether the commit with `seq` happened; waits until the server has decided. If it did
     /// not, it never will: the epoch is one more then. Errors: `run_superseded`; those of the
     /// connection.
-    pub(crate) fn settle(&mut self, client: &mut Client, seq: u64) -> Result<bool> {
+    pub(crate) fn settle(
+        &mut self,
+        client: &mut Client,
+        settings: &Settings,
+        seq: u64,
+    ) -> Result<bool> {
         let sql = format!(
             "UPDATE {} AS c SET epoch = c.epoch + 1, updated_at = pg_catalog.clock_timestamp() \
              WHERE {} AND c.epoch = {} AND c.seq = {seq}",
@@ -386,8 +397,9 @@ impl Lease {
             self.key.condition(),
             self.epoch
         );
-        let answers = client.simple_query(&format!("{BEGIN}; {sql}; COMMIT"))?;
-        if answers.get(1).is_some_and(|rows| rows.affected > 0) {
+        let unhurried = transaction::unhurried(client, settings);
+        let answers = client.simple_query(&format!("{BEGIN}; {unhurried}{sql}; COMMIT"))?;
+        if answers.iter().any(|rows| rows.affected > 0) {
             // Raised by ourselves: not by a newer run.
             self.epoch += 1;
             return Ok(false);

@@ -10,6 +10,7 @@ use rapidbyte_sdk::prelude::*;
 use crate::checkpoint::Lease;
 use crate::config::Settings;
 use crate::lock::{self, Wait};
+use crate::transaction::{self, OWN_PATH};
 
 /// To cancel a statement, and to ask what it waits for, at the longest: not longer than the commit
 /// itself may wait.
@@ -31,16 +32,12 @@ pub(crate) fn commit(
 ) -> Result<Client> {
     point("dest-postgres.checkpointing")?;
     let begin = match client.transaction_status() {
-        TransactionStatus::Idle => {
-            format!(
-                "BEGIN ISOLATION LEVEL READ COMMITTED; {}",
-                settings.lock_limit()
-            )
-        }
-        _ => String::new(),
+        TransactionStatus::Idle => transaction::begin(&client, settings),
+        // For triggers that wait for the commit: where no row came, nobody has set it.
+        _ => OWN_PATH.to_owned(),
     };
     let advance = lease.advance(commit.seq, commit.cursor, commit.complete);
-    let sent = client.send(&format!("{begin}{advance}; COMMIT"));
+    let sent = client.send(&format!("{begin}; {advance}; COMMIT"));
     point("dest-postgres.commit_sent")?;
     if let Err(error) = sent.and_then(|()| committed(&mut client, settings)) {
         if client.is_usable() {
@@ -152,7 +149,7 @@ fn settle(settings: &Settings, lease: &mut Lease, seq: u64, error: Error) -> Res
             false => settings.commit_timeout.unwrap_or(Duration::MAX),
         };
         client.set_reply_timeout(patience);
-        let happened = lease.settle(&mut client, seq)?;
+        let happened = lease.settle(&mut client, settings, seq)?;
         Ok((client, happened))
     });
     point("dest-postgres.settled")?;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rapidbyte_pg::ident;
 use rapidbyte_pg_client::{Client, Fields, Settings as Server};
+use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 use schemars::JsonSchema;
 
@@ -29,6 +30,9 @@ const WRITE_TIMEOUT_SECS: u32 = 3600;
 /// The server counts milliseconds in 31 bits.
 const MAX_LOCK_TIMEOUT_SECS: u32 = 2_000_000;
 const COPY_FLUSH_LIMITS: std::ops::RangeInclusive<u32> = (4 << 10)..=(8 << 20);
+/// Ends sessions that do nothing outside a transaction, as ours do while the source makes up its
+/// mind; the version that brought it.
+const IDLE_TIMEOUT: (&str, u32) = ("idle_session_timeout", 140_000);
 
 /// What stands under `config:`.
 #[derive(serde::Deserialize, JsonSchema)]
@@ -220,6 +224,23 @@ impl Config {
     }
 }
 
+/// A connection whose first statement may not be answered yet, so that nobody waits for that.
+pub(crate) struct Connected {
+    client: Client,
+    is_lifted: bool,
+}
+
+impl Connected {
+    /// The connection, ready for the next statement.
+    pub(crate) fn ready(mut self) -> Result<Client> {
+        if self.is_lifted {
+            let _phase = phase::enter(Kind::Query);
+            self.client.receive()?;
+        }
+        Ok(self.client)
+    }
+}
+
 fn check_schema(schema: &str, key: &str) -> Result<()> {
     ident::check_name(schema).map_err(|error| convert(error).at(key))?;
     refuse_system(schema, key)
@@ -237,11 +258,19 @@ fn refuse_system(schema: &str, key: &str) -> Result<()> {
 }
 
 impl Settings {
-    /// A connection on which `write_timeout` holds.
-    pub(crate) fn connect(&self) -> Result<Client> {
+    /// A connection on which `write_timeout` holds, and which may idle.
+    pub(crate) fn connect(&self) -> Result<Connected> {
         let mut client = Client::connect(&self.server)?;
         client.set_reply_timeout(self.write_timeout);
-        Ok(client)
+        let (timeout, since) = IDLE_TIMEOUT;
+        // Behind a pooler it would hold for whoever comes next, and the pooler's own limits count.
+        let is_lifted = client.server_version() >= since
+            && !client.is_pgbouncer()
+            && !self.server.sets(timeout);
+        if is_lifted {
+            client.send(&format!("SET {timeout} = 0"))?;
+        }
+        Ok(Connected { client, is_lifted })
     }
 
     /// The table of a stream: `schema.table`, or a name without a schema. Errors: `bad_name`.

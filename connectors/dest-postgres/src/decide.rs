@@ -37,6 +37,8 @@ pub(crate) struct Decision {
     pub method: Method,
     /// For upsert, and rows that may come again, into a table that is there.
     pub merge: Option<Merge>,
+    /// Each INSERT or COPY runs triggers of the table, also one of no rows.
+    pub runs_triggers: bool,
     pub notes: Vec<String>,
 }
 
@@ -214,6 +216,7 @@ fn fresh(
         columns,
         method,
         merge: None,
+        runs_triggers: false,
         notes,
     })
 }
@@ -334,6 +337,7 @@ fn existing(
         columns,
         method,
         merge,
+        runs_triggers: table.has_statement_triggers,
         notes,
     })
 }

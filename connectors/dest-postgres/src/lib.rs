@@ -17,6 +17,7 @@ mod points;
 mod repeats;
 mod rows;
 mod stall;
+mod transaction;
 mod upsert;
 
 use std::cell::RefCell;
@@ -30,7 +31,7 @@ use rapidbyte_sdk::prelude::*;
 
 use checkpoint::{Key, Lease};
 pub use config::{Config, LoadMethod};
-use config::{Name, Settings};
+use config::{Connected, Name, Settings};
 use load::Load;
 use lock::Lock;
 use look::Within;
@@ -42,10 +43,11 @@ const MIN_VERSION: u32 = 120_000;
 /// The connector, opened with one configuration.
 pub struct Postgres {
     settings: Rc<Settings>,
-    /// Connected and without a transaction. The first one connects as soon as the destination is
-    /// opened, while the engine still waits for the source; why it could not is told to whoever
-    /// needs it.
-    idle: Option<Result<Client>>,
+    /// The first one connects as soon as the destination is opened, while the engine still waits for
+    /// the source; why it could not is told to whoever needs it.
+    first: Option<Result<Connected>>,
+    /// Connected and without a transaction.
+    idle: Option<Client>,
     /// By stream: what a run was let in with, until its writer takes it.
     fenced: BTreeMap<String, (Client, Lease)>,
     open: OpenLoads,
@@ -73,7 +75,8 @@ impl Destination for Postgres {
     fn open(config: Config) -> Result<Self> {
         let settings = config.settle()?;
         Ok(Self {
-            idle: Some(settings.connect()),
+            first: Some(settings.connect()),
+            idle: None,
             settings: Rc::new(settings),
             fenced: BTreeMap::new(),
             planned: BTreeMap::new(),
@@ -173,13 +176,10 @@ impl Destination for Postgres {
             let text = format!("no run was let in with epoch {epoch}");
             return Err(Error::internal(text).in_stream(stream));
         };
-        let process_id = client.process_id();
-        let what = format!("preparing {name}");
         let planned = self.planned.remove(stream);
         let lock = planned.filter(|(mode, _)| *mode == target.write_mode);
         let lock = lock.map(|(_, lock)| lock);
         let load = Load::begin(client, &self.settings, target, name, lease, cursor, lock)
-            .map_err(|error| stall::explain(&self.settings, process_id, error, &what))
             .map_err(|error| given_up(error, stream))?;
         self.open.borrow_mut().insert(stream.clone(), load);
         Ok(PostgresWriter {
@@ -218,9 +218,12 @@ impl Destination for Postgres {
 impl Postgres {
     /// The connection that does nothing, or a new one.
     fn client(&mut self) -> Result<Client> {
-        let client = match self.idle.take().transpose()? {
+        let client = match self.idle.take() {
             Some(client) if client.is_usable() => client,
-            _ => self.settings.connect()?,
+            _ => match self.first.take() {
+                Some(connected) => connected?.ready()?,
+                None => self.settings.connect()?.ready()?,
+            },
         };
         if client.server_version() < MIN_VERSION {
             let text = format!("{}; 12 is needed", version_text(&client));
@@ -272,7 +275,7 @@ impl Postgres {
 
     fn keep(&mut self, client: Client) {
         if client.is_usable() {
-            self.idle = Some(Ok(client));
+            self.idle = Some(client);
         }
     }
 }

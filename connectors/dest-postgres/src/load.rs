@@ -17,24 +17,8 @@ use crate::lock::{self, Lock};
 use crate::look::{Wanted, Within, local_settings, look};
 use crate::rows::{Sink, lost};
 use crate::stall;
+use crate::transaction::{self, BEGIN_ROWS, NO_PATH, OWN_PATH};
 
-/// Whatever the role's default: after a lock that had to be waited for, what others have committed
-/// must be seen.
-const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
-/// Limits of a role or database that are meant for people: a load takes as long as it takes, and
-/// between two batches waits for the source. The version that brought each.
-const TIMEOUTS: [(&str, u32); 3] = [
-    ("statement_timeout", 0),
-    ("idle_in_transaction_session_timeout", 0),
-    ("transaction_timeout", 170_000),
-];
-/// The server looks now and then whether we are still there, also while it waits for a lock, so that
-/// a run that was stopped holds up nobody (PostgreSQL 14 and later, not on every system).
-const NOTICED: &str = "SELECT pg_catalog.set_config('client_connection_check_interval', '1000', true) \
-    WHERE pg_catalog.current_setting('client_connection_check_interval', true) IS NOT NULL \
-      AND pg_catalog.version() ~ 'linux'";
-/// Statements of [`begin`] that give rows.
-const BEGIN_ROWS: usize = 1;
 /// The table that is written is gone.
 const VANISHED: &str = "target_vanished";
 /// Foreign keys that allow it are checked when the new rows are there.
@@ -80,7 +64,7 @@ impl Load {
     /// visible before [`Load::commit`], apart from schemas and types that were missing. `planned` is
     /// the lock of a table that was there and fitted a moment ago.
     pub(crate) fn begin(
-        mut client: Client,
+        client: Client,
         settings: &Rc<Settings>,
         target: &Target,
         name: Name,
@@ -98,40 +82,45 @@ impl Load {
             process_id: client.process_id(),
             state: State::Lost,
         };
-        if load.lock.is_some() {
-            match load.prepare(&mut client, First::Fill) {
+        match load.open(client, cursor) {
+            Ok(()) => Ok(load),
+            // The fence of a newer run may have ended the session.
+            Err(error) => Err(commit::superseded(settings, &load.lease, error)),
+        }
+    }
+
+    fn open(&mut self, mut client: Client, cursor: Option<&str>) -> Result<()> {
+        if self.lock.is_some() {
+            match self.prepare(&mut client, First::Fill) {
                 // Then it is made anew.
                 Err(error) if error.code == VANISHED && cursor.is_none() && client.is_usable() => {
                     client.execute("ROLLBACK")?;
                 }
-                prepared => {
-                    load.take_rows(client, prepared?)?;
-                    return Ok(load);
-                }
+                prepared => return self.take_rows(client, prepared?),
             }
         }
-        let place = load.place();
-        let decided = place.decide(&mut client, Within::Own)?;
+        let place = self.place();
+        let decided = self.explained(place.decide(&mut client, Within::Own))?;
         if cursor.is_some() && decided.makes_table() {
-            return Err(load.vanished());
+            return Err(self.vanished());
         }
-        decided.ensure_loadable(&load.name)?;
+        decided.ensure_loadable(&self.name)?;
         if !decided.prelude.is_empty() {
-            place.make_prelude(&mut client)?;
+            self.explained(place.make_prelude(&mut client))?;
             point("dest-postgres.prelude_committed")?;
         }
-        load.lock.clone_from(&decided.lock);
+        self.lock.clone_from(&decided.lock);
         let first = match decided.makes_table() {
             true => First::Make(&decided.create),
             false => First::Fill,
         };
-        let prepared = load.prepare(&mut client, first)?;
-        load.take_rows(client, prepared)?;
+        let prepared = self.prepare(&mut client, first)?;
+        self.take_rows(client, prepared)?;
         // The table is there now, and is held in every further transaction, too.
         if decided.makes_table() {
-            load.lock = Some(Lock::of(&load.name, false));
+            self.lock = Some(Lock::of(&self.name, false));
         }
-        Ok(load)
+        Ok(())
     }
 
     fn place(&self) -> Place<'_> {
@@ -146,15 +135,19 @@ impl Load {
     /// Opens a transaction and decides in it: the table is held then, and the server's own numbers of
     /// its types are known.
     fn prepare(&self, client: &mut Client, first: First<'_>) -> Result<Decision> {
-        // While its session is there, it can be seen what it waits for.
-        self.decide_inside(client, first).map_err(|error| {
+        self.explained(self.decide_inside(client, first))
+    }
+
+    /// Says what was waited for in vain: while its session is there, that can be seen.
+    fn explained<T>(&self, prepared: Result<T>) -> Result<T> {
+        prepared.map_err(|error| {
             let what = format!("preparing {}", self.name);
             stall::explain(&self.settings, self.process_id, error, &what)
         })
     }
 
     fn take_rows(&mut self, client: Client, decided: Decision) -> Result<()> {
-        let sink = Sink::new(client, &self.place(), decided)?;
+        let sink = self.explained(Sink::new(client, &self.place(), decided))?;
         self.state = State::Open(Box::new(sink));
         Ok(())
     }
@@ -173,7 +166,8 @@ impl Load {
         point("dest-postgres.opened")?;
         if let (First::Fill, Some(clear)) = (first, &decided.clear) {
             let left = format!("SELECT EXISTS (SELECT FROM {name})::text");
-            let cleared = client.query_all(&format!("{DEFERRED}; {clear}; {left}"));
+            let clear = format!("{DEFERRED}; {OWN_PATH}; {clear}; {NO_PATH}; {left}");
+            let cleared = client.query_all(&clear);
             let [left] = cleared.map_err(|e| self.explain(client, still_referenced(e)))?;
             ensure_empty(name, &left)?;
             point("dest-postgres.cleared")?;
@@ -200,19 +194,28 @@ impl Load {
             return self.place().decide(client, opening(begin));
         };
         let attempt = format!("{begin}; {}", lock.attempt());
-        let decided = self.place().decide(client, opening(&attempt));
-        let is_refused = |client: &Client| {
-            client.is_usable() && client.transaction_status() == TransactionStatus::Failed
+        let refused = match self.place().decide(client, opening(&attempt)) {
+            Err(error) if client.transaction_status() == TransactionStatus::Failed => error,
+            decided => return decided,
         };
-        if decided.is_ok() || !is_refused(client) {
-            return decided;
-        }
-        client.execute("ROLLBACK")?;
-        lock::take(client, begin, &self.name, lock).map_err(|error| match error.code.as_str() {
+        let taken = lock::take(client, &self.name, lock, refused);
+        taken.map_err(|error| match error.code.as_str() {
             "pg_42P01" | "pg_3F000" => self.vanished(),
+            lock::NO_PRIVILEGE => self.why_not_allowed(client, error),
             _ => error,
         })?;
         self.place().decide(client, Within::Open)
+    }
+
+    /// What the role lacks, which the server does not say to LOCK.
+    fn why_not_allowed(&self, client: &mut Client, error: Error) -> Error {
+        if !client.is_usable() || client.execute("ROLLBACK").is_err() {
+            return error;
+        }
+        match self.place().decide(client, Within::Own) {
+            Err(reason) if client.is_usable() => reason,
+            _ => error,
+        }
     }
 
     /// A table that held the rows before the cursor and is gone.
@@ -352,8 +355,9 @@ impl Place<'_> {
 
     /// Makes schemas and types, one stream at a time: of two that need the same, the second finds it.
     fn make_prelude(&self, client: &mut Client) -> Result<()> {
-        let settings = local_settings();
-        client.simple_query(&format!("{BEGIN}; {settings}; {}", lock_prelude()))?;
+        let begin = begin(client, self.settings);
+        let turn = client.simple_query(&format!("{begin}; {}", lock_prelude()));
+        turn.map_err(|error| lock::no_turn(error, "schemas and types"))?;
         let decided = self.decide(client, Within::Open)?;
         for statement in &decided.prelude {
             client.simple_query(statement)?;
@@ -370,17 +374,10 @@ fn opening(statements: &str) -> Within<'_> {
     }
 }
 
-/// Begins the transaction of a load, with limits as the operator wrote them or none.
+/// Begins the transaction of a load.
 fn begin(client: &Client, settings: &Settings) -> String {
-    let server = &settings.server;
-    let limit = settings.lock_limit();
-    let mut sql = format!("{BEGIN}; {limit}{}; {NOTICED}", local_settings());
-    for (timeout, since) in TIMEOUTS {
-        if client.server_version() >= since && !server.sets(timeout) {
-            sql += &format!("; SET LOCAL {timeout} = 0");
-        }
-    }
-    sql
+    let begin = transaction::begin(client, settings);
+    format!("{begin}; {}", local_settings())
 }
 
 /// A foreign key that is checked at once stands against deleting all rows first.

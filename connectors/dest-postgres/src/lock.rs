@@ -12,7 +12,7 @@ const ROLLBACK: &str = "ROLLBACK TO SAVEPOINT rapidbyte_lock";
 const RELEASE: &str = "RELEASE SAVEPOINT rapidbyte_lock";
 /// What the server says to NOWAIT: `lock_not_available`.
 pub(crate) const NOT_AVAILABLE: &str = "pg_55P03";
-const NO_PRIVILEGE: &str = "pg_42501";
+pub(crate) const NO_PRIVILEGE: &str = "pg_42501";
 /// More are not listed: one is enough to know whom to ask.
 const MAX_LISTED: usize = 3;
 
@@ -65,20 +65,23 @@ impl Lock {
     }
 }
 
-/// Takes the lock in the transaction that `begin` begins, and says whom it waits for when that takes
-/// longer.
-pub(crate) fn take(client: &mut Client, begin: &str, name: &Name, lock: &Lock) -> Result<()> {
+/// Takes the lock in the transaction that has failed by what the server said to [`Lock::attempt`], and
+/// says whom it waits for. Gives `refused` where waiting is of no use.
+pub(crate) fn take(client: &mut Client, name: &Name, lock: &Lock, refused: Error) -> Result<()> {
     let statement = &lock.statement;
-    match client.simple_query(&format!("{begin}; {}", lock.attempt())) {
-        Ok(_) => return Ok(()),
-        // Who may write to some columns alone may not lock.
-        Err(error) if error.code == NO_PRIVILEGE && !lock.is_needed => {
-            return client.simple_query(ROLLBACK).map(drop);
-        }
-        Err(error) if error.code == NOT_AVAILABLE => {}
+    let is_held = refused.code == NOT_AVAILABLE;
+    // Who may write to some columns alone may not lock.
+    let may_do_without = refused.code == NO_PRIVILEGE && !lock.is_needed;
+    if !is_held && !may_do_without {
+        return Err(refused);
+    }
+    match client.simple_query(ROLLBACK) {
+        Ok(_) if may_do_without => return Ok(()),
+        Ok(_) => {}
+        // It was something behind the lock.
+        Err(_) if client.is_usable() => return Err(refused),
         Err(error) => return Err(error),
     }
-    client.simple_query(ROLLBACK)?;
     let holders = HOLDERS.replace("$TABLE", &quote_literal(&name.to_string()));
     let holders = sessions(client, &holders)?;
     log::warn(format!(
@@ -151,6 +154,18 @@ pub(crate) fn warn_of_fence(client: &mut Client, table: &str) -> Result<()> {
         "waits for the stream's row in {table}, which another session holds: {holders}"
     ));
     Ok(())
+}
+
+/// What an error of waiting too long for a turn to make something is for people; other errors are as
+/// they were.
+pub(crate) fn no_turn(error: Error, what: &str) -> Error {
+    match error.code == NOT_AVAILABLE {
+        true => too_long(
+            &format!("its turn to make {what}"),
+            "another run that makes some",
+        ),
+        false => error,
+    }
 }
 
 fn too_long(what: &str, holders: &str) -> Error {

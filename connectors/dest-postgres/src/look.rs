@@ -86,6 +86,8 @@ pub(crate) struct TableFacts {
     /// Rules for INSERT, and for DELETE; not those that make a view.
     pub insert_rules: u32,
     pub delete_rules: u32,
+    /// Triggers that run once for each INSERT or COPY, also of no rows.
+    pub has_statement_triggers: bool,
     /// Row-level security holds for this role.
     pub row_security: bool,
     /// Tables that inherit from it, without partitions.
@@ -122,6 +124,9 @@ SELECT pg_catalog.json_build_object(
             WHERE r.ev_class = c.oid AND r.ev_type = '3'),
         'delete_rules', (SELECT pg_catalog.count(*) FROM pg_catalog.pg_rewrite r
             WHERE r.ev_class = c.oid AND r.ev_type = '4'),
+        'has_statement_triggers', EXISTS (SELECT FROM pg_catalog.pg_trigger g
+            WHERE g.tgrelid = c.oid AND NOT g.tgisinternal AND g.tgenabled <> 'D'
+              AND g.tgtype & 5 = 4),
         'row_security', pg_catalog.row_security_active(c.oid),
         'children', (SELECT pg_catalog.count(*) FROM pg_catalog.pg_inherits i
             WHERE i.inhparent = c.oid AND c.relkind <> 'p'),

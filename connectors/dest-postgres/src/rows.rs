@@ -19,14 +19,13 @@ use crate::decide::{Decision, Method};
 use crate::load::Place;
 use crate::lock;
 use crate::look::{Wanted, Within, look};
+use crate::transaction::OWN_PATH;
 use crate::upsert::Stage;
 
 /// Of one INSERT; the server holds its parameter in memory, and so do we.
 const INSERT_BYTES: usize = 4 << 20;
 /// A buffer above this is sent in pieces and given back: one huge row must not keep its room.
 const MAX_KEPT_BYTES: usize = 16 << 20;
-/// Triggers, rules and defaults may count on the user's own path.
-const OWN_PATH: &str = "SET LOCAL search_path TO DEFAULT";
 /// Columns that are named in an error; more only make it long.
 const MAX_NAMED: usize = 20;
 /// The temporary table whose row type the rows of an INSERT have.
@@ -97,10 +96,13 @@ impl Sink {
             Method::Copy => Rows::Copy(Encoder::new(schema, columns).map_err(convert)?),
             Method::Insert { staged } => prepare(&mut client, name, schema, columns, staged)?,
         };
+        // A COPY of no rows would run the table's triggers for statements for nothing.
+        let is_harmless = stage.is_some() || !target.keeps_cursor && !decided.runs_triggers;
+        // As the operator wrote it, the limit is for the server's work, not for waiting for the source.
+        let is_limited = settings.server.sets("statement_timeout");
         let wire = match &method {
-            // The server gets ready while the first rows are on their way. Where there may be none, a
-            // COPY would run the table's triggers for statements for nothing.
-            Rows::Copy(_) if stage.is_some() || !target.keeps_cursor => {
+            // The server gets ready while the first rows are on their way.
+            Rows::Copy(_) if is_harmless && !is_limited => {
                 Wire::Asked(client.into_copy_in(&[OWN_PATH], &copy)?)
             }
             Rows::Copy(_) => Wire::Idle(client),
@@ -291,9 +293,9 @@ impl Sink {
     pub(crate) fn give_up(self) -> Option<Client> {
         let mut client = match self.wire {
             Wire::Idle(client) => client,
-            Wire::Asked(asked) => give_up_copy(asked.ready().ok()?)?,
             Wire::Copying(copy, _) => give_up_copy(copy)?,
-            Wire::Lost => return None,
+            // Its begin may wait for a lock: the connection is closed, and the server notices it.
+            Wire::Asked(_) | Wire::Lost => return None,
         };
         if !client.is_usable() || client.execute("ROLLBACK").is_err() {
             return None;

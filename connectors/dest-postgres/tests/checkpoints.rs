@@ -134,11 +134,23 @@ fn a_run_that_is_let_in_again_learns_whether_it_was_complete() {
 
 /// The sessions of the destination, without those of the test.
 fn sessions(client: &mut Client) -> String {
-    one(
-        client,
-        "SELECT count(*) FROM pg_stat_activity \
-         WHERE datname = current_database() AND application_name = 'rapidbyte'",
-    )
+    one(client, &sessions_that("true"))
+}
+
+#[test]
+fn a_run_that_is_superseded_before_it_writes_says_so_at_once() {
+    let database = database();
+    let target = append_target("t");
+    for is_there in [false, true] {
+        let mut older = open(&database);
+        older.plan(&target).unwrap();
+        let epoch = older.fence(&target, &run("older")).unwrap().epoch;
+        // Ends the session of the older one.
+        write_to(&mut open(&database), &target, &[batch(&[1])]).unwrap();
+        let error = older.open_writer(&target, epoch, None).err().unwrap();
+        assert_eq!(error.code, "run_superseded", "{is_there}: {error:?}");
+        assert_eq!(error.stream.as_deref(), Some("t"));
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use common::*;
+use rapidbyte_sdk::Commit;
 use rapidbyte_sdk::prelude::{Destination, WriteMode, Writer};
 use rapidbyte_testkit::postgres::shared;
 use serde_json::json;
@@ -197,18 +198,78 @@ fn a_load_that_waits_long_for_its_source_is_not_given_up() {
         let rows = batch(&[1, 2]);
         let target = target(method, &rows.schema(), WriteMode::Append);
         let mut writer = begin(&mut to, &target).unwrap();
-        // The load is idle while this runs.
-        one(
-            &mut shared().client("postgres"),
-            "SELECT count(pg_sleep(0.6))",
-        );
+        let_it_idle(0.6);
         writer.write(&rows).unwrap();
         let part = writer.flush().unwrap();
-        one(
-            &mut shared().client("postgres"),
-            "SELECT count(pg_sleep(0.6))",
-        );
+        let_it_idle(0.6);
         to.commit(whole(method, vec![part], 0)).unwrap();
         assert_eq!(ids(&mut database.client(), &format!("raw.{method}")), "1,2");
     }
+}
+
+#[test]
+fn a_limit_that_the_operator_wrote_is_for_the_servers_work_and_not_for_the_sources() {
+    let database = database();
+    let mut client = database.client();
+    client
+        .batch_execute("CREATE SCHEMA raw; CREATE TABLE raw.t (id int8 PRIMARY KEY, t text)")
+        .unwrap();
+    let config = json!({"schema": "raw", "options": "-c statement_timeout=1s"});
+    for mode in [WriteMode::Append, WriteMode::Upsert] {
+        let mut to = open_with(&database.url(), config.clone());
+        let rows = batch(&[1, 2]);
+        let mut target = target("t", &rows.schema(), mode);
+        target.primary_key = vec!["id".into()];
+        let found = to.fence(&target, &run("r")).unwrap();
+        let mut writer = to.open_writer(&target, found.epoch, None).unwrap();
+        let_it_idle(1.5);
+        writer.write(&rows).unwrap();
+        let part = writer.flush().unwrap();
+        to.commit(whole("t", vec![part], found.seq)).unwrap();
+        assert_eq!(ids(&mut client, "raw.t"), "1,2");
+    }
+}
+
+#[test]
+fn a_session_that_idles_is_not_ended_unless_the_operator_wrote_it() {
+    let database = database();
+    let mut client = database.client();
+    if one(
+        &mut client,
+        "SELECT current_setting('idle_session_timeout', true)",
+    ) == "NULL"
+    {
+        // Older than PostgreSQL 14.
+        return;
+    }
+    client
+        .batch_execute(&format!(
+            "ALTER DATABASE {} SET idle_session_timeout = '500ms'",
+            database.name()
+        ))
+        .unwrap();
+    let mut to = open(&database);
+    let target = target("t", &batch(&[1]).schema(), WriteMode::Append);
+    let_it_idle(0.8);
+    to.plan(&target).unwrap();
+    let_it_idle(0.8);
+    let found = to.fence(&target, &run("r")).unwrap();
+    let mut writer = to.open_writer(&target, found.epoch, None).unwrap();
+    for (seq, complete) in [(found.seq, false), (found.seq + 1, true)] {
+        writer.write(&batch(&[seq as i64])).unwrap();
+        let part = writer.flush().unwrap();
+        let commit = Commit {
+            complete,
+            ..whole("t", vec![part], seq)
+        };
+        to.commit(commit).unwrap();
+        // Between two commits no transaction is open.
+        let_it_idle(0.8);
+    }
+    assert_eq!(ids(&mut client, "raw.t"), "0,1");
+    let config = json!({"schema": "raw", "options": "-c idle_session_timeout=500ms"});
+    let mut to = open_with(&database.url(), config);
+    let_it_idle(0.8);
+    let error = to.plan(&target).unwrap_err();
+    assert_eq!(kind(&error), "Connection", "{error:?}");
 }

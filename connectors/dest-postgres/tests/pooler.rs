@@ -6,7 +6,7 @@ mod common;
 use common::*;
 use rapidbyte_sdk::Commit;
 use rapidbyte_sdk::prelude::{Destination, Target, WriteMode, Writer};
-use rapidbyte_testkit::postgres::{PgBouncer, PoolMode, shared};
+use rapidbyte_testkit::postgres::{Client, NoTls, PgBouncer, PoolMode, SimpleQueryMessage, shared};
 use serde_json::json;
 
 #[test]
@@ -40,4 +40,41 @@ fn behind_a_pooler_of_transactions_a_newer_run_goes_on_and_the_older_one_cannot_
     assert_eq!(error.code, "run_superseded", "{error:?}");
     assert_eq!(ids(&mut client, "raw.t"), "1,3");
     assert_eq!(one(&mut client, kept), "r 3 2 none");
+}
+
+#[test]
+fn behind_a_pooler_of_transactions_no_limit_of_a_session_is_changed() {
+    let Some(pooler) = PgBouncer::start(shared(), PoolMode::Transaction).unwrap() else {
+        return;
+    };
+    let database = database();
+    let limit = "idle_session_timeout";
+    let mut client = database.client();
+    if one(
+        &mut client,
+        &format!("SELECT current_setting('{limit}', true)"),
+    ) == "NULL"
+    {
+        // Older than PostgreSQL 14.
+        return;
+    }
+    let name = database.name();
+    client
+        .batch_execute(&format!("ALTER DATABASE {name} SET {limit} = '1h'"))
+        .unwrap();
+    let url = pooler.url(name);
+    append(
+        &mut open_with(&url, json!({"schema": "raw"})),
+        "t",
+        &batch(&[1]),
+    )
+    .unwrap();
+    // Whoever comes next meets the session that was used.
+    let mut next = Client::connect(&url, NoTls).unwrap();
+    let answers = next.simple_query(&format!("SHOW {limit}")).unwrap();
+    let value = answers.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0),
+        _ => None,
+    });
+    assert_eq!(value, Some("1h"));
 }

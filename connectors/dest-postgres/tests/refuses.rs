@@ -177,10 +177,61 @@ fn triggers_see_the_users_own_search_path() {
     let database = database();
     let mut client = database.client();
     client
-        .batch_execute("CREATE SCHEMA raw; CREATE TABLE public.audit (id int8); CREATE TABLE raw.t (id int8, t text); CREATE FUNCTION raw.log() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO audit VALUES (NEW.id); RETURN NEW; END'; CREATE TRIGGER g BEFORE INSERT ON raw.t FOR EACH ROW EXECUTE FUNCTION raw.log()")
+        .batch_execute(
+            "CREATE SCHEMA raw; CREATE TABLE public.audit (id int8);
+             CREATE FUNCTION raw.log() RETURNS trigger LANGUAGE plpgsql AS
+                'BEGIN INSERT INTO audit VALUES (coalesce(NEW.id, -OLD.id)); RETURN coalesce(NEW, OLD); END';
+             CREATE FUNCTION raw.log_late() RETURNS trigger LANGUAGE plpgsql AS
+                'BEGIN INSERT INTO audit VALUES (100 + OLD.id); RETURN NULL; END'",
+        )
         .unwrap();
-    append(&mut open(&database), "t", &batch(&[1, 2])).unwrap();
-    assert_eq!(ids(&mut client, "public.audit"), "1,2");
+    for mut to in [open(&database), open_insert(&database)] {
+        client
+            .batch_execute(
+                "DROP TABLE IF EXISTS raw.t; TRUNCATE audit; CREATE TABLE raw.t (id int8, t text);
+                 CREATE TRIGGER g BEFORE INSERT OR DELETE ON raw.t
+                    FOR EACH ROW EXECUTE FUNCTION raw.log();
+                 CREATE CONSTRAINT TRIGGER l AFTER DELETE ON raw.t DEFERRABLE INITIALLY DEFERRED
+                    FOR EACH ROW EXECUTE FUNCTION raw.log_late()",
+            )
+            .unwrap();
+        append(&mut to, "t", &batch(&[1, 2])).unwrap();
+        assert_eq!(ids(&mut client, "public.audit"), "1,2");
+        replace(&mut to, "t", &batch(&[3])).unwrap();
+        assert_eq!(ids(&mut client, "public.audit"), "-2,-1,1,2,3,101,102");
+        // A stream that is read again from its beginning, and has no rows any more.
+        let mut target = target("t", &batch(&[]).schema(), WriteMode::Replace);
+        target.keeps_cursor = true;
+        write_to(&mut to, &target, &[]).unwrap();
+        assert_eq!(
+            ids(&mut client, "public.audit"),
+            "-3,-2,-1,1,2,3,101,102,103"
+        );
+    }
+}
+
+#[test]
+fn no_rows_run_no_triggers_for_statements() {
+    let database = database();
+    let mut client = database.client();
+    client
+        .batch_execute(
+            "CREATE SCHEMA raw; CREATE TABLE public.audit (id int8); CREATE TABLE raw.t (id int8, t text);
+             CREATE FUNCTION raw.log() RETURNS trigger LANGUAGE plpgsql AS
+                'BEGIN INSERT INTO audit VALUES (1); RETURN NULL; END';
+             CREATE TRIGGER g AFTER INSERT ON raw.t EXECUTE FUNCTION raw.log()",
+        )
+        .unwrap();
+    for mut to in [open(&database), open_insert(&database)] {
+        client.batch_execute("TRUNCATE audit").unwrap();
+        for mode in [WriteMode::Append, WriteMode::Replace] {
+            let target = target("t", &batch(&[]).schema(), mode);
+            write_to(&mut to, &target, &[]).unwrap();
+            assert_eq!(ids(&mut client, "public.audit"), "NULL", "{mode:?}");
+        }
+        append(&mut to, "t", &batch(&[1])).unwrap();
+        assert_eq!(ids(&mut client, "public.audit"), "1");
+    }
 }
 
 #[test]
@@ -311,6 +362,54 @@ fn missing_privileges_are_told_with_the_grant_to_run() {
     assert!(error.message.contains(name), "{error:?}");
     client
         .batch_execute("DROP OWNED BY writer_2; DROP ROLE writer_2")
+        .unwrap();
+}
+
+#[test]
+fn a_privilege_that_is_taken_away_after_the_plan_is_told_with_the_grant_too() {
+    let database = database();
+    let mut client = database.client();
+    client
+        .batch_execute(
+            "CREATE SCHEMA raw; CREATE TABLE raw.t (id int8, t text); CREATE ROLE writer_3 LOGIN PASSWORD 'w';
+             GRANT USAGE ON SCHEMA raw TO writer_3",
+        )
+        .unwrap();
+    may_checkpoint(&mut client, "writer_3");
+    let url = database.url_of("writer_3", "w");
+    for (mode, taken, grant) in [
+        (
+            WriteMode::Append,
+            "ALL",
+            "GRANT USAGE ON SCHEMA raw TO writer_3; GRANT INSERT ON raw.t TO writer_3",
+        ),
+        (
+            WriteMode::Replace,
+            "DELETE",
+            "GRANT SELECT, INSERT, DELETE ON raw.t TO writer_3",
+        ),
+        (
+            WriteMode::Replace,
+            "ALL",
+            "GRANT INSERT ON raw.t TO writer_3",
+        ),
+    ] {
+        client
+            .batch_execute("GRANT SELECT, INSERT, DELETE ON raw.t TO writer_3")
+            .unwrap();
+        let mut to = open_with(&url, json!({"schema": "raw"}));
+        let target = target("t", &batch(&[1]).schema(), mode);
+        to.plan(&target).unwrap();
+        client
+            .batch_execute(&format!("REVOKE {taken} ON raw.t FROM writer_3"))
+            .unwrap();
+        let error = begin(&mut to, &target).err().unwrap();
+        assert_eq!(error.code, "no_privilege", "{mode:?} {taken}: {error:?}");
+        let hint = error.hint.unwrap();
+        assert!(hint.contains(grant), "{hint}");
+    }
+    client
+        .batch_execute("DROP OWNED BY writer_3; DROP ROLE writer_3")
         .unwrap();
 }
 

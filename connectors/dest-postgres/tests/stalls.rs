@@ -3,10 +3,14 @@
 
 mod common;
 
+use std::sync::mpsc::channel;
+use std::thread::{self, JoinHandle};
+
 use common::*;
 use dest_postgres::Postgres;
 use rapidbyte_sdk::prelude::{Destination, Error, Target, WriteMode, Writer};
-use rapidbyte_testkit::postgres::{Client, Database};
+use rapidbyte_testkit::postgres::{Client, Database, shared};
+use rapidbyte_testkit::proxy::{Break, Proxy};
 use serde_json::{Value, json};
 
 fn set_up(database: &Database<'_>) -> (Client, Client) {
@@ -170,4 +174,139 @@ fn settings_out_of_range_are_refused() {
     let mut to = open_with(url, json!({"schema": "_rapidbyte"}));
     let error = plan(&mut to, "checkpoint", &batch(&[1])).unwrap_err();
     assert_eq!(error.code, "bad_name", "{error:?}");
+}
+
+/// They wait for as long as it takes, and not only until somebody is told.
+const WAIT_ON: &str = "wait_event_type = 'Lock' AND query NOT LIKE '%lock_timeout = 1000%'";
+/// What a run waits for: the row of its stream, its turn to make the table of checkpoints, its turn to
+/// make schemas.
+const ROW: &str = "BEGIN; SELECT FROM _rapidbyte.checkpoint FOR UPDATE";
+const TURN: &str = "BEGIN; SELECT pg_advisory_xact_lock(hashtext('rapidbyte.checkpoint'))";
+const SCHEMAS: &str = "BEGIN; SELECT pg_advisory_xact_lock(hashtext('rapidbyte.schema'))";
+
+/// Holds what a run waits for. For the row a first run was let in.
+fn hold(database: &Database<'_>, holder: &mut Client, what: &str) {
+    if what == ROW {
+        let mut to = open_with(&database.url(), json!({"schema": "new"}));
+        to.fence(&target_of(WriteMode::Append), &run("first"))
+            .unwrap();
+    }
+    holder.batch_execute(what).unwrap();
+}
+
+/// A run that is let in, and makes a schema and a table.
+fn second_run(url: String) -> JoinHandle<Result<(), Error>> {
+    thread::spawn(move || {
+        let mut to = open_with(&url, json!({"schema": "new"}));
+        let target = target_of(WriteMode::Append);
+        let found = to.fence(&target, &run("second"))?;
+        to.open_writer(&target, found.epoch, None).map(drop)
+    })
+}
+
+/// Whether the server looks if a client is still there.
+fn is_noticed(client: &mut Client) -> bool {
+    let known = "SELECT current_setting('client_connection_check_interval', true)";
+    cfg!(target_os = "linux") && one(client, known) != "NULL"
+}
+
+#[test]
+fn a_run_that_is_gone_while_it_waits_does_nothing_when_its_turn_comes() {
+    for (what, untouched) in [
+        (
+            ROW,
+            "SELECT (run_id, epoch) = ('first', 1) FROM _rapidbyte.checkpoint",
+        ),
+        (TURN, "SELECT to_regclass('_rapidbyte.checkpoint') IS NULL"),
+        (SCHEMAS, "SELECT to_regnamespace('new') IS NULL"),
+    ] {
+        let database = database();
+        let (mut client, mut holder) = (database.client(), database.client());
+        if !is_noticed(&mut client) {
+            return;
+        }
+        hold(&database, &mut holder, what);
+        let proxy = Proxy::to(shared().port()).unwrap();
+        let second = second_run(database.url_through(&proxy));
+        until(&mut client, &sessions_that(WAIT_ON), "1");
+        proxy.break_now(Break::Close);
+        let error = second.join().unwrap().unwrap_err();
+        assert_eq!(kind(&error), "Connection", "{what}: {error:?}");
+        // It waits no longer, although nobody has let it.
+        until(&mut client, &sessions_that("true"), "0");
+        holder.batch_execute("COMMIT").unwrap();
+        assert_eq!(one(&mut client, untouched), "true", "{what}");
+    }
+}
+
+#[test]
+fn a_run_that_waits_to_be_let_in_is_not_ended_by_a_limit_for_people() {
+    for what in [ROW, TURN, SCHEMAS] {
+        let database = database();
+        let (mut client, mut holder) = (database.client(), database.client());
+        let limit = "SET statement_timeout = '500ms'";
+        client
+            .batch_execute(&format!("ALTER DATABASE {} {limit}", database.name()))
+            .unwrap();
+        hold(&database, &mut holder, what);
+        let second = second_run(database.url());
+        let waits = format!("{WAIT_ON} AND now() - query_start > '600ms'");
+        until(&mut client, &sessions_that(&waits), "1");
+        holder.batch_execute("COMMIT").unwrap();
+        second.join().unwrap().unwrap();
+    }
+}
+
+#[test]
+fn an_end_of_waiting_that_is_configured_holds_for_turns_too() {
+    let database = database();
+    let mut holder = database.client();
+    for what in [TURN, SCHEMAS] {
+        holder.batch_execute(what).unwrap();
+        let mut to = open_with(&database.url(), json!({"schema": "new", "lock_timeout": 1}));
+        let error = begin(&mut to, &target_of(WriteMode::Append)).err().unwrap();
+        assert_eq!(error.code, "lock_timeout", "{error:?}");
+        holder.batch_execute("COMMIT").unwrap();
+    }
+}
+
+/// A role that may not lock the table waits when its COPY begins, which nobody waits for yet.
+#[test]
+fn a_load_that_is_given_up_waits_for_nobody() {
+    let database = database();
+    let (mut client, mut holder) = set_up(&database);
+    client
+        .batch_execute(
+            "CREATE ROLE filler LOGIN PASSWORD 'w'; GRANT USAGE ON SCHEMA raw TO filler; \
+             GRANT INSERT (id, t) ON raw.t TO filler",
+        )
+        .unwrap();
+    may_checkpoint(&mut client, "filler");
+    holder
+        .batch_execute("BEGIN; LOCK TABLE raw.t IN SHARE MODE")
+        .unwrap();
+    let (url, (tell, told), (go, may_go)) = (database.url_of("filler", "w"), channel(), channel());
+    let load = thread::spawn(move || {
+        let mut to = open_with(&url, json!({"schema": "raw"}));
+        let target = target("t", &batch(&[1]).schema(), WriteMode::Append);
+        begin(&mut to, &target).unwrap();
+        tell.send("begun").unwrap();
+        may_go.recv().unwrap();
+        to.abort("t").unwrap();
+        tell.send("given up").unwrap();
+        may_go.recv().unwrap();
+    });
+    assert_eq!(told.recv_timeout(HANGS), Ok("begun"));
+    until(&mut client, &sessions_that(WAIT_ON), "1");
+    go.send(()).unwrap();
+    assert_eq!(told.recv_timeout(HANGS), Ok("given up"));
+    if is_noticed(&mut client) {
+        until(&mut client, &sessions_that("true"), "0");
+    }
+    holder.batch_execute("ROLLBACK").unwrap();
+    go.send(()).unwrap();
+    load.join().unwrap();
+    client
+        .batch_execute("DROP OWNED BY filler; DROP ROLE filler")
+        .unwrap();
 }

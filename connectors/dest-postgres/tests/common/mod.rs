@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "no test file uses all of it")]
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use dest_postgres::{Postgres, PostgresWriter};
 use rapidbyte_sdk::Commit;
@@ -139,6 +140,35 @@ pub fn one(client: &mut Client, sql: &str) -> String {
     let row = client.query_one(&format!("SELECT ({sql})::text"), &[]);
     let value: Option<String> = row.unwrap_or_else(|e| panic!("{sql}: {e:?}")).get(0);
     value.unwrap_or_else(|| "NULL".into())
+}
+
+/// What hangs, and is not merely slow.
+pub const HANGS: Duration = Duration::from_secs(60);
+
+/// Asks again and again until the answer is this one.
+#[track_caller]
+pub fn until(client: &mut Client, sql: &str, answer: &str) {
+    let begun = Instant::now();
+    while one(client, sql) != answer {
+        assert!(begun.elapsed() < HANGS, "it never is {answer}: {sql}");
+        std::thread::yield_now();
+    }
+}
+
+/// How many sessions of the destination are so in the client's database.
+pub fn sessions_that(are: &str) -> String {
+    format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+         AND application_name = 'rapidbyte' AND {are}"
+    )
+}
+
+/// Waits while the load does nothing.
+pub fn let_it_idle(seconds: f64) {
+    one(
+        &mut shared().client("postgres"),
+        &format!("SELECT count(pg_sleep({seconds}))"),
+    );
 }
 
 pub fn ids(client: &mut Client, table: &str) -> String {

@@ -1,0 +1,46 @@
+//! How a transaction begins, and what holds in it.
+
+use rapidbyte_pg_client::Client;
+
+use crate::config::Settings;
+
+/// Whatever the role's default: after a lock that had to be waited for, what others have committed
+/// must be seen.
+pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+/// Limits of a role or database that are meant for people: a load takes as long as it takes, and
+/// between two batches waits for the source. The version that brought each.
+const TIMEOUTS: [(&str, u32); 3] = [
+    ("statement_timeout", 0),
+    ("idle_in_transaction_session_timeout", 0),
+    ("transaction_timeout", 170_000),
+];
+/// The server looks now and then whether we are still there, also while it waits for a lock, so that
+/// a run that was stopped holds up nobody, and does nothing when the lock is given at last
+/// (PostgreSQL 14 and later, not on every system).
+const NOTICED: &str = "SELECT pg_catalog.set_config('client_connection_check_interval', '1000', true) \
+    WHERE pg_catalog.current_setting('client_connection_check_interval', true) IS NOT NULL \
+      AND pg_catalog.version() ~ 'linux'";
+/// Statements of [`begin`] that give rows.
+pub(crate) const BEGIN_ROWS: usize = 1;
+/// Triggers, rules and defaults may count on the user's own path.
+pub(crate) const OWN_PATH: &str = "SET LOCAL search_path TO DEFAULT";
+/// What the catalog is asked for has its schema then.
+pub(crate) const NO_PATH: &str = "SET LOCAL search_path = ''";
+
+/// Begins a transaction that may wait: with limits as the operator wrote them or none, and given up
+/// by the server when we are gone.
+pub(crate) fn begin(client: &Client, settings: &Settings) -> String {
+    let (limit, lifted) = (settings.lock_limit(), unhurried(client, settings));
+    format!("{BEGIN}; {limit}{lifted}{NOTICED}")
+}
+
+/// The statements that lift the limits which the operator did not write, with what separates them
+/// from the next.
+pub(crate) fn unhurried(client: &Client, settings: &Settings) -> String {
+    let lifted = TIMEOUTS.iter().filter(|(timeout, since)| {
+        client.server_version() >= *since && !settings.server.sets(timeout)
+    });
+    lifted
+        .map(|(timeout, _)| format!("SET LOCAL {timeout} = 0; "))
+        .collect()
+}
