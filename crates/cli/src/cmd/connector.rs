@@ -4,6 +4,7 @@ mod build;
 mod compose;
 mod new;
 mod project;
+mod said;
 mod test;
 
 use std::path::Path;
