@@ -186,9 +186,12 @@ impl Plan {
         let document = self.document.clone();
         until_it_passes(&document, host, |attempt| {
             if attempt > 1 {
-                let (_, session) = open_source(&document, host, &self.clocks.source)?;
                 let coordinator = self.coordinator.get_mut();
-                *coordinator.unwrap_or_else(PoisonError::into_inner) = Some(session);
+                let coordinator = coordinator.unwrap_or_else(PoisonError::into_inner);
+                // The older one goes first: its role may have one connection alone.
+                *coordinator = None;
+                let (_, session) = open_source(&document, host, &self.clocks.source)?;
+                *coordinator = Some(session);
             }
             self.snapshot()
         })
