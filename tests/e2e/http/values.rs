@@ -151,11 +151,7 @@ fn an_object_around_the_records_is_no_record() {
 
 #[test]
 fn a_parameter_that_is_no_scalar_says_what_is_allowed() {
-    for (value, what) in [
-        ("[1]", "sequence"),
-        ("{ a: 1 }", "map"),
-        ("null", "null"),
-    ] {
+    for (value, what) in [("[1]", "sequence"), ("{ a: 1 }", "map"), ("null", "null")] {
         let query = format!("query: {{ since: {value} }}");
         let text = pipeline("http://127.0.0.1:1", &[], &[&query]);
         let parts = [
