@@ -346,6 +346,180 @@ fn keeps_the_contract(author: &mut Author) {
     assert_eq!(skipped, cursors, "{document:#}");
 }
 
+/// A script that does not run: the last exception and the author's line, and where the rest is.
+#[track_caller]
+fn a_script_that_is_wrong_is_told(
+    language: &str,
+    install: &str,
+    file: &str,
+    line: &str,
+    parts: &[&str],
+) {
+    let mut author = Author::new();
+    author.types(&format!(
+        "$ rapidbyte connector new source-shop --kind source --lang {language}\n$ cd source-shop\n{install}"
+    ));
+    let path = author.place.join(file);
+    let text = std::fs::read_to_string(&path).expect("UTF-8");
+    let number = text.lines().count() + 1;
+    std::fs::write(&path, format!("{text}{line}\n")).expect("a file");
+    let told = |verbose: &[&str]| -> Ended {
+        let mut command = author.command("rapidbyte");
+        let output = command.args(["connector", "build"]).args(verbose).output();
+        output.expect("the program starts").into()
+    };
+    let ended = told(&[]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let place = format!("error[build_failed] {file}:{number}");
+    for part in parts.iter().copied().chain([place.as_str(), "build.log"]) {
+        assert!(
+            ended.stderr.contains(part),
+            "{part} is not in {}",
+            ended.stderr
+        );
+    }
+    assert!(ended.stderr.lines().count() <= 4, "{}", ended.stderr);
+    let log = std::fs::read_to_string(author.place.join("build.log")).expect("UTF-8");
+    let mut texts = vec![log];
+    // The same code for all languages, and half a minute in this one.
+    if language != "python" {
+        texts.push(told(&["--verbose"]).stderr);
+        // It is gone once the component is there.
+        std::fs::write(path, text).expect("a file");
+        author.types("$ rapidbyte connector build");
+        assert!(!author.place.join("build.log").exists());
+    }
+    for text in texts {
+        assert!(
+            parts.iter().all(|part| text.contains(part)) && text.lines().count() > 4,
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_script_in_python_that_is_wrong_is_told() {
+    let (line, parts) = (
+        "nothing_there.x = 1",
+        ["NameError: name 'nothing_there' is not defined"],
+    );
+    a_script_that_is_wrong_is_told(
+        "python",
+        "$ python3 -m venv .venv\n",
+        "connector.py",
+        line,
+        &parts,
+    );
+}
+
+#[test]
+fn a_script_in_javascript_that_is_wrong_is_told() {
+    if has_javascript() {
+        let (line, parts) = (
+            "nothingThere.x = 1;",
+            ["ReferenceError: nothingThere is not defined"],
+        );
+        a_script_that_is_wrong_is_told(
+            "javascript",
+            "$ npm install\n",
+            "connector.js",
+            line,
+            &parts,
+        );
+    }
+}
+
+/// What the guides say of `append`, put into what a destination begins as: a new file for each run.
+const APPENDS: [[&str; 2]; 3] = [
+    ["write_modes = [\"replace\"]", "write_modes = [\"append\"]"],
+    [
+        "        path = self.file(target.stream)\n        return Plan(",
+        "        path = self.next(target)\n        return Plan(",
+    ],
+    [
+        "        return Writer(self.file(target.stream))\n",
+        "        assert target.write_mode == \"append\"\n        return Writer(self.next(target))\n\n    \
+         def next(self, target):\n        path, number = self.file(target.stream), 1\n        \
+         while exists(path.replace(\"{part}\", str(number))):\n            number += 1\n        \
+         return path.replace(\"{part}\", str(number))\n",
+    ],
+];
+
+/// Rows of a run stand beside those of the runs before, all or none; a destination in such a language
+/// changes no rows.
+#[test]
+fn a_destination_in_python_appends() {
+    let mut author = Author::new();
+    author.types(
+        "$ rapidbyte connector new dest-lines --kind destination --lang python\n$ cd dest-lines\n\
+         $ python3 -m venv .venv",
+    );
+    let edit = |file: &str, changes: &[[&str; 2]]| {
+        let path = author.place.join(file);
+        let mut text = std::fs::read_to_string(&path).expect("UTF-8");
+        for [from, to] in changes {
+            assert!(text.contains(from), "{from:?} is not in {file}");
+            text = text.replace(from, to);
+        }
+        std::fs::write(path, text).expect("a file");
+    };
+    edit("connector.py", &APPENDS);
+    edit(
+        "pipeline.yaml",
+        &[
+            ["{stream}.jsonl", "{stream}-{part}.jsonl"],
+            ["write_mode: replace", "write_mode: append"],
+        ],
+    );
+    author.types(
+        "$ rapidbyte connector build\n$ rapidbyte run pipeline.yaml\n$ rapidbyte run pipeline.yaml",
+    );
+    let lines = |file: &str| {
+        let text = std::fs::read_to_string(author.place.join("out").join(file)).expect("UTF-8");
+        text.lines().count()
+    };
+    let files = author.folder.files("dest-lines/out");
+    assert_eq!(files, ["rows-1.jsonl", "rows-2.jsonl"]);
+    assert!(files.iter().all(|file| lines(file) == 1000));
+    let plan = author.types("$ rapidbyte plan pipeline.yaml");
+    assert!(plan.contains("rows-3.jsonl"), "{plan}");
+    // A run that fails leaves nothing beside them.
+    let pipeline = std::fs::read_to_string(author.place.join("pipeline.yaml")).expect("UTF-8");
+    std::fs::write(
+        author.place.join("in.jsonl"),
+        "{\"id\": 1}\n{\"id\": \"two\"}\n",
+    )
+    .expect("a file");
+    let (head, rest) = pipeline
+        .split_once("  use: source-generate\n")
+        .expect("a source");
+    let (_, rest) = rest.split_once("destination:\n").expect("a destination");
+    let broken = format!(
+        "{head}  use: source-file\n  config: {{ path: in.jsonl, schema: {{ id: int64 }} }}\n  \
+         streams: [in]\ndestination:\n{rest}"
+    );
+    std::fs::write(author.place.join("broken.yaml"), broken).expect("a file");
+    let (error, _) = author.refused(&["run", "broken.yaml"]);
+    assert_eq!(error["code"], "value_does_not_fit", "{error:#}");
+    assert_eq!(author.folder.files("dest-lines/out").len(), 2);
+    // And what it does not offer is refused before anything else.
+    std::fs::write(
+        author.place.join("upsert.yaml"),
+        pipeline.replace(
+            "write_mode: append",
+            "write_mode: upsert\n  primary_key: [id]",
+        ),
+    )
+    .expect("a file");
+    let (error, exit) = author.refused(&["run", "upsert.yaml"]);
+    let found = (error["code"].as_str(), exit);
+    assert_eq!(
+        found,
+        (Some("unsupported_write_mode"), Some(2)),
+        "{error:#}"
+    );
+}
+
 #[test]
 fn the_guide_for_javascript_leads_to_rows() {
     if !has_javascript() {

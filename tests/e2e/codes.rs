@@ -34,10 +34,12 @@ fn sources() -> Vec<(PathBuf, String)> {
 }
 
 /// The parts of projects in other languages that make errors.
-const TEMPLATES: [&str; 6] = [
+const TEMPLATES: [&str; 8] = [
+    "python/common/rapidbyte/files.py",
     "python/common/rapidbyte/host.py",
     "python/common/rapidbyte/http.py",
     "python/source/rapidbyte/glue/source.py",
+    "javascript/common/rapidbyte/files.js",
     "javascript/common/rapidbyte/host.js",
     "javascript/common/rapidbyte/http.js",
     "javascript/source/rapidbyte/glue.js",
@@ -63,10 +65,13 @@ fn literals(source: &str) -> Vec<(String, String)> {
 /// Whether what stands before a text is what makes an error: a function that takes its code first,
 /// or who acts and then the code.
 fn makes_an_error(before: &str) -> bool {
-    const TAKES_A_CODE: [&str; 14] = [
+    const TAKES_A_CODE: [&str; 17] = [
         "::config(",
         "::data(",
         "::schema(",
+        "::internal(",
+        "(internal(",
+        " code:",
         " config(",
         " auth(",
         " internal(",
@@ -108,6 +113,31 @@ fn codes() -> BTreeMap<String, PathBuf> {
     codes
 }
 
+fn scripts() -> impl Iterator<Item = (PathBuf, String)> {
+    TEMPLATES.iter().map(|file| {
+        let path = root().join("templates").join(file);
+        let text = std::fs::read_to_string(&path).expect("a part of a template");
+        (path, text)
+    })
+}
+
+/// Codes of the parts of templates: what stands behind the kind of an error that is made.
+fn codes_of_scripts() -> BTreeMap<String, PathBuf> {
+    let mut codes = BTreeMap::new();
+    for (path, text) in scripts() {
+        for pair in literals(&text).windows(2) {
+            let [(_, before), (code, between)] = pair else {
+                continue;
+            };
+            if before.ends_with("Error(") && between == "," {
+                codes.insert(code.clone(), path.clone());
+            }
+        }
+    }
+    assert!(codes.contains_key("not_a_batch"), "{codes:?}");
+    codes
+}
+
 fn entries() -> BTreeSet<String> {
     let text = std::fs::read_to_string(root().join("docs/errors.md")).expect("docs/errors.md");
     let headings = text.lines().filter_map(|line| line.strip_prefix("### "));
@@ -118,8 +148,9 @@ fn entries() -> BTreeSet<String> {
 
 #[test]
 fn every_code_has_an_entry() {
-    let (codes, entries) = (codes(), entries());
+    let (mut codes, entries) = (codes(), entries());
     assert!(codes.len() > 140, "only {} codes were found", codes.len());
+    codes.extend(codes_of_scripts());
     let missing: Vec<_> = codes
         .iter()
         .filter(|(code, _)| !entries.contains(*code))
@@ -130,14 +161,52 @@ fn every_code_has_an_entry() {
     );
 }
 
+/// Codes that the parts around connectors in scripting languages make, one of each way to make one.
+const OF_THE_PARTS: [&str; 11] = [
+    "arrow",
+    "bad_batch",
+    "commit_not_possible",
+    "cursor_not_kept",
+    "increment_not_possible",
+    "invalid_schema",
+    "jsonl_bad_utf8",
+    "no_byte",
+    "nothing_begun",
+    "unknown_stream",
+    "write_mode_not_possible",
+];
+
+#[test]
+fn the_codes_of_the_parts_are_found_and_explained() {
+    let (codes, folder) = (codes(), crate::support::Folder::new());
+    for code in OF_THE_PARTS {
+        assert!(codes.contains_key(code), "{code} was not found");
+    }
+    let parts = [
+        "crates/rows/",
+        "crates/part-source/",
+        "crates/part-destination/",
+        "crates/part-sink/",
+    ];
+    let is_part = |path: &Path| {
+        parts
+            .iter()
+            .any(|part| path.to_string_lossy().contains(part))
+    };
+    let of_parts = codes
+        .iter()
+        .filter(|(_, path)| is_part(path))
+        .map(|(code, _)| code.as_str());
+    for code in of_parts.chain(OF_THE_PARTS) {
+        let explained = folder.rapidbyte(&["explain", code]);
+        assert_eq!(explained.code, Some(0), "{code}: {}", explained.stderr);
+    }
+}
+
 #[test]
 fn every_entry_has_a_code() {
     let mut known: BTreeSet<String> = BTreeSet::new();
-    let scripts = TEMPLATES
-        .iter()
-        .map(|path| root().join("templates").join(path));
-    let scripts = scripts.map(|path| std::fs::read_to_string(path).expect("a part of a template"));
-    for text in sources().into_iter().map(|(_, text)| text).chain(scripts) {
+    for text in sources().into_iter().chain(scripts()).map(|(_, text)| text) {
         known.extend(literals(&text).into_iter().map(|(code, _)| code));
     }
     let mut stale: Vec<String> = entries().into_iter().collect();

@@ -20,6 +20,23 @@ fn bundled_connectors_are_listed_and_inspected() {
         assert_eq!(inspected.code, Some(0), "{}", inspected.stderr);
         assert!(inspected.stdout.contains("config:"), "{}", inspected.stdout);
     }
+    let inspected = folder
+        .rapidbyte(&["connector", "inspect", "source-http"])
+        .stdout;
+    for key in [
+        "streams.NAME.path ",
+        "streams.NAME.pagination.type ",
+        "streams.NAME.incremental.param ",
+        "auth.token ",
+    ] {
+        let line = inspected
+            .lines()
+            .find(|line| line.trim_start().starts_with(key));
+        assert!(
+            line.is_some_and(|line| line.len() > 60),
+            "{key}: {inspected}"
+        );
+    }
     assert_eq!(
         folder.rapidbyte(&["connector", "inspect", "nothing"]).code,
         Some(2)

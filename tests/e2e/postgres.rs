@@ -403,6 +403,7 @@ fn wrong_servers_and_credentials_are_told_apart() {
         .batch_execute("CREATE TABLE t (a int)")
         .expect("a table");
     let good = copy(&database, &database, "[public.t]", "schema: raw");
+    let good = format!("{good}\nretry: {{ max_attempts: 1 }}\n");
     let url = database.url();
     let port = shared().port().to_string();
     let name = database.name();

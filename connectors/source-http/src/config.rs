@@ -122,7 +122,8 @@ pub struct StreamConfig {
     pub headers: BTreeMap<String, String>,
     /// Where the records stand in the body: a dotted path such as `data.items`, or a JSON Pointer
     /// such as `/data/items`. The body itself if absent. An array is its records; an object at a
-    /// path that was written is one record; `null` is none.
+    /// path that was written is one record, unless it holds arrays of objects and none of the
+    /// columns that `schema`, `primary_key` or `incremental` name; `null` is none.
     pub records: Option<String>,
     /// How the next page is asked for.
     #[serde(default)]
@@ -143,8 +144,8 @@ pub struct StreamConfig {
 }
 
 /// A text, a number or a boolean.
-#[derive(serde::Deserialize, JsonSchema, Debug, Clone)]
-#[serde(untagged)]
+#[derive(JsonSchema, Debug, Clone)]
+#[schemars(untagged)]
 pub enum Scalar {
     /// A text.
     Text(String),
@@ -152,6 +153,27 @@ pub enum Scalar {
     Bool(bool),
     /// A number, as it is written.
     Number(serde_json::Number),
+}
+
+// An untagged enum would say nothing of what is allowed.
+impl<'de> serde::Deserialize<'de> for Scalar {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        use serde::de::{Error, Unexpected};
+        use serde_json::Value;
+
+        let what = match Value::deserialize(deserializer)? {
+            Value::String(text) => return Ok(Self::Text(text)),
+            Value::Bool(value) => return Ok(Self::Bool(value)),
+            Value::Number(number) => return Ok(Self::Number(number)),
+            Value::Null => Unexpected::Unit,
+            Value::Array(_) => Unexpected::Seq,
+            Value::Object(_) => Unexpected::Map,
+        };
+        Err(D::Error::invalid_type(
+            what,
+            &"a text, a number or a boolean",
+        ))
+    }
 }
 
 impl fmt::Display for Scalar {

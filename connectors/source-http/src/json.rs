@@ -40,6 +40,20 @@ impl Path {
         })
     }
 
+    /// The path to a key of what is there.
+    pub fn then(&self, key: &str) -> String {
+        let parts = self.parts.iter().map(String::as_str);
+        let parts: Vec<&str> = parts.chain([key]).collect();
+        let is_pointer = self.text.starts_with('/') || key.is_empty() || key.contains(['.', '/']);
+        match is_pointer {
+            true => parts
+                .iter()
+                .map(|part| format!("/{}", part.replace('~', "~0").replace('/', "~1")))
+                .collect(),
+            false => parts.join("."),
+        }
+    }
+
     /// The value there, if there is one. In an array a part is a position, from 0, or from the end
     /// on from -1.
     pub fn find<'a>(&self, document: &'a RawValue) -> serde_json::Result<Option<&'a RawValue>> {
@@ -164,6 +178,17 @@ mod tests {
             let path = Path::parse(path).expect("a path");
             let found = path.find(document).expect("JSON").map(RawValue::get);
             assert_eq!(found, expected, "{path}");
+        }
+        for (path, key, expected) in [
+            ("", "items", "items"),
+            ("data", "items", "data.items"),
+            ("data", "a.b", "/data/a.b"),
+            ("/d~1e", "x~/y", "/d~1e/x~0~1y"),
+        ] {
+            let to_key = Path::parse(path).expect("a path").then(key);
+            assert_eq!(to_key, expected);
+            let parts = Path::parse(&to_key).expect("a path").parts;
+            assert_eq!(parts.last().map(String::as_str), Some(key));
         }
         assert!(Path::parse("a..b").is_err() && Path::parse(&"a.".repeat(99)).is_err());
     }

@@ -187,7 +187,10 @@ pub(crate) fn records<'a>(stream: &Settled, document: &'a RawValue) -> Result<Ve
     };
     match path.find(document).map_err(broken)? {
         Some(found) if is(found, b'[') => items(found).map_err(broken),
-        Some(found) if is(found, b'{') => Ok(vec![found]),
+        Some(found) if is(found, b'{') => match wrapped(stream, path, found).map_err(broken)? {
+            None => Ok(vec![found]),
+            Some(arrays) => Err(is_wrapper(path, &arrays)),
+        },
         Some(found) if is(found, b'n') => Ok(Vec::new()),
         found => {
             let what = match found {
@@ -198,6 +201,46 @@ pub(crate) fn records<'a>(stream: &Settled, document: &'a RawValue) -> Result<Ve
             Err(Error::schema("http_no_records", text).hint("check the setting `records`"))
         }
     }
+}
+
+/// Paths to the arrays of objects that an object holds, if it is none of the stream's records: these
+/// have a column that the configuration names. Between pages an array without items counts, too.
+fn wrapped(
+    stream: &Settled,
+    path: &Path,
+    object: &RawValue,
+) -> serde_json::Result<Option<Vec<String>>> {
+    let entries = entries(object)?;
+    if entries.iter().any(|(key, _)| stream.names_column(key)) {
+        return Ok(None);
+    }
+    let is_paged = !matches!(stream.pages, Pages::One);
+    let mut arrays = Vec::new();
+    for (key, value) in &entries {
+        if value.get().starts_with('[') {
+            let first = items(value)?
+                .first()
+                .map(|item| item.get().starts_with('{'));
+            if first.unwrap_or(is_paged) {
+                arrays.push(path.then(key));
+            }
+        }
+    }
+    arrays.truncate(SHOWN_KEYS);
+    Ok((!arrays.is_empty()).then_some(arrays))
+}
+
+fn is_wrapper(path: &Path, arrays: &[String]) -> Error {
+    let place = match path.to_string() {
+        text if text.is_empty() => "the answer".to_owned(),
+        text => format!("records: {text}"),
+    };
+    let text = format!("{place} is one object around arrays of objects");
+    Error::schema("http_no_records", text).hint(format!(
+        "if those are the records, write records: {}; if the object is one record, name its columns \
+         under the stream's schema: or primary_key:",
+        arrays.join(" or ")
+    ))
 }
 
 /// The body as a JSON document.

@@ -63,6 +63,19 @@ pub(crate) struct Settled {
     pub incremental: Option<Cursor>,
 }
 
+impl Settled {
+    /// Whether the configuration names a column so.
+    pub fn names_column(&self, name: &str) -> bool {
+        let declared = self.schema.as_ref();
+        declared.is_some_and(|schema| schema.field_with_name(name).is_ok())
+            || self.primary_key.iter().any(|key| key == name)
+            || self
+                .incremental
+                .as_ref()
+                .is_some_and(|cursor| cursor.field == name)
+    }
+}
+
 /// How the next page is asked for.
 #[derive(Debug, Clone)]
 pub(crate) enum Pages {

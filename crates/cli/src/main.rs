@@ -3,6 +3,7 @@
 mod args;
 mod catalog;
 mod cmd;
+mod keys;
 mod output;
 mod page;
 mod samples;

@@ -50,6 +50,11 @@ impl Output {
         }
     }
 
+    /// Whether details are wanted.
+    pub fn is_verbose(&self) -> bool {
+        self.verbose
+    }
+
     /// The same, without warnings and without what connectors say.
     pub fn silent(&self) -> Self {
         Self {

@@ -20,6 +20,7 @@ mod bench;
 mod common;
 mod destination;
 mod digest;
+mod order;
 mod read;
 mod source;
 mod spec;

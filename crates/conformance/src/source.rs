@@ -79,6 +79,7 @@ pub(crate) fn judge(bench: &Bench<'_>, judges: &mut Judges<'_>) {
     judges.judge(&UNKNOWN_COLUMN, || subject.unknown_column());
     let increments = increment::Increments::new(&subject);
     judges.judge(&CHECKPOINTS, || increments.checkpoints());
+    judges.judge(&ORDER, || increments.order());
     judges.judge(&RESUME, || increments.resume());
     judges.judge(&FOREIGN_CURSOR, || increments.foreign_cursor());
     // The last one: a session that is left in the middle may be in the way of others.

@@ -117,6 +117,7 @@ table! {
     UNKNOWN_STREAM "unknown-stream" "refuses a stream that it does not have";
     UNKNOWN_COLUMN "unknown-column" "refuses a column that it does not have";
     CHECKPOINTS "checkpoints" "an incremental read has checkpoints, the last behind its last row";
+    ORDER "order" "no row behind a checkpoint lies before one in front of it";
     RESUME "resume" "from each checkpoint on come exactly the rows behind it";
     FOREIGN_CURSOR "foreign-cursor" "refuses a cursor that it did not make";
     SOURCE_CANCEL "cancel" "a cancelled read ends at once, and the next one is not in its way";

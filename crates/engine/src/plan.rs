@@ -20,12 +20,13 @@ use crate::document::{self, Document};
 use crate::failure::{Class, Failure};
 use crate::host::{Host, nearest};
 use crate::narrow::Narrowing;
+use crate::retry::until_it_passes;
 pub use check::{Checked, Looked, check};
 use choose::{Chosen, narrow, select, some_of};
 use delivery::{identify, increment, progress, refuse_repeats};
 pub(crate) use open::planning_sandbox;
-pub use open::{Clocks, Stage, open_destination, open_source};
-use open::{Opened, Reading, Writing, common_forms, open_both};
+pub use open::{Clocks, Stage, discover, open_destination};
+use open::{Opened, Reading, Writing, common_forms, open_both, open_source};
 
 /// Everything that a run will do, settled before the first row.
 pub struct Plan {
@@ -87,7 +88,8 @@ impl Plan {
         Self::narrowed(document, host, &Narrowing::default())
     }
 
-    /// The same for a part of what the pipeline moves.
+    /// The same for a part of what the pipeline moves. What fails for a reason that may pass is begun
+    /// again, as `retry` says.
     pub fn narrowed(
         document: Document,
         host: &Host,
@@ -95,8 +97,13 @@ impl Plan {
     ) -> Result<Self, Failure> {
         narrowing.check(&document)?;
         let clocks = Clocks::new();
-        let opened = open_both(&document, host, &clocks, false)?;
-        Self::settled(document, opened, clocks, narrowing)
+        until_it_passes(&document, host, |_| {
+            let opened = open_both(&document, host, &clocks, false);
+            // Also the time between two attempts.
+            clocks.source.enter(Phase::Other);
+            clocks.destination.enter(Phase::ChannelWait);
+            Self::settled(document.clone(), opened?, clocks.clone(), narrowing)
+        })
     }
 
     /// Settles what is moved between two sides that are open.
@@ -171,6 +178,22 @@ impl Plan {
         let snapshot = coordinator.as_mut().map(|c| c.snapshot(&selections));
         let snapshot = snapshot.unwrap_or_else(|| Ok(String::new()));
         snapshot.map_err(|e| Failure::from_runtime(e, &self.document, "source"))
+    }
+
+    /// The same, begun again in a session of its own as `retry` says: the one that planned may be broken.
+    pub fn snapshot_again(&mut self, host: &Host) -> Result<String, Failure> {
+        let document = self.document.clone();
+        until_it_passes(&document, host, |attempt| {
+            if attempt > 1 {
+                let coordinator = self.coordinator.get_mut();
+                let coordinator = coordinator.unwrap_or_else(PoisonError::into_inner);
+                // The older one goes first: its role may have one connection alone.
+                *coordinator = None;
+                let (_, session) = open_source(&document, host, &self.clocks.source)?;
+                *coordinator = Some(session);
+            }
+            self.snapshot()
+        })
     }
 
     /// The session that planned, for whichever stream is written first: it has logged in, and its

@@ -3,10 +3,11 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use rapidbyte_runtime::Cancel;
+use rapidbyte_runtime::{Cancel, Level};
 
-use crate::document::Retry;
+use crate::document::{Document, Retry};
 use crate::failure::Failure;
+use crate::host::Host;
 
 /// Counts attempts; each pause is twice the one before, and half of it is left to chance, so that
 /// many runs that failed at one moment do not all come back at one moment.
@@ -61,6 +62,39 @@ impl Backoff {
             failure.message = format!("{} (tried {} times)", failure.message, self.attempts);
         }
         failure
+    }
+}
+
+/// Does `work`, given the number of the attempt, as long as it fails for a reason that may pass: what
+/// stands before the first row, so that each attempt begins anew.
+pub(crate) fn until_it_passes<T>(
+    document: &Document,
+    host: &Host,
+    mut work: impl FnMut(u32) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let mut backoff = Backoff::new(document.retry);
+    loop {
+        let failure = match work(backoff.attempts()) {
+            Ok(done) => return Ok(done),
+            Err(failure) => failure,
+        };
+        let least = failure.passes_after_ms;
+        let least = least.filter(|_| !host.cancel.is_cancelled());
+        let pause = least.and_then(|ms| backoff.next(Duration::from_millis(ms.into())));
+        let Some(pause) = pause else {
+            return Err(backoff.told(failure));
+        };
+        let text = format!(
+            "{}: {}; no row has moved yet; tries again in {:.1} s",
+            failure.code,
+            failure.message,
+            pause.as_secs_f64()
+        );
+        let text = document.redact(&text);
+        (host.log)("rapidbyte", failure.stream.as_deref(), Level::Warn, &text);
+        if !wait(pause, &host.cancel) {
+            return Err(Failure::cancelled());
+        }
     }
 }
 

@@ -120,7 +120,7 @@ fn move_all(
     for stream in &plan.streams {
         stream.refuse_unfit()?;
     }
-    let snapshot = plan.snapshot()?;
+    let snapshot = plan.snapshot_again(host)?;
     let planned = StageReport::new(&plan.clocks.source, Side::Source);
     let mut timing = planned.parts;
     add(

@@ -26,7 +26,7 @@ fn no_byte() -> Error {
         kind: ErrorKind::Internal,
         code: "no_byte".into(),
         message: "a character above 255 where each stands for a byte".into(),
-        hint: None,
+        hint: Some("each character of `write_latin` is a byte: give a text to `write_text`".into()),
         stream: None,
         column: None,
         location: None,

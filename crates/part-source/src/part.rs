@@ -14,10 +14,9 @@ mod bindings {
 }
 
 use bindings::exports::rapidbyte::connector::source as contract;
-use bindings::rapidbyte::connector::types::{Error, ErrorKind, SyncMode};
+use bindings::rapidbyte::connector::types::{Error, SyncMode};
 use bindings::rapidbyte::script::source as script;
 use contract::Spec;
-use rapidbyte_rows::{Owner, Refusal};
 
 struct Part;
 
@@ -51,24 +50,7 @@ impl contract::Guest for Part {
     }
 }
 
-/// An error that the contract knows, of a stream.
-fn refused(refusal: Refusal, stream: &str) -> Error {
-    let kind = match refusal.owner {
-        Owner::Config => ErrorKind::Config,
-        Owner::Schema => ErrorKind::Schema,
-        Owner::Data => ErrorKind::Data,
-        Owner::Internal => ErrorKind::Internal,
-    };
-    Error {
-        kind,
-        code: refusal.code.into(),
-        message: refusal.message,
-        hint: refusal.hint,
-        stream: Some(stream.into()),
-        column: refusal.column,
-        location: refusal.row.map(|row| format!("row {row}")),
-    }
-}
+rapidbyte_rows::refused!(bindings::rapidbyte::connector::types);
 
 #[allow(unsafe_code)]
 const _: () = {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
 use rapidbyte_formats::jsonl::ColumnEncoder;
+use rapidbyte_wire::declared::declared_type;
 use rapidbyte_wire::ipc;
 use rapidbyte_wire::types::type_name;
 use serde_json::Value;
 
-use crate::Refusal;
+use crate::{REPORT, Refusal};
 
 /// About so many bytes of Arrow data become columns at a time: the values of a script, and the garbage
 /// that they leave, take many times the room.
@@ -51,8 +52,7 @@ pub fn columns(schema: &[u8]) -> Result<(Vec<Held>, String), Refusal> {
             type_name: type_name(field),
             refused: ColumnEncoder::holds(field).err().map(|error| error.message),
         };
-        let not_null = if field.is_nullable() { "" } else { " not null" };
-        let text = format!("{}{not_null}", column.type_name);
+        let text = declared_type(field);
         let [name, text] = [&column.name, &text].map(|text| Value::from(text.as_str()));
         declared.push(format!("{name}:{text}"));
         held.push(column);
@@ -62,7 +62,7 @@ pub fn columns(schema: &[u8]) -> Result<(Vec<Held>, String), Refusal> {
 
 fn read(schema: &[u8]) -> Result<Schema, Refusal> {
     ipc::decode_schema(schema)
-        .map_err(|error| Refusal::internal("invalid_schema", error.to_string()))
+        .map_err(|error| Refusal::internal("invalid_schema", error.to_string()).hint(REPORT))
 }
 
 impl Decoder {
@@ -72,7 +72,7 @@ impl Decoder {
     pub fn new(schema: &[u8], wide_texts: bool) -> Result<Self, Refusal> {
         let columns = ColumnEncoder::new(Arc::new(read(schema)?), wide_texts);
         let messages = ipc::Decoder::new(schema)
-            .map_err(|error| Refusal::internal("invalid_schema", error.to_string()))?;
+            .map_err(|error| Refusal::internal("invalid_schema", error.to_string()).hint(REPORT))?;
         Ok(Self {
             messages,
             columns: columns.map_err(|error| Refusal::of(error, 0))?,
@@ -86,11 +86,12 @@ impl Decoder {
     pub fn pieces(&self, data: Vec<u8>, rows: u64) -> Result<Vec<Piece>, Refusal> {
         let parts = data.len().div_ceil(PIECE_BYTES).max(1);
         let batch = self.messages.decode(data);
-        let batch = batch.map_err(|error| Refusal::internal("bad_batch", error.to_string()))?;
+        let batch = batch
+            .map_err(|error| Refusal::internal("bad_batch", error.to_string()).hint(REPORT))?;
         let found = batch.num_rows();
         if found as u64 != rows {
             let text = format!("a batch of {found} rows where {rows} were said");
-            return Err(Refusal::internal("bad_batch", text));
+            return Err(Refusal::internal("bad_batch", text).hint(REPORT));
         }
         let step = found.div_ceil(parts).max(1);
         let begins = (0..found).step_by(step);
@@ -143,7 +144,7 @@ mod tests {
         let mut encoder = Encoder::new(r#"{"n": "int64"}"#, None, 1 << 20).unwrap();
         let numbers: Vec<String> = (0..100_000).map(|n| n.to_string()).collect();
         let given = format!("[{}]", numbers.join(","));
-        let batch = encoder.columns(&[&given]).unwrap();
+        let batch = encoder.columns(&[&given]).unwrap().unwrap();
         let mut decoder = Decoder::new(encoder.schema_message(), false).unwrap();
         let pieces = decoder.pieces(batch.data, batch.rows).unwrap();
         assert!(pieces.len() > 2, "{}", pieces.len());
@@ -170,7 +171,7 @@ mod tests {
             r#"["1.50",null]"#,
             r#"[["a"],null]"#,
         ];
-        let batch = encoder.columns(&given).unwrap();
+        let batch = encoder.columns(&given).unwrap().unwrap();
         let mut decoder = Decoder::new(encoder.schema_message(), false).unwrap();
         let back = only_piece(&mut decoder, batch.data, batch.rows).unwrap();
         let texts: Vec<_> = back
@@ -184,7 +185,7 @@ mod tests {
     #[test]
     fn what_is_no_batch_of_the_schema_is_refused() {
         let mut encoder = encoder();
-        let batch = encoder.rows(br#"{"id":1}"#).unwrap();
+        let batch = encoder.rows(br#"{"id":1}"#).unwrap().unwrap();
         let mut decoder = Decoder::new(encoder.schema_message(), false).unwrap();
         let refused = only_piece(&mut decoder, batch.data.clone(), 2).unwrap_err();
         assert_eq!(refused.code, "bad_batch");

@@ -8,7 +8,11 @@ use rapidbyte_formats::{Decoder, Format, FormatError, Limits, Owner};
 use rapidbyte_wire::ipc;
 use rapidbyte_wire::types::type_name;
 
-use crate::declared;
+use crate::declared::{self, TYPES};
+
+/// What to do about what neither a script nor an operator can cause.
+pub const REPORT: &str = "it is a fault of the program: report it";
+const NOT_UTF8: &str = "texts are UTF-8: decode bytes before they become a value";
 
 /// Makes the batches of one read of a stream.
 pub struct Encoder {
@@ -66,7 +70,7 @@ impl Encoder {
         let rows = rows.map_err(refused)?;
         let columns = ColumnDecoder::new(&schema, wanted, limits).map_err(refused)?;
         let messages = ipc::Encoder::new(rows.schema())
-            .map_err(|error| Refusal::schema("unsupported_type", error.to_string()))?;
+            .map_err(|error| Refusal::schema("unsupported_type", error.to_string()).hint(TYPES))?;
         Ok(Self {
             rows,
             columns,
@@ -92,10 +96,10 @@ impl Encoder {
         fields.map(|field| type_name(field)).collect()
     }
 
-    /// JSON Lines to a batch.
+    /// JSON Lines to a batch; none of no rows.
     ///
-    /// Errors: `no_rows`, and those of [`rapidbyte_formats::jsonl`].
-    pub fn rows(&mut self, lines: &[u8]) -> Result<Encoded, Refusal> {
+    /// Errors: those of [`rapidbyte_formats::jsonl`].
+    pub fn rows(&mut self, lines: &[u8]) -> Result<Option<Encoded>, Refusal> {
         let rows = &mut self.rows;
         let mut read = || {
             rows.begin_file();
@@ -107,45 +111,73 @@ impl Encoder {
         self.encode(batch)
     }
 
-    /// A JSON array of each column to a batch.
+    /// A JSON array of each column to a batch; none of no rows.
     ///
     /// Errors: the same, `columns_uneven` and `jsonl_bad_utf8`.
-    pub fn columns(&mut self, columns: &[impl AsRef<[u8]>]) -> Result<Encoded, Refusal> {
+    pub fn columns(&mut self, columns: &[impl AsRef<[u8]>]) -> Result<Option<Encoded>, Refusal> {
         let texts: Vec<&str> = columns.iter().map(text).collect::<Result<_, _>>()?;
         let decoded = self.columns.decode(&texts);
         let batch = decoded.map_err(|error| Refusal::of(error, self.given))?;
         self.encode(batch)
     }
 
-    fn encode(&mut self, batch: Option<RecordBatch>) -> Result<Encoded, Refusal> {
+    fn encode(&mut self, batch: Option<RecordBatch>) -> Result<Option<Encoded>, Refusal> {
         let Some(batch) = batch else {
-            let text = "a batch without rows";
-            return Err(Refusal::internal("no_rows", text));
+            return Ok(None);
         };
         let data = self
             .messages
             .encode(&batch)
-            .map_err(|error| Refusal::internal("arrow", error.to_string()))?;
+            .map_err(|error| Refusal::internal("arrow", error.to_string()).hint(REPORT))?;
         let rows = batch.num_rows() as u64;
         self.given += rows;
-        Ok(Encoded { data, rows })
+        Ok(Some(Encoded { data, rows }))
     }
+}
+
+/// What an author does, where it is not what the operator of a file does.
+fn hint_for(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "jsonl_unknown_field" => "declare the column, or leave the key out",
+        "jsonl_duplicate_key" | "jsonl_broken_line" | "jsonl_not_an_object" => {
+            "write rows as JSON with the library of the language: one object a line"
+        }
+        "jsonl_bad_utf8" => NOT_UTF8,
+        "columns_uneven" => "give a value or null for every row of every column",
+        "null_in_required_column" => "declare the column without `not null`",
+        "value_does_not_fit" => {
+            "declare another type for the column, or convert the value: json holds whatever comes"
+        }
+        "json_not_finite" => "JSON has no NaN and no infinity: make the column a string",
+        "unsupported_type" => TYPES,
+        "unknown_column" => {
+            "select columns that the stream declares: `rapidbyte discover` lists them"
+        }
+        "decoder_failed" | "schema_mismatch" | "arrow" => REPORT,
+        _ => return None,
+    })
 }
 
 /// A column's text.
 fn text(column: &impl AsRef<[u8]>) -> Result<&str, Refusal> {
     std::str::from_utf8(column.as_ref()).map_err(|error| {
         let text = format!("a column that is not UTF-8: {error}");
-        Refusal::owned(Owner::Data, "jsonl_bad_utf8", text)
+        Refusal::owned(Owner::Data, "jsonl_bad_utf8", text).hint(NOT_UTF8)
     })
 }
 
 impl Refusal {
-    pub(crate) fn schema(code: &'static str, message: impl Into<String>) -> Self {
+    /// What the operator asked for and this connector does not do.
+    pub fn config(code: &'static str, message: impl Into<String>) -> Self {
+        Self::owned(Owner::Config, code, message)
+    }
+
+    /// A stream or its columns are not as declared.
+    pub fn schema(code: &'static str, message: impl Into<String>) -> Self {
         Self::owned(Owner::Schema, code, message)
     }
 
-    /// What is the author's fault.
+    /// What should not be: a fault of the author, or of the program.
     pub fn internal(code: &'static str, message: impl Into<String>) -> Self {
         Self::owned(Owner::Internal, code, message)
     }
@@ -166,16 +198,16 @@ impl Refusal {
         self
     }
 
+    /// Says what to do next.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
     /// `given` rows came in batches before. What only fits a file is said otherwise.
     pub(crate) fn of(error: FormatError, given: u64) -> Self {
-        let hint = match error.code {
-            "jsonl_unknown_field" => Some("declare the column, or leave the key out".into()),
-            "null_in_required_column" => Some("declare the column without `not null`".into()),
-            "json_not_finite" => {
-                Some("JSON has no NaN and no infinity: make the column a string".into())
-            }
-            _ => error.hint.clone(),
-        };
+        let hint = hint_for(error.code).map_or(error.hint.clone(), |hint| Some(hint.into()));
         Self {
             owner: error.owner(),
             code: error.code,
@@ -254,9 +286,8 @@ mod tests {
 
     #[test]
     fn nothing_is_no_batch() {
-        assert_eq!(encoder(None).rows(b"").unwrap_err().code, "no_rows");
-        let empty = ["[]"; 6];
-        assert_eq!(encoder(None).columns(&empty).unwrap_err().code, "no_rows");
+        assert!(encoder(None).rows(b"").unwrap().is_none());
+        assert!(encoder(None).columns(&["[]"; 6]).unwrap().is_none());
         let error = encoder(None).columns(&[b"[\"\xff\"]"]).unwrap_err();
         assert_eq!(error.code, "jsonl_bad_utf8");
         let unknown = ["x".to_owned()];

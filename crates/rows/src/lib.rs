@@ -8,8 +8,9 @@
 mod declared;
 mod decoder;
 mod encoder;
+mod refused;
 
 pub use declared::schema;
 pub use decoder::{Decoder, Held, Piece, columns};
-pub use encoder::{Encoded, Encoder, Refusal};
+pub use encoder::{Encoded, Encoder, REPORT, Refusal};
 pub use rapidbyte_formats::Owner;

@@ -1,12 +1,11 @@
 //! Columns that an operator declares: `{ id: int64 not null, name: string }`.
 
-use std::fmt;
 use std::sync::Arc;
 
-use arrow_schema::{Schema, SchemaRef};
-use rapidbyte_wire::types::{check_portable, parse_field};
+use arrow_schema::SchemaRef;
+use rapidbyte_wire::declared;
 use schemars::{JsonSchema, Schema as JsonSchemaValue, SchemaGenerator, json_schema};
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::Deserialize;
 
 use crate::{Error, Result};
 
@@ -20,28 +19,9 @@ use crate::{Error, Result};
 /// assert!(!schema.field(0).is_nullable() && schema.field(1).is_nullable());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Columns(Vec<(String, String)>);
-
-impl<'de> Deserialize<'de> for Columns {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entries;
-        impl<'de> Visitor<'de> for Entries {
-            type Value = Columns;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("columns as name: type")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Columns, A::Error> {
-                let mut columns: Vec<(String, String)> = Vec::new();
-                while let Some(column) = map.next_entry()? {
-                    columns.push(column);
-                }
-                Ok(Columns(columns))
-            }
-        }
-        deserializer.deserialize_map(Entries)
-    }
-}
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Columns(declared::Columns);
 
 impl JsonSchema for Columns {
     fn schema_name() -> std::borrow::Cow<'static, str> {
@@ -58,36 +38,15 @@ impl Columns {
     /// # Errors
     /// `invalid_type` with the column; `no_columns`.
     pub fn schema(&self, at: &str) -> Result<SchemaRef> {
-        let mut fields = Vec::with_capacity(self.0.len());
-        for (name, text) in &self.0 {
-            let (type_name, nullable) = match strip_not_null(text) {
-                Some(type_name) => (type_name, false),
-                None => (text.as_str(), true),
+        self.0.schema().map(Arc::new).map_err(|error| {
+            let Some(column) = error.column() else {
+                return Error::config("no_columns", error).at(at);
             };
-            let field = parse_field(name, type_name, nullable).map_err(|error| {
-                Error::config("invalid_type", error)
-                    .in_column(name)
-                    .at(format!("{at}.{name}"))
-            })?;
-            fields.push(field);
-        }
-        if fields.is_empty() {
-            return Err(Error::config("no_columns", "no column is declared").at(at));
-        }
-        let schema = Schema::new(fields);
-        check_portable(&schema).map_err(|error| Error::config("invalid_type", error).at(at))?;
-        Ok(Arc::new(schema))
+            Error::config("invalid_type", &error)
+                .in_column(column)
+                .at(format!("{at}.{column}"))
+        })
     }
-}
-
-/// The type of `type not null`.
-fn strip_not_null(text: &str) -> Option<&str> {
-    const MARK: &str = "not null";
-    let text = text.trim_end();
-    let at = text.len().checked_sub(MARK.len())?;
-    let (type_name, mark) = text.split_at_checked(at)?;
-    (mark.eq_ignore_ascii_case(MARK) && type_name.ends_with(char::is_whitespace))
-        .then(|| type_name.trim_end())
 }
 
 #[cfg(test)]
@@ -100,30 +59,13 @@ mod tests {
     }
 
     #[test]
-    fn columns_keep_their_order_and_say_whether_they_are_nullable() {
-        let json = r#"{"z": "int64 Not Null ", "a": "decimal(10, 2)", "not null": "string"}"#;
-        let schema = schema(json).unwrap();
-        let told: Vec<_> = schema.fields().iter().collect();
-        assert_eq!(told.len(), 3);
-        assert_eq!(
-            (told[0].name().as_str(), told[0].is_nullable()),
-            ("z", false)
-        );
-        assert_eq!(
-            (told[1].name().as_str(), told[1].is_nullable()),
-            ("a", true)
-        );
-        assert!(told[2].is_nullable());
-    }
-
-    #[test]
-    fn what_is_no_type_is_told_with_its_column() {
-        for wrong in ["int65", "not null", "int64not null", ""] {
-            let error = schema(&format!(r#"{{"n": "{wrong}"}}"#)).unwrap_err();
-            assert_eq!(error.code, "invalid_type", "{wrong}");
-            assert_eq!(error.column.as_deref(), Some("n"), "{wrong}");
-            assert_eq!(error.location.as_deref(), Some("config.schema.n"));
-        }
+    fn what_is_no_type_is_told_with_its_column_and_its_place() {
+        let schema_of_two = schema(r#"{"z": "int64 not null", "a": "string"}"#).unwrap();
+        assert_eq!(schema_of_two.field(0).name(), "z");
+        let error = schema(r#"{"n": "int65"}"#).unwrap_err();
+        assert_eq!(error.code, "invalid_type");
+        assert_eq!(error.column.as_deref(), Some("n"));
+        assert_eq!(error.location.as_deref(), Some("config.schema.n"));
         assert_eq!(schema("{}").unwrap_err().code, "no_columns");
     }
 }

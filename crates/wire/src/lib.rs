@@ -2,7 +2,7 @@
 //!
 //! This crate owns facts that both sides need: how a schema and a batch are laid out as
 //! bytes ([`ipc`]), what the host checks before it passes a batch on ([`verify`]), how a
-//! column's type is written by a person ([`types`]), how files and streams are matched
+//! column's type is written by a person ([`types`], [`declared`]), how files and streams are matched
 //! ([`pattern`]) and how partition folders are named ([`hive`]). It does no I/O and knows no
 //! connector.
 //!
@@ -10,6 +10,7 @@
 //! ("Serialization and Interprocess Communication"). A schema is one `Schema` message; it
 //! travels once per stream. A batch is one `RecordBatch` message without dictionaries.
 
+pub mod declared;
 pub mod hive;
 pub mod ipc;
 pub mod pattern;

@@ -19,7 +19,7 @@ export class Connector {
     },
     required: ["path"],
   };
-  // `append` would be the other one.
+  // `append` would be the other one: a new file for each run, with `{part}` in `path` for its number.
   static writeModes = ["replace"];
 
   constructor(config) {

@@ -24,7 +24,7 @@ class Connector:
         },
         "required": ["path"],
     }
-    # `append` would be the other one.
+    # `append` would be the other one: a new file for each run, with `{part}` in `path` for its number.
     write_modes = ["replace"]
 
     def __init__(self, config):

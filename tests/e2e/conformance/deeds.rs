@@ -25,6 +25,7 @@ const OF_SOURCES: &[(&str, &str)] = &[
     ("takes_any_stream", "unknown-stream"),
     ("takes_any_column", "unknown-column"),
     ("forgets_last_checkpoint", "checkpoints"),
+    ("counts_backwards", "order"),
     ("repeats_a_row", "resume"),
     ("takes_any_cursor", "foreign-cursor"),
     ("leaves_a_lock", "cancel"),

@@ -119,6 +119,87 @@ fn what_does_not_pass_is_said_by_code() {
     Folder::new().refuses(&text, "connect_failed", 3, &["127.0.0.1:1"]);
 }
 
+/// A pipeline whose columns are inferred, and which tries so often.
+fn inferred(server: &Server, attempts: u32) -> String {
+    let text = pipeline(&server.url(""), &["max_retries: 0"], &[]);
+    text.replace("max_attempts: 1", &format!("max_attempts: {attempts}"))
+}
+
+#[test]
+fn what_passes_while_it_is_planned_is_tried_again() {
+    for broken in [
+        Reply::status(500, "oops"),
+        Reply::status(429, "slow down").header("retry-after", "0"),
+        Reply::raw(""),
+    ] {
+        let asked = std::sync::Arc::new(AtomicU64::new(0));
+        let (count, shown) = (std::sync::Arc::clone(&asked), format!("{broken:?}"));
+        let server = Server::start(move |_| match count.fetch_add(1, Ordering::SeqCst) {
+            0 => broken.clone(),
+            _ => Reply::json(ids(1..=3)),
+        });
+        for verb in ["run", "plan", "discover"] {
+            asked.store(0, Ordering::SeqCst);
+            let folder = Folder::new();
+            folder.write("p.yaml", inferred(&server, 2));
+            let ended = folder.rapidbyte(&[verb, "p.yaml"]);
+            assert_eq!(ended.code, Some(0), "{verb}: {shown}: {}", ended.stderr);
+            for part in ["no row has moved yet", "tries again in"] {
+                assert!(ended.stderr.contains(part), "{verb}: {}", ended.stderr);
+            }
+            assert!(asked.load(Ordering::SeqCst) >= 2, "{verb}: {shown}");
+        }
+    }
+    // `check` tells how it is now.
+    let server = Server::start(|_| Reply::status(500, "oops"));
+    let folder = Folder::new();
+    folder.write("p.yaml", inferred(&server, 2));
+    let ended = folder.rapidbyte(&["check", "p.yaml"]);
+    assert!(
+        ended.code != Some(0) && !ended.stderr.contains("tries again"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
+fn what_does_not_pass_while_it_is_planned_ends_the_run() {
+    let server = Server::start(|_| Reply::status(500, "oops"));
+    Folder::new().refuses(
+        &inferred(&server, 2),
+        "http_unavailable",
+        1,
+        &["tried 2 times"],
+    );
+    assert_eq!(server.requests().len(), 2);
+    let server = Server::start(|_| Reply::status(404, "no"));
+    Folder::new().refuses(&inferred(&server, 4), "http_not_found", 2, &["404"]);
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[test]
+fn a_long_wait_is_told_the_same_with_and_without_a_schema() {
+    let server = Server::start(|_| Reply::status(429, "tomorrow").header("retry-after", "86400"));
+    let told = ["schema: { id: int64 }", "nested: json"].map(|stream| {
+        let text = pipeline(&server.url(""), &[], &[stream]);
+        let (error, exit) = Folder::new().error(&text);
+        assert_eq!(
+            (error["code"].as_str(), exit),
+            (Some("http_rate_limited"), 1)
+        );
+        error["message"].clone()
+    });
+    assert_eq!(told[0], told[1]);
+    assert!(
+        told[0]
+            .to_string()
+            .contains("answers 429 and asks to wait 86400 s: tomorrow"),
+        "{told:?}"
+    );
+    // It is not asked again before: the run could wait (`retry`), the connector does not.
+    assert_eq!(server.requests().len(), 2);
+}
+
 #[test]
 fn a_run_that_waits_for_an_answer_is_interrupted() {
     use std::io::{BufRead, BufReader};

@@ -95,3 +95,77 @@ fn a_later_value_that_does_not_fit_is_named() {
         &["new", "unknown_keys: ignore"],
     );
 }
+
+#[test]
+fn an_object_around_the_records_is_no_record() {
+    let items = r#"{"data": {"total": 2, "items": [{"id": 1}, {"id": 2}], "tags": ["a"]}}"#;
+    let none = r#"{"data": {"total": 0, "items": []}}"#;
+    let hint = "write records: data.items;";
+    let paged = "pagination: { type: page }";
+    for (body, stream) in [
+        (items, vec!["records: data"]),
+        (
+            items,
+            vec![
+                "records: data",
+                "schema: { id: int64 }",
+                "unknown_keys: ignore",
+            ],
+        ),
+        (none, vec!["records: data", paged]),
+    ] {
+        let server = Server::start(move |_| Reply::json(body));
+        let text = pipeline(&server.url(""), &[], &stream);
+        let folder = Folder::new();
+        folder.refuses(
+            &text,
+            "http_no_records",
+            4,
+            &["records: data is one object", hint],
+        );
+        assert!(folder.files("out").is_empty());
+    }
+    // What has a column that somebody named is a record, and so is what holds no objects.
+    let one = r#"{"me": {"id": 7, "plans": [{"name": "a"}], "tags": ["x"]}}"#;
+    let no_objects = r#"{"me": {"id": 7, "plans": [], "tags": ["x"]}}"#;
+    for (body, stream) in [
+        (one, vec!["records: me", "primary_key: [id]"]),
+        (
+            one,
+            vec![
+                "records: me",
+                "schema: { id: int64, plans: json, tags: json }",
+            ],
+        ),
+        (no_objects, vec!["records: me"]),
+    ] {
+        let server = Server::start(move |_| Reply::json(body));
+        let found = rows(&Folder::new(), &pipeline(&server.url(""), &[], &stream));
+        assert_eq!(
+            (found.len(), &found[0]["id"]),
+            (1, &Value::from(7)),
+            "{stream:?}"
+        );
+    }
+}
+
+#[test]
+fn a_parameter_that_is_no_scalar_says_what_is_allowed() {
+    for (value, what) in [("[1]", "sequence"), ("{ a: 1 }", "map"), ("null", "null")] {
+        let query = format!("query: {{ since: {value} }}");
+        let text = pipeline("http://127.0.0.1:1", &[], &[&query]);
+        let parts = [
+            "expected a text, a number or a boolean",
+            what,
+            "streams.items.query.since",
+        ];
+        Folder::new().refuses(&text, "invalid_config", 2, &parts);
+    }
+    let server = Server::start(|_| Reply::json(ids([1])));
+    let query = "query: { text: a b, number: 1.5, yes: true }";
+    rows(&Folder::new(), &pipeline(&server.url(""), &[], &[query]));
+    let asked = server.requests();
+    let of = |name: &str| asked[0].param(name).map(str::to_owned);
+    assert_eq!(of("number").as_deref(), Some("1.5"));
+    assert_eq!(of("yes").as_deref(), Some("true"));
+}

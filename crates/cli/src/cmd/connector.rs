@@ -4,6 +4,7 @@ mod build;
 mod compose;
 mod new;
 mod project;
+mod said;
 mod test;
 
 use std::path::Path;
@@ -15,6 +16,7 @@ use rapidbyte_runtime::{Clock, Connector, Error, Kind, Origin, Permissions, Spec
 use serde_json::{Value, json};
 
 use crate::args::{Common, ConnectorVerb};
+use crate::keys::{self, Grant};
 use crate::output::{Output, one_line, table};
 use crate::setup;
 
@@ -134,37 +136,20 @@ fn inspect(name: &str, host: &Host, output: &Output) -> Result<(), Failure> {
         modes.1.join(", "),
         one_line(&wishes.join(", "))
     );
-    let required: Vec<&str> = schema["required"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .collect();
-    let keys = schema["properties"]
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(key, property)| {
-            let needed = if required.contains(&key.as_str()) {
-                "required"
-            } else {
-                ""
-            };
-            let grant =
-                property["x-grant"]
-                    .as_str()
-                    .map(|grant| match grant.strip_prefix("tls-") {
-                        Some(_) => "for TLS".to_owned(),
-                        None => format!("grants {grant}"),
-                    });
-            let about = property["description"].as_str().unwrap_or_default();
-            let about = about
-                .lines()
-                .take_while(|line| !line.is_empty())
-                .collect::<Vec<_>>()
-                .join(" ");
-            vec![key.clone(), needed.into(), grant.unwrap_or_default(), about]
+    let keys = keys::of(&schema).into_iter().map(|key| {
+        let needed = if key.required { "required" } else { "" };
+        let grant = key.grant.map(|grant| match grant {
+            Grant::Tls => "for TLS".to_owned(),
+            Grant::Of(grant) => format!("grants {}", one_line(grant)),
         });
+        let about = one_line(&key.first());
+        vec![
+            one_line(&key.path),
+            needed.into(),
+            grant.unwrap_or_default(),
+            about,
+        ]
+    });
     let keys: Vec<_> = keys.collect();
     if !keys.is_empty() {
         text.push_str(&format!("\nconfig:\n{}", table(&keys, "  ")));

@@ -1,7 +1,7 @@
 //! `rapidbyte discover PIPELINE`
 
 use rapidbyte_engine::{Class, Failure, plan};
-use rapidbyte_runtime::{Clock, Stream};
+use rapidbyte_runtime::Stream;
 use rapidbyte_wire::{ipc, types};
 use serde_json::{Value, json};
 
@@ -13,10 +13,7 @@ pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), 
     let document = setup::document(pipeline, common)?;
     let redacted = super::redacted(&document);
     let host = setup::host(output, Some(&document))?;
-    let (_, mut source) = plan::open_source(&document, &host, &Clock::new()).map_err(&redacted)?;
-    let streams = source
-        .discover(&[])
-        .map_err(|e| redacted(Failure::from_runtime(e, &document, "source")))?;
+    let streams = plan::discover(&document, &host).map_err(redacted)?;
     let mut text = Vec::new();
     let mut found = Vec::new();
     for stream in &streams {

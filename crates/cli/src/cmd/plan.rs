@@ -32,7 +32,7 @@ pub fn show(
     for stream in &plan.streams {
         stream.refuse_unfit().map_err(&redacted)?;
     }
-    plan.snapshot().map_err(&redacted)?;
+    plan.snapshot_again(&host).map_err(&redacted)?;
     output.document(&planned);
     Ok(())
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::Subject;
 use crate::bench::Trouble;
 use crate::digest::Digest;
+use crate::order::Order;
 use crate::read::{Asked, SMALL_BATCH_BYTES, Step};
 use crate::verdict::*;
 
@@ -32,6 +33,7 @@ struct Followed {
     stream: String,
     asked: Asked,
     rows: Digest,
+    order: Order,
     checkpoints: Vec<Checkpoint>,
     /// What the contract does not allow.
     wrong: Option<String>,
@@ -93,9 +95,15 @@ impl<'s, 'b> Increments<'s, 'b> {
             stream: asked.stream.clone(),
             asked,
             rows: Digest::default(),
+            order: Order::default(),
             checkpoints: Vec::new(),
             wrong: None,
         };
+        let increment = followed.asked.increment.iter();
+        let column = increment
+            .flat_map(|increment| increment.cursor_fields.first())
+            .next();
+        let column = column.cloned().unwrap_or_default();
         let mut is_behind_all = false;
         loop {
             match reading.next()? {
@@ -104,9 +112,11 @@ impl<'s, 'b> Increments<'s, 'b> {
                     if let Err(text) = followed.rows.add(&batch) {
                         return Err(Trouble::Broken(text));
                     }
+                    followed.order.add(&batch, &column);
                 }
                 Step::Checkpoint(cursor) => {
                     is_behind_all = true;
+                    followed.order.checkpoint();
                     followed.wrong = followed.wrong.or_else(|| wrong_cursor(&cursor));
                     let before = followed.rows;
                     if followed.checkpoints.len() == MAX_KEPT {
@@ -160,6 +170,34 @@ impl<'s, 'b> Increments<'s, 'b> {
             ));
         }
         Ok(detail.join(", "))
+    }
+
+    /// A server that is asked for what lies behind a cursor would never give such a row.
+    pub fn order(&self) -> Judged {
+        const ACTION: &str =
+            "order the rows by their cursor field, or give one checkpoint, behind the last row";
+        let (mut known, mut unknown) = (Vec::new(), Vec::new());
+        self.streams()?;
+        for followed in self.followed()? {
+            let followed = followed
+                .as_ref()
+                .map_err(|trouble| trouble.blocks(&CHECKPOINTS))?;
+            let stream = followed.stream.as_str();
+            if let Some(back) = followed.order.back() {
+                return Err(fail(format!("stream {stream:?}: {back}"), ACTION));
+            }
+            match followed.order.unknown() {
+                Some(type_name) => unknown.push(format!("{stream} by {type_name}")),
+                None => known.push(stream),
+            }
+        }
+        match known.is_empty() {
+            true => Err(skip(format!(
+                "the source alone knows the order: {}",
+                unknown.join(", ")
+            ))),
+            false => Ok(known.join(", ")),
+        }
     }
 
     pub fn resume(&self) -> Judged {

@@ -205,7 +205,7 @@ fn retry() -> Value {
         "type": "object",
         "additionalProperties": false,
         "properties": {
-            "max_attempts": whole("How often a stream is begun; 4 if absent.", Some(MAX_ATTEMPTS)),
+            "max_attempts": whole("How often a stream is begun, and a run planned; 4 if absent.", Some(MAX_ATTEMPTS)),
             "backoff_seconds": whole("Before the second attempt, then twice as long each time; 1 if absent.", Some(MAX_BACKOFF)),
             "max_backoff_seconds": whole("The longest pause; 30 if absent.", Some(MAX_SECONDS)),
         },

@@ -12,8 +12,10 @@ use crate::document::Document;
 use crate::failure::{Class, Failure};
 use crate::host::{Host, nearest};
 use crate::lock::Lock;
+use crate::retry::until_it_passes;
 
 /// One clock for each side: both are opened at a time, and wait for each other.
+#[derive(Clone)]
 pub struct Clocks {
     /// Of the source.
     pub source: Clock,
@@ -147,8 +149,18 @@ fn begin_source(
     })
 }
 
+/// What the source has, whatever the destination: begun again as `retry` says.
+pub fn discover(document: &Document, host: &Host) -> Result<Vec<Stream>, Failure> {
+    let clock = Clock::new();
+    until_it_passes(document, host, |_| {
+        let (_, mut source) = open_source(document, host, &clock)?;
+        let found = source.discover(&[]);
+        found.map_err(|error| Failure::from_runtime(error, document, "source"))
+    })
+}
+
 /// Loads the source, checks its configuration and opens a session.
-pub fn open_source(
+pub(super) fn open_source(
     document: &Document,
     host: &Host,
     clock: &Clock,

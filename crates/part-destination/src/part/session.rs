@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use rapidbyte_rows::{Decoder, Held, Refusal, columns};
+use rapidbyte_rows::{Decoder, Held, REPORT, Refusal, columns};
 
 use crate::part::bindings::rapidbyte::connector::phase::{self, Kind};
 use crate::part::contract::{
@@ -13,7 +13,7 @@ use crate::part::contract::{
 };
 use crate::part::script;
 use crate::part::writer::{Begun, Writer};
-use crate::part::{Error, ErrorKind, refused};
+use crate::part::{Error, refused};
 
 /// What was begun and is not committed, by stream.
 pub type Open = Rc<RefCell<BTreeMap<String, Begun>>>;
@@ -42,7 +42,9 @@ impl GuestSession for Session {
         for refusal in &plan.refused {
             if !held.iter().any(|column| column.name == refusal.column) {
                 let text = format!("`plan` refuses `{}`, which is no column", refusal.column);
-                return Err(internal("unknown_column", text, &target.stream));
+                let refusal = Refusal::internal("unknown_column", text)
+                    .hint("let `plan` refuse columns of its target alone");
+                return Err(refused(refusal, &target.stream));
             }
         }
         let planned = held
@@ -135,12 +137,10 @@ fn as_script(target: Target) -> Result<(Vec<Held>, script::Target), Error> {
     let (held, columns) =
         columns(&target.schema).map_err(|refusal| refused(refusal, &target.stream))?;
     if target.write_mode == WriteMode::Upsert {
-        let text = "rows are not changed by this destination".to_owned();
-        let refusal = Refusal::internal("write_mode_not_possible", text);
-        return Err(Error {
-            kind: ErrorKind::Config,
-            ..refused(refusal, &target.stream)
-        });
+        let text = "a destination in Python or JavaScript changes no rows that are there";
+        let refusal = Refusal::config("write_mode_not_possible", text)
+            .hint("write write_mode: append or replace, as the connector offers");
+        return Err(refused(refusal, &target.stream));
     }
     let target = script::Target {
         stream: target.stream,
@@ -168,7 +168,7 @@ fn planned(column: Held, refused: &[script::Refusal]) -> ColumnPlan {
     }
 }
 
-/// What no host does, or no script may.
-fn internal(code: &'static str, message: impl Into<String>, stream: &str) -> Error {
-    refused(Refusal::internal(code, message), stream)
+/// What no host does.
+fn internal(code: &'static str, message: &str, stream: &str) -> Error {
+    refused(Refusal::internal(code, message).hint(REPORT), stream)
 }

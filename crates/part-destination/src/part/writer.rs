@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use rapidbyte_rows::{Decoder, Refusal};
+use rapidbyte_rows::{Decoder, REPORT, Refusal};
 
 use crate::part::bindings::rapidbyte::connector::phase::{self, Kind};
 use crate::part::contract::{Batch, GuestWriter, Part};
@@ -57,7 +57,7 @@ impl Writer {
             Some(begun) => work(begun),
             None => {
                 let refusal = Refusal::internal("nothing_begun", "the stream was given up");
-                Err(refused(refusal, &self.stream))
+                Err(refused(refusal.hint(REPORT), &self.stream))
             }
         }
     }

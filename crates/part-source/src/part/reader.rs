@@ -73,10 +73,6 @@ impl State {
                 return Ok(Some(Event::End));
             }
         };
-        match encoded {
-            Ok(Encoded { data, rows }) => Ok(Some(Event::Batch(Batch { data, rows }))),
-            Err(refusal) if refusal.code == "no_rows" => Ok(None),
-            Err(refusal) => Err(refusal),
-        }
+        Ok(encoded?.map(|Encoded { data, rows }| Event::Batch(Batch { data, rows })))
     }
 }

@@ -1,13 +1,13 @@
 //! A source that was opened: its streams, and what can be asked of them.
 
-use rapidbyte_rows::Encoder;
+use rapidbyte_rows::{Encoder, Refusal};
 
 use crate::part::contract::{
     self, CheckItem, Cursor, GuestSession, Increment, LateRows, ReadRequest, Selection, Stream,
 };
 use crate::part::reader::Reader;
 use crate::part::script;
-use crate::part::{Error, ErrorKind, refused};
+use crate::part::{Error, refused};
 
 /// The script, opened with one configuration.
 pub struct Session(pub script::Session);
@@ -69,11 +69,11 @@ impl Session {
         increment: Option<Increment>,
         cursor: Option<Cursor>,
     ) -> Result<Asked, Error> {
-        let mut streams = self.0.streams()?.into_iter();
-        let Some(stream) = streams.find(|stream| stream.name == name) else {
-            let text = format!("there is no stream `{name}`");
-            return Err(error(ErrorKind::Schema, "unknown_stream", text, name));
+        let mut streams = self.0.streams()?;
+        let Some(at) = streams.iter().position(|stream| stream.name == name) else {
+            return Err(unknown(name, &streams));
         };
+        let stream = streams.swap_remove(at);
         let increment = match increment {
             None => None,
             Some(increment) if is_plain(&increment, &stream) => Some(script::Increment {
@@ -92,30 +92,36 @@ fn is_plain(increment: &Increment, stream: &script::Stream) -> bool {
         && increment.cursor_fields == stream.cursor_fields
 }
 
-fn not_possible(stream: &script::Stream) -> Error {
-    let fields = match &*stream.cursor_fields {
-        [] => "nothing".to_owned(),
-        fields => fields.join(", "),
+/// Names of streams that a hint has at most.
+const MAX_NAMED: usize = 20;
+
+fn unknown(name: &str, streams: &[script::Stream]) -> Error {
+    let names = streams.iter().map(|stream| stream.name.as_str());
+    let names: Vec<&str> = names.take(MAX_NAMED).collect();
+    let hint = match &*names {
+        [] => "the source has no streams with this configuration".to_owned(),
+        names => format!("there are: {}", names.join(", ")),
     };
-    let text = format!("reads go on behind {fields}, without lag and late_rows");
-    error(
-        ErrorKind::Config,
-        "increment_not_possible",
-        text,
-        &stream.name,
-    )
+    let refusal = Refusal::schema("unknown_stream", format!("there is no stream `{name}`"));
+    refused(refusal.hint(hint), name)
 }
 
-fn error(kind: ErrorKind, code: &str, message: String, stream: &str) -> Error {
-    Error {
-        kind,
-        code: code.into(),
-        message,
-        hint: None,
-        stream: Some(stream.into()),
-        column: None,
-        location: None,
-    }
+fn not_possible(stream: &script::Stream) -> Error {
+    let (text, hint) = match &*stream.cursor_fields {
+        [] => (
+            "the stream has no columns to go on behind".to_owned(),
+            "write sync_mode: full_refresh".to_owned(),
+        ),
+        fields => {
+            let fields = fields.join(", ");
+            (
+                format!("reads go on behind {fields}, without lag and late_rows"),
+                format!("write cursor_field: {fields}, and leave lag and late_rows out"),
+            )
+        }
+    };
+    let refusal = Refusal::config("increment_not_possible", text).hint(hint);
+    refused(refusal, &stream.name)
 }
 
 fn encoder(

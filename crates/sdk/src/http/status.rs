@@ -27,12 +27,14 @@ impl Response {
         let after = self.header("retry-after");
         let after = after.and_then(|text| retry_after_ms(&text, SystemTime::now()));
         let (kind, code) = meaning(status, after);
+        let mut text = format!("{} answers {status}", self.url.without_query());
+        if let Some(ms) = after {
+            text.push_str(&format!(" and asks to wait {} s", ms.div_ceil(1000)));
+        }
         let said = self.beginning();
-        let url = self.url.without_query();
-        let text = match said.is_empty() {
-            true => format!("{url} answers {status}"),
-            false => format!("{url} answers {status}: {said}"),
-        };
+        if !said.is_empty() {
+            text.push_str(&format!(": {said}"));
+        }
         let error = Error::new(kind, code, text);
         Err(match code {
             "http_unauthorized" => error.hint("check the credentials and what they may read"),

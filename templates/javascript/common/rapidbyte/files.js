@@ -35,8 +35,8 @@ export function* pieces(path) {
 export function* lines(path, maxLineLength = 1 << 20) {
   const decoder = new TextDecoder("utf-8", { fatal: true });
   let [number, rest] = [0, ""];
-  const refuse = (code, text) => {
-    throw new ConnectorError("data", code, text, { location: `${path}:${number + 1}` });
+  const refuse = (code, text, hint) => {
+    throw new ConnectorError("data", code, text, { location: `${path}:${number + 1}`, hint });
   };
   const decoded = (piece) => {
     try {
@@ -49,7 +49,7 @@ export function* lines(path, maxLineLength = 1 << 20) {
     const whole = (rest + decoded(piece)).split("\n");
     rest = whole.pop();
     for (const line of whole) yield [++number, line.replace(/\r$/, "")];
-    if (rest.length > maxLineLength) refuse("line_too_long", `a line longer than ${maxLineLength}`);
+    if (rest.length > maxLineLength) refuse("line_too_long", `a line longer than ${maxLineLength}`, "raise maxLineLength");
   }
   rest += decoded();
   if (rest !== "") yield [number + 1, rest];

@@ -22,7 +22,7 @@ export async function getJson(url, query = {}, headers = {}) {
   try {
     return JSON.parse(text);
   } catch (error) {
-    throw new ConnectorError("data", "http_not_json", `the answer is not JSON: ${error.message}`);
+    throw new ConnectorError("data", "http_not_json", `the answer is not JSON: ${error.message}`, { hint: "check the URL" });
   }
 }
 

@@ -80,12 +80,13 @@ class Reader {
     for (const name of Object.keys(values)) {
       if (!Object.hasOwn(this.declared, name)) {
         const text = `a batch with the column \`${name}\`, which \`streams\` does not declare`;
-        throw new ConnectorError("internal", "no_column", text, { column: name });
+        throw new ConnectorError("internal", "no_column", text, { column: name, hint: "declare it, or leave it out" });
       }
     }
     return this.request.columns.map((name) => {
       if (!Array.isArray(values[name])) {
-        throw new ConnectorError("internal", "no_column", `a batch without the column \`${name}\``, { column: name });
+        const hint = "give an array for each of `request.columns`";
+        throw new ConnectorError("internal", "no_column", `a batch without the column \`${name}\``, { column: name, hint });
       }
       return UTF8.encode(arrayText(values[name], name));
     });

@@ -64,7 +64,7 @@ def lines(path: str, max_line_bytes: int = 1 << 20) -> Iterator[Tuple[int, str]]
             yield number, _decoded(line, path, number)
         if len(rest) > max_line_bytes:
             text = f"a line longer than {max_line_bytes} bytes"
-            raise Error("data", "line_too_long", text, location=f"{path}:{number + 1}")
+            raise Error("data", "line_too_long", text, "raise max_line_bytes", location=f"{path}:{number + 1}")
     if rest:
         yield number + 1, _decoded(rest, path, number + 1)
 

@@ -37,7 +37,7 @@ class Response:
         try:
             return json.loads(self.body)
         except ValueError as error:
-            raise Error("data", "http_not_json", f"the answer is not JSON: {error}")
+            raise Error("data", "http_not_json", f"the answer is not JSON: {error}", "check the URL")
 
 
 def get_json(url: str, query: Optional[Dict[str, Any]] = None, headers: Optional[Dict[str, str]] = None) -> Any:
@@ -120,7 +120,7 @@ def _received(response, max_bytes) -> Response:
                         return Response(status, headers, bytes(received))
                     text = error.value.value.to_debug_string()
                     raise Error("connection", "connection_lost", f"the answer ends early: {text}")
-    raise Error("data", "http_body_too_large", f"an answer of more than {max_bytes} bytes")
+    raise Error("data", "http_body_too_large", f"an answer of more than {max_bytes} bytes", "ask for smaller pages")
 
 
 def _explained(found, url: str) -> Error:

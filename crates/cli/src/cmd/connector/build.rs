@@ -1,6 +1,7 @@
 //! `rapidbyte connector build`: the language's own tool, then a look at what it made.
 
-use std::io::{BufRead, BufReader};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -10,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::compose;
 use super::project::Project;
+use super::said::{self, Said};
 use crate::args::{ConnectorKind, Language};
 use crate::output::Output;
 use crate::setup;
@@ -23,9 +25,11 @@ pub fn run(folder: &Path, output: &Output) -> Result<(), Failure> {
     let project = Project::load(folder)?;
     let built = match project.language {
         Language::Rust => cargo(&project, folder)?,
-        Language::Python => around(&project, |unfinished| python(&project, folder, unfinished))?,
+        Language::Python => around(&project, |unfinished| {
+            python(&project, folder, unfinished, output)
+        })?,
         Language::Javascript => around(&project, |unfinished| {
-            javascript(&project, folder, unfinished)
+            javascript(&project, folder, unfinished, output)
         })?,
     };
     let component = project.component(folder);
@@ -111,15 +115,24 @@ fn around(
 }
 
 /// Runs componentize-py: that of the project's virtual environment, or else of PATH.
-fn python(project: &Project, folder: &Path, unfinished: &Path) -> Result<(), Failure> {
-    const TOOL: &str = "componentize-py";
+fn python(
+    project: &Project,
+    folder: &Path,
+    unfinished: &Path,
+    output: &Output,
+) -> Result<(), Failure> {
+    const TOOL: Tool = Tool {
+        name: "componentize-py",
+        install: INSTALL_PYTHON,
+        said: said::by_python,
+    };
     let folder = absolute(folder)?;
     let venv = folder.join(".venv");
-    let own = venv.join("bin").join(TOOL);
+    let own = venv.join("bin").join(TOOL.name);
     let mut tool = Command::new(if own.is_file() {
         own.as_path()
     } else {
-        Path::new(TOOL)
+        Path::new(TOOL.name)
     });
     tool.args(["--wit-path", "rapidbyte/wit", "--world", world(project)])
         .args(INTERFACE_NAMES.map(|name| format!("--import-interface-name={name}")))
@@ -130,7 +143,7 @@ fn python(project: &Project, folder: &Path, unfinished: &Path) -> Result<(), Fai
         // Its packages become part of the component; those of another one do not.
         tool.env("VIRTUAL_ENV", &venv);
     }
-    finished(TOOL, tool, &folder, INSTALL_PYTHON)
+    TOOL.finish(tool, &folder, output)
 }
 
 /// What leaves the tools in a project, typed in its folder.
@@ -140,28 +153,33 @@ pub const INSTALL_PYTHON: &str =
 pub const INSTALL_JAVASCRIPT: &str = "npm install";
 
 /// Runs componentize-js by node.
-fn javascript(project: &Project, folder: &Path, unfinished: &Path) -> Result<(), Failure> {
-    const TOOL: &str = "componentize-js";
+fn javascript(
+    project: &Project,
+    folder: &Path,
+    unfinished: &Path,
+    output: &Output,
+) -> Result<(), Failure> {
+    const PACKAGE: &str = "componentize-js";
+    const TOOL: Tool = Tool {
+        name: "node",
+        install: "install Node 20 or newer, then npm install",
+        said: said::by_javascript,
+    };
     let folder = absolute(folder)?;
     if !folder
         .join("node_modules/@bytecodealliance")
-        .join(TOOL)
+        .join(PACKAGE)
         .is_dir()
     {
-        let text = format!("{TOOL} is not in the project's node_modules");
+        let text = format!("{PACKAGE} is not in the project's node_modules");
         let failure = Failure::new(Class::Environment, "tool_missing", text);
         return Err(failure.hint(format!("in the project's folder: {INSTALL_JAVASCRIPT}")));
     }
-    let mut tool = Command::new("node");
+    let mut tool = Command::new(TOOL.name);
     tool.arg("rapidbyte/build.mjs")
         .arg(unfinished)
         .arg(world(project));
-    finished(
-        "node",
-        tool,
-        &folder,
-        "install Node 20 or newer, then npm install",
-    )
+    TOOL.finish(tool, &folder, output)
 }
 
 /// What the two interfaces called `types` are to Python.
@@ -179,18 +197,77 @@ fn world(project: &Project) -> &'static str {
     }
 }
 
-/// Runs a tool in a folder to its end; what it prints is no result of ours.
-fn finished(name: &str, mut tool: Command, folder: &Path, install: &str) -> Result<(), Failure> {
-    tool.current_dir(folder)
-        .stdin(Stdio::null())
-        .stdout(std::io::stderr());
-    let status = tool.status().map_err(|error| {
-        missing(name, &error).hint(format!("in the project's folder: {install}"))
-    })?;
-    if !status.success() {
-        return Err(failed(format!("{name}: {status}")).hint("what is wrong stands above"));
+/// What a tool says, in a project's folder, unless it is shown; gone when it has succeeded.
+const LOG: &str = "build.log";
+/// What of it is looked at.
+const LOG_BYTES: u64 = 256 << 10;
+
+/// A tool of another language.
+struct Tool {
+    name: &'static str,
+    /// What leaves it in a project.
+    install: &'static str,
+    /// Finds what is wrong with the script in what it says.
+    said: fn(&str) -> Option<Said>,
+}
+
+impl Tool {
+    /// Runs it in a folder to its end; what it prints is no result of ours.
+    fn finish(&self, mut tool: Command, folder: &Path, output: &Output) -> Result<(), Failure> {
+        let log = folder.join(LOG);
+        tool.current_dir(folder).stdin(Stdio::null());
+        if output.is_verbose() {
+            tool.stdout(std::io::stderr());
+        } else {
+            let files = File::create(&log).and_then(|file| Ok((file.try_clone()?, file)));
+            let (out, err) =
+                files.map_err(|error| failed(format!("{}: {error}", log.display())))?;
+            tool.stdout(out).stderr(err);
+        }
+        let status = tool.status().map_err(|error| {
+            missing(self.name, &error).hint(format!("in the project's folder: {}", self.install))
+        });
+        if output.is_verbose() {
+            return match status? {
+                status if status.success() => Ok(()),
+                status => {
+                    let failure = failed(format!("{}: {status}", self.name));
+                    Err(failure.hint("what is wrong stands above"))
+                }
+            };
+        }
+        match status {
+            Ok(status) if !status.success() => Err(self.told(&log, &status.to_string())),
+            ended => {
+                // It says nothing that anybody needs; if it stays, it does no harm.
+                let _ = std::fs::remove_file(&log);
+                ended.map(drop)
+            }
+        }
     }
-    Ok(())
+
+    /// What is wrong with the script, as far as the tool says it.
+    fn told(&self, log: &Path, status: &str) -> Failure {
+        let mut bytes = Vec::new();
+        let read = File::open(log).and_then(|file| file.take(LOG_BYTES).read_to_end(&mut bytes));
+        let said = read
+            .ok()
+            .and_then(|_| (self.said)(&String::from_utf8_lossy(&bytes)));
+        let mut failure = match said {
+            Some(Said { message, place }) => {
+                let mut failure = failed(message);
+                failure.location = place;
+                failure
+            }
+            None => failed(format!("{}: {status}", self.name)),
+        };
+        failure.hint = Some(format!(
+            "all that {} said is in {}; -v shows it",
+            self.name,
+            log.display()
+        ));
+        failure
+    }
 }
 
 fn absolute(folder: &Path) -> Result<PathBuf, Failure> {

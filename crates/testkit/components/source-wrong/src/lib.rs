@@ -66,6 +66,8 @@ pub enum Deed {
     TakesAnyColumn,
     /// `checkpoints`: none behind the last row.
     ForgetsLastCheckpoint,
+    /// `order`: counts from the greatest number down, and goes on behind a checkpoint all the same.
+    CountsBackwards,
     /// `resume`: the last row comes again.
     RepeatsARow,
     /// `foreign-cursor`: begins at the beginning.

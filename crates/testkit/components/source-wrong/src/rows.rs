@@ -139,7 +139,11 @@ impl Rows {
             }
             _ => 0,
         };
-        let numbers = rows.clone().map(|n| (n + shift) as i64);
+        let last = self.config.rows.saturating_sub(1);
+        let numbers = rows.clone().map(|n| match deed {
+            Deed::CountsBackwards => (last - n) as i64,
+            _ => (n + shift) as i64,
+        });
         let n: ArrayRef = Arc::new(Int64Array::from_iter_values(numbers));
         let texts = rows
             .clone()

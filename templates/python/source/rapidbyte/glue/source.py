@@ -87,10 +87,11 @@ class Reader(script.Reader):
         for name in self.request.columns:
             if not isinstance(columns.get(name), (list, tuple)):
                 text = f"a batch without a list of values for {name!r}"
-                raise Error("internal", "no_column", text, column=name)
+                hint = "give a list for each of `request.columns`"
+                raise Error("internal", "no_column", text, hint, column=name)
         for name in columns.keys() - self.declared:
             text = f"a batch with the column {name!r}, which `streams` does not declare"
-            raise Error("internal", "no_column", text, column=name)
+            raise Error("internal", "no_column", text, "declare it, or leave it out", column=name)
 
     def _json(self, value, column: str = None) -> str:
         try:

@@ -1,0 +1,266 @@
+//! The keys of a JSON Schema, as `connector inspect` and the reference list them.
+
+use serde_json::Value;
+
+/// Deeper than any pipeline goes.
+const MAX_DEPTH: usize = 8;
+/// More than anybody reads; the schema of a connector is its own.
+const MAX_KEYS: usize = 2000;
+
+/// A key of a configuration.
+pub struct Key<'a> {
+    /// Such as `a.b`; `a[].b` within a list, and `a.NAME.b` where the operator gives names.
+    pub path: String,
+    /// What may be written, in a few words.
+    pub value: String,
+    /// Whether it must be there.
+    pub required: bool,
+    /// What it grants.
+    pub grant: Option<Grant<'a>>,
+    /// What it says.
+    pub about: &'a str,
+}
+
+/// What a key grants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grant<'a> {
+    /// A file that the host reads itself, for TLS.
+    Tls,
+    /// Something that the connector reaches.
+    Of(&'a str),
+}
+
+impl Key<'_> {
+    /// The first paragraph of what it says, on one line.
+    pub fn first(&self) -> String {
+        let lines = self.about.lines().take_while(|line| !line.is_empty());
+        lines.collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// All keys, those of objects behind the key that holds them.
+pub fn of(schema: &Value) -> Vec<Key<'_>> {
+    let mut found = Vec::new();
+    below(schema, schema, "", 0, &mut found);
+    found
+}
+
+fn below<'a>(
+    root: &'a Value,
+    schema: &'a Value,
+    before: &str,
+    depth: usize,
+    found: &mut Vec<Key<'a>>,
+) {
+    let required = schema["required"].as_array();
+    for (key, property) in schema["properties"].as_object().into_iter().flatten() {
+        if found.len() == MAX_KEYS {
+            return;
+        }
+        let path = match before {
+            "" => key.clone(),
+            before => format!("{before}.{key}"),
+        };
+        let grant = property["x-grant"].as_str();
+        found.push(Key {
+            path: path.clone(),
+            value: value(root, property),
+            required: required.is_some_and(|names| names.iter().any(|name| name == key)),
+            grant: grant.map(|grant| match grant.strip_prefix("tls-") {
+                Some(_) => Grant::Tls,
+                None => Grant::Of(grant),
+            }),
+            about: property["description"].as_str().unwrap_or_default(),
+        });
+        if depth < MAX_DEPTH {
+            for (inner, behind) in objects(root, property) {
+                below(root, inner, &format!("{path}{behind}"), depth + 1, found);
+            }
+        }
+    }
+}
+
+/// What a reference points to, or the schema itself.
+fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
+    let target = schema["$ref"].as_str();
+    let found = target.and_then(|target| root.pointer(target.trim_start_matches('#')));
+    found.unwrap_or(schema)
+}
+
+fn choices(schema: &Value) -> impl Iterator<Item = &Value> {
+    ["anyOf", "oneOf"]
+        .into_iter()
+        .filter_map(|word| schema[word].as_array())
+        .flatten()
+}
+
+/// The schemas of objects with known keys that a value may be, or be a list or a mapping of, and what
+/// stands behind the path of the value then.
+fn objects<'a>(root: &'a Value, property: &'a Value) -> Vec<(&'a Value, &'static str)> {
+    let schema = resolve(root, property);
+    let parts = [("items", "[]"), ("additionalProperties", ".NAME")];
+    let inner = parts.into_iter().find(|(word, _)| schema[word].is_object());
+    let (schema, behind) = match inner {
+        Some((word, behind)) => (resolve(root, &schema[word]), behind),
+        None => (schema, ""),
+    };
+    std::iter::once(schema)
+        .chain(choices(schema).map(|choice| resolve(root, choice)))
+        .filter(|schema| schema["properties"].is_object())
+        .map(|schema| (schema, behind))
+        .collect()
+}
+
+/// Schemas that are looked at for one value: a connector's schema may hold itself.
+const MAX_PARTS: usize = 100;
+
+/// What may be written, in a few words.
+fn value(root: &Value, property: &Value) -> String {
+    words(root, property, &mut 0)
+}
+
+fn words(root: &Value, property: &Value, parts: &mut usize) -> String {
+    *parts += 1;
+    if *parts > MAX_PARTS {
+        return "any".into();
+    }
+    let schema = resolve(root, property);
+    let quoted = |value: &Value| match value {
+        Value::String(text) => format!("`{text}`"),
+        other => format!("`{other}`"),
+    };
+    if let Some(constant) = schema.get("const") {
+        return quoted(constant);
+    }
+    if let Some(values) = schema["enum"].as_array() {
+        return values.iter().map(quoted).collect::<Vec<_>>().join(", ");
+    }
+    let mut told: Vec<String> = Vec::new();
+    match &schema["type"] {
+        // A choice says more than the type that all of its parts have.
+        Value::String(_) if choices(schema).next().is_some() => {}
+        Value::String(name) if name == "array" => {
+            let item = words(root, &schema["items"], parts);
+            told.push(format!("list of {item}"));
+        }
+        Value::String(name) => told.push(named(name).into()),
+        Value::Array(names) => {
+            let names = names.iter().filter_map(Value::as_str);
+            told.extend(
+                names
+                    .filter(|name| *name != "null")
+                    .map(|n| named(n).into()),
+            );
+        }
+        _ => {}
+    }
+    for choice in choices(schema) {
+        // Any key may come from a variable: that is said once, in pipeline.md.
+        let pattern = resolve(root, choice)["pattern"]
+            .as_str()
+            .unwrap_or_default();
+        let word = words(root, choice, parts);
+        if word != "null" && !pattern.starts_with("\\$") && !told.contains(&word) {
+            told.push(word);
+        }
+    }
+    match told.is_empty() {
+        true => "any".into(),
+        false => told.join(" or "),
+    }
+}
+
+fn named(name: &str) -> &str {
+    match name {
+        "string" => "text",
+        "integer" => "whole number",
+        "boolean" => "true or false",
+        "object" => "mapping",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_are_told_in_words() {
+        let root = json!({"$defs": {"Name": {"oneOf": [{"const": "a"}, {"const": "b"}]}}});
+        let cases = [
+            (json!({"type": ["string", "null"]}), "text"),
+            (
+                json!({"anyOf": [{"$ref": "#/$defs/Name"}, {"type": "null"}]}),
+                "`a` or `b`",
+            ),
+            (
+                json!({"type": "array", "items": {"type": "integer"}}),
+                "list of whole number",
+            ),
+            (json!({"enum": ["x", "y"]}), "`x`, `y`"),
+            (
+                json!({"anyOf": [{"type": "integer"}, {"type": "string", "pattern": "\\$\\{.+\\}"}]}),
+                "whole number",
+            ),
+        ];
+        for (schema, words) in cases {
+            assert_eq!(value(&root, &schema), words, "{schema}");
+        }
+    }
+
+    #[test]
+    fn keys_of_what_the_operator_names_come_too() {
+        let root = json!({
+            "$defs": {"Stream": {"required": ["path"], "properties": {
+                "path": {"type": "string", "description": "Where.\n\nAt length."},
+                "steps": {"type": "array", "items": {"properties": {"at": {"type": "integer"}}}},
+            }}},
+            "properties": {
+                "streams": {"type": "object", "additionalProperties": {"$ref": "#/$defs/Stream"}},
+                "headers": {"type": "object", "additionalProperties": {"type": "string"}},
+                "ca": {"type": "string", "x-grant": "tls-root-cert"},
+                "url": {"type": "string", "x-grant": "url"},
+            },
+        });
+        let found: Vec<_> = of(&root)
+            .into_iter()
+            .map(|k| (k.path, k.required, k.grant))
+            .collect();
+        let expected = [
+            ("ca", false, Some(Grant::Tls)),
+            ("headers", false, None),
+            ("streams", false, None),
+            ("streams.NAME.path", true, None),
+            ("streams.NAME.steps", false, None),
+            ("streams.NAME.steps[].at", false, None),
+            ("url", false, Some(Grant::Of("url"))),
+        ];
+        let mut sorted = found.clone();
+        sorted.sort_by(|a, b| a.0.cmp(&b.0));
+        assert_eq!(
+            sorted,
+            expected.map(|(path, required, grant)| (path.to_owned(), required, grant))
+        );
+        assert_eq!(
+            of(&root).iter().find(|k| k.required).map(Key::first),
+            Some("Where.".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_schema_that_holds_itself_ends() {
+        let root = json!({
+            "$defs": {"Node": {"properties": {"next": {"$ref": "#/$defs/Node"}}}},
+            "properties": {"first": {"$ref": "#/$defs/Node"}},
+        });
+        assert_eq!(of(&root).len(), MAX_DEPTH + 1);
+        let list = json!({"$defs": {"A": {"type": "array", "items": {"$ref": "#/$defs/A"}}}});
+        assert!(value(&list, &json!({"$ref": "#/$defs/A"})).ends_with("list of any"));
+        let wide: serde_json::Map<String, Value> = (0..20)
+            .map(|n| (n.to_string(), json!({"$ref": "#"})))
+            .collect();
+        assert_eq!(of(&json!({ "properties": wide })).len(), MAX_KEYS);
+    }
+}
