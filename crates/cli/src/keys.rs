@@ -224,7 +224,7 @@ mod tests {
                 "url": {"type": "string", "x-grant": "url"},
             },
         });
-        let found: Vec<_> = of(&root)
+        let mut found: Vec<_> = of(&root)
             .into_iter()
             .map(|k| (k.path, k.required, k.grant))
             .collect();
@@ -237,10 +237,9 @@ mod tests {
             ("streams.NAME.steps[].at", false, None),
             ("url", false, Some(Grant::Of("url"))),
         ];
-        let mut sorted = found.clone();
-        sorted.sort_by(|a, b| a.0.cmp(&b.0));
+        found.sort_by(|a, b| a.0.cmp(&b.0));
         assert_eq!(
-            sorted,
+            found,
             expected.map(|(path, required, grant)| (path.to_owned(), required, grant))
         );
         assert_eq!(

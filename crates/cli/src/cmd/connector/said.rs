@@ -23,8 +23,7 @@ pub fn by_python(text: &str) -> Option<Said> {
     // What stands within a frame is indented: such a text ends before its exception.
     let message = (!last.starts_with(' ')).then(|| last.replace(PROJECT, ""))?;
     let lines: Vec<&str> = trace.lines().map(str::trim).collect();
-    let own = |line: &&str| python_frame(line).is_some();
-    let at = lines.iter().rposition(|line| own(&line));
+    let at = lines.iter().rposition(|line| python_frame(line).is_some());
     let place = at.and_then(|at| python_frame(lines[at]));
     let source = at
         .and_then(|at| lines.get(at + 1))
