@@ -242,7 +242,7 @@ mod tests {
     fn rows_and_columns_make_the_same_batches() {
         let mut encoder = encoder(None);
         let lines = format!("{LINE}\n{{\"id\":2}}");
-        let rows = encoder.rows(lines.as_bytes()).unwrap();
+        let rows = encoder.rows(lines.as_bytes()).unwrap().unwrap();
         let rows = decoded(&encoder, rows);
         let columns = [
             "[9007199254740993, 2]",
@@ -252,7 +252,7 @@ mod tests {
             r#"[["a",null], null]"#,
             r#"[{"b":1.0}, null]"#,
         ];
-        let columns = encoder.columns(&columns).unwrap();
+        let columns = encoder.columns(&columns).unwrap().unwrap();
         assert_eq!(decoded(&encoder, columns), rows);
         assert_eq!(encoder.types()[0], "int64");
     }
@@ -261,7 +261,7 @@ mod tests {
     fn columns_that_are_not_wanted_are_passed_over() {
         let wanted = ["any".to_owned(), "id".to_owned()];
         let mut encoder = encoder(Some(&wanted));
-        let encoded = encoder.rows(LINE.as_bytes()).unwrap();
+        let encoded = encoder.rows(LINE.as_bytes()).unwrap().unwrap();
         let batch = decoded(&encoder, encoded);
         assert_eq!(batch.schema().field(0).name(), "any");
         assert_eq!(batch.num_columns(), 2);
