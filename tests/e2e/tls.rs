@@ -104,7 +104,8 @@ fn reading(url: &str) -> String {
     format!(
         "version: 1\npipeline: t\n\
          source: {{ use: source-postgres, config: {{ url: \"{url}\" }}, streams: [public.session] }}\n\
-         destination: {{ use: dest-file, config: {{ path: s.jsonl }}, write_mode: replace }}\n"
+         destination: {{ use: dest-file, config: {{ path: s.jsonl }}, write_mode: replace }}\n\
+         retry: {{ max_attempts: 1 }}\n"
     )
 }
 
