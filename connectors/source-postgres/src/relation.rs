@@ -152,14 +152,12 @@ const NO_CHECKPOINTS: &str = "NOT (c.relname = 'checkpoint' AND c.relkind = 'r' 
 /// The question for all relations but partitions, whose rows are read with their table, and the
 /// checkpoints of destinations.
 pub(crate) fn all() -> String {
-    question(&streams())
+    filled(RELATIONS, &streams())
 }
 
 /// The OIDs of the first of [`all`], as an array in SQL: so many of them, with so many columns.
 pub(crate) fn first(relations: usize, columns: u32) -> String {
-    FIRST
-        .replace("$FILTER", FILTER)
-        .replace("$WANTED", &streams())
+    filled(FIRST, &streams())
         .replace("$MAX_RELATIONS", &relations.to_string())
         .replace("$MAX_COLUMNS", &columns.to_string())
 }
@@ -191,10 +189,8 @@ pub(crate) fn find(client: &mut Client, streams: &[String]) -> Result<Vec<Relati
 /// The question for the relations of these streams.
 pub(crate) fn by_name(streams: &[String]) -> String {
     let literals: Vec<_> = streams.iter().map(|name| literal(name)).collect();
-    question(&format!(
-        "n.nspname || '.' || c.relname IN ({})",
-        literals.join(", ")
-    ))
+    let wanted = format!("n.nspname || '.' || c.relname IN ({})", literals.join(", "));
+    filled(RELATIONS, &wanted)
 }
 
 /// A NUL cannot stand in a statement, nor in a name.
@@ -220,7 +216,7 @@ fn unknown(client: &mut Client, stream: &str) -> Error {
         literal(name)
     );
     // An error here would hide the one that matters.
-    let similar = query(client, &question(&similar)).and_then(|rows| parse(&rows));
+    let similar = query(client, &filled(RELATIONS, &similar)).and_then(|rows| parse(&rows));
     let similar = similar.unwrap_or_default();
     let names: Vec<String> = similar.iter().take(5).map(Relation::stream).collect();
     let hint = if names.is_empty() {
@@ -236,8 +232,9 @@ fn unknown(client: &mut Client, stream: &str) -> Error {
         .in_stream(stream)
 }
 
-fn question(wanted: &str) -> String {
-    RELATIONS
+/// A question for the relations of which an expression holds.
+fn filled(question: &str, wanted: &str) -> String {
+    question
         .replace("$FILTER", FILTER)
         .replace("$WANTED", wanted)
 }

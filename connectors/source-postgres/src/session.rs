@@ -14,7 +14,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use rapidbyte_pg::catalog::{self, SESSION_SETTINGS};
+use rapidbyte_pg::catalog::{self, SESSION_SETTINGS, oid_array};
 use rapidbyte_pg::ident::quote_literal;
 use rapidbyte_pg_client::{Client, Host, Rows};
 use rapidbyte_sdk::log;
@@ -49,7 +49,7 @@ SELECT pg_catalog.concat_ws(' ', l.relation::pg_catalog.regclass, 'by process', 
     pg_catalog.left(pg_catalog.regexp_replace(a.query, '\\s+', ' ', 'g'), 200))
 FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
 WHERE l.granted AND l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock'
-    AND l.relation = ANY ('{$RELATIONS}'::pg_catalog.oid[])
+    AND l.relation = ANY ($RELATIONS)
     AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d
         WHERE d.datname = pg_catalog.current_database())
 ORDER BY a.xact_start LIMIT 3";
@@ -286,24 +286,24 @@ fn export_in_steps(
     selections: &[Selection],
 ) -> Result<Exported> {
     let streams: Vec<String> = selections.iter().map(|s| s.stream.clone()).collect();
-    let mut rewritten = Rows::default();
-    for _ in 0..MAX_SNAPSHOTS {
+    for attempt in 1.. {
         let relations = pin(client, settings, &streams)?;
         for (selection, relation) in selections.iter().zip(&relations) {
             try_out(client, settings, selection, relation)
                 .map_err(|error| about(error, &selection.stream))?;
         }
-        rewritten = query(client, REWRITTEN)?;
+        let rewritten = query(client, REWRITTEN)?;
         if rewritten.rows.is_empty() {
-            let snapshot = query(client, EXPORT)?;
-            let token = Token::new(client, &snapshot)?.to_json()?;
-            return Ok(Exported { token, seen: None });
+            break;
+        }
+        if attempt == MAX_SNAPSHOTS {
+            refuse_rewritten(&rewritten)?;
         }
         client.execute("ROLLBACK")?;
     }
-    Err(refuse_rewritten(&rewritten)
-        .err()
-        .unwrap_or_else(|| Error::internal("a snapshot that was given up for nothing")))
+    let snapshot = query(client, EXPORT)?;
+    let token = Token::new(client, &snapshot)?.to_json()?;
+    Ok(Exported { token, seen: None })
 }
 
 /// Locks what a read needs, and refuses to read under a snapshot that does not have its rows any more.
@@ -411,8 +411,8 @@ fn lock(client: &mut Client, settings: &Settled, tables: &[String], how: &str) -
 
 /// A word about what will be waited for. Errors: those of the connection.
 fn say_who_holds(client: &mut Client, relations: &[Relation]) -> Result<()> {
-    let oids: Vec<String> = relations.iter().map(|r| r.oid.to_string()).collect();
-    let rows = query(client, &HOLDERS.replace("$RELATIONS", &oids.join(",")))?;
+    let oids: Vec<u32> = relations.iter().map(|relation| relation.oid).collect();
+    let rows = query(client, &HOLDERS.replace("$RELATIONS", &oid_array(&oids)))?;
     for holder in relation::texts(&rows)? {
         log::warn(format_args!(
             "waits for a lock on a table that another session holds: {holder}"

@@ -65,6 +65,12 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// A thread of ours panicked while it worked for one side.
+    pub(crate) fn panicked(side: &str) -> Self {
+        let text = format!("the {side}'s thread panicked: this is a fault of the engine");
+        Self::new(Class::Run, "internal", text)
+    }
+
     /// A failure without a place yet.
     pub fn new(class: Class, code: &str, message: impl fmt::Display) -> Self {
         Self {

@@ -273,10 +273,7 @@ impl Moment<'_> {
             }
             let taken = match taking.join() {
                 Ok(taken) => taken.map_err(|e| Failure::from_runtime(e, document, "source")),
-                Err(_) => {
-                    let text = "the source's thread panicked: this is a fault of the engine";
-                    Err(Failure::new(Class::Run, "internal", text))
-                }
+                Err(_) => Err(Failure::panicked("source")),
             };
             Ok((placed?, Some(taken)))
         })

@@ -42,8 +42,28 @@ impl Backoff {
         self.pause = Duration::from_secs(self.retry.backoff_seconds);
     }
 
+    /// How long to wait after a failure, and what to say of it; none when it does not pass, when it was the
+    /// last attempt, or when the run is cancelled. `kept` is what became of the rows.
+    pub(crate) fn after(
+        &mut self,
+        failure: &Failure,
+        passes_after_ms: Option<u32>,
+        kept: &str,
+        cancel: &Cancel,
+    ) -> Option<(Duration, String)> {
+        let least = passes_after_ms.filter(|_| !cancel.is_cancelled())?;
+        let pause = self.next(Duration::from_millis(least.into()))?;
+        let text = format!(
+            "{}: {}; {kept}; tries again in {:.1} s",
+            failure.code,
+            failure.message,
+            pause.as_secs_f64()
+        );
+        Some((pause, text))
+    }
+
     /// How long to wait before the next attempt, `least` at least; none when it was the last.
-    pub(crate) fn next(&mut self, least: Duration) -> Option<Duration> {
+    fn next(&mut self, least: Duration) -> Option<Duration> {
         if self.since_commit >= self.retry.max_attempts {
             return None;
         }
@@ -78,18 +98,11 @@ pub(crate) fn until_it_passes<T>(
             Ok(done) => return Ok(done),
             Err(failure) => failure,
         };
-        let least = failure.passes_after_ms;
-        let least = least.filter(|_| !host.cancel.is_cancelled());
-        let pause = least.and_then(|ms| backoff.next(Duration::from_millis(ms.into())));
-        let Some(pause) = pause else {
+        let passes = failure.passes_after_ms;
+        let next = backoff.after(&failure, passes, "no row has moved yet", &host.cancel);
+        let Some((pause, text)) = next else {
             return Err(backoff.told(failure));
         };
-        let text = format!(
-            "{}: {}; no row has moved yet; tries again in {:.1} s",
-            failure.code,
-            failure.message,
-            pause.as_secs_f64()
-        );
         let text = document.redact(&text);
         (host.log)("rapidbyte", failure.stream.as_deref(), Level::Warn, &text);
         if !wait(pause, &host.cancel) {

@@ -11,7 +11,7 @@ use rapidbyte_state::{ActiveRun, Outcome, State};
 use crate::channel::channel;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
-use crate::ledger::{Ledger, Tally, point_of_run};
+use crate::ledger::{Ledger, point_of_run};
 use crate::plan::{Plan, StreamPlan, planning_sandbox};
 use crate::progress::{Progress, StreamProgress, StreamState};
 use crate::report::{ConnectorReport, Report, Side, StageReport, StreamReport, add};
@@ -307,15 +307,15 @@ impl Moving<'_> {
             // server says then.
             let lost = of_source && backoff.attempts() > 1 && own.is_none();
             let passes = failure.passes_after_ms.or(lost.then_some(0));
-            let least = passes.map(|ms| Duration::from_millis(ms.into()));
-            let pause = match least {
-                Some(least) if !self.stop.is_cancelled() => backoff.next(least),
-                _ => None,
+            let kept = match tally.commits {
+                0 => "nothing is committed yet".to_owned(),
+                _ => format!("{} rows are committed", tally.rows),
             };
-            let Some(pause) = pause else {
+            let next = backoff.after(&failure, passes, &kept, self.stop);
+            let Some((pause, text)) = next else {
                 return Err(backoff.told(*failure));
             };
-            self.tell(&failure, pause, &tally);
+            self.say(Level::Warn, &self.plan.document.redact(&text));
             self.progress.reset(tally.rows, tally.bytes);
             if !wait(pause, self.stop) {
                 return Err(Failure::cancelled());
@@ -345,20 +345,6 @@ impl Moving<'_> {
         // be followed by what is older.
         *needs_snapshot |= moved.is_err() && !self.ledger.of(&self.stream.name).was_let_in;
         moved
-    }
-
-    fn tell(&self, failure: &Failure, pause: Duration, tally: &Tally) {
-        let kept = match tally.commits {
-            0 => "nothing is committed yet".to_owned(),
-            _ => format!("{} rows are committed", tally.rows),
-        };
-        let text = format!(
-            "{}: {}; {kept}; tries again in {:.1} s",
-            failure.code,
-            failure.message,
-            pause.as_secs_f64()
-        );
-        self.say(Level::Warn, &self.plan.document.redact(&text));
     }
 
     fn say(&self, level: Level, text: &str) {
@@ -419,7 +405,8 @@ impl Moving<'_> {
             let clock = Clock::new();
             let pump = || pump_destination(&work, &mut receiver, &tell, &clock, &stop_destination);
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(pump));
-            let result = result.unwrap_or_else(|_| Err(panicked("destination")));
+            let result =
+                result.unwrap_or_else(|_| Err(Stopped::because(Failure::panicked("destination"))));
             let report = StageReport::new(&clock, Side::Destination);
             if result.is_err() {
                 stop_source.cancel();
@@ -427,7 +414,7 @@ impl Moving<'_> {
             drop((receiver, tell));
             let joined = source.join().unwrap_or_else(|_| {
                 let report = StageReport::new(&Clock::new(), Side::Source);
-                (Err(panicked("source")), report)
+                (Err(Stopped::because(Failure::panicked("source"))), report)
             });
             (joined, (result, report))
         });
@@ -474,11 +461,6 @@ impl Moving<'_> {
         };
         Moved { report, peak }
     }
-}
-
-fn panicked(side: &str) -> Stopped {
-    let text = format!("the {side} stage panicked: this is a fault of the engine");
-    Stopped::because(Failure::new(Class::Run, "internal", text))
 }
 
 /// The failure that was there first: a stage that only followed its peer has none.

@@ -37,7 +37,7 @@ pub fn oid_array(oids: &[u32]) -> String {
 
 /// The relations of a list of OIDs with their columns and primary keys.
 pub fn columns_query(relations: &[u32]) -> String {
-    COLUMNS.replace("$RELATIONS", &oid_array(relations))
+    columns_query_of(&oid_array(relations))
 }
 
 /// As [`columns_query`], of the relations of an expression that is an array of OIDs.

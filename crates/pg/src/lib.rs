@@ -8,6 +8,7 @@
 //! statements and bytes go out. All of it treats bytes and metadata as hostile.
 
 pub mod builtin;
+mod bytes;
 pub mod cast;
 pub mod catalog;
 pub mod copy;

@@ -105,10 +105,8 @@ pub(super) fn open_both(
         let clock = &clocks.source;
         let reading = begin_source(document, host, clock, look, || told.recv().ok());
         clock.enter(Phase::ChannelWait);
-        let writing = writing.join().unwrap_or_else(|_| {
-            let text = "the destination's thread panicked: this is a fault of the engine";
-            Err(Failure::new(Class::Run, "internal", text))
-        });
+        let writing = writing.join();
+        let writing = writing.unwrap_or_else(|_| Err(Failure::panicked("destination")));
         Ok(Opened {
             reading: reading?,
             writing: writing?,

@@ -14,13 +14,14 @@ use arrow_buffer::{
 use arrow_schema::{DataType, Field, FieldRef};
 
 use crate::PgError;
+use crate::bytes::append;
 use crate::error::Problem;
 use crate::form::Form;
 use crate::numeric::Wide;
 use crate::{datetime, numeric};
 
 /// Where a field's bytes are; a length of -1 is NULL.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Cell {
     pub at: u32,
     pub length: i32,
@@ -106,22 +107,30 @@ impl ColumnBuilder {
         self.values.bytes() + self.rows.div_ceil(8)
     }
 
-    /// Takes the cells 0, `width`, 2 `width` …; `first_row` is the number of the first.
+    /// Takes the cells 0, `width`, 2 `width` …, of which some may be NULL if any cell is; `first_row` is
+    /// the number of the first.
     pub(super) fn append(
         &mut self,
         data: &[u8],
         cells: &[Cell],
         width: usize,
+        has_null: bool,
         first_row: u64,
     ) -> Result<(), PgError> {
-        self.extend(data, cells, width)
+        self.extend(data, cells, width, has_null)
             .map_err(|(index, problem)| problem.at(&self.name, first_row + index as u64))
     }
 
-    fn extend(&mut self, data: &[u8], cells: &[Cell], width: usize) -> Result<(), Failed> {
+    fn extend(
+        &mut self,
+        data: &[u8],
+        cells: &[Cell],
+        width: usize,
+        has_null: bool,
+    ) -> Result<(), Failed> {
         let column = || cells.iter().step_by(width);
         let rows = column().len();
-        if column().any(|cell| cell.length < 0) {
+        if has_null && column().any(|cell| cell.length < 0) {
             for cell in column() {
                 self.nulls.append(cell.length >= 0);
             }
@@ -142,31 +151,31 @@ impl ColumnBuilder {
     }
 }
 
-/// Appends values of `N` bytes each.
-#[inline]
-fn fixed<const N: usize, T: Default>(
+/// Appends values of `N` bytes each. Each kind is a function of its own, and so are the other
+/// loops: compiled for a component, one function of all of them takes twice as long.
+#[inline(never)]
+fn fixed<const N: usize, T: Clone + Default>(
     out: &mut Vec<T>,
     data: &[u8],
     cells: Cells<'_>,
     decode: impl Fn([u8; N]) -> Result<T, Problem>,
 ) -> Result<(), Failed> {
-    out.reserve(cells.len());
-    for (index, cell) in cells.enumerate() {
-        let value = if cell.length == N as i32 {
-            let bytes = data[cell.at as usize..].first_chunk::<N>();
+    let before = out.len();
+    out.resize(before + cells.len(), T::default());
+    for (index, (cell, value)) in cells.zip(&mut out[before..]).enumerate() {
+        if cell.length == N as i32 {
+            let bytes = data.get(cell.at as usize..).and_then(<[u8]>::first_chunk);
             let bytes = bytes.ok_or((index, Problem::Malformed))?;
-            decode(*bytes).map_err(|problem| (index, problem))?
-        } else if cell.length < 0 {
-            T::default()
-        } else {
+            *value = decode(*bytes).map_err(|problem| (index, problem))?;
+        } else if cell.length >= 0 {
             return Err((index, Problem::Malformed));
-        };
-        out.push(value);
+        }
     }
     Ok(())
 }
 
 /// Appends decimals.
+#[inline(never)]
 fn decimals<T: Wide>(
     out: &mut Vec<T>,
     (scale, limit): (i32, T),
@@ -185,29 +194,31 @@ fn decimals<T: Wide>(
 }
 
 /// Appends values of any length.
+#[inline(never)]
 fn bytes(
     (offsets, out): (&mut Vec<i32>, &mut Vec<u8>),
     version: Option<u8>,
     data: &[u8],
     cells: Cells<'_>,
 ) -> Result<(), Failed> {
-    let added: u64 = cells.clone().map(|cell| cell.length.max(0) as u64).sum();
-    if out.len() as u64 + added > i32::MAX as u64 {
-        return Err((0, Problem::TooLarge));
-    }
-    out.reserve(added as usize);
-    offsets.reserve(cells.len());
-    for (index, cell) in cells.enumerate() {
+    let before = offsets.len();
+    offsets.resize(before + cells.len(), 0);
+    for (index, (cell, end)) in cells.zip(&mut offsets[before..]).enumerate() {
         if cell.length >= 0 {
-            let value = cell.bytes(data);
-            let value = match (version, value.split_first()) {
-                (None, _) => value,
-                (Some(expected), Some((found, rest))) if expected == *found => rest,
-                _ => return Err((index, Problem::Malformed)),
-            };
-            out.extend_from_slice(value);
+            let (mut at, mut length) = (cell.at as usize, cell.length as usize);
+            if let Some(version) = version {
+                if length == 0 || data.get(at) != Some(&version) {
+                    return Err((index, Problem::Malformed));
+                }
+                (at, length) = (at + 1, length - 1);
+            }
+            // Both are below 2^31.
+            if out.len() + length > i32::MAX as usize {
+                return Err((index, Problem::TooLarge));
+            }
+            append(out, data, at, length);
         }
-        offsets.push(out.len() as i32);
+        *end = out.len() as i32;
     }
     Ok(())
 }
@@ -222,6 +233,7 @@ fn word(bytes: &[u8], index: usize) -> Result<i32, Problem> {
 
 /// Finds the elements of one array: dimensions, whether NULLs are among them, element type, then
 /// length and lower bound of each dimension, then the elements (`array_send`).
+#[inline(never)]
 fn elements(data: &[u8], cell: Cell, out: &mut Vec<Cell>) -> Result<(), Problem> {
     const HEAD_WORDS: usize = 3;
     let value = cell.bytes(data);
@@ -263,6 +275,7 @@ fn elements(data: &[u8], cell: Cell, out: &mut Vec<Cell>) -> Result<(), Problem>
     Ok(())
 }
 
+#[inline(never)]
 fn fixed_bytes(
     out: &mut Vec<u8>,
     width: usize,
@@ -282,6 +295,7 @@ fn fixed_bytes(
     Ok(())
 }
 
+#[inline(never)]
 fn bools(out: &mut BooleanBufferBuilder, data: &[u8], cells: Cells<'_>) -> Result<(), Failed> {
     for (index, cell) in cells.enumerate() {
         let value = match (cell.length, cell.bytes(data)) {
@@ -424,11 +438,13 @@ impl Values {
                     offsets.push(end.map_err(|_| (index, Problem::TooLarge))?);
                 }
                 // An element's index is not a row's: the row is found by the offsets.
-                child.extend(data, items, 1).map_err(|(index, problem)| {
-                    let wanted = (before + index) as i32;
-                    let row = offsets[first..].partition_point(|end| *end <= wanted);
-                    (row, problem)
-                })
+                child
+                    .extend(data, items, 1, true)
+                    .map_err(|(index, problem)| {
+                        let wanted = (before + index) as i32;
+                        let row = offsets[first..].partition_point(|end| *end <= wanted);
+                        (row, problem)
+                    })
             }
         }
     }

@@ -31,8 +31,12 @@ pub struct Decoder {
     /// An incomplete row (or header) and how far it was read.
     pending: Vec<u8>,
     progress: Progress,
-    /// The fields of the rows found so far, row by row.
+    /// The fields of the rows found so far, row by row, and room for one row more than is scanned.
     cells: Vec<Cell>,
+    /// How many of them are found.
+    found: usize,
+    /// One of them is NULL.
+    has_null: bool,
     /// Rows that the columns hold.
     rows: usize,
     /// Rows that were taken.
@@ -83,7 +87,9 @@ impl Decoder {
             state: State::Header,
             pending: Vec::new(),
             progress: Progress::default(),
-            cells: Vec::new(),
+            cells: vec![Cell::default(); SCAN_CELLS + columns.len()],
+            found: 0,
+            has_null: false,
             rows: 0,
             taken: 0,
             message_left: 0,
@@ -166,6 +172,7 @@ impl Decoder {
         self.fail_on(taken)
     }
 
+    #[inline(never)]
     fn take_messages(&mut self, bytes: &[u8]) -> Result<usize, PgError> {
         let mut at = 0;
         loop {
@@ -221,12 +228,13 @@ impl Decoder {
 
     fn row_name(&self) -> String {
         let columns = self.columns.len().max(1);
-        let row = self.total_rows() + (self.cells.len() / columns) as u64 + 1;
+        let row = self.total_rows() + (self.found / columns) as u64 + 1;
         format!("row {row}")
     }
 
     /// Finds the rows in `data[start..end]`, first completing the row that is kept, and gives
-    /// where the incomplete row at the end begins.
+    /// where the incomplete row at the end begins. Inline, as a server sends a message for each row.
+    #[inline(always)]
     fn feed(&mut self, data: &[u8], start: usize, end: usize) -> Result<usize, PgError> {
         let mut at = start;
         if at < end && (!self.pending.is_empty() || self.state == State::Header) {
@@ -238,14 +246,14 @@ impl Decoder {
             }
         }
         while at < end && self.state == State::Rows {
+            if self.found >= SCAN_CELLS {
+                self.flush(data)?;
+            }
             let consumed = self.scan(data, at, end)?;
             if consumed == at {
                 break;
             }
             at = consumed;
-            if self.cells.len() >= SCAN_CELLS {
-                self.flush(data)?;
-            }
         }
         if self.state == State::Ended && at < end {
             return Err(PgError::malformed(format!(
@@ -257,11 +265,11 @@ impl Decoder {
     }
 
     /// Finds whole rows in `data[at..end]` until enough cells wait; gives where it stopped.
+    #[inline(always)]
     fn scan(&mut self, data: &[u8], mut at: usize, end: usize) -> Result<usize, PgError> {
         let data = &data[..end];
         let columns = self.columns.len();
-        while self.cells.len() < SCAN_CELLS {
-            let row_cells = self.cells.len();
+        while self.found < SCAN_CELLS {
             let Some(count) = data.get(at..).and_then(<[u8]>::first_chunk) else {
                 return Ok(at);
             };
@@ -270,25 +278,25 @@ impl Decoder {
                 return self.end_of_rows(count, at);
             }
             let mut position = at + 2;
-            for _ in 0..columns {
+            for cell in &mut self.cells[self.found..][..columns] {
                 let Some(length) = data.get(position..).and_then(<[u8]>::first_chunk) else {
-                    self.cells.truncate(row_cells);
                     return Ok(at);
                 };
                 let length = i32::from_be_bytes(*length);
                 position += 4;
-                self.cells.push(Cell {
+                *cell = Cell {
                     at: position as u32,
                     length,
-                });
-                if length > 0 {
+                };
+                if length >= 0 {
                     if length as usize > data.len() - position {
-                        self.cells.truncate(row_cells);
                         self.check_record(position - at, length)?;
                         return Ok(at);
                     }
                     position += length as usize;
-                } else if length < -1 {
+                } else if length == -1 {
+                    self.has_null = true;
+                } else {
                     return Err(self.bad_length(length));
                 }
             }
@@ -296,6 +304,7 @@ impl Decoder {
                 return Err(self.record_too_large(position - at));
             }
             at = position;
+            self.found += columns;
             if columns == 0 {
                 self.rows += 1;
             }
@@ -303,6 +312,7 @@ impl Decoder {
         Ok(at)
     }
 
+    #[cold]
     fn end_of_rows(&mut self, count: i16, at: usize) -> Result<usize, PgError> {
         if count != -1 {
             return Err(PgError::malformed(format!(
@@ -315,10 +325,12 @@ impl Decoder {
         Ok(at + 2)
     }
 
+    #[cold]
     fn bad_length(&self, length: i32) -> PgError {
         PgError::malformed(format!("{}: a field of {length} bytes", self.row_name()))
     }
 
+    #[cold]
     fn record_too_large(&self, bytes: usize) -> PgError {
         PgError::too_large(format!(
             "{} has at least {bytes} bytes, and max_record_bytes is {}",
@@ -329,6 +341,7 @@ impl Decoder {
     }
 
     /// Refuses an incomplete row as soon as a field's length says that it is too large.
+    #[cold]
     fn check_record(&self, so_far: usize, length: i32) -> Result<(), PgError> {
         let bytes = so_far.saturating_add(length.max(0) as usize);
         if bytes > self.max_record_bytes {
@@ -337,22 +350,32 @@ impl Decoder {
         Ok(())
     }
 
-    /// Hands the cells' values to the columns. The cells point into `data`.
+    /// Hands the values of the cells that were found to the columns. The cells point into `data`.
+    #[inline(never)]
     fn flush(&mut self, data: &[u8]) -> Result<(), PgError> {
-        if self.cells.is_empty() {
+        let found = std::mem::take(&mut self.found);
+        let has_null = std::mem::take(&mut self.has_null);
+        let cells = std::mem::take(&mut self.cells);
+        let taken = self.hand_over(data, &cells[..found], has_null);
+        self.cells = cells;
+        taken
+    }
+
+    fn hand_over(&mut self, data: &[u8], cells: &[Cell], has_null: bool) -> Result<(), PgError> {
+        if cells.is_empty() {
             return Ok(());
         }
         let width = self.columns.len();
         let first_row = self.total_rows() + 1;
         for (index, column) in self.columns.iter_mut().enumerate() {
-            column.append(data, &self.cells[index..], width, first_row)?;
+            column.append(data, &cells[index..], width, has_null, first_row)?;
         }
-        self.rows += self.cells.len() / width;
-        self.cells.clear();
+        self.rows += cells.len() / width;
         Ok(())
     }
 
     /// Keeps the beginning of a row.
+    #[inline(never)]
     fn keep(&mut self, rest: &[u8]) -> Result<(), PgError> {
         if !rest.is_empty() {
             self.complete_pending(rest)?;
@@ -361,6 +384,7 @@ impl Decoder {
     }
 
     /// Adds to the kept bytes what they need; gives how much of `rest` that was.
+    #[inline(never)]
     fn complete_pending(&mut self, rest: &[u8]) -> Result<usize, PgError> {
         let mut used = 0;
         loop {
@@ -379,12 +403,13 @@ impl Decoder {
                     used += part;
                 }
                 Step::Row => {
-                    std::mem::swap(&mut self.cells, &mut self.progress.cells);
+                    let cells = std::mem::take(&mut self.progress.cells);
                     let pending = std::mem::take(&mut self.pending);
                     if self.columns.is_empty() {
                         self.rows += 1;
                     }
-                    self.flush(&pending)?;
+                    self.hand_over(&pending, &cells, true)?;
+                    self.progress.cells = cells;
                     self.reset_pending(pending);
                     return Ok(used);
                 }
