@@ -8,7 +8,7 @@ const SHORT: usize = 32;
 /// most of all out of a component.
 ///
 /// Panics as slicing does.
-#[inline]
+#[inline(always)]
 pub(crate) fn append(out: &mut Vec<u8>, data: &[u8], at: usize, length: usize) {
     let behind = &data[at..];
     match behind.first_chunk::<SHORT>() {

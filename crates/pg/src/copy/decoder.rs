@@ -172,10 +172,12 @@ impl Decoder {
         self.fail_on(taken)
     }
 
-    #[inline(never)]
     fn take_messages(&mut self, bytes: &[u8]) -> Result<usize, PgError> {
         let mut at = 0;
         loop {
+            if self.message_left == 0 && self.pending.is_empty() && self.state == State::Rows {
+                at = self.take_whole_rows(bytes, at)?;
+            }
             let end = at + self.message_left.min(bytes.len() - at);
             self.message_left -= end - at;
             let consumed = self.feed(bytes, at, end)?;
@@ -202,6 +204,23 @@ impl Decoder {
         }
         self.flush(bytes)?;
         Ok(at)
+    }
+
+    /// Takes the messages from `at` on that are a row each; gives where another one begins.
+    fn take_whole_rows(&mut self, bytes: &[u8], mut at: usize) -> Result<usize, PgError> {
+        loop {
+            if self.found >= SCAN_CELLS {
+                self.flush(bytes)?;
+            }
+            let room = &mut self.cells[self.found..];
+            let whole = whole_rows(bytes, at, room, self.columns.len(), self.max_record_bytes);
+            at = whole.end;
+            self.found += whole.cells;
+            self.has_null |= whole.has_null;
+            if self.found < SCAN_CELLS {
+                return Ok(at);
+            }
+        }
     }
 
     /// The rows so far as a batch; the decoder goes on with the next.
@@ -233,8 +252,7 @@ impl Decoder {
     }
 
     /// Finds the rows in `data[start..end]`, first completing the row that is kept, and gives
-    /// where the incomplete row at the end begins. Inline, as a server sends a message for each row.
-    #[inline(always)]
+    /// where the incomplete row at the end begins.
     fn feed(&mut self, data: &[u8], start: usize, end: usize) -> Result<usize, PgError> {
         let mut at = start;
         if at < end && (!self.pending.is_empty() || self.state == State::Header) {
@@ -265,7 +283,6 @@ impl Decoder {
     }
 
     /// Finds whole rows in `data[at..end]` until enough cells wait; gives where it stopped.
-    #[inline(always)]
     fn scan(&mut self, data: &[u8], mut at: usize, end: usize) -> Result<usize, PgError> {
         let data = &data[..end];
         let columns = self.columns.len();
@@ -312,7 +329,6 @@ impl Decoder {
         Ok(at)
     }
 
-    #[cold]
     fn end_of_rows(&mut self, count: i16, at: usize) -> Result<usize, PgError> {
         if count != -1 {
             return Err(PgError::malformed(format!(
@@ -325,12 +341,10 @@ impl Decoder {
         Ok(at + 2)
     }
 
-    #[cold]
     fn bad_length(&self, length: i32) -> PgError {
         PgError::malformed(format!("{}: a field of {length} bytes", self.row_name()))
     }
 
-    #[cold]
     fn record_too_large(&self, bytes: usize) -> PgError {
         PgError::too_large(format!(
             "{} has at least {bytes} bytes, and max_record_bytes is {}",
@@ -341,7 +355,6 @@ impl Decoder {
     }
 
     /// Refuses an incomplete row as soon as a field's length says that it is too large.
-    #[cold]
     fn check_record(&self, so_far: usize, length: i32) -> Result<(), PgError> {
         let bytes = so_far.saturating_add(length.max(0) as usize);
         if bytes > self.max_record_bytes {
@@ -351,7 +364,6 @@ impl Decoder {
     }
 
     /// Hands the values of the cells that were found to the columns. The cells point into `data`.
-    #[inline(never)]
     fn flush(&mut self, data: &[u8]) -> Result<(), PgError> {
         let found = std::mem::take(&mut self.found);
         let has_null = std::mem::take(&mut self.has_null);
@@ -375,7 +387,6 @@ impl Decoder {
     }
 
     /// Keeps the beginning of a row.
-    #[inline(never)]
     fn keep(&mut self, rest: &[u8]) -> Result<(), PgError> {
         if !rest.is_empty() {
             self.complete_pending(rest)?;
@@ -384,7 +395,6 @@ impl Decoder {
     }
 
     /// Adds to the kept bytes what they need; gives how much of `rest` that was.
-    #[inline(never)]
     fn complete_pending(&mut self, rest: &[u8]) -> Result<usize, PgError> {
         let mut used = 0;
         loop {
@@ -501,4 +511,75 @@ impl Decoder {
         }
         Ok(Step::Row)
     }
+}
+
+/// What [`whole_rows`] has found.
+struct WholeRows {
+    /// Where the next message begins.
+    end: usize,
+    cells: usize,
+    has_null: bool,
+}
+
+/// Finds the fields of rows of which each is the body of a CopyData message, as servers send them; ends
+/// at whatever else comes, for [`Decoder::feed`]. A function of its own, which calls none: its loops
+/// are where most of the time of scanning goes, and they keep everything in registers.
+#[inline(never)]
+fn whole_rows(
+    data: &[u8],
+    start: usize,
+    cells: &mut [Cell],
+    columns: usize,
+    max_record_bytes: usize,
+) -> WholeRows {
+    let mut found = WholeRows {
+        end: start,
+        cells: 0,
+        has_null: false,
+    };
+    if columns == 0 {
+        return found;
+    }
+    for row in cells.chunks_exact_mut(columns) {
+        let rest = data.get(found.end..).unwrap_or_default();
+        let Some((head, rest)) = rest.split_first_chunk::<{ MESSAGE_HEAD + 2 }>() else {
+            break;
+        };
+        let [kind, a, b, c, d, high, low] = *head;
+        // Of the length's four bytes and the count's two the fields are what is left.
+        let length = u32::from_be_bytes([a, b, c, d]) as usize;
+        let count = u16::from_be_bytes([high, low]) as usize;
+        let is_row = kind == COPY_DATA && count == columns && length >= 6;
+        if !is_row || length - 6 > rest.len() || length - 4 > max_record_bytes {
+            break;
+        }
+        let mut rest = &rest[..length - 6];
+        let end = found.end + 1 + length;
+        let mut has_null = false;
+        for cell in row {
+            let Some((length, behind)) = rest.split_first_chunk() else {
+                return found;
+            };
+            let length = i32::from_be_bytes(*length);
+            *cell = Cell {
+                at: (end - behind.len()) as u32,
+                length,
+            };
+            rest = match behind.get(length as u32 as usize..) {
+                Some(rest) => rest,
+                None if length == -1 => {
+                    has_null = true;
+                    behind
+                }
+                None => return found,
+            };
+        }
+        if !rest.is_empty() {
+            break;
+        }
+        found.end = end;
+        found.cells += columns;
+        found.has_null |= has_null;
+    }
+    found
 }
