@@ -206,7 +206,7 @@ fn put_bytes(out: &mut Vec<u8>, value: &[u8]) -> Result<(), Problem> {
 }
 
 /// A value that lies among others.
-#[inline]
+#[inline(always)]
 fn put_range(out: &mut Vec<u8>, data: &[u8], range: Range<usize>) -> Result<(), Problem> {
     let length = i32::try_from(range.len()).map_err(|_| Problem::TooLarge)?;
     out.extend_from_slice(&length.to_be_bytes());

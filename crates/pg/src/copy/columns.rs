@@ -287,7 +287,7 @@ fn fixed_bytes(
         if cell.length < 0 {
             out.resize(out.len() + width, 0);
         } else if cell.length as usize == width {
-            out.extend_from_slice(cell.bytes(data));
+            append(out, data, cell.at as usize, width);
         } else {
             return Err((index, Problem::Malformed));
         }
@@ -297,13 +297,14 @@ fn fixed_bytes(
 
 #[inline(never)]
 fn bools(out: &mut BooleanBufferBuilder, data: &[u8], cells: Cells<'_>) -> Result<(), Failed> {
+    let before = out.len();
+    out.append_n(cells.len(), false);
     for (index, cell) in cells.enumerate() {
-        let value = match (cell.length, cell.bytes(data)) {
-            (-1, _) | (1, [0]) => false,
-            (1, [1]) => true,
+        match (cell.length, data.get(cell.at as usize)) {
+            (-1, _) | (1, Some(0)) => {}
+            (1, Some(1)) => out.set_bit(before + index, true),
             _ => return Err((index, Problem::Malformed)),
-        };
-        out.append(value);
+        }
     }
     Ok(())
 }

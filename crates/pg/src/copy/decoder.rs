@@ -175,9 +175,6 @@ impl Decoder {
     fn take_messages(&mut self, bytes: &[u8]) -> Result<usize, PgError> {
         let mut at = 0;
         loop {
-            if self.message_left == 0 && self.pending.is_empty() && self.state == State::Rows {
-                at = self.take_whole_rows(bytes, at)?;
-            }
             let end = at + self.message_left.min(bytes.len() - at);
             self.message_left -= end - at;
             let consumed = self.feed(bytes, at, end)?;
@@ -186,6 +183,9 @@ impl Decoder {
                 self.keep(&bytes[consumed..end])?;
             }
             at = end;
+            if self.message_left == 0 && self.pending.is_empty() && self.state == State::Rows {
+                at = self.take_whole_rows(bytes, at)?;
+            }
             let Some(head) = bytes[at..].first_chunk::<MESSAGE_HEAD>() else {
                 break;
             };
