@@ -9,6 +9,9 @@ use crate::document::{Document, Retry};
 use crate::failure::Failure;
 use crate::host::Host;
 
+/// What a server may ask us to wait: one that asks for more is told as the error that it is.
+const LONGEST_ASKED_MS: u32 = 3_600_000;
+
 /// Counts attempts; each pause is twice the one before, and half of it is left to chance, so that
 /// many runs that failed at one moment do not all come back at one moment.
 pub(crate) struct Backoff {
@@ -25,7 +28,7 @@ impl Backoff {
         Self {
             retry,
             since_commit: 1,
-            pause: Duration::from_secs(retry.backoff_seconds),
+            pause: first(retry),
             attempts: 1,
             random: RandomState::new(),
         }
@@ -39,7 +42,7 @@ impl Backoff {
     /// Something was committed: it goes forward.
     pub(crate) fn begin_anew(&mut self) {
         self.since_commit = 1;
-        self.pause = Duration::from_secs(self.retry.backoff_seconds);
+        self.pause = first(self.retry);
     }
 
     /// How long to wait after a failure, and what to say of it; none when it does not pass, when it was the
@@ -51,10 +54,17 @@ impl Backoff {
         kept: &str,
         cancel: &Cancel,
     ) -> Option<(Duration, String)> {
-        let least = passes_after_ms.filter(|_| !cancel.is_cancelled())?;
+        let least = passes_after_ms.filter(|ms| *ms <= LONGEST_ASKED_MS)?;
+        if cancel.is_cancelled() {
+            return None;
+        }
         let pause = self.next(Duration::from_millis(least.into()))?;
+        let of = match &failure.connector {
+            Some(connector) => format!("{connector}: "),
+            None => String::new(),
+        };
         let text = format!(
-            "{}: {}; {kept}; tries again in {:.1} s",
+            "{of}{}: {}; {kept}; tries again in {:.1} s",
             failure.code,
             failure.message,
             pause.as_secs_f64()
@@ -83,6 +93,11 @@ impl Backoff {
         }
         failure
     }
+}
+
+/// The first pause; no pause is above the longest, unless the server asks for it.
+fn first(retry: Retry) -> Duration {
+    Duration::from_secs(retry.backoff_seconds.min(retry.max_backoff_seconds))
 }
 
 /// Does `work`, given the number of the attempt, as long as it fails for a reason that may pass: what
@@ -146,6 +161,27 @@ mod tests {
         backoff.begin_anew();
         let asked = Duration::from_secs(77);
         assert_eq!(backoff.next(asked), Some(asked));
+    }
+
+    #[test]
+    fn the_first_pause_is_no_longer_than_the_longest_and_an_hour_is_what_a_server_may_ask_for() {
+        let retry = Retry {
+            max_attempts: 9,
+            backoff_seconds: 60,
+            max_backoff_seconds: 2,
+        };
+        let mut backoff = Backoff::new(retry);
+        assert!(backoff.next(Duration::ZERO).unwrap() <= Duration::from_secs(2));
+        let mut failure = Failure::new(Class::Run, "http_rate_limited", "answers 429");
+        failure.connector = Some("source-http".into());
+        let mut after = |ms| backoff.after(&failure, Some(ms), "nothing moved", &Cancel::new());
+        let (pause, text) = after(LONGEST_ASKED_MS).unwrap();
+        assert_eq!(pause, Duration::from_secs(3600));
+        assert_eq!(
+            text,
+            "source-http: http_rate_limited: answers 429; nothing moved; tries again in 3600.0 s"
+        );
+        assert_eq!(after(LONGEST_ASKED_MS + 1), None);
     }
 
     #[test]

@@ -63,7 +63,7 @@ fn of(
 }
 
 fn text() -> BoxedStrategy<ArrayRef> {
-    some("[^\u{0}]{0,12}")
+    some("[^\u{0}]{0,40}")
         .prop_map(|values| Arc::new(StringArray::from(values)) as ArrayRef)
         .boxed()
 }
@@ -155,17 +155,23 @@ fn columns() -> Vec<BoxedStrategy<(Column, ArrayRef)>> {
     ]
 }
 
+/// The columns, with names, and their rows.
+fn table(columns: Vec<(Column, ArrayRef)>) -> (Vec<Column>, RecordBatch) {
+    let (mut columns, arrays): (Vec<Column>, Vec<ArrayRef>) = columns.into_iter().unzip();
+    for (index, column) in columns.iter_mut().enumerate() {
+        column.name = format!("c{index}");
+    }
+    let fields: Vec<_> = columns.iter().map(|column| field(column, false)).collect();
+    let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays);
+    (columns, batch.expect("batch"))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn random_rows_come_back(columns in columns(), chunk in 1..400_usize, sliced in 0..ROWS) {
-        let (mut columns, arrays): (Vec<Column>, Vec<ArrayRef>) = columns.into_iter().unzip();
-        for (index, column) in columns.iter_mut().enumerate() {
-            column.name = format!("c{index}");
-        }
-        let fields: Vec<_> = columns.iter().map(|column| field(column, false)).collect();
-        let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).expect("batch");
+        let (columns, batch) = table(columns);
         let batch = batch.slice(sliced, ROWS - sliced);
         let mut encoder = Encoder::new(batch.schema_ref(), &columns).expect("encoder");
         let mut bytes = Vec::new();
@@ -182,6 +188,50 @@ proptest! {
         }
         decoder.finish().expect("trailer");
         prop_assert_eq!(decoder.rows(), ROWS - sliced);
+        prop_assert_eq!(decoder.take_batch().expect("batch"), batch);
+    }
+
+    #[test]
+    fn rows_come_back_from_messages(
+        columns in columns(),
+        chunk in 1..3000_usize,
+        shapes in vec(0..8_u8, ROWS),
+    ) {
+        let (columns, batch) = table(columns);
+        let mut encoder = Encoder::new(batch.schema_ref(), &columns).expect("encoder");
+        let mut messages = vec![Vec::new()];
+        encoder.header(&mut messages[0]);
+        let rows = encoder.bind(&batch).expect("bind");
+        for (row, shape) in shapes.into_iter().enumerate() {
+            let mut bytes = Vec::new();
+            rows.encode(row, 0, &mut bytes).expect("encode");
+            match shape {
+                // With the one before, and in two: servers do neither, poolers may.
+                0 => messages.last_mut().expect("a header").append(&mut bytes),
+                1 => {
+                    let end = bytes.split_off(bytes.len() / 2);
+                    messages.extend([bytes, end]);
+                }
+                _ => messages.push(bytes),
+            }
+        }
+        let mut trailer = Vec::new();
+        encoder.trailer(&mut trailer);
+        messages.push(trailer);
+        let mut stream = Vec::new();
+        for body in messages {
+            stream.push(b'd');
+            stream.extend((body.len() as u32 + 4).to_be_bytes());
+            stream.extend(body);
+        }
+        let mut decoder = Decoder::new(&columns, false, 1 << 20);
+        let mut buffer = Vec::new();
+        for part in stream.chunks(chunk) {
+            buffer.extend(part);
+            let taken = decoder.push_messages(&buffer).expect("messages");
+            buffer.drain(..taken);
+        }
+        decoder.finish().expect("trailer");
         prop_assert_eq!(decoder.take_batch().expect("batch"), batch);
     }
 }

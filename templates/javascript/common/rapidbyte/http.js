@@ -31,13 +31,20 @@ function refused(response, body) {
   const { status } = response;
   const text = `the server answers ${status}: ${body.slice(0, 200)}`;
   if (status === 429 || status === 503) {
-    const after = response.headers.get("retry-after") ?? "";
-    const retryAfterMs = /^\d{1,9}$/.test(after) ? Number(after) * 1000 : undefined;
+    const retryAfterMs = waitMs(response.headers.get("retry-after") ?? "");
     return new ConnectorError("rate-limited", "http_rate_limited", text, { retryAfterMs });
   }
   if (status === 401 || status === 403) {
     const hint = "check the credentials in the configuration";
     return new ConnectorError("auth", "http_unauthorized", text, { hint });
   }
-  return new ConnectorError(status >= 500 ? "transient" : "config", "http_unexpected_status", text);
+  const passes = status >= 500 || status === 408 || status === 425;
+  return new ConnectorError(passes ? "transient" : "config", "http_unexpected_status", text);
+}
+
+/** The milliseconds of a number of seconds or of a date; nothing for anything else. */
+function waitMs(retryAfter) {
+  if (/^\d+$/.test(retryAfter)) return Math.min(Number(retryAfter), 1e9) * 1000;
+  const at = / GMT$/.test(retryAfter) ? Date.parse(retryAfter) : NaN;
+  return Number.isNaN(at) ? undefined : Math.max(0, at - Date.now());
 }

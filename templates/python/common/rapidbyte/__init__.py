@@ -46,6 +46,8 @@ class Error(Exception):
     ):
         if kind not in self.KINDS:
             raise ValueError(f"an error has one of the kinds {', '.join(self.KINDS)}")
+        if retry_after_ms is not None and not 0 <= retry_after_ms < 1 << 63:
+            raise ValueError("retry_after_ms is a number of milliseconds, 0 or more")
         super().__init__(f"{code}: {message}")
         self.kind, self.code, self.message, self.hint = kind, code, message, hint
         self.stream, self.column, self.location = stream, column, location

@@ -5,10 +5,13 @@ checked certificate, and ends what takes too long.
 """
 
 import json
+import sys
 import urllib.error
 import urllib.parse
 import urllib.request
 from dataclasses import dataclass
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
 from typing import Any, Dict, Optional
 
 from rapidbyte import Error
@@ -63,6 +66,9 @@ def request(
     `timeout` is for connecting, for the beginning of the answer and between two pieces of it, each in
     seconds. An answer of more than `max_bytes` is refused.
     """
+    if _types is None and sys.platform == "wasi":
+        hint = "make the project with `rapidbyte connector new --http`, and move connector.py there"
+        raise Error("config", "no_http", "this project was made without HTTP", hint)
     if _types is None:
         return _natively(method, url, headers or {}, body, timeout)
     try:
@@ -140,12 +146,23 @@ def _refused(response: Response) -> Error:
     status = response.status
     text = f"the server answers {status}: {response.body[:200].decode(errors='replace')}"
     if status in (429, 503):
-        after = response.headers.get("retry-after", "")
-        wait = int(after) * 1000 if after.isdecimal() else None
+        wait = _wait_ms(response.headers.get("retry-after", ""))
         return Error("rate-limited", "http_rate_limited", text, retry_after_ms=wait)
     if status in (401, 403):
         return Error("auth", "http_unauthorized", text, "check the credentials in the configuration")
-    return Error("transient" if status >= 500 else "config", "http_unexpected_status", text)
+    passes = status >= 500 or status in (408, 425)
+    return Error("transient" if passes else "config", "http_unexpected_status", text)
+
+
+def _wait_ms(retry_after: str) -> Optional[int]:
+    """The milliseconds of a number of seconds or of a date; nothing for anything else."""
+    if retry_after.isdecimal():
+        return min(int(retry_after[:10]), 10**9) * 1000
+    try:
+        left = parsedate_to_datetime(retry_after) - datetime.now(timezone.utc)
+    except (TypeError, ValueError):
+        return None
+    return max(0, int(left.total_seconds() * 1000))
 
 
 def _natively(method, url, headers, body, timeout) -> Response:

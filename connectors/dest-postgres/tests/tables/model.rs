@@ -1,8 +1,5 @@
 //! Random histories of two runs, compared with a model: who may commit, what is visible, where the
 //! cursor is. Answers to commits are lost, with and without the commit.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
-
-mod common;
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -11,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 
-use common::*;
+use crate::common::*;
 use dest_postgres::{Postgres, PostgresWriter};
 use rapidbyte_sdk::Commit;
 use rapidbyte_sdk::prelude::{Destination, Target, WriteMode, Writer};

@@ -1,11 +1,8 @@
 //! What the table of checkpoints holds, and who may commit.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
-
-mod common;
 
 use std::thread;
 
-use common::*;
+use crate::common::*;
 use rapidbyte_sdk::Commit;
 use rapidbyte_sdk::prelude::arrow_array::RecordBatch;
 use rapidbyte_sdk::prelude::{

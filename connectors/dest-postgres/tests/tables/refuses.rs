@@ -1,11 +1,8 @@
 //! What is refused, how, and which way a table is filled.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
-
-mod common;
 
 use std::sync::Arc;
 
-use common::*;
+use crate::common::*;
 use rapidbyte_sdk::prelude::arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use rapidbyte_sdk::prelude::{DataType, Destination, Field, Fit, Schema, WriteMode, Writer};
 use rapidbyte_testkit::postgres::{Database, Options, Server};

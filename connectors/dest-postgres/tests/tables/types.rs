@@ -1,12 +1,9 @@
 //! Every type, PostgreSQL's and Arrow's, by COPY and by INSERT.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
-
-mod common;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use dest_postgres::Postgres;
 use rapidbyte_pg::copy::Decoder;
 use rapidbyte_pg::{Column, catalog, ident, select_expression};
@@ -25,7 +22,7 @@ use rapidbyte_sdk::prelude::{DataType, Field, Fit, Schema, WriteMode};
 use rapidbyte_testkit::postgres::Database;
 use serde_json::json;
 
-const SCHEMA: &str = include_str!("../../../crates/pg/tests/golden/schema.sql");
+const SCHEMA: &str = include_str!("../../../../crates/pg/tests/golden/schema.sql");
 
 /// All rows of `app.wide` with the columns that `keep` lets through, as a source would give them.
 fn read(database: &Database<'_>, keep: impl Fn(&Column) -> bool) -> RecordBatch {

@@ -1,12 +1,9 @@
 //! The server changes some values without a word: it rounds, cuts and pads. None of that happens
 //! here unsaid: a value goes in as it is, or its column is named.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
-
-mod common;
 
 use std::sync::Arc;
 
-use common::*;
+use crate::common::*;
 use rapidbyte_sdk::prelude::arrow_array::builder::{ListBuilder, StringBuilder};
 use rapidbyte_sdk::prelude::arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
 use rapidbyte_sdk::prelude::{DataType, Error, Field, Schema};

@@ -1,12 +1,9 @@
 //! Something that is waited for and does not come has an end, and the one who holds it is named.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
-
-mod common;
 
 use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
 
-use common::*;
+use crate::common::*;
 use dest_postgres::Postgres;
 use rapidbyte_sdk::prelude::{Destination, Error, Target, WriteMode, Writer};
 use rapidbyte_testkit::postgres::{Client, Database, shared};

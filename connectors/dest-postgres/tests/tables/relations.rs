@@ -1,12 +1,9 @@
 //! Tables that are there, with everything that a table can have, and what is like a table.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
-
-mod common;
 
 use std::sync::Arc;
 use std::thread;
 
-use common::*;
+use crate::common::*;
 use dest_postgres::Postgres;
 use rapidbyte_pg::{Column, Kind, PgType};
 use rapidbyte_sdk::prelude::arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
@@ -214,31 +211,31 @@ fn columns_that_the_role_may_not_fill_are_named_before_anything_moves() {
     client
         .batch_execute(
             "CREATE SCHEMA raw; CREATE TABLE raw.t (id int8, t text, more int);
-             CREATE ROLE writer_3 LOGIN PASSWORD 'w'; GRANT USAGE ON SCHEMA raw TO writer_3;
-             GRANT INSERT (id, more) ON raw.t TO writer_3",
+             CREATE ROLE writer_4 LOGIN PASSWORD 'w'; GRANT USAGE ON SCHEMA raw TO writer_4;
+             GRANT INSERT (id, more) ON raw.t TO writer_4",
         )
         .unwrap();
-    may_checkpoint(&mut client, "writer_3");
-    let url = database.url_of("writer_3", "w");
+    may_checkpoint(&mut client, "writer_4");
+    let url = database.url_of("writer_4", "w");
     for method in METHODS {
         let mut to = open_by(&url, method);
         let error = plan(&mut to, "t", &batch(&[1])).unwrap_err();
         assert_eq!(error.code, "no_privilege", "{error:?}");
         let hint = error.hint.unwrap();
         assert!(
-            hint.contains("GRANT INSERT (t) ON raw.t TO writer_3"),
+            hint.contains("GRANT INSERT (t) ON raw.t TO writer_4"),
             "{hint}"
         );
     }
     client
-        .batch_execute("GRANT INSERT (t) ON raw.t TO writer_3")
+        .batch_execute("GRANT INSERT (t) ON raw.t TO writer_4")
         .unwrap();
     for method in METHODS {
         append(&mut open_by(&url, method), "t", &batch(&[1])).unwrap();
     }
     assert_eq!(ids(&mut client, "raw.t"), "1,1");
     client
-        .batch_execute("DROP OWNED BY writer_3; DROP ROLE writer_3")
+        .batch_execute("DROP OWNED BY writer_4; DROP ROLE writer_4")
         .unwrap();
 }
 

@@ -1,7 +1,4 @@
 //! A connection that is cut at the commit.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
-
-mod common;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -10,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use common::*;
+use crate::common::*;
 use rapidbyte_sdk::Commit;
 use rapidbyte_sdk::prelude::{Destination, WriteMode, Writer};
 use rapidbyte_testkit::postgres::shared;

@@ -1,9 +1,6 @@
 //! Append, replace and abort on a real server.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use rapidbyte_sdk::prelude::{Destination, Fit, WriteMode, Writer};
 
 #[test]

@@ -1,9 +1,6 @@
 //! Behind a pooler no session is anybody's: the epoch alone decides.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use rapidbyte_sdk::Commit;
 use rapidbyte_sdk::prelude::{Destination, Target, WriteMode, Writer};
 use rapidbyte_testkit::postgres::{Client, NoTls, PgBouncer, PoolMode, SimpleQueryMessage, shared};

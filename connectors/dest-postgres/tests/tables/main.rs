@@ -1,0 +1,18 @@
+//! Everything that is tried on tables of a real server: one program, so that it is linked once and
+//! starts one server.
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+
+mod changes;
+mod checkpoints;
+mod commit;
+#[path = "../common/mod.rs"]
+mod common;
+mod model;
+mod pooler;
+mod refuses;
+mod relations;
+mod repeats;
+mod stalls;
+mod types;
+mod upsert;
+mod writes;
