@@ -12,7 +12,7 @@ use crate::support::testkit;
 
 /// The runtime lives as long as the connector is used: its ticks stop a busy guest.
 fn misbehave() -> (Runtime, Connector) {
-    let runtime = Runtime::new(None).expect("a runtime");
+    let runtime = Runtime::new(None, |_| ()).expect("a runtime");
     let origin = Origin::File(testkit("source-misbehave").into());
     let connector = runtime.load(&origin).expect("a connector");
     (runtime, connector)

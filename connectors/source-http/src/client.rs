@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rapidbyte_sdk::http::{Request, Response, Url, encode_component};
+use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
 use serde::Deserialize;
 
@@ -96,6 +97,11 @@ impl Client {
                 return Err(error);
             };
             tries += 1;
+            // A shorter one is over before anybody has read of it.
+            if wait >= Duration::from_secs(1) {
+                let Error { message, .. } = self.without_secrets(error);
+                log::warn(format!("{message}; asks again in {} s", wait.as_secs()));
+            }
             std::thread::sleep(wait);
         }
     }

@@ -8,6 +8,7 @@ use rapidbyte_engine::{Class, Document, Environment, Failure, Host, Plan};
 use rapidbyte_runtime::cache::Cache;
 use rapidbyte_runtime::{Cancel, Embedded, Runtime, WriteMode};
 use rapidbyte_state::State;
+use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -28,7 +29,12 @@ pub fn signalled() -> Option<u8> {
 /// The runtime, the connectors' folders and the log.
 pub fn host(output: &Output, document: Option<&Document>) -> Result<Host, Failure> {
     let cache = open_cache(output);
-    let runtime = Runtime::new(cache)
+    let (told, until) = (output.clone(), cache.as_ref().map_or("", |_| ", once"));
+    let tell = move |name: &str| {
+        let text = format!("compiling {name} for this machine{until}");
+        told.info(&text, json!({ "connector": name }));
+    };
+    let runtime = Runtime::new(cache, tell)
         .map_err(|error| Failure::new(Class::Environment, "no_runtime", error))?;
     let cancel = Cancel::new();
     watch_signals(&cancel)?;

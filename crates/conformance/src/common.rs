@@ -44,14 +44,25 @@ pub(crate) fn first(bench: &mut Bench<'_>, judges: &mut Judges<'_>) {
         bench.grants = Arc::new(grants);
     }
     let bench = &*bench;
-    judges.judge(&GRANT_MARKS, || match bench.schema {
-        Value::Null => Err(skip("the config schema is not known: see config-schema")),
-        _ => spec::grant_marks(&bench.schema),
-    });
+    let marks = schema_of(bench).and_then(spec::grant_marks);
+    let imports = match marks {
+        Err(Verdict::Fail { .. }) => Err(skip("not every mark is known: see grant-marks")),
+        _ => schema_of(bench)
+            .and_then(|schema| spec::imports(schema, bench.trial.connector.imports())),
+    };
+    judges.judge(&GRANT_MARKS, || marks);
+    judges.judge(&IMPORTS, || imports);
     judges.judge(&UNKNOWN_KEY, || unknown_key(bench));
     judges.judge(&MISSING_KEY, || missing_key(bench));
     judges.judge(&CHECK, || check(bench));
     judges.judge(&DENIED, || denied(bench));
+}
+
+fn schema_of<'a>(bench: &'a Bench<'_>) -> Result<&'a Value, Verdict> {
+    match &bench.schema {
+        Value::Null => Err(skip("the config schema is not known: see config-schema")),
+        schema => Ok(schema),
+    }
 }
 
 /// Opens a session that reaches nothing, and drops it.
@@ -118,10 +129,7 @@ fn unknown_key(bench: &Bench<'_>) -> Judged {
 fn missing_key(bench: &Bench<'_>) -> Judged {
     let required = required(bench);
     if required.is_empty() {
-        return match bench.schema {
-            Value::Null => Err(skip("the config schema is not known: see config-schema")),
-            _ => Ok("no key is required".into()),
-        };
+        return schema_of(bench).map(|_| "no key is required".into());
     }
     let Ok(config) = bench.config() else {
         refused(open(bench, &Map::new()), &required, "without")?;
@@ -221,14 +229,12 @@ pub(crate) fn problems(items: Vec<CheckItem>) -> Result<(), Trouble> {
 /// What all calls together showed.
 pub(crate) fn last(bench: &Bench<'_>, judges: &mut Judges<'_>) {
     let heard = bench.heard();
-    let imports = bench.trial.connector.imports();
     judges.judge(&REACH, || match heard.denied.first() {
         Some(text) => Err(fail(
             text,
             "mark the key that names it with x-grant, or do not reach for it",
         )),
-        None if imports.is_empty() => Ok("imports nothing of the host".into()),
-        None => Ok(format!("imports {}", imports.join(", "))),
+        None => Ok(String::new()),
     });
     judges.judge(&NO_TRAP, || match heard.traps.first() {
         Some(text) => Err(fail(

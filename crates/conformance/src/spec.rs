@@ -4,7 +4,7 @@ use rapidbyte_engine::nearest;
 use rapidbyte_runtime::{Kind, Spec};
 use serde_json::{Map, Value};
 
-use crate::verdict::{Judged, fail};
+use crate::verdict::{Judged, fail, skip};
 
 /// Schemas nested deeper are not followed, as for grants.
 const MAX_DEPTH: usize = 16;
@@ -150,6 +150,58 @@ fn wrong_in(root: &Value, schema: &Value, at: &str, depth: usize) -> Option<Stri
     })
 }
 
+/// What each import that reaches out can be granted by.
+const GRANTED_BY: &[(&str, &[&str])] = &[
+    ("connection", &["host", "url"]),
+    ("files", &["read", "write"]),
+    ("http", &["host", "url"]),
+];
+/// The contract's world `imports`. Tools of scripting languages import all of it, used or not.
+const WORLD: &[&str] = &["connection", "files", "log", "phase"];
+
+/// Compares what the component imports with what its settings can grant.
+pub(crate) fn imports(schema: &Value, imports: &[String]) -> Judged {
+    let marks = marks(schema);
+    let is_granted = |import: &str| {
+        let by = GRANTED_BY.iter().find(|(name, _)| *name == import);
+        by.is_none_or(|(_, by)| by.iter().any(|mark| marks.contains(mark)))
+    };
+    let mut beyond: Vec<&str> = imports.iter().map(String::as_str).collect();
+    beyond.retain(|import| !is_granted(import));
+    let has_all = WORLD.iter().all(|name| imports.iter().any(|i| i == name));
+    if has_all && !beyond.is_empty() && beyond.iter().all(|import| WORLD.contains(import)) {
+        return Err(skip(
+            "it imports the contract's whole world, as tools of scripting languages do whatever is \
+             used: see reach",
+        ));
+    }
+    match (&beyond[..], imports) {
+        ([], []) => Ok("nothing of the host".into()),
+        ([], _) => Ok(imports.join(", ")),
+        (beyond, _) => Err(fail(
+            format!(
+                "no key of its settings can grant {}, which it imports",
+                beyond.join(", ")
+            ),
+            "mark the key that names what is reached with x-grant, or build it without that import",
+        )),
+    }
+}
+
+/// Every mark in a schema, wherever it stands.
+fn marks(schema: &Value) -> Vec<&str> {
+    match schema {
+        Value::Object(object) => {
+            let own = object.get("x-grant").and_then(Value::as_str);
+            own.into_iter()
+                .chain(object.values().flat_map(marks))
+                .collect()
+        }
+        Value::Array(items) => items.iter().flat_map(marks).collect(),
+        _ => Vec::new(),
+    }
+}
+
 /// What grants something, and how much of it there is.
 pub(crate) fn grant_marks(schema: &Value) -> Judged {
     let (mut marks, mut left) = (0, MAX_KEYS);
@@ -246,6 +298,7 @@ fn wrong_keys(property: &Value, at: &str) -> Option<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verdict::Verdict;
     use serde_json::json;
 
     #[test]
@@ -303,6 +356,33 @@ mod tests {
             assert!(text.contains(place), "{bad}: {text}");
         }
         assert!(config_schema("no JSON").is_err());
+    }
+
+    #[test]
+    fn imports_are_those_that_settings_can_grant() {
+        let schema = json!({
+            "properties": { "server": { "$ref": "#/$defs/server" } },
+            "$defs": { "server": { "properties": { "base": { "x-grant": "url" } } } },
+        });
+        let judged = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            imports(&schema, &names)
+        };
+        assert_eq!(judged(&[]).unwrap(), "nothing of the host");
+        let good = ["connection", "http", "log", "phase"];
+        assert_eq!(judged(&good).unwrap(), good.join(", "));
+        let text = format!("{:?}", judged(&["files", "http"]).unwrap_err());
+        assert!(text.contains("grant files,"), "{text}");
+        // What a tool imports by itself is no fault of its author; HTTP is never that.
+        let all = judged(WORLD).unwrap_err();
+        assert!(matches!(all, Verdict::Skip { .. }), "{all:?}");
+        let all: Vec<String> = [WORLD, &["http"]]
+            .concat()
+            .into_iter()
+            .map(Into::into)
+            .collect();
+        let text = format!("{:?}", imports(&json!({}), &all).unwrap_err());
+        assert!(text.starts_with("Fail"), "{text}");
     }
 
     #[test]

@@ -98,6 +98,7 @@ table! {
     DESCRIBE "describe" "says what it is without settings and grants";
     CONFIG_SCHEMA "config-schema" "its config schema is one that the host can read";
     GRANT_MARKS "grant-marks" "the marks that grant something are known ones";
+    IMPORTS "imports" "imports no more than its settings can grant";
     UNKNOWN_KEY "unknown-key" "refuses a key that it does not know, before it reaches for anything";
     MISSING_KEY "missing-key" "refuses to be without a required key, and names it";
     CHECK "check" "opens with its settings, and check names what it looked at";

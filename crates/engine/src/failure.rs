@@ -65,12 +65,6 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A thread of ours panicked while it worked for one side.
-    pub(crate) fn panicked(side: &str) -> Self {
-        let text = format!("the {side}'s thread panicked: this is a fault of the engine");
-        Self::new(Class::Run, "internal", text)
-    }
-
     /// A failure without a place yet.
     pub fn new(class: Class, code: &str, message: impl fmt::Display) -> Self {
         Self {
@@ -90,6 +84,12 @@ impl Failure {
         }
     }
 
+    /// A thread of ours panicked while it worked for one side.
+    pub(crate) fn panicked(side: &str) -> Self {
+        let text = format!("the {side}'s thread panicked: this is a fault of the engine");
+        Self::new(Class::Run, "internal", text)
+    }
+
     /// The local history cannot be used.
     pub fn of_state(error: rapidbyte_state::StateError) -> Self {
         Self::new(Class::Environment, "state_unusable", error).hint(
@@ -98,13 +98,9 @@ impl Failure {
         )
     }
 
-    /// The run was interrupted.
+    /// The command was interrupted.
     pub fn cancelled() -> Self {
-        Self::new(
-            Class::Cancelled,
-            "cancelled",
-            "interrupted: streams that were not committed yet are not visible",
-        )
+        Self::new(Class::Cancelled, "cancelled", "interrupted")
     }
 
     /// A mistake at a key of the pipeline file.

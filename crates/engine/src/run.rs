@@ -245,7 +245,10 @@ fn move_streams(
         .cause
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
-    let interrupted = host.cancel.is_cancelled().then(Failure::cancelled);
+    let interrupted = host.cancel.is_cancelled().then(|| Failure {
+        message: "interrupted: streams that were not committed yet are not visible".into(),
+        ..Failure::cancelled()
+    });
     if let Some(mut cause) = interrupted.or(cause) {
         let done = moved.iter().map(|(_, moved)| moved.report.name.clone());
         cause.committed = done.collect();

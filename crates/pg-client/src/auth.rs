@@ -5,21 +5,20 @@
 
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::authentication::md5_hash;
-use postgres_protocol::authentication::sasl::{
-    self, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, ScramSha256,
-};
+use postgres_protocol::authentication::sasl::{SCRAM_SHA_256, SCRAM_SHA_256_PLUS};
 use postgres_protocol::message::backend::{AuthenticationSaslBody, Message};
 use postgres_protocol::message::frontend;
 use rapidbyte_sdk::{Error, ErrorKind, Result};
 
 use crate::config::{ChannelBinding, Settings};
 use crate::error::{protocol, unsendable};
+use crate::scram::{Binding, Scram, Wrong};
 use crate::wire::{Deadline, Wire, server_error};
 
 /// What a server may ask for before it lets us in; it asks once.
 const MAX_ROUNDS: usize = 8;
 /// Each costs two hashes before anything is proven: a server has 4096 unless its administrator
-/// raised `scram_iterations`, and these take half a second in the sandbox.
+/// raised `scram_iterations`, and so many take a second or two in the sandbox.
 const MAX_ITERATIONS: u32 = 1_000_000;
 
 /// What is known of the TLS session when we log in.
@@ -115,22 +114,24 @@ fn scram(
 ) -> Result<bool> {
     let offered: Vec<&str> = body.mechanisms().collect().map_err(protocol)?;
     let (mechanism, binding) = mechanism(&offered, settings.channel_binding, session)?;
-    let mut scram = ScramSha256::new(password(settings)?.as_bytes(), binding);
-    frontend::sasl_initial_response(mechanism, scram.message(), &mut wire.output)
+    let password = password(settings)?;
+    let scram = Scram::new(binding).map_err(Error::internal)?;
+    frontend::sasl_initial_response(mechanism, scram.message().as_bytes(), &mut wire.output)
         .map_err(unsendable)?;
     wire.send(deadline)?;
-    match wire.next(deadline)? {
+    let proven = match wire.next(deadline)? {
         Message::AuthenticationSaslContinue(body) => {
             bound_iterations(body.data())?;
-            scram.update(body.data()).map_err(unproven)?;
+            let proven = scram.prove(password, body.data(), MAX_ITERATIONS);
+            proven.map_err(unproven)?
         }
         Message::ErrorResponse(body) => return Err(server_error(&body)),
         _ => return Err(protocol("no answer to SCRAM's first message")),
-    }
-    frontend::sasl_response(scram.message(), &mut wire.output).map_err(unsendable)?;
+    };
+    frontend::sasl_response(proven.message.as_bytes(), &mut wire.output).map_err(unsendable)?;
     wire.send(deadline)?;
     match wire.next(deadline)? {
-        Message::AuthenticationSaslFinal(body) => scram.finish(body.data()).map_err(unproven)?,
+        Message::AuthenticationSaslFinal(body) => proven.verify(body.data()).map_err(unproven)?,
         Message::ErrorResponse(body) => return Err(server_error(&body)),
         _ => return Err(protocol("no answer to SCRAM's last message")),
     }
@@ -158,11 +159,11 @@ fn mechanism(
     offered: &[&str],
     wanted: ChannelBinding,
     session: &Session,
-) -> Result<(&'static str, sasl::ChannelBinding)> {
+) -> Result<(&'static str, Binding)> {
     let can_bind = session.is_tls && !session.end_point.is_empty();
     let offers = |mechanism| offered.contains(&mechanism);
     if can_bind && offers(SCRAM_SHA_256_PLUS) && wanted != ChannelBinding::Disable {
-        let binding = sasl::ChannelBinding::tls_server_end_point(session.end_point.clone());
+        let binding = Binding::EndPoint(session.end_point.clone());
         return Ok((SCRAM_SHA_256_PLUS, binding));
     }
     if wanted == ChannelBinding::Require {
@@ -185,9 +186,9 @@ fn mechanism(
     }
     // Says to the server whether we could have: so that nobody in between hides its offer.
     let binding = if can_bind && wanted != ChannelBinding::Disable {
-        sasl::ChannelBinding::unrequested()
+        Binding::Unoffered
     } else {
-        sasl::ChannelBinding::unsupported()
+        Binding::Unsupported
     };
     Ok((SCRAM_SHA_256, binding))
 }
@@ -205,11 +206,11 @@ fn password(settings: &Settings) -> Result<&str> {
 }
 
 /// The server does not know the password either, or does not speak SCRAM.
-fn unproven(error: std::io::Error) -> Error {
+fn unproven(wrong: Wrong) -> Error {
     Error::new(
         ErrorKind::Auth,
         "server_not_proven",
-        format!("the server fails SCRAM: {error}"),
+        format!("the server fails SCRAM: {wrong}"),
     )
     .hint("somebody may stand between us and the server; check the host, use sslmode=verify-full")
 }

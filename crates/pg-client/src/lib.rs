@@ -27,6 +27,7 @@ mod copy_out;
 mod error;
 mod extended;
 mod rows;
+mod scram;
 mod tls;
 mod wire;
 

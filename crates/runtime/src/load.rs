@@ -69,9 +69,13 @@ struct Inner {
     engine: Engine,
     linker: Linker<State>,
     cache: Option<Cache>,
+    tell: Box<Tell>,
     loaded: Mutex<HashMap<Origin, Connector>>,
     ticker: Ticker,
 }
+
+/// Hears the name of a connector that is about to be compiled.
+type Tell = dyn Fn(&str) + Send + Sync;
 
 /// Dropped with the last that has it, which ends the epoch thread.
 type Ticker = Arc<Sender<()>>;
@@ -115,8 +119,9 @@ fn engine_config() -> Config {
 }
 
 impl Runtime {
-    /// A runtime that keeps compiled code in `cache`; without one it compiles every time.
-    pub fn new(cache: Option<Cache>) -> Result<Self> {
+    /// A runtime that keeps compiled code in `cache`; without one it compiles every time. As that takes
+    /// seconds, `tell` hears the connector's name before.
+    pub fn new(cache: Option<Cache>, tell: impl Fn(&str) + Send + Sync + 'static) -> Result<Self> {
         let failed = |error: wasmtime::Error| load_error("host", internal(&error));
         let engine = Engine::new(&engine_config()).map_err(failed)?;
         let mut linker = Linker::new(&engine);
@@ -126,6 +131,7 @@ impl Runtime {
             engine,
             linker,
             cache,
+            tell: Box::new(tell),
             loaded: Mutex::default(),
             ticker: Arc::new(stop),
         };
@@ -185,7 +191,12 @@ impl Runtime {
 
     /// True if it came from the cache; and the BLAKE3 of the `.wasm`.
     fn component(&self, origin: &Origin) -> Result<(Component, bool, [u8; 32]), ConnectorError> {
-        let Inner { engine, cache, .. } = &*self.0;
+        let Inner {
+            engine,
+            cache,
+            tell,
+            ..
+        } = &*self.0;
         let name = |hash| Cache::name(&hash, compatibility(engine), SETTINGS);
         if let Some(cache) = cache {
             let hash = origin.hash()?;
@@ -197,6 +208,7 @@ impl Runtime {
         // A file may be another one by now.
         let hash = *blake3::hash(&wasm).as_bytes();
         let name = name(hash);
+        tell(origin.name());
         let component = Component::new(engine, &wasm).map_err(|error| {
             ConnectorError::new(
                 ErrorKind::Config,

@@ -169,6 +169,6 @@ fn the_template_and_the_source_in_python() {
         &testkit("source-python"),
         &json!({ "batches": 100 }),
         &[],
-        &skipped,
+        &[&["imports"], &skipped[..]].concat(),
     );
 }

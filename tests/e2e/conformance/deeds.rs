@@ -63,6 +63,8 @@ const OF_SPECS: &[(&str, &str, &str)] = &[
         "\"x-grant\":\"wrote\"",
         "grant-marks",
     ),
+    // Files are what it imports, and a server all that could be granted.
+    ("\"x-grant\":\"write\"", "\"x-grant\":\"url\"  ", "imports"),
 ];
 
 #[track_caller]

@@ -42,6 +42,23 @@ fn what_passes_is_asked_again() {
 }
 
 #[test]
+fn a_long_wait_is_told_and_a_short_one_is_not() {
+    for (after, is_told) in [("0", false), ("1", true)] {
+        let asked = AtomicU64::new(0);
+        let server = Server::start(move |_| match asked.fetch_add(1, Ordering::SeqCst) {
+            0 => Reply::status(429, "slow down").header("retry-after", after),
+            _ => Reply::json(ids(1..=3)),
+        });
+        let folder = Folder::new();
+        folder.write("p.yaml", pipeline(&server.url(""), &[], &[]));
+        let ended = folder.rapidbyte(&["run", "p.yaml"]);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let told = ended.stderr.contains("slow down; asks again in 1 s");
+        assert_eq!(told, is_told, "{}", ended.stderr);
+    }
+}
+
+#[test]
 fn bodies_of_every_framing_are_read() {
     for reply in [
         Reply::chunked(["[{\"id\"", ": 1}", "]"]),

@@ -144,7 +144,8 @@ fn in_sandbox(
     Ok(())
 }
 
-/// Rows as the server sends them; `select` gives the columns from the row's number `i`.
+/// Rows as the server sends them, in CopyData messages; `select` gives the columns from the row's
+/// number `i`.
 pub fn copied(
     client: &mut Client,
     columns: &[Column],
@@ -163,13 +164,39 @@ pub fn copied(
     );
     let mut bytes = Vec::new();
     client.copy_out(query.as_str())?.read_to_end(&mut bytes)?;
-    Ok(bytes)
+    messages(&bytes).ok_or_else(|| Failure("a COPY that is cut off".into()))
 }
 
-/// Decodes a whole COPY into one batch.
+/// A COPY in the messages of a server: one for each row, the first with the header, the last one what
+/// ends it (PostgreSQL manual, "Message Formats" and "COPY, Binary Format").
+fn messages(mut copy: &[u8]) -> Option<Vec<u8>> {
+    /// Signature, flags and the length of an extension, of which there is none.
+    const HEADER: usize = 11 + 4 + 4;
+    let (mut messages, mut before) = (Vec::with_capacity(copy.len() * 2), HEADER);
+    while !copy.is_empty() {
+        let mut end = before;
+        let count = i16::from_be_bytes(*copy.get(end..)?.first_chunk()?);
+        end += 2;
+        for _ in 0..count {
+            let length = i32::from_be_bytes(*copy.get(end..)?.first_chunk()?);
+            end += 4 + usize::try_from(length).unwrap_or(0);
+        }
+        let (message, rest) = copy.split_at_checked(end)?;
+        messages.push(b'd');
+        messages.extend(u32::try_from(4 + message.len()).ok()?.to_be_bytes());
+        messages.extend_from_slice(message);
+        (copy, before) = (rest, 0);
+    }
+    Some(messages)
+}
+
+/// Decodes the messages of a COPY into one batch.
 pub fn decoded(columns: &[Column], native: bool, bytes: &[u8]) -> Result<RecordBatch, Failure> {
     let mut decoder = Decoder::new(columns, native, MAX_RECORD_BYTES);
-    decoder.push(bytes)?;
+    let taken = decoder.push_messages(bytes)?;
+    if taken < bytes.len() {
+        return Err(Failure("more than is decoded at once".into()));
+    }
     decoder.finish()?;
     Ok(decoder.take_batch()?)
 }

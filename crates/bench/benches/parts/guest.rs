@@ -33,7 +33,7 @@ impl Guest {
         };
         let folder = tempfile::tempdir()?;
         let cache = Cache::open(&folder.path().join("code"), &folder.path().join("key"))?;
-        let runtime = Runtime::new(Some(cache))?;
+        let runtime = Runtime::new(Some(cache), |_| ())?;
         let connector = runtime.load(&Origin::File(testkit.join("source-codec.wasm")))?;
         Ok(Some(Self {
             connector,

@@ -33,7 +33,7 @@ fn one(parts: &mut Parts, cache: &Cache, folder: &Path, name: &str) -> Result<()
     let origin = Origin::File(folder.join(format!("{name}.wasm")));
     // A runtime of its own each time, as one keeps what it has loaded.
     let load = || -> Result<(Host, Connector), Failure> {
-        let runtime = Runtime::new(Some(cache.clone()))?;
+        let runtime = Runtime::new(Some(cache.clone()), |_| ())?;
         let connector = runtime.load(&origin)?;
         let host = Host {
             runtime,

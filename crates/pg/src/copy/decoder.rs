@@ -131,20 +131,12 @@ impl Decoder {
         ))
     }
 
-    /// Decodes a piece of the COPY stream (the bodies of CopyData messages, one after another).
-    pub fn push(&mut self, chunk: &[u8]) -> Result<(), PgError> {
+    /// Decodes a piece of the COPY stream (the bodies of CopyData messages, one after another), cut
+    /// anywhere. [`push_messages`](Self::push_messages) is faster.
+    pub fn push(&mut self, piece: &[u8]) -> Result<(), PgError> {
         self.check_usable()?;
-        for piece in chunk.chunks(MAX_RECORD_BYTES) {
-            let pushed = self.push_piece(piece);
-            self.fail_on(pushed)?;
-        }
-        Ok(())
-    }
-
-    fn push_piece(&mut self, piece: &[u8]) -> Result<(), PgError> {
-        let consumed = self.feed(piece, 0, piece.len())?;
-        self.flush(piece)?;
-        self.keep(&piece[consumed..])
+        let fed = self.feed(piece);
+        self.fail_on(fed)
     }
 
     fn fail_on<T>(&mut self, result: Result<T, PgError>) -> Result<T, PgError> {
@@ -175,14 +167,14 @@ impl Decoder {
     fn take_messages(&mut self, bytes: &[u8]) -> Result<usize, PgError> {
         let mut at = 0;
         loop {
-            let end = at + self.message_left.min(bytes.len() - at);
-            self.message_left -= end - at;
-            let consumed = self.feed(bytes, at, end)?;
-            if consumed < end {
+            let body = &bytes[at..][..self.message_left.min(bytes.len() - at)];
+            if !body.is_empty() {
+                // What waits comes before it.
                 self.flush(bytes)?;
-                self.keep(&bytes[consumed..end])?;
+                self.feed(body)?;
+                self.message_left -= body.len();
+                at += body.len();
             }
-            at = end;
             if self.message_left == 0 && self.pending.is_empty() && self.state == State::Rows {
                 at = self.take_whole_rows(bytes, at)?;
             }
@@ -245,91 +237,27 @@ impl Decoder {
         self.taken + self.rows as u64
     }
 
+    /// The row that is read, of which all before it are with the columns.
     fn row_name(&self) -> String {
-        let columns = self.columns.len().max(1);
-        let row = self.total_rows() + (self.found / columns) as u64 + 1;
-        format!("row {row}")
+        format!("row {}", self.total_rows() + 1)
     }
 
-    /// Finds the rows in `data[start..end]`, first completing the row that is kept, and gives
-    /// where the incomplete row at the end begins.
-    fn feed(&mut self, data: &[u8], start: usize, end: usize) -> Result<usize, PgError> {
-        let mut at = start;
-        if at < end && (!self.pending.is_empty() || self.state == State::Header) {
-            // The cells point into `data`; those of the kept row point into `pending`.
-            self.flush(data)?;
-            at += self.complete_pending(&data[at..end])?;
-            if !self.pending.is_empty() {
-                return Ok(at);
+    /// Completes one row after the other in `pending`.
+    fn feed(&mut self, mut piece: &[u8]) -> Result<(), PgError> {
+        while !piece.is_empty() {
+            if self.state == State::Ended {
+                return Err(PgError::malformed(format!(
+                    "{} bytes follow the trailer of the COPY stream",
+                    piece.len()
+                )));
             }
+            let used = self.complete_pending(piece)?;
+            piece = &piece[used..];
         }
-        while at < end && self.state == State::Rows {
-            if self.found >= SCAN_CELLS {
-                self.flush(data)?;
-            }
-            let consumed = self.scan(data, at, end)?;
-            if consumed == at {
-                break;
-            }
-            at = consumed;
-        }
-        if self.state == State::Ended && at < end {
-            return Err(PgError::malformed(format!(
-                "{} bytes follow the trailer of the COPY stream",
-                end - at
-            )));
-        }
-        Ok(at)
+        Ok(())
     }
 
-    /// Finds whole rows in `data[at..end]` until enough cells wait; gives where it stopped.
-    fn scan(&mut self, data: &[u8], mut at: usize, end: usize) -> Result<usize, PgError> {
-        let data = &data[..end];
-        let columns = self.columns.len();
-        while self.found < SCAN_CELLS {
-            let Some(count) = data.get(at..).and_then(<[u8]>::first_chunk) else {
-                return Ok(at);
-            };
-            let count = i16::from_be_bytes(*count);
-            if usize::try_from(count) != Ok(columns) {
-                return self.end_of_rows(count, at);
-            }
-            let mut position = at + 2;
-            for cell in &mut self.cells[self.found..][..columns] {
-                let Some(length) = data.get(position..).and_then(<[u8]>::first_chunk) else {
-                    return Ok(at);
-                };
-                let length = i32::from_be_bytes(*length);
-                position += 4;
-                *cell = Cell {
-                    at: position as u32,
-                    length,
-                };
-                if length >= 0 {
-                    if length as usize > data.len() - position {
-                        self.check_record(position - at, length)?;
-                        return Ok(at);
-                    }
-                    position += length as usize;
-                } else if length == -1 {
-                    self.has_null = true;
-                } else {
-                    return Err(self.bad_length(length));
-                }
-            }
-            if position - at > self.max_record_bytes {
-                return Err(self.record_too_large(position - at));
-            }
-            at = position;
-            self.found += columns;
-            if columns == 0 {
-                self.rows += 1;
-            }
-        }
-        Ok(at)
-    }
-
-    fn end_of_rows(&mut self, count: i16, at: usize) -> Result<usize, PgError> {
+    fn end_of_rows(&mut self, count: i16) -> Result<(), PgError> {
         if count != -1 {
             return Err(PgError::malformed(format!(
                 "{}: {count} fields where {} are expected",
@@ -338,7 +266,7 @@ impl Decoder {
             )));
         }
         self.state = State::Ended;
-        Ok(at + 2)
+        Ok(())
     }
 
     fn bad_length(&self, length: i32) -> PgError {
@@ -383,14 +311,6 @@ impl Decoder {
             column.append(data, &cells[index..], width, has_null, first_row)?;
         }
         self.rows += cells.len() / width;
-        Ok(())
-    }
-
-    /// Keeps the beginning of a row.
-    fn keep(&mut self, rest: &[u8]) -> Result<(), PgError> {
-        if !rest.is_empty() {
-            self.complete_pending(rest)?;
-        }
         Ok(())
     }
 
@@ -479,7 +399,7 @@ impl Decoder {
             };
             let count = i16::from_be_bytes(*count);
             if usize::try_from(count) != Ok(columns) {
-                self.end_of_rows(count, 0)?;
+                self.end_of_rows(count)?;
                 return Ok(Step::Trailer);
             }
             self.progress.at = 2;

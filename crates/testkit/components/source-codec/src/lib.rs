@@ -109,7 +109,10 @@ impl Reader for Nothing {
 
 fn decoded(columns: &[Column], native: bool, bytes: &[u8]) -> Result<RecordBatch> {
     let mut decoder = Decoder::new(columns, native, MAX_RECORD_BYTES);
-    decoder.push(bytes).map_err(failed)?;
+    let taken = decoder.push_messages(bytes).map_err(failed)?;
+    if taken < bytes.len() {
+        return Err(Error::internal("more than is decoded at once"));
+    }
     decoder.finish().map_err(failed)?;
     decoder.take_batch().map_err(failed)
 }

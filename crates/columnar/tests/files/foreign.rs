@@ -1,10 +1,8 @@
 //! Types of Parquet that others write and that have no type of ours by the same name.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
-
-mod support;
 
 use std::sync::Arc;
 
+use crate::support::{read, write};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     ArrowPrimitiveType, Date32Type, Float16Type, Float32Type, Int32Type as ArrowInt32,
@@ -27,7 +25,6 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use rapidbyte_columnar::{ColumnarError, File, FileWriter, Kind, Limits, WriteOptions};
 use rapidbyte_wire::types::type_name;
-use support::{read, write};
 
 /// Two bytes.
 type Half = <Float16Type as ArrowPrimitiveType>::Native;

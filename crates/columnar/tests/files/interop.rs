@@ -2,18 +2,15 @@
 //! theirs are read here: each reads our file and writes its own, which must hold our values again.
 //!
 //! `cargo xtask test` says by `RAPIDBYTE_COLUMNAR_PYTHON` where an interpreter has them.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
-
-mod support;
 
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::{options, read, schema, write};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use rapidbyte_columnar::{Compression, Kind, Limits};
 use rapidbyte_formats::{Format, Picked, csv::Dialect};
-use support::{options, read, schema, write};
 
 const ROWS: usize = 2000;
 
@@ -231,7 +228,7 @@ fn python() -> Option<String> {
 }
 
 fn through(python: &str, program: &str, from: &Path, to: &Path) -> String {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop.py");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/files/interop.py");
     let output = Command::new(python)
         .args([script, program])
         .args([from, to])

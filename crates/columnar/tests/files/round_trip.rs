@@ -1,8 +1,6 @@
 //! Random batches of every type come back as they were, whatever the sizes of batches and groups.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
-mod support;
-
+use crate::support::{TYPES, joined, options, random_batch, read, schema, write};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
 use arrow_array::{Array, RecordBatch};
@@ -10,7 +8,6 @@ use proptest::prelude::*;
 use rapidbyte_columnar::{Compression, File, Fit, Kind, Limits, WriteOptions, form};
 use rapidbyte_wire::types::parse_field;
 use std::sync::Arc;
-use support::{TYPES, joined, options, random_batch, read, schema, write};
 
 const CODECS: [Compression; 6] = [
     Compression::None,

@@ -1,12 +1,10 @@
 //! What is read, held and refused: pages, projections, records, places beyond 4 GiB.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
-
-mod support;
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::support::{joined, options, random_batch, read, schema, write};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, StringArray};
@@ -15,7 +13,6 @@ use parquet::file::metadata::{
     ParquetMetaDataBuilder, ParquetMetaDataReader, ParquetMetaDataWriter,
 };
 use rapidbyte_columnar::{Compression, File, FileWriter, Kind, Limits, ReadAt, WriteOptions};
-use support::{joined, options, random_batch, read, schema, write};
 
 /// Counts what is read.
 struct Counted(Vec<u8>, Arc<AtomicU64>);

@@ -1,6 +1,4 @@
 //! Files in memory.
-#![allow(dead_code, reason = "each test uses a part")]
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use std::sync::Arc;
 

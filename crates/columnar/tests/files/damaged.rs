@@ -1,13 +1,10 @@
 //! Damaged files give an error, or other values: never a panic, never a huge allocation.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
-
-mod support;
 
 use std::sync::LazyLock;
 
+use crate::support::{options, random_batch, read, schema, write};
 use proptest::prelude::*;
 use rapidbyte_columnar::{Compression, Kind, Limits, WriteOptions};
-use support::{options, random_batch, read, schema, write};
 
 /// Small files of both kinds, some pages without compression, some dictionaries.
 static FILES: LazyLock<Vec<(Kind, Vec<u8>)>> = LazyLock::new(|| {
