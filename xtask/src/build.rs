@@ -22,12 +22,23 @@ pub fn build(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
         "build: host, release (the first time takes minutes)",
         workspace.cargo(["build", "--release", "--workspace", "--bin", "rapidbyte"]),
     )?;
+    compile(workspace, steps, "bundled connectors", Vec::new())
+}
+
+/// Puts the compiled code of connectors into the cache: of all bundled ones when none is named.
+fn compile(
+    workspace: &Workspace,
+    steps: &mut Steps,
+    what: &str,
+    names: Vec<PathBuf>,
+) -> Result<(), Failure> {
     let mut compile = workspace.command(workspace.binary());
     compile
         .args(["connector", "compile"])
+        .args(names)
         // Standard output belongs to the pipeline that `cargo xtask run` starts next.
         .stdout(std::io::stderr());
-    steps.program("compile ahead of time: bundled connectors", compile)
+    steps.program(&format!("compile ahead of time: {what}"), compile)
 }
 
 /// Leaves the bundled connectors in a folder, for a program that carries them inside.
@@ -92,7 +103,8 @@ pub fn with_names(
     Ok(folder)
 }
 
-/// Leaves the components that only tests use in `target/testkit`.
+/// Leaves the components that only tests use in `target/testkit`, compiled ahead of time by the
+/// program of [`build`].
 pub fn testkit(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
     let mut kit = workspace.testkit_components()?;
     // What authors begin with is tested as what they end with.
@@ -100,9 +112,13 @@ pub fn testkit(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> 
     kit.extend(template.filter(|connector| connector.name == "template"));
     components(workspace, steps, "test kit", &kit)?;
     kit.extend(python::build(workspace, steps)?);
+    let folder = workspace.testkit();
     steps.step("bundle: test kit", || {
-        bundle::refresh(workspace, &kit, &workspace.testkit())
-    })
+        bundle::refresh(workspace, &kit, &folder)
+    })?;
+    // So that no test is the first one, which is told that it has to wait.
+    let files = kit.iter().map(|component| folder.join(component.file()));
+    compile(workspace, steps, "test kit", files.collect())
 }
 
 /// Builds packages for the connectors' target.

@@ -17,9 +17,6 @@ struct Selection {
 /// looks further), so that two runs of one commit give one answer.
 const SEED: &str = "PROPTEST_RNG_SEED";
 
-/// How many tests of a program run at a time. Many of them wait: for a server, a limit, a retry.
-const THREADS: &str = "RUST_TEST_THREADS";
-
 /// Builds what tests need and runs them. Tests find it by ten variables, all absolute:
 /// `RAPIDBYTE_BIN` the binary, `RAPIDBYTE_CONNECTORS` the folder of bundled connectors,
 /// `RAPIDBYTE_TESTKIT` the folder of the test kit's components, `RAPIDBYTE_POSTGRES_BIN` the folder
@@ -48,8 +45,6 @@ pub fn with(
     let python = python::validator(workspace, steps)?;
     let componentize = python::tools(workspace, steps)?;
     let javascript = javascript::tools(workspace, steps);
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = std::env::var(THREADS).unwrap_or_else(|_| (2 * cores).to_string());
     let seed = std::env::var(SEED).unwrap_or_else(|_| "20261121".to_owned());
     let mut program = workspace.cargo(["test", "--release", "--no-fail-fast"]);
     if !selection.targets.iter().any(|argument| argument == "-p") {
@@ -68,8 +63,7 @@ pub fn with(
         .env(columnar::VARIABLE, others.unwrap_or_default())
         .env(python::TOOLS, componentize)
         .envs(javascript::VARIABLES.into_iter().zip(javascript))
-        .env(SEED, seed)
-        .env(THREADS, threads);
+        .env(SEED, seed);
     for (name, value) in variables {
         program.env(name, value);
     }
