@@ -100,7 +100,10 @@ impl Client {
             // A shorter one is over before anybody has read of it.
             if wait >= Duration::from_secs(1) {
                 let Error { message, .. } = self.without_secrets(error);
-                log::warn(format!("{message}; asks again in {} s", wait.as_secs()));
+                log::warn(format!(
+                    "{message}; asks again in {} s",
+                    wait.as_millis().div_ceil(1000)
+                ));
             }
             std::thread::sleep(wait);
         }

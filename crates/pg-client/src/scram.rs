@@ -1,14 +1,16 @@
 //! SCRAM-SHA-256, the client's side: RFC 5802 and RFC 7677, channel binding by RFC 5929, and what
-//! PostgreSQL makes of them (manual, "SASL Authentication"): no user name, and a password that is no
-//! UTF-8 is taken as it is.
+//! PostgreSQL makes of them (manual, "SASL Authentication"): no user name, and a SASLprep of its own.
 //!
-//! A library does the same, keys its hash anew in each of the thousands of iterations, which takes
-//! twice as long in the sandbox (10 ms of the 70 of a run of one row), and refuses what servers may ask.
+//! A library does the same, but keys its hash anew in each of the thousands of iterations, which takes
+//! twice as long in the sandbox (10 ms of the 70 of a run of one row), refuses counts that servers may
+//! ask for, and prepares some passwords in another way than the server did.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
+use stringprep::tables;
+use unicode_normalization::UnicodeNormalization;
 
 type HmacSha256 = Hmac<Sha256>;
 type Hash = [u8; 32];
@@ -61,14 +63,27 @@ pub(crate) struct Proven {
     pub message: String,
 }
 
-/// What is wrong with a message of the server.
-pub(crate) type Wrong = String;
+/// Why an exchange ends.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    /// A message of the server is none, or proves nothing.
+    Message(String),
+    /// It asks for so many iterations, in its own words.
+    Iterations(String),
+    /// It says that it refuses us, and why.
+    Refused(String),
+    /// The system gives no random numbers.
+    NoNonce(String),
+}
+
+fn message(what: impl Into<String>) -> Wrong {
+    Wrong::Message(what.into())
+}
 
 impl Scram {
-    /// Errors: the system gives no random numbers.
     pub(crate) fn new(binding: Binding) -> Result<Self, Wrong> {
         let mut nonce = [0; NONCE_BYTES];
-        getrandom::fill(&mut nonce).map_err(|error| format!("no random numbers: {error}"))?;
+        getrandom::fill(&mut nonce).map_err(|error| Wrong::NoNonce(error.to_string()))?;
         Ok(Self::with(binding, "", &BASE64.encode(nonce)))
     }
 
@@ -82,8 +97,7 @@ impl Scram {
         format!("{}{}", self.binding.header(), self.bare)
     }
 
-    /// Answers the server's first message, `r=…,s=…,i=…`, at most `max_iterations` long. Errors: the
-    /// message is none, belongs to another exchange or asks for more.
+    /// Answers the server's first message, `r=…,s=…,i=…`, with at most so many iterations.
     pub(crate) fn prove(
         &self,
         password: &str,
@@ -94,18 +108,23 @@ impl Scram {
         let mut attributes = first.split(',');
         let [nonce, salt, count] = ["r=", "s=", "i="].map(|name| {
             let attribute = attributes.next().and_then(|text| text.strip_prefix(name));
-            attribute.ok_or_else(|| format!("a first message without {name} in its place"))
+            attribute.ok_or_else(|| message(format!("a first message without {name} in its place")))
         });
         let (nonce, salt, count) = (nonce?, salt?, count?);
         let own = self.bare.split_once(",r=").map_or("", |(_, nonce)| nonce);
         if !nonce.starts_with(own) || nonce.len() == own.len() {
-            return Err("its nonce does not go on ours".into());
+            return Err(message("its nonce does not go on ours"));
         }
-        let salt = BASE64.decode(salt).map_err(|error| error.to_string())?;
-        let count: u32 = count.parse().map_err(|_| "no count of iterations")?;
-        if !(1..=max_iterations).contains(&count) {
-            return Err(format!("it asks for {count} iterations"));
-        }
+        let salt = BASE64.decode(salt);
+        let salt = salt.map_err(|error| message(format!("its salt: {error}")))?;
+        let count = match count.parse() {
+            _ if count.is_empty() || !count.bytes().all(|c| c.is_ascii_digit()) => {
+                return Err(message("no count of iterations"));
+            }
+            Ok(0) => return Err(message("no iteration")),
+            Ok(count) if count <= max_iterations => count,
+            _ => return Err(Wrong::Iterations(count.into())),
+        };
         let salted = salted(&prepared(password), &salt, count);
         let client_key = mac(&salted, &[b"Client Key"]);
         let without_proof = format!("c={},r={nonce}", self.binding.text());
@@ -130,28 +149,71 @@ impl Proven {
     pub(crate) fn verify(self, last: &[u8]) -> Result<(), Wrong> {
         let last = text(last)?;
         if let Some(error) = last.strip_prefix("e=") {
-            return Err(error.into());
+            return Err(Wrong::Refused(error.into()));
         }
         // Extensions may stand behind it.
         let proof = last
             .split(',')
             .next()
             .and_then(|text| text.strip_prefix("v="));
-        let proof = proof.ok_or("a last message without v=")?;
-        let proof = BASE64.decode(proof).map_err(|error| error.to_string())?;
+        let proof = proof.ok_or_else(|| message("a last message without v="))?;
+        let proof = BASE64.decode(proof);
+        let proof = proof.map_err(|error| message(format!("its proof: {error}")))?;
         // In constant time.
         let verified = self.server_signature.verify_slice(&proof);
-        verified.map_err(|_| "its proof is wrong".into())
+        verified.map_err(|_| message("its proof is wrong"))
     }
 }
 
-fn text(message: &[u8]) -> Result<&str, Wrong> {
-    std::str::from_utf8(message).map_err(|_| "a message that is not UTF-8".into())
+fn text(bytes: &[u8]) -> Result<&str, Wrong> {
+    std::str::from_utf8(bytes).map_err(|_| message("a message that is not UTF-8"))
 }
 
-/// What SASLprep (RFC 4013) makes of a password; itself where that refuses it, as the server does.
+/// A password as PostgreSQL prepares it (RFC 4013; its source, `saslprep.c`): what is prohibited is looked
+/// for before the text is normalized, and a password that has it, or of which nothing is left, is taken
+/// as it is.
 fn prepared(password: &str) -> String {
-    stringprep::saslprep(password).map_or_else(|_| password.to_owned(), Into::into)
+    if password.is_ascii() {
+        return password.into();
+    }
+    let spaces = password
+        .chars()
+        .map(|c| match tables::non_ascii_space_character(c) {
+            true => ' ',
+            false => c,
+        });
+    let mapped: Vec<char> = spaces
+        .filter(|c| !tables::commonly_mapped_to_nothing(*c))
+        .collect();
+    let is_prohibited = |c: &char| {
+        // RFC 3454, C.1.2 to C.9 and A.1.
+        [
+            tables::non_ascii_space_character,
+            tables::ascii_control_character,
+            tables::non_ascii_control_character,
+            tables::private_use,
+            tables::non_character_code_point,
+            tables::surrogate_code,
+            tables::inappropriate_for_plain_text,
+            tables::inappropriate_for_canonical_representation,
+            tables::change_display_properties_or_deprecated,
+            tables::tagging_character,
+            tables::unassigned_code_point,
+        ]
+        .iter()
+        .any(|has| has(*c))
+    };
+    let (Some(first), Some(last)) = (mapped.first(), mapped.last()) else {
+        return password.into();
+    };
+    let has_right_to_left = mapped.iter().any(|c| tables::bidi_r_or_al(*c));
+    let is_mixed = has_right_to_left
+        && (mapped.iter().any(|c| tables::bidi_l(*c))
+            || ![first, last].iter().all(|c| tables::bidi_r_or_al(**c)));
+    if is_mixed || mapped.iter().any(is_prohibited) {
+        return password.into();
+    }
+    mapped.into_iter().nfkc().collect()
 }
 
 /// `Hi`, which is PBKDF2 of one block. Each iteration begins with the key that is hashed once.
@@ -271,8 +333,42 @@ mod tests {
     }
 
     #[test]
-    fn passwords_are_prepared_where_that_can_be() {
-        assert_eq!(prepared("I\u{ad}X"), "IX");
-        assert_eq!(prepared("\u{7}"), "\u{7}");
+    fn iterations_are_bounded_whatever_their_number() {
+        for (count, is_too_many) in [
+            ("4097", true),
+            ("99999999999", true),
+            ("0", false),
+            ("+1", false),
+            ("", false),
+            ("-1", false),
+        ] {
+            let first = format!("r={NONCE}x,s=W22ZaJ0SNY7soEsUEjb6gQ==,i={count}");
+            let wrong = begun()
+                .prove("pencil", first.as_bytes(), 4096)
+                .err()
+                .unwrap();
+            assert_eq!(
+                matches!(wrong, Wrong::Iterations(_)),
+                is_too_many,
+                "{count}"
+            );
+        }
+    }
+
+    #[test]
+    fn passwords_are_prepared_as_the_server_does() {
+        for (password, expected) in [
+            ("I\u{ad}X", "IX"),
+            ("a\u{a0}b", "a b"),
+            ("\u{7}", "\u{7}"),
+            ("a\u{308}", "\u{e4}"),
+            // Nothing is left; newer than Unicode 3.2; prohibited; of two directions.
+            ("\u{ad}", "\u{ad}"),
+            ("\u{2c7c}", "\u{2c7c}"),
+            ("\u{340}x", "\u{340}x"),
+            ("\u{627}1", "\u{627}1"),
+        ] {
+            assert_eq!(prepared(password), expected, "{password:?}");
+        }
     }
 }

@@ -69,6 +69,52 @@ fn every_method_lets_in_the_right_password_and_says_why_not_the_wrong_one() {
 }
 
 #[test]
+fn passwords_that_others_prepare_in_another_way_let_in() {
+    let server = Server::start(&Options {
+        auth: Auth::ScramSha256,
+        ..Options::default()
+    })
+    .unwrap();
+    let mut client = server.client("postgres");
+    // Of which nothing is left; newer than Unicode 3.2; prohibited; of two directions; usual ones.
+    let passwords = [
+        "\u{ad}",
+        "\u{ad}\u{200c}",
+        "\u{2c7c}",
+        "\u{1d2c}",
+        "\u{1f130}",
+        "\u{340}x",
+        "\u{341}",
+        "\u{627}1",
+        "\u{627}\u{628}",
+        "\u{1f600}",
+        "\u{a0}a",
+        "a\u{308}",
+        "x\u{1f71}",
+        "\u{7}",
+        " ",
+        "a,b=c%d",
+    ];
+    for (number, password) in passwords.into_iter().enumerate() {
+        client
+            .batch_execute(&format!(
+                "CREATE ROLE role_{number} LOGIN PASSWORD '{password}'"
+            ))
+            .unwrap();
+        let encoded: String = password
+            .bytes()
+            .map(|byte| format!("%{byte:02X}"))
+            .collect();
+        let port = server.port();
+        let at = format!("postgres://role_{number}:{encoded}@127.0.0.1:{port}/postgres");
+        match connect(&at) {
+            Ok(client) => client.close(),
+            Err(error) => panic!("{password:?}: {error:?}"),
+        }
+    }
+}
+
+#[test]
 fn refusals_name_what_to_check() {
     let server = Server::start(&Options {
         hba: vec!["host all outcast all reject".into()],

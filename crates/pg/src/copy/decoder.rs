@@ -157,7 +157,8 @@ impl Decoder {
     /// connection, and gives how many bytes were taken.
     ///
     /// What is left is the beginning of a message's head (fewer than 5 bytes) or another
-    /// message. A server sends a message per row, so this saves copying them together.
+    /// message. A server sends a message per row, and such rows are decoded where they lie. Rows that
+    /// something in between has joined or cut are copied one by one, which takes several times as long.
     pub fn push_messages(&mut self, bytes: &[u8]) -> Result<usize, PgError> {
         self.check_usable()?;
         let taken = self.take_messages(&bytes[..bytes.len().min(MAX_RECORD_BYTES)]);
