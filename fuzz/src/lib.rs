@@ -16,7 +16,11 @@ pub mod server;
 pub mod text;
 
 /// The engine's own source of the pipeline file, without the rest of the engine.
-#[allow(dead_code, reason = "the engine uses what is not used here")]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "the engine uses what is not used here"
+)]
 #[path = "../../crates/engine/src"]
 mod engine {
     pub mod compress;

@@ -121,18 +121,18 @@ fn scram(
     frontend::sasl_initial_response(mechanism, scram.message().as_bytes(), &mut wire.output)
         .map_err(unsendable)?;
     wire.send(deadline)?;
-    let proven = match wire.next(deadline)? {
+    let answer = match wire.next(deadline)? {
         Message::AuthenticationSaslContinue(body) => {
-            let proven = scram.prove(password, body.data(), MAX_ITERATIONS);
-            proven.map_err(wrong)?
+            let answer = scram.prove(password, body.data(), MAX_ITERATIONS);
+            answer.map_err(wrong)?
         }
         Message::ErrorResponse(body) => return Err(server_error(&body)),
         _ => return Err(protocol("no answer to SCRAM's first message")),
     };
-    frontend::sasl_response(proven.message.as_bytes(), &mut wire.output).map_err(unsendable)?;
+    frontend::sasl_response(answer.message.as_bytes(), &mut wire.output).map_err(unsendable)?;
     wire.send(deadline)?;
     match wire.next(deadline)? {
-        Message::AuthenticationSaslFinal(body) => proven.verify(body.data()).map_err(wrong)?,
+        Message::AuthenticationSaslFinal(body) => answer.verify(body.data()).map_err(wrong)?,
         Message::ErrorResponse(body) => return Err(server_error(&body)),
         _ => return Err(protocol("no answer to SCRAM's last message")),
     }

@@ -56,8 +56,8 @@ pub(crate) struct Scram {
     bare: String,
 }
 
-/// An exchange in which the server has still to prove itself.
-pub(crate) struct Proven {
+/// The answer to the server's first message, in an exchange in which the server has still to prove itself.
+pub(crate) struct Answer {
     server_signature: HmacSha256,
     /// The client's last message.
     pub message: String,
@@ -81,6 +81,7 @@ fn message(what: impl Into<String>) -> Wrong {
 }
 
 impl Scram {
+    /// An exchange with a nonce of its own.
     pub(crate) fn new(binding: Binding) -> Result<Self, Wrong> {
         let mut nonce = [0; NONCE_BYTES];
         getrandom::fill(&mut nonce).map_err(|error| Wrong::NoNonce(error.to_string()))?;
@@ -103,7 +104,7 @@ impl Scram {
         password: &str,
         first: &[u8],
         max_iterations: u32,
-    ) -> Result<Proven, Wrong> {
+    ) -> Result<Answer, Wrong> {
         let first = text(first)?;
         let mut attributes = first.split(',');
         let [nonce, salt, count] = ["r=", "s=", "i="].map(|name| {
@@ -137,14 +138,14 @@ impl Scram {
             .zip(client_key)
             .for_each(|(p, key)| *p ^= key);
         let server_key = mac(&salted, &[b"Server Key"]);
-        Ok(Proven {
+        Ok(Answer {
             server_signature: keyed(&server_key, exchange),
             message: format!("{without_proof},p={}", BASE64.encode(proof)),
         })
     }
 }
 
-impl Proven {
+impl Answer {
     /// Whether the server's last message proves that it knows the password, too.
     pub(crate) fn verify(self, last: &[u8]) -> Result<(), Wrong> {
         let last = text(last)?;
