@@ -1,5 +1,7 @@
 //! Writes single Arrow values as PostgreSQL sends and receives them: length, then bytes.
 
+mod block;
+
 use std::ops::Range;
 
 use arrow_array::cast::AsArray;
@@ -8,6 +10,8 @@ use arrow_array::{Array, ArrayRef};
 use arrow_buffer::{BooleanBuffer, IntervalMonthDayNano, NullBuffer, i256};
 use arrow_schema::{DataType, IntervalUnit, TimeUnit};
 use half::f16;
+
+pub(crate) use block::Layout;
 
 use crate::bytes::append;
 use crate::error::Problem;
@@ -179,7 +183,8 @@ struct List<'a> {
     elements: Bound<'a>,
 }
 
-const NULL: [u8; 4] = (-1_i32).to_be_bytes();
+/// The length of a value that is NULL.
+pub(crate) const NULL: [u8; 4] = (-1_i32).to_be_bytes();
 
 #[inline]
 fn put2(out: &mut Vec<u8>, [high, low]: [u8; 2]) {

@@ -9,6 +9,7 @@ use std::ops::Range;
 use arrow_schema::Schema;
 
 use crate::copy::{Encoder, Rows};
+use crate::encode::{Layout, NULL};
 use crate::ident::{qualified, quote_ident};
 use crate::model::{Column, Generated, Kind, PgType};
 use crate::{Owner, PgError};
@@ -17,8 +18,8 @@ use crate::{Owner, PgError};
 pub struct Parameter {
     encoder: Encoder,
     row_oid: u32,
-    /// For each field of the row type its OID and the column of the batch that fills it.
-    fields: Vec<(u32, Option<usize>)>,
+    /// The number of fields, then of each its type and value.
+    layout: Layout,
 }
 
 impl Parameter {
@@ -44,13 +45,19 @@ impl Parameter {
             )));
         }
         let place = |name: &str| targets.iter().position(|target| target.name == name);
+        let mut layout = Layout::new(true);
+        layout.same(&(fields.len() as u32).to_be_bytes());
+        for field in fields {
+            layout.same(&field.ty.oid.to_be_bytes());
+            match place(&field.name) {
+                Some(column) => layout.value(column),
+                None => layout.same(&NULL),
+            }
+        }
         Ok(Self {
             encoder: Encoder::new(schema, targets)?,
             row_oid: row_type.oid,
-            fields: fields
-                .iter()
-                .map(|field| (field.ty.oid, place(&field.name)))
-                .collect(),
+            layout,
         })
     }
 
@@ -61,7 +68,7 @@ impl Parameter {
     ) -> Result<BoundRows<'a>, PgError> {
         Ok(BoundRows {
             row_oid: self.row_oid,
-            fields: &self.fields,
+            layout: &self.layout,
             rows: self.encoder.bind(batch)?,
         })
     }
@@ -70,7 +77,7 @@ impl Parameter {
 /// The rows of one batch, ready to be written as parameters.
 pub struct BoundRows<'a> {
     row_oid: u32,
-    fields: &'a [(u32, Option<usize>)],
+    layout: &'a Layout,
     rows: Rows<'a>,
 }
 
@@ -98,13 +105,11 @@ impl BoundRows<'_> {
         for word in [1, 0, self.row_oid, 0, 1] {
             out.extend_from_slice(&word.to_be_bytes());
         }
-        let mut row = rows.start;
-        let end = rows.end.min(self.rows.len());
-        while row < end && (row == rows.start || out.len() - start < full_bytes) {
-            self.record(row, out)?;
-            row += 1;
-        }
-        if row == rows.start {
+        let first = rows.start;
+        let row = self
+            .rows
+            .write(self.layout, rows, start.saturating_add(full_bytes), out)?;
+        if row == first {
             // An array without elements has no dimensions.
             out.truncate(start);
             for word in [0, 0, self.row_oid] {
@@ -112,26 +117,9 @@ impl BoundRows<'_> {
             }
             return Ok(row);
         }
-        let count = (row - rows.start) as i32;
+        let count = (row - first) as i32;
         out[start + 12..start + 16].copy_from_slice(&count.to_be_bytes());
         Ok(row)
-    }
-
-    fn record(&self, row: usize, out: &mut Vec<u8>) -> Result<(), PgError> {
-        let start = out.len();
-        out.extend_from_slice(&[0; 4]);
-        out.extend_from_slice(&(self.fields.len() as u32).to_be_bytes());
-        for (oid, column) in self.fields {
-            out.extend_from_slice(&oid.to_be_bytes());
-            match column {
-                Some(column) => self.rows.write_value(*column, row, out)?,
-                None => out.extend_from_slice(&(-1_i32).to_be_bytes()),
-            }
-        }
-        let length = i32::try_from(out.len() - start - 4)
-            .map_err(|_| PgError::too_large(format!("row {row} of the batch is above 2 GiB")))?;
-        out[start..start + 4].copy_from_slice(&length.to_be_bytes());
-        Ok(())
     }
 }
 

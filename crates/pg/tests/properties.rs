@@ -5,8 +5,8 @@ use std::sync::Arc;
 use arrow_array::builder::{BooleanBuilder, Decimal128Builder, Int32Builder, ListBuilder};
 use arrow_array::types::*;
 use arrow_array::{
-    Array, ArrayRef, ArrowPrimitiveType, BinaryArray, BooleanArray, FixedSizeBinaryArray,
-    PrimitiveArray, RecordBatch, StringArray,
+    Array, ArrayRef, ArrowPrimitiveType, BinaryArray, BooleanArray, Decimal128Array,
+    FixedSizeBinaryArray, PrimitiveArray, RecordBatch, StringArray,
 };
 use arrow_buffer::{IntervalMonthDayNano, i256};
 use arrow_schema::{DataType, Field, Schema};
@@ -243,6 +243,74 @@ fn encoded(array: ArrayRef, target: Column) -> Result<Vec<u8>, rapidbyte_pg::PgE
     let mut out = Vec::new();
     Encoder::new(batch.schema_ref(), &[target])?.encode(&batch, &mut out)?;
     Ok(out.split_off(2))
+}
+
+/// More rows than are written together, of values of one length, of any, and of what shows when written.
+fn many_rows() -> (Vec<Column>, RecordBatch) {
+    let rows = 0..5000_i64;
+    let unless = |null: bool, value: i64| (!null).then_some(value);
+    let ids: PrimitiveArray<Int64Type> = rows.clone().map(Some).collect();
+    let sparse: PrimitiveArray<Int64Type> = rows.clone().map(|i| unless(i % 3 == 0, i)).collect();
+    let words = rows.clone().map(|i| {
+        let word = "unwritten".repeat(i as usize % 11);
+        (i % 7 != 0).then_some(word)
+    });
+    let decimals: Decimal128Array = rows.map(|i| (i % 5 != 0).then_some(i.into())).collect();
+    let decimals = decimals.with_precision_and_scale(9, 2).expect("decimals");
+    table(vec![
+        (builtin::INT8.column("c"), Arc::new(ids)),
+        (builtin::INT8.column("c"), Arc::new(sparse)),
+        (
+            builtin::TEXT.column("c"),
+            Arc::new(words.collect::<StringArray>()),
+        ),
+        (numeric(9, 2), Arc::new(decimals)),
+    ])
+}
+
+#[test]
+fn many_rows_are_written_as_they_are_one_by_one() {
+    let (columns, batch) = many_rows();
+    let mut encoder = Encoder::new(batch.schema_ref(), &columns).expect("encoder");
+    let rows = encoder.bind(&batch).expect("bind");
+    let (mut ends, mut one_by_one) = (Vec::new(), Vec::new());
+    for row in 0..rows.len() {
+        rows.encode(row, 0, &mut one_by_one).expect("encode");
+        ends.push(one_by_one.len());
+    }
+    for full_bytes in [1, 777, 10_000, usize::MAX] {
+        let (mut all, mut row) = (Vec::new(), 0);
+        while row < rows.len() {
+            let limit = full_bytes.saturating_add(all.len());
+            row = rows.encode(row, limit, &mut all).expect("encode");
+            // Not a row more than it takes.
+            assert_eq!(all.len(), ends[row - 1]);
+            assert!(row < 2 || full_bytes == usize::MAX || ends[row - 2] < limit);
+        }
+        assert!(all == one_by_one, "{full_bytes} at a time");
+    }
+}
+
+#[test]
+fn the_first_row_that_cannot_be_written_is_named() {
+    let (mut columns, batch) = many_rows();
+    let mut fields = batch.schema().fields().to_vec();
+    let mut arrays = batch.columns().to_vec();
+    // PostgreSQL's last day is in the year 5874897.
+    for (column, wrong) in [(4, [3001, 3002]), (5, [3000, 4000])] {
+        let name = format!("c{column}");
+        let days = (0..5000).map(|row| Some(if wrong.contains(&row) { i32::MAX } else { 0 }));
+        columns.push(builtin::DATE.column(&name));
+        fields.push(Arc::new(Field::new(&name, DataType::Date32, true)));
+        arrays.push(Arc::new(days.collect::<PrimitiveArray<Date32Type>>()));
+    }
+    let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).expect("batch");
+    let mut encoder = Encoder::new(batch.schema_ref(), &columns).expect("encoder");
+    let error = encoder.encode(&batch, &mut Vec::new());
+    let error = error.expect_err("no such day");
+    assert_eq!(error.code, "value_does_not_fit");
+    assert_eq!(error.column.as_deref(), Some("c5"));
+    assert!(error.message.contains("row 3001:"), "{error}");
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! Encodes record batches into the binary COPY format.
 
+use std::ops::Range;
+
 use arrow_array::RecordBatch;
 use arrow_schema::{DataType, Schema};
 
 use super::{SIGNATURE, TRAILER};
-use crate::encode::{Bound, Op};
+use crate::encode::{Bound, Layout, Op};
 use crate::fit::decide;
 use crate::model::Column;
 use crate::{Fit, Owner, PgError};
@@ -15,6 +17,7 @@ const MAX_COLUMNS: usize = 1600;
 /// Encodes batches of one schema for `COPY table (columns) FROM STDIN (FORMAT binary)`.
 pub struct Encoder {
     columns: Vec<EncodedColumn>,
+    layout: Layout,
     rows: u64,
 }
 
@@ -29,6 +32,7 @@ struct EncodedColumn {
 pub struct Rows<'a> {
     columns: Vec<Bound<'a>>,
     names: &'a [EncodedColumn],
+    layout: &'a Layout,
     rows: usize,
     first_row: u64,
 }
@@ -83,8 +87,15 @@ impl Encoder {
                     )),
                 }
             })
-            .collect::<Result<_, _>>()?;
-        Ok(Self { columns, rows: 0 })
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut layout = Layout::new(false);
+        layout.same(&(fields as i16).to_be_bytes());
+        (0..fields).for_each(|column| layout.value(column));
+        Ok(Self {
+            columns,
+            layout,
+            rows: 0,
+        })
     }
 
     /// Writes the header of the stream.
@@ -135,6 +146,7 @@ impl Encoder {
         Ok(Rows {
             columns: columns.map(bind).collect::<Result<_, _>>()?,
             names: &self.columns,
+            layout: &self.layout,
             rows: batch.num_rows(),
             first_row,
         })
@@ -161,39 +173,27 @@ impl Rows<'_> {
     /// row to go on with.
     pub fn encode(
         &self,
-        mut row: usize,
+        row: usize,
         full_bytes: usize,
         out: &mut Vec<u8>,
     ) -> Result<usize, PgError> {
-        let count = (self.columns.len() as i16).to_be_bytes();
-        while row < self.rows {
-            out.extend_from_slice(&count);
-            for (index, column) in self.columns.iter().enumerate() {
-                if let Err(problem) = column.write(row, out) {
-                    return Err(problem.at(&self.names[index].name, self.row_number(row)));
-                }
-            }
-            row += 1;
-            if out.len() >= full_bytes {
-                break;
-            }
-        }
-        Ok(row)
+        self.write(self.layout, row..self.rows, full_bytes, out)
     }
 
-    /// Writes one value: its length and its bytes.
-    pub(crate) fn write_value(
+    /// Writes rows that are laid out otherwise.
+    pub(crate) fn write(
         &self,
-        column: usize,
-        row: usize,
+        layout: &Layout,
+        rows: Range<usize>,
+        full_bytes: usize,
         out: &mut Vec<u8>,
-    ) -> Result<(), PgError> {
-        self.columns[column]
-            .write(row, out)
-            .map_err(|problem| problem.at(&self.names[column].name, self.row_number(row)))
-    }
-
-    fn row_number(&self, row: usize) -> u64 {
-        self.first_row + row as u64
+    ) -> Result<usize, PgError> {
+        let end = rows.end.min(self.rows);
+        let written = layout.write(&self.columns, rows.start, end, full_bytes, out);
+        written.map_err(|refused| {
+            let name = &self.names[refused.column].name;
+            let row = self.first_row + refused.row as u64;
+            refused.problem.at(name, row)
+        })
     }
 }

@@ -1,0 +1,481 @@
+//! Writes the rows of a batch a column at a time.
+//!
+//! Row by row, each value is a decision about its kind and a call; compiled for a component both cost
+//! more than writing an integer. Here the lengths of some rows are added up first, which says where each
+//! row begins, and then one loop a column writes its values at their places.
+
+use arrow_array::OffsetSizeTrait;
+use arrow_buffer::{BooleanBuffer, NullBuffer};
+
+use arrow_schema::TimeUnit;
+
+use super::{Bound, NULL, Offsets, Values};
+use crate::bytes::copy;
+use crate::datetime;
+use crate::error::Problem;
+
+/// Values that are written together: with more, what they are written to leaves the processor's cache.
+const VALUES: usize = 2048;
+/// What stands before a value, or a row.
+const LENGTH: usize = 4;
+
+/// A row of the batch, and why its value cannot be written.
+type Failed = (usize, Problem);
+
+/// What rows consist of besides their values.
+pub(crate) struct Layout {
+    /// Each begins with the length of the rest.
+    has_length: bool,
+    parts: Vec<Part>,
+}
+
+enum Part {
+    /// The same bytes in each row.
+    Same(Vec<u8>),
+    /// The value of this column of the batch: its length and its bytes.
+    Value(usize),
+}
+
+/// A value that cannot be written: its column, its row in the batch, and why.
+pub(crate) struct Refused {
+    pub column: usize,
+    pub row: usize,
+    pub problem: Problem,
+}
+
+impl Layout {
+    /// Rows that begin with the length of what follows, if `has_length`.
+    pub(crate) fn new(has_length: bool) -> Self {
+        Self {
+            has_length,
+            parts: Vec::new(),
+        }
+    }
+
+    /// Each row has these bytes next.
+    pub(crate) fn same(&mut self, bytes: &[u8]) {
+        match self.parts.last_mut() {
+            Some(Part::Same(before)) => before.extend_from_slice(bytes),
+            _ => self.parts.push(Part::Same(bytes.to_vec())),
+        }
+    }
+
+    /// Each row has its value of this column next.
+    pub(crate) fn value(&mut self, column: usize) {
+        self.parts.push(Part::Value(column));
+    }
+
+    /// Bytes of each row besides its values.
+    fn bytes(&self) -> usize {
+        let bytes = |part: &Part| match part {
+            Part::Same(bytes) => bytes.len(),
+            Part::Value(_) => 0,
+        };
+        let length = if self.has_length { LENGTH } else { 0 };
+        length + self.parts.iter().map(bytes).sum::<usize>()
+    }
+
+    /// Writes rows `row..end` of these columns until `out` holds `full_bytes` or more, at least one;
+    /// gives the row to go on with. After an error `out` holds nothing of use.
+    pub(crate) fn write(
+        &self,
+        columns: &[Bound<'_>],
+        mut row: usize,
+        end: usize,
+        full_bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<usize, Refused> {
+        let mut block = Block {
+            layout: self,
+            asides: (0..columns.len())
+                .filter(|column| columns[*column].bytes().is_none())
+                .map(Aside::of)
+                .collect(),
+            columns,
+            least: self.bytes() + columns.iter().map(Bound::least_bytes).sum::<usize>(),
+            at: Vec::new(),
+        };
+        let rows_at_once = (VALUES / self.parts.len().max(1)).max(1);
+        while row < end {
+            row += block.write(row, rows_at_once.min(end - row), full_bytes, out)?;
+            if out.len() >= full_bytes {
+                break;
+            }
+        }
+        Ok(row)
+    }
+}
+
+struct Block<'a> {
+    layout: &'a Layout,
+    columns: &'a [Bound<'a>],
+    /// In the order of their columns.
+    asides: Vec<Aside>,
+    /// Bytes that each row has at least.
+    least: usize,
+    /// How long each row is; then where its next part goes.
+    at: Vec<usize>,
+}
+
+/// Values of a column that must be written to know how long they are.
+struct Aside {
+    column: usize,
+    /// Their lengths and their bytes.
+    bytes: Vec<u8>,
+    /// Where each begins, and where the last one ends.
+    bounds: Vec<usize>,
+}
+
+impl Aside {
+    fn of(column: usize) -> Self {
+        Self {
+            column,
+            bytes: Vec::new(),
+            bounds: Vec::new(),
+        }
+    }
+}
+
+impl Block<'_> {
+    /// Writes at most so many rows from `first` on; gives how many.
+    #[inline(never)]
+    fn write(
+        &mut self,
+        first: usize,
+        rows: usize,
+        full_bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<usize, Refused> {
+        self.at.clear();
+        self.at.resize(rows, self.least);
+        for column in self.columns {
+            column.add_lengths(first, &mut self.at);
+        }
+        let end = self.place(first, out.len(), full_bytes)?;
+        out.resize(end, 0);
+        let rows = &mut Places {
+            first,
+            at: &mut self.at,
+            out,
+            nulls: None,
+        };
+        if self.layout.has_length {
+            rows.put_lengths(end).map_err(|(row, problem)| Refused {
+                column: 0,
+                row,
+                problem,
+            })?;
+        }
+        let mut refused: Option<Refused> = None;
+        for part in &self.layout.parts {
+            match part {
+                Part::Same(bytes) => rows.put_same(bytes),
+                Part::Value(column) => {
+                    let aside = self.asides.binary_search_by_key(column, |a| a.column);
+                    let written = match aside {
+                        Ok(aside) => rows.put_aside(&self.asides[aside]),
+                        Err(_) => self.columns[*column].write_all(rows),
+                    };
+                    // All columns are looked at: the first row that cannot be written is named.
+                    match written {
+                        Err((row, problem)) if refused.as_ref().is_none_or(|r| row < r.row) => {
+                            refused = Some(Refused {
+                                column: *column,
+                                row,
+                                problem,
+                            });
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+        refused.map_or(Ok(self.at.len()), Err)
+    }
+
+    /// Turns the lengths of the rows into where they begin, and gives where the last one ends. Rows that
+    /// would begin behind `full_bytes` are left for later.
+    #[inline(never)]
+    fn place(&mut self, first: usize, mut end: usize, full_bytes: usize) -> Result<usize, Refused> {
+        for aside in &mut self.asides {
+            aside.bytes.clear();
+            aside.bounds.clear();
+            aside.bounds.push(0);
+        }
+        for index in 0..self.at.len() {
+            let aside = match self.write_aside(first + index) {
+                Ok(bytes) => bytes,
+                // The rows before it come first.
+                Err(_) if index > 0 => {
+                    self.at.truncate(index);
+                    break;
+                }
+                Err(refused) => return Err(refused),
+            };
+            let bytes = std::mem::replace(&mut self.at[index], end);
+            end += bytes + aside;
+            if end >= full_bytes {
+                self.at.truncate(index + 1);
+                break;
+            }
+        }
+        Ok(end)
+    }
+
+    /// Gives how many bytes the row has aside.
+    fn write_aside(&mut self, row: usize) -> Result<usize, Refused> {
+        let mut bytes = 0;
+        for aside in &mut self.asides {
+            let column = aside.column;
+            let before = aside.bytes.len();
+            let written = self.columns[column].write(row, &mut aside.bytes);
+            written.map_err(|problem| Refused {
+                column,
+                row,
+                problem,
+            })?;
+            bytes += aside.bytes.len() - before;
+            aside.bounds.push(aside.bytes.len());
+        }
+        Ok(bytes)
+    }
+}
+
+/// Where the next value of each row goes.
+struct Places<'a> {
+    /// The row of the batch that comes first.
+    first: usize,
+    at: &'a mut [usize],
+    out: &'a mut [u8],
+    /// Of the column that is written.
+    nulls: Option<&'a NullBuffer>,
+}
+
+#[inline(always)]
+fn put<const N: usize>(out: &mut [u8], at: &mut usize, bytes: [u8; N]) {
+    out[*at..*at + N].copy_from_slice(&bytes);
+    *at += N;
+}
+
+/// Numbers whose bytes make a value.
+trait Number: Copy {
+    /// With the length before them.
+    const BYTES: usize;
+
+    /// Fills `place`, which has as many bytes.
+    fn put(self, place: &mut [u8]);
+}
+
+macro_rules! number {
+    ($($number:ty),*) => {$(
+        impl Number for $number {
+            const BYTES: usize = LENGTH + size_of::<$number>();
+
+            // Two stores: bytes that are put together in memory first are read back before they are all
+            // there, and the processor waits.
+            #[inline(always)]
+            fn put(self, place: &mut [u8]) {
+                place[..LENGTH].copy_from_slice(&(size_of::<$number>() as u32).to_be_bytes());
+                place[LENGTH..].copy_from_slice(&self.to_be_bytes());
+            }
+        }
+    )*};
+}
+
+number!(u8, i16, i32, i64, f32, f64);
+
+impl Places<'_> {
+    /// Each row's length: from where it begins to where the next one does, the last to `end`.
+    fn put_lengths(&mut self, end: usize) -> Result<(), Failed> {
+        for index in 0..self.at.len() {
+            let next = self.at.get(index + 1).map_or(end, |next| *next);
+            let length = i32::try_from(next - self.at[index] - LENGTH);
+            let length = length.map_err(|_| (self.first + index, Problem::TooLarge))?;
+            put(self.out, &mut self.at[index], length.to_be_bytes());
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn put_same(&mut self, bytes: &[u8]) {
+        for at in self.at.iter_mut() {
+            copy(&mut self.out[*at..*at + bytes.len()], bytes);
+            *at += bytes.len();
+        }
+    }
+
+    #[inline(never)]
+    fn put_aside(&mut self, aside: &Aside) -> Result<(), Failed> {
+        for (at, bounds) in self.at.iter_mut().zip(aside.bounds.windows(2)) {
+            let value = &aside.bytes[bounds[0]..bounds[1]];
+            copy(&mut self.out[*at..*at + value.len()], value);
+            *at += value.len();
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn put_numbers<N: Number>(
+        &mut self,
+        numbers: impl Iterator<Item = Result<N, Problem>>,
+    ) -> Result<(), Failed> {
+        for (index, (at, number)) in self.at.iter_mut().zip(numbers).enumerate() {
+            let row = self.first + index;
+            if self.nulls.is_some_and(|nulls| nulls.is_null(row)) {
+                put(self.out, at, NULL);
+            } else {
+                let number = number.map_err(|problem| (row, problem))?;
+                number.put(&mut self.out[*at..*at + N::BYTES]);
+                *at += N::BYTES;
+            }
+        }
+        Ok(())
+    }
+
+    /// Values of any length, behind a byte that says their version.
+    #[inline(always)]
+    fn put_slices<'b>(
+        &mut self,
+        version: Option<u8>,
+        values: impl Iterator<Item = &'b [u8]>,
+    ) -> Result<(), Failed> {
+        for (index, (at, value)) in self.at.iter_mut().zip(values).enumerate() {
+            let row = self.first + index;
+            if self.nulls.is_some_and(|nulls| nulls.is_null(row)) {
+                put(self.out, at, NULL);
+                continue;
+            }
+            let length = value.len() + usize::from(version.is_some());
+            let length = i32::try_from(length).map_err(|_| (row, Problem::TooLarge))?;
+            put(self.out, at, length.to_be_bytes());
+            if let Some(version) = version {
+                put(self.out, at, [version]);
+            }
+            copy(&mut self.out[*at..*at + value.len()], value);
+            *at += value.len();
+        }
+        Ok(())
+    }
+}
+
+// A function of its own for each kind: in one of all of them nothing would stay in registers.
+
+#[inline(never)]
+fn numbers<T: Copy, N: Number>(
+    rows: &mut Places<'_>,
+    values: &[T],
+    number: impl Fn(T) -> Result<N, Problem>,
+) -> Result<(), Failed> {
+    let values = values[rows.first..].iter();
+    rows.put_numbers(values.map(|value| number(*value)))
+}
+
+#[inline(never)]
+fn bools(rows: &mut Places<'_>, bits: &BooleanBuffer) -> Result<(), Failed> {
+    let values = rows.first..bits.len();
+    rows.put_numbers(values.map(|row| Ok(u8::from(bits.value(row)))))
+}
+
+#[inline(never)]
+fn variable<O: OffsetSizeTrait>(
+    rows: &mut Places<'_>,
+    bounds: &[O],
+    data: &[u8],
+    version: Option<u8>,
+) -> Result<(), Failed> {
+    let values = bounds[rows.first..].windows(2);
+    rows.put_slices(
+        version,
+        values.map(|value| &data[value[0].as_usize()..value[1].as_usize()]),
+    )
+}
+
+/// Adds the lengths of the texts that are not NULL.
+#[inline(never)]
+fn add_texts<O: OffsetSizeTrait>(
+    lengths: &mut [usize],
+    first: usize,
+    bounds: &[O],
+    nulls: Option<&NullBuffer>,
+) {
+    let values = bounds[first..].windows(2);
+    for (index, (length, value)) in lengths.iter_mut().zip(values).enumerate() {
+        if nulls.is_none_or(|nulls| nulls.is_valid(first + index)) {
+            *length += value[1].as_usize() - value[0].as_usize();
+        }
+    }
+}
+
+impl Bound<'_> {
+    /// Bytes of each value that is not NULL, besides those of texts. `None`: such values must be
+    /// written to know.
+    fn bytes(&self) -> Option<usize> {
+        let bytes = match &self.values {
+            Values::Bool(_) => 1,
+            Values::I16(_) => 2,
+            Values::I32(_) | Values::F32(_) | Values::Date32(_) => 4,
+            Values::I64(_) | Values::F64(_) | Values::Timestamp(_, TimeUnit::Microsecond) => 8,
+            Values::Fixed(width, _) => *width,
+            Values::Bytes { version, .. } => usize::from(version.is_some()),
+            _ => return None,
+        };
+        Some(LENGTH + bytes)
+    }
+
+    /// Bytes that each value takes at least; none if it is written aside.
+    fn least_bytes(&self) -> usize {
+        match (self.bytes(), self.nulls) {
+            (Some(bytes), None) => bytes,
+            (Some(_), Some(_)) => LENGTH,
+            (None, _) => 0,
+        }
+    }
+
+    /// Adds to the length of each row, from `first` on, what its value takes beyond the least.
+    fn add_lengths(&self, first: usize, lengths: &mut [usize]) {
+        if let (Some(bytes), Some(nulls)) = (self.bytes(), self.nulls) {
+            for (index, length) in lengths.iter_mut().enumerate() {
+                if nulls.is_valid(first + index) {
+                    *length += bytes - LENGTH;
+                }
+            }
+        }
+        if let Values::Bytes { offsets, .. } = &self.values {
+            match offsets {
+                Offsets::Small(bounds) => add_texts(lengths, first, bounds, self.nulls),
+                Offsets::Large(bounds) => add_texts(lengths, first, bounds, self.nulls),
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn write_all<'a>(&'a self, rows: &mut Places<'a>) -> Result<(), Failed> {
+        rows.nulls = self.nulls;
+        match &self.values {
+            Values::Bool(bits) => bools(rows, bits),
+            Values::I16(values) => numbers(rows, values, Ok),
+            Values::I32(values) => numbers(rows, values, Ok),
+            Values::I64(values) => numbers(rows, values, Ok),
+            Values::F32(values) => numbers(rows, values, Ok),
+            Values::F64(values) => numbers(rows, values, Ok),
+            Values::Date32(values) => numbers(rows, values, datetime::encode_date),
+            Values::Timestamp(values, TimeUnit::Microsecond) => {
+                numbers(rows, values, datetime::encode_timestamp)
+            }
+            Values::Bytes {
+                offsets,
+                data,
+                version,
+            } => match offsets {
+                Offsets::Small(ends) => variable(rows, ends, data, *version),
+                Offsets::Large(ends) => variable(rows, ends, data, *version),
+            },
+            Values::Fixed(width, data) => {
+                let values = data.chunks_exact(*width).skip(rows.first);
+                rows.put_slices(None, values)
+            }
+            // Written aside.
+            _ => Err((rows.first, Problem::Malformed)),
+        }
+    }
+}
