@@ -32,6 +32,8 @@ pub(crate) fn copy(to: &mut [u8], from: &[u8]) {
         8..16 => copy_ends::<8>(to, from),
         4..8 => copy_ends::<4>(to, from),
         2..4 => copy_ends::<2>(to, from),
+        1 => copy_ends::<1>(to, from),
+        0 => copy_ends::<0>(to, from),
         _ => to.copy_from_slice(from),
     }
 }

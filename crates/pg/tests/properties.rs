@@ -251,25 +251,26 @@ fn many_rows() -> (Vec<Column>, RecordBatch) {
     let unless = |null: bool, value: i64| (!null).then_some(value);
     let ids: PrimitiveArray<Int64Type> = rows.clone().map(Some).collect();
     let sparse: PrimitiveArray<Int64Type> = rows.clone().map(|i| unless(i % 3 == 0, i)).collect();
-    let words = rows.clone().map(|i| {
-        let word = "unwritten".repeat(i as usize % 11);
-        (i % 7 != 0).then_some(word)
-    });
+    let words: StringArray = rows
+        .clone()
+        .map(|i| Some("unwritten".repeat(i as usize % 11)))
+        .collect();
+    // A NULL may have bytes.
+    let (offsets, bytes, _) = words.into_parts();
+    let nulls = rows.clone().map(|i| i % 7 != 0).collect();
+    let words = StringArray::new(offsets, bytes, Some(nulls));
     let decimals: Decimal128Array = rows.map(|i| (i % 5 != 0).then_some(i.into())).collect();
     let decimals = decimals.with_precision_and_scale(9, 2).expect("decimals");
     table(vec![
         (builtin::INT8.column("c"), Arc::new(ids)),
         (builtin::INT8.column("c"), Arc::new(sparse)),
-        (
-            builtin::TEXT.column("c"),
-            Arc::new(words.collect::<StringArray>()),
-        ),
+        (builtin::TEXT.column("c"), Arc::new(words)),
         (numeric(9, 2), Arc::new(decimals)),
     ])
 }
 
 #[test]
-fn many_rows_are_written_as_they_are_one_by_one() {
+fn many_rows_are_written_as_they_are_one_by_one_and_come_back() {
     let (columns, batch) = many_rows();
     let mut encoder = Encoder::new(batch.schema_ref(), &columns).expect("encoder");
     let rows = encoder.bind(&batch).expect("bind");
@@ -289,6 +290,14 @@ fn many_rows_are_written_as_they_are_one_by_one() {
         }
         assert!(all == one_by_one, "{full_bytes} at a time");
     }
+    let mut stream = Vec::new();
+    encoder.header(&mut stream);
+    stream.append(&mut one_by_one);
+    encoder.trailer(&mut stream);
+    let mut decoder = Decoder::new(&columns, false, 1 << 20);
+    decoder.push(&stream).expect("push");
+    decoder.finish().expect("trailer");
+    assert_eq!(decoder.take_batch().expect("batch"), batch);
 }
 
 #[test]
@@ -311,6 +320,17 @@ fn the_first_row_that_cannot_be_written_is_named() {
     assert_eq!(error.code, "value_does_not_fit");
     assert_eq!(error.column.as_deref(), Some("c5"));
     assert!(error.message.contains("row 3001:"), "{error}");
+}
+
+#[test]
+fn bytes_of_no_width_are_empty() {
+    let none = vec![Some(Vec::<u8>::new()), None];
+    let array = FixedSizeBinaryArray::try_from_sparse_iter_with_size(none.into_iter(), 0);
+    let bytes = encoded(Arc::new(array.expect("array")), builtin::BYTEA.column("c"));
+    assert_eq!(
+        bytes.expect("bytes"),
+        [0, 0, 0, 0, 0, 1, 255, 255, 255, 255]
+    );
 }
 
 #[test]

@@ -6,7 +6,6 @@
 
 use arrow_array::OffsetSizeTrait;
 use arrow_buffer::{BooleanBuffer, NullBuffer};
-
 use arrow_schema::TimeUnit;
 
 use super::{Bound, NULL, Offsets, Values};
@@ -22,7 +21,7 @@ const LENGTH: usize = 4;
 /// A row of the batch, and why its value cannot be written.
 type Failed = (usize, Problem);
 
-/// What rows consist of besides their values.
+/// What rows consist of.
 pub(crate) struct Layout {
     /// Each begins with the length of the rest.
     has_length: bool,
@@ -407,8 +406,8 @@ fn add_texts<O: OffsetSizeTrait>(
 }
 
 impl Bound<'_> {
-    /// Bytes of each value that is not NULL, besides those of texts. `None`: such values must be
-    /// written to know.
+    /// Bytes of each value that is not NULL, besides those of texts. `None`: they are known when the value
+    /// is written.
     fn bytes(&self) -> Option<usize> {
         let bytes = match &self.values {
             Values::Bool(_) => 1,
@@ -471,7 +470,7 @@ impl Bound<'_> {
                 Offsets::Large(ends) => variable(rows, ends, data, *version),
             },
             Values::Fixed(width, data) => {
-                let values = data.chunks_exact(*width).skip(rows.first);
+                let values = (rows.first..).map(|row| &data[row * width..(row + 1) * width]);
                 rows.put_slices(None, values)
             }
             // Written aside.
