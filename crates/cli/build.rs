@@ -142,7 +142,15 @@ fn sdk_manifest(text: &str) -> Result<String, Box<dyn Error>> {
 /// locked. Gives their folder.
 fn build(out: &Path) -> Result<PathBuf, Box<dyn Error>> {
     let root = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../..");
-    for part in ["connectors", "crates", "wit", "Cargo.toml", "Cargo.lock"] {
+    for part in [
+        "connectors",
+        "crates",
+        "wit",
+        "xtask",
+        "Cargo.toml",
+        "Cargo.lock",
+        "rust-toolchain.toml",
+    ] {
         println!("cargo::rerun-if-changed={}", root.join(part).display());
     }
     // OUT_DIR is target/release/build/<package>/out.

@@ -79,7 +79,7 @@ pub fn with_names(
     // A target folder of its own, as nothing of the other one fits.
     let target = workspace.bench().join("with-names");
     let compiler = c_compiler::setup(workspace, steps)?;
-    let mut program = workspace.cargo(["build", "--profile", "connector", "--target", TARGET]);
+    let mut program = workspace.cargo_for_connectors("build");
     compiler.give_to(&mut program);
     program
         .env("CARGO_TARGET_DIR", &target)
@@ -133,7 +133,7 @@ fn components(
         return Ok(());
     }
     let compiler = c_compiler::setup(workspace, steps)?;
-    let mut program = workspace.cargo(["build", "--profile", "connector", "--target", TARGET]);
+    let mut program = workspace.cargo_for_connectors("build");
     compiler.give_to(&mut program);
     for component in components {
         program.args(["-p", &component.name]);

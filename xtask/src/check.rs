@@ -40,7 +40,7 @@ fn components(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
         return Ok(());
     }
     let compiler = c_compiler::setup(workspace, steps)?;
-    let mut clippy = workspace.cargo(["clippy", "--profile", "connector", "--target", TARGET]);
+    let mut clippy = workspace.cargo_for_connectors("clippy");
     compiler.give_to(&mut clippy);
     for component in &all {
         clippy.args(["-p", &component.name]);

@@ -237,10 +237,11 @@ impl<'a> Bound<'a> {
         self.nulls.is_some_and(|nulls| nulls.is_null(row)) || matches!(self.values, Values::Null)
     }
 
-    /// Writes length and bytes of one value; -1 for NULL. Inline, and what is rare apart: compiled for a
-    /// component, a call costs as much as writing an integer.
+    /// Writes length and bytes of one element of a list; -1 for NULL. Inline, and what is rare apart:
+    /// compiled for a component, a call costs as much as writing an integer. Whole columns are written by
+    /// [`Layout::write`].
     #[inline(always)]
-    pub(crate) fn write(&self, row: usize, out: &mut Vec<u8>) -> Result<(), Problem> {
+    fn write(&self, row: usize, out: &mut Vec<u8>) -> Result<(), Problem> {
         if self.nulls.is_some_and(|nulls| nulls.is_null(row)) {
             out.extend_from_slice(&NULL);
             return Ok(());
@@ -275,20 +276,17 @@ impl<'a> Bound<'a> {
                     }
                 }
             }
-            Values::Fixed(8, data) => {
-                let value = data[row * 8..].first_chunk().ok_or(Problem::Malformed)?;
-                put8(out, *value);
-            }
             Values::Fixed(width, data) => put_range(out, data, row * width..(row + 1) * width)?,
             _ => self.write_rare(row, out)?,
         }
         Ok(())
     }
 
+    /// As [`Self::write`], of the other kinds.
     #[inline(never)]
     fn write_rare(&self, row: usize, out: &mut Vec<u8>) -> Result<(), Problem> {
         match &self.values {
-            Values::Null => out.extend_from_slice(&NULL),
+            _ if self.is_null(row) => out.extend_from_slice(&NULL),
             Values::U32(values) => put4(out, values[row].to_be_bytes()),
             Values::F16(values) => put4(out, values[row].to_f32().to_be_bytes()),
             Values::F32As64(values) => put8(out, f64::from(values[row]).to_be_bytes()),

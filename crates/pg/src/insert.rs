@@ -106,9 +106,11 @@ impl BoundRows<'_> {
             out.extend_from_slice(&word.to_be_bytes());
         }
         let first = rows.start;
+        let full_bytes = start.saturating_add(full_bytes);
         let row = self
             .rows
-            .write(self.layout, rows, start.saturating_add(full_bytes), out)?;
+            .write(self.layout, rows, full_bytes, out)
+            .inspect_err(|_| out.truncate(start))?;
         if row == first {
             // An array without elements has no dimensions.
             out.truncate(start);

@@ -14,6 +14,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use rapidbyte_pg::builtin::{self, Builtin, to_numeric_typmod};
 use rapidbyte_pg::copy::{Decoder, Encoder};
+use rapidbyte_pg::insert::Parameter;
+use rapidbyte_pg::model::{CompositeField, Kind, PgType};
 use rapidbyte_pg::{Column, field};
 
 const ROWS: usize = 20;
@@ -301,6 +303,49 @@ fn many_rows_are_written_as_they_are_one_by_one_and_come_back() {
 }
 
 #[test]
+fn many_rows_are_one_parameter_as_they_are_many() {
+    let (columns, batch) = many_rows();
+    let nobody = builtin::INT4.column("nobody");
+    let fields = columns.iter().chain([&nobody]);
+    let field = |column: &Column| CompositeField {
+        name: column.name.clone(),
+        typmod: column.typmod,
+        type_text: column.type_text.clone(),
+        ty: column.ty.clone(),
+    };
+    let row_type = PgType {
+        oid: 99_999,
+        schema: "public".into(),
+        name: "many".into(),
+        kind: Kind::Composite {
+            fields: fields.map(field).collect(),
+        },
+    };
+    let parameter = Parameter::new(batch.schema_ref(), &columns, &row_type);
+    let mut parameter = parameter.expect("parameter");
+    let rows = parameter.bind(&batch).expect("bind");
+    // Dimensions, whether NULLs are among the elements, type, length and lower bound.
+    const HEAD: usize = 20;
+    let mut one_by_one: Vec<u8> = Vec::new();
+    for row in 0..rows.len() {
+        let mut one = Vec::new();
+        let next = rows.encode(row..row + 1, usize::MAX, &mut one);
+        assert_eq!(next.expect("encode"), row + 1);
+        // The record says how long it is.
+        assert_eq!(one[HEAD..HEAD + 4], (one.len() as u32 - 24).to_be_bytes());
+        one_by_one.extend(&one[HEAD..]);
+    }
+    let mut all = Vec::new();
+    let end = rows.encode(0..rows.len(), usize::MAX, &mut all);
+    assert_eq!(end.expect("encode"), rows.len());
+    assert!(all[HEAD..] == one_by_one);
+    let mut some = Vec::new();
+    let row = rows.encode(0..rows.len(), 50_000, &mut some);
+    assert!((50_000..50_500).contains(&some.len()), "{row:?}");
+    assert!(some[HEAD..] == one_by_one[..some.len() - HEAD]);
+}
+
+#[test]
 fn the_first_row_that_cannot_be_written_is_named() {
     let (mut columns, batch) = many_rows();
     let mut fields = batch.schema().fields().to_vec();
@@ -315,8 +360,10 @@ fn the_first_row_that_cannot_be_written_is_named() {
     }
     let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).expect("batch");
     let mut encoder = Encoder::new(batch.schema_ref(), &columns).expect("encoder");
-    let error = encoder.encode(&batch, &mut Vec::new());
+    let mut out = vec![1];
+    let error = encoder.encode(&batch, &mut out);
     let error = error.expect_err("no such day");
+    assert_eq!(out, [1]);
     assert_eq!(error.code, "value_does_not_fit");
     assert_eq!(error.column.as_deref(), Some("c5"));
     assert!(error.message.contains("row 3001:"), "{error}");
@@ -366,6 +413,39 @@ fn fields_from_elsewhere_are_encoded_for_wider_columns() {
         encoded(bools(&[None]), builtin::BOOL.column("c")).expect("null"),
         [255; 4]
     );
+}
+
+#[test]
+fn times_of_other_units_are_encoded_in_the_servers() {
+    fn of<T: ArrowPrimitiveType>(value: T::Native, ty: &Builtin) -> Vec<u8> {
+        let array = Arc::new(PrimitiveArray::<T>::from_value(value, 1));
+        encoded(array, ty.column("c")).expect("encode")
+    }
+    let eight = |value: i64| [&[0, 0, 0, 8][..], &value.to_be_bytes()].concat();
+    // The server counts from 2000-01-01.
+    let (day, second) = (86_400_i64, 946_684_800 + 2);
+    let date = of::<Date64Type>((10_957 + 3) * day * 1000, &builtin::DATE);
+    assert_eq!(date, [0, 0, 0, 4, 0, 0, 0, 3]);
+    let two = eight(2_000_000);
+    assert_eq!(of::<TimestampSecondType>(second, &builtin::TIMESTAMP), two);
+    let millis = second * 1000;
+    assert_eq!(
+        of::<TimestampMillisecondType>(millis, &builtin::TIMESTAMP),
+        two
+    );
+    let nanos = second * 1_000_000_000;
+    assert_eq!(
+        of::<TimestampNanosecondType>(nanos, &builtin::TIMESTAMP),
+        two
+    );
+    assert_eq!(of::<Time32SecondType>(2, &builtin::TIME), two);
+    assert_eq!(of::<Time32MillisecondType>(2000, &builtin::TIME), two);
+    assert_eq!(
+        of::<Time64NanosecondType>(2_000_000_000, &builtin::TIME),
+        two
+    );
+    let half = of::<Float32Type>(0.5, &builtin::FLOAT8);
+    assert_eq!(half, eight(0.5_f64.to_bits() as i64));
 }
 
 #[test]

@@ -115,7 +115,7 @@ impl Encoder {
         self.rows
     }
 
-    /// Makes a batch ready to be written, row by row.
+    /// Makes a batch ready to be written, some rows at a time.
     ///
     /// `schema_mismatch` if it is not of the encoder's schema; `bad_text` if its text holds NUL.
     pub fn bind<'a>(&'a mut self, batch: &'a RecordBatch) -> Result<Rows<'a>, PgError> {
@@ -170,7 +170,7 @@ impl Rows<'_> {
     }
 
     /// Writes rows from `row` on until `out` holds `full_bytes` or more, at least one; gives the
-    /// row to go on with.
+    /// row to go on with. After an error nothing was added.
     pub fn encode(
         &self,
         row: usize,
@@ -180,7 +180,7 @@ impl Rows<'_> {
         self.write(self.layout, row..self.rows, full_bytes, out)
     }
 
-    /// Writes rows that are laid out otherwise.
+    /// Writes rows in a layout of these columns.
     pub(crate) fn write(
         &self,
         layout: &Layout,
@@ -191,9 +191,11 @@ impl Rows<'_> {
         let end = rows.end.min(self.rows);
         let written = layout.write(&self.columns, rows.start, end, full_bytes, out);
         written.map_err(|refused| {
-            let name = &self.names[refused.column].name;
             let row = self.first_row + refused.row as u64;
-            refused.problem.at(name, row)
+            match refused.column {
+                Some(column) => refused.problem.at(&self.names[column].name, row),
+                None => PgError::too_large(format!("row {row} is above 2 GiB")),
+            }
         })
     }
 }

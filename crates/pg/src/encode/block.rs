@@ -15,6 +15,8 @@ use crate::error::Problem;
 
 /// Values that are written together: with more, what they are written to leaves the processor's cache.
 const VALUES: usize = 2048;
+/// Rows that are written together at least: with fewer, a loop costs more than what it writes.
+const ROWS: usize = 16;
 /// What stands before a value, or a row.
 const LENGTH: usize = 4;
 
@@ -35,9 +37,9 @@ enum Part {
     Value(usize),
 }
 
-/// A value that cannot be written: its column, its row in the batch, and why.
+/// What cannot be written: a row of the batch, its value in a column or all of it, and why.
 pub(crate) struct Refused {
-    pub column: usize,
+    pub column: Option<usize>,
     pub row: usize,
     pub problem: Problem,
 }
@@ -64,6 +66,14 @@ impl Layout {
         self.parts.push(Part::Value(column));
     }
 
+    /// The columns whose values a row has, in this order.
+    fn columns(&self) -> impl Iterator<Item = usize> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Same(_) => None,
+            Part::Value(column) => Some(*column),
+        })
+    }
+
     /// Bytes of each row besides its values.
     fn bytes(&self) -> usize {
         let bytes = |part: &Part| match part {
@@ -75,7 +85,7 @@ impl Layout {
     }
 
     /// Writes rows `row..end` of these columns until `out` holds `full_bytes` or more, at least one;
-    /// gives the row to go on with. After an error `out` holds nothing of use.
+    /// gives the row to go on with. After an error nothing was added.
     pub(crate) fn write(
         &self,
         columns: &[Bound<'_>],
@@ -84,19 +94,25 @@ impl Layout {
         full_bytes: usize,
         out: &mut Vec<u8>,
     ) -> Result<usize, Refused> {
+        let start = out.len();
+        let aside = self.columns().filter(|c| columns[*c].bytes().is_none());
+        let least: usize = self.columns().map(|c| columns[c].least_bytes()).sum();
         let mut block = Block {
             layout: self,
-            asides: (0..columns.len())
-                .filter(|column| columns[*column].bytes().is_none())
-                .map(Aside::of)
-                .collect(),
             columns,
-            least: self.bytes() + columns.iter().map(Bound::least_bytes).sum::<usize>(),
+            asides: aside.map(Aside::of).collect(),
+            least: self.bytes() + least,
             at: Vec::new(),
         };
-        let rows_at_once = (VALUES / self.parts.len().max(1)).max(1);
+        let rows_at_once = (VALUES / self.columns().count().max(1)).max(ROWS);
         while row < end {
-            row += block.write(row, rows_at_once.min(end - row), full_bytes, out)?;
+            match block.write(row, rows_at_once.min(end - row), full_bytes, out) {
+                Ok(rows) => row += rows,
+                Err(refused) => {
+                    out.truncate(start);
+                    return Err(refused);
+                }
+            }
             if out.len() >= full_bytes {
                 break;
             }
@@ -108,7 +124,7 @@ impl Layout {
 struct Block<'a> {
     layout: &'a Layout,
     columns: &'a [Bound<'a>],
-    /// In the order of their columns.
+    /// In the order of the layout.
     asides: Vec<Aside>,
     /// Bytes that each row has at least.
     least: usize,
@@ -147,8 +163,8 @@ impl Block<'_> {
     ) -> Result<usize, Refused> {
         self.at.clear();
         self.at.resize(rows, self.least);
-        for column in self.columns {
-            column.add_lengths(first, &mut self.at);
+        for column in self.layout.columns() {
+            self.columns[column].add_lengths(first, &mut self.at);
         }
         let end = self.place(first, out.len(), full_bytes)?;
         out.resize(end, 0);
@@ -159,34 +175,29 @@ impl Block<'_> {
             nulls: None,
         };
         if self.layout.has_length {
-            rows.put_lengths(end).map_err(|(row, problem)| Refused {
-                column: 0,
-                row,
-                problem,
-            })?;
+            rows.put_lengths(end);
         }
         let mut refused: Option<Refused> = None;
+        let mut asides = self.asides.iter();
         for part in &self.layout.parts {
-            match part {
-                Part::Same(bytes) => rows.put_same(bytes),
-                Part::Value(column) => {
-                    let aside = self.asides.binary_search_by_key(column, |a| a.column);
-                    let written = match aside {
-                        Ok(aside) => rows.put_aside(&self.asides[aside]),
-                        Err(_) => self.columns[*column].write_all(rows),
-                    };
-                    // All columns are looked at: the first row that cannot be written is named.
-                    match written {
-                        Err((row, problem)) if refused.as_ref().is_none_or(|r| row < r.row) => {
-                            refused = Some(Refused {
-                                column: *column,
-                                row,
-                                problem,
-                            });
-                        }
-                        _ => {}
-                    }
+            let column = match part {
+                Part::Value(column) => *column,
+                Part::Same(bytes) => {
+                    rows.put_same(bytes);
+                    continue;
                 }
+            };
+            if self.columns[column].bytes().is_none() {
+                asides.next().into_iter().for_each(|a| rows.put_aside(a));
+            } else if let Err((row, problem)) = self.columns[column].write_all(rows)
+                // All columns are looked at: the first row that cannot be written is named.
+                && refused.as_ref().is_none_or(|other| row < other.row)
+            {
+                refused = Some(Refused {
+                    column: Some(column),
+                    row,
+                    problem,
+                });
             }
         }
         refused.map_or(Ok(self.at.len()), Err)
@@ -202,17 +213,18 @@ impl Block<'_> {
             aside.bounds.push(0);
         }
         for index in 0..self.at.len() {
-            let aside = match self.write_aside(first + index) {
-                Ok(bytes) => bytes,
+            match self.length(first, index) {
+                Ok(length) => {
+                    self.at[index] = end;
+                    end += length;
+                }
                 // The rows before it come first.
                 Err(_) if index > 0 => {
                     self.at.truncate(index);
                     break;
                 }
                 Err(refused) => return Err(refused),
-            };
-            let bytes = std::mem::replace(&mut self.at[index], end);
-            end += bytes + aside;
+            }
             if end >= full_bytes {
                 self.at.truncate(index + 1);
                 break;
@@ -221,22 +233,31 @@ impl Block<'_> {
         Ok(end)
     }
 
-    /// Gives how many bytes the row has aside.
-    fn write_aside(&mut self, row: usize) -> Result<usize, Refused> {
-        let mut bytes = 0;
+    /// The bytes of a row, after writing what is written aside.
+    #[inline(always)]
+    fn length(&mut self, first: usize, index: usize) -> Result<usize, Refused> {
+        let row = first + index;
+        let mut length = self.at[index];
         for aside in &mut self.asides {
             let column = aside.column;
             let before = aside.bytes.len();
-            let written = self.columns[column].write(row, &mut aside.bytes);
+            let written = self.columns[column].write_rare(row, &mut aside.bytes);
             written.map_err(|problem| Refused {
-                column,
+                column: Some(column),
                 row,
                 problem,
             })?;
-            bytes += aside.bytes.len() - before;
+            length += aside.bytes.len() - before;
             aside.bounds.push(aside.bytes.len());
         }
-        Ok(bytes)
+        if self.layout.has_length && i32::try_from(length).is_err() {
+            return Err(Refused {
+                column: None,
+                row,
+                problem: Problem::TooLarge,
+            });
+        }
+        Ok(length)
     }
 }
 
@@ -281,18 +302,16 @@ macro_rules! number {
     )*};
 }
 
-number!(u8, i16, i32, i64, f32, f64);
+number!(u8, i16, i32, u32, i64, f32, f64);
 
 impl Places<'_> {
     /// Each row's length: from where it begins to where the next one does, the last to `end`.
-    fn put_lengths(&mut self, end: usize) -> Result<(), Failed> {
+    fn put_lengths(&mut self, end: usize) {
         for index in 0..self.at.len() {
             let next = self.at.get(index + 1).map_or(end, |next| *next);
-            let length = i32::try_from(next - self.at[index] - LENGTH);
-            let length = length.map_err(|_| (self.first + index, Problem::TooLarge))?;
+            let length = (next - self.at[index] - LENGTH) as u32;
             put(self.out, &mut self.at[index], length.to_be_bytes());
         }
-        Ok(())
     }
 
     #[inline(never)]
@@ -304,13 +323,12 @@ impl Places<'_> {
     }
 
     #[inline(never)]
-    fn put_aside(&mut self, aside: &Aside) -> Result<(), Failed> {
+    fn put_aside(&mut self, aside: &Aside) {
         for (at, bounds) in self.at.iter_mut().zip(aside.bounds.windows(2)) {
             let value = &aside.bytes[bounds[0]..bounds[1]];
             copy(&mut self.out[*at..*at + value.len()], value);
             *at += value.len();
         }
-        Ok(())
     }
 
     #[inline(always)]
@@ -412,8 +430,10 @@ impl Bound<'_> {
         let bytes = match &self.values {
             Values::Bool(_) => 1,
             Values::I16(_) => 2,
-            Values::I32(_) | Values::F32(_) | Values::Date32(_) => 4,
-            Values::I64(_) | Values::F64(_) | Values::Timestamp(_, TimeUnit::Microsecond) => 8,
+            Values::I32(_) | Values::U32(_) | Values::F32(_) => 4,
+            Values::Date32(_) | Values::Date64(_) => 4,
+            Values::I64(_) | Values::F64(_) | Values::F32As64(_) => 8,
+            Values::Time32(..) | Values::Time64(..) | Values::Timestamp(..) => 8,
             Values::Fixed(width, _) => *width,
             Values::Bytes { version, .. } => usize::from(version.is_some()),
             _ => return None,
@@ -454,13 +474,25 @@ impl Bound<'_> {
             Values::Bool(bits) => bools(rows, bits),
             Values::I16(values) => numbers(rows, values, Ok),
             Values::I32(values) => numbers(rows, values, Ok),
+            Values::U32(values) => numbers(rows, values, Ok),
             Values::I64(values) => numbers(rows, values, Ok),
+            Values::F32As64(values) => numbers(rows, values, |value| Ok(f64::from(value))),
             Values::F32(values) => numbers(rows, values, Ok),
             Values::F64(values) => numbers(rows, values, Ok),
             Values::Date32(values) => numbers(rows, values, datetime::encode_date),
+            Values::Date64(values) => numbers(rows, values, datetime::encode_date_ms),
+            Values::Time32(values, unit) => numbers(rows, values, |value| {
+                datetime::encode_time(datetime::to_micros(value.into(), *unit)?)
+            }),
+            Values::Time64(values, unit) => numbers(rows, values, |value| {
+                datetime::encode_time(datetime::to_micros(value, *unit)?)
+            }),
             Values::Timestamp(values, TimeUnit::Microsecond) => {
                 numbers(rows, values, datetime::encode_timestamp)
             }
+            Values::Timestamp(values, unit) => numbers(rows, values, |value| {
+                datetime::encode_timestamp(datetime::to_micros(value, *unit)?)
+            }),
             Values::Bytes {
                 offsets,
                 data,
