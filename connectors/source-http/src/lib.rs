@@ -5,7 +5,7 @@
 //! what is new. How JSON becomes a column is the part of the crate `rapidbyte-formats`: a value
 //! that its column cannot hold is an error with page and record, and no number loses a digit.
 
-mod base64;
+mod basic;
 mod client;
 mod config;
 mod cursor;
