@@ -11,6 +11,7 @@ use rapidbyte_sdk::prelude::*;
 use crate::error::about;
 use crate::order;
 use crate::relation::{self, Relation};
+use crate::session::query;
 
 /// Relations that are described in one round trip.
 const CHUNK_RELATIONS: usize = 500;
@@ -26,22 +27,28 @@ pub(crate) fn streams(
     native: bool,
 ) -> Result<(Vec<Relation>, Vec<Stream>)> {
     let all = relation::all();
-    let first = describing(&relation::first(CHUNK_RELATIONS, CHUNK_COLUMNS));
-    let [listed, vague, columns] = client.query_all(&format!("{begin}; {all}; {first}"))?;
+    let first = catalog::columns_query_of(&relation::first(CHUNK_RELATIONS, CHUNK_COLUMNS));
+    let has_vague = order::HAS_VAGUE;
+    let [listed, has_vague, columns] =
+        client.query_all(&format!("{begin}; {all}; {has_vague}; {first}"))?;
     let listed = relation::parse(&listed)?;
-    let mut first = Some([vague, columns]);
+    let has_vague = has_vague.single()? == "true";
+    let mut first = Some(columns);
     let relations = without_namesakes(&listed);
     let by_oid: HashMap<u32, &Relation> = relations.iter().map(|r| (r.oid, r)).collect();
     let mut streams = Vec::with_capacity(relations.len());
     for chunk in chunks(&listed) {
-        let [vague, columns] = match first.take() {
-            Some(answers) => answers,
-            None => {
-                let oids: Vec<u32> = chunk.iter().map(|relation| relation.oid).collect();
-                client.query_all(&describing(&catalog::oid_array(&oids)))?
-            }
+        let oids: Vec<u32> = chunk.iter().map(|relation| relation.oid).collect();
+        let columns = match first.take() {
+            Some(columns) => columns,
+            None => query(client, &catalog::columns_query(&oids))?,
         };
-        let vague = order::parse_collations(&vague)?;
+        let vague = if has_vague {
+            let vague = order::collations(&catalog::oid_array(&oids), false);
+            order::parse_collations(&query(client, &vague)?)?
+        } else {
+            Vec::new()
+        };
         for described in relation::understand(client, &columns)? {
             let stream = described.and_then(|described| {
                 let Some(relation) = by_oid.get(&described.oid) else {
@@ -66,12 +73,6 @@ pub(crate) fn streams(
         }
     }
     Ok((relations, streams))
-}
-
-/// The questions for the columns of relations (an array in SQL).
-fn describing(relations: &str) -> String {
-    let vague = order::collations(relations, false);
-    format!("{vague}; {}", catalog::columns_query_of(relations))
 }
 
 fn without_namesakes(relations: &[Relation]) -> Vec<Relation> {

@@ -75,15 +75,17 @@ JOIN pg_catalog.pg_database d ON d.datname = pg_catalog.current_database()
 WHERE a.attrelid = ANY ($RELATIONS)
   AND a.attnum > 0 AND NOT a.attisdropped AND $WANTED";
 
+/// Whether any collation calls different texts equal: one text, `true` or `false`.
+pub(crate) const HAS_VAGUE: &str = "SELECT EXISTS (
+    SELECT FROM pg_catalog.pg_collation co WHERE NOT co.collisdeterministic)::text";
+
 /// The question for the collations of all columns of these relations (an array in SQL) that have one,
 /// or of those only that call different texts equal.
 pub(crate) fn collations(relations: &str, all: bool) -> String {
     let wanted = if all {
         "true"
     } else {
-        // By their number, which is mostly none.
-        "a.attcollation = ANY (ARRAY(SELECT x.oid FROM pg_catalog.pg_collation x \
-         WHERE NOT x.collisdeterministic))"
+        "NOT co.collisdeterministic"
     };
     COLLATIONS
         .replace("$RELATIONS", relations)

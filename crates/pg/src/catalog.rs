@@ -67,10 +67,13 @@ pub fn types_by_name_query(names: &[(&str, &str)]) -> String {
     TYPES.replace("$ROOTS", &TYPES_BY_NAME.replace("$WANTED", &wanted))
 }
 
+/// Comments without `obj_description` and `col_description`: those run a query of their own each time.
 const COLUMNS: &str = "\
 SELECT pg_catalog.json_build_object(
     'oid', c.oid::int8, 'schema', n.nspname, 'name', c.relname, 'kind', c.relkind,
-    'row_type', c.reltype::int8, 'comment', pg_catalog.obj_description(c.oid, 'pg_class'),
+    'row_type', c.reltype::int8, 'comment', (
+        SELECT m.description FROM pg_catalog.pg_description m WHERE m.objoid = c.oid
+          AND m.classoid = 'pg_catalog.pg_class'::pg_catalog.regclass AND m.objsubid = 0),
     'identity', (EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)
         ::pg_catalog.int8 || '/' || (SELECT d.oid FROM pg_catalog.pg_database d
             WHERE d.datname = pg_catalog.current_database()) || '/' || c.oid,
@@ -88,7 +91,10 @@ SELECT pg_catalog.json_build_object(
             'default', (
                 SELECT pg_catalog.pg_get_expr(d.adbin, d.adrelid) FROM pg_catalog.pg_attrdef d
                 WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum),
-            'comment', pg_catalog.col_description(a.attrelid, a.attnum),
+            'comment', (
+                SELECT m.description FROM pg_catalog.pg_description m
+                WHERE m.objoid = a.attrelid AND m.objsubid = a.attnum
+                  AND m.classoid = 'pg_catalog.pg_class'::pg_catalog.regclass),
             'collation', CASE WHEN a.attcollation <> t.typcollation THEN (
                 SELECT pg_catalog.quote_ident(cn.nspname) || '.' ||
                        pg_catalog.quote_ident(co.collname)
