@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 /// The value of `authorization` for a user and a password.
-pub(crate) fn basic(user: &str, password: &str) -> String {
+pub(crate) fn credentials(user: &str, password: &str) -> String {
     format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
 }
 
@@ -15,7 +15,7 @@ mod tests {
     #[test]
     fn the_example_of_the_rfc() {
         assert_eq!(
-            basic("Aladdin", "open sesame"),
+            credentials("Aladdin", "open sesame"),
             "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="
         );
     }

@@ -295,7 +295,7 @@ fn ask_for_token(client: &OauthClient, timeout: Duration) -> Result<Token> {
             encode_component(&client.id),
             encode_component(&client.secret),
         );
-        request = request.secret_header("authorization", crate::basic::basic(&id, &secret));
+        request = request.secret_header("authorization", crate::basic::credentials(&id, &secret));
     }
     let asked = Instant::now();
     let response = request.send()?.expect_success().map_err(|mut error| {

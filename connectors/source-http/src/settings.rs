@@ -209,7 +209,7 @@ impl Auth {
                 Credentials::Header(text(self.name).to_ascii_lowercase(), text(self.value))
             }
             AuthKind::Basic => {
-                let value = crate::basic::basic(&text(self.username), &text(self.password));
+                let value = crate::basic::credentials(&text(self.username), &text(self.password));
                 Credentials::Header("authorization".into(), value)
             }
             AuthKind::Bearer => {

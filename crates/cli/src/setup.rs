@@ -13,7 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::{Common, History, Pipeline};
-use crate::output::Output;
+use crate::output::{Output, one_line};
 
 // What the build script found: `EMBEDDED` and `PARTS`.
 include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
@@ -31,7 +31,7 @@ pub fn host(output: &Output, document: Option<&Document>) -> Result<Host, Failur
     let cache = open_cache(output);
     let (told, until) = (output.clone(), cache.as_ref().map_or("", |_| ", once"));
     let tell = move |name: &str| {
-        let text = format!("compiling {name} for this machine{until}");
+        let text = format!("compiling {} for this machine{until}", one_line(name));
         told.info(&text, json!({ "connector": name }));
     };
     let runtime = Runtime::new(cache, tell)

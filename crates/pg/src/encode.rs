@@ -12,8 +12,8 @@ use arrow_schema::{DataType, IntervalUnit, TimeUnit};
 use half::f16;
 
 pub(crate) use block::Layout;
+use block::Number;
 
-use crate::bytes::append;
 use crate::error::Problem;
 use crate::oids::Rewrite;
 use crate::{datetime, numeric};
@@ -183,39 +183,28 @@ struct List<'a> {
     elements: Bound<'a>,
 }
 
+/// Of an array: its length, how many dimensions it has, whether there are NULLs, the type of its elements.
+const HEAD_BYTES: usize = 16;
+/// Of each dimension: how many elements, and the number of the first.
+const DIMENSION_BYTES: usize = 8;
+
 /// The length of a value that is NULL.
 pub(crate) const NULL: [u8; 4] = (-1_i32).to_be_bytes();
 
-#[inline]
-fn put2(out: &mut Vec<u8>, [high, low]: [u8; 2]) {
-    out.extend_from_slice(&[0, 0, 0, 2, high, low]);
+/// Appends a number with its length.
+fn put_number<N: Number>(out: &mut Vec<u8>, number: N) {
+    let at = out.len();
+    out.resize(at + N::BYTES, 0);
+    number.put(&mut out[at..]);
 }
 
-#[inline]
-fn put4(out: &mut Vec<u8>, bytes: [u8; 4]) {
-    let value = (4 << 32) | u64::from(u32::from_be_bytes(bytes));
-    out.extend_from_slice(&value.to_be_bytes());
-}
-
-#[inline]
-fn put8(out: &mut Vec<u8>, value: [u8; 8]) {
-    let mut bytes = [0; 12];
-    bytes[3] = 8;
-    bytes[4..].copy_from_slice(&value);
-    out.extend_from_slice(&bytes);
-}
-
-#[inline]
-fn put_bytes(out: &mut Vec<u8>, value: &[u8]) -> Result<(), Problem> {
-    put_range(out, value, 0..value.len())
-}
-
-/// A value that lies among others.
-#[inline(always)]
-fn put_range(out: &mut Vec<u8>, data: &[u8], range: Range<usize>) -> Result<(), Problem> {
-    let length = i32::try_from(range.len()).map_err(|_| Problem::TooLarge)?;
+/// Appends bytes with their length, behind a byte that says their version.
+fn put_bytes(out: &mut Vec<u8>, version: Option<u8>, value: &[u8]) -> Result<(), Problem> {
+    let length = value.len() + usize::from(version.is_some());
+    let length = i32::try_from(length).map_err(|_| Problem::TooLarge)?;
     out.extend_from_slice(&length.to_be_bytes());
-    append(out, data, range.start, range.len());
+    out.extend(version);
+    out.extend_from_slice(value);
     Ok(())
 }
 
@@ -237,96 +226,64 @@ impl<'a> Bound<'a> {
         self.nulls.is_some_and(|nulls| nulls.is_null(row)) || matches!(self.values, Values::Null)
     }
 
-    /// Writes length and bytes of one element of a list; -1 for NULL. Inline, and what is rare apart:
-    /// compiled for a component, a call costs as much as writing an integer. Whole columns are written by
-    /// [`Layout::write`].
-    #[inline(always)]
+    /// Writes length and bytes of one value, -1 for NULL: of an element of a list, or of a kind whose length
+    /// is not known before. Whole columns are written by [`Layout::write`].
     fn write(&self, row: usize, out: &mut Vec<u8>) -> Result<(), Problem> {
-        if self.nulls.is_some_and(|nulls| nulls.is_null(row)) {
-            out.extend_from_slice(&NULL);
-            return Ok(());
-        }
         match &self.values {
-            Values::Bool(values) => {
-                out.extend_from_slice(&[0, 0, 0, 1, u8::from(values.value(row))]);
-            }
-            Values::I16(values) => put2(out, values[row].to_be_bytes()),
-            Values::I32(values) => put4(out, values[row].to_be_bytes()),
-            Values::I64(values) => put8(out, values[row].to_be_bytes()),
-            Values::F32(values) => put4(out, values[row].to_be_bytes()),
-            Values::F64(values) => put8(out, values[row].to_be_bytes()),
-            Values::Date32(values) => put4(out, datetime::encode_date(values[row])?.to_be_bytes()),
-            Values::Timestamp(values, TimeUnit::Microsecond) => {
-                put8(out, datetime::encode_timestamp(values[row])?.to_be_bytes());
-            }
+            Values::Null => out.extend_from_slice(&NULL),
+            _ if self.is_null(row) => out.extend_from_slice(&NULL),
+            Values::Bool(bits) => put_number(out, u8::from(bits.value(row))),
+            Values::I16(values) => put_number(out, values[row]),
+            Values::I32(values) => put_number(out, values[row]),
+            Values::I64(values) => put_number(out, values[row]),
+            Values::U32(values) => put_number(out, values[row]),
+            Values::F16(values) => put_number(out, values[row].to_f32()),
+            Values::F32(values) => put_number(out, values[row]),
+            Values::F32As64(values) => put_number(out, f64::from(values[row])),
+            Values::F64(values) => put_number(out, values[row]),
+            Values::Widened(values, width) => put_int(values.get(row), *width, out)?,
+            Values::Numeric(values) => numeric::encode_i128(values.get(row), 0, out),
             Values::Bytes {
                 offsets,
                 data,
                 version,
-            } => {
-                let range = offsets.range(row);
-                match version {
-                    None => put_range(out, data, range)?,
-                    Some(version) => {
-                        let length = i32::try_from(range.len() + 1);
-                        let length = length.map_err(|_| Problem::TooLarge)?;
-                        out.extend_from_slice(&length.to_be_bytes());
-                        out.push(*version);
-                        append(out, data, range.start, range.len());
-                    }
-                }
+            } => put_bytes(out, *version, &data[offsets.range(row)])?,
+            Values::Fixed(width, data) => {
+                put_bytes(out, None, &data[row * width..(row + 1) * width])?;
             }
-            Values::Fixed(width, data) => put_range(out, data, row * width..(row + 1) * width)?,
-            _ => self.write_rare(row, out)?,
-        }
-        Ok(())
-    }
-
-    /// As [`Self::write`], of the other kinds.
-    #[inline(never)]
-    fn write_rare(&self, row: usize, out: &mut Vec<u8>) -> Result<(), Problem> {
-        match &self.values {
-            _ if self.is_null(row) => out.extend_from_slice(&NULL),
-            Values::U32(values) => put4(out, values[row].to_be_bytes()),
-            Values::F16(values) => put4(out, values[row].to_f32().to_be_bytes()),
-            Values::F32As64(values) => put8(out, f64::from(values[row]).to_be_bytes()),
-            Values::Widened(values, width) => put_int(values.get(row), *width, out)?,
-            Values::Numeric(values) => numeric::encode_i128(values.get(row), 0, out),
             Values::Rewritten {
                 offsets,
                 data,
                 rewrite,
             } => {
-                put_bytes(out, &data[offsets.range(row)])?;
+                put_bytes(out, None, &data[offsets.range(row)])?;
                 let start = out.len() - offsets.range(row).len();
                 rewrite.apply(&mut out[start..])?;
             }
             Values::Decimal128(values, scale) => numeric::encode_i128(values[row], *scale, out),
             Values::Decimal256(values, scale) => numeric::encode_i256(values[row], *scale, out),
-            Values::Date64(values) => {
-                put4(out, datetime::encode_date_ms(values[row])?.to_be_bytes());
-            }
+            Values::Date32(values) => put_number(out, datetime::encode_date(values[row])?),
+            Values::Date64(values) => put_number(out, datetime::encode_date_ms(values[row])?),
             Values::Time32(values, unit) => {
                 let micros = datetime::to_micros(values[row].into(), *unit)?;
-                put8(out, datetime::encode_time(micros)?.to_be_bytes());
+                put_number(out, datetime::encode_time(micros)?);
             }
             Values::Time64(values, unit) => {
                 let micros = datetime::to_micros(values[row], *unit)?;
-                put8(out, datetime::encode_time(micros)?.to_be_bytes());
+                put_number(out, datetime::encode_time(micros)?);
             }
             Values::Timestamp(values, unit) => {
                 let micros = datetime::to_micros(values[row], *unit)?;
-                put8(out, datetime::encode_timestamp(micros)?.to_be_bytes());
+                put_number(out, datetime::encode_timestamp(micros)?);
             }
             Values::Duration(values, unit) => {
                 let micros = datetime::to_micros(values[row], *unit)?;
-                put_bytes(out, &datetime::interval_bytes(micros, 0, 0))?;
+                put_bytes(out, None, &datetime::interval_bytes(micros, 0, 0))?;
             }
             Values::Interval(values) => {
-                put_bytes(out, &datetime::encode_interval(values[row])?)?;
+                put_bytes(out, None, &datetime::encode_interval(values[row])?)?;
             }
             Values::List(list) => list.write(row, out)?,
-            _ => return Err(Problem::Malformed),
         }
         Ok(())
     }
@@ -335,18 +292,9 @@ impl<'a> Bound<'a> {
 fn put_int(value: i128, width: u8, out: &mut Vec<u8>) -> Result<(), Problem> {
     let out_of_range = |_| Problem::OutOfRange;
     match width {
-        2 => {
-            let value = i16::try_from(value).map_err(out_of_range)?;
-            put2(out, value.to_be_bytes());
-        }
-        4 => put4(
-            out,
-            i32::try_from(value).map_err(out_of_range)?.to_be_bytes(),
-        ),
-        _ => put8(
-            out,
-            i64::try_from(value).map_err(out_of_range)?.to_be_bytes(),
-        ),
+        2 => put_number(out, i16::try_from(value).map_err(out_of_range)?),
+        4 => put_number(out, i32::try_from(value).map_err(out_of_range)?),
+        _ => put_number(out, i64::try_from(value).map_err(out_of_range)?),
     }
     Ok(())
 }
@@ -564,29 +512,30 @@ impl<'a> List<'a> {
     /// Length, dimensions, whether NULLs are among the elements, element type, then length and
     /// lower bound of each dimension, then the elements.
     fn write(&self, row: usize, out: &mut Vec<u8>) -> Result<(), Problem> {
-        let (dimensions, elements) = self.shape(row)?;
         let start = out.len();
+        out.extend_from_slice(&[0; HEAD_BYTES]);
+        let elements = self.write_dimensions(row, out)?;
+        let dimensions = (out.len() - start - HEAD_BYTES) / DIMENSION_BYTES;
         let has_null = elements.clone().any(|index| self.elements.is_null(index));
-        let head = [0, dimensions.len() as u32, u32::from(has_null), self.oid];
-        for word in head {
-            out.extend_from_slice(&word.to_be_bytes());
-        }
-        for dimension in &dimensions {
-            let length = i32::try_from(*dimension).map_err(|_| Problem::TooLarge)?;
-            out.extend_from_slice(&length.to_be_bytes());
-            out.extend_from_slice(&1_i32.to_be_bytes());
-        }
         for index in elements {
             self.elements.write(index, out)?;
         }
         let length = i32::try_from(out.len() - start - 4).map_err(|_| Problem::TooLarge)?;
-        out[start..start + 4].copy_from_slice(&length.to_be_bytes());
+        let head = [
+            length as u32,
+            dimensions as u32,
+            u32::from(has_null),
+            self.oid,
+        ];
+        for (place, word) in out[start..].chunks_exact_mut(4).zip(head) {
+            place.copy_from_slice(&word.to_be_bytes());
+        }
         Ok(())
     }
 
-    /// The length of each dimension, and where the elements are. An empty list has none.
-    fn shape(&self, row: usize) -> Result<(Vec<usize>, Range<usize>), Problem> {
-        let mut dimensions = Vec::with_capacity(self.levels.len());
+    /// The length and the lower bound of each dimension, of which an empty list has none; gives where the
+    /// elements are.
+    fn write_dimensions(&self, row: usize, out: &mut Vec<u8>) -> Result<Range<usize>, Problem> {
         let mut range = row..row + 1;
         for (level, (offsets, nulls)) in self.levels.iter().enumerate() {
             let length = offsets.range(range.start).len();
@@ -599,16 +548,17 @@ impl<'a> List<'a> {
             }
             if length == 0 {
                 // `{}` has no dimensions at all; a list of empty lists would become it.
-                let empty = if level == 0 {
-                    Ok((Vec::new(), 0..0))
-                } else {
-                    Err(Problem::NotRectangular)
+                return match level {
+                    0 => Ok(0..0),
+                    _ => Err(Problem::NotRectangular),
                 };
-                return empty;
             }
-            dimensions.push(length);
+            let words = [i32::try_from(length).map_err(|_| Problem::TooLarge)?, 1];
+            for word in words {
+                out.extend_from_slice(&word.to_be_bytes());
+            }
             range = offsets.range(range.start).start..offsets.range(range.end - 1).end;
         }
-        Ok((dimensions, range))
+        Ok(range)
     }
 }

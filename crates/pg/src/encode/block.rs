@@ -241,7 +241,7 @@ impl Block<'_> {
         for aside in &mut self.asides {
             let column = aside.column;
             let before = aside.bytes.len();
-            let written = self.columns[column].write_rare(row, &mut aside.bytes);
+            let written = self.columns[column].write(row, &mut aside.bytes);
             written.map_err(|problem| Refused {
                 column: Some(column),
                 row,
@@ -278,7 +278,7 @@ fn put<const N: usize>(out: &mut [u8], at: &mut usize, bytes: [u8; N]) {
 }
 
 /// Numbers whose bytes make a value.
-trait Number: Copy {
+pub(super) trait Number: Copy {
     /// With the length before them.
     const BYTES: usize;
 
