@@ -8,7 +8,7 @@ use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 use schemars::JsonSchema;
 
-use crate::{MIN_VERSION, convert};
+use crate::convert;
 
 /// Stands for the stream's name, without its schema, in `table`.
 const STREAM: &str = "{stream}";
@@ -224,16 +224,16 @@ impl Config {
     }
 }
 
-/// A connection whose first statements may not be answered yet, so that nobody waits for that.
+/// A connection whose first statement may not be answered yet, so that nobody waits for that.
 pub(crate) struct Connected {
     client: Client,
-    is_asked: bool,
+    is_lifted: bool,
 }
 
 impl Connected {
     /// The connection, ready for the next statement.
     pub(crate) fn ready(mut self) -> Result<Client> {
-        if self.is_asked {
+        if self.is_lifted {
             let _phase = phase::enter(Kind::Query);
             self.client.receive()?;
         }
@@ -258,24 +258,19 @@ fn refuse_system(schema: &str, key: &str) -> Result<()> {
 }
 
 impl Settings {
-    /// A connection on which `write_timeout` holds, and which may idle. `ahead` are statements that the
-    /// server runs until someone needs the connection.
-    pub(crate) fn connect(&self, ahead: Option<String>) -> Result<Connected> {
+    /// A connection on which `write_timeout` holds, and which may idle.
+    pub(crate) fn connect(&self) -> Result<Connected> {
         let mut client = Client::connect(&self.server)?;
         client.set_reply_timeout(self.write_timeout);
         let (timeout, since) = IDLE_TIMEOUT;
-        let is_lifted = client.server_version() >= since && !self.server.sets(timeout);
-        let lift = is_lifted.then(|| format!("SET {timeout} = 0"));
-        // An older server lacks what is asked, and is refused by whoever needs the connection.
-        let ahead = ahead.filter(|_| client.server_version() >= MIN_VERSION);
-        let statements: Vec<String> = ahead.into_iter().chain(lift).collect();
-        // Behind a pooler the setting would hold for whoever comes next, the pooler's own limits count, and
-        // the next statement may be another session's.
-        let is_asked = !statements.is_empty() && !client.is_pgbouncer();
-        if is_asked {
-            client.send(&statements.join("; "))?;
+        // Behind a pooler it would hold for whoever comes next, and the pooler's own limits count.
+        let is_lifted = client.server_version() >= since
+            && !client.is_pgbouncer()
+            && !self.server.sets(timeout);
+        if is_lifted {
+            client.send(&format!("SET {timeout} = 0"))?;
         }
-        Ok(Connected { client, is_asked })
+        Ok(Connected { client, is_lifted })
     }
 
     /// The table of a stream: `schema.table`, or a name without a schema. Errors: `bad_name`.

@@ -44,7 +44,7 @@ const MIN_VERSION: u32 = 120_000;
 pub struct Postgres {
     settings: Rc<Settings>,
     /// The first one connects as soon as the destination is opened, while the engine still waits for
-    /// the source, and has the server read its catalog; why it could not is told to whoever needs it.
+    /// the source; why it could not is told to whoever needs it.
     first: Option<Result<Connected>>,
     /// Connected and without a transaction.
     idle: Option<Client>,
@@ -75,7 +75,7 @@ impl Destination for Postgres {
     fn open(config: Config) -> Result<Self> {
         let settings = config.settle()?;
         Ok(Self {
-            first: Some(settings.connect(Some(look::ahead(&checkpoint::ground(&settings))))),
+            first: Some(settings.connect()),
             idle: None,
             settings: Rc::new(settings),
             fenced: BTreeMap::new(),
@@ -222,7 +222,7 @@ impl Postgres {
             Some(client) if client.is_usable() => client,
             _ => match self.first.take() {
                 Some(connected) => connected?.ready()?,
-                None => self.settings.connect(None)?.ready()?,
+                None => self.settings.connect()?.ready()?,
             },
         };
         if client.server_version() < MIN_VERSION {

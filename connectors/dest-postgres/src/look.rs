@@ -175,7 +175,9 @@ impl Within<'_> {
                 Ok(answers.split_off(rows))
             }
             Self::Own => {
-                let answers = client.query_each(&alone(&questions), count);
+                let settings = local_settings();
+                let sql = format!("BEGIN READ ONLY; {settings}; {questions}; ROLLBACK");
+                let answers = client.query_each(&sql, count);
                 if answers.is_err() && client.is_usable() {
                     client.execute("ROLLBACK")?;
                 }
@@ -183,20 +185,6 @@ impl Within<'_> {
             }
         }
     }
-}
-
-/// Questions in a transaction of their own.
-fn alone(questions: &str) -> String {
-    let settings = local_settings();
-    format!("BEGIN READ ONLY; {settings}; {questions}; ROLLBACK")
-}
-
-/// What [`look`] asks, about no table, beside `also`: nobody needs the answers. But a server reads its
-/// catalog anew for each session, so that a question takes three times as long when it is the first
-/// of its kind.
-pub(crate) fn ahead(also: &str) -> String {
-    let facts = facts_question("", "");
-    alone(&format!("{facts}; {}; {also}", catalog::columns_query(&[])))
 }
 
 /// Reads the catalog. `columns` are those of the table to create if there is none; `also` is a

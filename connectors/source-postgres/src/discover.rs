@@ -13,9 +13,9 @@ use crate::order;
 use crate::relation::{self, Relation};
 use crate::session::query;
 
-/// Relations that are described in one round trip.
+/// Relations that are described at a time.
 const CHUNK_RELATIONS: usize = 500;
-/// Columns that are described in one round trip: a few megabytes of JSON.
+/// Columns that are described at a time: a few megabytes of JSON.
 const CHUNK_COLUMNS: u32 = 5000;
 
 /// All relations that can be streams, and the streams. What cannot be one is warned of. `begin` are
@@ -43,6 +43,7 @@ pub(crate) fn streams(
             Some(columns) => columns,
             None => query(client, &catalog::columns_query(&oids))?,
         };
+        // Asked apart: few databases have such collations, and the question costs as much as the others.
         let vague = if has_vague {
             let vague = order::collations(&catalog::oid_array(&oids), false);
             order::parse_collations(&query(client, &vague)?)?

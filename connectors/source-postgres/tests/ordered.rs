@@ -216,6 +216,30 @@ fn a_lag_reads_again_and_the_cursor_never_goes_back() {
 }
 
 #[test]
+fn collations_are_known_of_more_tables_than_are_described_at_a_time() {
+    let database = shared().database();
+    database
+        .client()
+        .batch_execute(
+            "CREATE COLLATION vague (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+             DO $$ BEGIN FOR i IN 1..501 LOOP
+                EXECUTE format('CREATE TABLE t%s (id int, word text COLLATE vague)', i);
+             END LOOP; END $$;
+             CREATE TABLE z (id int, word text COLLATE vague, name text)",
+        )
+        .unwrap();
+    let streams = open(&database.url()).discover(&[]).unwrap();
+    assert_eq!(streams.len(), 502);
+    for stream in &streams {
+        let fields: &[&str] = match stream.name.as_str() {
+            "public.z" => &["id", "name"],
+            _ => &["id"],
+        };
+        assert_eq!(stream.cursor_fields, fields, "{}", stream.name);
+    }
+}
+
+#[test]
 fn what_cannot_be_read_so_is_refused_before_the_first_row() {
     let database = shared().database();
     let mut client = database.client();

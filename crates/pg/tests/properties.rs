@@ -6,9 +6,9 @@ use arrow_array::builder::{BooleanBuilder, Decimal128Builder, Int32Builder, List
 use arrow_array::types::*;
 use arrow_array::{
     Array, ArrayRef, ArrowPrimitiveType, BinaryArray, BooleanArray, Decimal128Array,
-    FixedSizeBinaryArray, PrimitiveArray, RecordBatch, StringArray,
+    FixedSizeBinaryArray, ListArray, PrimitiveArray, RecordBatch, StringArray,
 };
-use arrow_buffer::{IntervalMonthDayNano, i256};
+use arrow_buffer::{IntervalMonthDayNano, OffsetBuffer, ScalarBuffer, i256};
 use arrow_schema::{DataType, Field, Schema};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -157,6 +157,24 @@ fn columns() -> Vec<BoxedStrategy<(Column, ArrayRef)>> {
     ]
 }
 
+/// The values as elements of lists that end at these places and one that is NULL; none of a type whose
+/// arrays are no lists.
+fn in_lists((column, values): (Column, ArrayRef), cuts: &[usize]) -> Option<(Column, ArrayRef)> {
+    let column = array_of(builtin::by_oid(column.ty.oid)?, column.typmod);
+    let DataType::List(item) = field(&column, false).data_type().clone() else {
+        return None;
+    };
+    let mut ends: Vec<i32> = cuts.iter().map(|end| *end as i32).collect();
+    ends.extend([0, ROWS as i32, ROWS as i32]);
+    ends.sort();
+    let nulls = (0..ends.len() - 1)
+        .map(|row| row + 2 < ends.len())
+        .collect();
+    let offsets = OffsetBuffer::new(ScalarBuffer::from(ends));
+    let lists = ListArray::new(item, offsets, values, Some(nulls));
+    Some((column, Arc::new(lists)))
+}
+
 /// The columns, with names, and their rows.
 fn table(columns: Vec<(Column, ArrayRef)>) -> (Vec<Column>, RecordBatch) {
     let (mut columns, arrays): (Vec<Column>, Vec<ArrayRef>) = columns.into_iter().unzip();
@@ -190,6 +208,21 @@ proptest! {
         }
         decoder.finish().expect("trailer");
         prop_assert_eq!(decoder.rows(), ROWS - sliced);
+        prop_assert_eq!(decoder.take_batch().expect("batch"), batch);
+    }
+
+    #[test]
+    fn lists_of_every_kind_come_back(columns in columns(), cuts in vec(0..=ROWS, 4)) {
+        let (columns, batch) = table(columns.into_iter().filter_map(|c| in_lists(c, &cuts)).collect());
+        let mut encoder = Encoder::new(batch.schema_ref(), &columns).expect("encoder");
+        let mut bytes = Vec::new();
+        encoder.header(&mut bytes);
+        encoder.encode(&batch, &mut bytes).expect("encode");
+        encoder.trailer(&mut bytes);
+        let mut decoder = Decoder::new(&columns, false, 1 << 20);
+        decoder.push(&bytes).expect("push");
+        decoder.finish().expect("trailer");
+        prop_assert!(columns.len() >= 20, "{} kinds", columns.len());
         prop_assert_eq!(decoder.take_batch().expect("batch"), batch);
     }
 
@@ -367,6 +400,35 @@ fn the_first_row_that_cannot_be_written_is_named() {
     assert_eq!(error.code, "value_does_not_fit");
     assert_eq!(error.column.as_deref(), Some("c5"));
     assert!(error.message.contains("row 3001:"), "{error}");
+}
+
+#[test]
+fn a_list_whose_element_cannot_be_written_leaves_nothing_behind() {
+    let days: PrimitiveArray<Date32Type> = vec![1, 2, 3, i32::MAX, 4].into();
+    let column = array_of(&builtin::DATE, -1);
+    let DataType::List(item) = field(&column, false).data_type().clone() else {
+        panic!("arrays of days are lists");
+    };
+    let offsets = OffsetBuffer::new(ScalarBuffer::from(vec![0, 1, 2, 5]));
+    let lists = ListArray::new(item, offsets, Arc::new(days), None);
+    let (columns, batch) = table(vec![(column, Arc::new(lists))]);
+    let encoder = || Encoder::new(batch.schema_ref(), &columns).expect("encoder");
+    let mut good = Vec::new();
+    let written = encoder().encode(&batch.slice(0, 2), &mut good);
+    written.expect("two rows");
+    let mut encoder = encoder();
+    let rows = encoder.bind(&batch).expect("bind");
+    let mut out = Vec::new();
+    for row in 0..2 {
+        assert_eq!(rows.encode(row, 0, &mut out).expect("encode"), row + 1);
+    }
+    assert_eq!(out, good);
+    for row in [0, 2] {
+        let error = rows.encode(row, usize::MAX, &mut out);
+        let error = error.expect_err("no such day");
+        assert!(error.message.contains("row 3:"), "{error}");
+        assert_eq!(out, good);
+    }
 }
 
 #[test]

@@ -100,7 +100,7 @@ enum World {
 }
 
 /// Everything in [`engine_config`] that wasmtime's compatibility hash does not cover.
-const SETTINGS: &str = "rapidbyte 3: speed, epochs, no unwind tables";
+const SETTINGS: &str = "rapidbyte 2: speed, epochs";
 /// A `.wasm` above this size is refused before it is read.
 const MAX_WASM_BYTES: u64 = 512 << 20;
 /// Stack of a guest: deep recursion traps before it reaches the thread's end.
@@ -115,8 +115,8 @@ fn engine_config() -> Config {
         // with the unwinder at each load.
         .native_unwind_info(false)
         .max_wasm_stack(GUEST_STACK_BYTES)
-        // Not covered by the compatibility hash, but without effect on compiled code.
         .generate_address_map(false)
+        // Not covered by the compatibility hash, but without effect on compiled code.
         .wasm_backtrace_max_frames(None);
     config
 }
