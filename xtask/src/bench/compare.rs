@@ -250,13 +250,8 @@ fn make_room(home: &Path, left: usize) {
 
 /// The program last, so that a folder with a program is whole.
 fn keep(program: &Path, bundle: &Path, folder: &Path) -> Result<(), Failure> {
-    let connectors = folder.join("connectors");
     let copy = || {
-        fs::create_dir_all(&connectors)?;
-        for entry in fs::read_dir(bundle)? {
-            let entry = entry?;
-            fs::copy(entry.path(), connectors.join(entry.file_name()))?;
-        }
+        copy_folder(bundle, &folder.join("connectors"))?;
         let unfinished = folder.join("unfinished");
         fs::copy(program, &unfinished)?;
         fs::rename(unfinished, folder.join(PROGRAM))
@@ -264,6 +259,20 @@ fn keep(program: &Path, bundle: &Path, folder: &Path) -> Result<(), Failure> {
     copy().map_err(|error: std::io::Error| {
         Failure::new(format!("the built program cannot be kept: {error}"))
     })
+}
+
+fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let copy = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &copy)?;
+        } else {
+            fs::copy(entry.path(), copy)?;
+        }
+    }
+    Ok(())
 }
 
 /// Removes every worktree that it added, when it is dropped, and those that an interrupted command
@@ -433,12 +442,15 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let (bundle, folder) = (root.path().join("connectors"), root.path().join("kept"));
         let program = root.path().join("rapidbyte");
-        fs::create_dir_all(&bundle).unwrap();
+        fs::create_dir_all(bundle.join("parts")).unwrap();
         fs::write(bundle.join("a.wasm"), "a").unwrap();
+        fs::write(bundle.join("parts/b.wasm"), "b").unwrap();
         assert!(keep(&program, &bundle, &folder).is_err());
         assert!(!folder.join("rapidbyte").exists());
         fs::write(&program, "b").unwrap();
         keep(&program, &bundle, &folder).unwrap();
-        assert!(folder.join("connectors/a.wasm").is_file() && folder.join("rapidbyte").is_file());
+        for kept in ["connectors/a.wasm", "connectors/parts/b.wasm", "rapidbyte"] {
+            assert!(folder.join(kept).is_file(), "{kept}");
+        }
     }
 }
