@@ -22,8 +22,8 @@ use source_postgres::Postgres as Origin;
 use crate::failure::Failure;
 use crate::run::{Method, TABLE, TARGET_SCHEMA};
 
-/// As the engine's defaults: a sixteenth of 256 MiB, and messages.
-const CHANNEL_BYTES: usize = 16 << 20;
+/// As the engine's defaults: four batches, and messages.
+const CHANNEL_BYTES: usize = 4 << 20;
 const MAX_MESSAGES: usize = 1024;
 /// As `resources.batch_bytes` and `resources.max_record_bytes`.
 const BATCH_BYTES: u32 = 1 << 20;

@@ -9,6 +9,7 @@ use rapidbyte_runtime::{Cancel, Clock, Level, MemoryBudget, Run, Sandbox, Source
 use rapidbyte_state::{ActiveRun, Outcome, State};
 
 use crate::channel::channel;
+use crate::document::Resources;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
 use crate::ledger::{Ledger, point_of_run};
@@ -21,20 +22,26 @@ use crate::stage::{Stopped, Work, pump_destination, pump_source};
 /// Messages in the channel at most, whatever their size.
 const MAX_MESSAGES: usize = 1024;
 
-/// How a stream's share of `resources.memory` is used.
+/// Batches in the channel at most, by their bytes. A source that runs further ahead is no gain: where
+/// the destination is the slower one, the source's server takes its processor from it.
+const MAX_BATCHES: usize = 4;
+
+/// How a stream's share of `resources.memory` is used, in bytes.
 struct Share {
     /// Linear memory of both instances together.
     instances: usize,
-    /// Batches waiting in the channel. As much again is kept for the batch in each stage's hands.
+    /// Batches waiting in the channel: up to a sixteenth. As much is kept for the batch in each
+    /// stage's hands.
     channel: usize,
 }
 
 impl Share {
-    fn of(memory: u64, parallelism: u32) -> Self {
-        let share = memory as usize / parallelism.max(1) as usize;
+    fn of(resources: &Resources) -> Self {
+        let share = resources.memory as usize / resources.parallelism.max(1) as usize;
+        let batches = resources.batch_bytes as usize * MAX_BATCHES;
         Self {
             instances: share / 8 * 7,
-            channel: share / 16,
+            channel: batches.min(share / 16),
         }
     }
 }
@@ -380,7 +387,7 @@ impl Moving<'_> {
     /// Two stages and one channel between them.
     fn once(&self, snapshot: &str) -> Result<Moved, Failed> {
         let resources = &self.plan.document.resources;
-        let share = Share::of(resources.memory, resources.parallelism);
+        let share = Share::of(resources);
         let memory = MemoryBudget::new(share.instances);
         let work = Work {
             plan: self.plan,
