@@ -31,7 +31,7 @@ const MAX_COMPILING_RUNS: usize = 3;
 /// The long run, which shows that memory does not grow with the rows, has this many times more.
 const LONG_RUN: u64 = 20;
 
-/// What was asked of `cargo xtask bench`.
+/// What was asked of `cargo xtask bench-engine`.
 #[derive(Debug, PartialEq, Eq)]
 struct Settings {
     /// Rows of a run that measures throughput.

@@ -24,8 +24,8 @@ pub struct Config {
     /// `none`, `gzip`, `zstd` or `lz4`, Parquet also `snappy` or `brotli`. Without it the ending
     /// tells for CSV and JSON Lines: .gz, .zst, .lz4. Parquet has zstd if absent, Arrow none.
     pub compression: Option<columnar::Compression>,
-    /// Parquet: a row group ends once it takes so much memory, encoded: 16mb if absent, divided by
-    /// the open files of partitions.
+    /// Parquet: a row group ends once it takes so much memory, encoded: 16mb if absent, with
+    /// `partition_by` 32mb divided by `open_files`, from 1mb to 16mb.
     pub row_group_bytes: Option<Size>,
     /// Several files instead of one, which take the place of the path's folder together.
     pub split: Option<Split>,

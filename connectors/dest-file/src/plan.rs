@@ -159,13 +159,6 @@ pub(crate) fn refuse_existing(settings: &Settings, target: &Target) -> Result<()
                 "file_exists",
                 format!("{path} is there already, and a committed file is never appended to"),
             ),
-            // The host lets a connector look only at what it may read.
-            Err(error) if error.code == "file_not_granted" => refused(
-                "append_not_possible",
-                format!(
-                    "whether {path} is there cannot be known, and a committed file is never appended to"
-                ),
-            ),
             Err(error) => Err(error.in_stream(&target.stream)),
         },
     }

@@ -36,8 +36,8 @@ usage: rapidbyte-bench [--rows 10000,100000] [--iters 3]
   --rows         sizes of the tables, one after another
   --iters        runs of each way that count
   --workload     what the tables hold; narrow when not given
-  --compression  between the stages; none when not given
-  --latency      milliseconds that each byte takes each way; 0 when not given
+  --compression  between the stages; none when not given, and of upsert and files
+  --latency      milliseconds that each byte takes each way; 0 when not given, and of upsert and files
   --timeout      seconds that any run may take before it is ended
   --peers        also what `cargo xtask bench-peers-setup` has installed
   --log          a folder for every value and for the chart";

@@ -9,7 +9,7 @@ use columns::Column;
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workload {
-    /// A: seven mixed columns, about 94 bytes a row in binary COPY.
+    /// A: seven mixed columns, 92 bytes a row in binary COPY.
     Narrow,
     /// B: the types that are dear to decode, one value in ten NULL.
     Hard,

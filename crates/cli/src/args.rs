@@ -300,10 +300,17 @@ Examples:
         /// The place.
         #[arg(value_name = "CURSOR")]
         cursor: String,
+        #[command(flatten)]
+        history: History,
     },
     /// Change the place where a stream goes on in $VISUAL or $EDITOR.
     #[command(after_help = "Examples:\n  rapidbyte state edit shop.yaml public.orders")]
-    Edit(OneStream),
+    Edit {
+        #[command(flatten)]
+        of: OneStream,
+        #[command(flatten)]
+        history: History,
+    },
     /// Put streams to their beginning, and forget a run that did not finish. Rows stay.
     #[command(after_help = "\
 Examples:
@@ -331,8 +338,6 @@ pub struct OneStream {
     /// The stream.
     #[arg(value_name = "STREAM")]
     pub stream: String,
-    #[command(flatten)]
-    pub history: History,
 }
 
 /// `explain`

@@ -204,7 +204,7 @@ pub struct Retry {
     /// Seconds before the second attempt; each pause is twice the one before, with a random part:
     /// 1 to 3600, else 1.
     pub backoff_seconds: u64,
-    /// The longest pause: 1 to 86400, else 30.
+    /// The longest pause: 1 to 86400, else 30 or `backoff_seconds` if that is more.
     pub max_backoff_seconds: u64,
 }
 
@@ -285,8 +285,8 @@ pub struct Resources {
     /// `memory / parallelism / 16`, else 1mb or that if it is less.
     pub batch_bytes: u64,
     /// A larger record is refused: at least 4kb and at most `memory / parallelism / 4`, else
-    /// 64mb or `memory / parallelism / 5` if that is less. Two connectors hold a record about
-    /// four times; what does not fit into `memory` ends in the error `memory_limit`.
+    /// 64mb or `memory / parallelism / 8` if that is less. Two connectors hold a record four to
+    /// six times; what does not fit into `memory` ends in the error `memory_limit`.
     pub max_record_bytes: u64,
     /// How many streams are moved at a time: 1 to 64, else 1.
     pub parallelism: u32,

@@ -23,7 +23,7 @@ impl Client {
     /// Errors, with what to check: `connect_failed` and `timeout` when no server answers; of the
     /// server `pg_28P01` and `pg_28000` (kind auth), `pg_3D000` (config), `pg_53300` and `pg_57P03`
     /// (transient); `tls_required`; `auth_unsupported`; `password_missing`; `no_such_session` when
-    /// none of the hosts is of the wanted kind.
+    /// the only host is not of the wanted kind; `connect_failed` when none of several will do.
     pub fn connect(settings: &Settings) -> Result<Self> {
         let _phase = phase::enter(Kind::Connect);
         let mut failures = Vec::new();

@@ -51,7 +51,7 @@ pub struct CopyOut<C: BorrowMut<Client>> {
 
 impl<C: BorrowMut<Client>> CopyOut<C> {
     /// Sends the statement and waits until the server begins. Errors: the server's;
-    /// `not_a_copy`.
+    /// `internal` for a statement that is no such COPY.
     pub(crate) fn begin(mut client: C, sql: &str) -> Result<Self> {
         let _phase = phase::enter(Kind::Query);
         let session = client.borrow_mut();

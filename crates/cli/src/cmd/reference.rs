@@ -82,9 +82,16 @@ fn verbs(command: &Command, before: &str, text: &mut String) {
     if let Some(examples) = command.get_after_help() {
         let examples = examples.to_string();
         let lines = examples.lines().filter_map(|line| line.strip_prefix("  "));
+        let mut goes_on = false;
         let lines: Vec<String> = lines
-            .filter(|line| line.starts_with("rapidbyte"))
-            .map(|line| format!("$ {line}\n"))
+            .filter_map(|line| {
+                let shown = match line.starts_with("rapidbyte") {
+                    true => Some(format!("$ {line}\n")),
+                    false => goes_on.then(|| format!("{line}\n")),
+                };
+                goes_on = shown.is_some() && line.ends_with('\\');
+                shown
+            })
             .collect();
         if !lines.is_empty() {
             let _ = write!(text, "\n```console\n{}```\n", lines.concat());

@@ -17,8 +17,12 @@ pub fn run(verb: &Verb, common: &Common, output: &Output) -> Result<(), Failure>
     match verb {
         Verb::List { pipeline, history } => list(pipeline, history, common, output),
         Verb::Get(of) => get(of, common, output),
-        Verb::Set { of, cursor } => set(of, cursor, common, output),
-        Verb::Edit(of) => edit(of, common, output),
+        Verb::Set {
+            of,
+            cursor,
+            history,
+        } => set(of, cursor, history, common, output),
+        Verb::Edit { of, history } => edit(of, history, common, output),
         Verb::Clear {
             pipeline,
             stream,
@@ -138,10 +142,16 @@ fn cursor_of<'a>(progress: Option<&'a Progress>, stream: &str) -> Result<&'a str
     })
 }
 
-fn set(of: &OneStream, cursor: &str, common: &Common, output: &Output) -> Result<(), Failure> {
+fn set(
+    of: &OneStream,
+    cursor: &str,
+    history: &History,
+    common: &Common,
+    output: &Output,
+) -> Result<(), Failure> {
     ensure_json(cursor, &of.stream)?;
     with_cursors(&of.pipeline, common, output, |document, cursors| {
-        let history = setup::history(document, &of.history)?;
+        let history = setup::history(document, history)?;
         ensure_known(document, &history, &of.stream)?;
         put(cursors, &history, &of.stream, Some(cursor), output)
     })
@@ -191,9 +201,14 @@ fn put(
     Ok(())
 }
 
-fn edit(of: &OneStream, common: &Common, output: &Output) -> Result<(), Failure> {
+fn edit(
+    of: &OneStream,
+    history: &History,
+    common: &Common,
+    output: &Output,
+) -> Result<(), Failure> {
     with_cursors(&of.pipeline, common, output, |document, cursors| {
-        let history = setup::history(document, &of.history)?;
+        let history = setup::history(document, history)?;
         let progress = cursors.of(&of.stream)?;
         let before = cursor_of(progress.as_ref(), &of.stream)?;
         let after = in_editor(&format!("{:#}\n", as_json(before)))?;
