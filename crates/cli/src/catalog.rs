@@ -61,10 +61,10 @@ impl Entry {
             .strip_prefix("Exit code ")
             .and_then(|text| text.split_once(". "))
         {
-            self.exit_codes = codes
-                .split(" or ")
-                .filter_map(|code| code.parse().ok())
-                .collect();
+            let codes = codes.split(", ").flat_map(|codes| codes.split(" or "));
+            // Of words none is left, which a test finds.
+            let codes: Result<_, _> = codes.map(str::parse).collect();
+            self.exit_codes = codes.unwrap_or_default();
             self.what = what.into();
         }
     }
