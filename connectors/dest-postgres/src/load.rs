@@ -36,6 +36,8 @@ pub(crate) struct Load {
     process_id: i32,
     /// Taken again in every transaction.
     lock: Option<Lock>,
+    /// Rows so far.
+    committed: u64,
     state: State,
 }
 
@@ -80,6 +82,7 @@ impl Load {
             name,
             lease,
             process_id: client.process_id(),
+            committed: 0,
             state: State::Lost,
         };
         match load.open(client, cursor) {
@@ -147,7 +150,7 @@ impl Load {
     }
 
     fn take_rows(&mut self, client: Client, decided: Decision) -> Result<()> {
-        let sink = self.explained(Sink::new(client, &self.place(), decided))?;
+        let sink = self.explained(Sink::new(client, &self.place(), decided, self.committed))?;
         self.state = State::Open(Box::new(sink));
         Ok(())
     }
@@ -279,6 +282,7 @@ impl Load {
         };
         let client = commit::commit(client, &self.settings, &mut self.lease, commit)?;
         self.state = State::Idle(client);
+        self.committed += rows;
         Ok(Receipt {
             rows,
             bytes,

@@ -47,6 +47,8 @@ pub(crate) struct Sink {
     insert_rows: usize,
     /// Room for a message's header, then what is encoded and not sent.
     buffer: Vec<u8>,
+    /// Rows of the stream in earlier transactions.
+    before: u64,
     rows: u64,
     bytes: u64,
     /// Rows that the server has confirmed.
@@ -72,8 +74,14 @@ enum Wire {
 }
 
 impl Sink {
-    /// In the transaction that is open, whose table is there.
-    pub(crate) fn new(mut client: Client, place: &Place<'_>, decided: Decision) -> Result<Self> {
+    /// In the transaction that is open, whose table is there; `before` rows of the stream have been
+    /// committed.
+    pub(crate) fn new(
+        mut client: Client,
+        place: &Place<'_>,
+        decided: Decision,
+        before: u64,
+    ) -> Result<Self> {
         let Place {
             settings,
             target,
@@ -91,10 +99,16 @@ impl Sink {
                 let schema = numbered(schema);
                 let encoder = Encoder::new(&schema, &made.columns()).map_err(convert)?;
                 stage = Some((made, schema));
-                Rows::Copy(encoder)
+                Rows::Copy(encoder.counting_from(before))
             }
-            Method::Copy => Rows::Copy(Encoder::new(schema, columns).map_err(convert)?),
-            Method::Insert { staged } => prepare(&mut client, name, schema, columns, staged)?,
+            Method::Copy => {
+                let encoder = Encoder::new(schema, columns).map_err(convert)?;
+                Rows::Copy(encoder.counting_from(before))
+            }
+            Method::Insert { staged } => {
+                let (parameter, statement) = prepare(&mut client, name, schema, columns, staged)?;
+                Rows::Insert(parameter.counting_from(before), statement)
+            }
         };
         // A COPY of no rows would run the table's triggers for statements for nothing.
         let is_harmless = stage.is_some() || !target.keeps_cursor && !decided.runs_triggers;
@@ -122,6 +136,7 @@ impl Sink {
             copy_flush_bytes: settings.copy_flush_bytes,
             insert_rows: settings.insert_rows,
             buffer: vec![0; COPY_HEADER_BYTES],
+            before,
             rows: 0,
             bytes: 0,
             confirmed: 0,
@@ -132,7 +147,7 @@ impl Sink {
     pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         match (&self.method, &self.stage) {
             (Rows::Copy(_), Some((stage, schema))) => {
-                stage.refuse_null_keys(batch, self.rows + 1)?;
+                stage.refuse_null_keys(batch, self.before + self.rows + 1)?;
                 let batch = with_numbers(batch, schema, self.rows)?;
                 self.copy(&batch)?;
             }
@@ -382,7 +397,7 @@ fn prepare(
     schema: &Schema,
     columns: &[Column],
     staged: bool,
-) -> Result<Rows> {
+) -> Result<(Parameter, Statement)> {
     let (sql, row_columns, relation) = if staged {
         let (row_columns, casts) = staged_columns(schema, columns)?;
         let table = ddl::create_table("pg_temp", STAGED, &row_columns, &[]).map_err(convert)?;
@@ -425,7 +440,7 @@ fn prepare(
         .collect();
     let parameter = Parameter::new(schema, &targets, &relation.row_type()).map_err(convert)?;
     let statement = client.prepare(&sql, &[])?;
-    Ok(Rows::Insert(parameter, statement))
+    Ok((parameter, statement))
 }
 
 /// The columns of the staged rows, and which are cast from text.

@@ -20,6 +20,9 @@ const TIMEOUTS: [(&str, u32); 3] = [
 const NOTICED: &str = "SELECT pg_catalog.set_config('client_connection_check_interval', '1000', true) \
     WHERE pg_catalog.current_setting('client_connection_check_interval', true) IS NOT NULL \
       AND pg_catalog.version() ~ 'linux'";
+/// Of triggers and rules: with thousands of notices for a batch the server would wait until they are read,
+/// and we until it reads rows.
+const NOTICES: &str = "client_min_messages";
 /// Statements of [`begin`] that give rows.
 pub(crate) const BEGIN_ROWS: usize = 1;
 /// Triggers, rules and defaults may count on the user's own path.
@@ -31,7 +34,11 @@ pub(crate) const NO_PATH: &str = "SET LOCAL search_path = ''";
 /// by the server when we are gone.
 pub(crate) fn begin(client: &Client, settings: &Settings) -> String {
     let (limit, lifted) = (settings.lock_limit(), unhurried(client, settings));
-    format!("{BEGIN}; {limit}{lifted}{NOTICED}")
+    let quiet = match settings.server.sets(NOTICES) {
+        true => String::new(),
+        false => format!("SET LOCAL {NOTICES} = error; "),
+    };
+    format!("{BEGIN}; {limit}{lifted}{quiet}{NOTICED}")
 }
 
 /// The statements that lift the limits which the operator did not write, with what separates them

@@ -21,6 +21,8 @@ use crate::stall::{Backend, Patience};
 
 /// Rows of a batch whose columns take next to nothing, or that has no columns.
 const MAX_BATCH_ROWS: usize = 1 << 20;
+/// Decoded at a time; as much as is read at a time, unless `fetch_bytes` says more.
+const PIECE_BYTES: usize = 64 << 10;
 /// A server that sorts, or waits for a table below a view, does not even begin to answer.
 pub(crate) const FIRST_ROWS: &str = "the first rows";
 
@@ -31,6 +33,8 @@ pub struct Rows {
     settings: Settled,
     schema: SchemaRef,
     reading: Reading,
+    /// Rows of the COPYs before it.
+    before: u64,
     /// The COPYs that follow, in one transaction.
     queries: VecDeque<Query>,
     /// Nothing for a whole stream.
@@ -137,7 +141,8 @@ impl Rows {
         let max_record_bytes = usize::try_from(request.max_record_bytes).unwrap_or(usize::MAX);
         let copy = start(client, &first, &relation, settings)?;
         Ok(Self {
-            reading: Reading::new(&first, copy, native, max_record_bytes),
+            reading: Reading::new(&first, copy, native, max_record_bytes, 0),
+            before: 0,
             relation,
             settings: settings.clone(),
             schema: SchemaRef::new(schema(&columns, native, &table)),
@@ -192,7 +197,9 @@ impl Rows {
             return Ok(());
         };
         let copy = start(client, &query, &self.relation, &self.settings)?;
-        self.reading = Reading::new(&query, copy, self.native, self.max_record_bytes);
+        self.before += rows;
+        let (native, max_record_bytes) = (self.native, self.max_record_bytes);
+        self.reading = Reading::new(&query, copy, native, max_record_bytes, self.before);
         Ok(())
     }
 
@@ -220,13 +227,25 @@ impl Rows {
             let left = self.patience.at_most(wait.saturating_sub(begin.elapsed()));
             let read = copy.feed(left, |bytes| {
                 let _phase = phase::enter(Kind::Decode);
-                decoder.push_messages(bytes).map_err(convert)
+                // A batch ends behind a piece: more at once would make it larger than was asked for.
+                let piece = &bytes[..bytes.len().min(PIECE_BYTES)];
+                decoder.push_messages(piece).map_err(convert)
             })?;
+            // Rows that come slowly are given as they come, and with them where to go on.
+            let is_time = begin.elapsed() >= wait && self.reading.decoder.rows() > 0;
             match read {
-                CopyRead::Data(_) => self.patience.reset(),
+                CopyRead::Data(_) => {
+                    self.patience.reset();
+                    if is_time {
+                        self.take()?;
+                    }
+                }
                 CopyRead::Idle => {
                     self.patience.waited(asked.elapsed())?;
-                    return Ok(Event::Idle);
+                    if !is_time {
+                        return Ok(Event::Idle);
+                    }
+                    self.take()?;
                 }
                 CopyRead::End => {
                     self.reading.decoder.finish().map_err(convert)?;
@@ -268,10 +287,18 @@ impl Reader for Rows {
 }
 
 impl Reading {
-    fn new(query: &Query, copy: CopyOut<Client>, native: bool, max_record_bytes: usize) -> Self {
+    /// Behind the `before` rows of other COPYs of the stream.
+    fn new(
+        query: &Query,
+        copy: CopyOut<Client>,
+        native: bool,
+        max_record_bytes: usize,
+        before: u64,
+    ) -> Self {
+        let decoder = Decoder::new(&query.columns, native, max_record_bytes);
         Self {
             kind: query.kind,
-            decoder: Decoder::new(&query.columns, native, max_record_bytes),
+            decoder: decoder.counting_from(before),
             copy: Some(copy),
             rows: 0,
         }

@@ -351,21 +351,48 @@ fn a_server_that_stops_in_the_middle_is_an_error_of_the_connection() {
 }
 
 #[test]
-fn a_reader_that_waits_for_a_lock_says_that_nothing_came() {
+fn a_reader_that_waits_for_a_lock_gives_what_it_has_and_says_that_nothing_came() {
     let database = shared().database();
-    // The first row is more than the server holds back; the second waits.
-    let sql = "CREATE VIEW slow AS SELECT i::int AS id, repeat('x', 50000) AS t, CASE WHEN i = 2
-        THEN pg_catalog.pg_advisory_xact_lock_shared(77)::text END AS l FROM generate_series(1, 2) i";
+    // The second row is more than the server holds back, so that the first one comes whole; the third
+    // waits.
+    let sql = "CREATE VIEW slow AS SELECT i::int AS id, repeat('x', 50000) AS t, CASE WHEN i = 3
+        THEN pg_catalog.pg_advisory_xact_lock_shared(77)::text END AS l FROM generate_series(1, 3) i";
     let mut holder = database.client();
     holder.batch_execute(sql).unwrap();
     holder.batch_execute("SELECT pg_advisory_lock(77)").unwrap();
     let mut source = open(&database.url());
     let mut reader = source.read(&request("public.slow")).unwrap();
     let wait = Duration::from_millis(5);
+    let mut events = std::iter::repeat_with(|| reader.next(wait).unwrap()).take(4000);
+    let first = events.find(|event| !matches!(event, Event::Idle));
+    assert!(matches!(first, Some(Event::Batch(batch)) if batch.num_rows() == 1));
+    drop(events);
     assert!(matches!(reader.next(wait).unwrap(), Event::Idle));
     let unlock = "SELECT pg_advisory_unlock(77)";
     holder.batch_execute(unlock).unwrap();
     assert_eq!(rows(&drain(&mut reader).unwrap()), 2);
+}
+
+#[test]
+fn a_large_read_makes_no_large_batch() {
+    let database = shared().database();
+    let sql = "CREATE TABLE t AS SELECT i::int AS id, repeat('x', 1000) AS t
+        FROM generate_series(1, 20000) i";
+    database.client().batch_execute(sql).unwrap();
+    let config = format!(
+        r#"{{"url": "{}", "fetch_bytes": 16777216}}"#,
+        database.url()
+    );
+    let mut source: source_postgres::Postgres = rapidbyte_sdk::source::open(&config).unwrap();
+    let request = ReadRequest {
+        batch_bytes: 64 << 10,
+        ..request("public.t")
+    };
+    let batches = read(&mut source, &request).unwrap();
+    assert_eq!(rows(&batches), 20_000);
+    let most = batches.iter().map(RecordBatch::num_rows).max().unwrap();
+    // 64 KiB, and the rows of one more piece of 64 KiB.
+    assert!(most < 140, "{most} rows");
 }
 
 #[test]

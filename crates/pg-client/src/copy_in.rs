@@ -29,7 +29,7 @@ pub struct CopyIn<C: BorrowMut<Client>> {
     is_binary: bool,
     /// A message that is not full: room for its header, then payload.
     message: Vec<u8>,
-    /// The server has ended the copy with an error.
+    /// The server has ended the copy with an error, or takes no more of it.
     has_ended: bool,
 }
 
@@ -167,9 +167,13 @@ impl<C: BorrowMut<Client>> CopyIn<C> {
         };
         let [a, b, c, d] = len.to_be_bytes();
         *header = [b'd', a, b, c, d];
-        self.listen()?;
-        let session = self.client.borrow_mut();
-        session.wire.write(message, session.deadline())
+        let written = self.listen().and_then(|()| {
+            let session = self.client.borrow_mut();
+            session.wire.write(message, session.deadline())
+        });
+        // A message may be cut off: what came behind it would be taken for rows.
+        self.has_ended |= written.is_err();
+        written
     }
 
     /// Takes notice of an error that the server has sent in the middle.

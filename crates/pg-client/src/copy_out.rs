@@ -12,25 +12,14 @@ use rapidbyte_sdk::{Error, Result};
 
 use crate::client::Client;
 use crate::error::protocol;
-use crate::wire::{Deadline, HEADER_BYTES, server_error};
+use crate::wire::server_error;
 
-/// What [`CopyOut::read_into`] came to.
+/// What [`CopyOut::feed`] came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyRead {
-    /// This many bytes were appended.
+    /// This many bytes were taken.
     Data(usize),
     /// Nothing came within the wait; the copy goes on.
-    Idle,
-    /// The copy is complete.
-    End,
-}
-
-/// What [`CopyOut::next`] came to.
-#[derive(Debug, PartialEq, Eq)]
-pub enum CopyNext<'a> {
-    /// The payload of one message: one row, in text and in binary.
-    Data(&'a [u8]),
-    /// No whole message came within the wait; the copy goes on.
     Idle,
     /// The copy is complete.
     End,
@@ -42,8 +31,6 @@ pub enum CopyNext<'a> {
 pub struct CopyOut<C: BorrowMut<Client>> {
     client: C,
     is_binary: bool,
-    /// Payload of the current message that has not come or was not handed out yet.
-    left_bytes: usize,
     has_ended: bool,
     /// As the server says at the end.
     rows: u64,
@@ -69,7 +56,6 @@ impl<C: BorrowMut<Client>> CopyOut<C> {
         Ok(Self {
             client,
             is_binary,
-            left_bytes: 0,
             has_ended: false,
             rows: 0,
         })
@@ -80,45 +66,11 @@ impl<C: BorrowMut<Client>> CopyOut<C> {
         self.is_binary
     }
 
-    /// Appends what is there, up to `max_bytes`; waits up to `wait` only when nothing is. A row may
-    /// be cut anywhere. Errors: the server's, among them those it meets in the middle of the
-    /// copy; `connection_lost`.
-    pub fn read_into(
-        &mut self,
-        buffer: &mut Vec<u8>,
-        max_bytes: usize,
-        wait: Duration,
-    ) -> Result<CopyRead> {
-        if self.has_ended {
-            return Ok(CopyRead::End);
-        }
-        let mut has_waited = false;
-        loop {
-            let taken = self.take_payloads(buffer, max_bytes.max(1))?;
-            if taken > 0 {
-                return Ok(CopyRead::Data(taken));
-            }
-            if self.left_bytes == 0 {
-                if self.ends_here()? {
-                    return Ok(CopyRead::End);
-                }
-                if self.is_data_next()? {
-                    continue;
-                }
-            }
-            // What a wait brought may be the begin of a header; it is not waited for twice.
-            if has_waited || !self.client.borrow_mut().wire.fill(wait)? {
-                return Ok(CopyRead::Idle);
-            }
-            has_waited = true;
-        }
-    }
-
     /// Hands what came from the connection to `take` as it is, the heads of CopyData messages
     /// among it: for a decoder that steps over them itself, and so saves a copy. `take` gives how
     /// many bytes it took; where not all, what is left begins with the head of a message. Waits up
-    /// to `wait` only when nothing is there. Not to be mixed with the other ways to read on one
-    /// copy. Errors: as [`CopyOut::read_into`], and those of `take`.
+    /// to `wait` only when nothing is there. Errors: the server's, among them those it meets in the
+    /// middle of the copy; `connection_lost`; those of `take`.
     pub fn feed(
         &mut self,
         wait: Duration,
@@ -145,40 +97,11 @@ impl<C: BorrowMut<Client>> CopyOut<C> {
                     continue;
                 }
             }
-            // As in `read_into`.
+            // What a wait brought may be the begin of a head; it is not waited for twice.
             if has_waited || !self.client.borrow_mut().wire.fill(wait)? {
                 return Ok(CopyRead::Idle);
             }
             has_waited = true;
-        }
-    }
-
-    /// One message as it came. Errors: as [`CopyOut::read_into`]; `message_too_large`.
-    pub fn next(&mut self, wait: Duration) -> Result<CopyNext<'_>> {
-        if self.has_ended {
-            return Ok(CopyNext::End);
-        }
-        let deadline = Deadline::after(wait);
-        loop {
-            if self.left_bytes == 0 && self.ends_here()? {
-                return Ok(CopyNext::End);
-            }
-            let wire = &mut self.client.borrow_mut().wire;
-            if self.left_bytes == 0
-                && let Some((COPY_DATA_TAG, body)) = wire.bounded_header()?
-                && wire.input().len() >= HEADER_BYTES + body
-            {
-                wire.consume(HEADER_BYTES);
-                return Ok(CopyNext::Data(self.client.borrow_mut().wire.take(body)));
-            }
-            // What `read_into` left of a message.
-            if self.left_bytes > 0 && wire.input().len() >= self.left_bytes {
-                let len = std::mem::take(&mut self.left_bytes);
-                return Ok(CopyNext::Data(self.client.borrow_mut().wire.take(len)));
-            }
-            if !wire.fill(deadline.left())? {
-                return Ok(CopyNext::Idle);
-            }
         }
     }
 
@@ -190,31 +113,6 @@ impl<C: BorrowMut<Client>> CopyOut<C> {
     /// Gives the client back. It is usable only when the copy has ended.
     pub fn into_client(self) -> C {
         self.client
-    }
-
-    /// Moves the payloads that are there, and looks at nothing but the headers between them.
-    fn take_payloads(&mut self, buffer: &mut Vec<u8>, max_bytes: usize) -> Result<usize> {
-        let wire = &mut self.client.borrow_mut().wire;
-        let begin = buffer.len();
-        loop {
-            if self.left_bytes == 0 {
-                match wire.header()? {
-                    Some((COPY_DATA_TAG, body)) => {
-                        wire.consume(HEADER_BYTES);
-                        self.left_bytes = body;
-                    }
-                    Some(_) | None => break,
-                }
-            }
-            let room = max_bytes - (buffer.len() - begin);
-            let len = self.left_bytes.min(room).min(wire.input().len());
-            buffer.extend_from_slice(wire.take(len));
-            self.left_bytes -= len;
-            if self.left_bytes > 0 {
-                break;
-            }
-        }
-        Ok(buffer.len() - begin)
     }
 
     /// Deals with a message that is no CopyData, if such a one is next; true at the end.
@@ -236,11 +134,6 @@ impl<C: BorrowMut<Client>> CopyOut<C> {
             }
             Some(_) => Err(protocol("an answer in the middle of a COPY")),
         }
-    }
-
-    fn is_data_next(&mut self) -> Result<bool> {
-        let header = self.client.borrow_mut().wire.header()?;
-        Ok(matches!(header, Some((COPY_DATA_TAG, _))))
     }
 }
 

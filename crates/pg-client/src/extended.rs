@@ -156,6 +156,7 @@ impl Client {
             unanswered: 0,
             affected: 0,
             failed: None,
+            is_lost: false,
         })
     }
 
@@ -212,13 +213,15 @@ pub struct Pipeline<'a> {
     client: &'a mut Client,
     unanswered: usize,
     affected: u64,
-    /// The server's first error; it ignores everything after it.
+    /// The first error; the server ignores everything after it.
     failed: Option<Error>,
+    /// Nothing more can be said to the server.
+    is_lost: bool,
 }
 
 impl Pipeline<'_> {
-    /// Sends one execution, soon. Errors: the server's, of an earlier one; [`Pipeline::finish`] is
-    /// still to be called, and says the same.
+    /// Sends one execution, soon. Errors: the server's, of an earlier one, `connection_lost`, `timeout`;
+    /// [`Pipeline::finish`] is still to be called, and says the same.
     pub fn execute(&mut self, statement: &Statement, params: &[Param<'_>]) -> Result<()> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -229,6 +232,15 @@ impl Pipeline<'_> {
             return Err(error);
         }
         self.unanswered += 1;
+        if let Err(error) = self.go_on() {
+            self.is_lost = true;
+            self.failed.get_or_insert(error);
+        }
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// Sends what is enough, and waits where too much is on its way.
+    fn go_on(&mut self) -> Result<()> {
         if self.unanswered >= MAX_PIPELINED {
             frontend::flush(&mut self.client.wire.output);
             self.client.wire.send(self.client.deadline())?;
@@ -239,26 +251,32 @@ impl Pipeline<'_> {
         } else if self.client.wire.output.len() >= SEND_BYTES {
             self.client.wire.send(self.client.deadline())?;
         }
-        self.failed.clone().map_or(Ok(()), Err)
+        Ok(())
     }
 
     /// Waits for everything and gives the rows that were touched. Errors: the server's first.
     pub fn finish(mut self) -> Result<u64> {
+        let ended = match self.is_lost {
+            true => Ok(0),
+            false => self.end(),
+        };
+        self.failed.take().map_or(ended, Err)
+    }
+
+    /// Says that nothing more comes, and reads what is left.
+    fn end(&mut self) -> Result<u64> {
         // To nothing the server says no more than that it is ready.
         self.client.is_heard |= self.unanswered == 0;
         frontend::sync(&mut self.client.wire.output);
         self.client.wire.send(self.client.deadline())?;
         let mut touched = self.affected;
-        let ended = self.client.answer(|message| {
+        self.client.answer(|message| {
             if let Message::CommandComplete(body) = message {
                 touched = touched.saturating_add(affected(body.tag().map_err(protocol)?));
             }
             Ok(())
-        });
-        match self.failed.take() {
-            Some(error) => Err(error),
-            None => ended.map(|()| touched),
-        }
+        })?;
+        Ok(touched)
     }
 
     /// Reads up to the end of one execution.

@@ -35,6 +35,6 @@ pub use cancel::CancelToken;
 pub use client::{Client, TransactionStatus};
 pub use config::{ChannelBinding, Fields, Host, Settings, SslMode, TargetSession};
 pub use copy_in::{COPY_HEADER_BYTES, CopyAsked, CopyIn};
-pub use copy_out::{CopyNext, CopyOut, CopyRead};
+pub use copy_out::{CopyOut, CopyRead};
 pub use extended::{Format, Param, Pipeline, Statement};
 pub use rows::{Column, Row, Rows};

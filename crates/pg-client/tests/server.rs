@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use rapidbyte_pg_client::{
-    COPY_HEADER_BYTES, Client, CopyNext, CopyRead, Format, Param, Settings, TransactionStatus,
+    COPY_HEADER_BYTES, Client, CopyRead, Format, Param, Settings, TransactionStatus,
 };
 use rapidbyte_sdk::{Error, ErrorKind, Result};
 use rapidbyte_testkit::postgres::{Auth, Database, Options, Server, shared};
+use rapidbyte_testkit::proxy::{Break, Proxy};
 
 const WAIT: Duration = Duration::from_secs(20);
 const INT4: u32 = 23;
@@ -24,17 +25,29 @@ fn refused(url: &str) -> Error {
     connect(url).expect_err("must be refused")
 }
 
-/// Everything that a copy gives.
+/// The bodies of the CopyData messages that have come whole; gives how many bytes they took.
+fn take_bodies(bytes: &[u8], bodies: &mut Vec<Vec<u8>>) -> usize {
+    let mut at = 0;
+    while let [b'd', a, b, c, d, rest @ ..] = &bytes[at..] {
+        let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
+        let Some(body) = rest.get(..length - 4) else {
+            break;
+        };
+        bodies.push(body.to_vec());
+        at += 1 + length;
+    }
+    at
+}
+
+/// Everything that a copy gives, message by message.
 fn read_all<C: std::borrow::BorrowMut<Client>>(
     copy: &mut rapidbyte_pg_client::CopyOut<C>,
-    max_bytes: usize,
-) -> Result<Vec<u8>> {
+) -> Result<Vec<Vec<u8>>> {
     let mut all = Vec::new();
     loop {
-        match copy.read_into(&mut all, max_bytes, WAIT)? {
-            CopyRead::Data(bytes) => assert!(bytes <= max_bytes),
-            CopyRead::Idle => {}
-            CopyRead::End => return Ok(all),
+        let read = copy.feed(WAIT, |bytes| Ok(take_bodies(bytes, &mut all)))?;
+        if read == CopyRead::End {
+            return Ok(all);
         }
     }
 }
@@ -398,6 +411,46 @@ fn a_prepared_insert_runs_many_times_without_waiting() {
 }
 
 #[test]
+fn a_session_that_is_ended_among_executions_says_why() {
+    let database = shared().database();
+    let mut client = client(&database);
+    client.execute("CREATE TABLE ended (a int4)").unwrap();
+    let insert = "INSERT INTO ended VALUES ($1)";
+    let insert = client.prepare(insert, &[]).unwrap();
+    let end = format!(
+        "SELECT pg_terminate_backend({}, 20000)",
+        client.process_id()
+    );
+    let mut pipeline = client.pipeline().unwrap();
+    let ended: bool = database.client().query_one(&end, &[]).unwrap().get(0);
+    assert!(ended);
+    let number = 1_i32.to_be_bytes();
+    let params = [Param::binary(INT4, Some(&number))];
+    let executed = (0..1000).try_for_each(|_| pipeline.execute(&insert, &params));
+    assert_eq!(executed.unwrap_err().code, "pg_57P01");
+    assert_eq!(pipeline.finish().unwrap_err().code, "pg_57P01");
+}
+
+#[test]
+fn a_copy_that_was_cut_off_is_not_written_on() {
+    let database = shared().database();
+    let proxy = Proxy::to(shared().port()).unwrap();
+    let mut client = connect(&database.url_through(&proxy)).unwrap();
+    client.execute("CREATE TABLE cut (t text)").unwrap();
+    client.set_reply_timeout(Duration::from_secs(1));
+    let mut copy = client.copy_in("COPY cut FROM STDIN").unwrap();
+    proxy.break_now(Break::Stall);
+    let line = [&[b'x'; 99_999][..], b"\n"].concat();
+    let sent = (0..10_000).try_for_each(|_| copy.send(&line));
+    assert_eq!(sent.unwrap_err().code, "timeout");
+    // From here on the server would take it for the rest of a row.
+    proxy.heal().unwrap();
+    copy.fail("given up").unwrap();
+    drop(copy);
+    assert!(!client.is_usable());
+}
+
+#[test]
 fn a_copy_goes_out_and_in_and_is_the_same() {
     let database = shared().database();
     let mut from = client(&database);
@@ -414,11 +467,8 @@ fn a_copy_goes_out_and_in_and_is_the_same() {
     assert!(into.is_binary());
     let mut copy = from.copy_out("COPY a TO STDOUT (FORMAT binary)").unwrap();
     assert!(copy.is_binary());
-    let bytes = read_all(&mut copy, 100_000).unwrap();
-    assert_eq!(
-        copy.read_into(&mut Vec::new(), 1, WAIT).unwrap(),
-        CopyRead::End
-    );
+    let bytes = read_all(&mut copy).unwrap().concat();
+    assert!(read_all(&mut copy).unwrap().is_empty());
     assert!(bytes.starts_with(b"PGCOPY\n"));
     let (first, second) = bytes.split_at(bytes.len() / 3);
     into.send(first).unwrap();
@@ -438,14 +488,7 @@ fn a_copy_goes_out_and_in_and_is_the_same() {
     let mut copy = from
         .copy_out("COPY (SELECT id FROM a ORDER BY id) TO STDOUT")
         .unwrap();
-    let mut rows = Vec::new();
-    loop {
-        match copy.next(WAIT).unwrap() {
-            CopyNext::Data(row) => rows.push(row.to_vec()),
-            CopyNext::Idle => {}
-            CopyNext::End => break,
-        }
-    }
+    let rows = read_all(&mut copy).unwrap();
     assert_eq!(rows.len(), 100_000);
     assert_eq!(rows[9], b"10\n");
     assert_eq!(from.execute("SELECT 1").unwrap(), 1);
@@ -467,21 +510,14 @@ fn a_short_wait_leaves_the_copy_as_it_was() {
         )
         .unwrap();
     let mut all = Vec::new();
-    while copy
-        .read_into(&mut all, 100_000, Duration::from_millis(500))
-        .unwrap()
-        != CopyRead::Idle
-    {}
-    let short = Duration::from_millis(20);
-    assert_eq!(
-        copy.read_into(&mut all, 100, short).unwrap(),
-        CopyRead::Idle
-    );
-    assert_eq!(copy.next(short).unwrap(), CopyNext::Idle);
+    let wait = Duration::from_millis(500);
+    let mut take = |wait| copy.feed(wait, |bytes| Ok(take_bodies(bytes, &mut all)));
+    while take(wait).unwrap() != CopyRead::Idle {}
+    assert_eq!(take(Duration::from_millis(20)).unwrap(), CopyRead::Idle);
     locker.execute("SELECT pg_advisory_unlock(77)").unwrap();
-    all.extend(read_all(&mut copy, 100).unwrap());
-    assert_eq!(all.len(), 20_001 + 2);
-    assert!(all.ends_with(b"x\ny\n"));
+    all.extend(read_all(&mut copy).unwrap());
+    assert_eq!(all.concat().len(), 20_001 + 2);
+    assert_eq!(all[1], b"y\n");
 }
 
 #[test]
@@ -491,7 +527,7 @@ fn an_error_in_the_middle_of_a_copy_out_is_no_end() {
     let mut copy = client
         .copy_out("COPY (SELECT 1000 / (50000 - n) FROM generate_series(1, 100000) n) TO STDOUT")
         .unwrap();
-    let error = read_all(&mut copy, 4096).unwrap_err();
+    let error = read_all(&mut copy).unwrap_err();
     assert_eq!(error.code, "pg_22012");
     assert_eq!(client.execute("SELECT 1").unwrap(), 1);
     for sql in ["COPY nosuch TO STDOUT", "COPY nosuch FROM STDIN"] {
@@ -573,11 +609,11 @@ fn a_server_that_stops_in_the_middle_is_told_by_type() {
     let mut copy = copying
         .copy_out("COPY (SELECT repeat('x', 1000) FROM generate_series(1, 100000)) TO STDOUT")
         .unwrap();
-    let mut some = Vec::new();
-    copy.read_into(&mut some, 1000, WAIT).unwrap();
+    copy.feed(WAIT, |bytes| Ok(take_bodies(bytes, &mut Vec::new())))
+        .unwrap();
     server.stop();
     let gone = |error: &Error| matches!(error.kind, ErrorKind::Connection);
-    let error = read_all(&mut copy, 1 << 20).unwrap_err();
+    let error = read_all(&mut copy).unwrap_err();
     assert!(gone(&error), "{error:?}");
     let lines = vec![b'x'; 1 << 20];
     let begun = Instant::now();

@@ -126,13 +126,6 @@ impl Offsets<'_> {
             Self::Large(ends) => ends[row] as usize..ends[row + 1] as usize,
         }
     }
-
-    fn rows(&self) -> usize {
-        match self {
-            Self::Small(ends) => ends.len().saturating_sub(1),
-            Self::Large(ends) => ends.len().saturating_sub(1),
-        }
-    }
 }
 
 enum Ints<'a> {
@@ -212,7 +205,16 @@ impl<'a> Bound<'a> {
     /// Takes the column apart. `None`: the array is not of the type the op was made for. A
     /// problem with a row's text is given at once.
     pub(crate) fn new(op: &'a Op, array: &'a ArrayRef) -> Result<Option<Self>, (usize, Problem)> {
-        let Some(values) = Values::new(op, array)? else {
+        Self::within(op, array, 0..array.len())
+    }
+
+    /// The same where only these of its values are written.
+    fn within(
+        op: &'a Op,
+        array: &'a ArrayRef,
+        written: Range<usize>,
+    ) -> Result<Option<Self>, (usize, Problem)> {
+        let Some(values) = Values::new(op, array, written)? else {
             return Ok(None);
         };
         Ok(Some(Self {
@@ -300,13 +302,19 @@ fn put_int(value: i128, width: u8, out: &mut Vec<u8>) -> Result<(), Problem> {
 }
 
 impl<'a> Values<'a> {
-    fn new(op: &'a Op, array: &'a ArrayRef) -> Result<Option<Self>, (usize, Problem)> {
+    fn new(
+        op: &'a Op,
+        array: &'a ArrayRef,
+        written: Range<usize>,
+    ) -> Result<Option<Self>, (usize, Problem)> {
         Ok(match op {
             Op::Null => Some(Self::Null),
             Op::Plain => Self::plain(array),
-            Op::Text { check, limit } => return Self::text(array, None, *check, *limit),
+            Op::Text { check, limit } => {
+                return Self::text(array, None, (*check, *limit), written);
+            }
             Op::Versioned(version, check) => {
-                return Self::text(array, Some(*version), *check, None);
+                return Self::text(array, Some(*version), (*check, None), written);
             }
             Op::Int(width) => match (array.data_type(), width) {
                 (DataType::Int16, 2) => Some(Self::I16(array.as_primitive::<Int16Type>().values())),
@@ -330,28 +338,31 @@ impl<'a> Values<'a> {
                 oid,
                 depth,
                 element,
-            } => List::new(*oid, *depth, element, array)?.map(|list| Self::List(Box::new(list))),
+            } => List::new(*oid, *depth, element, array, written)?
+                .map(|list| Self::List(Box::new(list))),
         })
     }
 
     fn text(
         array: &'a ArrayRef,
         version: Option<u8>,
-        check: bool,
-        limit: Option<Limit>,
+        (check, limit): (bool, Option<Limit>),
+        written: Range<usize>,
     ) -> Result<Option<Self>, (usize, Problem)> {
         let Some((offsets, data)) = variable(array) else {
             return Ok(None);
         };
-        let rows = offsets.rows();
-        if check && rows > 0 {
-            let (start, end) = (offsets.range(0).start, offsets.range(rows - 1).end);
+        if check && !written.is_empty() {
+            let (start, end) = (
+                offsets.range(written.start).start,
+                offsets.range(written.end - 1).end,
+            );
             if memchr::memchr(0, &data[start..end]).is_some() {
                 let holds_nul = |row: &usize| {
                     !array.is_null(*row) && memchr::memchr(0, &data[offsets.range(*row)]).is_some()
                 };
                 // A NULL's bytes do not count.
-                if let Some(row) = (0..rows).find(holds_nul) {
+                if let Some(row) = written.clone().find(holds_nul) {
                     return Err((row, Problem::Nul));
                 }
             }
@@ -359,7 +370,7 @@ impl<'a> Values<'a> {
         if let Some(limit) = limit {
             let is_long =
                 |row: &usize| !array.is_null(*row) && !limit.holds(&data[offsets.range(*row)]);
-            if let Some(row) = (0..rows).find(is_long) {
+            if let Some(row) = written.clone().find(is_long) {
                 return Err((row, Problem::TooLong(limit.chars)));
             }
         }
@@ -469,9 +480,10 @@ impl<'a> List<'a> {
         depth: usize,
         element: &'a Op,
         array: &'a ArrayRef,
+        written: Range<usize>,
     ) -> Result<Option<Self>, (usize, Problem)> {
         let mut levels = Vec::new();
-        let mut inner = array;
+        let (mut inner, mut elements) = (array, written.clone());
         for _ in 0..depth {
             let (offsets, values) = match inner.data_type() {
                 DataType::List(_) => {
@@ -484,11 +496,16 @@ impl<'a> List<'a> {
                 }
                 _ => return Ok(None),
             };
+            // A batch that was cut off has more elements than its rows.
+            elements = match elements.is_empty() {
+                true => 0..0,
+                false => offsets.range(elements.start).start..offsets.range(elements.end - 1).end,
+            };
             levels.push((offsets, inner.nulls()));
             inner = values;
         }
         // The index of an element is not a row's; the first row that ends behind it is the row.
-        let elements = Bound::new(element, inner).map_err(|(index, problem)| {
+        let elements = Bound::within(element, inner, elements).map_err(|(index, problem)| {
             let ends_behind = |row: &usize| {
                 let mut range = *row..*row + 1;
                 for (offsets, _) in &levels {
@@ -500,7 +517,8 @@ impl<'a> List<'a> {
                 }
                 range.end > index
             };
-            ((0..array.len()).find(ends_behind).unwrap_or(0), problem)
+            let mut rows = written.clone();
+            (rows.find(ends_behind).unwrap_or(written.start), problem)
         })?;
         Ok(elements.map(|elements| Self {
             oid,

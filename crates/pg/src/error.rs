@@ -20,7 +20,7 @@ pub enum Owner {
 /// | code | owner | when |
 /// | --- | --- | --- |
 /// | `value_does_not_fit` | data | the form chosen for the column cannot hold this value |
-/// | `record_too_large` | data | a row above `max_record_bytes`, or a column of a batch above 2 GiB |
+/// | `record_too_large` | data | a row or an array above `max_record_bytes`, or a column of a batch above 2 GiB |
 /// | `bad_text` | data | text that is not UTF-8, or holds a NUL character |
 /// | `type_refused` | schema | the target column cannot take the field |
 /// | `needs_cast` | schema | the target column must be loaded as text and cast |
@@ -95,6 +95,10 @@ pub(crate) enum Problem {
     Text,
     Nul,
     TooLarge,
+    /// A list that takes more memory than a record may.
+    LongList,
+    /// NULL in a column that has none.
+    Null,
     /// More than so many characters.
     TooLong(u32),
 }
@@ -105,7 +109,7 @@ impl Problem {
         let (owner, code) = match self {
             Self::Malformed => (Owner::Internal, "malformed_value"),
             Self::Text | Self::Nul => (Owner::Data, "bad_text"),
-            Self::TooLarge => (Owner::Data, "record_too_large"),
+            Self::TooLarge | Self::LongList => (Owner::Data, "record_too_large"),
             _ => (Owner::Data, "value_does_not_fit"),
         };
         let message = format!("column {column:?}, row {row}: {}", self.what());
@@ -134,6 +138,8 @@ impl Problem {
             Self::Text => "the text is not UTF-8",
             Self::Nul => "the text holds a NUL character, which PostgreSQL cannot store",
             Self::TooLarge => "the value or the batch is above 2 GiB",
+            Self::LongList => "the array takes more memory than max_record_bytes",
+            Self::Null => "NULL in a column that the server calls NOT NULL",
             Self::TooLong(limit) => {
                 return Cow::Owned(format!(
                     "the text has more than the {limit} characters that the target's column \
@@ -149,6 +155,8 @@ impl Problem {
             Self::Nul | Self::Text => "clean the text in the source",
             Self::NotRectangular => "make the inner lists equally long and not null, or write JSON",
             Self::TooLarge => "lower resources.batch_bytes",
+            Self::LongList => "raise resources.max_record_bytes",
+            Self::Null => "drop NOT NULL there, or leave such rows out by `where:`",
             Self::TooLong(_) => {
                 "make the target's column longer (ALTER TABLE … ALTER COLUMN … TYPE …), or cut the \
                  text in the source"

@@ -61,6 +61,14 @@ impl Parameter {
         })
     }
 
+    /// As [`Encoder::counting_from`].
+    pub fn counting_from(self, rows: u64) -> Self {
+        Self {
+            encoder: self.encoder.counting_from(rows),
+            ..self
+        }
+    }
+
     /// Makes a batch ready; see [`Encoder::bind`].
     pub fn bind<'a>(
         &'a mut self,

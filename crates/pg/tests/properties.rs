@@ -325,14 +325,109 @@ fn many_rows_are_written_as_they_are_one_by_one_and_come_back() {
         }
         assert!(all == one_by_one, "{full_bytes} at a time");
     }
-    let mut stream = Vec::new();
+    let (mut stream, mut messages) = (Vec::new(), Vec::new());
     encoder.header(&mut stream);
+    message(&mut messages, &stream);
+    let mut start = 0;
+    for end in ends {
+        message(&mut messages, &one_by_one[start..end]);
+        start = end;
+    }
     stream.append(&mut one_by_one);
     encoder.trailer(&mut stream);
+    message(&mut messages, &stream[stream.len() - 2..]);
     let mut decoder = Decoder::new(&columns, false, 1 << 20);
     decoder.push(&stream).expect("push");
     decoder.finish().expect("trailer");
     assert_eq!(decoder.take_batch().expect("batch"), batch);
+    // As the server sends them, and more at once than are scanned together.
+    let mut decoder = Decoder::new(&columns, false, 1 << 20);
+    let taken = decoder.push_messages(&messages).expect("messages");
+    assert_eq!(taken, messages.len());
+    decoder.finish().expect("trailer");
+    assert_eq!(decoder.take_batch().expect("batch"), batch);
+}
+
+/// A CopyData message.
+fn message(out: &mut Vec<u8>, body: &[u8]) {
+    out.push(b'd');
+    out.extend((body.len() as u32 + 4).to_be_bytes());
+    out.extend(body);
+}
+
+/// Decodes rows of one column, of which each is a message.
+fn decoded_rows(
+    column: &Column,
+    values: &[Option<&[u8]>],
+    max_record_bytes: usize,
+) -> Result<RecordBatch, rapidbyte_pg::PgError> {
+    let mut messages = Vec::new();
+    let header = [b"PGCOPY\n\xff\r\n\0".as_slice(), &[0; 8]].concat();
+    message(&mut messages, &header);
+    for value in values {
+        let mut row = 1_i16.to_be_bytes().to_vec();
+        row.extend(value.map_or(-1, |bytes| bytes.len() as i32).to_be_bytes());
+        row.extend(value.unwrap_or_default());
+        message(&mut messages, &row);
+    }
+    let columns = std::slice::from_ref(column);
+    let mut decoder = Decoder::new(columns, false, max_record_bytes).counting_from(100);
+    decoder.push_messages(&messages)?;
+    let taken = decoder.take_batch();
+    // What failed once is not gone on with.
+    assert!(taken.is_ok() || decoder.take_batch().is_err());
+    taken
+}
+
+#[test]
+fn a_null_that_the_catalog_excludes_is_named() {
+    let mut column = builtin::INT4.column("c");
+    column.not_null = true;
+    let one = 1_i32.to_be_bytes();
+    let error = decoded_rows(&column, &[Some(&one), None, None], 100);
+    let error = error.expect_err("a foreign table may say so");
+    assert_eq!(error.code, "value_does_not_fit");
+    assert_eq!(error.column.as_deref(), Some("c"));
+    assert!(error.message.contains("row 102: NULL"), "{error}");
+    assert!(error.hint.is_some());
+}
+
+#[test]
+fn a_list_that_is_larger_in_memory_than_a_record_may_be_is_named() {
+    let column = array_of(&builtin::NUMERIC, builtin::to_numeric_typmod(50, 0));
+    let array = |elements: u32| {
+        let words = [1, 1, builtin::NUMERIC.oid, elements, 1];
+        let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+        bytes.resize(bytes.len() + elements as usize * 4, 0xff);
+        bytes
+    };
+    let (fits, does_not) = (array(100), array(101));
+    assert!(decoded_rows(&column, &[Some(&fits)], 3200).is_ok());
+    let error = decoded_rows(&column, &[Some(&fits), Some(&does_not)], 3200);
+    let error = error.expect_err("32 bytes an element");
+    assert_eq!(error.code, "record_too_large");
+    assert!(error.message.contains("row 102:"), "{error}");
+}
+
+#[test]
+fn elements_that_are_not_written_are_not_looked_at() {
+    // Two rows of three: a batch that was cut off keeps what its lists held.
+    let texts: ArrayRef = Arc::new(StringArray::from(vec!["a", "b", "c\0", "much too long"]));
+    let item = Arc::new(Field::new("item", DataType::Utf8, true));
+    let list = |ends: Vec<i32>| {
+        let offsets = OffsetBuffer::new(ends.into());
+        Arc::new(ListArray::new(
+            Arc::clone(&item),
+            offsets,
+            Arc::clone(&texts),
+            None,
+        )) as ArrayRef
+    };
+    let column = || array_of(&builtin::TEXT, -1);
+    assert!(encoded(list(vec![0, 1, 2]), column()).is_ok());
+    let error = encoded(list(vec![0, 1, 3]), column()).expect_err("NUL");
+    assert_eq!(error.code, "bad_text");
+    assert!(error.message.contains("row 2:"), "{error}");
 }
 
 #[test]

@@ -113,6 +113,24 @@ fn a_writer_commits_again_and_again_and_the_cursor_moves_with_the_rows() {
 }
 
 #[test]
+fn a_row_that_cannot_be_written_is_counted_from_the_first_of_the_load() {
+    for method in ["copy", "insert"] {
+        let database = database();
+        let config = json!({"schema": "raw", "load_method": method});
+        let mut to = open_with(&database.url(), config);
+        let good = texts(&[("c", &[Some("a"), Some("b")])]);
+        let target = target("t", &good.schema(), WriteMode::Append);
+        let let_in = to.fence(&target, &run("r")).unwrap();
+        let mut writer = to.open_writer(&target, let_in.epoch, None).unwrap();
+        step(&mut to, &mut writer, &good, 0, "1", false).unwrap();
+        let bad = texts(&[("c", &[Some("c"), Some("d\0")])]);
+        let error = writer.write(&bad).unwrap_err();
+        assert_eq!(error.code, "bad_text");
+        assert!(error.message.contains("row 4:"), "{error:?}");
+    }
+}
+
+#[test]
 fn a_run_that_is_let_in_again_learns_whether_it_was_complete() {
     let database = database();
     let mut to = open(&database);

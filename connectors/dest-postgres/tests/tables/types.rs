@@ -61,13 +61,12 @@ fn read(database: &Database<'_>, keep: impl Fn(&Column) -> bool) -> RecordBatch 
         list.join(", ")
     );
     let mut copy = client.copy_out(&sql).unwrap();
-    let mut bytes = Vec::new();
-    while !matches!(
-        copy.read_into(&mut bytes, 1 << 20, Duration::from_secs(20))
-            .unwrap(),
-        CopyRead::End
-    ) {}
-    decoder.push(&bytes).unwrap();
+    let mut feed = || {
+        copy.feed(Duration::from_secs(20), |bytes| {
+            Ok(decoder.push_messages(bytes).unwrap())
+        })
+    };
+    while feed().unwrap() != CopyRead::End {}
     decoder.finish().unwrap();
     decoder.take_batch().unwrap()
 }

@@ -159,3 +159,29 @@ fn a_role_whose_transactions_are_serializable_loads_all_the_same() {
     to.commit(whole("t", vec![part], 0)).unwrap();
     assert_eq!(ids(&mut client, "raw.t"), "1,2");
 }
+
+#[test]
+fn a_trigger_that_has_much_to_say_holds_up_nobody() {
+    // Far more than sockets hold, there and, if it were said, back.
+    const ROWS: usize = 30_000;
+    let database = database();
+    database
+        .client()
+        .batch_execute(
+            "CREATE SCHEMA raw; CREATE TABLE raw.t (c text); \
+             CREATE FUNCTION raw.tell() RETURNS trigger LANGUAGE plpgsql AS \
+             'BEGIN RAISE WARNING ''%'', repeat(''x'', 1000); RETURN NEW; END'; \
+             CREATE TRIGGER tell BEFORE INSERT ON raw.t FOR EACH ROW EXECUTE FUNCTION raw.tell()",
+        )
+        .unwrap();
+    let text = "x".repeat(1000);
+    let rows = texts(&[("c", &vec![Some(text.as_str()); ROWS])]);
+    for method in ["insert", "copy"] {
+        let config = serde_json::json!({
+            "schema": "raw", "load_method": method, "insert_rows": 1000, "copy_flush_bytes": 8 << 20,
+            "write_timeout": 20,
+        });
+        let mut to = open_with(&database.url(), config);
+        assert_eq!(append(&mut to, "t", &rows).unwrap().rows, ROWS as u64);
+    }
+}

@@ -38,6 +38,8 @@ impl Cell {
 pub(super) struct ColumnBuilder {
     name: String,
     data_type: DataType,
+    /// False of a column that the catalog calls NOT NULL.
+    is_nullable: bool,
     nulls: NullBufferBuilder,
     rows: usize,
     values: Values,
@@ -82,6 +84,8 @@ enum Values {
         cells: Vec<Cell>,
         item: FieldRef,
         child: Box<ColumnBuilder>,
+        /// Of one value.
+        max_bytes: usize,
     },
 }
 
@@ -92,13 +96,16 @@ type Cells<'a> = std::iter::StepBy<std::slice::Iter<'a, Cell>>;
 type Failed = (usize, Problem);
 
 impl ColumnBuilder {
-    pub(super) fn new(field: &Field, form: &Form) -> Self {
+    /// A list that takes more than `max_bytes` of memory is refused: elements that are NULL take less on
+    /// the line.
+    pub(super) fn new(field: &Field, form: &Form, max_bytes: usize) -> Self {
         Self {
             name: field.name().clone(),
             data_type: field.data_type().clone(),
+            is_nullable: field.is_nullable(),
             nulls: NullBufferBuilder::new(0),
             rows: 0,
-            values: Values::new(form, field.data_type()),
+            values: Values::new(form, field.data_type(), max_bytes),
         }
     }
 
@@ -145,8 +152,11 @@ impl ColumnBuilder {
     pub(super) fn take(&mut self, first_row: u64) -> Result<ArrayRef, PgError> {
         self.rows = 0;
         let nulls = self.nulls.finish();
-        self.values
-            .take(&self.data_type, nulls)
+        // Foreign tables may hold what the catalog excludes.
+        let null = nulls.as_ref().filter(|_| !self.is_nullable);
+        let null = null.and_then(|nulls| (0..nulls.len()).find(|row| nulls.is_null(*row)));
+        null.map_or(Ok(()), |row| Err((row, Problem::Null)))
+            .and_then(|()| self.values.take(&self.data_type, nulls))
             .map_err(|(index, problem)| problem.at(&self.name, first_row + index as u64))
     }
 }
@@ -310,7 +320,7 @@ fn bools(out: &mut BooleanBufferBuilder, data: &[u8], cells: Cells<'_>) -> Resul
 }
 
 impl Values {
-    fn new(form: &Form, data_type: &DataType) -> Self {
+    fn new(form: &Form, data_type: &DataType, max_bytes: usize) -> Self {
         match form {
             Form::Bool => Self::Bool(BooleanBufferBuilder::new(0)),
             Form::Int2 => Self::Int2(Vec::new()),
@@ -347,8 +357,9 @@ impl Values {
                 Self::List {
                     offsets: vec![0],
                     cells: Vec::new(),
-                    child: Box::new(ColumnBuilder::new(&item, element)),
+                    child: Box::new(ColumnBuilder::new(&item, element, max_bytes)),
                     item,
+                    max_bytes,
                 }
             }
         }
@@ -384,6 +395,19 @@ impl Values {
             Self::Bytes { offsets, data, .. } => offsets.len() * 4 + data.len(),
             Self::Fixed { data, .. } => data.len(),
             Self::List { offsets, child, .. } => offsets.len() * 4 + child.bytes(),
+        }
+    }
+
+    /// Bytes of an element in a list, besides those of its text.
+    fn element_bytes(&self) -> usize {
+        match self {
+            Self::Bool(_) | Self::Int2(_) => 2,
+            Self::Int4(_) | Self::Oid(_) | Self::Float4(_) | Self::Date(_) => 4,
+            Self::Int8(_) | Self::Float8(_) | Self::Time(_) | Self::Timestamp(_) => 8,
+            Self::Interval(_) | Self::Decimal128 { .. } => 16,
+            Self::Decimal256 { .. } => 32,
+            Self::Bytes { .. } | Self::List { .. } => 4,
+            Self::Fixed { width, .. } => (*width).max(1),
         }
     }
 
@@ -426,14 +450,20 @@ impl Values {
                 offsets,
                 cells: items,
                 child,
+                max_bytes,
                 ..
             } => {
                 let before = child.rows;
                 let first = offsets.len();
+                let most = *max_bytes / child.values.element_bytes();
                 items.clear();
                 for (index, cell) in cells.enumerate() {
+                    let others = items.len();
                     if cell.length >= 0 {
                         elements(data, *cell, items).map_err(|problem| (index, problem))?;
+                    }
+                    if items.len() - others > most {
+                        return Err((index, Problem::LongList));
                     }
                     let end = i32::try_from(before + items.len());
                     offsets.push(end.map_err(|_| (index, Problem::TooLarge))?);

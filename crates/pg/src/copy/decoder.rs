@@ -39,7 +39,7 @@ pub struct Decoder {
     has_null: bool,
     /// Rows that the columns hold.
     rows: usize,
-    /// Rows that were taken.
+    /// Rows that were taken, and those before the first.
     taken: u64,
     /// What is missing of a CopyData message's body.
     message_left: usize,
@@ -78,7 +78,9 @@ impl Decoder {
         let builders = columns
             .iter()
             .zip(schema.fields())
-            .map(|(column, field)| ColumnBuilder::new(field, &form(column, native)))
+            .map(|(column, field)| {
+                ColumnBuilder::new(field, &form(column, native), max_record_bytes)
+            })
             .collect();
         Self {
             schema: Arc::new(schema),
@@ -93,6 +95,14 @@ impl Decoder {
             rows: 0,
             taken: 0,
             message_left: 0,
+        }
+    }
+
+    /// Errors name rows as if so many had come before.
+    pub fn counting_from(self, rows: u64) -> Self {
+        Self {
+            taken: rows,
+            ..self
         }
     }
 
@@ -125,7 +135,7 @@ impl Decoder {
             Owner::Internal,
             "truncated_copy",
             format!(
-                "the server's COPY stream ended after {} rows without its trailer",
+                "the server's COPY stream ended after row {} without its trailer",
                 self.total_rows()
             ),
         ))
@@ -229,9 +239,12 @@ impl Decoder {
         let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
         self.taken += self.rows as u64;
         self.rows = 0;
-        RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)
-            // A NULL in a column that the catalog calls NOT NULL.
-            .map_err(|error| PgError::new(Owner::Data, "value_does_not_fit", error.to_string()))
+        let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options);
+        self.fail_on(
+            batch.map_err(|error| {
+                PgError::new(Owner::Internal, "schema_mismatch", error.to_string())
+            }),
+        )
     }
 
     fn total_rows(&self) -> u64 {

@@ -98,6 +98,11 @@ impl Encoder {
         })
     }
 
+    /// Errors name rows as if so many had come before.
+    pub fn counting_from(self, rows: u64) -> Self {
+        Self { rows, ..self }
+    }
+
     /// Writes the header of the stream.
     pub fn header(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(SIGNATURE);

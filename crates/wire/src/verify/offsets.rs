@@ -79,14 +79,14 @@ fn look<const WIDTH: usize>(
     let (numbers, _) = numbers.as_chunks::<WIDTH>();
     let (first, last) = (number(*numbers.first()?), number(*numbers.last()?));
     let mut widest = 0i64;
-    let mut least = first;
+    let mut falls = first < 0;
     for pair in numbers.windows(2) {
-        let length = number(pair[1]).wrapping_sub(number(pair[0]));
-        least = least.min(length);
-        widest = widest.max(length);
+        let (before, next) = (number(pair[0]), number(pair[1]));
+        falls |= next < before;
+        widest = widest.max(next.wrapping_sub(before));
     }
     // Where none falls and the first is not below zero, the last is the largest.
-    let fits = least >= 0 && u64::try_from(last).is_ok_and(|last| last <= end);
+    let fits = !falls && u64::try_from(last).is_ok_and(|last| last <= end);
     fits.then_some(widest.unsigned_abs())
 }
 
@@ -106,10 +106,13 @@ mod tests {
         assert_eq!(of(&[0, 3, 2, 10], 10), None);
         assert_eq!(of(&[0, 11], 10), None);
         assert_eq!(of(&[-1, 5], 10), None);
-        let wide: Vec<u8> = [0i64, i64::MAX, i64::MIN, 4]
-            .iter()
-            .flat_map(|n| n.to_le_bytes())
-            .collect();
-        assert_eq!(look::<8>(&wide, 10, i64::from_le_bytes), None);
+        for wide in [
+            vec![0, i64::MAX, i64::MIN, 4],
+            // All differences are positive, modulo 2^64.
+            vec![0, i64::MAX, i64::MIN, -1, 4],
+        ] {
+            let bytes: Vec<u8> = wide.iter().flat_map(|n| n.to_le_bytes()).collect();
+            assert_eq!(look::<8>(&bytes, 10, i64::from_le_bytes), None, "{wide:?}");
+        }
     }
 }
