@@ -17,6 +17,16 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+/// Messages between two stages at most, whatever their size.
+pub const MAX_MESSAGES: usize = 1024;
+
+/// Batches between two stages at most, by their bytes. A source that runs further ahead is no gain: where
+/// the destination is the slower one, the source's server takes its processor from it.
+pub const MAX_BATCHES: usize = 4;
+
+/// What a batch usually has above `resources.batch_bytes`: the last piece that was read, a header, padding.
+pub const BATCH_EXCESS: usize = 128 << 10;
+
 /// A channel that holds at most `max_messages` messages of `budget_bytes` in all.
 ///
 /// A message larger than `budget_bytes` passes alone, when the channel is empty. The same holds

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rapidbyte_runtime::{Cancel, Clock, Level, MemoryBudget, Run, Sandbox, Source};
 use rapidbyte_state::{ActiveRun, Outcome, State};
 
-use crate::channel::channel;
+use crate::channel::{BATCH_EXCESS, MAX_BATCHES, MAX_MESSAGES, channel};
 use crate::document::Resources;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
@@ -18,13 +18,6 @@ use crate::progress::{Progress, StreamProgress, StreamState};
 use crate::report::{ConnectorReport, Report, Side, StageReport, StreamReport, add};
 use crate::retry::{Backoff, wait};
 use crate::stage::{Stopped, Work, pump_destination, pump_source};
-
-/// Messages in the channel at most, whatever their size.
-const MAX_MESSAGES: usize = 1024;
-
-/// Batches in the channel at most, by their bytes. A source that runs further ahead is no gain: where
-/// the destination is the slower one, the source's server takes its processor from it.
-const MAX_BATCHES: usize = 4;
 
 /// How a stream's share of `resources.memory` is used, in bytes.
 struct Share {
@@ -38,7 +31,7 @@ struct Share {
 impl Share {
     fn of(resources: &Resources) -> Self {
         let share = resources.memory as usize / resources.parallelism.max(1) as usize;
-        let batches = resources.batch_bytes as usize * MAX_BATCHES;
+        let batches = (resources.batch_bytes as usize + BATCH_EXCESS) * MAX_BATCHES;
         Self {
             instances: share / 8 * 7,
             channel: batches.min(share / 16),
@@ -236,7 +229,11 @@ fn move_streams(
                         }
                         Err(failure) => {
                             state.set_state(StreamState::Failed);
-                            shared.fail(failure);
+                            // What fails behind an interruption fails by it.
+                            shared.fail(match host.cancel.is_cancelled() {
+                                true => interrupted(),
+                                false => failure,
+                            });
                         }
                     }
                 }
@@ -252,16 +249,20 @@ fn move_streams(
         .cause
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
-    let interrupted = host.cancel.is_cancelled().then(|| Failure {
-        message: "interrupted: streams that were not committed yet are not visible".into(),
-        ..Failure::cancelled()
-    });
-    if let Some(mut cause) = interrupted.or(cause) {
+    let is_cut_off = host.cancel.is_cancelled() && moved.len() < plan.streams.len();
+    if let Some(mut cause) = cause.or_else(|| is_cut_off.then(interrupted)) {
         let done = moved.iter().map(|(_, moved)| moved.report.name.clone());
         cause.committed = done.collect();
         return Err(cause);
     }
     Ok(moved.into_iter().map(|(_, moved)| moved).collect())
+}
+
+fn interrupted() -> Failure {
+    Failure {
+        message: "interrupted: streams that were not committed yet are not visible".into(),
+        ..Failure::cancelled()
+    }
 }
 
 fn next(shared: &Shared) -> Option<usize> {
@@ -487,4 +488,34 @@ fn first_cause(read: Option<Stopped>, written: Option<Stopped>) -> Failed {
         failure: Box::new(Failure::cancelled()),
         of_source: false,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compress::Compression;
+
+    #[test]
+    fn the_channel_has_room_for_four_batches_if_memory_has() {
+        let share = |memory, batch_bytes, parallelism| {
+            Share::of(&Resources {
+                memory,
+                batch_bytes,
+                max_record_bytes: 1 << 20,
+                parallelism,
+                compression: Compression::None,
+            })
+        };
+        let piece = 64 << 10;
+        for batch_bytes in [4 << 10, 1 << 20, 16 << 20] {
+            let Share { channel, .. } = share(16 << 30, batch_bytes, 1);
+            let batch = batch_bytes as usize + piece;
+            assert!((4 * batch..5 * batch + (1 << 20)).contains(&channel));
+        }
+        for (memory, parallelism) in [(32 << 20, 1), (256 << 20, 8)] {
+            let Share { channel, instances } = share(memory, 1 << 20, parallelism);
+            let whole = memory as usize / parallelism as usize;
+            assert_eq!((channel, instances), (whole / 16, whole / 8 * 7));
+        }
+    }
 }
