@@ -48,8 +48,8 @@ bench-peers-setup:
 bench-parts *arguments:
     cargo xtask bench-parts "$@"
 
-# Where a copy spends its processor time: `just bench-profile 1000000 copy`.
-bench-profile rows method:
+# Where a copy spends its processor time: `just bench-profile 1000000 copy`, `… 100000 copy wide`.
+bench-profile rows method *workload:
     cargo xtask bench-profile "$@"
 
 # What needs no server, against the goals: start-up, loading, throughput, memory.

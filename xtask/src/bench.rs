@@ -191,11 +191,11 @@ impl<'a> Bench<'a> {
             walls(&runs),
             Goal::AtMost(0.050),
         ));
-        loads(one, &runs, "from the cache", Goal::AtMost(0.005), figures)?;
+        loads(one, &runs, "from the cache", Goal::AtMost(0.003), figures)?;
         let mut files = Scenario::files();
         let runs = self.warm(files, self.settings.iterations)?;
         files.rows = runs[0].report.required("rows")? as u64;
-        loads(files, &runs, "from the cache", Goal::AtMost(0.005), figures)?;
+        loads(files, &runs, "from the cache", Goal::AtMost(0.003), figures)?;
         let name = format!("quick start, CSV to JSONL, {} rows", files.rows);
         figures.push(files.figure(&name, Unit::Seconds, walls(&runs), Goal::None));
         Ok(())

@@ -58,7 +58,7 @@ Commands:
   bench-compare <old> <new> [rows] [--iters <n>]
                            build two commits (`.` for the files as they are), measure them in turn,
                            fail on a regression beyond limit and noise
-  bench-profile <rows> <insert|copy>
+  bench-profile <rows> <insert|copy> [narrow|hard|wide|fat]
                            build, then sample where one copy spends its processor time, by samply
                            or perf, with the names of host and guest
   bench-parts [name] [options]

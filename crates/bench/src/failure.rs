@@ -20,7 +20,7 @@ impl<E: std::error::Error> From<E> for Failure {
 
 impl Failure {
     /// An error of a connector that runs natively.
-    pub fn of_connector(error: &rapidbyte_sdk::Error) -> Self {
+    pub fn of_connector(error: rapidbyte_sdk::Error) -> Self {
         Self(format!("{}: {}", error.code, error.message))
     }
 }
@@ -32,6 +32,8 @@ pub enum Missed {
     TimedOut(Duration),
     /// It failed by itself.
     Failed(Failure),
+    /// It failed, which was said, and the others go on without it.
+    LeftOut,
 }
 
 impl From<Failure> for Missed {
@@ -51,6 +53,7 @@ impl From<Missed> for Failure {
         match missed {
             Missed::TimedOut(limit) => Self(timed_out(limit)),
             Missed::Failed(failure) => failure,
+            Missed::LeftOut => Self("left out".into()),
         }
     }
 }

@@ -18,15 +18,22 @@ pub const PHASES: &[(&str, &str)] = &[
     ("source_query_secs", "source query"),
     ("source_fetch_secs", "source fetch"),
     ("source_decode_secs", "source decode"),
+    ("source_arrow_decode_secs", "source Arrow decode"),
     ("source_arrow_encode_secs", "Arrow encode"),
+    ("source_encode_secs", "source encode"),
+    ("source_flush_secs", "source flush"),
+    ("source_commit_secs", "source commit"),
     ("crossing_secs", "crossing"),
     ("compress_secs", "compress"),
     ("channel_wait_secs", "channel wait"),
     ("decompress_secs", "decompress"),
     ("dest_connect_secs", "dest connect"),
     ("dest_query_secs", "dest query"),
+    ("dest_fetch_secs", "dest fetch"),
+    ("dest_decode_secs", "dest decode"),
     ("dest_recv_secs", "dest receive"),
     ("dest_arrow_decode_secs", "Arrow decode"),
+    ("dest_arrow_encode_secs", "dest Arrow encode"),
     ("dest_encode_secs", "dest encode"),
     ("dest_flush_secs", "dest flush"),
     ("dest_commit_secs", "dest commit"),
@@ -75,7 +82,9 @@ fn run_json(run: &Run) -> Value {
     value!({
         "wall_secs": run.wall_secs,
         "cpu_secs": run.cpu_secs,
+        "plan_secs": report.and_then(|report| report.get("plan_secs")),
         "timing": report.and_then(|report| report.get("timing")),
+        "streams": report.and_then(|report| report.get("streams")),
         "peak_rss_bytes": report.and_then(|report| report.get("peak_rss_bytes")),
     })
 }
@@ -91,9 +100,10 @@ pub fn timing(key: &str) -> String {
 pub fn table(series: &[Series], size: Size) -> String {
     let mut table = Table::begin(series);
     table.row("total", &|series| {
-        let wall = series.wall().map(|s| (s.median, spread(s)));
+        let wall = series.wall().map(shown);
         wall.or_else(|| Some((0.0, timed_out(series.timed_out?))))
     });
+    table.seconds("planning", "/plan_secs");
     for (stage, name) in [("source", "source total"), ("destination", "dest total")] {
         table.seconds(name, &format!("/streams/0/{stage}/wall_secs"));
     }
@@ -105,9 +115,7 @@ pub fn table(series: &[Series], size: Size) -> String {
             });
         }
     }
-    table.row("client CPU", &|series| {
-        series.cpu().map(|s| (s.median, secs(s.median)))
-    });
+    table.row("client CPU", &|series| series.cpu().map(shown));
     let per_second = |series: &Series, amount: f64| Some(amount / series.wall()?.median);
     table.note("rows/s", &|series| {
         Some(format!("{:.0}", per_second(series, size.rows as f64)?))
@@ -120,7 +128,9 @@ pub fn table(series: &[Series], size: Size) -> String {
     });
     table.note("bytes per row", &|series| row_bytes(series, size));
     table.note("peak memory", &|series| {
-        Some(format!("{:.1} MB", series.reported(PEAK)?.median / 1e6))
+        let peak = series.reported(PEAK)?;
+        let [median, min, max] = [peak.median, peak.min, peak.max].map(|bytes| bytes / 1e6);
+        Some(format!("{median:.1} MB ({min:.1}..{max:.1})"))
     });
     table.render() + &sandbox(series) + &shares(series) + &speeds(series)
 }
@@ -251,11 +261,10 @@ fn secs(value: f64) -> String {
     format!("{value:.4} s")
 }
 
-fn spread(spread: Spread) -> String {
-    format!(
-        "{:.3} s ({:.3}..{:.3})",
-        spread.median, spread.min, spread.max
-    )
+/// A median with the least and the greatest.
+fn shown(spread: Spread) -> (f64, String) {
+    let Spread { median, min, max } = spread;
+    (median, format!("{median:.4} s ({min:.4}..{max:.4})"))
 }
 
 /// A number that can be compared, and how it is shown.
@@ -310,10 +319,7 @@ impl<'a> Table<'a> {
     }
 
     fn seconds(&mut self, name: &str, pointer: &str) {
-        self.row(name, &|series| {
-            let value = series.reported(pointer)?.median;
-            Some((value, secs(value)))
-        });
+        self.row(name, &|series| series.reported(pointer).map(shown));
     }
 
     fn render(&self) -> String {

@@ -103,7 +103,7 @@ impl Series {
 
 /// Runs all contenders in turn, so that what the machine does meanwhile meets them all. The first
 /// round is for the caches of the machine, the server and the connectors, and is not counted. One
-/// that takes too long is not run again, and the others go on.
+/// that takes too long is not run again, one that is left out has no series, and the others go on.
 pub fn measure<C>(
     contenders: &[(String, C)],
     iterations: usize,
@@ -113,25 +113,31 @@ pub fn measure<C>(
         .iter()
         .map(|(name, _)| Series::new(name))
         .collect();
+    let mut left_out = vec![false; contenders.len()];
     for round in 0..=iterations {
         for turn in 0..contenders.len() {
             // Another one begins each time that counts.
             let at = (turn + round.saturating_sub(1)) % contenders.len();
             let (name, contender) = &contenders[at];
-            if series[at].timed_out.is_some() {
+            if series[at].timed_out.is_some() || left_out[at] {
                 continue;
             }
             match run(contender) {
                 Ok(taken) if round > 0 => series[at].runs.push(taken),
                 Ok(_) => {}
                 Err(Missed::TimedOut(limit)) => series[at] = Series::late(name, limit),
+                Err(Missed::LeftOut) => left_out[at] = true,
                 Err(Missed::Failed(Failure(text))) => {
                     return Err(Failure(format!("{name}: {text}")));
                 }
             }
         }
     }
-    Ok(series)
+    let stays = left_out.into_iter().map(|is_out| !is_out);
+    let series = series.into_iter().zip(stays);
+    Ok(series
+        .filter_map(|(series, stays)| stays.then_some(series))
+        .collect())
 }
 
 #[cfg(test)]
@@ -173,6 +179,23 @@ mod tests {
         let no = || Missed::Failed(Failure("no".into()));
         let Failure(text) = measure(&contenders, 1, |()| Err(no())).expect_err("it failed");
         assert_eq!(text, "COPY: no");
+    }
+
+    #[test]
+    fn one_that_is_left_out_is_not_run_again_and_has_no_series() {
+        let contenders = ["a", "b"].map(|name| (name.to_owned(), name));
+        let mut order = String::new();
+        let series = measure(&contenders, 2, |name| {
+            order += name;
+            match order.as_str() {
+                "aba" => Err(Missed::LeftOut),
+                _ => Ok(instant()),
+            }
+        })
+        .expect("nothing fails");
+        assert_eq!(order, "ababb");
+        assert_eq!(series.len(), 1);
+        assert_eq!((series[0].name.as_str(), series[0].runs.len()), ("b", 2));
     }
 
     #[test]

@@ -5,10 +5,13 @@
 //! two threads. It is a process of its own, so that it starts and connects as the program does. The
 //! time of each stage is split by the same clock, which here the SDK moves instead of the host.
 
+use std::sync::mpsc;
 use std::time::Duration;
 
 use dest_postgres::Postgres as Target;
-use rapidbyte_engine::channel::{Received, Receiver, Sender, channel};
+use rapidbyte_engine::channel::{
+    BATCH_EXCESS, MAX_BATCHES, MAX_MESSAGES, Received, Receiver, Sender, channel,
+};
 use rapidbyte_engine::report::{Side, StageReport};
 use rapidbyte_runtime::{Clock, Phase};
 use rapidbyte_sdk::phase::{self, Kind, Outside};
@@ -22,12 +25,10 @@ use source_postgres::Postgres as Origin;
 use crate::failure::Failure;
 use crate::run::{Method, TABLE, TARGET_SCHEMA};
 
-/// As the engine's defaults: four batches, and messages.
-const CHANNEL_BYTES: usize = 4 << 20;
-const MAX_MESSAGES: usize = 1024;
 /// As `resources.batch_bytes` and `resources.max_record_bytes`.
 const BATCH_BYTES: u32 = 1 << 20;
 const MAX_RECORD_BYTES: u64 = 32 << 20;
+const CHANNEL_BYTES: usize = (BATCH_BYTES as usize + BATCH_EXCESS) * MAX_BATCHES;
 const WAIT: Duration = Duration::from_millis(250);
 /// What both connectors know.
 const FORM: &str = "postgresql";
@@ -55,16 +56,35 @@ struct Written {
     bytes: u64,
 }
 
-fn of_connector(error: rapidbyte_sdk::Error) -> Failure {
-    Failure::of_connector(&error)
+/// Copies and gives a report with the same keys as the program's, as far as they apply. Both
+/// connectors log in at the same time, as the engine has them do.
+pub fn copy() -> Result<Value, Failure> {
+    let job = Job::from_environment()?;
+    let (sender, receiver) = channel(CHANNEL_BYTES, MAX_MESSAGES);
+    let (schema_sender, schema) = mpsc::sync_channel(1);
+    let (read, written) = std::thread::scope(|scope| {
+        let writing = scope.spawn(|| write(&job, schema, receiver));
+        let read = read_all(&job, schema_sender, sender);
+        let written = writing.join().expect("the writing stage does not panic");
+        (read, written)
+    });
+    // The destination's failure is the cause when the channel was closed on the source.
+    let written = written?;
+    let source = read?;
+    let Written { stage, rows, bytes } =
+        written.ok_or_else(|| Failure("the source stopped early".into()))?;
+    Ok(report(source, stage, rows, bytes))
 }
 
-/// Copies and gives a report with the same keys as the program's, as far as they apply.
-pub fn copy() -> Result<Value, Failure> {
+/// The reading stage; the other one is told the schema as soon as it is known.
+fn read_all(
+    job: &Job,
+    schema: mpsc::SyncSender<Vec<u8>>,
+    sender: Sender<Message>,
+) -> Result<StageReport, Failure> {
     let clock = clock();
-    let job = Job::from_environment()?;
     let config = json!({ "url": job.source }).to_string();
-    let mut source = source::open::<Origin>(&config).map_err(of_connector)?;
+    let mut source = source::open::<Origin>(&config).map_err(Failure::of_connector)?;
     let selection = Selection {
         stream: TABLE.into(),
         columns: None,
@@ -72,7 +92,9 @@ pub fn copy() -> Result<Value, Failure> {
         increment: None,
         cursor: None,
     };
-    let snapshot = source.snapshot(&[selection]).map_err(of_connector)?;
+    let snapshot = source
+        .snapshot(&[selection])
+        .map_err(Failure::of_connector)?;
     let request = ReadRequest {
         stream: TABLE.into(),
         snapshot,
@@ -84,19 +106,11 @@ pub fn copy() -> Result<Value, Failure> {
         batch_bytes: BATCH_BYTES,
         max_record_bytes: MAX_RECORD_BYTES,
     };
-    let reader = source.read(&request).map_err(of_connector)?;
+    let reader = source.read(&request).map_err(Failure::of_connector)?;
     let encoder = ipc::Encoder::new(&reader.schema())?;
-    let target = job.target_stream(encoder.schema_message());
-    let (sender, receiver) = channel(CHANNEL_BYTES, MAX_MESSAGES);
-    let (read, written) = std::thread::scope(|scope| {
-        let writing = scope.spawn(|| write(&job, &target, receiver));
-        let read = read_all(&clock, reader, encoder, sender);
-        let written = writing.join().expect("the writing stage does not panic");
-        (read, written)
-    });
-    // The destination's failure is the cause when the channel was closed on the source.
-    let Written { stage, rows, bytes } = written?;
-    Ok(report(read?, stage, rows, bytes))
+    // Where the other stage has failed, the channel is closed, too.
+    let _ = schema.send(encoder.schema_message().to_vec());
+    send_all(&clock, reader, encoder, sender)
 }
 
 /// With the sums of both stages' parts, without those that native code does not have.
@@ -147,14 +161,14 @@ fn phase_of(kind: Kind, outside: Option<Outside>) -> Phase {
     }
 }
 
-fn read_all(
+fn send_all(
     clock: &Clock,
     mut reader: impl Reader,
     mut encoder: ipc::Encoder,
     mut sender: Sender<Message>,
 ) -> Result<StageReport, Failure> {
     loop {
-        match reader.next(WAIT).map_err(of_connector)? {
+        match reader.next(WAIT).map_err(Failure::of_connector)? {
             Event::Batch(batch) => {
                 let data = {
                     let _phase = phase::enter(Kind::ArrowEncode);
@@ -172,19 +186,30 @@ fn read_all(
     }
 }
 
-fn write(job: &Job, target: &Stream, mut receiver: Receiver<Message>) -> Result<Written, Failure> {
+/// The writing stage; nothing where the reading one has stopped early.
+fn write(
+    job: &Job,
+    schema: mpsc::Receiver<Vec<u8>>,
+    mut receiver: Receiver<Message>,
+) -> Result<Option<Written>, Failure> {
     let clock = clock();
     let mut destination =
-        destination::open::<Target>(&job.target_config()).map_err(of_connector)?;
-    destination.plan(target).map_err(of_connector)?;
+        destination::open::<Target>(&job.target_config()).map_err(Failure::of_connector)?;
+    let Ok(schema) = waiting(&clock, || schema.recv()) else {
+        return Ok(None);
+    };
+    let target = &job.target_stream(schema);
+    destination.plan(target).map_err(Failure::of_connector)?;
     let run = Run {
         pipeline: "bench-native".into(),
         id: format!("{}-{}", crate::machine::unix_secs(), std::process::id()),
     };
-    let progress = destination.fence(target, &run).map_err(of_connector)?;
+    let progress = destination
+        .fence(target, &run)
+        .map_err(Failure::of_connector)?;
     let mut writer = destination
         .open_writer(target, progress.epoch, None)
-        .map_err(of_connector)?;
+        .map_err(Failure::of_connector)?;
     let decoder = ipc::Decoder::new(&target.schema)?;
     let mut bytes = 0;
     loop {
@@ -198,25 +223,23 @@ fn write(job: &Job, target: &Stream, mut receiver: Receiver<Message>) -> Result<
                 if batch.num_rows() != rows {
                     return Err(Failure("a batch changed its number of rows".into()));
                 }
-                writer.write(&batch).map_err(of_connector)?;
+                writer.write(&batch).map_err(Failure::of_connector)?;
             }
             Received::End => break,
-            Received::Aborted | Received::Cancelled => {
-                return Err(Failure("the source stopped early".into()));
-            }
+            Received::Aborted | Received::Cancelled => return Ok(None),
         }
     }
-    let part = writer.flush().map_err(of_connector)?;
+    let part = writer.flush().map_err(Failure::of_connector)?;
     let commit = Commit {
         seq: progress.seq,
         ..Commit::whole(&target.stream, vec![part])
     };
-    let receipt = destination.commit(commit).map_err(of_connector)?;
-    Ok(Written {
+    let receipt = destination.commit(commit).map_err(Failure::of_connector)?;
+    Ok(Some(Written {
         stage: StageReport::new(&clock, Side::Destination),
         rows: receipt.rows,
         bytes,
-    })
+    }))
 }
 
 /// Time for the other stage.
@@ -256,10 +279,10 @@ impl Job {
         json!({"url": self.target, "schema": TARGET_SCHEMA, "load_method": method}).to_string()
     }
 
-    fn target_stream(&self, schema: &[u8]) -> Stream {
+    fn target_stream(&self, schema: Vec<u8>) -> Stream {
         Stream {
             stream: TABLE.into(),
-            schema: schema.to_vec(),
+            schema,
             write_mode: self.write_mode,
             primary_key: self.primary_key.clone(),
             deleted_field: None,

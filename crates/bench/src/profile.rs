@@ -16,7 +16,7 @@ use crate::scenario::{self, Databases};
 use crate::settings::number;
 use crate::workload::Workload;
 
-pub const USAGE: &str = "usage: rapidbyte-bench profile <rows> <insert|copy> <folder>";
+pub const USAGE: &str = "usage: rapidbyte-bench profile <rows> <insert|copy> <workload> <folder>";
 
 /// A prime number a second, so that nothing of the machine runs in step with it.
 const SAMPLES_PER_SEC: &str = "1999";
@@ -28,6 +28,7 @@ const SHOWN_LINES: usize = 30;
 pub struct Request {
     rows: u64,
     method: Method,
+    workload: Workload,
     /// Where the profile goes.
     folder: PathBuf,
 }
@@ -42,12 +43,19 @@ enum Profiler {
 impl Request {
     /// Reads the arguments behind `profile`.
     pub fn parse(arguments: &[String]) -> Result<Self, Failure> {
-        let [rows, method, folder] = arguments else {
-            return Err(Failure("rows, a method and a folder are needed".into()));
+        let [rows, method, workload, folder] = arguments else {
+            let text = "rows, a method, a workload and a folder are needed";
+            return Err(Failure(text.into()));
         };
+        let tables = Workload::TABLES.map(Workload::name).join(", ");
+        let workload = Workload::TABLES
+            .into_iter()
+            .find(|each| each.name() == workload)
+            .ok_or_else(|| Failure(format!("there is no {workload:?}; known are {tables}")))?;
         Ok(Self {
             rows: number("rows", rows)?.into(),
             method: Method::named(method)?,
+            workload,
             folder: PathBuf::from(folder),
         })
     }
@@ -60,7 +68,7 @@ pub fn run(request: &Request) -> Result<(), Failure> {
     let programs = Programs::find(LIMIT)?;
     let pipeline = programs.append()?;
     let server = scenario::server()?;
-    let databases = Databases::seeded(&server, Workload::Narrow, request.rows)?;
+    let databases = Databases::seeded(&server, request.workload, request.rows)?;
     let (pair, method, compression) = (databases.pair(), request.method, Compression::None);
     pair.begin_anew(None)?;
     programs.run(&pair, &pipeline, method, compression)?;
@@ -314,14 +322,21 @@ mod tests {
     }
 
     #[test]
-    fn rows_and_method_are_needed() {
+    fn rows_method_and_a_table_are_needed() {
         let parsed = |line: &str| {
             let arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
             Request::parse(&arguments)
         };
-        let request = parsed("1_000 insert out").expect("it is right");
+        let request = parsed("1_000 insert wide out").expect("it is right");
         assert_eq!((request.rows, request.method), (1000, Method::Insert));
-        for line in ["", "1000 copy", "0 copy out", "10 upsert out"] {
+        assert_eq!(request.workload, Workload::Wide);
+        for line in [
+            "",
+            "1000 copy wide",
+            "0 copy wide out",
+            "10 merge wide out",
+            "10 copy upsert out",
+        ] {
             assert!(parsed(line).is_err(), "{line}");
         }
     }

@@ -343,6 +343,24 @@ mod tests {
     }
 
     #[test]
+    fn a_digest_sees_each_value_and_no_order() {
+        let server = rapidbyte_testkit::postgres::shared();
+        let database = server.database();
+        database
+            .client()
+            .batch_execute(
+                "CREATE TABLE a AS SELECT i, 'v' || i AS t FROM generate_series(1, 100) AS i; \
+                 CREATE TABLE same AS SELECT * FROM a ORDER BY i DESC; \
+                 CREATE TABLE other AS SELECT i, CASE i WHEN 50 THEN NULL ELSE t END AS t FROM a",
+            )
+            .expect("three tables");
+        let of = |table| Digest::of(&database, table).expect("it is there");
+        assert!(of("a").must_be(of("same")).is_ok());
+        let Failure(text) = of("a").must_be(of("other")).expect_err("one value differs");
+        assert!(text.contains("100 rows"), "{text}");
+    }
+
+    #[test]
     fn a_column_names_its_compression_where_there_is_one() {
         assert_eq!(Method::Copy.column(Compression::None), "COPY");
         assert_eq!(Method::Insert.column(Compression::Zstd), "INSERT zstd");

@@ -41,6 +41,9 @@ impl Workload {
         Self::Files,
     ];
 
+    /// Those that are one table, which is copied as it is.
+    pub const TABLES: [Self; 4] = [Self::Narrow, Self::Hard, Self::Wide, Self::Fat];
+
     /// How it is called on the command line and in the log.
     pub fn name(self) -> &'static str {
         match self {
@@ -63,12 +66,13 @@ impl Workload {
         match self {
             Self::Tiny => TINY_ROWS.to_vec(),
             Self::Fat => {
-                let mut rows: Vec<u64> = asked
-                    .iter()
-                    .map(|rows| rows.div_ceil(ROWS_PER_FAT_ROW))
-                    .collect();
-                rows.dedup();
-                rows
+                let mut sizes = Vec::new();
+                for rows in asked.iter().map(|rows| rows.div_ceil(ROWS_PER_FAT_ROW)) {
+                    if !sizes.contains(&rows) {
+                        sizes.push(rows);
+                    }
+                }
+                sizes
             }
             _ => asked.to_vec(),
         }
@@ -130,7 +134,7 @@ mod tests {
     #[test]
     fn sizes_fit_the_workload() {
         assert_eq!(Workload::Narrow.sizes(&[10, 20]), [10, 20]);
-        assert_eq!(Workload::Tiny.sizes(&[10, 20]), TINY_ROWS);
-        assert_eq!(Workload::Fat.sizes(&[10, 100, 100_000]), [1, 100]);
+        assert_eq!(Workload::Tiny.sizes(&[10, 20]), [1, 10, 50, 100, 500, 1000]);
+        assert_eq!(Workload::Fat.sizes(&[10, 100_000, 100]), [1, 100]);
     }
 }

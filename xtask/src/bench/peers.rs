@@ -137,13 +137,11 @@ fn pgcopydb(workspace: &Workspace, steps: &mut Steps, folder: &Path) -> Result<P
     }
     steps.step("set up: pgcopydb, Debian's package", || {
         fs::create_dir_all(&unpacked).map_err(|error| Failure::new(error.to_string()))?;
-        for package in [PGCOPYDB, "libgc1"] {
-            let mut download = workspace.command("apt-get");
-            download
-                .args(["download", "--quiet", package])
-                .current_dir(&unpacked);
-            run(download)?;
-        }
+        let mut download = workspace.command("apt-get");
+        download
+            .args(["download", "--quiet", PGCOPYDB])
+            .current_dir(&unpacked);
+        run(download)?;
         for archive in fs::read_dir(&unpacked).into_iter().flatten().flatten() {
             if archive.path().extension().is_some_and(|end| end == "deb") {
                 let mut unpack = workspace.command("dpkg-deb");

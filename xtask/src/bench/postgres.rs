@@ -15,17 +15,18 @@ pub fn postgres(
     arguments: &[String],
 ) -> Result<(), Failure> {
     let server = crate::postgres::programs_folder(workspace, steps)?;
+    let mut program = bench_program(workspace);
     if !arguments.iter().any(|argument| argument == NO_BUILD) {
         build::build(workspace, steps)?;
         build_bench(workspace, steps)?;
+        // Of what was built some time before, nobody knows the commit.
+        program.env("BENCH_COMMIT", super::commit(workspace));
     }
-    let mut program = bench_program(workspace);
     program
         .arg("--log")
         .arg(workspace.bench())
         .args(arguments.iter().filter(|argument| *argument != NO_BUILD))
         .env("RAPIDBYTE_BIN", workspace.binary())
-        .env("BENCH_COMMIT", super::commit(workspace))
         .env("BENCH_PEERS", workspace.bench_peers())
         .env(crate::postgres::VARIABLE, server);
     steps.program("bench: PostgreSQL to PostgreSQL", program)
@@ -60,10 +61,14 @@ pub fn profile(
     steps: &mut Steps,
     arguments: &[String],
 ) -> Result<(), Failure> {
-    let [rows, method] = arguments else {
-        return Err(Failure::usage(
-            "bench-profile takes rows and a method: `bench-profile 1000000 copy`",
-        ));
+    let (rows, method, workload) = match arguments {
+        [rows, method] => (rows, method, "narrow"),
+        [rows, method, workload] => (rows, method, workload.as_str()),
+        _ => {
+            return Err(Failure::usage(
+                "bench-profile takes rows, a method and a workload: `bench-profile 100000 copy wide`",
+            ));
+        }
     };
     let server = crate::postgres::programs_folder(workspace, steps)?;
     build::build(workspace, steps)?;
@@ -71,7 +76,7 @@ pub fn profile(
     build_bench(workspace, steps)?;
     let mut program = bench_program(workspace);
     program
-        .args(["profile", rows, method])
+        .args(["profile", rows, method, workload])
         .arg(workspace.bench())
         .env("RAPIDBYTE_BIN", workspace.binary())
         .env("RAPIDBYTE_CONNECTORS", connectors)

@@ -11,7 +11,7 @@ use rapidbyte_testkit::postgres::{Client, Server};
 use rapidbyte_bench::failure::Failure;
 
 use super::Parts;
-use super::guest::Guest;
+use super::guest::{CODEC, Guest};
 use super::stages::{narrow, narrow_bytes};
 
 /// Rows of one batch, about as many as a connector makes.
@@ -84,7 +84,7 @@ fn samples() -> Vec<Sample> {
 
 pub fn run(parts: &mut Parts, server: &Server) -> Result<(), Failure> {
     let mut client = server.client("postgres");
-    let guest = Guest::load()?;
+    let guest = Guest::load(CODEC)?;
     for sample in samples() {
         let columns = [sample.column];
         let select = format!("(({}))::{} AS v", sample.value, sample.name);

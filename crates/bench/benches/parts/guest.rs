@@ -1,4 +1,5 @@
-//! The same work on values inside the sandbox, where connectors do it.
+//! Components of the test kit: the same work on values inside the sandbox, and batches on their way
+//! into it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,16 +8,22 @@ use rapidbyte_bench::failure::Failure;
 use rapidbyte_pg::Column;
 use rapidbyte_runtime::cache::Cache;
 use rapidbyte_runtime::{
-    Cancel, Clock, Connector, Grants, Limits, MemoryBudget, Origin, Runtime, Sandbox, Source,
+    Cancel, Clock, Connector, Destination, Grants, Limits, MemoryBudget, Origin, Run, Runtime,
+    Sandbox, Source, Target, WriteMode,
 };
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
 /// The folder of the test kit's components.
 const VARIABLE: &str = "RAPIDBYTE_TESTKIT";
 const MEMORY_BYTES: usize = 1 << 30;
 
-/// A component that does on each call what is measured.
+/// Does on each call what is measured.
+pub const CODEC: &str = "source-codec";
+/// Takes batches and drops them.
+pub const NULL: &str = "dest-null";
+
+/// One of these components.
 pub struct Guest {
     connector: Connector,
     folder: TempDir,
@@ -26,15 +33,15 @@ pub struct Guest {
 
 impl Guest {
     /// Nothing where no test kit is named, which is said.
-    pub fn load() -> Result<Option<Self>, Failure> {
+    pub fn load(name: &str) -> Result<Option<Self>, Failure> {
         let Some(testkit) = std::env::var_os(VARIABLE).map(PathBuf::from) else {
-            eprintln!("{VARIABLE} names no folder: values in the sandbox are left out");
+            eprintln!("{VARIABLE} names no folder: {name} is left out");
             return Ok(None);
         };
         let folder = tempfile::tempdir()?;
         let cache = Cache::open(&folder.path().join("code"), &folder.path().join("key"))?;
         let runtime = Runtime::new(Some(cache), |_| ())?;
-        let connector = runtime.load(&Origin::File(testkit.join("source-codec.wasm")))?;
+        let connector = runtime.load(&Origin::File(testkit.join(format!("{name}.wasm"))))?;
         Ok(Some(Self {
             connector,
             folder,
@@ -56,16 +63,44 @@ impl Guest {
         let config = json!({ "path": path, "columns": columns, "native": native, "work": work });
         let schema = json!({ "properties": { "path": { "x-grant": "read" } } });
         let keys = config.as_object().cloned().unwrap_or_default();
-        let mut source = self.connector.source(Sandbox {
-            grants: Arc::new(Grants::from_config(&schema, &keys, self.folder.path())),
+        let mut source = self.connector.source(self.sandbox(&schema, &keys))?;
+        source.open(&config.to_string())?;
+        Ok(source)
+    }
+
+    /// An instance that waits for batches of this schema.
+    pub fn writer(&self, schema_message: &[u8]) -> Result<Destination, Failure> {
+        let sandbox = self.sandbox(&json!({}), &Map::new());
+        let mut destination = self.connector.destination(sandbox)?;
+        destination.open("{}")?;
+        let target = Target {
+            stream: "rows".into(),
+            schema: schema_message.to_vec(),
+            write_mode: WriteMode::Append,
+            primary_key: Vec::new(),
+            deleted_field: None,
+            version_fields: Vec::new(),
+            keeps_cursor: false,
+        };
+        destination.plan(&target)?;
+        let run = Run {
+            pipeline: "bench-parts".into(),
+            id: "1".into(),
+        };
+        let progress = destination.fence(&target, &run)?;
+        destination.open_writer(&target, progress.epoch, None)?;
+        Ok(destination)
+    }
+
+    fn sandbox(&self, schema: &Value, config: &Map<String, Value>) -> Sandbox {
+        Sandbox {
+            grants: Arc::new(Grants::from_config(schema, config, self.folder.path())),
             memory: MemoryBudget::new(MEMORY_BYTES),
             limits: Limits::default(),
             clock: Clock::new(),
             cancel: Cancel::new(),
             log: Arc::new(|_, _, _, _| {}),
             stream: None,
-        })?;
-        source.open(&config.to_string())?;
-        Ok(source)
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! What a batch of the narrow table goes through between its connectors.
 
 use rapidbyte_bench::failure::Failure;
-use rapidbyte_engine::channel::{Received, channel};
+use rapidbyte_engine::channel::{MAX_MESSAGES, Received, channel};
 use rapidbyte_engine::compress::{Compression, Compressor, Decompressor};
 use rapidbyte_pg::{Column, builtin};
+use rapidbyte_runtime::Batch;
 use rapidbyte_sdk::ipc;
 use rapidbyte_sdk::prelude::RecordBatch;
 use rapidbyte_testkit::postgres::{Client, Server};
@@ -11,12 +12,10 @@ use rapidbyte_wire::verify::Layout;
 
 use super::Parts;
 use super::codec::{ROWS, copied, decoded};
+use super::guest::{Guest, NULL};
 
 /// Messages of one measurement of the channel.
 const MESSAGES: usize = 10_000;
-/// As the engine has it.
-const CHANNEL_BYTES: usize = 16 << 20;
-const MAX_MESSAGES: usize = 1024;
 
 /// The narrow workload's columns.
 pub fn narrow() -> Vec<Column> {
@@ -73,6 +72,7 @@ pub fn run(parts: &mut Parts, server: &Server) -> Result<(), Failure> {
             Ok(decompressor.decompress(frame.clone())?)
         })?;
     }
+    crossing(parts, encoder.schema_message(), message)?;
     parts.measure(
         "channel between two threads",
         "message",
@@ -81,8 +81,26 @@ pub fn run(parts: &mut Parts, server: &Server) -> Result<(), Failure> {
     )
 }
 
+/// A message into a component, which decodes it without a copy, counts its rows and drops it.
+fn crossing(parts: &mut Parts, schema_message: &[u8], data: Vec<u8>) -> Result<(), Failure> {
+    let Some(guest) = Guest::load(NULL)? else {
+        return Ok(());
+    };
+    let batch = Batch {
+        rows: ROWS as u64,
+        data,
+    };
+    parts.prepared(
+        "message into a component",
+        "row",
+        ROWS,
+        || guest.writer(schema_message),
+        |destination| Ok(destination.write(&batch)?),
+    )
+}
+
 fn through_channel() -> Result<(), Failure> {
-    let (mut sender, mut receiver) = channel::<usize>(CHANNEL_BYTES, MAX_MESSAGES);
+    let (mut sender, mut receiver) = channel::<usize>(MESSAGES, MAX_MESSAGES);
     std::thread::scope(|scope| {
         let sending = scope.spawn(move || {
             for message in 0..MESSAGES {

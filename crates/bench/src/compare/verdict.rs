@@ -15,7 +15,12 @@ const PHASE_SHARE: f64 = 0.01;
 /// The loading of two connectors takes about as long.
 const LOAD_SECS: f64 = 0.002;
 /// The same wait may be spent in one stage or in the other; the total judges it.
-const WAITS: [&str; 3] = ["channel_wait_secs", "dest_recv_secs", "source_fetch_secs"];
+const WAITS: [&str; 4] = [
+    "channel_wait_secs",
+    "dest_recv_secs",
+    "source_fetch_secs",
+    "dest_fetch_secs",
+];
 
 /// What is said of one total or phase.
 #[derive(Debug, Clone, Copy, PartialEq)]

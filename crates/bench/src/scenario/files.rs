@@ -4,13 +4,12 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use rapidbyte_engine::compress::Compression;
-use rapidbyte_testkit::postgres::Database;
 
 use crate::bench::{Bench, Title};
 use crate::failure::{Failure, Missed};
 use crate::measure::{Run, measure};
 use crate::process::timed;
-use crate::run::{Digest, Method, PSQL, Pair, Programs, TABLE, TARGET, TARGET_SCHEMA};
+use crate::run::{Method, PSQL, Pair, Programs, TABLE, TARGET, TARGET_SCHEMA};
 use crate::scenario::Databases;
 use crate::workload::Workload;
 
@@ -134,6 +133,10 @@ impl<'a> Files<'a> {
     }
 
     fn write(&self, way: &Way) -> Result<Run, Missed> {
+        // What an earlier run wrote is not this one's.
+        if self.output.exists() {
+            std::fs::remove_file(&self.output)?;
+        }
         let run = match way {
             Way::Psql => {
                 let options = self.format.copy_options();
@@ -216,13 +219,9 @@ impl<'a> Files<'a> {
                     .run(self.pair, &self.reading, *method, Compression::None)?
             }
         };
-        verify_read(self.pair.source, self.pair.target)?;
+        self.pair.verify()?;
         Ok(run)
     }
-}
-
-fn verify_read(source: &Database<'_>, target: &Database<'_>) -> Result<(), Failure> {
-    Digest::of(source, TABLE)?.must_be(Digest::of(target, TARGET)?)
 }
 
 fn to_file(path: &Path) -> String {

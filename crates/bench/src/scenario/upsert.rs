@@ -7,7 +7,7 @@ use rapidbyte_testkit::postgres::Database;
 use crate::bench::{Bench, Title};
 use crate::failure::Failure;
 use crate::measure::measure;
-use crate::run::{Digest, Method, PSQL, Pair, TABLE, TARGET, TARGET_SCHEMA, table_pipeline};
+use crate::run::{Digest, Method, PSQL, Pair, TABLE, TARGET, table_pipeline};
 use crate::scenario::sized;
 use crate::workload::Workload;
 
@@ -133,7 +133,6 @@ fn merge() -> Vec<String> {
 }
 
 fn upsert_pipeline() -> String {
-    debug_assert_eq!(TARGET, format!("{TARGET_SCHEMA}.items"));
     let text = table_pipeline("upsert");
     text.replace(
         "  write_mode: upsert\n",

@@ -1,5 +1,5 @@
-//! Decodes or encodes the same rows each time it is asked, inside the sandbox: what `rapidbyte-bench
-//! parts` measures natively, measured where connectors run. It reads nothing and gives no rows.
+//! Decodes or encodes the same rows each time it is asked, inside the sandbox: what `cargo xtask
+//! bench-parts` measures natively, measured where connectors run. It reads nothing and gives no rows.
 
 use rapidbyte_pg::copy::{Decoder, Encoder};
 use rapidbyte_pg::{Column, PgError};
