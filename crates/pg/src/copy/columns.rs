@@ -285,13 +285,39 @@ fn elements(data: &[u8], cell: Cell, out: &mut Vec<Cell>) -> Result<(), Problem>
     Ok(())
 }
 
-#[inline(never)]
+/// Appends values of `width` bytes each.
 fn fixed_bytes(
     out: &mut Vec<u8>,
     width: usize,
     data: &[u8],
     cells: Cells<'_>,
 ) -> Result<(), Failed> {
+    match width {
+        // Most times, and uuid.
+        8 => chunks::<8>(out, data, cells),
+        16 => chunks::<16>(out, data, cells),
+        _ => slices(out, width, data, cells),
+    }
+}
+
+#[inline(never)]
+fn chunks<const N: usize>(out: &mut Vec<u8>, data: &[u8], cells: Cells<'_>) -> Result<(), Failed> {
+    let before = out.len();
+    out.resize(before + cells.len() * N, 0);
+    let (places, _) = out[before..].as_chunks_mut::<N>();
+    for (index, (cell, place)) in cells.zip(places).enumerate() {
+        if cell.length == N as i32 {
+            let bytes = data.get(cell.at as usize..).and_then(<[u8]>::first_chunk);
+            *place = *bytes.ok_or((index, Problem::Malformed))?;
+        } else if cell.length >= 0 {
+            return Err((index, Problem::Malformed));
+        }
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn slices(out: &mut Vec<u8>, width: usize, data: &[u8], cells: Cells<'_>) -> Result<(), Failed> {
     out.reserve(cells.len() * width);
     for (index, cell) in cells.enumerate() {
         if cell.length < 0 {

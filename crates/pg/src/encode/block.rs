@@ -277,7 +277,7 @@ fn put<const N: usize>(out: &mut [u8], at: &mut usize, bytes: [u8; N]) {
     *at += N;
 }
 
-/// Numbers whose bytes make a value.
+/// Values of one length: numbers, and bytes that are a value already.
 pub(super) trait Number: Copy {
     /// With the length before them.
     const BYTES: usize;
@@ -303,6 +303,16 @@ macro_rules! number {
 }
 
 number!(u8, i16, i32, u32, i64, f32, f64);
+
+impl<const N: usize> Number for [u8; N] {
+    const BYTES: usize = LENGTH + N;
+
+    #[inline(always)]
+    fn put(self, place: &mut [u8]) {
+        place[..LENGTH].copy_from_slice(&(N as u32).to_be_bytes());
+        place[LENGTH..].copy_from_slice(&self);
+    }
+}
 
 impl Places<'_> {
     /// Each row's length: from where it begins to where the next one does, the last to `end`.
@@ -501,6 +511,11 @@ impl Bound<'_> {
                 Offsets::Small(ends) => variable(rows, ends, data, *version),
                 Offsets::Large(ends) => variable(rows, ends, data, *version),
             },
+            // Most times, and uuid. Eight bytes that are no number would be copied through memory.
+            Values::Fixed(8, data) => numbers(rows, data.as_chunks::<8>().0, |bytes| {
+                Ok(i64::from_be_bytes(bytes))
+            }),
+            Values::Fixed(16, data) => numbers(rows, data.as_chunks::<16>().0, Ok),
             Values::Fixed(width, data) => {
                 let values = (rows.first..).map(|row| &data[row * width..(row + 1) * width]);
                 rows.put_slices(None, values)
