@@ -108,12 +108,12 @@ fn text(x: u32, y: u32, anchor: &str, weight: &str, text: &str) -> String {
 
 /// Ours stand out.
 fn colour(name: &str) -> &'static str {
-    use crate::run::{COPY, INSERT, NATIVE_COPY, NATIVE_INSERT, PSQL};
+    use crate::run::{COPY, INSERT, NATIVE_COPY, NATIVE_INSERT, OURS, PSQL};
     match name {
         PSQL => "#7f8c9a",
         NATIVE_INSERT | NATIVE_COPY => "#b9a44c",
         name if name.starts_with(INSERT) => "#8fb8de",
-        name if name.starts_with(COPY) => "#2f6fb0",
+        name if name.starts_with(COPY) || name == OURS => "#2f6fb0",
         _ => "#bbbbbb",
     }
 }

@@ -208,9 +208,14 @@ fn readable(report: &str) -> String {
             ))
         });
         let mut line = short.unwrap_or_else(|| line.to_owned());
-        if let Some(at) = line.find("_ZN")
-            && let Some(name) = demangled(&line[at..])
+        let mangled = ["_ZN", "_R"]
+            .into_iter()
+            .filter_map(|begin| line.find(begin));
+        if let Some(at) = mangled.min()
+            && let Ok(name) = rustc_demangle::try_demangle(line[at..].trim_end())
         {
+            // Without its hash.
+            let name = format!("{name:#}");
             line.truncate(at);
             line += &name;
         }
@@ -218,23 +223,6 @@ fn readable(report: &str) -> String {
         text.push('\n');
     }
     text
-}
-
-/// A path of Rust's legacy mangling, `_ZN` and the lengths of its parts, without its hash.
-fn demangled(mangled: &str) -> Option<String> {
-    let mut rest = mangled.strip_prefix("_ZN")?;
-    let mut parts: Vec<&str> = Vec::new();
-    while rest.starts_with(|digit: char| digit.is_ascii_digit()) {
-        let digits = rest.find(|other: char| !other.is_ascii_digit())?;
-        let length: usize = rest[..digits].parse().ok()?;
-        parts.push(rest[digits..].get(..length)?);
-        rest = &rest[digits + length..];
-    }
-    let has_hash = |part: &&str| part.len() == 17 && part.starts_with('h');
-    if parts.last().is_some_and(has_hash) {
-        parts.pop();
-    }
-    rest.starts_with('E').then(|| parts.join("::"))
 }
 
 /// Of the report, without its comments and empty lines.
@@ -316,8 +304,10 @@ mod tests {
             readable("1 %  libc.so.6  [.] malloc"),
             "1 %  libc.so.6  [.] malloc\n"
         );
-        for broken in ["_ZN", "_ZN99aE", "_ZN1é1", "_ZN3abc"] {
-            assert_eq!(demangled(broken), None, "{broken}");
+        let line = "1 %  a.so  [.] _RNvNtNtCs9pv848UzQwQ_4core3str8converts9from_utf8";
+        assert!(readable(line).ends_with("core::str::converts::from_utf8\n"));
+        for broken in ["_ZN", "_ZN99aE", "_ZN1é1", "_ZN3abc", "_R"] {
+            assert_eq!(readable(broken), format!("{broken}\n"));
         }
     }
 

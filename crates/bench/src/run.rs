@@ -25,6 +25,8 @@ pub const INSERT: &str = "INSERT";
 pub const COPY: &str = "COPY";
 pub const NATIVE_INSERT: &str = "native INSERT";
 pub const NATIVE_COPY: &str = "native COPY";
+/// The program's only way to a file.
+pub const OURS: &str = "rapidbyte";
 
 /// How the program loads rows into PostgreSQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,13 +9,11 @@ use crate::bench::{Bench, Title};
 use crate::failure::{Failure, Missed};
 use crate::measure::{Run, measure};
 use crate::process::timed;
-use crate::run::{Method, PSQL, Pair, Programs, TABLE, TARGET, TARGET_SCHEMA};
+use crate::run::{Method, OURS, PSQL, Pair, Programs, TABLE, TARGET, TARGET_SCHEMA};
 use crate::scenario::Databases;
 use crate::workload::Workload;
 
 const WORKLOAD: Workload = Workload::Files;
-/// The program's only way to a file.
-const OURS: &str = "rapidbyte";
 
 /// What a file is written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
