@@ -70,7 +70,8 @@ pub fn environment(
     let name = packages.first().copied().unwrap_or("empty");
     let venv = workspace.python().join(name.replace("==", "-"));
     let complete = venv.join("complete");
-    if complete.is_file() {
+    let wanted = packages.join("\n");
+    if fs::read_to_string(&complete).is_ok_and(|found| found == wanted) {
         return Ok(venv);
     }
     if !is_installed("python3", &[]) {
@@ -89,7 +90,7 @@ pub fn environment(
             .arg("--disable-pip-version-check")
             .args(packages);
         run(install)?;
-        write(&complete, b"")
+        write(&complete, wanted.as_bytes())
     })?;
     Ok(venv)
 }

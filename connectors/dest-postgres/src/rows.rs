@@ -8,7 +8,8 @@ use rapidbyte_pg::insert::{self, Parameter};
 use rapidbyte_pg::model::Generated;
 use rapidbyte_pg::{Column, Fit as PgFit, cast, ddl, fit};
 use rapidbyte_pg_client::{
-    COPY_HEADER_BYTES, Client, CopyAsked, CopyIn, Format, Param, Statement, TransactionStatus,
+    COPY_HEADER_BYTES, Client, CopyAsked, CopyIn, Format, Param, Pipeline, Statement,
+    TransactionStatus,
 };
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
@@ -69,6 +70,8 @@ enum Wire {
     /// A COPY was asked for.
     Asked(CopyAsked<Client>),
     Copying(CopyIn<Client>, u64),
+    /// INSERTs of so many rows are on their way.
+    Inserting(Pipeline<Client>, u64),
     /// It failed and was given up.
     Lost,
 }
@@ -188,7 +191,11 @@ impl Sink {
     }
 
     fn insert(&mut self, batch: &RecordBatch) -> Result<()> {
-        let (Rows::Insert(parameter, statement), Wire::Idle(client)) =
+        self.wire = match std::mem::replace(&mut self.wire, Wire::Lost) {
+            Wire::Idle(client) => Wire::Inserting(client.into_pipeline()?, 0),
+            other => other,
+        };
+        let (Rows::Insert(parameter, statement), Wire::Inserting(pipeline, sent)) =
             (&mut self.method, &mut self.wire)
         else {
             return Err(lost());
@@ -198,7 +205,6 @@ impl Sink {
             parameter.bind(batch).map_err(convert)?
         };
         let _phase = phase::enter(Kind::Flush);
-        let mut pipeline = client.pipeline()?;
         let mut row = 0;
         while row < rows.len() {
             self.buffer.clear();
@@ -215,23 +221,38 @@ impl Sink {
                 format: Format::Binary,
                 value: Some(&self.buffer),
             }];
-            if pipeline.execute(statement, &params).is_err() {
-                break;
+            if let Err(error) = pipeline.execute(statement, &params) {
+                // The session can be closed in order then; why is known.
+                let _ = self.end_insert();
+                return Err(unread(error, &self.targets, &self.cast));
             }
         }
-        // Says the error of an execution, too.
-        let touched = pipeline
-            .finish()
-            .map_err(|error| unread(error, &self.targets, &self.cast))?;
+        *sent += rows.len() as u64;
         self.buffer.shrink_to(MAX_KEPT_BYTES);
-        self.confirmed += touched;
-        ensure_all(&self.name, rows.len() as u64, touched)
+        Ok(())
     }
 
-    /// Ends the COPY: every row is in the transaction then.
+    /// Waits for the answers to the INSERTs.
+    fn end_insert(&mut self) -> Result<()> {
+        let (mut pipeline, sent) = match std::mem::replace(&mut self.wire, Wire::Lost) {
+            Wire::Inserting(pipeline, sent) => (pipeline, sent),
+            other => {
+                self.wire = other;
+                return Ok(());
+            }
+        };
+        let touched = pipeline.finish();
+        self.wire = Wire::Idle(pipeline.into_client());
+        let touched = touched.map_err(|error| unread(error, &self.targets, &self.cast))?;
+        self.confirmed += touched;
+        ensure_all(&self.name, sent, touched)
+    }
+
+    /// Ends the COPY, or the INSERTs: every row is in the transaction then.
     pub(crate) fn flush(&mut self) -> Result<Part> {
         let _phase = phase::enter(Kind::Flush);
         self.end_copy()?;
+        self.end_insert()?;
         if self.confirmed != self.rows {
             return Err(Error::internal(format!(
                 "{} rows were written, the server has {}",
@@ -309,8 +330,8 @@ impl Sink {
         let mut client = match self.wire {
             Wire::Idle(client) => client,
             Wire::Copying(copy, _) => give_up_copy(copy)?,
-            // Its begin may wait for a lock: the connection is closed, and the server notices it.
-            Wire::Asked(_) | Wire::Lost => return None,
+            // What was asked may wait for a lock: the connection is closed, and the server notices it.
+            Wire::Asked(_) | Wire::Inserting(..) | Wire::Lost => return None,
         };
         if !client.is_usable() || client.execute("ROLLBACK").is_err() {
             return None;

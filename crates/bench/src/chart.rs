@@ -3,13 +3,16 @@
 use crate::measure::Series;
 use crate::stats::Spread;
 
-const WIDTH: u32 = 820;
+const WIDTH: u32 = 880;
 /// Where bars begin, behind their names.
 const LEFT: u32 = 130;
 /// Of the longest bar of a group; the figure stands behind it.
 const LONGEST: u32 = 480;
 const LINE: u32 = 22;
 const GAP: u32 = 18;
+
+/// The colour of other products.
+const PEER: &str = "#bbbbbb";
 
 /// Groups of bars, in order.
 pub struct Chart {
@@ -54,14 +57,23 @@ impl Chart {
 }
 
 impl Group {
+    /// Seconds of the longest bar. A peer's is cut off where it would leave little of the others.
+    fn longest(&self) -> f64 {
+        let longest = |is_counted: fn(&str) -> bool| {
+            let counted = self.bars.iter().filter(|(name, _)| is_counted(name));
+            counted.map(|(_, wall)| wall.max).fold(0.0, f64::max)
+        };
+        let (all, ours) = (longest(|_| true), longest(|name| colour(name) != PEER));
+        match ours > 0.0 {
+            true => all.min(ours * 2.0),
+            false => all,
+        }
+    }
+
     fn draw(&self, body: &mut String, y: &mut u32) {
-        let longest = self
-            .bars
-            .iter()
-            .map(|(_, wall)| wall.max)
-            .fold(0.0, f64::max);
+        let longest = self.longest();
         let scale = |secs: f64| match longest > 0.0 {
-            true => secs / longest * f64::from(LONGEST),
+            true => (secs / longest).min(1.0) * f64::from(LONGEST),
             false => 0.0,
         };
         *body += &text(8, *y + 13, "start", "bold", &self.title);
@@ -83,7 +95,10 @@ impl Group {
                 left + scale(wall.max)
             );
             let end = LEFT + LONGEST + 12;
-            let figure = format!("{:.3} s ({:.3}..{:.3})", wall.median, wall.min, wall.max);
+            let mut figure = format!("{:.3} s ({:.3}..{:.3})", wall.median, wall.min, wall.max);
+            if wall.median > longest {
+                figure += " - cut off";
+            }
             *body += &text(end, baseline, "start", "normal", &figure);
             *y += LINE;
         }
@@ -114,7 +129,7 @@ fn colour(name: &str) -> &'static str {
         NATIVE_INSERT | NATIVE_COPY => "#b9a44c",
         name if name.starts_with(INSERT) => "#8fb8de",
         name if name.starts_with(COPY) || name == OURS => "#2f6fb0",
-        _ => "#bbbbbb",
+        _ => PEER,
     }
 }
 
@@ -135,10 +150,15 @@ mod tests {
             ..Series::new(name)
         };
         let mut chart = Chart::new();
-        chart.add("1 < 2 & more", &[series("psql", 1.0), series("COPY", 2.0)]);
+        let peer = series("slow", 40.0);
+        chart.add(
+            "1 < 2 & more",
+            &[series("psql", 1.0), series("COPY", 2.0), peer],
+        );
         let svg = chart.svg();
+        assert!(svg.contains("40.000 s (40.000..40.000) - cut off"), "{svg}");
         assert!(
-            svg.contains("width=\"240.0\"") && svg.contains("width=\"480.0\""),
+            svg.contains("width=\"120.0\"") && svg.contains("width=\"240.0\""),
             "{svg}"
         );
         assert!(svg.contains("1 &lt; 2 &amp; more"), "{svg}");

@@ -2,6 +2,8 @@
 //!
 //! PostgreSQL manual, "Extended Query" and "Pipelining".
 
+use std::borrow::BorrowMut;
+
 use postgres_protocol::IsNull;
 use postgres_protocol::message::backend::Message;
 use postgres_protocol::message::frontend::{self, BindError};
@@ -149,15 +151,13 @@ impl Client {
 
     /// Begins to run prepared statements without waiting for each. Outside a transaction they are
     /// one: what an error meets, it undoes with everything before it.
-    pub fn pipeline(&mut self) -> Result<Pipeline<'_>> {
-        self.begin()?;
-        Ok(Pipeline {
-            client: self,
-            unanswered: 0,
-            affected: 0,
-            failed: None,
-            is_lost: false,
-        })
+    pub fn pipeline(&mut self) -> Result<Pipeline<&mut Self>> {
+        Pipeline::begin(self)
+    }
+
+    /// As [`Client::pipeline`], for a writer that owns its connection.
+    pub fn into_pipeline(self) -> Result<Pipeline<Self>> {
+        Pipeline::begin(self)
     }
 
     /// Writes a request and sends it with the Sync that ends it; nothing is sent of one that cannot
@@ -206,11 +206,12 @@ impl Client {
     }
 }
 
-/// Prepared statements on their way, at most 64 unanswered. Dropped before [`Pipeline::finish`] it
-/// leaves the client unusable, and outside a transaction the server keeps nothing.
+/// Prepared statements on their way, at most 64 unanswered, over a client that is owned or borrowed. Dropped
+/// before [`Pipeline::finish`] it leaves a borrowed client unusable, and outside a transaction the server
+/// keeps nothing.
 #[derive(Debug)]
-pub struct Pipeline<'a> {
-    client: &'a mut Client,
+pub struct Pipeline<C: BorrowMut<Client>> {
+    client: C,
     unanswered: usize,
     affected: u64,
     /// The first error; the server ignores everything after it.
@@ -219,16 +220,28 @@ pub struct Pipeline<'a> {
     is_lost: bool,
 }
 
-impl Pipeline<'_> {
+impl<C: BorrowMut<Client>> Pipeline<C> {
+    fn begin(mut client: C) -> Result<Self> {
+        client.borrow_mut().begin()?;
+        Ok(Self {
+            client,
+            unanswered: 0,
+            affected: 0,
+            failed: None,
+            is_lost: false,
+        })
+    }
+
     /// Sends one execution, soon. Errors: the server's, of an earlier one, `connection_lost`, `timeout`;
     /// [`Pipeline::finish`] is still to be called, and says the same.
     pub fn execute(&mut self, statement: &Statement, params: &[Param<'_>]) -> Result<()> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let before = self.client.wire.output.len();
-        if let Err(error) = self.client.bind_and_execute(statement, params) {
-            self.client.wire.output.truncate(before);
+        let client = self.client.borrow_mut();
+        let before = client.wire.output.len();
+        if let Err(error) = client.bind_and_execute(statement, params) {
+            client.wire.output.truncate(before);
             return Err(error);
         }
         self.unanswered += 1;
@@ -241,21 +254,22 @@ impl Pipeline<'_> {
 
     /// Sends what is enough, and waits where too much is on its way.
     fn go_on(&mut self) -> Result<()> {
+        let client = self.client.borrow_mut();
         if self.unanswered >= MAX_PIPELINED {
-            frontend::flush(&mut self.client.wire.output);
-            self.client.wire.send(self.client.deadline())?;
+            frontend::flush(&mut client.wire.output);
+            client.wire.send(client.deadline())?;
             // Half of them stay on their way, so that the server always has something to do.
             while self.unanswered > MAX_PIPELINED / 2 && self.failed.is_none() {
                 self.read_one()?;
             }
-        } else if self.client.wire.output.len() >= SEND_BYTES {
-            self.client.wire.send(self.client.deadline())?;
+        } else if client.wire.output.len() >= SEND_BYTES {
+            client.wire.send(client.deadline())?;
         }
         Ok(())
     }
 
-    /// Waits for everything and gives the rows that were touched. Errors: the server's first.
-    pub fn finish(mut self) -> Result<u64> {
+    /// Waits for everything and gives the rows that were touched; called once. Errors: the server's first.
+    pub fn finish(&mut self) -> Result<u64> {
         let ended = match self.is_lost {
             true => Ok(0),
             false => self.end(),
@@ -263,14 +277,20 @@ impl Pipeline<'_> {
         self.failed.take().map_or(ended, Err)
     }
 
+    /// Gives the client back. It is usable only when the pipeline was finished.
+    pub fn into_client(self) -> C {
+        self.client
+    }
+
     /// Says that nothing more comes, and reads what is left.
     fn end(&mut self) -> Result<u64> {
+        let client = self.client.borrow_mut();
         // To nothing the server says no more than that it is ready.
-        self.client.is_heard |= self.unanswered == 0;
-        frontend::sync(&mut self.client.wire.output);
-        self.client.wire.send(self.client.deadline())?;
+        client.is_heard |= self.unanswered == 0;
+        frontend::sync(&mut client.wire.output);
+        client.wire.send(client.deadline())?;
         let mut touched = self.affected;
-        self.client.answer(|message| {
+        client.answer(|message| {
             if let Message::CommandComplete(body) = message {
                 touched = touched.saturating_add(affected(body.tag().map_err(protocol)?));
             }
@@ -282,7 +302,7 @@ impl Pipeline<'_> {
     /// Reads up to the end of one execution.
     fn read_one(&mut self) -> Result<()> {
         loop {
-            match self.client.next()? {
+            match self.client.borrow_mut().next()? {
                 Message::CommandComplete(body) => {
                     let rows = affected(body.tag().map_err(protocol)?);
                     self.affected = self.affected.saturating_add(rows);
