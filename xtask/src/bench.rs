@@ -50,8 +50,7 @@ pub fn bench(
 ) -> Result<(), Failure> {
     let settings = parse(arguments)?;
     if settings.build {
-        build::build(workspace, steps)?;
-        build::testkit(workspace, steps)?;
+        build::with_testkit(workspace, steps)?;
     }
     let bench = Bench::new(workspace, settings)?;
     let mut figures = Vec::new();

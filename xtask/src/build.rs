@@ -6,21 +6,33 @@ use crate::step::{Failure, Steps};
 use crate::workspace::{Component, TARGET, Workspace};
 use crate::{bundle, c_compiler, python, toolchain};
 
-/// Leaves `target/release/rapidbyte` with its connectors beside it, compiled ahead of time.
+/// Leaves the program with its connectors beside it, compiled ahead of time.
 pub fn build(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
+    with_components(workspace, steps, "connectors", &[])
+}
+
+/// The same, and the test kit's components in the same step, so that cargo compiles what they share once.
+fn with_components(
+    workspace: &Workspace,
+    steps: &mut Steps,
+    what: &str,
+    more: &[Component],
+) -> Result<(), Failure> {
     toolchain::setup(workspace, steps)?;
     let mut all = workspace.connectors()?;
     all.extend(workspace.parts().0);
-    components(workspace, steps, "connectors", &all)?;
+    all.extend_from_slice(more);
+    components(workspace, steps, what, &all)?;
     let bundled = workspace.bundled()?;
     steps.step("bundle: connectors, for the host", || {
         bundle_into(workspace, &bundled, &workspace.bundle())
     })?;
     // Naming the package instead of the workspace would resolve other features for some
     // dependencies than `cargo test --workspace` does, and the two would compile them twice.
+    let profile = workspace.host_profile();
     steps.program(
-        "build: host, release (the first time takes minutes)",
-        workspace.cargo(["build", "--release", "--workspace", "--bin", "rapidbyte"]),
+        &format!("build: host, profile {profile} (the first time takes minutes)"),
+        workspace.cargo_for_host(&["build", "--bin", "rapidbyte"]),
     )?;
     compile(workspace, steps, "bundled connectors", Vec::new())
 }
@@ -103,14 +115,13 @@ pub fn with_names(
     Ok(folder)
 }
 
-/// Leaves the components that only tests use in `target/testkit`, compiled ahead of time by the
-/// program of [`build`].
-pub fn testkit(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
+/// [`build`], and the components that only tests use in `target/testkit`, compiled ahead of time.
+pub fn with_testkit(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
     let mut kit = workspace.testkit_components()?;
-    // What authors begin with is tested as what they end with.
+    with_components(workspace, steps, "connectors and test kit", &kit)?;
+    // Authors begin with the template, so the tests treat it as an author's connector.
     let template = workspace.connectors()?.into_iter();
     kit.extend(template.filter(|connector| connector.name == "template"));
-    components(workspace, steps, "test kit", &kit)?;
     kit.extend(python::build(workspace, steps)?);
     let folder = workspace.testkit();
     steps.step("bundle: test kit", || {

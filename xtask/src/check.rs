@@ -20,11 +20,12 @@ pub fn lint(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
         "lint: formatting",
         workspace.cargo(["fmt", "--all", "--check"]),
     )?;
-    let mut host = workspace.cargo(["clippy", "--release", "--workspace", "--all-targets"]);
-    host.args(["--", "-D", "warnings"]);
+    let profile = workspace.host_profile();
+    let mut host = workspace.cargo(["clippy", "--profile", profile, "--workspace"]);
+    host.args(["--all-targets", "--", "-D", "warnings"]);
     steps.program("lint: clippy, host and native tests", host)?;
     components(workspace, steps)?;
-    let mut docs = workspace.cargo(["doc", "--release", "--workspace", "--no-deps"]);
+    let mut docs = workspace.cargo(["doc", "--profile", profile, "--workspace", "--no-deps"]);
     docs.env("RUSTDOCFLAGS", "-D warnings");
     steps.program("lint: documentation", docs)?;
     dependencies(workspace, steps)

@@ -9,29 +9,43 @@ use crate::workspace::Workspace;
 
 const PIPELINE: &str = "pipelines/quickstart.yaml";
 const OUTPUT: &str = "pipelines/out/weather.jsonl";
+const PARQUET_PIPELINE: &str = "pipelines/quickstart-parquet.yaml";
+const REPORT: &str = "pipelines/out/report.html";
 const SHOWN_LINES: usize = 3;
 
-/// Builds, runs the quick-start pipeline and shows what it wrote.
+/// Builds, writes the quick start's rows as JSON Lines and as Parquet, and shows the first rows.
 pub fn demo(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
     build::build(workspace, steps)?;
-    let mut program = workspace.command(workspace.binary());
-    program.args(["run", PIPELINE]);
-    steps.program(&format!("run: {PIPELINE}"), program)?;
+    let run = |pipeline: &str, more: &[&str]| {
+        let mut program = workspace.command(workspace.binary());
+        program.args(["run", pipeline]).args(more);
+        program
+    };
+    steps.program(&format!("run: {PIPELINE}"), run(PIPELINE, &[]))?;
     steps.step(&format!("the first rows of {OUTPUT}"), || {
         show_first_lines(workspace)
     })?;
+    steps.program(
+        &format!("run: {PARQUET_PIPELINE}"),
+        run(PARQUET_PIPELINE, &["--report", REPORT]),
+    )?;
     let binary = workspace.shown(&workspace.binary());
+    eprintln!("\nOpen {REPORT} in a browser: where the time of this run went.");
     eprintln!("\nNext:");
     for (command, what) in [
         (
             format!("{binary} plan {PIPELINE}"),
-            "columns, types, grants of a run",
+            "show columns, types and grants of a run",
         ),
         (
             format!("{binary} discover {PIPELINE}"),
-            "what the source has",
+            "list the source's streams",
         ),
-        ("cargo xtask test".to_owned(), "every test"),
+        (
+            "cargo xtask build".to_owned(),
+            "build with full optimisation",
+        ),
+        ("cargo xtask test".to_owned(), "run every test"),
     ] {
         eprintln!("  {command:<60}  # {what}");
     }

@@ -38,7 +38,8 @@ Commands:
                            compiler for it from the Python package index (below target/)
   build                    setup, host and connectors in release, connectors compiled ahead of time
   dist                     build, and pack the program into an archive below target/dist
-  demo                     build, run pipelines/quickstart.yaml, show the first rows it wrote
+  demo                     build quickly, run pipelines/quickstart.yaml and quickstart-parquet.yaml,
+                           show the first rows, write a report page
   run <pipeline> [flags]   build, then `rapidbyte run <pipeline> [flags]`
   test [options] [filter]  build, then every test; a filter picks tests by a part of their name
                            options: -p <package>, --test <target>
@@ -78,6 +79,9 @@ Commands:
 Everything is built below `target/`, or below $CARGO_TARGET_DIR when that is set.
 ";
 
+/// The commands that build with the quick profiles.
+const QUICK: [&str; 4] = ["demo", "test", "faults", "lint"];
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (name, rest) = match arguments.split_first() {
@@ -89,8 +93,13 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let mut steps = Steps::begin(name);
-    let result =
-        Workspace::locate().and_then(|workspace| dispatch(name, rest, &workspace, &mut steps));
+    let result = Workspace::locate().and_then(|workspace| {
+        let workspace = match QUICK.contains(&name) {
+            true => workspace.quick(),
+            false => workspace,
+        };
+        dispatch(name, rest, &workspace, &mut steps)
+    });
     steps.finish(result)
 }
 
@@ -130,8 +139,14 @@ fn dispatch(
         "lint" => check::lint(workspace, steps),
         "fmt" => check::fmt(workspace, steps),
         "ci" => {
-            check::lint(workspace, steps)?;
-            test::test(workspace, steps, &[])?;
+            let quick = Workspace::locate()?.quick();
+            check::lint(&quick, steps)?;
+            test::test(&quick, steps, &[])?;
+            test::test(
+                &quick,
+                steps,
+                &["-p".to_owned(), workspace::BENCH.to_owned()],
+            )?;
             fuzz::seeds(workspace, steps)?;
             bench::compare::against_last_tag(workspace, steps)
         }

@@ -40,16 +40,16 @@ pub fn with(
     let server = postgres::programs_folder(workspace, steps)?;
     let pooler = pgbouncer::program(workspace, steps);
     let others = columnar::interpreter(workspace, steps);
-    build::build(workspace, steps)?;
-    build::testkit(workspace, steps)?;
+    build::with_testkit(workspace, steps)?;
     let python = python::validator(workspace, steps)?;
     let componentize = python::tools(workspace, steps)?;
     let javascript = javascript::tools(workspace, steps);
     let seed = std::env::var(SEED).unwrap_or_else(|_| "20261121".to_owned());
-    let mut program = workspace.cargo(["test", "--release", "--no-fail-fast"]);
-    if !selection.targets.iter().any(|argument| argument == "-p") {
-        program.arg("--workspace");
-    }
+    let mut program = match selection.targets.iter().any(|argument| argument == "-p") {
+        true => workspace.cargo(["test", "--profile", workspace.host_profile()]),
+        false => workspace.cargo_for_host(&["test"]),
+    };
+    program.arg("--no-fail-fast");
     program
         .args(&selection.targets)
         .arg("--")
@@ -67,10 +67,7 @@ pub fn with(
     for (name, value) in variables {
         program.env(name, value);
     }
-    steps.program(
-        "test: workspace, release (shares the host's dependencies)",
-        program,
-    )
+    steps.program("test: workspace (shares the host's dependencies)", program)
 }
 
 fn parse(arguments: &[String]) -> Result<Selection, Failure> {

@@ -8,13 +8,43 @@ use crate::step::Failure;
 
 /// The wasm target of every component.
 pub const TARGET: &str = "wasm32-wasip2";
+/// The package of the benchmarks.
+pub const BENCH: &str = "rapidbyte-bench";
 /// Flags for the compiler where it compiles for [`TARGET`].
 const RUSTFLAGS: &str = "CARGO_TARGET_WASM32_WASIP2_RUSTFLAGS";
+
+/// Which cargo profiles build the host and the connectors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flavor {
+    /// For users and benchmarks: full optimisation.
+    Release,
+    /// For the demo and the tests: builds in less than half the time.
+    Quick,
+}
+
+impl Flavor {
+    /// The profile of the host, which names its folder below `target/` too.
+    pub fn host(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Quick => "ci",
+        }
+    }
+
+    /// The profile of the connectors.
+    fn connectors(self) -> &'static str {
+        match self {
+            Self::Release => "connector",
+            Self::Quick => "connector-ci",
+        }
+    }
+}
 
 /// Folders of this repository and of its build output, all absolute.
 pub struct Workspace {
     root: PathBuf,
     target: PathBuf,
+    flavor: Flavor,
 }
 
 /// What is built into a component; its folder has its name.
@@ -49,7 +79,24 @@ impl Workspace {
             Some(dir) => here.join(dir),
             None => root.join("target"),
         };
-        Ok(Self { root, target })
+        Ok(Self {
+            root,
+            target,
+            flavor: Flavor::Release,
+        })
+    }
+
+    /// The same workspace, built with the quick profiles.
+    pub fn quick(self) -> Self {
+        Self {
+            flavor: Flavor::Quick,
+            ..self
+        }
+    }
+
+    /// The profile that builds the host.
+    pub fn host_profile(&self) -> &'static str {
+        self.flavor.host()
     }
 
     #[cfg(test)]
@@ -57,6 +104,7 @@ impl Workspace {
         Self {
             root: root.to_owned(),
             target: root.join("target"),
+            flavor: Flavor::Release,
         }
     }
 
@@ -73,24 +121,29 @@ impl Workspace {
     /// The `rapidbyte` binary that `build` leaves.
     pub fn binary(&self) -> PathBuf {
         self.target
-            .join("release")
+            .join(self.host_profile())
             .join(format!("rapidbyte{}", std::env::consts::EXE_SUFFIX))
     }
 
     /// The folder of bundled connectors, beside the binary.
     pub fn bundle(&self) -> PathBuf {
-        self.target.join("release").join("connectors")
+        self.target.join(self.host_profile()).join("connectors")
     }
 
     /// What is put around connectors of scripting languages, and into them, in the folder of this name
     /// below one of connectors.
     pub fn parts(&self) -> ([Component; 3], &'static str) {
-        let artifacts = self.target.join(TARGET).join("connector");
+        let artifacts = self.component_artifacts();
         let part = |part: &str| Component {
             name: format!("rapidbyte-part-{part}"),
             artifact: artifacts.join(format!("rapidbyte_part_{part}.wasm")),
         };
         (["source", "destination", "sink"].map(part), "parts")
+    }
+
+    /// Where cargo leaves components.
+    fn component_artifacts(&self) -> PathBuf {
+        self.target.join(TARGET).join(self.flavor.connectors())
     }
 
     /// The folder of components that only tests use.
@@ -191,12 +244,31 @@ impl Workspace {
         command
     }
 
+    /// A cargo that works on every package of the host. The quick build leaves out the benchmarks, which
+    /// `cargo xtask ci` tests by themselves.
+    pub fn cargo_for_host(&self, arguments: &[&str]) -> Command {
+        let mut cargo = self.cargo([]);
+        cargo
+            .args(arguments)
+            .args(["--profile", self.host_profile(), "--workspace"]);
+        if self.flavor == Flavor::Quick {
+            cargo.args(["--exclude", BENCH]);
+        }
+        cargo
+    }
+
     /// A cargo that works on the connectors of this workspace. With SIMD they copy, search and check text 16
     /// bytes at a time.
     ///
     /// Not by `.cargo/config.toml`: the worktrees of other commits, which lie below `target/`, would have it too.
     pub fn cargo_for_connectors(&self, command: &str) -> Command {
-        let mut cargo = self.cargo([command, "--profile", "connector", "--target", TARGET]);
+        let mut cargo = self.cargo([
+            command,
+            "--profile",
+            self.flavor.connectors(),
+            "--target",
+            TARGET,
+        ]);
         cargo.env(RUSTFLAGS, "-C target-feature=+simd128");
         cargo
     }
@@ -218,7 +290,7 @@ impl Workspace {
 
     /// The packages in a folder, and where cargo leaves their components.
     fn packages(&self, folder: &str) -> Result<Vec<Component>, Failure> {
-        let artifacts = self.target.join(TARGET).join("connector");
+        let artifacts = self.component_artifacts();
         let component = |name: String| Component {
             artifact: artifacts.join(format!("{}.wasm", name.replace('-', "_"))),
             name,
@@ -306,6 +378,15 @@ mod tests {
         let component = workspace.connectors().unwrap().remove(0);
         assert!(component.artifact.ends_with("connector/source_file.wasm"));
         assert_eq!(component.file(), "source-file.wasm");
+    }
+
+    #[test]
+    fn quick_builds_stand_beside_those_for_users() {
+        let release = Workspace::at(Path::new("/srv/rapidbyte"));
+        let quick = Workspace::at(Path::new("/srv/rapidbyte")).quick();
+        assert_ne!(quick.binary(), release.binary());
+        assert_ne!(quick.bundle(), release.bundle());
+        assert_ne!(quick.parts().0, release.parts().0);
     }
 
     #[test]
