@@ -79,6 +79,32 @@ fn a_value_of_the_wrong_type() {
 }
 
 #[test]
+fn urls_and_home_directories_are_not_taken_for_local_paths() {
+    let folder = Folder::new();
+    folder.write("in.csv", "a\n1\n");
+    for (path, instead) in [
+        ("s3://bucket/x.csv", "./s3://"),
+        ("~/x.csv", "${HOME}/x.csv"),
+    ] {
+        let from = copy("csv", "csv").replace("path: in.csv", &format!("path: \"{path}\""));
+        let to = copy("csv", "csv").replace("path: out/", &format!("path: {path}/"));
+        for (pipeline, key) in [
+            (from, "source.config.path"),
+            (to, "destination.config.path"),
+        ] {
+            refuses(
+                &folder,
+                &pipeline,
+                "not_a_local_path",
+                2,
+                &["p.yaml:", key, instead],
+            );
+        }
+    }
+    assert_eq!(folder.files(""), ["in.csv", "p.yaml"]);
+}
+
+#[test]
 fn an_unset_variable() {
     let folder = Folder::new();
     let pipeline = copy("csv", "csv").replace("in.csv", "${NOWHERE_SET}");

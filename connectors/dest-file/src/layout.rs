@@ -67,7 +67,8 @@ impl Layout {
         let is_name = !stream.is_empty()
             && !matches!(stream, "." | "..")
             && !stream.contains(['/', '\\', '\0', '*', '?'])
-            && !stream.contains(PART);
+            && !stream.contains(PART)
+            && !stream.contains(STREAM);
         if !is_name {
             let text = format!("{stream:?} cannot be a part of a file's name");
             return Err(Error::config("invalid_file_name", text)

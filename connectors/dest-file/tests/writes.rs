@@ -249,7 +249,7 @@ fn two_streams_never_share_a_file() {
         ("shared_target", Some("config.path"))
     );
     let mut files = open(folder.path(), json!({"path": "{stream}.csv"})).unwrap();
-    for stream in ["../up", "", "..", "a*"] {
+    for stream in ["../up", "", "..", "a*", "n.{stream}", "n.{part}"] {
         let error = files
             .plan(&target(stream, &batch(&[]).schema(), WriteMode::Replace))
             .unwrap_err();

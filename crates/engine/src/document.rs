@@ -23,6 +23,7 @@ mod error;
 mod file;
 mod interpolate;
 mod keys;
+pub(crate) mod local_path;
 mod node;
 mod path;
 mod permissions;

@@ -6,6 +6,7 @@ use super::delivery::number;
 use super::environment::is_name;
 use super::error::DocumentError;
 use super::keys;
+use super::local_path::{self, NotLocal};
 use super::node::{Entry, Node, NodeValue};
 use super::path::{Path, Step};
 use super::read::Reader;
@@ -102,6 +103,10 @@ fn files(
             _ => return Err(keys::unknown(reader, entry, path, FILES)),
         };
         for file in reader.names(entry, path, FILES_EXAMPLE)? {
+            local_path::check(&file).map_err(|NotLocal { message, hint }| {
+                let message = format!("{path}: {message}");
+                reader.bad_value(entry.place(), path, message).hint(hint)
+            })?;
             add(permissions, file);
         }
     }

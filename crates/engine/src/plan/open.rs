@@ -9,6 +9,7 @@ use rapidbyte_runtime::{
 use serde_json::{Map, Value};
 
 use crate::document::Document;
+use crate::document::local_path::{self, NotLocal};
 use crate::failure::{Class, Failure};
 use crate::host::{Host, nearest};
 use crate::lock::Lock;
@@ -290,7 +291,7 @@ fn open_stage(
     }
     document.keep_secrets(&schema, config);
     let config_key = format!("{}.config", side.name);
-    refuse_unknown_keys(document, &schema, &schema, config, &config_key, 0)?;
+    check_keys(document, &schema, &schema, config, &config_key, 0)?;
     let grants = Grants::from_config(&schema, config, &document.base_dir).with(permissions);
     let grants = Arc::new(grants);
     let config = Value::Object(config.clone()).to_string();
@@ -331,8 +332,26 @@ pub(crate) fn planning_sandbox(
 /// Configuration objects nested deeper than this are left to the connector.
 const MAX_CONFIG_DEPTH: usize = 16;
 
-/// A key that the connector's schema does not know, with the nearest known one.
-fn refuse_unknown_keys(
+/// The values of `x-grant` that mark a path.
+const PATH_MARKS: [&str; 5] = ["read", "write", "tls-root-cert", "tls-cert", "tls-key"];
+
+/// Refuses a URL and `~` where a setting names files.
+fn check_paths(document: &Document, value: &Value, key: &str) -> Result<(), Failure> {
+    let texts = match value {
+        Value::Array(items) => items.as_slice(),
+        one => std::slice::from_ref(one),
+    };
+    for text in texts.iter().filter_map(Value::as_str) {
+        local_path::check(text).map_err(|NotLocal { message, hint }| {
+            Failure::at_key(document, key, "not_a_local_path", message).hint(hint)
+        })?;
+    }
+    Ok(())
+}
+
+/// Refuses a key that the connector's schema does not know, naming the nearest known one, and a path
+/// that is not local.
+fn check_keys(
     document: &Document,
     root: &Value,
     schema: &Value,
@@ -358,12 +377,16 @@ fn refuse_unknown_keys(
             let text = format!("unknown key {key:?}");
             return Err(Failure::at_key(document, &path, "unknown_key", text).hint(hint));
         };
+        let mark = property.get("x-grant").and_then(Value::as_str);
+        if mark.is_some_and(|mark| PATH_MARKS.contains(&mark)) {
+            check_paths(document, value, &path)?;
+        }
         let reference = property.get("$ref").and_then(Value::as_str);
         let property = reference
             .and_then(|r| root.pointer(r.trim_start_matches('#')))
             .unwrap_or(property);
         if let (Value::Object(inner), true) = (value, depth < MAX_CONFIG_DEPTH) {
-            refuse_unknown_keys(document, root, property, inner, &path, depth + 1)?;
+            check_keys(document, root, property, inner, &path, depth + 1)?;
         }
     }
     Ok(())

@@ -397,6 +397,16 @@ fn permissions_are_read_and_mistakes_are_named() {
         ("{ network: all }", code::WRONG_TYPE, "a list"),
         ("{ files: [a] }", code::WRONG_TYPE, "a mapping or none"),
         ("{ files: { delete: [a] } }", code::UNKNOWN_KEY, "delete"),
+        (
+            "{ files: { read: [\"s3://b/x\"] } }",
+            code::BAD_VALUE,
+            "s3://b/x",
+        ),
+        (
+            "{ files: { write: [\"~/x\"] } }",
+            code::BAD_VALUE,
+            "only a shell",
+        ),
         ("{ env: [\"A=B\"] }", code::BAD_VALUE, "no name"),
         ("{ env: [MISSING] }", code::UNSET_VARIABLE, "MISSING"),
         ("[network]", code::WRONG_TYPE, "a mapping"),
