@@ -23,8 +23,10 @@ pub(crate) fn column_plan(
         PgFit::Direct => (Fit::Exact, None),
         PgFit::Widened(note) => (Fit::Widened, Some(note)),
         PgFit::Cast(ty) => (
-            Fit::Exact,
-            Some(format!("the server reads the text as {ty}")),
+            Fit::Checked,
+            Some(format!(
+                "the server reads the text as {ty}; a text that would lose something is refused"
+            )),
         ),
         PgFit::Refused(reason) if column.is_computed() => {
             let hint = "leave it out by `columns:`";

@@ -44,6 +44,8 @@ pub(crate) struct Sink {
     targets: Vec<Column>,
     /// Which of the targets the server reads from text.
     cast: Vec<usize>,
+    /// The INSERT takes the number of the row before its first one.
+    numbers_rows: bool,
     copy_flush_bytes: usize,
     insert_rows: usize,
     /// Room for a message's header, then what is encoded and not sent.
@@ -96,7 +98,7 @@ impl Sink {
         let mut stage = None;
         let method = match decided.method {
             Method::Copy if let Some(merge) = decided.merge => {
-                let made = Stage::new(merge, schema, columns)?;
+                let made = Stage::new(merge, schema, columns, before)?;
                 made.make(&mut client)?;
                 copy = made.copy_statement();
                 let schema = numbered(schema);
@@ -131,6 +133,7 @@ impl Sink {
         Ok(Self {
             copy,
             stage,
+            numbers_rows: decided.method == Method::Insert { staged: true },
             cast: decided.cast,
             targets: decided.targets,
             name: name.clone(),
@@ -208,6 +211,7 @@ impl Sink {
         let mut row = 0;
         while row < rows.len() {
             self.buffer.clear();
+            let first = (self.before + self.rows + row as u64).to_be_bytes();
             {
                 let _phase = phase::enter(Kind::Encode);
                 let some = row..row.saturating_add(self.insert_rows);
@@ -216,12 +220,21 @@ impl Sink {
                     .map_err(convert)?;
             }
             self.bytes += self.buffer.len() as u64;
-            let params = [Param {
-                type_oid: 0,
-                format: Format::Binary,
-                value: Some(&self.buffer),
-            }];
-            if let Err(error) = pipeline.execute(statement, &params) {
+            let params = [
+                Param {
+                    type_oid: 0,
+                    format: Format::Binary,
+                    value: Some(&self.buffer),
+                },
+                Param {
+                    type_oid: 0,
+                    format: Format::Binary,
+                    value: Some(&first),
+                },
+            ];
+            // Only a statement that casts wants the number of the first row.
+            let params = &params[..1 + usize::from(self.numbers_rows)];
+            if let Err(error) = pipeline.execute(statement, params) {
                 // The session can be closed in order then; why is known.
                 let _ = self.end_insert();
                 return Err(unread(error, &self.targets, &self.cast));
@@ -489,9 +502,9 @@ fn cast_statement(name: &Name, temp_schema: &str, columns: &[Column], casts: &[b
         .zip(casts)
         .enumerate()
         .map(|(place, (column, is_cast))| {
-            let given = format!("u.{}", quote_ident(&column.name));
+            let given = format!("u.c{place}");
             match is_cast {
-                true => cast::expression(&given, place, column),
+                true => cast::expression(&given, "u.n + $2::int8", place, column),
                 false => given,
             }
         })
@@ -502,8 +515,13 @@ fn cast_statement(name: &Name, temp_schema: &str, columns: &[Column], casts: &[b
     } else {
         ""
     };
+    // The numbers of the rows are for the error; `$2` is used where no column is cast, too.
+    let aliases: String = (0..columns.len())
+        .map(|place| format!("c{place}, "))
+        .collect();
     format!(
-        "INSERT INTO {name} ({}){overriding} SELECT {} FROM unnest($1::{}[]) AS u",
+        "INSERT INTO {name} ({}){overriding} SELECT {} FROM unnest($1::{}[]) WITH ORDINALITY AS u({aliases}n) \
+         WHERE $2::int8 IS NOT NULL",
         names.join(", "),
         given.join(", "),
         qualified(temp_schema, STAGED)
@@ -536,13 +554,21 @@ fn one_of(error: Error, targets: &[Column], cast: &[usize]) -> Error {
 /// Says which column a text does not go into as it is.
 fn unread(error: Error, targets: &[Column], cast: &[usize]) -> Error {
     let refused = cast::refusal(&error.message);
-    let Some((column, text)) = refused.and_then(|(at, text)| Some((targets.get(at)?, text))) else {
+    let Some((column, refused)) =
+        refused.and_then(|refused| Some((targets.get(refused.place)?, refused)))
+    else {
         return one_of(error, targets, cast);
     };
     let (name, ty) = (&column.name, &column.type_text);
-    let said = format!("column {name:?}: {ty} does not hold the text {text:?} as it is");
+    let said = format!(
+        "row {}, column {name:?}: {ty} does not hold the text {:?} as it is",
+        refused.row, refused.text
+    );
     Error::data("value_does_not_fit", said)
-        .hint("give the target's column another type, or convert the text in the source")
+        .hint(
+            "the server would cut, round or reinterpret it: give the target's column another type (text holds \
+             it), or convert the text in the source",
+        )
         .in_column(name)
 }
 

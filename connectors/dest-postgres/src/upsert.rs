@@ -297,10 +297,17 @@ pub(crate) struct Stage {
     targets: Vec<Column>,
     /// Which of them the server reads from text.
     casts: Vec<bool>,
+    /// Rows of the stream in earlier transactions.
+    before: u64,
 }
 
 impl Stage {
-    pub(crate) fn new(merge: Merge, schema: &Schema, targets: &[Column]) -> Result<Self> {
+    pub(crate) fn new(
+        merge: Merge,
+        schema: &Schema,
+        targets: &[Column],
+        before: u64,
+    ) -> Result<Self> {
         let is_cast = |(field, column): (&std::sync::Arc<Field>, &Column)| {
             let fit = fit(field, column).map_err(convert)?;
             Ok(matches!(fit, PgFit::Cast(_)))
@@ -308,6 +315,7 @@ impl Stage {
         let pairs = schema.fields().iter().zip(targets);
         Ok(Self {
             merge,
+            before,
             casts: pairs.map(is_cast).collect::<Result<_>>()?,
             targets: targets.to_vec(),
         })
@@ -463,11 +471,12 @@ impl Stage {
     /// columns as they go into the table.
     fn last(&self) -> String {
         let columns = self.targets.iter().zip(&self.casts).enumerate();
+        let row = format!("s.n + {}", self.before + 1);
         let from = if self.casts.contains(&true) {
             let columns: Vec<String> = columns
                 .map(|(place, (column, is_cast))| match is_cast {
                     true => {
-                        let read = cast::expression(&format!("s.c{place}"), place, column);
+                        let read = cast::expression(&format!("s.c{place}"), &row, place, column);
                         let collation = column.collation.as_ref();
                         let collation = collation.map(|name| format!(" COLLATE {name}"));
                         format!("({read}){} AS c{place}", collation.unwrap_or_default())

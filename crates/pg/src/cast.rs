@@ -1,12 +1,33 @@
 //! Text that the server reads into a column of another type.
 //!
-//! A cast that is written down is explicit, and an explicit cast rounds and cuts without a word:
-//! `'1.239'::text::numeric(4,2)` is 1.24, `'101'::text::bit(2)` is 10. So where a type has a modifier
-//! the value is compared with what the type without it makes of the text, and the statement fails
-//! where they differ. `reg*` values are read by name only: a number is what the source writes for
-//! an object that is gone, and means another one here.
+//! A cast from text rounds, cuts and guesses without a word: `'1.239'::numeric(4,2)` is 1.24,
+//! `'2020-01-01 00:00:00+05'::timestamp` has lost its zone, `'5000000000'::xid` is 705032704, `'now'::date` is
+//! today. So each text is checked beside its cast, and the statement fails where the value would not say what the
+//! text says. One rule serves every type: a text that the value's own output repeats is accepted. Other texts
+//! are accepted only in the spellings of this table, which lose nothing:
+//!
+//! | types | accepted spellings | refused, for example |
+//! | --- | --- | --- |
+//! | boolean, integers, numeric, uuid, bytea, json, inet, cidr, macaddr, bit, pg_lsn | all that the server reads | digits beyond a modifier |
+//! | real, double precision | any decimal number equal to the value's shortest form | `16777217` as real |
+//! | oid, xid, cid, xid8 | decimal digits, with leading zeros | `-1`, `5000000000` as xid |
+//! | money | a number with `$` and `,` in it | `$1.005` |
+//! | date | `YYYY-MM-DD`, `YYYY/MM/DD`, `YYYYMMDD`, midnight behind it, `BC` | `now`, a time of day |
+//! | time, timetz | `HH:MM`, seconds, six digits, `AM`; timetz: an offset | a zone for time, a date |
+//! | timestamp, timestamptz | date and time as above; timestamptz: an offset, `Z`, `UTC` | a zone for timestamp |
+//! | interval | whole numbers with units, `HH:MM:SS`, ISO 8601; six digits of seconds | `0.0000001 s`, `1.5 years` |
+//! | macaddr8 | sixteen hexadecimal digits | a macaddr |
+//! | geometric types | blanks | numbers of other spelling |
+//! | ranges of integer and numeric | all that the server reads | |
+//! | arrays | those of the elements | |
+//! | xml, tsvector, composites, types of extensions, others | the type's own output alone | |
+//!
+//! `reg*` values are read by name only: a number is what the source writes for an object that is gone, and means
+//! another one here. Text into jsonb is no cast: the encoder refuses repeated keys.
+//!
+//! Sources: PostgreSQL's manual, "Data Types" and "Date/Time Input"; `float8in`, `oidin`, `xidin`, `interval_in`.
 
-use crate::builtin::{BPCHAR, CHAR, NUMERIC, TIME, TIMESTAMP, TIMESTAMPTZ, TIMETZ, is_reg};
+use crate::builtin::{self, BPCHAR, NUMERIC, TIME, TIMESTAMP, TIMESTAMPTZ, TIMETZ, is_reg};
 use crate::ident::qualified;
 use crate::model::{Column, Kind, PgType};
 
@@ -17,8 +38,9 @@ const MARK: &str = "\"rapidbyte:";
 const REGCLASS: u32 = 2205;
 
 /// The SQL that reads `text`, an expression of type `text`, as the column's type. It fails where the
-/// value would not be what the text says; [`refusal`] knows the error, which names `place`.
-pub fn expression(text: &str, place: usize, column: &Column) -> String {
+/// value would not be what the text says; [`refusal`] knows the error, which names `place` and the value of `row`,
+/// an expression of an integer type.
+pub fn expression(text: &str, row: &str, place: usize, column: &Column) -> String {
     let target = &column.type_text;
     let (ty, typmod) = column.stripped();
     let cast = match ty.oid {
@@ -28,24 +50,135 @@ pub fn expression(text: &str, place: usize, column: &Column) -> String {
         ),
         _ => format!("{text}::{target}"),
     };
-    let Some(condition) = condition(text, ty, typmod, target) else {
+    let conditions = [
+        own_condition(text, ty, target),
+        modifier_condition(text, ty, typmod, target),
+    ];
+    let conditions: Vec<String> = conditions.into_iter().flatten().collect();
+    if conditions.is_empty() {
         return cast;
-    };
-    // No number: the cast to one fails, whatever the column's type is.
+    }
+    let condition = conditions.join(" AND ");
+    // Not a number: the cast to one fails, whatever the column's type is.
     format!(
-        "CASE WHEN ({condition}) IS NOT FALSE THEN {cast} ELSE ('rapidbyte:{place}:' || \
+        "CASE WHEN ({condition}) IS NOT FALSE THEN {cast} ELSE ('rapidbyte:{place}:' || ({row}) || ':' || \
          pg_catalog.left({text}, 100))::pg_catalog.numeric::pg_catalog.text::{target} END"
     )
 }
 
-/// True for a text that the type holds as it is.
-fn condition(text: &str, ty: &PgType, typmod: i32, target: &str) -> Option<String> {
+/// True for a text that the type holds as it is, whatever its modifier says.
+fn own_condition(text: &str, ty: &PgType, target: &str) -> Option<String> {
     if is_reg(ty.oid) {
         return Some(format!("{text} !~ '^[1-9][0-9]*$'"));
     }
-    if ty.oid == CHAR.oid {
-        return Some(format!("{text}::{target}::pg_catalog.text = {text}"));
+    let value = format!("{text}::{target}");
+    match &ty.kind {
+        Kind::Array { element } if !has_own_separator(element) => {
+            let (element, _) = element.stripped(-1);
+            let name = qualified(&element.schema, &element.name);
+            let each = own_condition("e", element, &name)?;
+            // The elements are checked in the text of the array, before the server has read them.
+            Some(format!(
+                "({value}::pg_catalog.text = {text} OR (SELECT pg_catalog.bool_and(({each}) IS NOT FALSE) FROM \
+                 pg_catalog.unnest({text}::pg_catalog.text[]) AS e) IS NOT FALSE)"
+            ))
+        }
+        _ => match spelling(text, &value, ty) {
+            Spelling::Any => None,
+            // CASE keeps the order: a cast in the second condition may fail on what the first accepts.
+            Spelling::Also(condition) => Some(format!(
+                "CASE WHEN {value}::pg_catalog.text = {text} THEN true ELSE {condition} END"
+            )),
+            Spelling::Own => Some(format!("{value}::pg_catalog.text = {text}")),
+        },
     }
+}
+
+/// The elements of a `box[]` are separated by `;`, which `text[]` does not know.
+fn has_own_separator(element: &PgType) -> bool {
+    element.oid == builtin::BOX.oid
+}
+
+/// Which texts a type holds without a loss.
+enum Spelling {
+    /// All that the server reads.
+    Any,
+    /// The type's own output, and texts that meet a condition.
+    Also(String),
+    /// The type's own output alone.
+    Own,
+}
+
+/// Digits of a second that the server keeps: later ones are zeros.
+const FRACTION: &str = r"(\.\d{1,6}0*)?";
+const DAY: &str = r"(\d{4,7}[-/]\d{1,2}[-/]\d{1,2}|\d{8})";
+const ERA: &str = r"( ?(BC|AD))?";
+const OFFSET: &str = r" ?([+-]\d{1,2}(:?\d{2}){0,2}|Z|UTC|GMT)";
+const INFINITE: &str = r"[+-]?infinity";
+
+fn spelling(text: &str, value: &str, ty: &PgType) -> Spelling {
+    use builtin::*;
+    // Case-insensitive, and for the whole text but for blanks around it.
+    let matches = |pattern: &str| Spelling::Also(format!(r"{text} ~* '^\s*({pattern})\s*$'"));
+    let clock = format!(r"\d{{1,2}}:\d{{2}}(:[0-5]\d{FRACTION})?( ?[AP]M)?");
+    if let Kind::Enum { .. } = ty.kind {
+        return Spelling::Any;
+    }
+    if let Kind::Range { subtype } = &ty.kind {
+        return match by_oid(subtype.oid).copied() {
+            Some(INT4 | INT8 | NUMERIC) => Spelling::Any,
+            _ => Spelling::Own,
+        };
+    }
+    if let Kind::Multirange { range } = &ty.kind {
+        return match spelling(text, value, range) {
+            Spelling::Any => Spelling::Any,
+            _ => Spelling::Own,
+        };
+    }
+    let Some(known) = by_oid(ty.oid).copied() else {
+        return Spelling::Own;
+    };
+    match known {
+        BOOL | BYTEA | INT2 | INT4 | INT8 | NUMERIC | UUID | JSON | INET | CIDR | MACADDR | BIT
+        | VARBIT | PG_LSN | TEXT | VARCHAR | BPCHAR => Spelling::Any,
+        FLOAT4 | FLOAT8 => Spelling::Also(format!(
+            r"CASE WHEN {text} ~* '^\s*[+-]?(nan|inf|infinity)\s*$' THEN true ELSE {value}::pg_catalog.text::pg_catalog.numeric = {text}::pg_catalog.numeric END"
+        )),
+        OID | XID | CID | XID8 => Spelling::Also(format!(
+            r"{value}::pg_catalog.text = pg_catalog.regexp_replace({text}, '^\s*0*(0|[1-9]\d*)\s*$', '\1')"
+        )),
+        MONEY => Spelling::Also(format!(
+            r"CASE WHEN {text} ~ '^\s*[+-]?\$?\d[\d,]*(\.\d*)?\s*$' THEN {value}::pg_catalog.numeric = pg_catalog.translate({text}, '$, ', '')::pg_catalog.numeric ELSE false END"
+        )),
+        DATE => matches(&format!(r"{DAY}([T ]00:00(:00(\.0+)?)?)?{ERA}|{INFINITE}")),
+        TIME => matches(&clock),
+        TIMETZ => matches(&format!("{clock}({OFFSET})?")),
+        TIMESTAMP => matches(&format!("{DAY}([T ]{clock})?{ERA}|{INFINITE}")),
+        TIMESTAMPTZ => matches(&format!("{DAY}([T ]{clock}({OFFSET})?)?{ERA}|{INFINITE}")),
+        INTERVAL => {
+            let whole = r"[+-]?\d+ ?(millennia|millenniums?|centur(y|ies)|decades?|years?|yrs?|y|mons?|months?|weeks?|w|days?|d|hours?|hrs?|h|minutes?|mins?|m)";
+            let seconds = format!(r"[+-]?\d+{FRACTION} ?(seconds?|secs?|s)");
+            let clock = format!(r"[+-]?\d+:\d{{2}}(:\d{{2}}{FRACTION})?");
+            let iso = format!(
+                r"[+-]?P([+-]?\d+Y)?([+-]?\d+M)?([+-]?\d+W)?([+-]?\d+D)?(T([+-]?\d+H)?([+-]?\d+M)?([+-]?\d+{FRACTION}S)?)?"
+            );
+            matches(&format!(
+                r"(@ )?(({whole}|{seconds}|{clock})\s*)+( ago)?|{iso}"
+            ))
+        }
+        MACADDR8 => Spelling::Also(format!(
+            "pg_catalog.length(pg_catalog.regexp_replace({text}, '[^0-9A-Fa-f]', '', 'g')) = 16"
+        )),
+        POINT | LSEG | PATH | BOX | POLYGON | LINE | CIRCLE => Spelling::Also(format!(
+            r"{value}::pg_catalog.text = pg_catalog.regexp_replace({text}, '\s', '', 'g')"
+        )),
+        _ => Spelling::Own,
+    }
+}
+
+/// True for a text of which the type's modifier cuts and rounds nothing.
+fn modifier_condition(text: &str, ty: &PgType, typmod: i32, target: &str) -> Option<String> {
     if typmod < 0 {
         return None;
     }
@@ -64,11 +197,27 @@ fn condition(text: &str, ty: &PgType, typmod: i32, target: &str) -> Option<Strin
     })
 }
 
-/// The place of the column and the text, if this is the server's error to an [`expression`].
-pub fn refusal(message: &str) -> Option<(usize, &str)> {
+/// What the server said of a text that an [`expression`] refused.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Refusal<'a> {
+    /// The column's place.
+    pub place: usize,
+    /// The value of the row's expression.
+    pub row: u64,
+    /// The text, cut to 100 characters.
+    pub text: &'a str,
+}
+
+/// Reads the server's error to an [`expression`]; nothing for other errors.
+pub fn refusal(message: &str) -> Option<Refusal<'_>> {
     let (_, rest) = message.split_once(MARK)?;
-    let (place, text) = rest.split_once(':')?;
-    Some((place.parse().ok()?, text.strip_suffix('"').unwrap_or(text)))
+    let (place, rest) = rest.split_once(':')?;
+    let (row, text) = rest.split_once(':')?;
+    Some(Refusal {
+        place: place.parse().ok()?,
+        row: row.parse().ok()?,
+        text: text.strip_suffix('"').unwrap_or(text),
+    })
 }
 
 /// True if parts of a type have modifiers that [`expression`] does not see: those of a composite's
@@ -95,13 +244,19 @@ mod tests {
 
     #[test]
     fn what_the_server_says_to_a_refused_text_is_known() {
-        let says = "invalid input syntax for type numeric: \"rapidbyte:12:a:\"b\"\"";
-        assert_eq!(refusal(says), Some((12, "a:\"b\"")));
+        let says = "invalid input syntax for type numeric: \"rapidbyte:12:34:a:\"b\"\"";
+        let expected = Refusal {
+            place: 12,
+            row: 34,
+            text: "a:\"b\"",
+        };
+        assert_eq!(refusal(says), Some(expected));
         assert_eq!(
             refusal("invalid input syntax for type numeric: \"1,2\""),
             None
         );
-        assert_eq!(refusal("\"rapidbyte:x:y\""), None);
+        assert_eq!(refusal("\"rapidbyte:x:1:y\""), None);
+        assert_eq!(refusal("\"rapidbyte:1:x:y\""), None);
     }
 
     #[test]
@@ -111,12 +266,18 @@ mod tests {
             type_text: "numeric(4,2)".into(),
             ..NUMERIC.column("n")
         };
-        assert_eq!(expression("u.n", 0, &TEXT.column("n")), "u.n::text");
-        assert_eq!(expression("u.n", 0, &column(-1)), "u.n::numeric(4,2)");
-        let sql = expression("u.n", 7, &column(to_numeric_typmod(4, 2)));
+        assert_eq!(
+            expression("u.n", "u.row", 0, &TEXT.column("n")),
+            "u.n::text"
+        );
+        assert_eq!(
+            expression("u.n", "u.row", 0, &column(-1)),
+            "u.n::numeric(4,2)"
+        );
+        let sql = expression("u.n", "u.row", 7, &column(to_numeric_typmod(4, 2)));
         let begin = "CASE WHEN (u.n::numeric(4,2) = u.n::pg_catalog.\"numeric\") IS NOT FALSE";
         assert!(sql.starts_with(begin), "{sql}");
-        assert!(sql.contains("rapidbyte:7:"), "{sql}");
+        assert!(sql.contains("'rapidbyte:7:' || (u.row) ||"), "{sql}");
         assert!(is_reg(REGCLASS));
     }
 }

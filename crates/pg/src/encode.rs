@@ -15,6 +15,7 @@ pub(crate) use block::Layout;
 use block::Number;
 
 use crate::error::Problem;
+use crate::json_keys;
 use crate::oids::Rewrite;
 use crate::{datetime, numeric};
 
@@ -27,8 +28,8 @@ pub(crate) enum Op {
     Plain,
     /// Text; `check` if it may hold NUL characters, `limit` if it may be too long.
     Text { check: bool, limit: Option<Limit> },
-    /// A version byte, then text.
-    Versioned(u8, bool),
+    /// A version byte, then JSON; `check` as for text, `keys` if an object may repeat one.
+    Jsonb { check: bool, keys: bool },
     /// An integer of this many bytes.
     Int(u8),
     /// An integer as `numeric`.
@@ -45,6 +46,9 @@ pub(crate) enum Op {
     },
 }
 
+/// The only version of jsonb's binary form (`jsonb_recv`).
+const JSONB_VERSION: u8 = 1;
+
 /// How long a text may be. The server itself refuses longer ones, but for surplus blanks at the end,
 /// which it cuts and says nothing (`varchar_input`, `bpchar_input`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,13 +56,16 @@ pub(crate) struct Limit {
     pub chars: u32,
     /// Blanks at the end mean nothing at either side.
     pub ignores_blanks: bool,
+    /// Blanks at the end mean something at the source alone: the target pads shorter texts.
+    pub refuses_blanks: bool,
 }
 
 impl Limit {
-    fn holds(self, text: &[u8]) -> bool {
+    fn check(self, text: &[u8]) -> Result<(), Problem> {
         let limit = self.chars as usize;
-        if text.len() <= limit {
-            return true;
+        let hides = self.refuses_blanks && text.last() == Some(&b' ');
+        if text.len() <= limit && !hides {
+            return Ok(());
         }
         let mut end = text.len();
         while self.ignores_blanks && end > 0 && text[end - 1] == b' ' {
@@ -66,7 +73,12 @@ impl Limit {
         }
         // All bytes of UTF-8 but those that continue a character.
         let begins = |byte: &&u8| **byte & 0xC0 != 0x80;
-        text[..end].iter().filter(begins).count() <= limit
+        match text[..end].iter().filter(begins).count() {
+            chars if chars > limit => Err(Problem::TooLong(self.chars)),
+            // As long as the column: nothing is padded.
+            chars if hides && chars < limit => Err(Problem::Blanks),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -311,10 +323,12 @@ impl<'a> Values<'a> {
             Op::Null => Some(Self::Null),
             Op::Plain => Self::plain(array),
             Op::Text { check, limit } => {
-                return Self::text(array, None, (*check, *limit), written);
+                let limit = limit.map(|limit| move |text: &[u8]| limit.check(text));
+                return Self::text(array, None, *check, limit, written);
             }
-            Op::Versioned(version, check) => {
-                return Self::text(array, Some(*version), (*check, None), written);
+            Op::Jsonb { check, keys } => {
+                let keys = keys.then_some(json_keys::check);
+                return Self::text(array, Some(JSONB_VERSION), *check, keys, written);
             }
             Op::Int(width) => match (array.data_type(), width) {
                 (DataType::Int16, 2) => Some(Self::I16(array.as_primitive::<Int16Type>().values())),
@@ -346,7 +360,8 @@ impl<'a> Values<'a> {
     fn text(
         array: &'a ArrayRef,
         version: Option<u8>,
-        (check, limit): (bool, Option<Limit>),
+        check: bool,
+        each: Option<impl Fn(&[u8]) -> Result<(), Problem>>,
         written: Range<usize>,
     ) -> Result<Option<Self>, (usize, Problem)> {
         let Some((offsets, data)) = variable(array) else {
@@ -367,11 +382,9 @@ impl<'a> Values<'a> {
                 }
             }
         }
-        if let Some(limit) = limit {
-            let is_long =
-                |row: &usize| !array.is_null(*row) && !limit.holds(&data[offsets.range(*row)]);
-            if let Some(row) = written.clone().find(is_long) {
-                return Err((row, Problem::TooLong(limit.chars)));
+        if let Some(each) = each {
+            for row in written.filter(|row| !array.is_null(*row)) {
+                each(&data[offsets.range(row)]).map_err(|problem| (row, problem))?;
             }
         }
         Ok(Some(Self::Bytes {

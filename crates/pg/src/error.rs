@@ -101,6 +101,12 @@ pub(crate) enum Problem {
     Null,
     /// More than so many characters.
     TooLong(u32),
+    /// Blanks at the end, which the target's padding hides.
+    Blanks,
+    /// A JSON object that has a key twice.
+    RepeatedKey,
+    /// JSON that is nested too deeply to be checked.
+    JsonDepth,
 }
 
 impl Problem {
@@ -146,6 +152,13 @@ impl Problem {
                      holds (blanks at its end count)"
                 ));
             }
+            Self::Blanks => {
+                "the text ends with blanks, which character(n) does not tell from its padding"
+            }
+            Self::RepeatedKey => {
+                "a JSON object has a key twice, and jsonb would keep the last of the values alone"
+            }
+            Self::JsonDepth => "the JSON is nested in more than 65,536 levels",
         })
     }
 
@@ -157,6 +170,10 @@ impl Problem {
             Self::TooLarge => "lower resources.batch_bytes",
             Self::LongList => "raise resources.max_record_bytes",
             Self::Null => "drop NOT NULL there, or leave such rows out by `where:`",
+            Self::Blanks => "give the target's column the type varchar or text",
+            Self::RepeatedKey | Self::JsonDepth => {
+                "give the target's column the type json, which keeps the text"
+            }
             Self::TooLong(_) => {
                 "make the target's column longer (ALTER TABLE … ALTER COLUMN … TYPE …), or cut the \
                  text in the source"

@@ -206,6 +206,9 @@ fn refused<T>(reason: impl Into<String>) -> Result<T, Fit> {
     Err(Fit::Refused(reason.into()))
 }
 
+const JSONB_NOTE: &str =
+    "jsonb keeps neither the order of keys nor blanks; an object that has a key twice is refused";
+
 impl Source {
     fn decide_for(&self, field: &Field, target: &Column) -> Decision {
         let (from, from_typmod) = self.column.stripped();
@@ -247,6 +250,11 @@ impl Source {
         if self.is_text_cast {
             return self.cast_into(target);
         }
+        if to.oid == builtin::JSONB.oid {
+            let check = self.is_foreign;
+            let op = Op::Jsonb { check, keys: true };
+            return Ok((op, Some(JSONB_NOTE.to_owned())));
+        }
         match &to.kind {
             Kind::Enum { labels } => {
                 if let Kind::Enum { labels: given } = &from.kind
@@ -282,10 +290,9 @@ impl Source {
         let (to, to_typmod) = target.stripped();
         let check = self.is_foreign;
         if to.oid == builtin::JSONB.oid {
-            let note = (from.oid != to.oid).then(|| {
-                "jsonb keeps neither the order nor the repetition of keys, nor blanks".to_owned()
-            });
-            return Ok((Op::Versioned(1, check), note));
+            let keys = from.oid != to.oid;
+            let note = keys.then(|| JSONB_NOTE.to_owned());
+            return Ok((Op::Jsonb { check, keys }, note));
         }
         if to.oid == builtin::JSON.oid {
             return Ok((Op::Text { check, limit: None }, None));
@@ -309,10 +316,13 @@ fn characters(ty: &PgType, typmod: i32) -> Option<u32> {
 fn limit((from, from_typmod): (&PgType, i32), (to, to_typmod): (&PgType, i32)) -> Option<Limit> {
     let chars = characters(to, to_typmod)?;
     let always_fits = characters(from, from_typmod).is_some_and(|most| most <= chars);
-    let both_padded = [from, to].iter().all(|ty| ty.oid == builtin::BPCHAR.oid);
-    (!always_fits).then_some(Limit {
+    let is_padded = |ty: &PgType| ty.oid == builtin::BPCHAR.oid;
+    let both_padded = is_padded(from) && is_padded(to);
+    let refuses_blanks = is_padded(to) && !is_padded(from);
+    (!always_fits || refuses_blanks).then_some(Limit {
         chars,
         ignores_blanks: both_padded,
+        refuses_blanks,
     })
 }
 
@@ -325,7 +335,7 @@ fn length_note(from: &PgType, from_typmod: i32, to: &PgType, to_typmod: i32) -> 
     let given = characters(from, from_typmod);
     if limit((from, from_typmod), (to, to_typmod)).is_some() {
         let pads = if pads {
-            "; shorter ones are padded with blanks"
+            "; shorter ones are padded with blanks, and those that end with a blank are refused"
         } else {
             ""
         };

@@ -20,6 +20,7 @@ pub mod fit;
 pub mod form;
 pub mod ident;
 pub mod insert;
+mod json_keys;
 pub mod model;
 mod numeric;
 pub mod oids;

@@ -37,12 +37,19 @@ pub fn show(
     Ok(())
 }
 
-const FITS: [Fit; 4] = [Fit::Exact, Fit::Widened, Fit::Lossy, Fit::Refused];
+const FITS: [Fit; 5] = [
+    Fit::Exact,
+    Fit::Widened,
+    Fit::Checked,
+    Fit::Lossy,
+    Fit::Refused,
+];
 
 fn fit_name(fit: Fit) -> &'static str {
     match fit {
         Fit::Exact => "exact",
         Fit::Widened => "widened",
+        Fit::Checked => "checked",
         Fit::Lossy => "lossy",
         Fit::Refused => "refused",
     }
