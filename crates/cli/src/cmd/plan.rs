@@ -84,7 +84,7 @@ fn columns(stream: &StreamPlan) -> Vec<Column<'_>> {
 }
 
 /// How many columns of all streams have each fit.
-fn fits(plan: &Plan) -> [(Fit, usize); 4] {
+fn fits(plan: &Plan) -> [(Fit, usize); 5] {
     let columns = || {
         plan.streams
             .iter()
