@@ -8,7 +8,7 @@
 //!
 //! | types | accepted spellings | refused, for example |
 //! | --- | --- | --- |
-//! | boolean, integers, numeric, uuid, bytea, json, inet, cidr, macaddr, bit, pg_lsn | all that the server reads | digits beyond a modifier |
+//! | boolean, integers, numeric, uuid, bytea, json, bit, pg_lsn | all that the server reads | digits beyond a modifier |
 //! | real, double precision | any decimal number equal to the value's shortest form | `16777217` as real |
 //! | oid, xid, cid, xid8 | decimal digits, with leading zeros | `-1`, `5000000000` as xid |
 //! | money | a number with `$` and `,` in it | `$1.005` |
@@ -16,7 +16,8 @@
 //! | time, timetz | `HH:MM`, seconds, six digits, `AM`; timetz: an offset | a zone for time, a date |
 //! | timestamp, timestamptz | date and time as above; timestamptz: an offset, `Z`, `UTC` | a zone for timestamp |
 //! | interval | whole numbers with units, `HH:MM:SS`, ISO 8601; six digits of seconds | `0.0000001 s`, `1.5 years` |
-//! | macaddr8 | sixteen hexadecimal digits | a macaddr |
+//! | inet, cidr | all that the server reads, but for `:.` | `1::.2` |
+//! | macaddr, macaddr8 | twelve or sixteen hexadecimal digits | `8:0:2b:1:2:3`, a macaddr as macaddr8 |
 //! | geometric types | blanks | numbers of other spelling |
 //! | ranges of integer and numeric | all that the server reads | |
 //! | arrays | those of the elements | |
@@ -140,8 +141,8 @@ fn spelling(text: &str, value: &str, ty: &PgType) -> Spelling {
         return Spelling::Own;
     };
     match known {
-        BOOL | BYTEA | INT2 | INT4 | INT8 | NUMERIC | UUID | JSON | INET | CIDR | MACADDR | BIT
-        | VARBIT | PG_LSN | TEXT | VARCHAR | BPCHAR => Spelling::Any,
+        BOOL | BYTEA | INT2 | INT4 | INT8 | NUMERIC | UUID | JSON | BIT | VARBIT | PG_LSN
+        | TEXT | VARCHAR | BPCHAR => Spelling::Any,
         FLOAT4 | FLOAT8 => Spelling::Also(format!(
             r"CASE WHEN {text} ~* '^\s*[+-]?(nan|inf|infinity)\s*$' THEN true ELSE {value}::pg_catalog.text::pg_catalog.numeric = {text}::pg_catalog.numeric END"
         )),
@@ -163,13 +164,15 @@ fn spelling(text: &str, value: &str, ty: &PgType) -> Spelling {
             let iso = format!(
                 r"[+-]?P([+-]?\d+Y)?([+-]?\d+M)?([+-]?\d+W)?([+-]?\d+D)?(T([+-]?\d+H)?([+-]?\d+M)?([+-]?\d+{FRACTION}S)?)?"
             );
+            // Behind a clock a blank, so that its seventh digit is not the next number's first.
             matches(&format!(
-                r"(@ )?(({whole}|{seconds}|{clock})\s*)+( ago)?|{iso}"
+                r"(@ )?(({whole}|{seconds})\s*|{clock}(\s+|$))+( ?ago)?|{iso}"
             ))
         }
-        MACADDR8 => Spelling::Also(format!(
-            "pg_catalog.length(pg_catalog.regexp_replace({text}, '[^0-9A-Fa-f]', '', 'g')) = 16"
-        )),
+        // The server reads `1::.2` and `8:0:2b:1:2:3` too, as best it can.
+        INET | CIDR => Spelling::Also(format!(r"{text} !~ ':\.'")),
+        MACADDR => matches("[0-9a-f]{2}([:.-]?[0-9a-f]{2}){5}"),
+        MACADDR8 => matches("[0-9a-f]{2}([:.-]?[0-9a-f]{2}){7}"),
         POINT | LSEG | PATH | BOX | POLYGON | LINE | CIRCLE => Spelling::Also(format!(
             r"{value}::pg_catalog.text = pg_catalog.regexp_replace({text}, '\s', '', 'g')"
         )),

@@ -44,6 +44,8 @@ fn a_text_goes_into_a_shorter_column_whole_or_not_at_all() {
             ("varchar(3)", "abcd", None),
             ("char(3)", "ab", Some("ab ")),
             ("char(3)", "abc ", None),
+            ("char(3)", "a  ", Some("a  ")),
+            ("char(3)", "a ", None),
             ("char(3)", "äöüß", None),
         ] {
             match (through(method, ty, &texts(&[Some(text)])), arrives) {
@@ -107,6 +109,12 @@ fn a_text_that_the_server_would_round_or_cut_is_refused_with_its_column() {
         ("raw.cents", "1.239", None),
         ("raw.whole", "(1.239)", Some("(1.239)")),
         ("numeric", "1.239", Some("1.239")),
+        ("timestamp", "2020-01-01 00:00:00+05", None),
+        ("date", "now", None),
+        ("xid", "5000000000", None),
+        ("money", "$1.005", None),
+        ("real", "16777217", None),
+        ("jsonb", r#"{"b": 1,  "a": 2}"#, Some(r#"{"a": 2, "b": 1}"#)),
         // What is written for an object that is gone is the number of another one here.
         ("regclass", "-", Some("-")),
         ("regclass", "pg_class", Some("pg_class")),
@@ -123,6 +131,16 @@ fn a_text_that_the_server_would_round_or_cut_is_refused_with_its_column() {
                 assert!(error.message.contains(text), "{error:?}");
             }
             (found, _) => panic!("{ty} {text:?}: {found:?}"),
+        }
+    }
+    for method in ["copy", "insert"] {
+        for (json, code) in [
+            (r#"{"a": 1, "a": 2}"#, "value_does_not_fit"),
+            (r#"[{"b": {"a": 1, "\u0061": 2}}]"#, "value_does_not_fit"),
+            ("{", "pg_22P02"),
+        ] {
+            let error = through(method, "jsonb", &texts(&[Some(json)])).unwrap_err();
+            assert_eq!(error.code, code, "{json} {error:?}");
         }
     }
     let unread = through("copy", "integer[]", &texts(&[Some("[1]")])).unwrap_err();

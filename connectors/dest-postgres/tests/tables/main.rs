@@ -2,6 +2,7 @@
 //! starts one server.
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
+mod casts;
 mod changes;
 mod checkpoints;
 mod commit;

@@ -254,7 +254,7 @@ fn keys_that_are_equal_in_the_type_of_the_table_are_one_key() {
             2,
         ),
         ("text", ["a", "A", "a ", "a"], 3),
-        ("char(3)", ["a", "a ", "a  ", "b"], 2),
+        ("char(3)", ["a", "a  ", "a", "b"], 2),
         ("raw.code", ["a", "b", "b", "c"], 3),
         ("raw.mood", ["sad", "glad", "sad", "glad"], 2),
         (
@@ -264,7 +264,12 @@ fn keys_that_are_equal_in_the_type_of_the_table_are_one_key() {
         ),
         (
             "timestamptz",
-            ["2026-11-21 00:00Z", "2026-11-21 01:00+01", "epoch", "epoch"],
+            [
+                "2026-11-21 00:00Z",
+                "2026-11-21 01:00+01",
+                "1970-01-01",
+                "1970-01-01",
+            ],
             2,
         ),
         ("interval", ["1 month", "30 days", "1 day", "24:00"], 2),
