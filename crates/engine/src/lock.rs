@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{ErrorKind as Io, Read, Write};
 use std::path::{Component, Path, PathBuf};
 
-use rapidbyte_runtime::{Connector, Origin, Spec};
+use rapidbyte_runtime::{Connector, Origin, Spec, regular};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -85,12 +85,10 @@ impl Lock {
             )
         };
         // A pipe in its place would wait for whoever writes into it.
-        match std::fs::metadata(&path) {
+        let file = match regular::open(&path) {
             Err(error) if error.kind() == Io::NotFound => return Ok(None),
-            Ok(found) if !found.is_file() => return Err(wrong(&"not a regular file")),
-            _ => {}
-        }
-        let file = File::open(&path).map_err(|error| wrong(&error))?;
+            opened => opened.map_err(|error| wrong(&error))?,
+        };
         let mut text = String::new();
         let mut limited = file.take(MAX_LOCK_BYTES + 1);
         let read = limited.read_to_string(&mut text);

@@ -10,8 +10,8 @@ pub mod source_world {
         with: {
             "rapidbyte:connector/connection.connection": crate::host::connection::Connection,
             "rapidbyte:connector/files.input": crate::host::files::Input,
-            "rapidbyte:connector/files.output": crate::host::files::Output,
-            "rapidbyte:connector/files.output-folder": crate::host::folder::OutputFolder,
+            "rapidbyte:connector/files.output": crate::host::files::HeldOutput,
+            "rapidbyte:connector/files.output-folder": crate::host::folder::HeldFolder,
         },
     });
 }

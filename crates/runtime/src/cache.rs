@@ -15,6 +15,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use crate::regular;
+
 /// A folder of compiled code and the key that authenticates it.
 #[derive(Debug, Clone)]
 pub struct Cache {
@@ -113,25 +115,16 @@ impl Cache {
 
     /// A regular file of this user and of a connector's size.
     fn open_entry(&self, name: &str) -> Option<File> {
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
-            .open(self.path(name))
-            .ok()?;
+        let file = regular::open_own(&self.path(name)).ok()?;
         let metadata = file.metadata().ok()?;
-        let ours = metadata.is_file() && metadata.uid() == own_uid();
+        let ours = metadata.uid() == own_uid();
         (ours && metadata.len() <= MAX_FILE_BYTES).then_some(file)
     }
 
     /// Stores an entry in one atomic step.
     pub fn put(&self, name: &str, code: &[u8]) -> io::Result<()> {
         let temporary = self.dir.join(format!(".{name}.{}.tmp", std::process::id()));
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&temporary)?;
+        let mut file = create_own(&temporary)?;
         let written = file
             .write_all(code)
             .and_then(|()| file.write_all(self.mac(name, code).as_bytes()))
@@ -239,6 +232,13 @@ fn copy_hashed(
     }
 }
 
+/// A file of this user alone, in the place of one that a killed process left.
+fn create_own(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    regular::check(options.custom_flags(regular::OWN).open(path)?)
+}
+
 fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
@@ -260,12 +260,7 @@ fn read_or_make_key(path: &Path) -> io::Result<[u8; KEY_BYTES]> {
         return Err(io::Error::other("no random numbers"));
     }
     let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&temporary)?;
+    let mut file = create_own(&temporary)?;
     file.write_all(&key)?;
     // A link fails where a key is already: of two first runs, one key wins.
     let linked = fs::hard_link(&temporary, path);
@@ -277,7 +272,7 @@ fn read_or_make_key(path: &Path) -> io::Result<[u8; KEY_BYTES]> {
 }
 
 fn read_key(path: &Path) -> io::Result<[u8; KEY_BYTES]> {
-    let mut file = File::open(path)?;
+    let mut file = regular::open(path)?;
     let metadata = file.metadata()?;
     if metadata.uid() != own_uid() || metadata.mode() & 0o077 != 0 {
         let text = format!("{} must belong to this user with mode 0600", path.display());

@@ -1,5 +1,6 @@
 //! What a connector may import, one file for each interface.
 
+pub(crate) mod apart;
 pub mod connection;
 mod dial;
 mod exclusive;

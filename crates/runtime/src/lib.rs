@@ -21,6 +21,7 @@ mod host;
 mod instance;
 mod limits;
 mod load;
+pub mod regular;
 mod state;
 
 pub use bindings::destination::{ColumnPlan, Fit, Part, Plan, Progress, Receipt, Target};

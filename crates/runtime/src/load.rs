@@ -19,7 +19,7 @@ use crate::bindings::source_world::SourceConnectorPre;
 use crate::bindings::types::{Error as ConnectorError, ErrorKind};
 use crate::cache::{self, Cache};
 use crate::state::{EPOCH_TICK, State};
-use crate::{Destination, Error, Result, Sandbox, Source, host};
+use crate::{Destination, Error, Result, Sandbox, Source, host, regular};
 
 /// What a component exports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -464,12 +464,15 @@ fn wrong_size(path: &Path) -> ConnectorError {
 /// Opens a regular file; it ends behind `limit`.
 fn open(path: &Path, limit: u64) -> Result<Take<File>, ConnectorError> {
     let failed = |error| unread(path, &error);
-    let metadata = std::fs::metadata(path).map_err(failed)?;
-    if !metadata.is_file() || metadata.len() > limit {
+    let file = regular::open(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::InvalidInput => wrong_size(path),
+        _ => failed(error),
+    })?;
+    if file.metadata().map_err(failed)?.len() > limit {
         return Err(wrong_size(path));
     }
-    // The file may be another one, or have grown, since it was looked at.
-    Ok(File::open(path).map_err(failed)?.take(limit + 1))
+    // It may grow since it was looked at.
+    Ok(file.take(limit + 1))
 }
 
 /// The bytes of a component, at most `limit` of them.

@@ -10,6 +10,7 @@ use wasmtime::{StoreContextMut, UpdateDeadline};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
 use crate::bindings::types::{Error, ErrorKind};
+use crate::host::apart::Apart;
 use crate::host::http::Http;
 use crate::host::log::LogSink;
 use crate::host::wasi::Stderr;
@@ -65,6 +66,8 @@ pub(crate) struct State {
     /// Connections that are open or being opened.
     pub connections: Arc<AtomicU32>,
     pub files: u32,
+    /// Where its file calls run.
+    pub apart: Apart,
     /// Bytes that the host holds for it, as [`State::hold`] counts them.
     held_bytes: usize,
     pub http: Http,
@@ -101,6 +104,7 @@ impl State {
             log_bytes: 0,
             connections,
             files: 0,
+            apart: Apart::default(),
             held_bytes: 0,
             busy_ticks: 0,
             moved: Instant::now(),
@@ -189,6 +193,14 @@ impl State {
 
     pub fn memory_refused(&self) -> bool {
         self.memory.refused.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for State {
+    /// Files that are left over are removed where that cannot hold up the host for long.
+    fn drop(&mut self) {
+        let left = std::mem::take(&mut self.table);
+        self.apart.clean_up(left, self.sandbox.limits.abort);
     }
 }
 

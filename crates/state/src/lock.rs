@@ -1,12 +1,19 @@
 //! A lock that lives as long as the run that holds it.
 
 use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
 use crate::{Result, StateError};
+
+/// No pipe in the place of a lock is waited for, and no link followed.
+const OWN: i32 = OFlags::NONBLOCK
+    .union(OFlags::NOFOLLOW)
+    .bits()
+    .cast_signed();
 
 /// A locked file beside the state. The system unlocks it when the process ends.
 #[derive(Debug)]
@@ -21,7 +28,8 @@ impl RunLock {
         let path = path_of(state, id);
         let failed = |error: std::io::Error| StateError::at(&path, error);
         let mut options = OpenOptions::new();
-        let file = options.write(true).create(true).truncate(false);
+        options.write(true).create(true).truncate(false);
+        let file = options.custom_flags(OWN);
         let file = file.open(&path).map_err(failed)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Self { file, path })),
@@ -32,7 +40,9 @@ impl RunLock {
 
     /// Whether a living run holds it.
     pub(crate) fn is_held(state: &Path, id: &str) -> bool {
-        let Ok(file) = File::open(path_of(state, id)) else {
+        let mut options = OpenOptions::new();
+        let options = options.read(true).custom_flags(OWN);
+        let Ok(file) = options.open(path_of(state, id)) else {
             return false;
         };
         flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)

@@ -200,7 +200,7 @@ fn cache() -> Vec<Finding> {
 /// Whether a file can be made in a folder; none is left.
 fn writable(folder: &Path) -> std::io::Result<()> {
     let path = folder.join(format!(".doctor.{}.tmp", std::process::id()));
-    std::fs::write(&path, b"x")?;
+    std::fs::File::create_new(&path)?;
     std::fs::remove_file(path)
 }
 

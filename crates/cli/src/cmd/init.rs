@@ -1,11 +1,12 @@
 //! `rapidbyte init`
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use rapidbyte_engine::{Class, Document, Environment, Failure};
+use rapidbyte_runtime::regular;
 use serde_json::json;
 
 use crate::args::{DestinationKind, Init, SourceKind};
@@ -214,7 +215,7 @@ fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
 
 /// Adds the lines that a file does not have yet; true if there were any.
 fn extend(path: &PathBuf, lines: &[String]) -> std::io::Result<bool> {
-    let old = match File::open(path) {
+    let old = match regular::open(path) {
         Ok(file) => {
             let size = file.metadata()?.len();
             if size > MAX_TEXT_BYTES {

@@ -1,10 +1,12 @@
 //! The file that a page goes to.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rapidbyte_engine::{Class, Failure, Plan};
+use rapidbyte_runtime::regular;
 
 use super::{DOCTYPE, MARK, Page};
 
@@ -31,7 +33,7 @@ impl Paper {
         }
         refuse_other(&path)?;
         let temporary = path.with_file_name(format!(".{name}.{}.report", std::process::id()));
-        File::create(&temporary)
+        create(&temporary)
             .and_then(|_| std::fs::remove_file(&temporary))
             .map_err(|error| unwritten(&path, &error))?;
         Ok(Self { path, temporary })
@@ -67,7 +69,7 @@ impl Paper {
     pub fn write(&self, page: &Page) -> Result<(), Failure> {
         // The run itself may have made a file of this name.
         refuse_other(&self.path)?;
-        let written = File::create(&self.temporary)
+        let written = create(&self.temporary)
             .and_then(|mut file| file.write_all(page.html().as_bytes()))
             .and_then(|()| std::fs::rename(&self.temporary, &self.path));
         written.map_err(|error| {
@@ -83,10 +85,17 @@ impl Paper {
     }
 }
 
+/// A file of our own, in the place of one that a killed process left.
+fn create(temporary: &Path) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    regular::check(options.custom_flags(regular::OWN).open(temporary)?)
+}
+
 /// Refuses to replace a file that is no report: it may be the data, or the pipeline.
 fn refuse_other(path: &Path) -> Result<(), Failure> {
     let mut begin = Vec::new();
-    match File::open(path) {
+    match regular::open(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(unwritten(path, &error)),
         Ok(file) => file

@@ -1,8 +1,9 @@
 //! Reads a small text file, whole, with a limit.
 
-use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
+
+use rapidbyte_runtime::regular;
 
 use super::error::{DocumentError, Location, code};
 
@@ -44,7 +45,8 @@ pub(super) fn read_text(path: &Path, max_bytes: u64) -> Result<String, Problem> 
     if !metadata.is_file() {
         return Err(Problem::new(code::NOT_A_FILE, "is not a regular file"));
     }
-    let file = File::open(path).map_err(|error| unreadable(&error))?;
+    // Another may have taken its place since.
+    let file = regular::open(path).map_err(|error| unreadable(&error))?;
     let mut bytes = Vec::new();
     file.take(max_bytes + 1)
         .read_to_end(&mut bytes)

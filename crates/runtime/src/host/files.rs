@@ -6,8 +6,8 @@
 use std::io::{ErrorKind as Io, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cap_std::ambient_authority;
 use std::time::UNIX_EPOCH;
@@ -15,7 +15,7 @@ use std::time::UNIX_EPOCH;
 use cap_std::fs::{Dir, File, OpenOptions, OpenOptionsExt};
 use rapidbyte_wire::pattern;
 use rustix::fd::OwnedFd;
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FlockOperation, flock};
 use rustix::io::fcntl_dupfd_cloexec;
 use wasmtime::component::Resource;
 
@@ -24,15 +24,44 @@ use crate::bindings::files::{Entry, Host, HostInput, HostOutput};
 use crate::bindings::types::{Error, ErrorKind};
 use crate::ended;
 use crate::grants::Granted;
+use crate::host::apart::Abandoned;
 use crate::host::exclusive;
 use crate::host::folder::unsynced::Unsynced;
 use crate::host::folder::{OutputFolder, begin};
+use crate::regular::{NONBLOCK, OWN};
 use crate::state::State;
 
 /// A file that is read.
 pub struct Input {
-    file: std::fs::File,
+    file: Arc<std::fs::File>,
     shown: String,
+}
+
+/// Something of a guest's that file calls work on, on a thread of their own: a call that was given
+/// up may still have it.
+pub struct Held<T> {
+    held: Arc<Mutex<T>>,
+    pub(super) shown: String,
+}
+
+impl<T> Held<T> {
+    pub(super) fn new(held: T, shown: String) -> Self {
+        let held = Arc::new(Mutex::new(held));
+        Self { held, shown }
+    }
+
+    /// For a call that runs elsewhere, with its name for messages.
+    pub(super) fn for_call(&self) -> (Arc<Mutex<T>>, String) {
+        (Arc::clone(&self.held), self.shown.clone())
+    }
+}
+
+/// As a guest has it.
+pub type HeldOutput = Held<Output>;
+
+/// Calls come one after another, so that nobody waits here.
+pub(super) fn locked<T>(held: &Mutex<T>) -> MutexGuard<'_, T> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A file that is written under a temporary name.
@@ -59,9 +88,6 @@ const HELD_BYTES: usize = 8 << 10;
 /// Files that one pattern may find.
 pub(super) const MAX_ENTRIES: usize = 100_000;
 
-/// `O_NONBLOCK`, which changes nothing for a regular file.
-const NONBLOCK: i32 = OFlags::NONBLOCK.bits().cast_signed();
-
 pub(super) type Outcome<T> = wasmtime::Result<Result<T, Error>>;
 
 impl Host for State {
@@ -72,7 +98,11 @@ impl Host for State {
             return Ok(Err(self.not_granted("read", &asked)));
         };
         let clock = self.sandbox.clock.clone();
-        clock.outside(Phase::Query, || match find(&granted, self.host_room()) {
+        let room = self.host_room();
+        let found = clock.outside(Phase::Query, || {
+            self.apart(&asked, move |_| find(&granted, room))
+        })?;
+        clock.outside(Phase::Query, || match found {
             Ok(mut paths) => {
                 self.progress();
                 paths.sort_by(|a, b| a.0.cmp(&b.0));
@@ -97,8 +127,12 @@ impl Host for State {
             return Ok(Err(error));
         }
         let clock = self.sandbox.clock.clone();
-        match clock.outside(Phase::Query, || open(&granted)) {
-            Ok(file) => Ok(Ok(self.table.push(Input { file, shown: path })?)),
+        let opened = clock.outside(Phase::Query, || self.apart(&path, move |_| open(&granted)))?;
+        match opened {
+            Ok(file) => {
+                let file = Arc::new(file);
+                Ok(Ok(self.table.push(Input { file, shown: path })?))
+            }
             Err(error) => {
                 self.one_file_less(&path);
                 Ok(Err(refused(&path, &error)))
@@ -106,11 +140,11 @@ impl Host for State {
         }
     }
 
-    fn create(&mut self, path: String) -> Outcome<Resource<Output>> {
+    fn create(&mut self, path: String) -> Outcome<Resource<Held<Output>>> {
         self.begin_file(path, false)
     }
 
-    fn create_new(&mut self, path: String) -> Outcome<Resource<Output>> {
+    fn create_new(&mut self, path: String) -> Outcome<Resource<Held<Output>>> {
         self.begin_file(path, true)
     }
 
@@ -124,7 +158,9 @@ impl Host for State {
             return Ok(Err(self.not_granted("write", &to)));
         };
         let clock = self.sandbox.clock.clone();
-        let renamed = clock.outside(Phase::Commit, || exclusive::rename(&granted, &target));
+        let renamed = clock.outside(Phase::Commit, || {
+            self.apart(&from, move |_| exclusive::rename(&granted, &target))
+        })?;
         self.progress();
         Ok(renamed.map_err(|error| match error.kind() {
             Io::AlreadyExists => exclusive::exists(&to),
@@ -138,7 +174,9 @@ impl Host for State {
             return Ok(Err(self.not_granted("write", &path)));
         };
         let clock = self.sandbox.clock.clone();
-        let removed = clock.outside(Phase::Commit, || exclusive::remove(&granted));
+        let removed = clock.outside(Phase::Commit, || {
+            self.apart(&path, move |_| exclusive::remove(&granted))
+        })?;
         self.progress();
         Ok(removed.map_err(|error| failed(&path, &error)))
     }
@@ -147,14 +185,15 @@ impl Host for State {
         let Some(granted) = self.sandbox.grants.writable(&path) else {
             return Ok(Err(self.not_granted("write", &path)));
         };
-        Ok(probe(&granted).map_err(|error| failed(&path, &error)))
+        let probed = self.apart(&path, move |_| probe(&granted))?;
+        Ok(probed.map_err(|error| failed(&path, &error)))
     }
 
     fn create_folder(
         &mut self,
         folder: String,
         pattern: String,
-    ) -> Outcome<Resource<OutputFolder>> {
+    ) -> Outcome<Resource<Held<OutputFolder>>> {
         let Some(granted) = self.sandbox.grants.folder(&folder, &pattern) else {
             return Ok(Err(self.not_granted("replace", &folder)));
         };
@@ -163,8 +202,11 @@ impl Host for State {
         }
         let clock = self.sandbox.clock.clone();
         let shown = folder.clone();
-        match clock.outside(Phase::Query, || begin(granted, folder)) {
-            Ok(output) => Ok(Ok(self.table.push(output)?)),
+        let begun = clock.outside(Phase::Query, || {
+            self.apart(&shown, move |_| begin(granted, folder))
+        })?;
+        match begun {
+            Ok(output) => Ok(Ok(self.table.push(Held::new(output, shown))?)),
             Err(error) => {
                 self.one_file_less(&shown);
                 Ok(Err(error))
@@ -174,7 +216,7 @@ impl Host for State {
 }
 
 impl State {
-    fn begin_file(&mut self, path: String, is_new: bool) -> Outcome<Resource<Output>> {
+    fn begin_file(&mut self, path: String, is_new: bool) -> Outcome<Resource<Held<Output>>> {
         let Some(granted) = self.sandbox.grants.writable(&path) else {
             return Ok(Err(self.not_granted("write", &path)));
         };
@@ -182,10 +224,14 @@ impl State {
             return Ok(Err(error));
         }
         let clock = self.sandbox.clock.clone();
-        match clock.outside(Phase::Flush, || create(&granted, &path)) {
+        let shown = path.clone();
+        let created = clock.outside(Phase::Flush, || {
+            self.apart(&path, move |_| create(&granted, &shown))
+        })?;
+        match created {
             Ok(mut output) => {
                 output.is_new = is_new;
-                Ok(Ok(self.table.push(output)?))
+                Ok(Ok(self.table.push(Held::new(output, path))?))
             }
             Err(error) => {
                 self.one_file_less(&path);
@@ -403,7 +449,8 @@ fn create_temporary(dir: &Dir, name: &Path) -> std::io::Result<(File, PathBuf)> 
         let process = std::process::id();
         let temporary = PathBuf::from(format!(".{}.{process}-{number}.tmp", name.display()));
         let mut options = OpenOptions::new();
-        let file = dir.open_with(&temporary, options.write(true).create_new(true))?;
+        options.write(true).create_new(true).custom_flags(OWN);
+        let file = dir.open_with(&temporary, &options)?;
         // A file system without locks works as well: stale files are then never recognized.
         let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
         if dir.try_exists(&temporary)? {
@@ -430,7 +477,7 @@ fn remove_stale(dir: &Dir, name: &Path) {
         if !is_ours || !entry.metadata().is_ok_and(|metadata| metadata.is_file()) {
             continue;
         }
-        let Ok(file) = dir.open_with(&found, OpenOptions::new().write(true)) else {
+        let Some(file) = open_stale(dir, Path::new(&found)) else {
             continue;
         };
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
@@ -438,6 +485,15 @@ fn remove_stale(dir: &Dir, name: &Path) {
             let _ = dir.remove_file(&found);
         }
     }
+}
+
+/// Opens what may be a stale file to lock it: since it was looked at, a neighbour may have put a pipe
+/// or a link in its place.
+fn open_stale(dir: &Dir, name: &Path) -> Option<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).custom_flags(OWN);
+    let file = dir.open_with(name, &options).ok()?;
+    file.metadata().ok()?.is_file().then_some(file)
 }
 
 /// Only a regular file may be replaced: the rename would destroy a device or a link.
@@ -458,7 +514,9 @@ fn probe(granted: &Granted) -> std::io::Result<()> {
     let dir = nearest_folder(granted)?;
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let name = format!(".rapidbyte-probe.{}-{number}.tmp", std::process::id());
-    dir.open_with(&name, OpenOptions::new().write(true).create_new(true))?;
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).custom_flags(OWN);
+    dir.open_with(&name, &options)?;
     dir.remove_file(&name)
 }
 
@@ -484,11 +542,16 @@ fn nearest_folder(granted: &Granted) -> std::io::Result<Dir> {
 
 impl HostInput for State {
     fn size(&mut self, this: Resource<Input>) -> wasmtime::Result<u64> {
-        Ok(self.table.get(&this)?.file.metadata()?.len())
+        let input = self.table.get(&this)?;
+        let (file, shown) = (Arc::clone(&input.file), input.shown.clone());
+        let metadata = self.apart(&shown, move |_| file.metadata())?;
+        Ok(metadata?.len())
     }
 
     fn modified(&mut self, this: Resource<Input>) -> wasmtime::Result<u64> {
-        let modified = self.table.get(&this)?.file.metadata();
+        let input = self.table.get(&this)?;
+        let (file, shown) = (Arc::clone(&input.file), input.shown.clone());
+        let modified = self.apart(&shown, move |_| file.metadata())?;
         let since = modified
             .and_then(|metadata| metadata.modified())
             .ok()
@@ -503,20 +566,11 @@ impl HostInput for State {
         let clock = self.sandbox.clock.clone();
         clock.outside(Phase::Fetch, || {
             let input = self.table.get(&this)?;
+            let (file, shown) = (Arc::clone(&input.file), input.shown.clone());
             let room = self.host_room().max(MIN_READ);
-            let mut buffer = vec![0; (len.min(MAX_READ) as usize).min(room)];
-            let read = loop {
-                match input.file.read_at(&mut buffer, offset) {
-                    Err(error) if error.kind() == Io::Interrupted => {}
-                    result => break result,
-                }
-            };
-            let result = read
-                .map_err(|error| failed(&input.shown, &error))
-                .map(|read| {
-                    buffer.truncate(read);
-                    buffer
-                });
+            let most = (len.min(MAX_READ) as usize).min(room);
+            let read = self.apart(&shown, move |_| read_at(&file, offset, most))?;
+            let result = read.map_err(|error| failed(&shown, &error));
             // Whoever reads behind the end for ever does not get on.
             if result.as_ref().is_ok_and(|read| !read.is_empty()) {
                 self.progress();
@@ -532,60 +586,73 @@ impl HostInput for State {
     }
 }
 
+/// At most so many bytes from a place on.
+fn read_at(file: &std::fs::File, offset: u64, most: usize) -> std::io::Result<Vec<u8>> {
+    let mut buffer = vec![0; most];
+    loop {
+        match file.read_at(&mut buffer, offset) {
+            Err(error) if error.kind() == Io::Interrupted => {}
+            Err(error) => return Err(error),
+            Ok(read) => {
+                buffer.truncate(read);
+                return Ok(buffer);
+            }
+        }
+    }
+}
+
 impl HostOutput for State {
-    fn write(&mut self, this: Resource<Output>, data: Vec<u8>) -> Outcome<()> {
+    fn write(&mut self, this: Resource<Held<Output>>, data: Vec<u8>) -> Outcome<()> {
         self.check_cancelled()?;
         let clock = self.sandbox.clock.clone();
         clock.outside(Phase::Flush, || {
-            let output = self.table.get_mut(&this)?;
-            let result = output
-                .file
-                .write_all(&data)
-                .map_err(|e| failed(&output.shown, &e));
+            let (output, shown) = self.table.get(&this)?.for_call();
+            let written = self.apart(&shown, move |_| locked(&output).file.write_all(&data))?;
             self.progress();
-            Ok(result)
+            Ok(written.map_err(|error| failed(&shown, &error)))
         })
     }
 
-    fn sync(&mut self, this: Resource<Output>) -> Outcome<()> {
+    fn sync(&mut self, this: Resource<Held<Output>>) -> Outcome<()> {
         let clock = self.sandbox.clock.clone();
         clock.outside(Phase::Flush, || {
-            let output = self.table.get(&this)?;
-            let synced = output.file.sync_all();
-            let synced = synced.map_err(|e| failed(&output.shown, &e));
+            let (output, shown) = self.table.get(&this)?.for_call();
+            let synced = self.apart(&shown, move |_| locked(&output).file.sync_all())?;
             self.progress();
-            Ok(synced)
+            Ok(synced.map_err(|error| failed(&shown, &error)))
         })
     }
 
-    fn commit(&mut self, this: Resource<Output>) -> Outcome<()> {
+    fn commit(&mut self, this: Resource<Held<Output>>) -> Outcome<()> {
         self.check_cancelled()?;
         let clock = self.sandbox.clock.clone();
         clock.outside(Phase::Commit, || {
-            let output = self.table.get_mut(&this)?;
-            let committed = output.commit();
+            let (output, shown) = self.table.get(&this)?.for_call();
+            let committed = self.apart(&shown, move |given_up| locked(&output).commit(given_up))?;
             self.progress();
             Ok(committed)
         })
     }
 
-    fn drop(&mut self, this: Resource<Output>) -> wasmtime::Result<()> {
-        let file = self.table.delete(this)?;
-        self.one_file_less(&file.shown);
+    fn drop(&mut self, this: Resource<Held<Output>>) -> wasmtime::Result<()> {
+        let Held { held, shown } = self.table.delete(this)?;
+        // Removes a temporary file.
+        self.apart(&shown, move |_| drop(held))?;
+        self.one_file_less(&shown);
         Ok(())
     }
 }
 
 impl Output {
-    fn commit(&mut self) -> Result<(), Error> {
+    fn commit(&mut self, given_up: &Abandoned) -> Result<(), Error> {
         let done = match self.folder.clone() {
-            None if self.is_new => match self.link() {
+            None if self.is_new => match self.link(given_up) {
                 Err(error) if error.kind() == Io::AlreadyExists => {
                     return Err(exclusive::exists(&self.shown));
                 }
                 linked => linked,
             },
-            None => self.replace(),
+            None => self.replace(given_up),
             Some(unsynced) => match self.complete() {
                 Ok(file) => return unsynced.add(file, &self.shown),
                 Err(error) => Err(error),
@@ -596,16 +663,18 @@ impl Output {
 
     /// The file's bytes, then its name, then the folder's entry: after this a power cut finds
     /// the old file or the new one.
-    fn replace(&mut self) -> std::io::Result<()> {
+    fn replace(&mut self, given_up: &Abandoned) -> std::io::Result<()> {
         self.file.sync_all()?;
+        given_up.check()?;
         self.dir.rename(&self.temporary, &self.dir, &self.name)?;
         self.committed = true;
         exclusive::sync_folder(&self.dir)
     }
 
     /// The file's bytes, then its name, if no other file has it, then the folder's entry.
-    fn link(&mut self) -> std::io::Result<()> {
+    fn link(&mut self, given_up: &Abandoned) -> std::io::Result<()> {
         self.file.sync_all()?;
+        given_up.check()?;
         exclusive::link(&self.dir, &self.temporary, &self.name)?;
         self.committed = true;
         exclusive::sync_folder(&self.dir)
@@ -670,11 +739,11 @@ impl Output {
     /// What a guest does with two calls.
     pub(super) fn write_and_commit(&mut self, bytes: &[u8]) {
         self.file.write_all(bytes).expect("written");
-        self.commit().expect("committed");
+        self.commit(&Abandoned::default()).expect("committed");
     }
 
     pub(super) fn commit_for_test(&mut self) -> Result<(), Error> {
-        self.commit()
+        self.commit(&Abandoned::default())
     }
 }
 
@@ -718,5 +787,31 @@ mod tests {
         assert_eq!(error.kind(), Io::InvalidInput);
         std::fs::write(folder.path().join("b.csv"), "a\n").expect("a file");
         open_regular(&dir, Path::new("b.csv")).expect("a file");
+    }
+
+    #[test]
+    fn what_took_the_place_of_a_stale_file_is_neither_waited_for_nor_followed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = Dir::open_ambient_dir(folder.path(), ambient_authority()).expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("other"), "x").expect("a file");
+        // As a neighbour who wins the race leaves them between the look and the opening.
+        mknodat(
+            CWD,
+            at(".a.1-0.tmp"),
+            FileType::Fifo,
+            Mode::RUSR | Mode::WUSR,
+            0,
+        )
+        .expect("pipe");
+        std::os::unix::fs::symlink("other", at(".a.1-1.tmp")).expect("a link");
+        for name in [".a.1-0.tmp", ".a.1-1.tmp"] {
+            assert!(open_stale(&dir, Path::new(name)).is_none(), "{name}");
+        }
+        std::fs::write(at(".a.1-2.tmp"), "x").expect("a file");
+        assert!(open_stale(&dir, Path::new(".a.1-2.tmp")).is_some());
+        remove_stale(&dir, Path::new("a"));
+        assert!(at(".a.1-0.tmp").exists() && at(".a.1-1.tmp").exists() && at("other").exists());
+        assert!(!at(".a.1-2.tmp").exists());
     }
 }

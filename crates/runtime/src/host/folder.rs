@@ -19,7 +19,8 @@ use rustix::fs::{FlockOperation, Mode, OFlags, RenameFlags, flock, fsync, openat
 use rustix::io::Errno;
 use wasmtime::component::Resource;
 
-use super::files::{MAX_ENTRIES, Outcome, Output, create_within, failed};
+use super::apart::Abandoned;
+use super::files::{Held, MAX_ENTRIES, Outcome, Output, create_within, failed, locked};
 use crate::Phase;
 use crate::bindings::files::HostOutputFolder;
 use crate::bindings::types::{Error, ErrorKind};
@@ -44,6 +45,9 @@ pub struct OutputFolder {
     /// Its complete files.
     files: Arc<Unsynced>,
 }
+
+/// As a guest has it.
+pub type HeldFolder = Held<OutputFolder>;
 
 /// Begins a folder that the grants allow.
 pub(super) fn begin(granted: GrantedFolder, shown: String) -> Result<OutputFolder, Error> {
@@ -262,7 +266,7 @@ impl OutputFolder {
 
     /// The files and their names, then the exchange, then the entry in the folder around: after this a
     /// power cut finds the older folder or the new one.
-    fn commit(&self) -> Result<(), Error> {
+    fn commit(&self, given_up: &Abandoned) -> Result<(), Error> {
         let told = |error: std::io::Error| failed(&self.shown, &error);
         let mut walk = Walk::new(&self.granted);
         walk.look(&self.dir, Path::new("")).map_err(told)?;
@@ -278,6 +282,7 @@ impl OutputFolder {
         }
         self.files.sync()?;
         refuse_foreign(&self.parent, &self.name, &self.granted, &self.shown)?;
+        given_up.check().map_err(told)?;
         self.exchange()?;
         let synced = open_folder(&self.parent).and_then(|folder| Ok(fsync(folder)?));
         synced.map_err(told)
@@ -320,21 +325,29 @@ impl Drop for OutputFolder {
 }
 
 impl HostOutputFolder for State {
-    fn create(&mut self, this: Resource<OutputFolder>, path: String) -> Outcome<Resource<Output>> {
-        let folder = self.table.get(&this)?;
+    fn create(
+        &mut self,
+        this: Resource<Held<OutputFolder>>,
+        path: String,
+    ) -> Outcome<Resource<Held<Output>>> {
+        let (folder, _) = self.table.get(&this)?.for_call();
         let granted = self.sandbox.grants.writable(&path);
-        let Some(granted) =
-            granted.filter(|granted| pattern::matches(&folder.granted.pattern, &granted.path))
-        else {
+        let is_of_it = |path: &str| pattern::matches(&locked(&folder).granted.pattern, path);
+        let Some(granted) = granted.filter(|granted| is_of_it(&granted.path)) else {
             return Ok(Err(self.not_granted("write", &path)));
         };
         if let Err(error) = self.one_more_file(&path) {
             return Ok(Err(error));
         }
         let clock = self.sandbox.clock.clone();
-        let folder = self.table.get(&this)?;
-        match clock.outside(Phase::Flush, || folder.create(&granted.path, &path)) {
-            Ok(output) => Ok(Ok(self.table.push(output)?)),
+        let shown = path.clone();
+        let created = clock.outside(Phase::Flush, || {
+            self.apart(&path, move |_| {
+                locked(&folder).create(&granted.path, &shown)
+            })
+        })?;
+        match created {
+            Ok(output) => Ok(Ok(self.table.push(Held::new(output, path))?)),
             Err(error) => {
                 self.one_file_less(&path);
                 Ok(Err(failed(&path, &error)))
@@ -342,22 +355,23 @@ impl HostOutputFolder for State {
         }
     }
 
-    fn commit(&mut self, this: Resource<OutputFolder>) -> Outcome<()> {
+    fn commit(&mut self, this: Resource<Held<OutputFolder>>) -> Outcome<()> {
         self.check_cancelled()?;
         let clock = self.sandbox.clock.clone();
         clock.outside(Phase::Commit, || {
-            let committed = self.table.get(&this)?.commit();
+            let (folder, shown) = self.table.get(&this)?.for_call();
+            let committed = self.apart(&shown, move |given_up| locked(&folder).commit(given_up))?;
             self.progress();
             Ok(committed)
         })
     }
 
-    fn drop(&mut self, this: Resource<OutputFolder>) -> wasmtime::Result<()> {
+    fn drop(&mut self, this: Resource<Held<OutputFolder>>) -> wasmtime::Result<()> {
         let folder = self.table.delete(this)?;
         let clock = self.sandbox.clock.clone();
-        // Removes a folder, perhaps a large one.
         let shown = folder.shown.clone();
-        clock.outside(Phase::Commit, || drop(folder));
+        // Removes a folder, perhaps a large one.
+        clock.outside(Phase::Commit, || self.apart(&shown, move |_| drop(folder)))?;
         self.progress();
         self.one_file_less(&shown);
         Ok(())

@@ -58,7 +58,7 @@ fn the_commit_replaces_exactly_the_older_folder() {
     let visible = |name: &String| !name.starts_with('.');
     assert!(names(root).into_iter().filter(visible).eq(before));
     assert_eq!(folder.files.waiting(), 2, "not on the disk yet");
-    folder.commit().expect("a commit");
+    folder.commit(&Abandoned::default()).expect("a commit");
     assert_eq!(folder.files.waiting(), 0, "all on the disk");
     drop(folder);
     assert_eq!(
@@ -82,7 +82,9 @@ fn a_folder_that_is_dropped_leaves_the_older_one_and_nothing_else() {
     let folder = written(root, &["day=2/p-0.csv"]).expect("a folder");
     let path = format!("{}/day=2/p-1.csv", folder.granted.folder);
     let unfinished = folder.create(&path, "p-1").expect("a file");
-    let error = folder.commit().expect_err("a file is not complete");
+    let error = folder
+        .commit(&Abandoned::default())
+        .expect_err("a file is not complete");
     assert_eq!(error.code, "file_not_committed");
     drop(unfinished);
     drop(folder);
@@ -110,7 +112,7 @@ fn anything_else_in_the_folder_is_not_ours_to_replace() {
         // It came while the new folder was written.
         let folder = written(root, &["day=2/p-0.csv"]).expect("a folder");
         old(root, &[foreign]);
-        let error = folder.commit().expect_err(foreign);
+        let error = folder.commit(&Abandoned::default()).expect_err(foreign);
         assert_eq!(error.code, "foreign_file", "{foreign}");
         drop(folder);
         assert_eq!(names(root).len(), 2, "{foreign}");
@@ -146,8 +148,10 @@ fn what_killed_runs_left_is_removed_and_what_a_run_writes_is_not() {
     let folder = written(root, &["day=2/p-0.csv"]).expect("a folder");
     assert!(!root.join(".orders.1-0.tmp").exists());
     assert!(root.join(".orders.x.tmp").exists(), "not ours");
-    folder.commit().expect("a commit");
-    running.commit().expect("the other run ends later");
+    folder.commit(&Abandoned::default()).expect("a commit");
+    running
+        .commit(&Abandoned::default())
+        .expect("the other run ends later");
     drop((folder, running));
     assert_eq!(
         names(root),

@@ -1,9 +1,8 @@
 //! Reads the PEM files that the operator named. The host reads them; a guest never sees them.
 
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 
-use rustix::fs::OFlags;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, TrustAnchor};
 
@@ -11,6 +10,7 @@ use super::verify::Trust;
 use crate::bindings::types::{Error, ErrorKind};
 use crate::grants::Grants;
 use crate::grants::tls::{Identity, Roots, Written};
+use crate::regular;
 
 /// A file of certificates above this size is none.
 const MAX_BYTES: u64 = 4 << 20;
@@ -100,16 +100,15 @@ fn certificates(
 fn read(setting: &str, written: &Written, grants: &Grants, secret: bool) -> Result<Vec<u8>, Error> {
     let bad = |what: &str| bad_file(setting, written, what);
     let failed = |error: std::io::Error| bad(&format!("cannot be read: {error}"));
-    // A pipe would wait for its other end.
-    let flags = OFlags::NONBLOCK.bits().cast_signed();
-    let file = std::fs::OpenOptions::new()
-        .read(true)
-        .custom_flags(flags)
-        .open(grants.beside(&written.text))
-        .map_err(failed)?;
+    let wrong_size = || bad("is no file of a certificate's size");
+    let file =
+        regular::open(&grants.beside(&written.text)).map_err(|error| match error.kind() {
+            std::io::ErrorKind::InvalidInput => wrong_size(),
+            _ => failed(error),
+        })?;
     let metadata = file.metadata().map_err(failed)?;
-    if !metadata.is_file() || metadata.len() > MAX_BYTES {
-        return Err(bad("is no file of a certificate's size"));
+    if metadata.len() > MAX_BYTES {
+        return Err(wrong_size());
     }
     if secret && others_may_use(metadata.uid(), metadata.mode()) {
         let hint = format!(

@@ -640,8 +640,6 @@ fn waiting_sees_what_is_decrypted_already_and_nothing_less() {
         [Readable]
     ));
     assert_eq!(guest.read(1000).expect("bytes"), [2; 50]);
-    guest
-        .state
-        .drop(wasmtime::component::Resource::new_own(guest.this().rep()))
-        .expect("dropped");
+    let this = wasmtime::component::Resource::new_own(guest.this().rep());
+    crate::bindings::connection::HostConnection::drop(&mut guest.state, this).expect("dropped");
 }
