@@ -109,7 +109,7 @@ impl State {
         }))?;
         match answered.recv_timeout(USUAL) {
             Ok(result) => Ok(result),
-            Err(RecvTimeoutError::Disconnected) => Err(panicked()),
+            Err(RecvTimeoutError::Disconnected) => Err(self.panicked()),
             Err(RecvTimeoutError::Timeout) => self.wait_apart(what, &answered, &abandoned),
         }
     }
@@ -125,7 +125,7 @@ impl State {
             let _ = cancel.try_send(());
         });
         select! {
-            recv(answered) -> result => return result.map_err(|_| panicked()),
+            recv(answered) -> result => return result.map_err(|_| self.panicked()),
             recv(cancelled) -> _ => {}
             default(self.patience()) => {}
         }
@@ -143,10 +143,12 @@ impl State {
             false => Err(Stalled.into()),
         }
     }
-}
 
-fn panicked() -> wasmtime::Error {
-    std::io::Error::other("a file call panicked").into()
+    fn panicked(&mut self) -> wasmtime::Error {
+        // Its thread ends, and takes no other call.
+        self.apart.calls = None;
+        std::io::Error::other("a file call panicked").into()
+    }
 }
 
 #[cfg(test)]
