@@ -42,6 +42,9 @@ pub struct Grants {
     env: Hidden,
     /// The folder that relative paths are relative to: the pipeline file's.
     base_dir: PathBuf,
+    /// Files of the operator's that nothing grants for writing, named as the disk has them; of a
+    /// folder all of it.
+    own: Vec<String>,
 }
 
 /// Names and values of variables: the values are not shown.
@@ -63,6 +66,8 @@ const MAX_DEPTH: usize = 16;
 const MAX_PATH_BYTES: usize = 4096;
 /// A longer host is none: RFC 1035, 2.3.4.
 const MAX_HOST_BYTES: usize = 255;
+/// What the program reads beside a pipeline, and the folder of its history.
+const OWN_FILES: [&str; 3] = [".env", "rapidbyte.lock", ".rapidbyte"];
 /// Stands for a stream's name in a path.
 const STREAM: &str = "{stream}";
 /// Stands for a file's number in a path.
@@ -79,10 +84,22 @@ impl Grants {
     pub fn from_config(schema: &Value, config: &Map<String, Value>, base_dir: &Path) -> Self {
         let mut grants = Self {
             base_dir: base_dir.to_path_buf(),
+            own: OWN_FILES
+                .iter()
+                .map(|name| on_disk(&absolute(base_dir, name)))
+                .collect(),
             ..Self::default()
         };
         grants.collect(schema, schema, config, "config", 0);
         grants
+    }
+
+    /// These, without the right to write a file of the operator's, such as the pipeline.
+    #[must_use]
+    pub fn protecting(mut self, file: &Path) -> Self {
+        self.own
+            .push(on_disk(&absolute(&self.base_dir, &file.to_string_lossy())));
+        self
     }
 
     fn collect(
@@ -304,6 +321,17 @@ impl Grants {
     /// The absolute form of a path that may be written.
     pub(crate) fn writable(&self, path: &str) -> Option<Granted> {
         self.granted(&self.write, path)
+            .filter(|granted| !self.is_own(&granted.path))
+    }
+
+    /// True for a file that is never granted for writing: the pipeline, its lock, `.env` and the
+    /// history, whatever links lead there.
+    pub(crate) fn is_own(&self, path: &str) -> bool {
+        if path.len() > MAX_PATH_BYTES {
+            return false;
+        }
+        let path = on_disk(&absolute(&self.base_dir, path));
+        self.own.iter().any(|own| is_within(&path, own))
     }
 
     /// A folder that may be replaced as a whole: all files of the pattern, which lies below it,
@@ -316,6 +344,10 @@ impl Grants {
         let Granted { path, root, .. } = self.writable(pattern)?;
         let is_below = path.strip_prefix(&folder)?.starts_with('/');
         let reaches_out = !Path::new(&folder).starts_with(&root);
+        // The whole folder is replaced, and what is in it goes.
+        let there = on_disk(&format!("{folder}/"));
+        let there = there.trim_end_matches('/');
+        let reaches_out = reaches_out || self.own.iter().any(|own| is_within(own, there));
         (is_below && !reaches_out && !pattern::is_pattern(&folder)).then_some(GrantedFolder {
             folder,
             pattern: path,
@@ -370,7 +402,7 @@ pub(crate) struct Granted {
 fn granted(grants: &[String], path: String) -> Option<Granted> {
     let grant = grants
         .iter()
-        .find(|grant| pattern::matches(grant, &path))?
+        .find(|grant| pattern::matches_path(grant, &path))?
         .clone();
     let parts: Vec<&str> = grant.split('/').collect();
     let literal = parts
@@ -385,6 +417,12 @@ fn granted(grants: &[String], path: String) -> Option<Granted> {
         }),
     );
     Some(Granted { path, grant, root })
+}
+
+/// True for the path itself and for what lies in it.
+fn is_within(path: &str, folder: &str) -> bool {
+    let rest = path.strip_prefix(folder);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn resolve<'a>(root: &'a Value, property: &'a Value) -> &'a Value {
@@ -543,6 +581,56 @@ mod tests {
         assert!(grants.writable("data/a.csv").is_none());
         let granted = grants.writable("/out/a.csv").expect("granted");
         assert_eq!(granted.root, Path::new("/out"));
+    }
+
+    #[test]
+    fn a_sign_grants_no_dotfile_and_nothing_grants_the_programs_own_files() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let base = folder.path();
+        std::fs::create_dir(base.join("sub")).expect("a folder");
+        std::os::unix::fs::symlink(".", base.join("sub/link")).expect("a link");
+        std::os::unix::fs::symlink("..", base.join("up")).expect("a link");
+        let of = |path: &str, other: &str| {
+            let schema = json!({"properties": {
+                "in": {"x-grant": "read"}, "out": {"x-grant": "write"},
+            }});
+            let config = json!({"in": path, "out": [path, other]});
+            let config = config.as_object().expect("an object");
+            Grants::from_config(&schema, config, base).protecting(Path::new("p.yaml"))
+        };
+        let all = of("*", "*/*");
+        assert!(all.readable("a.csv").is_some() && all.writable("a.csv").is_some());
+        assert!(all.readable("p.yaml").is_some(), "it may be read");
+        for name in [".env", ".git", ".rapidbyte/state.db", ".ssh/id"] {
+            assert!(all.readable(name).is_none(), "{name}");
+            assert!(all.writable(name).is_none(), "{name}");
+        }
+        let base_name = base
+            .file_name()
+            .and_then(|name| name.to_str())
+            .expect("a name");
+        let round = format!("up/{base_name}/*");
+        let named = of(".*", &round);
+        assert!(
+            named.readable(".env").is_some(),
+            "the operator wrote the dot"
+        );
+        for grants in [
+            &all,
+            &of("p.yaml", ".env"),
+            &of("rapidbyte.lock", ".rapidbyte/*"),
+            &named,
+        ] {
+            for name in ["p.yaml", "rapidbyte.lock", ".env", ".rapidbyte/state.db"] {
+                assert!(grants.writable(name).is_none(), "{name}");
+                let round = format!("up/{base_name}/{name}");
+                assert!(grants.writable(&round).is_none(), "{round}");
+            }
+        }
+        // A folder is replaced with all that is in it.
+        let parts = of("*.csv", "sub/*.csv");
+        assert!(parts.folder(".", "*.csv").is_none());
+        assert!(parts.folder("sub", "sub/*.csv").is_some());
     }
 
     #[test]

@@ -36,6 +36,14 @@ pub fn matches(pattern: &str, text: &str) -> bool {
     pattern[p..].iter().all(|c| *c == '*')
 }
 
+/// As [`matches`], for paths. As in a shell, the dot of a hidden name is matched by a dot alone.
+pub fn matches_path(pattern: &str, path: &str) -> bool {
+    let hidden = |part: &str| part.starts_with('.');
+    // A sign stands for no `/`, so that the parts of both belong together.
+    let mut parts = pattern.split('/').zip(path.split('/'));
+    matches(pattern, path) && parts.all(|(pattern, part)| hidden(pattern) || !hidden(part))
+}
+
 /// True when the text has a `*` or a `?`.
 pub fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?'])
@@ -43,7 +51,23 @@ pub fn is_pattern(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_pattern, matches};
+    use super::{is_pattern, matches, matches_path};
+
+    #[test]
+    fn a_sign_does_not_stand_for_the_dot_of_a_hidden_name() {
+        for (pattern, path, expected) in [
+            ("/p/*", "/p/a.csv", true),
+            ("/p/*", "/p/.env", false),
+            ("/p/?env", "/p/.env", false),
+            ("/p/.*", "/p/.env", true),
+            ("/p/.env", "/p/.env", true),
+            ("/p/*/a", "/p/.git/a", false),
+            ("/p/.g*/*", "/p/.git/.a", false),
+            ("/.p/*", "/.p/a", true),
+        ] {
+            assert_eq!(matches_path(pattern, path), expected, "{pattern} {path}");
+        }
+    }
 
     #[test]
     fn covers_the_whole_text() {

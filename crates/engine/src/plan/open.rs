@@ -292,7 +292,11 @@ fn open_stage(
     document.keep_secrets(&schema, config);
     let config_key = format!("{}.config", side.name);
     check_keys(document, &schema, &schema, config, &config_key, 0)?;
-    let grants = Grants::from_config(&schema, config, &document.base_dir).with(permissions);
+    let mut grants = Grants::from_config(&schema, config, &document.base_dir).with(permissions);
+    // Only a text that came from no file has no name.
+    if let Ok(pipeline) = std::path::absolute(&document.file) {
+        grants = grants.protecting(&pipeline);
+    }
     let grants = Arc::new(grants);
     let config = Value::Object(config.clone()).to_string();
     Ok(Stage {

@@ -242,8 +242,17 @@ impl State {
 
     pub(super) fn not_granted(&self, what: &str, path: &str) -> Error {
         let text = format!("{} may not {what} {}", self.connector, ended::short(path));
-        Error::new(ErrorKind::Config, "file_not_granted", text)
-            .hint("a connector reaches only the paths that its configuration names")
+        let error = Error::new(ErrorKind::Config, "file_not_granted", text);
+        match what != "read" && self.sandbox.grants.is_own(path) {
+            true => error.hint(
+                "no connector writes the pipeline, rapidbyte.lock, .env or .rapidbyte: name another \
+                 file",
+            ),
+            false => error.hint(
+                "a connector reaches only the paths that its configuration names; * and ? stand for \
+                 no dot at the beginning of a name",
+            ),
+        }
     }
 
     /// Counts a file or folder that is about to be opened under this path.
@@ -390,7 +399,7 @@ fn find(granted: &Granted, room: usize) -> std::io::Result<Vec<(String, u64)>> {
             continue;
         };
         match dir.metadata(&inside) {
-            Ok(metadata) if metadata.is_file() && pattern::matches(&granted.grant, &path) => {
+            Ok(metadata) if metadata.is_file() && pattern::matches_path(&granted.grant, &path) => {
                 files.push((path, metadata.len()));
             }
             Ok(_) => {}

@@ -173,7 +173,7 @@ impl<'a> Walk<'a> {
 
     fn covers(&self, inside: &Path) -> bool {
         inside.to_str().is_some_and(|inside| {
-            pattern::matches(self.pattern, &format!("{}/{inside}", self.folder))
+            pattern::matches_path(self.pattern, &format!("{}/{inside}", self.folder))
         })
     }
 }
@@ -332,7 +332,7 @@ impl HostOutputFolder for State {
     ) -> Outcome<Resource<Held<Output>>> {
         let (folder, _) = self.table.get(&this)?.for_call();
         let granted = self.sandbox.grants.writable(&path);
-        let is_of_it = |path: &str| pattern::matches(&locked(&folder).granted.pattern, path);
+        let is_of_it = |path: &str| pattern::matches_path(&locked(&folder).granted.pattern, path);
         let Some(granted) = granted.filter(|granted| is_of_it(&granted.path)) else {
             return Ok(Err(self.not_granted("write", &path)));
         };
