@@ -16,16 +16,19 @@ const MAX_DEPTH: usize = 16;
 pub(super) struct Secrets(Arc<RwLock<Vec<String>>>);
 
 impl Secrets {
-    /// Adds a value, unless it is too short to be told apart from a word.
+    /// Adds a value in every form that a message may show it in, unless it is too short to be told
+    /// apart from a word.
     pub fn add(&self, value: &str) {
         if value.len() < MIN_SECRET_BYTES {
             return;
         }
         let mut secrets = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if !secrets.iter().any(|secret| secret == value) {
-            secrets.push(value.into());
-            secrets.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        for form in forms(value) {
+            if !secrets.contains(&form) {
+                secrets.push(form);
+            }
         }
+        secrets.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
     }
 
     /// Adds what a connector's schema marks with `x-secret`: of a URL the password, of anything
@@ -80,6 +83,76 @@ impl Secrets {
     }
 }
 
+/// A value as it is, and as messages show values: `{:?}`, JSON, a URL. A message of one kind may
+/// stand in another, as the JSON of a configuration within `{:?}`.
+fn forms(value: &str) -> Vec<String> {
+    let once = escaped(value);
+    let twice = once.iter().flat_map(|form| escaped(form));
+    let mut forms: Vec<String> = twice.chain(percent_encoded(value)).collect();
+    forms.extend(once);
+    forms.push(value.to_owned());
+    forms.sort();
+    forms.dedup();
+    forms
+}
+
+/// As Rust, JSON, JavaScript and Python write a text between quotes.
+fn escaped(value: &str) -> Vec<String> {
+    let json = Value::from(value).to_string();
+    let json = json[1..json.len() - 1].to_owned();
+    let mut ascii = String::new();
+    for c in json.chars() {
+        match c.is_ascii() {
+            true => ascii.push(c),
+            false => {
+                let mut units = [0; 2];
+                for unit in c.encode_utf16(&mut units) {
+                    ascii += &format!("\\u{unit:04x}");
+                }
+            }
+        }
+    }
+    let debug = format!("{value:?}");
+    let debug = debug[1..debug.len() - 1].to_owned();
+    vec![
+        json.replace('/', "\\/"),
+        ascii,
+        debug.replace("\\\"", "\"").replace('\'', "\\'"),
+        debug,
+        value.escape_default().to_string(),
+        // Python's, of control characters.
+        json.replace("\\u00", "\\x"),
+        json,
+    ]
+}
+
+/// As a URL has it: all but letters and digits, or all but what needs no escape there either.
+fn percent_encoded(value: &str) -> Vec<String> {
+    let keeping = |kept: &[u8], lower: bool| -> String {
+        let byte = |byte: u8| match byte.is_ascii_alphanumeric() || kept.contains(&byte) {
+            true => char::from(byte).to_string(),
+            false if lower => format!("%{byte:02x}"),
+            false => format!("%{byte:02X}"),
+        };
+        value.bytes().map(byte).collect()
+    };
+    let kept: [&[u8]; 5] = [
+        b"",
+        b"-._~",
+        // `encodeURIComponent`, and what may stand in a password of a URL (RFC 3986, 3.2.1).
+        b"-._~!*'()",
+        b"-._~!$&'()*+,;=",
+        b"-._~!$&'()*+,;=:@/?",
+    ];
+    let mut forms: Vec<String> = kept
+        .iter()
+        .flat_map(|kept| [keeping(kept, false), keeping(kept, true)])
+        .collect();
+    // A form's body has `+` for a blank.
+    forms.extend([keeping(b"-._*", false), keeping(b"-._*", true)].map(|f| f.replace("%20", "+")));
+    forms
+}
+
 /// A text, or those of a list.
 fn texts(value: &Value) -> impl Iterator<Item = &str> {
     let items = value.as_array().map_or(&[][..], Vec::as_slice);
@@ -130,6 +203,44 @@ mod tests {
             secrets.redact("other-word https://api.example first-one second-one"),
             "*** https://api.example *** ***"
         );
+    }
+
+    #[test]
+    fn no_escape_shows_a_secret() {
+        for secret in [
+            "a\"b\\c\nd",
+            "pä/ss'w\u{1b}ö",
+            "p@ss word+&=1",
+            "tab\there\u{2028}",
+            "😀-key\"",
+        ] {
+            let secrets = Secrets::default();
+            secrets.add(secret);
+            let json = Value::from(secret).to_string();
+            let config = json!({ "password": secret }).to_string();
+            let encode = |set| percent_encoding::utf8_percent_encode(secret, set).to_string();
+            for said in [
+                secret.to_owned(),
+                format!("{secret:?}"),
+                json.clone(),
+                // A connector that shows its configuration, or an error that has one in it.
+                config.clone(),
+                format!("{config:?}"),
+                format!("{:?}", format!("{secret:?}")),
+                Value::from(config).to_string(),
+                format!("\"{}\"", secret.escape_default()),
+                encode(percent_encoding::NON_ALPHANUMERIC),
+                encode(percent_encoding::NON_ALPHANUMERIC).to_lowercase(),
+                encode(percent_encoding::NON_ALPHANUMERIC).replace("%20", "+"),
+            ] {
+                // What is left of it: the text around it, and no letter of the secret.
+                let redacted = secrets.redact(&said);
+                let rest = redacted.replace("***", "").replace("password", "");
+                assert!(redacted.contains("***"), "{secret:?}: {said}");
+                let rest = rest.replace(['"', '\\', '{', '}', ':'], "");
+                assert_eq!(rest, "", "{secret:?}: {said}");
+            }
+        }
     }
 
     #[test]
