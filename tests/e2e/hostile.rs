@@ -277,6 +277,61 @@ fn what_a_schema_has_as_its_default_is_not_granted() {
 const OPEN_FILE: &str = r#"
     (import "rapidbyte:connector/files@0.1.0" "open" (func $open_file (param i32 i32 i32)))"#;
 
+const CREATE_FILE: &str = r#"
+    (import "rapidbyte:connector/files@0.1.0" "create" (func $create (param i32 i32 i32)))"#;
+
+#[test]
+fn nothing_is_written_before_anybody_has_seen_what_is_granted() {
+    let folder = Folder::new();
+    folder.write("kept.txt", "kept\n");
+    let schema = r#"{"properties":{"path":{"x-grant":"write"}}}"#;
+    let mut writes = guest(2072, schema);
+    writes.patches.push((32_768, b"kept.txt".to_vec()));
+    writes.at = 2;
+    // Its `open` begins the granted file; an answer without an error begins with 0.
+    writes.deed = "(call $create (i32.const 32768) (i32.const 8) (i32.const 512)) \
+        (if (i32.eqz (i32.load8_u (i32.const 512))) (then unreachable))"
+        .into();
+    writes.imports = CREATE_FILE;
+    folder.write("guest.wasm", writes.build());
+    let granted = all_of_guest().replace("guest.wasm,", "guest.wasm, config: { path: kept.txt },");
+    folder.write("p.yaml", granted);
+    for arguments in [
+        ["plan", "p.yaml"].as_slice(),
+        &["plan", "p.yaml", "--grants-only"],
+        &["check", "p.yaml"],
+        &["discover", "p.yaml"],
+        &["doctor", "p.yaml"],
+    ] {
+        let ended = folder.rapidbyte(arguments);
+        let said = format!("{}{}", ended.stdout, ended.stderr);
+        assert!(!said.contains("trapped"), "{arguments:?}: {said}");
+        assert_eq!(folder.read("kept.txt"), "kept\n");
+        if arguments[0] == "plan" {
+            assert!(ended.stdout.contains("may write kept.txt"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn grants_are_shown_before_a_connector_is_opened() {
+    let folder = Folder::new();
+    let pipeline = misbehave("open_error, kind: config, host: db.example, port: 5432");
+    folder.write("p.yaml", pipeline);
+    let ended = folder.rapidbyte(&["plan", "p.yaml"]);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(
+        ended.stdout.contains("may connect db.example:5432"),
+        "{}",
+        ended.stdout
+    );
+    let ended = folder.rapidbyte(&["plan", "p.yaml", "--grants-only", "--output", "json"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let shown: serde_json::Value = serde_json::from_str(&ended.stdout).expect("one document");
+    let grants = shown["source"]["grants"].to_string();
+    assert!(grants.contains("connect db.example:5432"), "{shown:#}");
+}
+
 #[test]
 fn a_pipe_in_the_place_of_the_lock_is_not_waited_for() {
     let folder = Folder::new();

@@ -187,7 +187,40 @@ fn a_connector_that_asks_for_more_is_refused() {
 }
 
 #[test]
-fn a_lock_holds_for_files_alone() {
+fn a_bundled_name_that_leads_to_another_file_is_refused() {
+    let folder = Folder::new();
+    folder.write("connectors/x", "");
+    let dir = folder.path().join("connectors");
+    for name in ["source-generate", "dest-file"] {
+        let name = format!("{name}.wasm");
+        let file = built("RAPIDBYTE_CONNECTORS").join(&name);
+        std::fs::copy(file, dir.join(name)).expect("a copy");
+    }
+    let pipeline = generate(10, "").replace(&testkit("dest-null"), "dest-file");
+    let pipeline = pipeline.replace("dest-file,", "dest-file, config: { path: o.csv },");
+    folder.write("p.yaml", pipeline);
+    let rapidbyte = |arguments: &[&str]| {
+        let mut command = folder.command(arguments);
+        command.env("RAPIDBYTE_CONNECTORS", &dir);
+        Ended::from(command.output().expect("the program starts"))
+    };
+    assert_eq!(rapidbyte(&["lock", "p.yaml"]).code, Some(0));
+    assert_eq!(rapidbyte(&["run", "p.yaml"]).code, Some(0));
+    let path = dir.join("source-generate.wasm");
+    let mut wasm = std::fs::read(&path).expect("a component");
+    wasm.extend([0, 2, 1, b'x']);
+    std::fs::write(path, wasm).expect("replaced");
+    let ended = rapidbyte(&["run", "p.yaml"]);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("connector_changed"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
+fn a_lock_holds_for_all_that_is_not_inside_the_program() {
     let folder = Folder::new();
     let pipeline = locked(&folder);
     folder.write("rapidbyte.lock", "{\"version\": 1, \"connectors\": {}}");
@@ -197,8 +230,19 @@ fn a_lock_holds_for_files_alone() {
         2,
         &["a.wasm", "rapidbyte lock"],
     );
+    // The tests' connectors lie in a folder: a bundled name is a file like any other.
     let bundled = generate(10, "").replace(&testkit("dest-null"), "dest-file");
     let bundled = bundled.replace("dest-file,", "dest-file, config: { path: o.csv },");
+    folder.refuses(
+        &bundled,
+        "connector_not_locked",
+        2,
+        &["source-generate", "rapidbyte lock"],
+    );
+    let (made, _) = lock(&folder, &[]);
+    let names = made["connectors"].as_array().expect("a list").iter();
+    let names: Vec<_> = names.map(|one| one["connector"].as_str()).collect();
+    assert_eq!(names, [Some("source-generate"), Some("dest-file")]);
     folder.report(&bundled);
     folder.write("rapidbyte.lock", "<<<<<<< HEAD\n");
     folder.refuses(&pipeline, "lock_unreadable", 2, &["rapidbyte.lock"]);

@@ -117,8 +117,8 @@ Examples:
     Doctor(Doctor),
     /// Write `rapidbyte.lock`: which connector files a pipeline runs, and what they ask for.
     #[command(after_help = "\
-Where the file is there, a run stops when a connector's file changes or asks for more. Bundled
-connectors are not in it.
+Where the file is there, a run stops when a connector's file changes or asks for more. Connectors
+inside the program are not in it.
 
 Examples:
   rapidbyte lock shop.yaml
@@ -209,6 +209,9 @@ pub struct Plan {
     pub pipeline: Pipeline,
     #[command(flatten)]
     pub narrow: Narrow,
+    /// Show only what both connectors would be granted: neither is opened, and nothing is reached.
+    #[arg(long, conflicts_with_all = ["select", "exclude", "limit"])]
+    pub grants_only: bool,
 }
 
 /// What of a pipeline is moved this time.

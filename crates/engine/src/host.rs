@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rapidbyte_runtime::{
-    Cancel, Clock, Connector, Embedded, Grants, Kind, Level, Limits, LogSink, MemoryBudget, Origin,
+    Cancel, Clock, Connector, Embedded, Grants, Level, Limits, LogSink, MemoryBudget, Origin,
     Permissions, Runtime, Sandbox, Spec,
 };
 
@@ -118,10 +118,7 @@ impl Host {
             limits: permissions.limits_over(describe_limits()),
             ..self.bare_sandbox(clock)
         };
-        match connector.kind() {
-            Kind::Source => connector.source(sandbox)?.describe(),
-            Kind::Destination => connector.destination(sandbox)?.describe(),
-        }
+        connector.describe(sandbox)
     }
 }
 

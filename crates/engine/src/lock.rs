@@ -3,8 +3,9 @@
 //! The file lies beside the pipelines, belongs into version control, and is written by
 //! `rapidbyte lock` alone. Where it is there, a connector that is a file must be in it with the
 //! SHA-256 of its bytes, which is looked at before a line of its code runs, and may ask for
-//! nothing more than it did when it was locked. Without the file nothing is asked. Connectors by
-//! a bundled name come with the program and are not in it.
+//! nothing more than it did when it was locked. Without the file nothing is asked. Connectors
+//! inside the program are not in it. One with a bundled name that lies in a folder, as
+//! `RAPIDBYTE_CONNECTORS` names them, is a file like any other.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -59,9 +60,9 @@ impl Default for Lock {
     }
 }
 
-/// The path under which a connector is locked; none for a bundled name.
-pub fn key(used: &str) -> Option<String> {
-    if !used.contains('/') && !used.ends_with(".wasm") {
+/// The path or bundled name under which a connector is locked; none for one inside the program.
+pub fn key(used: &str, origin: &Origin) -> Option<String> {
+    if matches!(origin, Origin::Embedded(_)) {
         return None;
     }
     let parts = Path::new(used)
@@ -139,9 +140,17 @@ impl Lock {
         origin: &Origin,
         connector: &Connector,
     ) -> Result<(), Failure> {
-        let Some(key) = key(used) else { return Ok(()) };
+        let Some(key) = key(used, origin) else {
+            return Ok(());
+        };
         let Some(pin) = self.connectors.get(&key) else {
-            let text = format!("{used} is not in {LOCK_FILE}");
+            let place = match origin {
+                Origin::File(file) if !used.contains('/') => {
+                    format!(" (the file {})", file.display())
+                }
+                _ => String::new(),
+            };
+            let text = format!("{used}{place} is not in {LOCK_FILE}");
             return Err(Failure::new(Class::Config, "connector_not_locked", text)
                 .hint("if it is to be trusted, run: rapidbyte lock PIPELINE"));
         };
@@ -166,10 +175,11 @@ impl Lock {
     pub fn check_wishes(
         &self,
         used: &str,
+        origin: &Origin,
         connector: &Connector,
         schema: &Value,
     ) -> Result<(), Failure> {
-        let Some(pin) = key(used).and_then(|key| self.connectors.get(&key)) else {
+        let Some(pin) = key(used, origin).and_then(|key| self.connectors.get(&key)) else {
             return Ok(());
         };
         let wishes = asks_for(connector, schema)?;
@@ -322,16 +332,25 @@ mod tests {
 
     #[test]
     fn only_files_are_locked_under_one_spelling_of_their_path() {
+        let file = Origin::File("/anywhere/a.wasm".into());
         for (used, expected) in [
-            ("source-file", None),
-            ("a.wasm", Some("a.wasm")),
-            ("./a.wasm", Some("a.wasm")),
-            ("x/./y//a.wasm", Some("x/y/a.wasm")),
-            ("../a.wasm", Some("../a.wasm")),
-            ("/x/a.wasm", Some("/x/a.wasm")),
+            // From a folder that `RAPIDBYTE_CONNECTORS` names.
+            ("source-file", "source-file"),
+            ("a.wasm", "a.wasm"),
+            ("./a.wasm", "a.wasm"),
+            ("x/./y//a.wasm", "x/y/a.wasm"),
+            ("../a.wasm", "../a.wasm"),
+            ("/x/a.wasm", "/x/a.wasm"),
         ] {
-            assert_eq!(key(used).as_deref(), expected, "{used}");
+            assert_eq!(key(used, &file).as_deref(), Some(expected), "{used}");
         }
+        static INSIDE: rapidbyte_runtime::Embedded = rapidbyte_runtime::Embedded {
+            name: "source-file",
+            hash: [0; 32],
+            size: 0,
+            zstd: &[],
+        };
+        assert_eq!(key("source-file", &Origin::Embedded(&INSIDE)), None);
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub use check::{Checked, Looked, check};
 use choose::{Chosen, narrow, select, some_of};
 use delivery::{identify, increment, progress, refuse_repeats};
 pub(crate) use open::planning_sandbox;
-pub use open::{Clocks, Stage, discover, open_destination};
+pub use open::{Clocks, Stage, discover, granted, open_destination};
 use open::{Opened, Reading, Writing, common_forms, open_both, open_source};
 
 /// Everything that a run will do, settled before the first row.

@@ -45,6 +45,10 @@ pub struct Grants {
     /// Files of the operator's that nothing grants for writing, named as the disk has them; of a
     /// folder all of it.
     own: Vec<String>,
+    /// Whoever has them only looks: what may be written is written later.
+    looks_only: bool,
+    /// Whoever has them says what it is: neither time nor chance changes that.
+    describes: bool,
 }
 
 /// Names and values of variables: the values are not shown.
@@ -77,6 +81,32 @@ impl Grants {
     /// No grant at all.
     pub fn none() -> Self {
         Self::default()
+    }
+
+    /// Not even the time, and random numbers that are always the same: for what a connector says of
+    /// itself, so that it says the same each time.
+    pub fn to_describe() -> Self {
+        Self {
+            describes: true,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn describes(&self) -> bool {
+        self.describes
+    }
+
+    /// These, to look with: a file that may be written is neither begun, renamed nor removed.
+    #[must_use]
+    pub fn to_look(&self) -> Self {
+        Self {
+            looks_only: true,
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn looks_only(&self) -> bool {
+        self.looks_only
     }
 
     /// What `config` names, by the marks of its JSON Schema. Paths are relative to `base_dir`,

@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{Read, Take};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
@@ -16,10 +16,10 @@ use wasmtime::{Config, Engine, OptLevel};
 
 use crate::bindings::destination_world::DestinationConnectorPre;
 use crate::bindings::source_world::SourceConnectorPre;
-use crate::bindings::types::{Error as ConnectorError, ErrorKind};
+use crate::bindings::types::{Error as ConnectorError, ErrorKind, Spec};
 use crate::cache::{self, Cache};
 use crate::state::{EPOCH_TICK, State};
-use crate::{Destination, Error, Result, Sandbox, Source, host, regular};
+use crate::{Destination, Error, Grants, Result, Sandbox, Source, host, regular};
 
 /// What a component exports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,6 +89,8 @@ pub struct Connector {
     /// BLAKE3 of the `.wasm` that was loaded.
     hash: [u8; 32],
     imports: Arc<[String]>,
+    /// The hash of what it said of itself first.
+    described: Arc<OnceLock<blake3::Hash>>,
     /// A connector may outlive its runtime, and its guests must be stopped all the same.
     _ticker: Ticker,
 }
@@ -166,6 +168,7 @@ impl Runtime {
             loaded: timing,
             hash,
             imports: self.imports(&component),
+            described: Arc::default(),
             _ticker: Arc::clone(&self.0.ticker),
         };
         loaded().insert(origin.clone(), connector.clone());
@@ -366,6 +369,35 @@ impl Connector {
     /// How it was loaded.
     pub fn loaded(&self) -> Loaded {
         self.loaded
+    }
+
+    /// What it is and takes. It is asked without a grant, a running clock or chance, whatever the
+    /// sandbox has, and says the same each time.
+    ///
+    /// # Errors
+    /// `contract_broken` for another answer than the first one.
+    pub fn describe(&self, sandbox: Sandbox) -> Result<Spec> {
+        let sandbox = Sandbox {
+            grants: Arc::new(Grants::to_describe()),
+            ..sandbox
+        };
+        let spec = match self.kind() {
+            Kind::Source => self.source(sandbox)?.describe()?,
+            Kind::Destination => self.destination(sandbox)?.describe()?,
+        };
+        let said = blake3::hash(format!("{spec:?}").as_bytes());
+        if *self.described.get_or_init(|| said) == said {
+            return Ok(spec);
+        }
+        let text = "describes itself in another way than before";
+        let error = ConnectorError::new(ErrorKind::Internal, "contract_broken", text)
+            .hint("this is a fault of the connector: tell its author");
+        Err(Error::Failed {
+            connector: self.name.to_string(),
+            export: "describe",
+            phase: None,
+            error: Box::new(error),
+        })
     }
 
     /// Instantiates a source.

@@ -98,7 +98,7 @@ impl State {
             connector,
             memory: MemoryLimiter::new(Arc::clone(&sandbox.memory)),
             table,
-            wasi: crate::host::wasi::context(&stderr, sandbox.grants.env()),
+            wasi: crate::host::wasi::context(&stderr, &sandbox.grants),
             stderr,
             log_lines: 0,
             log_bytes: 0,

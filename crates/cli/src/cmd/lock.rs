@@ -17,7 +17,10 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
     let mut rows = Vec::new();
     let mut found = Vec::new();
     for used in [&document.source.connector, &document.destination.connector] {
-        let Some(key) = key(used) else { continue };
+        let origin = host.find(used, &document.base_dir)?;
+        let Some(key) = key(used, &origin) else {
+            continue;
+        };
         let pin = pin(used, &document, &host)?;
         let change = match lock.connectors.get(&key) {
             None => "locked",
@@ -36,7 +39,7 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
     }
     output.document(&json!({ "status": "ok", "file": LOCK_FILE, "connectors": found }));
     output.text(&match rows.as_slice() {
-        [] => "both connectors are bundled: there is nothing to lock".into(),
+        [] => "both connectors are inside the program: there is nothing to lock".into(),
         rows => table(rows, ""),
     });
     Ok(())

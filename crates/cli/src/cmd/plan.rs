@@ -1,6 +1,6 @@
 //! `rapidbyte plan PIPELINE`
 
-use rapidbyte_engine::plan::{Stage, StreamPlan, sync_mode_name, write_mode_name};
+use rapidbyte_engine::plan::{self, Stage, StreamPlan, sync_mode_name, write_mode_name};
 use rapidbyte_engine::{Failure, Narrowing, Plan};
 use rapidbyte_runtime::{Fit, Increment, LateRows};
 use rapidbyte_wire::types;
@@ -11,8 +11,27 @@ use crate::output::{Output, bytes, count, one_line, short, table, wrapped};
 use crate::setup;
 
 pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<(), Failure> {
+    if arguments.grants_only {
+        return show_grants(&arguments.pipeline, common, output);
+    }
     let narrowing = arguments.narrow.narrowing();
     show(&arguments.pipeline, &narrowing, common, output)
+}
+
+/// Shows what both connectors would be granted, by what they say of themselves.
+fn show_grants(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), Failure> {
+    let document = setup::document(pipeline, common)?;
+    let redacted = super::redacted(&document);
+    let host = setup::host(output, Some(&document))?;
+    let [source, destination] = plan::granted(&document, &host).map_err(&redacted)?;
+    output.text(&stages_text(&source, &destination));
+    output.document(&json!({
+        "status": "ok",
+        "pipeline": document.pipeline,
+        "source": stage_document(&source),
+        "destination": stage_document(&destination),
+    }));
+    Ok(())
 }
 
 /// Shows what a run with this choice would do.
@@ -25,6 +44,12 @@ pub fn show(
     let document = setup::document(pipeline, common)?;
     let redacted = super::redacted(&document);
     let host = setup::host(output, Some(&document))?;
+    // Before either of them can act: whoever does not like what is granted stops it here.
+    let [source, destination] = plan::granted(&document, &host).map_err(&redacted)?;
+    output.text(&stages_text(&source, &destination));
+    output.known(json!({
+        "source": stage_document(&source), "destination": stage_document(&destination),
+    }));
     let mut plan = Plan::narrowed(document, &host, narrowing).map_err(&redacted)?;
     output.text(&text_of(&plan, output));
     let planned = document_of(&plan);
@@ -110,12 +135,6 @@ fn notes(stream: &StreamPlan) -> impl Iterator<Item = &String> {
 }
 
 pub(super) fn document_of(plan: &Plan) -> Value {
-    let stage = |stage: &Stage| {
-        json!({
-            "connector": stage.connector.name(), "version": stage.spec.version,
-            "grants": stage.grants.describe(),
-        })
-    };
     let fits: Map<String, Value> = fits(plan)
         .into_iter()
         .map(|(fit, count)| (fit_name(fit).to_owned(), json!(count)))
@@ -127,14 +146,21 @@ pub(super) fn document_of(plan: &Plan) -> Value {
     json!({
         "status": "ok",
         "pipeline": plan.document.pipeline,
-        "source": stage(&plan.source),
-        "destination": stage(&plan.destination),
+        "source": stage_document(&plan.source),
+        "destination": stage_document(&plan.destination),
         "resources": plan.document.resources,
         "limit": plan.limit,
         "estimated_rows": sum(plan, |stream| estimated_rows(plan, stream)),
         "estimated_bytes": sum(plan, |stream| stream.discovered.estimated_bytes),
         "fits": fits,
         "streams": streams.collect::<Vec<_>>(),
+    })
+}
+
+fn stage_document(stage: &Stage) -> Value {
+    json!({
+        "connector": stage.connector.name(), "version": stage.spec.version,
+        "grants": stage.grants.describe(),
     })
 }
 
@@ -164,9 +190,10 @@ fn stream_document(plan: &Plan, stream: &StreamPlan) -> Value {
     })
 }
 
-fn text_of(plan: &Plan, output: &Output) -> String {
+/// Both connectors with what they may reach.
+fn stages_text(source: &Stage, destination: &Stage) -> String {
     let mut text = Vec::new();
-    for (side, stage) in [("source", &plan.source), ("destination", &plan.destination)] {
+    for (side, stage) in [("source", source), ("destination", destination)] {
         let name = stage.connector.name();
         let version = one_line(&stage.spec.version);
         text.push(format!("{side:<12} {name} {version}"));
@@ -178,6 +205,11 @@ fn text_of(plan: &Plan, output: &Output) -> String {
         };
         text.extend(may.iter().map(|grant| format!("{:13}may {grant}", "")));
     }
+    text.join("\n")
+}
+
+fn text_of(plan: &Plan, output: &Output) -> String {
+    let mut text = Vec::new();
     for stream in &plan.streams {
         text.push(stream_text(plan, stream, output));
     }

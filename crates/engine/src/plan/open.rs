@@ -189,8 +189,22 @@ pub fn open_destination(
     clock: &Clock,
 ) -> Result<(Stage, Destination), Failure> {
     let stage = open_stage(document, host, clock, Side::DESTINATION)?;
-    let Writing { stage, session, .. } = begin_destination(stage, document, host, clock, false)?;
+    let failed = |e| Failure::from_runtime(e, document, "destination");
+    let sandbox = working_sandbox(document, host, clock, &stage);
+    let mut session = stage.connector.destination(sandbox).map_err(failed)?;
+    session.open(&stage.config).map_err(failed)?;
     Ok((stage, session))
+}
+
+/// What both sides would be granted, by what they say of themselves alone: neither is opened.
+pub fn granted(document: &Document, host: &Host) -> Result<[Stage; 2], Failure> {
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| open_stage(document, host, &Clock::new(), Side::DESTINATION));
+        let source = open_stage(document, host, &Clock::new(), Side::SOURCE);
+        let writing = writing.join();
+        let writing = writing.unwrap_or_else(|_| Err(Failure::panicked("destination")));
+        Ok([source?, writing?])
+    })
 }
 
 fn begin_destination(
@@ -286,7 +300,7 @@ fn open_stage(
         Failure::new(Class::Run, "contract_broken", text)
     })?;
     if let Some(lock) = &lock {
-        let checked = lock.check_wishes(used, &connector, &schema);
+        let checked = lock.check_wishes(used, &origin, &connector, &schema);
         checked.map_err(located)?;
     }
     document.keep_secrets(&schema, config);
@@ -311,14 +325,22 @@ fn open_stage(
 /// Bytes of what one call may hand over while planning: names and schemas of streams, no batch.
 const PLAN_BYTES: usize = 32 << 20;
 
-/// Each side may take half of the memory for planning, before a run has all of it: a source that
-/// samples may have to hold one whole record.
+/// As [`working_sandbox`], to look alone: nobody has seen yet what may be written.
 pub(crate) fn planning_sandbox(
     document: &Document,
     host: &Host,
     clock: &Clock,
     stage: &Stage,
 ) -> Sandbox {
+    Sandbox {
+        grants: Arc::new(stage.grants.to_look()),
+        ..working_sandbox(document, host, clock, stage)
+    }
+}
+
+/// Each side may take half of the memory for planning, before a run has all of it: a source that
+/// samples may have to hold one whole record.
+fn working_sandbox(document: &Document, host: &Host, clock: &Clock, stage: &Stage) -> Sandbox {
     Sandbox {
         grants: Arc::clone(&stage.grants),
         memory: MemoryBudget::new(document.resources.memory as usize / 2),

@@ -150,6 +150,9 @@ impl Host for State {
 
     fn rename(&mut self, from: String, to: String) -> Outcome<()> {
         self.check_cancelled()?;
+        if let Err(error) = self.may_write(&from) {
+            return Ok(Err(error));
+        }
         let grants = &self.sandbox.grants;
         let Some(granted) = grants.writable(&from) else {
             return Ok(Err(self.not_granted("write", &from)));
@@ -170,6 +173,9 @@ impl Host for State {
 
     fn remove(&mut self, path: String) -> Outcome<()> {
         self.check_cancelled()?;
+        if let Err(error) = self.may_write(&path) {
+            return Ok(Err(error));
+        }
         let Some(granted) = self.sandbox.grants.writable(&path) else {
             return Ok(Err(self.not_granted("write", &path)));
         };
@@ -197,6 +203,9 @@ impl Host for State {
         let Some(granted) = self.sandbox.grants.folder(&folder, &pattern) else {
             return Ok(Err(self.not_granted("replace", &folder)));
         };
+        if let Err(error) = self.may_write(&folder) {
+            return Ok(Err(error));
+        }
         if let Err(error) = self.one_more_file(&folder) {
             return Ok(Err(error));
         }
@@ -216,10 +225,31 @@ impl Host for State {
 }
 
 impl State {
+    /// Refuses a change of the disk while a run is only planned.
+    fn may_write(&self, path: &str) -> Result<(), Error> {
+        if !self.sandbox.grants.looks_only() {
+            return Ok(());
+        }
+        let text = format!(
+            "{} may not write {} before the run has begun",
+            self.connector,
+            ended::short(path)
+        );
+        Err(
+            Error::new(ErrorKind::Internal, "writes_while_planning", text).hint(
+                "plan, check, discover and doctor write nothing; this is a fault of the connector: \
+                 tell its author",
+            ),
+        )
+    }
+
     fn begin_file(&mut self, path: String, is_new: bool) -> Outcome<Resource<Held<Output>>> {
         let Some(granted) = self.sandbox.grants.writable(&path) else {
             return Ok(Err(self.not_granted("write", &path)));
         };
+        if let Err(error) = self.may_write(&path) {
+            return Ok(Err(error));
+        }
         if let Err(error) = self.one_more_file(&path) {
             return Ok(Err(error));
         }
@@ -784,6 +814,60 @@ mod tests {
             (left(&root), left(&outside), left(folder.path())),
             (2, 0, 2)
         );
+    }
+
+    #[test]
+    fn who_only_looks_changes_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let schema = serde_json::json!({"properties": {"out": {"x-grant": "write"}}});
+        let config = serde_json::json!({"out": "out/*.csv"});
+        let config = config.as_object().expect("an object");
+        let grants = crate::Grants::from_config(&schema, config, folder.path());
+        std::fs::create_dir(folder.path().join("out")).expect("a folder");
+        std::fs::write(folder.path().join("out/a.csv"), "a").expect("a file");
+        let mut state = State::new(
+            "test".into(),
+            crate::Sandbox {
+                grants: Arc::new(grants.to_look()),
+                memory: crate::MemoryBudget::new(1 << 20),
+                limits: crate::Limits::default(),
+                clock: crate::Clock::new(),
+                cancel: crate::Cancel::new(),
+                log: Arc::new(|_, _, _, _| {}),
+                stream: None,
+            },
+        );
+        let (a, b) = ("out/a.csv".to_owned(), "out/b.csv".to_owned());
+        let refused = [
+            Host::create(&mut state, a.clone())
+                .expect("no trap")
+                .map(drop),
+            Host::create_new(&mut state, b.clone())
+                .expect("no trap")
+                .map(drop),
+            Host::rename(&mut state, a.clone(), b.clone()).expect("no trap"),
+            Host::remove(&mut state, a.clone()).expect("no trap"),
+            Host::create_folder(&mut state, "out".into(), "out/*.csv".into())
+                .expect("no trap")
+                .map(drop),
+        ];
+        for result in refused {
+            assert_eq!(result.expect_err("refused").code, "writes_while_planning");
+        }
+        Host::probe(&mut state, b.clone())
+            .expect("no trap")
+            .expect("it could be made");
+        let names = std::fs::read_dir(folder.path().join("out")).expect("a folder");
+        assert_eq!(names.count(), 1);
+        // The run itself may.
+        let work = crate::Sandbox {
+            grants: Arc::new(grants),
+            ..state.sandbox.clone()
+        };
+        assert!(state.hand_over(work));
+        Host::create(&mut state, b)
+            .expect("no trap")
+            .expect("a file");
     }
 
     #[test]

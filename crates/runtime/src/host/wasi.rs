@@ -1,7 +1,8 @@
 //! The standard WASI set, which answers empty or denied.
 //!
 //! Compilers import it whatever the program does. There is no environment but the variables that
-//! were granted by name, no argument, no directory and no socket; clocks and random numbers work; standard output is dropped; standard
+//! were granted by name, no argument, no directory and no socket; clocks and random
+//! numbers work, but stand still for a guest that describes itself; standard output is dropped; standard
 //! error goes into a small ring, which is where a panic's message arrives. A sleeping guest is
 //! woken by cancelling, which the library's own clock cannot do, so that two functions of
 //! `wasi:clocks/monotonic-clock` are replaced here.
@@ -16,8 +17,9 @@ use wasmtime::StoreContextMut;
 use wasmtime::component::{Linker, Resource};
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{DynPollable, OutputStream, Pollable, StreamResult, subscribe};
-use wasmtime_wasi::{WasiCtx, WasiCtxBuilder};
+use wasmtime_wasi::{Deterministic, HostMonotonicClock, HostWallClock, WasiCtx, WasiCtxBuilder};
 
+use crate::Grants;
 use crate::state::State;
 
 /// Bytes of standard error that are kept of its end.
@@ -99,17 +101,52 @@ impl Pollable for Stderr {
     async fn ready(&mut self) {}
 }
 
-/// A context that grants nothing but these variables.
-pub fn context(stderr: &Stderr, env: &[(String, String)]) -> WasiCtx {
+/// When every clock of a guest that describes itself stands: 2000-01-01 00:00:00 UTC.
+const STILL: Duration = Duration::from_secs(946_684_800);
+
+/// A clock that stands still.
+struct Still;
+
+impl HostWallClock for Still {
+    fn resolution(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
+    fn now(&self) -> Duration {
+        STILL
+    }
+}
+
+impl HostMonotonicClock for Still {
+    fn resolution(&self) -> u64 {
+        1
+    }
+
+    fn now(&self) -> u64 {
+        0
+    }
+}
+
+/// A context that grants nothing but the variables of these grants.
+pub fn context(stderr: &Stderr, grants: &Grants) -> WasiCtx {
     let mut builder = WasiCtxBuilder::new();
     builder
         .stderr(stderr.clone())
-        .envs(env)
+        .envs(grants.env())
         .allow_tcp(false)
         .allow_udp(false)
         .allow_ip_name_lookup(false)
         .allow_blocking_current_thread(true)
         .max_random_size(MAX_RANDOM_BYTES);
+    if grants.describes() {
+        let numbers = || Deterministic::new((0..=u8::MAX).collect());
+        builder
+            .wall_clock(Still)
+            .monotonic_clock(Still)
+            .secure_random(numbers())
+            .insecure_random(numbers())
+            .insecure_random_seed(0);
+    }
     builder.build()
 }
 
@@ -162,4 +199,46 @@ fn sleep(
     };
     let sleep = state.table.push(sleep)?;
     subscribe(&mut state.table, sleep)
+}
+
+#[cfg(test)]
+mod tests {
+    use wasmtime_wasi::WasiView;
+    use wasmtime_wasi::clocks::WasiClocksView;
+    use wasmtime_wasi::p2::bindings::clocks::{monotonic_clock, wall_clock};
+    use wasmtime_wasi::p2::bindings::random::random::Host;
+
+    use super::*;
+    use crate::{Cancel, Clock, Limits, MemoryBudget, Sandbox};
+
+    /// What a guest with these grants hears of time and chance: wall clock, other clock, number.
+    fn heard(grants: Grants) -> [u64; 3] {
+        let sandbox = Sandbox {
+            grants: Arc::new(grants),
+            memory: MemoryBudget::new(1 << 20),
+            limits: Limits::default(),
+            clock: Clock::new(),
+            cancel: Cancel::new(),
+            log: Arc::new(|_, _, _, _| {}),
+            stream: None,
+        };
+        let mut state = State::new("test".into(), sandbox);
+        let wall = wall_clock::Host::now(&mut state.clocks()).expect("a time");
+        let other = monotonic_clock::Host::now(&mut state.clocks()).expect("a time");
+        let random = state.ctx().ctx.random();
+        [
+            wall.seconds,
+            other,
+            random.get_random_u64().expect("a number"),
+        ]
+    }
+
+    #[test]
+    fn time_stands_still_and_chance_repeats_itself_for_a_guest_that_describes_itself() {
+        let still = heard(Grants::to_describe());
+        assert_eq!(still[..2], [STILL.as_secs(), 0]);
+        assert_eq!(heard(Grants::to_describe()), still);
+        let moving = heard(Grants::none());
+        assert!(moving[0] > still[0] && moving[2] != heard(Grants::none())[2]);
+    }
 }
