@@ -1,6 +1,6 @@
 //! What an instance may use: memory from a shared budget, and time without progress.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -26,6 +26,8 @@ pub struct Limits {
     pub said: Said,
     /// Open connections at a time.
     pub connections: u32,
+    /// Names that are being looked up for all instances with these limits.
+    pub lookups: Lookups,
     /// Open files at a time.
     pub files: u32,
     /// Handles at a time, of the host's resources and of the guest's own.
@@ -48,6 +50,7 @@ impl Default for Limits {
             log_bytes: 8 << 20,
             said: Said::default(),
             connections: 64,
+            lookups: Lookups::default(),
             files: 1024,
             handles: crate::host::http::MAX_HANDLES,
             host_bytes: 64 << 20,
@@ -86,6 +89,52 @@ impl Said {
             true => Room::JustFull,
             false => Room::Enough,
         }
+    }
+}
+
+/// Threads of this process that look names up. One whose resolver is silent outlives the guest that
+/// asked, by as much as the system waits for it.
+const MOST_LOOKUPS: u32 = 256;
+/// And of one stage, so that it leaves some to the other.
+const MOST_LOOKUPS_OF_STAGE: u32 = 128;
+/// Those of all stages.
+static LOOKUPS: AtomicU32 = AtomicU32::new(0);
+
+/// Names that are being looked up for one stage. Clones count together.
+#[derive(Debug, Clone, Default)]
+pub struct Lookups(Arc<AtomicU32>);
+
+/// One lookup, until it has an end, whoever still waits for it.
+pub(crate) struct Lookup(Lookups, &'static AtomicU32);
+
+impl Lookups {
+    /// A place for one more; none where there are too many.
+    pub(crate) fn take(&self) -> Option<Lookup> {
+        self.take_of(&LOOKUPS)
+    }
+
+    fn take_of(&self, all: &'static AtomicU32) -> Option<Lookup> {
+        let take = |count: &AtomicU32, most: u32| {
+            let more = |n: u32| (n < most).then_some(n + 1);
+            count
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, more)
+                .is_ok()
+        };
+        if !take(&self.0, MOST_LOOKUPS_OF_STAGE) {
+            return None;
+        }
+        if !take(all, MOST_LOOKUPS) {
+            self.0.fetch_sub(1, Ordering::AcqRel);
+            return None;
+        }
+        Some(Lookup(self.clone(), all))
+    }
+}
+
+impl Drop for Lookup {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::AcqRel);
+        self.1.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -229,5 +278,39 @@ impl ResourceLimiter for MemoryLimiter {
 
     fn tables(&self) -> usize {
         MAX_TABLES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lookups_are_bounded_for_a_stage_and_for_the_process() {
+        // Other tests connect meanwhile.
+        static ALL: AtomicU32 = AtomicU32::new(0);
+        let hostile = Lookups::default();
+        // As of many streams: their limits are clones.
+        let of_streams: Vec<Lookups> = (0..60).map(|_| hostile.clone()).collect();
+        let asked = of_streams.iter().cycle().take(4200);
+        let held: Vec<Lookup> = asked.filter_map(|one| one.take_of(&ALL)).collect();
+        assert_eq!(held.len(), MOST_LOOKUPS_OF_STAGE as usize);
+        // The other stage is not held up by it.
+        let one = Lookups::default().take_of(&ALL).expect("a place");
+        let stages = (0..10).map(|_| Lookups::default());
+        let others: Vec<Lookup> = stages
+            .flat_map(|stage| {
+                (0..1000)
+                    .map_while(|_| stage.take_of(&ALL))
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+        assert!(held.len() + 1 + others.len() <= MOST_LOOKUPS as usize);
+        assert!(
+            Lookups::default().take_of(&ALL).is_none(),
+            "of the whole process"
+        );
+        drop((held, one, others));
+        assert!(hostile.take_of(&ALL).is_some(), "given back");
     }
 }

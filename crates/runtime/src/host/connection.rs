@@ -160,9 +160,13 @@ impl State {
         });
         let name = host.to_owned();
         let grants = Arc::clone(&self.sandbox.grants);
+        let Some(lookup) = self.sandbox.limits.lookups.take() else {
+            return Ok(Err(dial::Refused::too_many(host, port)));
+        };
         std::thread::Builder::new()
             .name("connect".into())
             .spawn(move || {
+                let _until_then = lookup;
                 // Nobody listens any more when the run was cancelled.
                 let connected = dial::connect(&name, port, &grants, dial::resolve, deadline);
                 let _ = sender.send(connected.map(|stream| (stream, place)));

@@ -22,6 +22,14 @@ pub enum Refused {
 }
 
 impl Refused {
+    /// Too many names are being looked up.
+    pub fn too_many(host: &str, port: u16) -> Error {
+        let text = format!("{host}:{port}: too many names are being looked up already");
+        Error::new(ErrorKind::Transient, "too_many_lookups", text).hint(
+            "the name server does not answer, or the connector asks for too many servers at a time",
+        )
+    }
+
     /// Nobody answered in time.
     pub fn late(timeout_ms: u32) -> Self {
         let text = format!("no answer within {timeout_ms} ms");

@@ -32,7 +32,7 @@ use crate::grants::tls::Policy;
 use crate::host::connection::Place;
 use crate::host::tls;
 use crate::state::State;
-use crate::{Grants, Registration, Sandbox};
+use crate::{Grants, Lookups, Registration, Sandbox};
 
 mod exchange;
 mod link;
@@ -70,6 +70,7 @@ struct Requests {
     /// Connections that are open or being opened, and how many may be.
     taken: Arc<AtomicU32>,
     limit: u32,
+    lookups: Lookups,
     stall: Duration,
     /// True once the run is cancelled.
     cancelled: watch::Receiver<bool>,
@@ -102,6 +103,7 @@ impl Http {
             grants: Arc::clone(&sandbox.grants),
             taken,
             limit: sandbox.limits.connections,
+            lookups: sandbox.limits.lookups.clone(),
             stall: sandbox.limits.stall,
             cancelled,
             moved: Arc::default(),
@@ -185,6 +187,7 @@ impl Requests {
             target,
             place: Some(place),
             grants: Arc::clone(&self.grants),
+            lookups: self.lookups.clone(),
             times: Times {
                 connect: time(options.connect_timeout, CONNECT),
                 first_byte: time(options.first_byte_timeout, ANSWER),

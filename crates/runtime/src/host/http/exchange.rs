@@ -23,11 +23,11 @@ use wasmtime_wasi_http::{Error as HttpError, WasiBody};
 
 use super::link::{Idle, Link};
 use super::{MAX_HEAD_BYTES, Sent, Target, said};
-use crate::Grants;
 use crate::bindings::types::{Error, ErrorKind};
 use crate::host::connection::Place;
 use crate::host::dial;
 use crate::host::tls::Broken;
+use crate::{Grants, Lookups};
 
 /// How long what is waited for.
 #[derive(Clone, Copy)]
@@ -43,6 +43,7 @@ pub(super) struct Exchange {
     /// Until there is a connection.
     pub place: Option<Place>,
     pub grants: Arc<Grants>,
+    pub lookups: Lookups,
     pub times: Times,
     pub cancelled: watch::Receiver<bool>,
     pub moved: Arc<AtomicBool>,
@@ -116,7 +117,7 @@ impl Exchange {
         let place = self.place.take();
         let place = place.ok_or_else(|| Error::new(ErrorKind::Internal, "connect_failed", peer))?;
         let grants = Arc::clone(&self.grants);
-        let (stream, place) = connect(&self.target, place, grants, time).await?;
+        let (stream, place) = connect(&self.target, place, grants, &self.lookups, time).await?;
         let left = deadline.saturating_duration_since(Instant::now());
         let stream = match timeout(left, secure(&self.target, stream)).await {
             Ok(stream) => stream?,
@@ -197,14 +198,18 @@ async fn connect(
     target: &Target,
     place: Place,
     grants: Arc<Grants>,
+    lookups: &Lookups,
     time: Duration,
 ) -> Result<(TcpStream, Place), Error> {
     let (sender, connected) = oneshot::channel();
     let (host, port) = (target.host.clone(), target.port);
     let deadline = Instant::now() + time;
+    let lookup = lookups.take();
+    let lookup = lookup.ok_or_else(|| dial::Refused::too_many(&target.host, target.port))?;
     std::thread::Builder::new()
         .name("connect".into())
         .spawn(move || {
+            let _until_then = lookup;
             let connected = dial::connect(&host, port, &grants, dial::resolve, deadline);
             // Nobody listens any more when the request was given up.
             let _ = sender.send(connected.map(|stream| (stream, place)));
