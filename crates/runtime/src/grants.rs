@@ -429,6 +429,14 @@ pub(crate) struct Granted {
     pub root: PathBuf,
 }
 
+impl Granted {
+    /// The path below the grant's folder.
+    pub fn inside(&self) -> std::io::Result<PathBuf> {
+        let inside = Path::new(&self.path).strip_prefix(&self.root);
+        Ok(inside.map_err(std::io::Error::other)?.to_path_buf())
+    }
+}
+
 fn granted(grants: &[String], path: String) -> Option<Granted> {
     let grant = grants
         .iter()

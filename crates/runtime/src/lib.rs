@@ -35,7 +35,7 @@ pub use grants::permissions::{Limit, Permissions};
 pub use grants::{Grants, ReadFiles};
 pub use host::log::{Level, LogSink};
 pub use instance::{Destination, Source};
-pub use limits::{Limits, Lookups, MemoryBudget, Said};
+pub use limits::{Begun, Limits, Lookups, MemoryBudget, Said};
 pub use load::{Connector, Embedded, Kind, Loaded, Origin, Runtime};
 pub use state::Sandbox;
 

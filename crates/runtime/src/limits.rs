@@ -30,6 +30,8 @@ pub struct Limits {
     pub lookups: Lookups,
     /// Open files at a time.
     pub files: u32,
+    /// Files and folders that all instances with these limits have begun to write.
+    pub begun: Begun,
     /// Handles at a time, of the host's resources and of the guest's own.
     pub handles: usize,
     /// Bytes that the host holds for it at a time: buffers of connections, names of files.
@@ -52,6 +54,7 @@ impl Default for Limits {
             connections: 64,
             lookups: Lookups::default(),
             files: 1024,
+            begun: Begun::default(),
             handles: crate::host::http::MAX_HANDLES,
             host_bytes: 64 << 20,
             batch_bytes: 512 << 20,
@@ -89,6 +92,24 @@ impl Said {
             true => Room::JustFull,
             false => Room::Enough,
         }
+    }
+}
+
+/// Files and folders that one stage may begin to write in a run: a small disk has that many inodes.
+pub(crate) const MOST_BEGUN: u32 = 1_000_000;
+
+/// Files and folders that one stage has begun to write. Clones count together.
+#[derive(Debug, Clone, Default)]
+pub struct Begun(Arc<AtomicU32>);
+
+impl Begun {
+    /// Counts one more; false where it is one too many.
+    pub(crate) fn take(&self) -> bool {
+        let more = |n: u32| (n < MOST_BEGUN).then_some(n + 1);
+        let taken = self
+            .0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+        taken.is_ok()
     }
 }
 
@@ -284,6 +305,14 @@ impl ResourceLimiter for MemoryLimiter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_that_a_stage_begins_are_bounded_together() {
+        let begun = Begun::default();
+        let other = begun.clone();
+        assert!((0..MOST_BEGUN).all(|_| begun.take()));
+        assert!(!other.take() && Begun::default().take());
+    }
 
     #[test]
     fn lookups_are_bounded_for_a_stage_and_for_the_process() {

@@ -12,6 +12,7 @@ use rustix::fs::{Mode, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
 use super::files::below;
+use super::files::made::{Made, TRIES};
 use crate::bindings::types::{Error, ErrorKind};
 use crate::grants::Granted;
 
@@ -61,33 +62,45 @@ fn move_new(from_dir: &Dir, from: &Path, to_dir: &Dir, to: &Path) -> std::io::Re
     }
 }
 
-/// A handle on the folder of a file, which is made if it may be, and the file's name.
-fn parent(granted: &Granted, makes: bool) -> std::io::Result<(Dir, PathBuf)> {
-    if makes {
-        std::fs::create_dir_all(&granted.root)?;
-    }
-    let (root, inside) = below(granted)?;
+/// A handle on the folder of a file, which is made where `made` is given, and the file's name.
+fn parent(granted: &Granted, made: Option<&mut Made>) -> std::io::Result<(Dir, PathBuf)> {
+    let (root, made) = match made {
+        None => (below(granted)?.0, None),
+        Some(made) => (made.root(&granted.root)?, Some(made)),
+    };
+    let inside = granted.inside()?;
     let name = PathBuf::from(inside.file_name().ok_or(Io::InvalidInput)?);
     match inside.parent().filter(|p| !p.as_os_str().is_empty()) {
         None => Ok((root, name)),
         Some(folder) => {
-            if makes {
-                root.create_dir_all(folder)?;
-            }
-            Ok((root.open_dir(folder)?, name))
+            let folder = match made {
+                None => root.open_dir(folder)?,
+                Some(made) => made.below(&root, &granted.root, folder)?,
+            };
+            Ok((folder, name))
         }
     }
 }
 
 /// Renames a regular file, and replaces none.
 pub(super) fn rename(from: &Granted, to: &Granted) -> std::io::Result<()> {
-    let (from_dir, from) = parent(from, false)?;
+    let (from_dir, from) = parent(from, None)?;
     if !from_dir.symlink_metadata(&from)?.is_file() {
         return Err(std::io::Error::new(Io::InvalidInput, "not a regular file"));
     }
-    let (to_dir, to) = parent(to, true)?;
-    move_new(&from_dir, &from, &to_dir, &to)?;
-    sync_folder(&to_dir)
+    let moved = || {
+        // What was made for it goes again unless it is moved.
+        let mut made = Made::default();
+        let (to_dir, to) = parent(to, Some(&mut made))?;
+        move_new(&from_dir, &from, &to_dir, &to)?;
+        made.keep();
+        sync_folder(&to_dir)
+    };
+    (1..TRIES).fold(moved(), |result, _| match result {
+        // Another output may have taken away the folder that it had made.
+        Err(error) if error.kind() == Io::NotFound && from_dir.exists(&from) => moved(),
+        result => result,
+    })
 }
 
 /// Removes a regular file; one that is gone is well.
@@ -96,7 +109,7 @@ pub(super) fn remove(granted: &Granted) -> std::io::Result<()> {
         Io::NotFound => Ok(()),
         _ => Err(error),
     };
-    let (dir, name) = match parent(granted, false) {
+    let (dir, name) = match parent(granted, None) {
         Ok(parent) => parent,
         Err(error) => return gone(error),
     };

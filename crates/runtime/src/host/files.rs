@@ -26,10 +26,14 @@ use crate::ended;
 use crate::grants::Granted;
 use crate::host::apart::Abandoned;
 use crate::host::exclusive;
+use crate::host::files::made::{Made, TRIES};
 use crate::host::folder::unsynced::Unsynced;
 use crate::host::folder::{OutputFolder, begin};
+use crate::limits::MOST_BEGUN;
 use crate::regular::{NONBLOCK, OWN};
 use crate::state::State;
+
+pub(super) mod made;
 
 /// A file that is read.
 pub struct Input {
@@ -77,6 +81,8 @@ pub struct Output {
     /// It must not take the place of another file.
     is_new: bool,
     committed: bool,
+    /// Last, so that they go after the file.
+    made: Made,
 }
 
 /// The most that one `read` gives.
@@ -203,7 +209,7 @@ impl Host for State {
         let Some(granted) = self.sandbox.grants.folder(&folder, &pattern) else {
             return Ok(Err(self.not_granted("replace", &folder)));
         };
-        if let Err(error) = self.may_write(&folder) {
+        if let Err(error) = self.may_write(&folder).and_then(|()| self.one_file_begun()) {
             return Ok(Err(error));
         }
         if let Err(error) = self.one_more_file(&folder) {
@@ -247,7 +253,7 @@ impl State {
         let Some(granted) = self.sandbox.grants.writable(&path) else {
             return Ok(Err(self.not_granted("write", &path)));
         };
-        if let Err(error) = self.may_write(&path) {
+        if let Err(error) = self.may_write(&path).and_then(|()| self.one_file_begun()) {
             return Ok(Err(error));
         }
         if let Err(error) = self.one_more_file(&path) {
@@ -285,6 +291,16 @@ impl State {
         }
     }
 
+    /// Counts a file or folder that is about to be made, in all of the run.
+    pub(super) fn one_file_begun(&self) -> Result<(), Error> {
+        if self.sandbox.limits.begun.take() {
+            return Ok(());
+        }
+        let text = format!("more than {MOST_BEGUN} files and folders made in one run");
+        Err(Error::new(ErrorKind::Internal, "too_many_files", text)
+            .hint("write larger files, or partition by fewer values"))
+    }
+
     /// Counts a file or folder that is about to be opened under this path.
     pub(super) fn one_more_file(&mut self, path: &str) -> Result<(), Error> {
         let limit = self.sandbox.limits.files;
@@ -307,11 +323,7 @@ impl State {
 /// The path below the grant's folder, and a handle on that folder.
 pub(super) fn below(granted: &Granted) -> std::io::Result<(Dir, PathBuf)> {
     let dir = Dir::open_ambient_dir(&granted.root, ambient_authority())?;
-    let path = Path::new(&granted.path);
-    let inside = path
-        .strip_prefix(&granted.root)
-        .map_err(std::io::Error::other)?;
-    Ok((dir, inside.to_path_buf()))
+    Ok((dir, granted.inside()?))
 }
 
 fn open(granted: &Granted) -> std::io::Result<std::fs::File> {
@@ -441,25 +453,37 @@ fn find(granted: &Granted, room: usize) -> std::io::Result<Vec<(String, u64)>> {
 }
 
 fn create(granted: &Granted, shown: &str) -> std::io::Result<Output> {
-    std::fs::create_dir_all(&granted.root)?;
-    let (root, inside) = below(granted)?;
     refuse_special(&granted.path)?;
-    create_within(&root, &inside, shown, None)
+    let begin = || {
+        let mut made = Made::default();
+        let root = made.root(&granted.root)?;
+        create_within(
+            (&root, &granted.root),
+            &granted.inside()?,
+            shown,
+            None,
+            made,
+        )
+    };
+    (1..TRIES).fold(begin(), |result, _| match result {
+        // Another output took away the folder that it had made.
+        Err(error) if error.kind() == Io::NotFound => begin(),
+        result => result,
+    })
 }
 
-/// Begins a file at `inside` below a folder, which is `folder` if it is not visible yet.
+/// Begins a file at `inside` below an open folder and where it lies; it is `folder` if it is not
+/// visible yet.
 pub(super) fn create_within(
-    root: &Dir,
+    (root, at): (&Dir, &Path),
     inside: &Path,
     shown: &str,
     folder: Option<Arc<Unsynced>>,
+    mut made: Made,
 ) -> std::io::Result<Output> {
     let name = PathBuf::from(inside.file_name().ok_or(Io::InvalidInput)?);
     let dir = match inside.parent().filter(|p| !p.as_os_str().is_empty()) {
-        Some(parent) => {
-            root.create_dir_all(parent)?;
-            root.open_dir(parent)?
-        }
+        Some(parent) => made.below(root, at, parent)?,
         None => root.try_clone()?,
     };
     if folder.is_none() {
@@ -476,6 +500,7 @@ pub(super) fn create_within(
         folder,
         is_new: false,
         committed: false,
+        made,
     })
 }
 
@@ -707,6 +732,7 @@ impl Output {
         given_up.check()?;
         self.dir.rename(&self.temporary, &self.dir, &self.name)?;
         self.committed = true;
+        self.made.keep();
         exclusive::sync_folder(&self.dir)
     }
 
@@ -716,6 +742,7 @@ impl Output {
         given_up.check()?;
         exclusive::link(&self.dir, &self.temporary, &self.name)?;
         self.committed = true;
+        self.made.keep();
         exclusive::sync_folder(&self.dir)
     }
 
@@ -729,6 +756,7 @@ impl Output {
         let file = fcntl_dupfd_cloexec(&self.file, 0)?;
         self.dir.rename(&self.temporary, &self.dir, &self.name)?;
         self.committed = true;
+        self.made.keep();
         Ok(file)
     }
 }
@@ -814,6 +842,70 @@ mod tests {
             (left(&root), left(&outside), left(folder.path())),
             (2, 0, 2)
         );
+    }
+
+    #[test]
+    fn folders_go_with_the_file_that_they_were_made_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let granted = |inside: &str| Granted {
+            path: folder
+                .path()
+                .join(inside)
+                .to_str()
+                .expect("UTF-8")
+                .to_owned(),
+            grant: String::new(),
+            root: folder.path().join("o"),
+        };
+        let names = || std::fs::read_dir(folder.path()).expect("a folder").count();
+        for number in 0..20 {
+            drop(create(&granted(&format!("o/d{number}/e/x")), "x").expect("a file"));
+        }
+        assert_eq!(names(), 0, "nothing is left, not even the grant's folder");
+        // Nor by several that share one, in whatever order they go.
+        let shared = || ["o/s/x", "o/s/y", "o/s/t/z"].map(|p| create(&granted(p), p).expect("it"));
+        drop(shared());
+        assert_eq!(names(), 0);
+        for output in shared().into_iter().rev() {
+            drop(output);
+        }
+        assert_eq!(names(), 0);
+        // What somebody else has put there meanwhile stays.
+        let output = create(&granted("o/d/x"), "x").expect("a file");
+        std::fs::write(folder.path().join("o/d/other"), "x").expect("a file");
+        drop(output);
+        assert!(folder.path().join("o/d/other").exists());
+        assert_eq!(
+            std::fs::read_dir(folder.path().join("o/d"))
+                .expect("it")
+                .count(),
+            1
+        );
+        let mut kept = create(&granted("o/kept/x"), "x").expect("a file");
+        kept.write_and_commit(b"x");
+        drop(kept);
+        assert!(folder.path().join("o/kept/x").exists());
+    }
+
+    #[test]
+    fn outputs_that_share_a_new_folder_do_not_take_it_from_each_other() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::thread::scope(|scope| {
+            for thread in 0..2 {
+                let root = folder.path().to_owned();
+                scope.spawn(move || {
+                    for number in 0..300 {
+                        let path = root.join(format!("d/{thread}-{number}"));
+                        let granted = Granted {
+                            path: path.to_str().expect("UTF-8").to_owned(),
+                            grant: String::new(),
+                            root: root.clone(),
+                        };
+                        drop(create(&granted, "x").expect("a file"));
+                    }
+                });
+            }
+        });
     }
 
     #[test]

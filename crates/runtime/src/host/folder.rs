@@ -8,10 +8,9 @@
 use std::io::ErrorKind as Io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
-use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use rapidbyte_wire::pattern;
 use rustix::fd::OwnedFd;
@@ -20,6 +19,7 @@ use rustix::io::Errno;
 use wasmtime::component::Resource;
 
 use super::apart::Abandoned;
+use super::files::made::Made;
 use super::files::{Held, MAX_ENTRIES, Outcome, Output, create_within, failed, locked};
 use crate::Phase;
 use crate::bindings::files::HostOutputFolder;
@@ -44,6 +44,10 @@ pub struct OutputFolder {
     shown: String,
     /// Its complete files.
     files: Arc<Unsynced>,
+    /// The hidden folder holds what is not ours, and stays.
+    leaves: AtomicBool,
+    /// Last, so that they go after the folder.
+    made: Mutex<Made>,
 }
 
 /// As a guest has it.
@@ -52,7 +56,8 @@ pub type HeldFolder = Held<OutputFolder>;
 /// Begins a folder that the grants allow.
 pub(super) fn begin(granted: GrantedFolder, shown: String) -> Result<OutputFolder, Error> {
     let told = |error: std::io::Error| failed(&shown, &error);
-    let (parent, name) = open_parent(&granted).map_err(told)?;
+    let mut made = Made::default();
+    let (parent, name) = open_parent(&granted, &mut made).map_err(told)?;
     refuse_foreign(&parent, &name, &granted, &shown)?;
     remove_stale(&parent, &name, &granted.pattern, &granted.folder);
     let (temporary, dir, lock) = create_temporary(&parent, &name).map_err(told)?;
@@ -65,26 +70,25 @@ pub(super) fn begin(granted: GrantedFolder, shown: String) -> Result<OutputFolde
         granted,
         shown,
         files: Arc::default(),
+        leaves: AtomicBool::new(false),
+        made: Mutex::new(made),
     })
 }
 
 /// A handle on the folder around, and the name in it.
-fn open_parent(granted: &GrantedFolder) -> std::io::Result<(Dir, PathBuf)> {
+fn open_parent(granted: &GrantedFolder, made: &mut Made) -> std::io::Result<(Dir, PathBuf)> {
     let folder = Path::new(&granted.folder);
     let name = PathBuf::from(folder.file_name().ok_or(Io::InvalidInput)?);
     let around = folder.parent().ok_or(Io::InvalidInput)?;
     // No link inside the grant's root leads out of it; the root itself is the operator's word.
     let Ok(inside) = around.strip_prefix(&granted.root) else {
-        std::fs::create_dir_all(around)?;
-        return Ok((Dir::open_ambient_dir(around, ambient_authority())?, name));
+        return Ok((made.root(around)?, name));
     };
-    std::fs::create_dir_all(&granted.root)?;
-    let root = Dir::open_ambient_dir(&granted.root, ambient_authority())?;
+    let root = made.root(&granted.root)?;
     if inside.as_os_str().is_empty() {
         return Ok((root, name));
     }
-    root.create_dir_all(inside)?;
-    Ok((root.open_dir(inside)?, name))
+    Ok((made.below(&root, &granted.root, inside)?, name))
 }
 
 /// Refuses a place that holds something else than files of the pattern.
@@ -261,7 +265,9 @@ impl OutputFolder {
         let inside = Path::new(path)
             .strip_prefix(&self.granted.folder)
             .map_err(std::io::Error::other)?;
-        create_within(&self.dir, inside, shown, Some(self.files.clone()))
+        let files = Some(self.files.clone());
+        let at = Path::new(&self.granted.folder).join(&self.temporary);
+        create_within((&self.dir, &at), inside, shown, files, Made::default())
     }
 
     /// The files and their names, then the exchange, then the entry in the folder around: after this a
@@ -284,8 +290,34 @@ impl OutputFolder {
         refuse_foreign(&self.parent, &self.name, &self.granted, &self.shown)?;
         given_up.check().map_err(told)?;
         self.exchange()?;
+        self.refuse_displaced()?;
+        locked(&self.made).keep();
         let synced = open_folder(&self.parent).and_then(|folder| Ok(fsync(folder)?));
         synced.map_err(told)
+    }
+
+    /// What came into the older folder between the look at it and the exchange is not ours: the
+    /// exchange is undone, so that it is where it was put.
+    fn refuse_displaced(&self) -> Result<(), Error> {
+        let displaced = refuse_foreign(&self.parent, &self.temporary, &self.granted, &self.shown);
+        let Err(error) = displaced else {
+            return Ok(());
+        };
+        let parent = self.parent.as_fd();
+        let (old, new) = (&self.temporary, &self.name);
+        match renameat_with(parent, old, parent, new, RenameFlags::EXCHANGE) {
+            Ok(()) => Err(error),
+            Err(cause) => {
+                self.leaves.store(true, Ordering::SeqCst);
+                let text = format!(
+                    "{}; it is in {} beside it now, because the exchange could not be undone: {cause}",
+                    error.message,
+                    self.temporary.display()
+                );
+                let moved = Error::new(ErrorKind::Config, "foreign_file", text);
+                Err(moved.hint("move the file away from there, and remove that folder"))
+            }
+        }
     }
 
     fn exchange(&self) -> Result<(), Error> {
@@ -317,6 +349,9 @@ impl OutputFolder {
 impl Drop for OutputFolder {
     /// The hidden name is that of the new folder, or after the commit of the older one.
     fn drop(&mut self) {
+        if self.leaves.load(Ordering::SeqCst) {
+            return;
+        }
         let GrantedFolder {
             pattern, folder, ..
         } = &self.granted;
@@ -336,7 +371,10 @@ impl HostOutputFolder for State {
         let Some(granted) = granted.filter(|granted| is_of_it(&granted.path)) else {
             return Ok(Err(self.not_granted("write", &path)));
         };
-        if let Err(error) = self.one_more_file(&path) {
+        let counted = self
+            .one_file_begun()
+            .and_then(|()| self.one_more_file(&path));
+        if let Err(error) = counted {
             return Ok(Err(error));
         }
         let clock = self.sandbox.clock.clone();

@@ -167,3 +167,39 @@ fn no_file_of_a_folder_replaces_another_one() {
     let mut again = folder.create(&path, "p-0").expect("a file");
     assert!(again.commit_for_test().is_err());
 }
+
+#[test]
+fn what_comes_between_the_look_and_the_exchange_stays_where_it_was_put() {
+    let root = tempfile::tempdir().expect("a folder");
+    let root = root.path();
+    old(root, &["orders/day=1/p-0.csv"]);
+    let folder = written(root, &["day=2/p-0.csv"]).expect("a folder");
+    // The look was before: a commit goes on from here.
+    old(root, &["orders/notes.txt"]);
+    folder.exchange().expect("exchanged");
+    assert!(!root.join("orders/notes.txt").exists(), "out of sight");
+    let error = folder
+        .refuse_displaced()
+        .expect_err("a file of somebody else");
+    assert_eq!(error.code, "foreign_file");
+    assert!(error.message.contains("notes.txt"), "{}", error.message);
+    drop(folder);
+    assert_eq!(names(root), ["orders/day=1/p-0.csv", "orders/notes.txt"]);
+    assert_eq!(
+        fs::read_dir(root).expect("a folder").count(),
+        1,
+        "nothing hidden"
+    );
+}
+
+#[test]
+fn folders_around_a_folder_go_with_it() {
+    let root = tempfile::tempdir().expect("a folder");
+    let below = root.path().join("a/b");
+    drop(written(&below, &["day=2/p-0.csv"]).expect("a folder"));
+    assert_eq!(fs::read_dir(root.path()).expect("a folder").count(), 0);
+    let folder = written(&below, &["day=2/p-0.csv"]).expect("a folder");
+    folder.commit(&Abandoned::default()).expect("a commit");
+    drop(folder);
+    assert_eq!(names(root.path()), ["a/b/orders/day=2/p-0.csv"]);
+}
