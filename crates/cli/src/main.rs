@@ -3,6 +3,7 @@
 mod args;
 mod catalog;
 mod cmd;
+mod escape;
 mod keys;
 mod output;
 mod page;

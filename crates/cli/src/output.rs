@@ -8,6 +8,7 @@ use rapidbyte_runtime::{Level, LogSink};
 use serde_json::{Value, json};
 
 use crate::args::{Common, Format};
+use crate::escape::{self, steers};
 
 /// Where and how to print. Results go to standard output, everything else to standard error.
 #[derive(Clone)]
@@ -74,7 +75,7 @@ impl Output {
     /// A result for programs; nothing in text mode.
     pub fn document(&self, document: &Value) {
         if self.json {
-            self.result(&plain_json(&format!("{document:#}")));
+            self.result(&escape::json(&format!("{document:#}")));
         }
     }
 
@@ -143,9 +144,9 @@ impl Output {
         self.document(&document);
         if self.log_json {
             let line = json!({ "level": "error", "message": failure.message, "error": failure });
-            print(&mut std::io::stderr(), &plain_json(&line.to_string()));
+            print(&mut std::io::stderr(), &escape::json(&line.to_string()));
         } else {
-            let text = printable(&failure.to_string());
+            let text = escape::text(&failure.to_string());
             let (head, rest) = text.split_at("error".len());
             let text = format!("{}{rest}", self.paint("1;31", head));
             print(&mut std::io::stderr(), &text);
@@ -193,12 +194,12 @@ impl Output {
             if let (Value::Object(line), Value::Object(fields)) = (&mut line, fields) {
                 line.extend(fields);
             }
-            plain_json(&line.to_string())
+            escape::json(&line.to_string())
         } else if head.is_empty() {
-            printable(message)
+            escape::text(message)
         } else {
             // A line of its own could be taken for a message of somebody else.
-            format!("{head}: {}", printable(message).replace('\n', "\n  "))
+            format!("{head}: {}", escape::text(message).replace('\n', "\n  "))
         };
         print(&mut std::io::stderr(), &line);
     }
@@ -236,22 +237,9 @@ fn print(to: &mut dyn Write, text: &str) {
     let _ = writeln!(to, "{text}");
 }
 
-/// What a connector says must not draw on the operator's terminal, nor change the order in which
-/// letters are shown: such characters are written as `\u{1b}`.
-fn printable(message: &str) -> String {
-    let mut shown = String::with_capacity(message.len());
-    for c in message.chars() {
-        match steers(c) && c != '\n' && c != '\t' {
-            true => shown.extend(c.escape_unicode()),
-            false => shown.push(c),
-        }
-    }
-    shown
-}
-
-/// The same for a name, which stands in one line.
+/// What a connector says must not draw on the operator's terminal; a name stands in one line.
 pub fn one_line(name: &str) -> String {
-    printable(name).replace('\n', "\\n").replace('\t', "\\t")
+    escape::text(name).replace('\n', "\\n").replace('\t', "\\t")
 }
 
 /// The same for a result, in which colours of our own may be.
@@ -283,25 +271,6 @@ const COLOURS: [&str; 8] = [
     "\x1b[1;31m",
     "\x1b[1;32m",
 ];
-
-/// The same for JSON, which escapes those below a blank by itself.
-fn plain_json(json: &str) -> String {
-    let mut shown = String::with_capacity(json.len());
-    for c in json.chars() {
-        // All of them are of the first plane, and stand inside of strings.
-        match steers(c) && c != '\n' {
-            true => shown += &format!("\\u{:04x}", u32::from(c)),
-            false => shown.push(c),
-        }
-    }
-    shown
-}
-
-/// Control characters, separators of lines, and what overrides the direction of a text.
-fn steers(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
 
 /// `1234567` as `1,234,567`.
 pub fn count(number: u64) -> String {
@@ -442,12 +411,12 @@ mod tests {
     fn nothing_that_steers_a_terminal_is_written() {
         let hostile = "a\u{1b}[2J\r\u{7}\u{9b}1m\u{202e}b\u{2028}c\n\t";
         let shown = r"a\u{1b}[2J\u{d}\u{7}\u{9b}1m\u{202e}b\u{2028}c";
-        assert_eq!(printable(hostile), format!("{shown}\n\t"));
+        assert_eq!(escape::text(hostile), format!("{shown}\n\t"));
         assert_eq!(coloured(hostile, true), format!("{shown}\n\t"));
         assert_eq!(coloured("\x1b[1ma\x1b[0m", true), "\x1b[1ma\x1b[0m");
         assert_eq!(coloured("\x1b[1ma", false), r"\u{1b}[1ma");
         let json = json!({ "text": hostile, "name\u{202e}": 1 });
-        let plain = plain_json(&format!("{json:#}"));
+        let plain = escape::json(&format!("{json:#}"));
         assert!(!plain.chars().any(|c| steers(c) && c != '\n'), "{plain}");
         assert_eq!(serde_json::from_str::<Value>(&plain).unwrap(), json);
     }
