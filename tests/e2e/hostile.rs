@@ -29,6 +29,12 @@ fn each_wrong_thing_has_its_code() {
         ("other_schema", "contract_broken", 1, "field nodes"),
         ("garbage_schema", "contract_broken", 1, "schema message"),
         ("bad_offsets", "contract_broken", 1, "offset"),
+        (
+            "wide_decimal",
+            "value_does_not_fit",
+            4,
+            "17000000.00 does not fit decimal(5, 2)",
+        ),
         ("huge_batch", "memory_limit", 1, "resources.memory"),
         ("error", "misbehave", 4, "an error on purpose"),
         ("forbidden_file", "file_not_granted", 2, "/etc/passwd"),

@@ -17,7 +17,7 @@ use crate::cursors::Cursors;
 use crate::ended::{self, COPY_OVERHEAD};
 use crate::state::{State, on_epoch};
 use crate::{Error, Phase, Result, Sandbox};
-use rapidbyte_wire::verify::Layout;
+use rapidbyte_wire::verify::{Layout, Unfit};
 
 /// Bytes of a config schema: as values of JSON it takes up to sixteen times as many. Ours have 20 KB.
 const MAX_CONFIG_SCHEMA: usize = 1 << 20;
@@ -119,7 +119,19 @@ impl Instance {
         match layout.verify_values(&batch.data, batch.rows, value_limit as u64) {
             Err(error) => self.broken(NEXT, error),
             Ok(None) => Ok(()),
-            Ok(Some(len)) => {
+            Ok(Some(Unfit::Decimal {
+                column,
+                value,
+                data_type,
+            })) => {
+                self.dead = true;
+                let text = format!("{value} does not fit {data_type}");
+                let mut error = ConnectorError::new(ErrorKind::Data, "value_does_not_fit", text)
+                    .hint("correct the value at its source, or declare more digits there");
+                error.column = Some(column);
+                Err(self.failed(NEXT, error))
+            }
+            Ok(Some(Unfit::Long(len))) => {
                 self.dead = true;
                 let text = format!("a value of {len} bytes, above {value_limit}");
                 let error = ConnectorError::new(ErrorKind::Internal, "too_large", text)

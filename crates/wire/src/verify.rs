@@ -2,12 +2,15 @@
 //!
 //! The host calls this for every batch that a connector hands over: the bytes are hostile until
 //! their lengths have been compared with the stream's schema and the row count given beside them.
-//! The values inside are checked by whoever decodes them, which is a component again.
+//! Of the values inside it checks lengths and the digits of decimals. A component decodes the
+//! batch and checks the rest.
 
 use arrow_schema::{DataType, Schema};
 
 use crate::WireError;
 
+#[path = "verify/decimals.rs"]
+mod decimals;
 #[path = "verify/offsets.rs"]
 mod offsets;
 
@@ -20,6 +23,24 @@ pub struct Layout {
     /// below a list.
     per_row: Vec<Option<u64>>,
     buffers: Vec<Slot>,
+    /// Names of the top-level columns.
+    columns: Vec<String>,
+}
+
+/// A value that its column or a limit does not allow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unfit {
+    /// A string or binary of this many bytes.
+    Long(u64),
+    /// A decimal with more digits than its type declares.
+    Decimal {
+        /// The top-level column that has it, perhaps nested.
+        column: String,
+        /// The value in decimal digits.
+        value: String,
+        /// The declared type, such as `decimal(5, 2)`.
+        data_type: String,
+    },
 }
 
 /// A buffer's place: the node that it belongs to, and what it holds.
@@ -39,6 +60,12 @@ enum Content {
     Bits,
     /// So many bytes for each value.
     Values(u64),
+    /// A decimal of so many bytes for each value.
+    Decimal {
+        width: u64,
+        precision: u8,
+        scale: i8,
+    },
     /// `n + 1` numbers of so many bytes, or none for no value.
     Offsets(u64),
     /// As many bytes as the offsets say.
@@ -51,7 +78,9 @@ impl Content {
         match self {
             Self::Validity if nulls == 0 && bytes == 0 => true,
             Self::Validity | Self::Bits => bytes >= values.div_ceil(8),
-            Self::Values(width) => bytes >= values.saturating_mul(*width),
+            Self::Values(width) | Self::Decimal { width, .. } => {
+                bytes >= values.saturating_mul(*width)
+            }
             Self::Offsets(width) => {
                 let empty = values == 0 && bytes == 0;
                 let needed = values.saturating_add(1).saturating_mul(*width);
@@ -84,6 +113,7 @@ impl Layout {
             column_nodes,
             per_row,
             buffers,
+            columns: schema.fields().iter().map(|f| f.name().clone()).collect(),
         })
     }
 
@@ -94,20 +124,34 @@ impl Layout {
         Ok(())
     }
 
-    /// The same, and looks at the offsets of texts, binaries and lists: that they rise, that they
-    /// stay inside, and that no text or binary is longer than `value_bytes`. Gives the length of one
-    /// that is.
+    /// The same, and checks values: that offsets of texts, binaries and lists rise and stay inside,
+    /// that no text or binary is longer than `value_bytes`, and that no decimal has more digits than
+    /// its type declares. Gives the first value that breaks one of the last two rules.
     pub fn verify_values(
         &self,
         whole: &[u8],
         rows: u64,
         value_bytes: u64,
-    ) -> Result<Option<u64>, WireError> {
+    ) -> Result<Option<Unfit>, WireError> {
         let (message, body_at) = split(whole)?;
         let body = &whole[body_at..];
         let batch = self.verify_parts(&message, body.len(), Some(rows))?;
         let widest = offsets::widest(&self.buffers, &batch, body)?;
-        Ok((widest > value_bytes).then_some(widest))
+        if widest > value_bytes {
+            return Ok(Some(Unfit::Long(widest)));
+        }
+        decimals::unfit(self, &batch, body)
+    }
+
+    /// The top-level column that a node belongs to.
+    fn column_of(&self, node: usize) -> &str {
+        let mut end = 0;
+        let ends = self.column_nodes.iter().map(|nodes| {
+            end += nodes;
+            end
+        });
+        let column = ends.take_while(|end| *end <= node).count();
+        self.columns.get(column).map_or("", String::as_str)
     }
 
     /// Leaves the first `rows` rows of a message that [`Layout::verify`] has taken. Nothing is
@@ -385,6 +429,13 @@ fn list(
             .for_each(|field| list(field.data_type(), per_row, nodes, buffers)),
         DataType::Boolean => add(Content::Bits),
         DataType::FixedSizeBinary(width) => add(Content::Values(u64::from(width.unsigned_abs()))),
+        DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale) => {
+            add(Content::Decimal {
+                width: data_type.primitive_width().unwrap_or_default() as u64,
+                precision: *precision,
+                scale: *scale,
+            });
+        }
         // What is left has a width, and what has none was refused by `check_portable`.
         other => add(Content::Values(
             other.primitive_width().unwrap_or_default() as u64

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use arrow_array::builder::{Int32Builder, MapBuilder, StringBuilder};
 use arrow_array::types::{Int16Type, Int32Type, Int64Type};
 use arrow_array::{
-    Array, ArrayRef, BooleanArray, Decimal256Array, FixedSizeBinaryArray, FixedSizeListArray,
-    Int64Array, LargeBinaryArray, LargeListArray, ListArray, NullArray, RecordBatch, StringArray,
-    StructArray,
+    Array, ArrayRef, BooleanArray, Decimal128Array, Decimal256Array, FixedSizeBinaryArray,
+    FixedSizeListArray, Int64Array, LargeBinaryArray, LargeListArray, ListArray, NullArray,
+    RecordBatch, StringArray, StructArray,
 };
-use arrow_buffer::NullBuffer;
-use arrow_schema::{Field, Fields, Schema};
+use arrow_buffer::{NullBuffer, OffsetBuffer, i256};
+use arrow_schema::{DataType, Field, Fields, Schema};
 use proptest::prelude::*;
 use rapidbyte_wire::ipc::{Decoder, Encoder, encode_schema};
-use rapidbyte_wire::verify::Layout;
+use rapidbyte_wire::verify::{Layout, Unfit};
 
 fn batch() -> RecordBatch {
     let columns: Vec<(&str, ArrayRef)> = vec![
@@ -187,6 +187,89 @@ fn every_layout() -> RecordBatch {
         .expect("columns of one length")
 }
 
+fn decimals(precision: u8, values: [Option<i128>; 3]) -> ArrayRef {
+    let values = Decimal128Array::from(values.to_vec());
+    Arc::new(values.with_data_type(DataType::Decimal128(precision, 2)))
+}
+
+fn wide_decimals(precision: u8, values: [Option<&str>; 3]) -> ArrayRef {
+    let values = values.map(|value| value.map(|digits| i256::from_string(digits).expect("digits")));
+    let values = Decimal256Array::from(values.to_vec());
+    Arc::new(values.with_data_type(DataType::Decimal256(precision, 0)))
+}
+
+#[test]
+fn a_decimal_with_more_digits_than_declared_is_found_wherever_it_is() {
+    let nines = "9".repeat(76);
+    let (more, less) = (format!("1{}", "0".repeat(76)), format!("-{nines}"));
+    let list = |items: ArrayRef| -> ArrayRef {
+        let field = Arc::new(Field::new("item", items.data_type().clone(), true));
+        let offsets = OffsetBuffer::from_lengths([1, 0, 2]);
+        Arc::new(ListArray::new(field, offsets, items, None))
+    };
+    let hidden = {
+        let values = vec![99_999, i128::MAX, -99_999];
+        let nulls = NullBuffer::from(vec![true, false, true]);
+        let values = Decimal128Array::new(values.into(), Some(nulls));
+        Arc::new(values.with_data_type(DataType::Decimal128(5, 2)))
+    };
+    let far = Some(1_700_000_000_000_000_000_000_000_000_000_000_000);
+    let largest = 10i128.pow(38) - 1;
+    for (column, found) in [
+        (decimals(5, [Some(99_999), None, Some(-99_999)]), None),
+        (decimals(5, [Some(1), None, Some(100_000)]), Some("1000.00")),
+        (decimals(5, [Some(-100_000), None, None]), Some("-1000.00")),
+        (
+            decimals(5, [None, Some(i128::MIN), None]),
+            Some("-1701411834604692317316873037158841057.28"),
+        ),
+        (
+            decimals(5, [None, None, far]),
+            Some("17000000000000000000000000000000000.00"),
+        ),
+        (decimals(38, [Some(largest), Some(-largest), None]), None),
+        (
+            decimals(38, [Some(largest + 1), None, None]),
+            Some("1000000000000000000000000000000000000.00"),
+        ),
+        (hidden, None),
+        (list(decimals(5, [Some(1), None, Some(99_999)])), None),
+        (
+            list(decimals(5, [Some(1), None, Some(100_000)])),
+            Some("1000.00"),
+        ),
+        (wide_decimals(76, [Some(&nines), Some(&less), None]), None),
+        (wide_decimals(76, [None, None, Some(&more)]), Some(&*more)),
+        (wide_decimals(40, [None, Some(&less), None]), Some(&*less)),
+    ] {
+        let first: ArrayRef = every_layout().column(0).clone();
+        let batch =
+            RecordBatch::try_from_iter_with_nullable([("a", first, true), ("b", column, true)]);
+        let batch = batch.expect("columns of one length");
+        let message = Encoder::new(&batch.schema())
+            .unwrap()
+            .encode(&batch)
+            .unwrap();
+        let layout = Layout::of(&batch.schema()).unwrap();
+        let unfit = layout.verify_values(&message, 3, 1000).unwrap();
+        match (unfit, found) {
+            (None, None) => {}
+            (
+                Some(Unfit::Decimal {
+                    column,
+                    value,
+                    data_type,
+                }),
+                Some(found),
+            ) => {
+                assert_eq!((&*column, &*value), ("b", found));
+                assert!(data_type.starts_with("decimal("), "{data_type}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -209,6 +292,7 @@ proptest! {
             message.truncate(cut % message.len());
         }
         let _ = layout.verify(&message, 3);
+        let _ = layout.verify_values(&message, 3, 1000);
         let decoder = Decoder::new(encoder.schema_message()).unwrap();
         let _ = decoder.decode(message);
     }

@@ -97,6 +97,9 @@ pub enum How {
     GarbageSchema,
     /// A batch whose last value is said to be longer than `max_record_bytes`, and is.
     HugeValue,
+    /// A batch of one decimal(5, 2) column whose last value is 17 million. The reader's schema is that
+    /// of the decimals from the start.
+    WideDecimal,
     /// A checkpoint that was given before, two checkpoints ago.
     CursorBackwards,
     /// A checkpoint that is no JSON.

@@ -68,6 +68,7 @@ impl Misbehaving {
         match self.config.how {
             How::BadOffsets => wrong::good_strings(rows),
             How::HugeValue => wrong::good_strings(1),
+            How::WideDecimal => wrong::decimals(rows, 99_999),
             _ => wrong::good(first, rows),
         }
     }

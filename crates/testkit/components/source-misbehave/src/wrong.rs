@@ -64,6 +64,7 @@ pub fn act(config: &Config) -> Result<Event> {
             black_box(opened.collect::<Result<Vec<_>>>()?);
         }
         How::HugeValue => return encode(&value(config.batch_rows as usize)).map(Event::Batch),
+        How::WideDecimal => return decimals(config.batch_rows, WIDE).map(Event::Batch),
         How::LieRows | How::Garbage | How::Truncated | How::BadOffsets | How::OtherSchema => {
             return lie(config).map(Event::Batch);
         }
@@ -123,6 +124,7 @@ pub fn good_strings(rows: u32) -> Result<Batch> {
 pub fn schema(how: How) -> Schema {
     let (name, data_type) = match how {
         How::BadOffsets | How::HugeValue => ("s", DataType::Utf8),
+        How::WideDecimal => ("d", DataType::Decimal128(5, 2)),
         _ => ("n", DataType::Int64),
     };
     Schema::new(vec![Field::new(name, data_type, false)])
@@ -192,6 +194,18 @@ fn batch(numbers: &Int64Array) -> Result<Batch> {
         Arc::new(schema(How::Nothing)),
         columns,
     )?)
+}
+
+/// What [`How::WideDecimal`] gives, in hundredths.
+const WIDE: i128 = 1_700_000_000;
+
+/// A batch of decimals, of which the last one is `last` hundredths.
+pub fn decimals(rows: u32, last: i128) -> Result<Batch> {
+    let values = (1..rows).map(|_| -99_999).chain([last]);
+    let column =
+        Decimal128Array::from_iter_values(values).with_data_type(DataType::Decimal128(5, 2));
+    let batch = RecordBatch::try_new(Arc::new(schema(How::WideDecimal)), vec![Arc::new(column)]);
+    encode(&batch.expect("one column of the schema's type"))
 }
 
 fn strings(rows: u32) -> RecordBatch {
