@@ -7,7 +7,8 @@ use wasmtime::component::ResourceTableError;
 use wasmtime_wasi::I32Exit;
 
 use crate::Error;
-use crate::bindings::types::{CheckItem, Error as ConnectorError, ErrorKind};
+use crate::bindings::destination::Plan;
+use crate::bindings::types::{CheckItem, Error as ConnectorError, ErrorKind, Stream};
 use crate::state::{Busy, Cancelled, Stalled, State};
 
 /// Bytes that one call may hand to the host beside a batch.
@@ -16,6 +17,10 @@ pub(crate) const COPY_OVERHEAD: usize = 32 << 20;
 const MAX_MESSAGE: usize = 16 << 10;
 /// Bytes of a code, or of the name of a stream, column or place.
 const MAX_NAME: usize = 1 << 10;
+/// Bytes of the notes of a stream, of a type and of a location.
+const MAX_SHOWN: usize = 64 << 10;
+/// Bytes of a statement: one that makes a table has a line for each column.
+const MAX_STATEMENT: usize = 1 << 20;
 
 /// Leaves the first bytes of a text, and says so.
 fn cut(text: &mut String, most: usize) {
@@ -56,6 +61,54 @@ pub(crate) fn shorten_all(items: &mut [CheckItem]) {
         if let Some(problem) = &mut item.problem {
             shorten(problem);
         }
+    }
+}
+
+/// Shortens what a source shows of a stream.
+pub(crate) fn shorten_stream(stream: &mut Stream) {
+    stream
+        .source_types
+        .iter_mut()
+        .for_each(|name| cut(name, MAX_SHOWN));
+    shorten_notes(&mut stream.notes);
+}
+
+/// Shortens what a destination shows of its plan.
+pub(crate) fn shorten_plan(plan: &mut Plan) {
+    cut(&mut plan.location, MAX_SHOWN);
+    shorten_notes(&mut plan.notes);
+    plan.statements
+        .iter_mut()
+        .for_each(|statement| cut(statement, MAX_STATEMENT));
+    for column in &mut plan.columns {
+        cut(&mut column.target_type, MAX_SHOWN);
+        if let Some(note) = &mut column.note {
+            cut(note, MAX_SHOWN);
+        }
+    }
+}
+
+/// Shortens the location that a commit names.
+pub(crate) fn shorten_location(location: &mut String) {
+    cut(location, MAX_SHOWN);
+}
+
+/// Keeps the first notes and says how many it left out.
+fn shorten_notes(notes: &mut Vec<String>) {
+    let mut left = MAX_SHOWN;
+    let mut kept = 0;
+    for note in notes.iter_mut() {
+        if note.len() > left && kept > 0 {
+            break;
+        }
+        cut(note, left);
+        left = left.saturating_sub(note.len());
+        kept += 1;
+    }
+    let lost = notes.len() - kept;
+    if lost > 0 {
+        notes.truncate(kept);
+        notes.push(format!("… and {lost} more notes"));
     }
 }
 
@@ -219,7 +272,29 @@ fn panic_message(stderr: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ErrorKind, MAX_NAME, cut, last_words, panic_message};
+    use super::{ErrorKind, MAX_NAME, MAX_SHOWN, cut, last_words, panic_message, shorten_notes};
+
+    #[test]
+    fn notes_of_a_stream_are_bounded_together_and_say_what_is_left_out() {
+        let mut honest = vec!["a".repeat(100); 3];
+        shorten_notes(&mut honest);
+        assert_eq!(honest, vec!["a".repeat(100); 3]);
+        for mut notes in [
+            vec!["a".repeat(MAX_SHOWN * 3)],
+            vec!["a".repeat(MAX_SHOWN / 2); 1000],
+            vec!["a".to_owned(); 1_000_000],
+        ] {
+            shorten_notes(&mut notes);
+            let bytes: usize = notes.iter().map(String::len).sum();
+            assert!(bytes <= MAX_SHOWN + 100, "{bytes}");
+            let last = notes.last().expect("a note");
+            assert!(
+                last.contains(" bytes)") || last.contains("more notes"),
+                "{}",
+                last.len()
+            );
+        }
+    }
 
     #[test]
     fn what_is_too_long_is_cut_between_two_letters() {

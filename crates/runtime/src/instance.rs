@@ -271,10 +271,11 @@ impl Source {
     pub fn discover(&mut self, forms: &[String]) -> Result<Vec<Stream>> {
         let session = self.session();
         let guest = self.bindings.rapidbyte_connector_source().session();
-        let streams = self.instance.call("session.discover", Kind::Query, |s| {
+        let mut streams = self.instance.call("session.discover", Kind::Query, |s| {
             guest.call_discover(s, session, forms)
         })?;
         self.instance.look_at_streams(&streams)?;
+        streams.iter_mut().for_each(ended::shorten_stream);
         Ok(streams)
     }
 
@@ -436,13 +437,14 @@ impl Destination {
         let session = self.session();
         let guest = self.bindings.rapidbyte_connector_destination().session();
         let columns = target_columns(target);
-        let plan = self.instance.call("session.plan", Kind::Query, |s| {
+        let mut plan = self.instance.call("session.plan", Kind::Query, |s| {
             guest.call_plan(s, session, target)
         })?;
         if plan.columns.len() != columns {
             let text = format!("a plan of {} columns for {columns}", plan.columns.len());
             return self.instance.broken("session.plan", text);
         }
+        ended::shorten_plan(&mut plan);
         Ok(plan)
     }
 
@@ -521,9 +523,11 @@ impl Destination {
     ) -> Result<Receipt> {
         let session = self.session();
         let guest = self.bindings.rapidbyte_connector_destination().session();
-        self.instance.call("session.commit", Kind::Commit, |s| {
+        let mut receipt = self.instance.call("session.commit", Kind::Commit, |s| {
             guest.call_commit(s, session, stream, parts, seq, cursor, complete)
-        })
+        })?;
+        ended::shorten_location(&mut receipt.location);
+        Ok(receipt)
     }
 
     /// Gives up everything that is not committed. It is the last call, and has
