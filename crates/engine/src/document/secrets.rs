@@ -86,6 +86,10 @@ impl Secrets {
 /// A value as it is, and as messages show values: `{:?}`, JSON, a URL. A message of one kind may
 /// stand in another, as the JSON of a configuration within `{:?}`.
 fn forms(value: &str) -> Vec<String> {
+    // Nothing escapes letters and digits. A secret may be a whole file.
+    if value.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return vec![value.to_owned()];
+    }
     let once = escaped(value);
     let twice = once.iter().flat_map(|form| escaped(form));
     let mut forms: Vec<String> = twice.chain(percent_encoded(value)).collect();
@@ -129,12 +133,15 @@ fn escaped(value: &str) -> Vec<String> {
 /// As a URL has it: all but letters and digits, or all but what needs no escape there either.
 fn percent_encoded(value: &str) -> Vec<String> {
     let keeping = |kept: &[u8], lower: bool| -> String {
-        let byte = |byte: u8| match byte.is_ascii_alphanumeric() || kept.contains(&byte) {
-            true => char::from(byte).to_string(),
-            false if lower => format!("%{byte:02x}"),
-            false => format!("%{byte:02X}"),
-        };
-        value.bytes().map(byte).collect()
+        let mut encoded = String::with_capacity(value.len());
+        for byte in value.bytes() {
+            match byte.is_ascii_alphanumeric() || kept.contains(&byte) {
+                true => encoded.push(char::from(byte)),
+                false if lower => encoded += &format!("%{byte:02x}"),
+                false => encoded += &format!("%{byte:02X}"),
+            }
+        }
+        encoded
     };
     let kept: [&[u8]; 5] = [
         b"",
