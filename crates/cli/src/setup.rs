@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 use rapidbyte_engine::plan::StreamPlan;
 use rapidbyte_engine::{Class, Document, Environment, Failure, Host, Plan};
@@ -44,6 +45,7 @@ pub fn host(output: &Output, document: Option<&Document>) -> Result<Host, Failur
         embedded: EMBEDDED,
         log: output.log_sink(document),
         cancel,
+        longest_pause: Duration::MAX,
     })
 }
 

@@ -24,7 +24,12 @@ pub struct Host {
     pub log: LogSink,
     /// Interrupts everything.
     pub cancel: Cancel,
+    /// A server that asks to wait longer before the first row ends the command.
+    pub longest_pause: Duration,
 }
+
+/// The longest pause of a command that a person waits for.
+const HURRIED_PAUSE: Duration = Duration::from_secs(30);
 
 /// Memory of an instance that only describes itself.
 const DESCRIBE_BYTES: usize = 64 << 20;
@@ -32,6 +37,13 @@ const DESCRIBE_BYTES: usize = 64 << 20;
 const DESCRIBE_TIME: Duration = Duration::from_secs(10);
 
 impl Host {
+    /// For a command that only looks: a server that asks for a long pause ends it.
+    #[must_use]
+    pub fn hurried(mut self) -> Self {
+        self.longest_pause = HURRIED_PAUSE;
+        self
+    }
+
     /// The bundled connectors' names, ordered.
     pub fn bundled(&self) -> Vec<String> {
         let mut names: Vec<String> = self

@@ -114,6 +114,11 @@ pub(crate) fn until_it_passes<T>(
             Err(failure) => failure,
         };
         let passes = failure.passes_after_ms;
+        if let Some(ms) = passes.filter(|ms| is_too_long(*ms, host.longest_pause)) {
+            let seconds = ms.div_ceil(1000);
+            let hint = format!("the server asks to wait {seconds} s: run the command again then");
+            return Err(backoff.told(failure.hint(hint)));
+        }
         let next = backoff.after(&failure, passes, "no row has moved yet", &host.cancel);
         let Some((pause, text)) = next else {
             return Err(backoff.told(failure));
@@ -124,6 +129,11 @@ pub(crate) fn until_it_passes<T>(
             return Err(Failure::cancelled());
         }
     }
+}
+
+/// True when a server asks for a longer pause than a command waits.
+fn is_too_long(ms: u32, longest: Duration) -> bool {
+    Duration::from_millis(ms.into()) > longest
 }
 
 /// False when it was cancelled meanwhile.
@@ -140,6 +150,13 @@ pub(crate) fn wait(pause: Duration, cancel: &Cancel) -> bool {
 mod tests {
     use super::*;
     use crate::failure::Class;
+
+    #[test]
+    fn a_command_that_looks_waits_half_a_minute_at_most() {
+        let longest = Duration::from_secs(30);
+        assert!(is_too_long(LONGEST_ASKED_MS, longest) && is_too_long(30_001, longest));
+        assert!(!is_too_long(30_000, longest) && !is_too_long(u32::MAX, Duration::MAX));
+    }
 
     #[test]
     fn pauses_double_up_to_the_longest_and_end() {

@@ -195,6 +195,21 @@ fn what_does_not_pass_while_it_is_planned_ends_the_run() {
 }
 
 #[test]
+fn a_plan_does_not_wait_for_an_hour() {
+    let server = Server::start(|_| Reply::status(429, "later").header("retry-after", "3600"));
+    let folder = Folder::new();
+    folder.write("p.yaml", pipeline(&server.url(""), &[], &["nested: json"]));
+    let ended = folder.rapidbyte(&["plan", "p.yaml"]);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("http_rate_limited") && ended.stderr.contains("wait 3600 s"),
+        "{}",
+        ended.stderr
+    );
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[test]
 fn a_long_wait_is_told_the_same_with_and_without_a_schema() {
     let server = Server::start(|_| Reply::status(429, "tomorrow").header("retry-after", "86400"));
     let told = ["schema: { id: int64 }", "nested: json"].map(|stream| {

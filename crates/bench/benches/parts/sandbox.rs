@@ -39,6 +39,7 @@ fn one(parts: &mut Parts, cache: &Cache, folder: &Path, name: &str) -> Result<()
             runtime,
             connector_dirs: Vec::new(),
             embedded: &[],
+            longest_pause: std::time::Duration::MAX,
             log: Arc::new(|_, _, _, _| {}),
             cancel: Cancel::new(),
         };

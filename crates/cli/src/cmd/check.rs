@@ -12,7 +12,7 @@ use crate::setup;
 
 pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), Failure> {
     let document = setup::document(pipeline, common)?;
-    let host = setup::host(output, Some(&document))?;
+    let host = setup::host(output, Some(&document))?.hurried();
     let items = look(&document, &host)?.items;
     let rows: Vec<Vec<String>> = items.iter().map(|item| item.row(output)).collect();
     output.text(&table(&rows, ""));

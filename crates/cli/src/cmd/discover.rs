@@ -12,7 +12,7 @@ use crate::setup;
 pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), Failure> {
     let document = setup::document(pipeline, common)?;
     let redacted = super::redacted(&document);
-    let host = setup::host(output, Some(&document))?;
+    let host = setup::host(output, Some(&document))?.hurried();
     let streams = plan::discover(&document, &host).map_err(redacted)?;
     let mut text = Vec::new();
     let mut found = Vec::new();

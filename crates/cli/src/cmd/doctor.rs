@@ -94,7 +94,7 @@ pub fn run(doctor: &Doctor, common: &Common, output: &Output) -> Result<(), Fail
     let mut findings = vec![program()];
     findings.extend(cache());
     // What the cache lacks is told above.
-    let host = setup::host(&output.silent(), document.as_ref())?;
+    let host = setup::host(&output.silent(), document.as_ref())?.hurried();
     findings.extend(connectors(&host));
     if let Some(document) = &document {
         findings.extend(pipeline_findings(document, &host));

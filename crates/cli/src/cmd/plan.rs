@@ -22,7 +22,7 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
 fn show_grants(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), Failure> {
     let document = setup::document(pipeline, common)?;
     let redacted = super::redacted(&document);
-    let host = setup::host(output, Some(&document))?;
+    let host = setup::host(output, Some(&document))?.hurried();
     let [source, destination] = plan::granted(&document, &host).map_err(&redacted)?;
     output.text(&stages_text(&source, &destination));
     output.document(&json!({
@@ -43,7 +43,7 @@ pub fn show(
 ) -> Result<(), Failure> {
     let document = setup::document(pipeline, common)?;
     let redacted = super::redacted(&document);
-    let host = setup::host(output, Some(&document))?;
+    let host = setup::host(output, Some(&document))?.hurried();
     // Before either of them can act: whoever does not like what is granted stops it here.
     let [source, destination] = plan::granted(&document, &host).map_err(&redacted)?;
     output.text(&stages_text(&source, &destination));
