@@ -21,6 +21,7 @@ use wasmtime::component::Resource;
 
 use crate::Phase;
 use crate::bindings::files::{Entry, Host, HostInput, HostOutput};
+use crate::bindings::log::Level;
 use crate::bindings::types::{Error, ErrorKind};
 use crate::ended;
 use crate::grants::Granted;
@@ -39,6 +40,15 @@ pub(super) mod made;
 pub struct Input {
     file: Arc<std::fs::File>,
     shown: String,
+}
+
+/// The files that match a pattern.
+#[derive(Default)]
+struct Found {
+    /// Paths and sizes.
+    files: Vec<(String, u64)>,
+    /// Links out of the pattern's directory: nothing grants their targets.
+    outward: Vec<String>,
 }
 
 /// Something of a guest's that file calls work on, on a thread of their own: a call that was given
@@ -109,8 +119,22 @@ impl Host for State {
             self.apart(&asked, move |_| find(&granted, room))
         })?;
         clock.outside(Phase::Query, || match found {
-            Ok(mut paths) => {
+            Ok(Found {
+                files: mut paths,
+                outward,
+            }) => {
                 self.progress();
+                if let Some(first) = outward.first() {
+                    let text = format!(
+                        "{} of the files that match {} lead out of its directory by a link and are \
+                         left out, such as {}: name the link's target itself to read it",
+                        outward.len(),
+                        ended::short(&asked),
+                        ended::short(self.sandbox.grants.shown(first))
+                    );
+                    let stream = self.sandbox.stream.as_deref();
+                    (self.sandbox.log)(&self.connector, stream, Level::Warn, &text);
+                }
                 paths.sort_by(|a, b| a.0.cmp(&b.0));
                 let shown = |path: &str| self.sandbox.grants.shown(path).to_owned();
                 Ok(Ok(paths
@@ -386,10 +410,10 @@ fn open_regular(dir: &Dir, inside: &Path) -> std::io::Result<std::fs::File> {
 
 /// The regular files that both the asked pattern and the grant cover, with their sizes.
 /// Their names take at most `room` bytes.
-fn find(granted: &Granted, room: usize) -> std::io::Result<Vec<(String, u64)>> {
+fn find(granted: &Granted, room: usize) -> std::io::Result<Found> {
     let (dir, inside) = match below(granted) {
         Ok(below) => below,
-        Err(error) if error.kind() == Io::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == Io::NotFound => return Ok(Found::default()),
         Err(error) => return Err(error),
     };
     let mut found = vec![PathBuf::new()];
@@ -436,6 +460,8 @@ fn find(granted: &Granted, room: usize) -> std::io::Result<Vec<(String, u64)>> {
         .unwrap_or_default()
         .trim_end_matches('/');
     let mut files = Vec::new();
+    let mut outward = Vec::new();
+    let is_pattern = pattern::is_pattern(&granted.grant);
     for inside in found {
         let Some(path) = inside.to_str().map(|inside| format!("{root}/{inside}")) else {
             continue;
@@ -446,10 +472,18 @@ fn find(granted: &Granted, room: usize) -> std::io::Result<Vec<(String, u64)>> {
             }
             Ok(_) => {}
             Err(error) if error.kind() == Io::NotFound => {}
+            // The refusal of a link has no number: it is not the system's own.
+            Err(error)
+                if is_pattern
+                    && error.kind() == Io::PermissionDenied
+                    && error.raw_os_error().is_none() =>
+            {
+                outward.push(path);
+            }
             Err(error) => return Err(error),
         }
     }
-    Ok(files)
+    Ok(Found { files, outward })
 }
 
 fn create(granted: &Granted, shown: &str) -> std::io::Result<Output> {
@@ -906,6 +940,42 @@ mod tests {
                 });
             }
         });
+    }
+
+    #[test]
+    fn a_link_that_leads_out_leaves_the_other_files_of_a_pattern() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = folder.path().join("in");
+        std::fs::create_dir(&root).expect("a folder");
+        std::fs::write(folder.path().join("other.csv"), "x").expect("a file");
+        std::fs::write(root.join("a.csv"), "a").expect("a file");
+        std::os::unix::fs::symlink("../other.csv", root.join("b.csv")).expect("a link");
+        std::os::unix::fs::symlink("a.csv", root.join("c.csv")).expect("a link");
+        let of = |name: &str| {
+            let path = root.join(name).to_str().expect("UTF-8").to_owned();
+            let (grant, root) = (path.clone(), root.clone());
+            find(&Granted { path, grant, root }, 1 << 20)
+        };
+        let found = of("*.csv").expect("the others");
+        let ends = |path: &String| path.rsplit('/').next().map(str::to_owned);
+        let names: Vec<_> = found
+            .files
+            .iter()
+            .filter_map(|(path, _)| ends(path))
+            .collect();
+        assert!(names.contains(&"a.csv".into()) && names.contains(&"c.csv".into()));
+        assert_eq!(names.len(), 2, "{names:?}");
+        assert!(
+            found
+                .outward
+                .iter()
+                .filter_map(ends)
+                .eq(["b.csv".to_owned()])
+        );
+        assert!(
+            of("b.csv").is_err(),
+            "a link that the operator named is refused"
+        );
     }
 
     #[test]
