@@ -146,8 +146,9 @@ impl Grants {
         if depth > MAX_DEPTH {
             return;
         }
-        let mut hosts: Vec<String> = Vec::new();
-        let mut ports: Vec<u16> = Vec::new();
+        let mut hosts: Vec<(&str, String)> = Vec::new();
+        let mut ports: Vec<(&str, u16)> = Vec::new();
+        let mut speaks_tls = false;
         let mut usual_ports: Vec<u16> = Vec::new();
         let mut urls: Vec<Server> = Vec::new();
         let mut tls = Settings::default();
@@ -157,6 +158,7 @@ impl Grants {
         for (key, property) in properties {
             let property = resolve(root, property);
             let mark = property.get("x-grant").and_then(Value::as_str);
+            speaks_tls |= mark == Some("tls-mode");
             let Some(value) = config.get(key) else {
                 if mark == Some("port") {
                     usual_ports.extend(property.get("default").and_then(port));
@@ -192,8 +194,10 @@ impl Grants {
                     .write
                     .extend(texts.iter().map(|t| absolute(&self.base_dir, t))),
                 Some("folders") => folders.extend(texts.iter().map(|text| partition(text))),
-                Some("host") => hosts.extend(texts.iter().map(|&text| text.to_owned())),
-                Some("port") => ports.extend(port(value)),
+                Some("host") => {
+                    hosts.extend(texts.iter().map(|&text| (key.as_str(), text.to_owned())))
+                }
+                Some("port") => ports.extend(port(value).map(|port| (key.as_str(), port))),
                 Some("url") => urls.extend(texts.iter().flat_map(|t| servers(t, &at))),
                 Some(mark) if mark.starts_with("tls-") => {
                     tls.set(tls_setting(mark), value.as_str().unwrap_or_default(), &at);
@@ -207,7 +211,7 @@ impl Grants {
         }
         // Several would open several doors of a host of which the operator wrote the name alone.
         if let (true, [usual]) = (ports.is_empty(), usual_ports.as_slice()) {
-            ports.push(*usual);
+            ports.push(("", *usual));
         }
         for path in &mut self.write[written_before..] {
             let name = path.rfind('/').map_or(0, |at| at + 1);
@@ -224,9 +228,10 @@ impl Grants {
             server.tls = server.tls.or(&tls);
             self.network.push(server);
         }
-        for host in hosts {
-            let server = |port: &u16| Server::named(&host, *port, tls.clone());
-            self.network.extend(ports.iter().map(server));
+        for (host, port) in pairs(&hosts, &ports) {
+            let mut server = Server::named(host, port, tls.clone());
+            server.speaks_tls = speaks_tls;
+            self.network.push(server);
         }
     }
 
@@ -269,18 +274,36 @@ impl Grants {
         let network = self
             .network
             .iter()
-            .map(|server| format!("connect {server}"));
+            .map(|server| format!("connect {server}{}", server.security()));
         let read = self
             .read
             .iter()
-            .map(|path| format!("read {}", self.shown(path)));
+            .map(|path| format!("read {}{}", self.shown(path), self.resolved(path)));
         let write = self
             .write
             .iter()
-            .map(|path| format!("write {}", self.shown(path)));
+            .map(|path| format!("write {}{}", self.shown(path), self.resolved(path)));
         let env = self.env.0.iter();
         let env = env.map(|(name, _)| format!("see variable {name}"));
         network.chain(read).chain(write).chain(env).collect()
+    }
+
+    /// Where a granted path leads when a link is on its way; nothing where none is.
+    fn resolved(&self, path: &str) -> String {
+        let there = on_disk(path);
+        let base = self.base_dir.to_str().unwrap_or_default();
+        // A link above the pipeline leads everything in its directory elsewhere.
+        let expected = match path.strip_prefix(base).filter(|rest| rest.starts_with('/')) {
+            Some(rest) => {
+                let base = on_disk(&format!("{base}/"));
+                format!("{}{rest}", base.trim_end_matches('/'))
+            }
+            None => path.to_owned(),
+        };
+        match there == expected {
+            true => String::new(),
+            false => format!(" (a link leads to {there})"),
+        }
     }
 
     /// The variables that the connector sees, with their values.
@@ -457,6 +480,72 @@ fn granted(grants: &[String], path: String) -> Option<Granted> {
     Some(Granted { path, grant, root })
 }
 
+/// The hosts of one object with the ports that were written for them. `replica_port` belongs to
+/// `replica_host`. One port belongs to every host that has none of its own, and one host has every
+/// port. Of several hosts and ports without such names, the first belongs to the first.
+fn pairs<'a>(hosts: &'a [(&str, String)], ports: &[(&str, u16)]) -> Vec<(&'a str, u16)> {
+    let own = |host: &str| {
+        let named = host.replace("host", "port");
+        let found = ports
+            .iter()
+            .find(|(port, _)| *port == named && *port != host);
+        found.map(|(_, number)| *number)
+    };
+    let is_taken = |port: &str| {
+        let named = port.replace("port", "host");
+        named != port && hosts.iter().any(|(host, _)| *host == named)
+    };
+    if let [(_, host)] = hosts {
+        return ports
+            .iter()
+            .map(|(_, port)| (host.as_str(), *port))
+            .collect();
+    }
+    let free: Vec<u16> = ports
+        .iter()
+        .filter(|(key, _)| !is_taken(key))
+        .map(|p| p.1)
+        .collect();
+    let mut found = Vec::new();
+    let mut without = Vec::new();
+    for (key, host) in hosts {
+        match own(key) {
+            Some(port) => found.push((host.as_str(), port)),
+            None => without.push(host.as_str()),
+        }
+    }
+    match free.as_slice() {
+        [port] => found.extend(without.into_iter().map(|host| (host, *port))),
+        free => found.extend(without.into_iter().zip(free.iter().copied())),
+    }
+    found
+}
+
+/// A property with the name of a TLS setting that the schema does not mark: the host would not see what
+/// the operator wrote there.
+pub fn unmarked_tls(schema: &Value) -> Option<&'static str> {
+    const NAMES: [&str; 4] = ["sslmode", "sslrootcert", "sslcert", "sslkey"];
+    // References may go round in circles: each place is visited once.
+    let mut seen = HashSet::new();
+    let mut left = vec![schema];
+    while let Some(place) = left.pop() {
+        if !seen.insert(std::ptr::from_ref(place)) {
+            continue;
+        }
+        let properties = place.get("properties").and_then(Value::as_object);
+        for (key, property) in properties.into_iter().flatten() {
+            let property = resolve(schema, property);
+            let mark = property.get("x-grant").and_then(Value::as_str);
+            let is_marked = mark.is_some_and(|mark| mark.starts_with("tls-"));
+            if let Some(name) = NAMES.into_iter().find(|name| name == key && !is_marked) {
+                return Some(name);
+            }
+            left.push(property);
+        }
+    }
+    None
+}
+
 /// True for the path itself and for what lies in it.
 fn is_within(path: &str, folder: &str) -> bool {
     let rest = path.strip_prefix(folder);
@@ -597,7 +686,7 @@ mod tests {
         assert_eq!(
             grants.describe(),
             [
-                "connect ::1:6000",
+                "connect ::1:6000, TLS prefer",
                 "connect db.internal:5432",
                 "read data/*.csv",
                 "write /out/*.csv",
@@ -669,6 +758,74 @@ mod tests {
         let parts = of("*.csv", "sub/*.csv");
         assert!(parts.folder(".", "*.csv").is_none());
         assert!(parts.folder("sub", "sub/*.csv").is_some());
+    }
+
+    #[test]
+    fn hosts_have_the_ports_that_were_written_for_them() {
+        let mark = |grant: &str| json!({"x-grant": grant});
+        let schema = json!({"properties": {
+            "host": mark("host"), "port": mark("port"), "hosts": mark("host"),
+            "replica_host": mark("host"), "replica_port": mark("port"), "admin": mark("port"),
+            "sslmode": mark("tls-mode"),
+        }});
+        for (config, expected) in [
+            (json!({"host": "a", "port": 1}), vec!["a:1, TLS prefer"]),
+            (
+                json!({"hosts": ["a", "b"], "port": 1}),
+                vec!["a:1, TLS prefer", "b:1, TLS prefer"],
+            ),
+            (
+                json!({"host": "a", "port": 1, "admin": 2, "sslmode": "verify-full"}),
+                vec!["a:1, TLS verify-full", "a:2, TLS verify-full"],
+            ),
+            (
+                json!({"host": "a", "port": 1, "replica_host": "b", "replica_port": 2}),
+                vec!["a:1, TLS prefer", "b:2, TLS prefer"],
+            ),
+            (
+                json!({"hosts": ["a", "b"], "port": 1, "admin": 2}),
+                vec!["a:1, TLS prefer", "b:2, TLS prefer"],
+            ),
+        ] {
+            let config = config.as_object().expect("an object");
+            let mut shown = Grants::from_config(&schema, config, Path::new("/p")).describe();
+            shown.sort();
+            let expected: Vec<_> = expected
+                .iter()
+                .map(|end| format!("connect {end}"))
+                .collect();
+            assert_eq!(shown, expected, "{config:?}");
+        }
+        assert_eq!(unmarked_tls(&schema), None);
+        let unmarked =
+            json!({"properties": {"tls": {"properties": {"sslmode": {"type": "string"}}}}});
+        assert_eq!(
+            unmarked_tls(&unmarked).as_deref(),
+            Some("config.tls.sslmode")
+        );
+    }
+
+    #[test]
+    fn a_granted_link_is_shown_with_its_target() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let real = folder.path().canonicalize().expect("a folder");
+        let (base, other) = (real.join("base"), real.join("other"));
+        for made in [&base, &other, &base.join("plain")] {
+            std::fs::create_dir(made).expect("a folder");
+        }
+        std::os::unix::fs::symlink(&other, base.join("link")).expect("a link");
+        std::os::unix::fs::symlink(&base, real.join("named")).expect("a link");
+        let schema = json!({"properties": {"out": {"x-grant": "write"}}});
+        for base in [base, real.join("named")] {
+            let config = json!({"out": ["link/*.csv", "plain/*.csv"]});
+            let config = config.as_object().expect("an object");
+            let shown = Grants::from_config(&schema, config, &base).describe();
+            let link = format!(
+                "write link/*.csv (a link leads to {}/*.csv)",
+                other.display()
+            );
+            assert_eq!(shown, [link, "write plain/*.csv".to_owned()]);
+        }
     }
 
     #[test]
@@ -912,6 +1069,9 @@ mod tests {
         let config = json!({"u": ["https://a/x", "http://b", "/var/run", "postgres:///db"]});
         let grants = grants(json!({"u": {"x-grant": "url"}}), config);
         assert_eq!(mode(&grants, "a", 443), Some(Mode::VerifyFull));
-        assert_eq!(grants.describe(), ["connect a:443", "connect b:80"]);
+        assert_eq!(
+            grants.describe(),
+            ["connect a:443, TLS verify-full", "connect b:80"]
+        );
     }
 }

@@ -32,7 +32,7 @@ pub use cancel::{Cancel, Registration};
 pub use clock::{Clock, Phase};
 pub use error::Error;
 pub use grants::permissions::{Limit, Permissions};
-pub use grants::{Grants, ReadFiles};
+pub use grants::{Grants, ReadFiles, unmarked_tls};
 pub use host::log::{Level, LogSink};
 pub use instance::{Destination, Source};
 pub use limits::{Begun, Limits, Lookups, MemoryBudget, Said};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rapidbyte_runtime::{
     Cancel, CheckItem, Clock, Connector, Destination, Grants, Kind, Limits, MemoryBudget, Phase,
-    Sandbox, Source, Spec, Stream,
+    Sandbox, Source, Spec, Stream, unmarked_tls,
 };
 use serde_json::{Map, Value};
 
@@ -299,6 +299,14 @@ fn open_stage(
         );
         Failure::new(Class::Run, "contract_broken", text)
     })?;
+    if let Some(key) = unmarked_tls(&schema) {
+        let text = format!(
+            "{}: its schema names a key `{key}` and does not mark it as a TLS setting",
+            connector.name()
+        );
+        return Err(Failure::new(Class::Run, "contract_broken", text)
+            .hint("this is a fault of the connector: tell its author to add `x-grant: tls-mode`"));
+    }
     if let Some(lock) = &lock {
         let checked = lock.check_wishes(used, &origin, &connector, &schema);
         checked.map_err(located)?;

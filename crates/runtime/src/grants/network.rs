@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use super::address::{Class, class};
-use super::tls::Settings;
+use super::tls::{Mode, Settings};
 
 /// Which servers may be reached, and how they are spoken to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub(super) struct Server {
     host: Hosts,
     port: u16,
     pub(super) tls: Settings,
+    /// The connector can speak TLS there as the settings say.
+    pub(super) speaks_tls: bool,
 }
 
 /// The hosts of one grant.
@@ -29,8 +31,12 @@ enum Hosts {
 impl Server {
     /// The server that the configuration names.
     pub(super) fn named(host: &str, port: u16, tls: Settings) -> Self {
-        let host = Hosts::Named(host.to_ascii_lowercase());
-        Self { host, port, tls }
+        Self {
+            host: Hosts::Named(host.to_ascii_lowercase()),
+            port,
+            tls,
+            speaks_tls: false,
+        }
     }
 
     /// An entry of `permissions.network`: `db.internal:5432`, `10.1.2.3:5432`, `[fd00::1]:5432`,
@@ -52,7 +58,17 @@ impl Server {
             host: Hosts::parse(host)?,
             port,
             tls: Settings::default(),
+            speaks_tls: false,
         })
+    }
+
+    /// How the server is spoken to, as `plan` shows it; nothing where no setting decides on it.
+    pub(super) fn security(&self) -> String {
+        match self.tls.shown_mode() {
+            Some(mode) => format!(", TLS {mode}"),
+            None if self.speaks_tls => format!(", TLS {}", Mode::Prefer.as_str()),
+            None => String::new(),
+        }
     }
 
     /// True when this host may be asked for at this port.
@@ -165,7 +181,10 @@ pub(super) fn servers(url: &str, at: &str) -> Vec<Server> {
     addresses
         .split(',')
         .filter_map(|text| address(text, default))
-        .map(|(host, port)| Server::named(&host, port, tls.clone()))
+        .map(|(host, port)| Server {
+            speaks_tls: scheme.starts_with("postgres"),
+            ..Server::named(&host, port, tls.clone())
+        })
         .collect()
 }
 

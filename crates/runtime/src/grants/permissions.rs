@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(
             grants.describe(),
             [
-                "connect db:5432",
+                "connect db:5432, TLS prefer",
                 "connect *.example.com:443",
                 "connect 10.0.0.0/8:5432",
                 "read a.csv",

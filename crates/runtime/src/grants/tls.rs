@@ -128,6 +128,15 @@ impl Settings {
         *slot = (!text.is_empty()).then_some(Written { text, at });
     }
 
+    /// The mode that was written, or that `https` promises.
+    pub fn shown_mode(&self) -> Option<&str> {
+        let promised = self.promised.then(|| Mode::VerifyFull.as_str());
+        self.mode
+            .as_ref()
+            .map(|mode| mode.text.as_str())
+            .or(promised)
+    }
+
     /// These, and the others where these are silent.
     pub fn or(mut self, other: &Self) -> Self {
         self.mode = self.mode.or_else(|| other.mode.clone());
