@@ -799,10 +799,10 @@ mod tests {
         assert_eq!(unmarked_tls(&schema), None);
         let unmarked =
             json!({"properties": {"tls": {"properties": {"sslmode": {"type": "string"}}}}});
-        assert_eq!(
-            unmarked_tls(&unmarked).as_deref(),
-            Some("config.tls.sslmode")
-        );
+        assert_eq!(unmarked_tls(&unmarked), Some("sslmode"));
+        let again = json!({"properties": {"a": {"$ref": "#/$defs/r"}, "b": {"$ref": "#/$defs/r"}}});
+        let round = json!({"properties": {"a": {"$ref": "#/$defs/r"}}, "$defs": {"r": again}});
+        assert_eq!(unmarked_tls(&round), None, "it comes to an end");
     }
 
     #[test]
