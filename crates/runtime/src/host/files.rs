@@ -291,6 +291,7 @@ impl State {
         match created {
             Ok(mut output) => {
                 output.is_new = is_new;
+                self.folders_begun(&output);
                 Ok(Ok(self.table.push(Held::new(output, path))?))
             }
             Err(error) => {
@@ -323,6 +324,13 @@ impl State {
         let text = format!("more than {MOST_BEGUN} files and folders made in one run");
         Err(Error::new(ErrorKind::Internal, "too_many_files", text)
             .hint("write larger files, or partition by fewer values"))
+    }
+
+    /// Counts the directories that an output made: the next output is refused once they are too many.
+    pub(super) fn folders_begun(&self, output: &Output) {
+        for _ in 0..output.made.new_ones() {
+            self.sandbox.limits.begun.take();
+        }
     }
 
     /// Counts a file or folder that is about to be opened under this path.
@@ -896,6 +904,12 @@ mod tests {
             drop(create(&granted(&format!("o/d{number}/e/x")), "x").expect("a file"));
         }
         assert_eq!(names(), 0, "nothing is left, not even the grant's folder");
+        // Each directory counts once, for the output that made it.
+        let first = create(&granted("o/d/e/x"), "x").expect("a file");
+        let second = create(&granted("o/d/f/x"), "x").expect("a file");
+        assert_eq!((first.made.new_ones(), second.made.new_ones()), (3, 1));
+        drop((first, second));
+        assert_eq!(names(), 0);
         // Nor by several that share one, in whatever order they go.
         let shared = || ["o/s/x", "o/s/y", "o/s/t/z"].map(|p| create(&granted(p), p).expect("it"));
         drop(shared());

@@ -385,7 +385,10 @@ impl HostOutputFolder for State {
             })
         })?;
         match created {
-            Ok(output) => Ok(Ok(self.table.push(Held::new(output, path))?)),
+            Ok(output) => {
+                self.folders_begun(&output);
+                Ok(Ok(self.table.push(Held::new(output, path))?))
+            }
             Err(error) => {
                 self.one_file_less(&path);
                 Ok(Err(failed(&path, &error)))

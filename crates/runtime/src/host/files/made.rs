@@ -28,6 +28,8 @@ struct Folder {
     path: PathBuf,
     /// Below a grant's folder: no link leads out of it.
     below: Option<(Dir, PathBuf)>,
+    /// This output made it, and shares it with no earlier one.
+    is_new: bool,
 }
 
 impl Made {
@@ -79,9 +81,18 @@ impl Made {
         };
         if is_ours {
             let below = below()?;
-            self.0.push(Folder { path, below });
+            self.0.push(Folder {
+                path,
+                below,
+                is_new,
+            });
         }
         Ok(())
+    }
+
+    /// How many directories came into being for this output.
+    pub fn new_ones(&self) -> usize {
+        self.0.iter().filter(|folder| folder.is_new).count()
     }
 
     /// They stay, whatever becomes of other outputs in them.
@@ -95,7 +106,7 @@ impl Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        for Folder { path, below } in self.0.drain(..).rev() {
+        for Folder { path, below, .. } in self.0.drain(..).rev() {
             let is_last = {
                 let mut made = made();
                 match made.get_mut(&path) {
