@@ -9,6 +9,7 @@ use rapidbyte_columnar::{ColumnarError, FileWriter, Kind, Owner, WriteOptions};
 use rapidbyte_formats::Picked;
 use rapidbyte_sdk::phase;
 use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::size::batch_bytes;
 
 use crate::config::Split;
 use crate::write::{self, Refused, Synced, Written};
@@ -66,7 +67,7 @@ impl ColumnFile {
             Some(size) => {
                 let bytes = (size.0 / 8).clamp(1, SPLIT_STEP_BYTES);
                 let all = rows.batch();
-                let per_row = (all.get_array_memory_size() / all.num_rows().max(1)).max(1);
+                let per_row = (batch_bytes(all) / all.num_rows().max(1)).max(1);
                 usize::try_from(bytes).unwrap_or(usize::MAX) / per_row
             }
         };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_buffer::Buffer;
 use arrow_ipc::reader::read_record_batch;
-use arrow_ipc::writer::StreamWriter;
+use arrow_ipc::writer::{StreamEncoder, StreamWriter};
 use arrow_schema::{Schema, SchemaRef};
 
 use crate::WireError;
@@ -15,7 +15,7 @@ use crate::verify::{self, Layout};
 /// Encodes the batches of one stream. Each call gives one `RecordBatch` message.
 pub struct Encoder {
     schema_message: Vec<u8>,
-    writer: StreamWriter<Vec<u8>>,
+    encoder: StreamEncoder,
 }
 
 impl Encoder {
@@ -24,9 +24,12 @@ impl Encoder {
         crate::types::check_portable(schema)?;
         let mut writer = StreamWriter::try_new(Vec::new(), schema)?;
         let schema_message = std::mem::take(writer.get_mut());
+        let mut encoder = StreamEncoder::try_new(schema)?;
+        // Its first call gives the schema's message too.
+        encoder.encode(&RecordBatch::new_empty(Arc::new(schema.clone())))?;
         Ok(Self {
             schema_message,
-            writer,
+            encoder,
         })
     }
 
@@ -37,10 +40,14 @@ impl Encoder {
 
     /// One `RecordBatch` message. The batch must have the stream's schema.
     pub fn encode(&mut self, batch: &RecordBatch) -> Result<Vec<u8>, WireError> {
-        let estimate = batch.get_array_memory_size() + 1024;
-        self.writer.get_mut().reserve(estimate);
-        self.writer.write(batch)?;
-        Ok(std::mem::take(self.writer.get_mut()))
+        // The parts share the columns' memory. Their sum is the exact size, whatever else the
+        // columns share their memory with.
+        let parts = self.encoder.encode(batch)?;
+        let mut message = Vec::with_capacity(parts.iter().map(Buffer::len).sum());
+        for part in parts {
+            message.extend_from_slice(&part);
+        }
+        Ok(message)
     }
 }
 

@@ -14,6 +14,7 @@ pub mod declared;
 pub mod hive;
 pub mod ipc;
 pub mod pattern;
+pub mod size;
 pub mod types;
 pub mod verify;
 

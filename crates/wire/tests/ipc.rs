@@ -13,6 +13,7 @@ use arrow_buffer::{NullBuffer, OffsetBuffer, i256};
 use arrow_schema::{DataType, Field, Fields, Schema};
 use proptest::prelude::*;
 use rapidbyte_wire::ipc::{Decoder, Encoder, encode_schema};
+use rapidbyte_wire::size::batch_bytes;
 use rapidbyte_wire::verify::{Layout, Unfit};
 
 fn batch() -> RecordBatch {
@@ -57,6 +58,36 @@ fn a_batch_comes_back_equal() {
         layout.verify(&message, slice.num_rows() as u64).unwrap();
         assert_eq!(decoder.decode(message).unwrap(), slice);
     }
+}
+
+#[test]
+fn a_message_takes_its_own_bytes_where_columns_share_a_buffer() {
+    let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..100));
+    let columns = (0..1600).map(|at| (format!("c{at}"), ids.clone()));
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let mut encoder = Encoder::new(&batch.schema()).unwrap();
+    let decoder = Decoder::new(encoder.schema_message()).unwrap();
+    let message = encoder.encode(&batch).unwrap();
+    let once = message.len();
+    // All its columns share the message's buffer.
+    let shared = decoder.decode(message).unwrap();
+    assert_eq!(batch_bytes(&shared), 1600 * 100 * 8);
+    let again = encoder.encode(&shared).unwrap();
+    assert_eq!((again.len(), again.capacity()), (once, once));
+    let few = encoder.encode(&shared.slice(50, 1)).unwrap();
+    assert_eq!(few.capacity(), few.len());
+}
+
+#[test]
+fn the_size_of_a_batch_is_of_its_own_rows() {
+    let all = every_layout();
+    let whole = batch_bytes(&all);
+    let rows = all.num_rows();
+    let each: usize = (0..rows).map(|row| batch_bytes(&all.slice(row, 1))).sum();
+    // Each slice has an offset and a byte of bits more for a column.
+    let more = rows * all.num_columns() * 32;
+    assert!((whole..=whole + more).contains(&each), "{whole}, {each}");
+    assert_eq!(batch_bytes(&all.slice(1, 0)), batch_bytes(&all.slice(0, 0)));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::basic::{BrotliLevel, Compression as Codec, GzipLevel, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
+use rapidbyte_wire::size::batch_bytes;
 
 use crate::portable::{convert_rows, reason};
 use crate::read_at::failed;
@@ -82,7 +83,7 @@ impl<W: Write + Send> ParquetWriter<W> {
             return Err(ColumnarError::new("schema_mismatch", text));
         }
         let batch = self.stored_batch(batch)?;
-        let slices = batch.get_array_memory_size().div_ceil(SLICE_BYTES).max(1);
+        let slices = batch_bytes(&batch).div_ceil(SLICE_BYTES).max(1);
         let step = batch.num_rows().div_ceil(slices).max(1);
         for from in (0..batch.num_rows()).step_by(step) {
             let rows = step.min(batch.num_rows() - from);

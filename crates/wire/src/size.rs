@@ -1,0 +1,54 @@
+//! What a batch takes by itself.
+
+use arrow_array::{Array, RecordBatch};
+use arrow_data::ArrayData;
+use arrow_schema::DataType;
+
+/// Bytes of the batch's own rows.
+///
+/// Arrow's `get_array_memory_size` counts whole buffers. The columns of a decoded message share
+/// one buffer, and it counts that buffer once for each of them.
+pub fn batch_bytes(batch: &RecordBatch) -> usize {
+    let columns = batch.columns().iter();
+    columns
+        .map(|column| data_bytes(&column.to_data()))
+        .fold(0, usize::saturating_add)
+}
+
+fn data_bytes(data: &ArrayData) -> usize {
+    let items = match data.data_type() {
+        DataType::List(_) | DataType::Map(..) => items::<i32>(data),
+        DataType::LargeList(_) => items::<i64>(data),
+        DataType::FixedSizeList(_, n) => {
+            let n = usize::try_from(*n).unwrap_or(0);
+            Some((data.offset() * n, data.len() * n))
+        }
+        DataType::Struct(_) => Some((0, data.len())),
+        // Without children its slice is known to Arrow.
+        _ => {
+            return data
+                .get_slice_memory_size()
+                .unwrap_or_else(|_| data.get_buffer_memory_size());
+        }
+    };
+    let (from, length) = items.unwrap_or_default();
+    let own = match data.data_type() {
+        DataType::List(_) | DataType::Map(..) => (data.len() + 1) * size_of::<i32>(),
+        DataType::LargeList(_) => (data.len() + 1) * size_of::<i64>(),
+        _ => 0,
+    };
+    let nulls = data.nulls().map_or(0, |_| data.len().div_ceil(8));
+    let children = data.child_data().iter().map(|child| {
+        let length = length.min(child.len().saturating_sub(from));
+        data_bytes(&child.slice(from.min(child.len()), length))
+    });
+    children.fold(own + nulls, usize::saturating_add)
+}
+
+/// Where the items of a list's rows begin, and how many there are.
+fn items<O: arrow_buffer::ArrowNativeType>(data: &ArrayData) -> Option<(usize, usize)> {
+    let offsets = data.buffers().first()?.typed_data::<O>();
+    let first = offsets.get(data.offset())?.as_usize();
+    let last = offsets.get(data.offset() + data.len())?.as_usize();
+    Some((first, last.saturating_sub(first)))
+}
