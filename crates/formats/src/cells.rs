@@ -189,6 +189,16 @@ impl Cells {
         )
     }
 
+    /// The text of a value that deserves room of its own.
+    pub(crate) fn large_text(&self, row: usize) -> Option<&[u8]> {
+        let text = match &self.values {
+            Values::String(v) | Values::Json(v) => v.value(row),
+            Values::LargeString(v) => v.value(row),
+            _ => return None,
+        };
+        (text.len() > json::LARGE_BYTES).then_some(text.as_bytes())
+    }
+
     /// Appends the text of a value that is not NULL; JSON for lists, structs and maps.
     pub(crate) fn write_text(&self, row: usize, out: &mut Vec<u8>) -> Fit {
         match &self.values {

@@ -400,6 +400,7 @@ impl Column {
             return self.push_null();
         }
         if let Values::Json(b) = &mut self.values {
+            json::reserve(json.len(), &mut b.data);
             json::write_compact(json, &mut b.data);
             let pushed = b.end();
             return self.finish_value(pushed, json.as_bytes());
@@ -648,14 +649,22 @@ fn push_map(kv: &mut [Column; 2], field: &Field, json: &str) -> Result<(), Stop<
     })
 }
 
+/// Room that a column keeps for its next batch: one huge record must not be held twice.
+const KEPT_BYTES: usize = 4 << 20;
+
+/// An empty column with room for as many values, within limits.
+fn room_for<T>(values: usize) -> Vec<T> {
+    Vec::with_capacity(values.min(KEPT_BYTES / size_of::<T>()))
+}
+
 /// Moves the values out and leaves room for as many.
 fn take<T: arrow_buffer::ArrowNativeType>(values: &mut Vec<T>) -> Buffer {
-    let next = Vec::with_capacity(values.len());
+    let next = room_for(values.len());
     Buffer::from_vec(std::mem::replace(values, next))
 }
 
 fn take_offsets(ends: &mut Vec<i32>, large: bool) -> Buffer {
-    let mut next = Vec::with_capacity(ends.len());
+    let mut next = room_for(ends.len());
     next.push(0);
     let ends = std::mem::replace(ends, next);
     if large {

@@ -122,7 +122,46 @@ pub(crate) fn unescape(json: &str) -> Option<Cow<'_, str>> {
     if memchr::memchr(b'\\', inner.as_bytes()).is_none() {
         return Some(Cow::Borrowed(inner));
     }
-    serde_json::from_str(json).ok().map(Cow::Owned)
+    if inner.len() <= LARGE_BYTES {
+        return serde_json::from_str(json).ok().map(Cow::Owned);
+    }
+    unescape_large(inner).map(Cow::Owned)
+}
+
+/// Values above are given exactly the room that they need: a buffer that doubles takes up to four
+/// times as much while it moves.
+pub(crate) const LARGE_BYTES: usize = 1 << 18;
+
+/// Makes room for a value of `bytes`, and no more for a large one.
+pub(crate) fn reserve(bytes: usize, out: &mut Vec<u8>) {
+    if bytes > LARGE_BYTES {
+        out.reserve_exact(bytes);
+    }
+}
+
+/// The same for the inside of a large string, piece by piece.
+fn unescape_large(inner: &str) -> Option<String> {
+    let mut out = String::with_capacity(inner.len());
+    let mut rest = inner;
+    while let Some(at) = memchr::memchr(b'\\', rest.as_bytes()) {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let len = match rest.as_bytes().get(1)? {
+            b'u' if is_high_surrogate(rest.get(2..6)?) => 12,
+            b'u' => 6,
+            _ => 2,
+        };
+        let escape: String = serde_json::from_str(&format!("\"{}\"", rest.get(..len)?)).ok()?;
+        out.push_str(&escape);
+        rest = &rest[len..];
+    }
+    out.push_str(rest);
+    Some(out)
+}
+
+/// Whether four hexadecimal digits are the first half of a surrogate pair.
+fn is_high_surrogate(digits: &str) -> bool {
+    u16::from_str_radix(digits, 16).is_ok_and(|unit| (0xd800..0xdc00).contains(&unit))
 }
 
 /// Appends valid JSON without the white space between its parts.
@@ -151,6 +190,15 @@ pub(crate) fn write_compact(json: &str, out: &mut Vec<u8>) {
 /// Appends a string with quotes and escapes (RFC 8259, section 7).
 pub(crate) fn write_string(text: &str, out: &mut Vec<u8>) {
     let bytes = text.as_bytes();
+    if bytes.len() > LARGE_BYTES {
+        let more = bytes.iter().map(|byte| match byte {
+            b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 1,
+            0..0x20 => 5,
+            _ => 0,
+        });
+        // What follows a value in its row fits too.
+        out.reserve_exact(bytes.len() + more.sum::<usize>() + 64);
+    }
     out.push(b'"');
     let mut written = 0;
     for (at, byte) in bytes.iter().enumerate() {
@@ -200,6 +248,24 @@ mod tests {
         assert_eq!(unescape(json).as_deref(), Some(text));
         assert!(!out.contains(&b'\n'));
         assert_eq!(unescape(r#""\ud800""#), None);
+    }
+
+    #[test]
+    fn a_large_string_takes_its_own_room_and_comes_back() {
+        let text = "\u{0}\"\\\n é 😀 plain".repeat(20_000);
+        let mut out = Vec::new();
+        write_string(&text, &mut out);
+        assert!(out.capacity() <= out.len() + 64);
+        let json = std::str::from_utf8(&out).unwrap();
+        assert_eq!(unescape(json).as_deref(), Some(&*text));
+        let escapes = r"\ud83d\ude00\u00e9\/\b\f\t".repeat(20_000);
+        let json = format!("\"{escapes}\"");
+        let expected: String = serde_json::from_str(&json).unwrap();
+        assert_eq!(unescape(&json).as_deref(), Some(&*expected));
+        for half in [r"\ud83d", r"\ude00", r"\ud83d\u0041", r"\ud83dabcdef"] {
+            let json = format!("\"{escapes}{half}\"");
+            assert_eq!(unescape(&json), None, "{half}");
+        }
     }
 
     #[test]

@@ -123,6 +123,17 @@ impl<'a> Picked<'a> {
     }
 }
 
+/// Makes room for `more` bytes of a record as a vector does, but never for more than a record may
+/// have.
+pub(crate) fn reserve_within(record: &mut Vec<u8>, more: usize, max_record_bytes: usize) {
+    let needed = record.len() + more;
+    if needed <= record.capacity() {
+        return;
+    }
+    let room = needed.max(record.capacity().saturating_mul(2).min(max_record_bytes));
+    record.reserve_exact(room - record.len());
+}
+
 /// The wanted columns and how many rows they hold.
 pub(crate) struct Rows {
     pub columns: Vec<Column>,

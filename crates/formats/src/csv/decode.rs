@@ -5,6 +5,7 @@ use arrow_schema::SchemaRef;
 use super::Dialect;
 use super::split::{Record, Splitter};
 use crate::FormatError;
+use crate::json::LARGE_BYTES;
 use crate::rows::{Rows, Targets};
 
 /// Reads one file after the other, piece by piece.
@@ -100,6 +101,9 @@ impl Fields {
             }
         }
         rows.end_row();
+        // One huge field must not keep its room.
+        self.scratch.clear();
+        self.scratch.shrink_to(LARGE_BYTES);
         Ok(!rows.is_full())
     }
 

@@ -102,6 +102,12 @@ impl Encoder {
                         continue;
                     }
                     let start = out.len();
+                    if let Some(text) = cells.large_text(row) {
+                        let quote = self.dialect.quote;
+                        let doubled = text.iter().filter(|byte| **byte == quote).count();
+                        // Quotes and what follows in the row fit too.
+                        out.reserve_exact(text.len() + doubled + 64);
+                    }
                     cells
                         .write_text(row, out)
                         .map_err(|misfit| misfit.into_error(cells.field().name()).row(row))?;
@@ -129,15 +135,24 @@ impl Encoder {
             return;
         }
         let quote = self.dialect.quote;
-        let text = out.split_off(start);
-        out.push(quote);
-        for byte in text {
-            if byte == quote {
-                out.push(quote);
+        let end = out.len();
+        let doubled = text.iter().filter(|byte| **byte == quote).count();
+        out.resize(end + doubled + 2, quote);
+        if doubled == 0 {
+            out.copy_within(start..end, start + 1);
+        } else {
+            // From behind, so that no copy is needed beside it.
+            let mut to = out.len() - 1;
+            for from in (start..end).rev() {
+                to -= 1;
+                out[to] = out[from];
+                if out[from] == quote {
+                    to -= 1;
+                    out[to] = quote;
+                }
             }
-            out.push(byte);
         }
-        out.push(quote);
+        out[start] = quote;
     }
 }
 

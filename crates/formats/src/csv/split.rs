@@ -50,6 +50,7 @@ impl Record<'_> {
             return (text, span.quoted);
         }
         scratch.clear();
+        crate::json::reserve(text.len(), scratch);
         let mut rest = text;
         while let Some(quote) = memchr(self.quote, rest) {
             scratch.extend_from_slice(&rest[..=quote]);
@@ -236,6 +237,7 @@ impl Splitter {
 
     fn keep(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
         self.check_size(self.pending.len() + bytes.len())?;
+        crate::rows::reserve_within(&mut self.pending, bytes.len(), self.max_record_bytes);
         self.pending.extend_from_slice(bytes);
         Ok(())
     }

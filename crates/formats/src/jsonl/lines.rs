@@ -46,6 +46,7 @@ impl Lines {
                 self.hand_over(rest, &mut on_line)?
             } else {
                 let mut pending = std::mem::take(&mut self.pending);
+                crate::rows::reserve_within(&mut pending, rest.len(), self.max_record_bytes);
                 pending.extend_from_slice(rest);
                 let go_on = self.hand_over(&pending, &mut on_line)?;
                 pending.clear();
@@ -59,6 +60,7 @@ impl Lines {
         }
         let rest = &bytes[at..];
         self.check_size(self.pending.len() + rest.len())?;
+        crate::rows::reserve_within(&mut self.pending, rest.len(), self.max_record_bytes);
         self.pending.extend_from_slice(rest);
         Ok(bytes.len())
     }

@@ -1,6 +1,7 @@
 //! Bytes as hexadecimal digits, and UUIDs.
 
 use super::Reason;
+use crate::json::LARGE_BYTES;
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
@@ -43,7 +44,12 @@ fn write_hex(bytes: &[u8], out: &mut Vec<u8>) {
 
 /// Writes `\x` and two lower-case hexadecimal digits for each byte.
 pub fn write_binary(bytes: &[u8], out: &mut Vec<u8>) {
-    out.reserve(2 + 2 * bytes.len());
+    let room = 2 + 2 * bytes.len();
+    match bytes.len() > LARGE_BYTES {
+        // A vector would make twice as much.
+        true => out.reserve_exact(room + 64),
+        false => out.reserve(room),
+    }
     out.extend_from_slice(b"\\x");
     write_hex(bytes, out);
 }
