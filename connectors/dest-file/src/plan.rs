@@ -222,6 +222,7 @@ fn column(format: &FileFormat, field: &Arc<Field>) -> ColumnPlan {
         target_type: target_type.into(),
         fit: match refusal {
             Some(_) => Fit::Refused,
+            None if refuses_values(format, field) => Fit::Checked,
             None => Fit::Exact,
         },
         note: refusal.or_else(|| note.map(str::to_owned)),
@@ -242,11 +243,29 @@ fn column_of_columns(kind: Kind, field: &Field) -> ColumnPlan {
     }
 }
 
+/// True if the format refuses some values of a column: NaN, or JSON that does not fit into a line.
+fn refuses_values(format: &Format, field: &Field) -> bool {
+    let is_csv = matches!(format, Format::Csv(_));
+    match field.data_type() {
+        // In CSV they stand as text.
+        data_type if is_csv && !data_type.is_nested() => false,
+        DataType::Float16 | DataType::Float32 | DataType::Float64 => true,
+        DataType::List(item) | DataType::LargeList(item) => refuses_values(&Format::Jsonl, item),
+        DataType::Struct(fields) => fields
+            .iter()
+            .any(|field| refuses_values(&Format::Jsonl, field)),
+        // Keys that come twice.
+        DataType::Map(..) => true,
+        _ => types::is_json(field),
+    }
+}
+
 /// How values of a type stand in a file, and what to know about it.
 fn form(format: &Format, field: &Field) -> (&'static str, Option<&'static str>) {
     let data_type = field.data_type();
     let finite = "NaN and infinity are refused: JSON does not have them";
-    let document = "the document null is refused: it would be read back as NULL";
+    let document =
+        "the document null is refused, and so is a text with line breaks or white space around it";
     let csv = matches!(format, Format::Csv(_));
     if types::is_json(field) {
         return if csv {

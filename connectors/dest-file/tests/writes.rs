@@ -288,14 +288,18 @@ fn the_plan_tells_the_form_of_each_column() {
                 "{} {}{}",
                 c.column,
                 c.target_type,
-                if c.fit == Fit::Exact { "" } else { " refused" }
+                match c.fit {
+                    Fit::Exact => "",
+                    Fit::Checked => " checked",
+                    _ => " refused",
+                }
             )
         });
         columns.collect::<Vec<_>>().join(", ")
     };
     assert_eq!(
         shown("a.jsonl"),
-        "n number, f number, b string, j any value, l array, q string, h number refused, o string refused"
+        "n number, f number checked, b string, j any value checked, l array, q string, h number refused, o string refused"
     );
     assert_eq!(
         shown("a.csv"),

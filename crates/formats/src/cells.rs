@@ -323,7 +323,7 @@ impl Cells {
         Misfit::value(&self.field, &text, "cannot be written as JSON").coded("json_not_finite")
     }
 
-    /// Embeds a document of a JSON column: checked, on one line.
+    /// Embeds a document of a JSON column as it stands: checked, on one line.
     fn write_document(&self, document: &str, out: &mut Vec<u8>) -> Fit {
         match json::validate(document.as_bytes()) {
             Err(_) => Err(Misfit::value(
@@ -336,8 +336,18 @@ impl Cells {
                 &self.field,
                 "the JSON document null cannot be told from NULL in JSON Lines",
             )),
+            // White space around a value belongs to the line. A line break ends it.
+            Ok(json) if json.len() != document.len() || json.contains(['\n', '\r']) => {
+                Err(Misfit::value(
+                    &self.field,
+                    document.as_bytes(),
+                    "has a line break, or white space around it, which JSON Lines cannot hold",
+                )
+                .coded("json_not_one_line"))
+            }
             Ok(json) => {
-                json::write_compact(json, out);
+                json::reserve(json.len() + 64, out);
+                out.extend_from_slice(json.as_bytes());
                 Ok(())
             }
         }

@@ -400,9 +400,16 @@ impl Column {
             return self.push_null();
         }
         if let Values::Json(b) = &mut self.values {
-            json::reserve(json.len(), &mut b.data);
-            json::write_compact(json, &mut b.data);
-            let pushed = b.end();
+            let pushed = match json.contains(['\n', '\r']) {
+                false => b.push(json.as_bytes()),
+                // Part of a document over several lines, such as a page of an API, whose layout is
+                // none of the value's.
+                true => {
+                    json::reserve(json.len(), &mut b.data);
+                    json::write_compact(json, &mut b.data);
+                    b.end()
+                }
+            };
             return self.finish_value(pushed, json.as_bytes());
         }
         let expected = self.json_kinds();

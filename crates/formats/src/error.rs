@@ -31,6 +31,7 @@ use rapidbyte_wire::types::type_name;
 /// | `columns_uneven` | columns of different lengths, or another number of them |
 /// | `json_not_finite` | NaN or infinity, which JSON does not have |
 /// | `json_null_value` | the JSON document `null`, which would be read back as NULL |
+/// | `json_not_one_line` | a JSON text with a line break or white space around it, for JSON Lines |
 /// | `compressed_truncated` | the file ends within its compressed data |
 /// | `compressed_damaged` | compressed data that contradicts itself or its checksum, or is none |
 /// | `compressed_trailing_bytes` | other bytes after the compressed data |
@@ -232,6 +233,10 @@ impl Misfit {
             "json_null_value" => {
                 error.hint("it would be read back as NULL: write CSV, or make the column a string")
             }
+            "json_not_one_line" => error.hint(
+                "write CSV, Parquet or Arrow, which keep the text; or have the source give it on one \
+                 line, such as by a cast to jsonb in PostgreSQL",
+            ),
             "decimal_comma" => error.hint(
                 "decimal commas and separators of thousands are not read as numbers: export the \
                  file with decimal points, or declare the column as string and convert it later",

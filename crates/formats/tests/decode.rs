@@ -430,7 +430,10 @@ fn json_columns_keep_the_text_of_numbers() {
     let batches = Format::jsonl().decode(&schema, file).unwrap();
     assert_eq!(
         strings(&batches[0], 0),
-        [Some("{\"b\":1.50,\"a\":[12345678901234567890123]}"), None]
+        [
+            Some("{\"b\" : 1.50, \"a\":[12345678901234567890123] }"),
+            None
+        ]
     );
     let list = batches[0].column(1).as_list::<i32>().value(0);
     assert_eq!(list.as_string::<i32>().value(1), "\"x y\"");

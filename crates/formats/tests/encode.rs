@@ -138,10 +138,22 @@ fn texts_that_would_be_read_as_something_else_are_quoted() {
 }
 
 #[test]
+fn json_keeps_its_white_space_in_json_lines() {
+    let texts = [r#"{ "b" : [1.50 ,2],	"a":" x" }"#, "[ ]", r#""\u0041""#];
+    let array: ArrayRef = Arc::new(StringArray::from(texts.to_vec()));
+    let columns = batch("json", array);
+    let file = Format::jsonl().encode(&columns).unwrap();
+    let again = Format::jsonl().decode(&columns.schema(), &file);
+    assert_eq!(again.unwrap(), [columns]);
+}
+
+#[test]
 fn what_a_format_cannot_hold_is_refused_by_name() {
     let csv = Format::csv(Dialect::default());
     let floats = || -> ArrayRef { Arc::new(Float64Array::from(vec![1.0, f64::NEG_INFINITY])) };
     let nulls = || -> ArrayRef { Arc::new(StringArray::from(vec!["[null]", " null "])) };
+    let lines = || -> ArrayRef { Arc::new(StringArray::from(vec!["{}", "{\n}"])) };
+    let around = || -> ArrayRef { Arc::new(StringArray::from(vec!["{} "])) };
     let broken = || -> ArrayRef { Arc::new(StringArray::from(vec!["{"])) };
     let late = || -> ArrayRef { Arc::new(Time64MicrosecondArray::from(vec![86_400_000_000])) };
     for (format, batch, code, part) in [
@@ -156,6 +168,18 @@ fn what_a_format_cannot_hold_is_refused_by_name() {
             batch("json", nulls()),
             "json_null_value",
             "column \"c\" (json)",
+        ),
+        (
+            &Format::jsonl(),
+            batch("json", lines()),
+            "json_not_one_line",
+            "line break",
+        ),
+        (
+            &Format::jsonl(),
+            batch("json", around()),
+            "json_not_one_line",
+            "white space around",
         ),
         (
             &Format::jsonl(),

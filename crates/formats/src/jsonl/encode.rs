@@ -33,7 +33,7 @@ impl Encoder {
     /// the next place, which is their number at their end.
     ///
     /// Errors: `schema_mismatch`, `value_does_not_fit`, `json_not_finite`, `json_null_value`,
-    /// `jsonl_duplicate_key` (in a map). `out` then ends with half a row.
+    /// `json_not_one_line`, `jsonl_duplicate_key` (in a map). `out` then ends with half a row.
     pub fn encode(
         &self,
         rows: Picked<'_>,

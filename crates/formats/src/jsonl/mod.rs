@@ -4,8 +4,8 @@
 //!   that comes twice too. Lines of white space are skipped, a byte order mark is as well.
 //! - Whole numbers and floats are JSON numbers, decimals are numbers with all their digits (strings
 //!   are read too), lists are arrays, structs and maps are objects; keys of maps are the text of
-//!   the key. A `json` column takes any value as its own text without the white space between its
-//!   parts. All else is a string with the text of [`crate::text`].
+//!   the key. A `json` column takes any value as its own text, white space between its parts
+//!   included. All else is a string with the text of [`crate::text`].
 //! - Nothing is converted on the way: a number is no string, a string is no number, `1.0` is no
 //!   whole number.
 //!
@@ -13,7 +13,8 @@
 //! takes the nearest float.
 //!
 //! JSON has no NaN and no infinity (`json_not_finite`), and the JSON document `null` of a `json`
-//! column cannot be told from NULL (`json_null_value`): both are refused when writing.
+//! column cannot be told from NULL (`json_null_value`). A JSON text with a line break, or with white
+//! space around it, cannot stand in a line (`json_not_one_line`). All are refused when writing.
 
 mod columns;
 mod decode;
