@@ -81,6 +81,7 @@ impl Config {
             quote: self.quote.as_deref(),
             header: self.header,
             null_text: self.null_text.as_ref(),
+            ..Choice::default()
         };
         let chosen = choice.settle().map_err(|error| {
             let key = error.column.as_deref().unwrap_or("format");

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use rapidbyte_columnar::Kind;
+use rapidbyte_formats::csv::Headers;
 use rapidbyte_formats::{Choice, Chosen, Compression, Format, FormatName, NullText};
 use rapidbyte_sdk::declared::Columns;
 use rapidbyte_sdk::prelude::*;
@@ -41,6 +42,13 @@ pub struct Config {
     pub header: Option<bool>,
     /// CSV: unquoted fields with this text, or one of these, are NULL. Empty if absent.
     pub null_text: Option<NullText>,
+    /// CSV: `same` if all files of a stream name the same columns, in any order; `union` if they may
+    /// differ, and a file that lacks a column has NULL there. `same` if absent.
+    pub headers: Option<Headers>,
+    /// CSV: fields that are true in a bool column, besides `true`, `t` and `1`.
+    pub true_values: Option<Vec<String>>,
+    /// CSV: fields that are false in a bool column, besides `false`, `f` and `0`.
+    pub false_values: Option<Vec<String>>,
     /// CSV and JSON Lines: the columns in order, as `name: type` or `name: type not null`.
     /// Inferred if absent.
     pub schema: Option<Columns>,
@@ -155,6 +163,9 @@ impl Config {
             quote: self.quote.as_deref(),
             header: self.header,
             null_text: self.null_text.as_ref(),
+            headers: self.headers,
+            true_values: self.true_values.as_deref(),
+            false_values: self.false_values.as_deref(),
         };
         let chosen = choice.settle().map_err(|error| {
             let key = error.column.as_deref().unwrap_or("format");

@@ -85,6 +85,7 @@ fn infer(settings: &Settings, format: &Format, stream: &FileStream, text: &str) 
         .map_err(|error| failed(error, None))?;
     let mut left = settings.sample_bytes;
     for (path, _) in &stream.files {
+        sampler.begin_file();
         if is_enough(&sampler, left) {
             break;
         }
@@ -104,7 +105,8 @@ fn infer(settings: &Settings, format: &Format, stream: &FileStream, text: &str) 
 }
 
 fn is_enough(sampler: &Sampler, left: u64) -> bool {
-    sampler.is_done() || (left == 0 && sampler.rows() > 0)
+    let enough = sampler.is_done() || (left == 0 && sampler.rows() > 0);
+    enough && !sampler.wants_header()
 }
 
 /// Looks at one file, from its beginning on; `left` bytes of text belong to the sample.
@@ -114,7 +116,6 @@ fn sample_file(
     text: &mut Text,
     failed: impl Fn(FormatError) -> Error,
 ) -> Result<()> {
-    sampler.begin_file();
     while !is_enough(sampler, *left) {
         let bytes = text.fill()?;
         let _phase = phase::enter(Kind::Decode);

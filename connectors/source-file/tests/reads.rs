@@ -299,7 +299,7 @@ fn bad_data_names_file_line_stream_and_column() {
         "column \"y\" (int64): \"b\" is not a whole number"
     );
     assert!(error.hint.is_none(), "{:?}", error.hint);
-    let config = json!({"path": "d/3.csv", "schema": {"x": "int64", "y": "int64"}});
+    let config = json!({"path": "d/3.csv", "schema": {"x": "int64", "y": "int64 not null"}});
     let error = read(&mut open(folder.path(), config).unwrap(), "3", None).unwrap_err();
     assert_eq!(
         (error.code.as_str(), kind(&error)),
@@ -747,4 +747,78 @@ fn decimal_commas_are_refused_with_what_to_do() {
         assert!(error.hint.unwrap().contains("declare the column as string"));
         assert!(error.location.unwrap().ends_with("a.csv:3"));
     }
+}
+
+/// The rows of the one stream.
+fn text(folder: &Path, config: Value) -> Result<String> {
+    read(&mut open(folder, config)?, "s", None)
+}
+
+#[test]
+fn files_with_other_headers_are_one_stream_where_that_is_said() {
+    let files = folder(&[
+        ("1.csv", "id,name\n1,a\n2,b\n"),
+        ("2.csv", "price,id\n1.50,3\n"),
+        ("3.csv", "id\n4\n"),
+    ]);
+    let mut config = json!({"path": "*.csv", "stream": "s"});
+    let error = text(files.path(), config.clone()).unwrap_err();
+    assert_eq!(error.code, "csv_unknown_column");
+    assert!(error.hint.unwrap().contains("headers: union"));
+    // The later files are beyond the sample.
+    for sample_rows in [1, 100] {
+        config["sample_rows"] = json!(sample_rows);
+        config["headers"] = json!("union");
+        let rows = text(files.path(), config.clone()).unwrap();
+        assert_eq!(
+            rows,
+            "{\"id\":1,\"name\":\"a\",\"price\":null}\n{\"id\":2,\"name\":\"b\",\"price\":null}\n\
+             {\"id\":3,\"name\":null,\"price\":1.50}\n{\"id\":4,\"name\":null,\"price\":null}\n"
+        );
+        config["headers"] = json!("same");
+        let error = text(files.path(), config.clone()).unwrap_err();
+        assert_eq!(error.code, "csv_unknown_column");
+    }
+    let config = json!({"path": "*.csv", "stream": "s", "header": false, "headers": "union"});
+    let error = text(files.path(), config).unwrap_err();
+    assert_eq!(error.code, "unused_option");
+}
+
+#[test]
+fn a_declared_column_that_a_file_lacks_is_null_there_if_it_may() {
+    let files = folder(&[("1.csv", "id,name\n1,a\n"), ("2.csv", "id\n2\n")]);
+    let config = |name: &str| {
+        let schema = json!({"id": "int64 not null", "name": name});
+        json!({"path": "*.csv", "stream": "s", "schema": schema})
+    };
+    let rows = text(files.path(), config("string")).unwrap();
+    assert_eq!(
+        rows,
+        "{\"id\":1,\"name\":\"a\"}\n{\"id\":2,\"name\":null}\n"
+    );
+    let error = text(files.path(), config("string not null")).unwrap_err();
+    assert_eq!(error.code, "csv_missing_column");
+    assert!(error.location.unwrap().ends_with("2.csv:1"));
+    // Nobody declared that a column may be missing.
+    let config = json!({"path": "*.csv", "stream": "s", "sample_rows": 1});
+    let error = text(files.path(), config).unwrap_err();
+    assert_eq!(error.code, "csv_missing_column");
+}
+
+#[test]
+fn texts_for_true_and_false_can_be_said() {
+    let files = folder(&[("1.csv", "a,b,n,t\nY,ja,1,Y\nN,nein,2,x\n,true,3,\n")]);
+    let mut config = json!({
+        "path": "1.csv", "stream": "s",
+        "true_values": ["Y", "ja"], "false_values": ["N", "nein"],
+    });
+    let expected = "{\"a\":true,\"b\":true,\"n\":1,\"t\":\"Y\"}\n\
+                    {\"a\":false,\"b\":false,\"n\":2,\"t\":\"x\"}\n\
+                    {\"a\":null,\"b\":true,\"n\":3,\"t\":null}\n";
+    assert_eq!(text(files.path(), config.clone()).unwrap(), expected);
+    config["schema"] = json!({"a": "bool", "b": "bool", "n": "int64", "t": "string"});
+    assert_eq!(text(files.path(), config.clone()).unwrap(), expected);
+    config["false_values"] = json!(["Y"]);
+    let error = text(files.path(), config).unwrap_err();
+    assert_eq!(error.code, "bad_dialect");
 }

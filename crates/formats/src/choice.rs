@@ -90,6 +90,12 @@ pub struct Choice<'a> {
     pub header: Option<bool>,
     /// The empty text if absent.
     pub null_text: Option<&'a NullText>,
+    /// Of files that are read: the same columns in each if absent.
+    pub headers: Option<csv::Headers>,
+    /// Of files that are read: none if absent.
+    pub true_values: Option<&'a [String]>,
+    /// Of files that are read: none if absent.
+    pub false_values: Option<&'a [String]>,
 }
 
 impl Choice<'_> {
@@ -162,7 +168,16 @@ impl Choice<'_> {
             null_text: self
                 .null_text
                 .map_or(plain.null_text, |texts| texts.0.clone()),
+            headers: self.headers.unwrap_or_default(),
+            true_values: self.true_values.unwrap_or_default().to_vec(),
+            false_values: self.false_values.unwrap_or_default().to_vec(),
         };
+        if !dialect.header && self.headers.is_some() {
+            let text = "without a header no file names its columns";
+            return Err(FormatError::new("unused_option", text)
+                .hint("leave it out, or leave out header: false")
+                .column("headers"));
+        }
         dialect.validate()?;
         Ok(dialect)
     }
@@ -173,6 +188,9 @@ impl Choice<'_> {
             ("quote", self.quote.is_some()),
             ("header", self.header.is_some()),
             ("null_text", self.null_text.is_some()),
+            ("headers", self.headers.is_some()),
+            ("true_values", self.true_values.is_some()),
+            ("false_values", self.false_values.is_some()),
         ];
         match options.iter().find(|(_, given)| *given) {
             None => Ok(()),

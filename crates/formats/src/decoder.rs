@@ -63,8 +63,11 @@ impl Decoder {
     /// spelling of a value is read.
     #[must_use]
     pub fn inferred(mut self) -> Self {
-        let keep = match &self.records {
-            Records::Csv(_) => Column::keep_text,
+        let keep = match &mut self.records {
+            Records::Csv(reader) => {
+                reader.inferred();
+                Column::keep_text
+            }
             Records::Jsonl(_) => Column::keep_digits,
         };
         self.rows.inferred(keep);

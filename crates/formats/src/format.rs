@@ -85,6 +85,14 @@ impl Sampler {
         either!(self, sampler => sampler.push(bytes))
     }
 
+    /// True if the file's header is wanted and has not come yet, however many rows there are.
+    pub fn wants_header(&self) -> bool {
+        match self {
+            Self::Csv(sampler) => sampler.wants_header(),
+            Self::Jsonl(_) => false,
+        }
+    }
+
     /// True once there are enough rows.
     pub fn is_done(&self) -> bool {
         either!(self, sampler => sampler.is_done())

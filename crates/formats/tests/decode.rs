@@ -55,6 +55,7 @@ fn null_texts_are_null_only_without_quotes() {
         delimiter: b';',
         quote: b'\'',
         header: false,
+        ..Dialect::default()
     });
     let batches = format
         .decode(
@@ -149,7 +150,7 @@ fn csv_errors_say_where_and_what() {
             3,
             "NULL",
         ),
-        (b"id\n", "csv_missing_column", Some("price"), 1, "price"),
+        (b"price\n", "csv_missing_column", Some("id"), 1, "id"),
         (b"id,price,x\n", "csv_unknown_column", Some("x"), 1, "x"),
         (
             b"id,price,id\n",

@@ -129,6 +129,7 @@ fn texts_that_would_be_read_as_something_else_are_quoted() {
         quote: b'\'',
         header: true,
         null_text: vec!["NULL".into()],
+        ..Dialect::default()
     };
     let out = Format::csv(dialect).encode(&batch).unwrap();
     assert_eq!(

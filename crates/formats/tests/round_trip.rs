@@ -101,6 +101,7 @@ fn dialects() -> impl Strategy<Value = Dialect> {
                 .map(String::from)
                 .filter(|t| delimiter != b'a' || !t.contains('a'))
                 .collect(),
+            ..Dialect::default()
         })
 }
 

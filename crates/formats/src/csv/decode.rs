@@ -1,9 +1,9 @@
 //! Puts the fields of CSV records into columns.
 
-use arrow_schema::SchemaRef;
+use arrow_schema::{DataType, SchemaRef};
 
-use super::Dialect;
 use super::split::{Record, Splitter};
+use super::{Dialect, Headers};
 use crate::FormatError;
 use crate::json::LARGE_BYTES;
 use crate::rows::{Rows, Targets};
@@ -22,6 +22,10 @@ struct Fields {
     targets: Targets,
     /// By field of the current file.
     order: Targets,
+    /// Wanted columns that the current file lacks.
+    missing: Vec<usize>,
+    /// The schema is a guess, not a declaration.
+    inferred: bool,
     header_due: bool,
     scratch: Vec<u8>,
 }
@@ -45,6 +49,8 @@ impl Reader {
             splitter: Splitter::new(&dialect, max_record_bytes),
             fields: Fields {
                 order: targets.clone(),
+                missing: Vec::new(),
+                inferred: false,
                 header_due: dialect.header,
                 dialect,
                 file_schema: schema,
@@ -54,8 +60,14 @@ impl Reader {
         })
     }
 
+    /// The schema is a guess.
+    pub(crate) fn inferred(&mut self) {
+        self.fields.inferred = true;
+    }
+
     pub(crate) fn begin_file(&mut self) {
         self.splitter.begin_file();
+        self.fields.missing.clear();
         self.fields.header_due = self.fields.dialect.header;
         self.fields.order.clone_from(&self.fields.targets);
     }
@@ -94,10 +106,23 @@ impl Fields {
             let pushed = if !quoted && self.dialect.is_null(text) {
                 column.push_null()
             } else {
-                column.push_text(text)
+                let listed = match column.field().data_type() {
+                    DataType::Boolean => self.dialect.listed_bool(text),
+                    _ => None,
+                };
+                column.push_text(match listed {
+                    Some(true) => b"true",
+                    Some(false) => b"false",
+                    None => text,
+                })
             };
             if let Err(misfit) = pushed {
                 return Err(rows.refuse(*misfit, *target).line(record.line_of(at)));
+            }
+        }
+        for target in &self.missing {
+            if let Err(misfit) = rows.columns[*target].push_null() {
+                return Err(rows.refuse(*misfit, *target).line(record.line));
             }
         }
         rows.end_row();
@@ -128,15 +153,25 @@ impl Fields {
             }
             self.order.push(self.targets[column]);
         }
-        match fields.iter().zip(found).find(|(_, found)| !found) {
-            None => Ok(()),
-            Some((missing, _)) => Err(FormatError::new(
+        let may_lack = !self.inferred || self.dialect.headers == Headers::Union;
+        for (column, field) in fields.iter().enumerate().filter(|(at, _)| !found[*at]) {
+            if may_lack && field.is_nullable() {
+                self.missing.extend(self.targets[column]);
+                continue;
+            }
+            let hint = match self.inferred {
+                true => "headers: union reads files with different columns as one stream",
+                false => "a declared column may be missing in a file if it is nullable",
+            };
+            return Err(FormatError::new(
                 "csv_missing_column",
-                format!("the header does not name the column {:?}", missing.name()),
+                format!("the header does not name the column {:?}", field.name()),
             )
-            .column(missing.name())
-            .line(line)),
+            .hint(hint)
+            .column(field.name())
+            .line(line));
         }
+        Ok(())
     }
 }
 

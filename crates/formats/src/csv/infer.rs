@@ -11,13 +11,16 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use rapidbyte_wire::types::type_name;
 
-use super::Dialect;
 use super::decode::{duplicate, header_name, ragged};
 use super::split::{Record, Splitter};
+use super::{Dialect, Headers};
 use crate::FormatError;
 use crate::error::shown;
 use crate::spelling::Spelling;
 use crate::text::number;
+
+/// Rows that are looked at besides, where a file brings a new column after enough rows.
+const NEW_COLUMN_ROWS: u64 = 1000;
 
 /// A guessed schema: all columns nullable, in order of the first file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,6 +90,11 @@ impl Sampler {
             .map(|_| ())
     }
 
+    /// True if the file's header is wanted and has not come yet, however many rows there are.
+    pub fn wants_header(&self) -> bool {
+        self.guesses.header_due && self.guesses.dialect.headers == Headers::Union
+    }
+
     /// True once there are enough rows.
     pub fn is_done(&self) -> bool {
         self.guesses.rows >= self.guesses.max_rows
@@ -130,7 +138,9 @@ impl Sampler {
 
 impl Guesses {
     fn look(&mut self, record: &Record<'_>) -> Result<bool, FormatError> {
-        if self.rows >= self.max_rows {
+        let header_wanted =
+            self.header_due && self.dialect.headers == Headers::Union && !self.columns.is_empty();
+        if self.rows >= self.max_rows && !header_wanted {
             return Ok(false);
         }
         if self.first_file && self.columns.is_empty() {
@@ -146,8 +156,12 @@ impl Guesses {
             return Ok(true);
         }
         if std::mem::take(&mut self.header_due) {
+            let known = self.columns.len();
             self.order_columns(record)?;
-            return Ok(true);
+            if self.columns.len() > known {
+                self.max_rows = self.max_rows.max(self.rows + NEW_COLUMN_ROWS);
+            }
+            return Ok(self.rows < self.max_rows);
         }
         if record.len() != self.order.len() {
             return Err(ragged(record, self.order.len()));
@@ -155,7 +169,8 @@ impl Guesses {
         for (at, column) in self.order.iter().enumerate() {
             let (text, quoted) = record.field(at, &mut self.scratch);
             if quoted || !self.dialect.is_null(text) {
-                self.columns[*column].look(text);
+                let listed = self.dialect.listed_bool(text).is_some();
+                self.columns[*column].look(text, listed);
             }
         }
         self.rows += 1;
@@ -177,26 +192,36 @@ impl Guesses {
         Ok(())
     }
 
-    /// The header of a further file: the same names, in any order.
+    /// The header of a further file: the same names, in any order, or others too.
     fn order_columns(&mut self, record: &Record<'_>) -> Result<(), FormatError> {
         let line = record.line;
         self.order.clear();
         for at in 0..record.len() {
             let name = header_name(record, at)?;
-            let Some(column) = self.columns.iter().position(|c| c.name == name) else {
-                return Err(FormatError::new(
+            let known = self.columns.iter().position(|c| c.name == name);
+            let column = match known {
+                Some(column) => column,
+                None if self.dialect.headers == Headers::Union => {
+                    self.columns.push(Guess::new(name.clone()));
+                    self.columns.len() - 1
+                }
+                None => return Err(FormatError::new(
                     "csv_unknown_column",
                     format!(
                         "the header names the column {name:?}, which an earlier file does not have"
                     ),
                 )
+                .hint(UNION)
                 .column(&name)
-                .line(line));
+                .line(line)),
             };
             if self.order.contains(&column) {
                 return Err(duplicate(&name, line));
             }
             self.order.push(column);
+        }
+        if self.dialect.headers == Headers::Union {
+            return Ok(());
         }
         let missing = (0..self.columns.len()).find(|column| !self.order.contains(column));
         match missing {
@@ -209,6 +234,7 @@ impl Guesses {
                         "the header does not name the column {name:?}, which an earlier file has"
                     ),
                 )
+                .hint(UNION)
                 .column(name)
                 .line(line))
             }
@@ -216,11 +242,17 @@ impl Guesses {
     }
 }
 
+const UNION: &str = "headers: union reads files with different columns as one stream";
+
 struct Guess {
     name: String,
     /// The types that hold all values so far, the best first.
     possible: Vec<Spelling>,
     values: u64,
+    /// Values that the dialect lists as true or false, and those that are so by themselves.
+    bools: u64,
+    /// The dialect lists one of them.
+    any_listed: bool,
     /// A value with a digit was among them; `NaN` alone makes no number.
     any_digit: bool,
     /// Values with a point, and values with a comma that look like numbers.
@@ -236,6 +268,8 @@ impl Guess {
             name,
             possible: Vec::new(),
             values: 0,
+            bools: 0,
+            any_listed: false,
             any_digit: false,
             fractions: 0,
             commas: 0,
@@ -243,8 +277,10 @@ impl Guess {
         }
     }
 
-    fn look(&mut self, text: &[u8]) {
+    fn look(&mut self, text: &[u8], listed: bool) {
         self.values += 1;
+        self.any_listed |= listed;
+        self.bools += u64::from(listed || Spelling::Bool.holds(text));
         self.commas += u64::from(number::has_comma(text));
         if self.example.is_some() {
             return;
@@ -263,6 +299,13 @@ impl Guess {
 
     fn decide(&self, rows: u64) -> (Field, String) {
         let chosen = self.possible.first();
+        if self.any_listed && self.bools == self.values {
+            let field = Field::new(&self.name, DataType::Boolean, true);
+            let values = self.values;
+            let why = format!("all {values} values of {rows} sampled rows are true or false");
+            let note = format!("{}: {} ({why})", self.name, type_name(&field));
+            return (field, note);
+        }
         let field = match chosen.filter(|s| self.any_digit || **s == Spelling::Bool) {
             Some(spelling) => spelling.field(&self.name),
             None => Field::new(&self.name, DataType::Utf8, true),

@@ -12,8 +12,9 @@
 //! - An empty line is skipped if there are two or more columns. With one column it is a row whose
 //!   field is empty (NULL by default), the last line too: the encoder writes such rows so.
 //! - A file without any line has no rows, whether a header was to come or not.
-//! - The header names the columns, in any order; it must name every column of the schema, no other
-//!   and none twice.
+//! - The header names the columns, in any order, no other and none twice. A declared column that is
+//!   nullable may be missing in a file: its rows have NULL. Without a declaration all files have the
+//!   same columns, or any of them ([`Headers`]).
 //!
 //! Lists, structs and maps stand as JSON in one field. The text of all other values: [`crate::text`].
 
@@ -39,6 +40,23 @@ pub struct Dialect {
     pub header: bool,
     /// Unquoted fields with one of these texts are NULL. The first one is written for NULL.
     pub null_text: Vec<String>,
+    /// Which columns the files of one stream have, where nobody declared them.
+    pub headers: Headers,
+    /// Fields that are true in a column of `bool`, besides `true`, `t` and `1`.
+    pub true_values: Vec<String>,
+    /// Fields that are false in a column of `bool`, besides `false`, `f` and `0`.
+    pub false_values: Vec<String>,
+}
+
+/// Which columns the files of one stream have, where nobody declared them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Headers {
+    /// All the same, in any order.
+    #[default]
+    Same,
+    /// Together they have all; a file that lacks one has NULL there.
+    Union,
 }
 
 impl Default for Dialect {
@@ -49,6 +67,9 @@ impl Default for Dialect {
             quote: b'"',
             header: true,
             null_text: vec![String::new()],
+            headers: Headers::Same,
+            true_values: Vec::new(),
+            false_values: Vec::new(),
         }
     }
 }
@@ -81,7 +102,21 @@ impl Dialect {
                 ));
             }
         }
+        if let Some(both) = (self.true_values.iter()).find(|text| self.false_values.contains(text))
+        {
+            return bad(format!("{both:?} cannot be both true and false"));
+        }
         Ok(())
+    }
+
+    /// What a field of a `bool` column is by the lists of the dialect.
+    fn listed_bool(&self, field: &[u8]) -> Option<bool> {
+        let is_in = |texts: &[String]| texts.iter().any(|text| text.as_bytes() == field);
+        match (is_in(&self.true_values), is_in(&self.false_values)) {
+            (true, _) => Some(true),
+            (_, true) => Some(false),
+            _ => None,
+        }
     }
 
     /// True for an unquoted field that is NULL.
