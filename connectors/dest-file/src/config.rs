@@ -25,7 +25,8 @@ pub struct Config {
     /// tells for CSV and JSON Lines: .gz, .zst, .lz4. Parquet has zstd if absent, Arrow none.
     pub compression: Option<columnar::Compression>,
     /// Parquet: a row group ends once it takes so much memory, encoded: 16mb if absent, with
-    /// `partition_by` 32mb divided by `open_files`, from 1mb to 16mb.
+    /// `partition_by` 32mb divided by `open_files`, from 1mb to 16mb. A row above a quarter of it, and
+    /// above 2mb, is written without compression and statistics, which would take several times its size.
     pub row_group_bytes: Option<Size>,
     /// Several files instead of one, which take the place of the path's folder together.
     pub split: Option<Split>,

@@ -3,13 +3,16 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use arrow_array::{RecordBatch, RecordBatchOptions};
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::{Field, Schema, SchemaRef};
 use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use parquet::arrow::arrow_writer::{
+    ArrowColumnWriter, ArrowRowGroupWriterFactory, ArrowWriterOptions, compute_leaves,
+};
 use parquet::basic::{BrotliLevel, Compression as Codec, GzipLevel, ZstdLevel};
 use parquet::errors::ParquetError;
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::writer::SerializedFileWriter;
 use rapidbyte_wire::size::batch_bytes;
 
 use crate::portable::{convert_rows, reason};
@@ -20,6 +23,13 @@ use crate::{ColumnarError, Compression, Kind, WriteOptions};
 /// Encoded at once, in memory as Arrow: after each, the sizes of pages and of the row group are
 /// looked at again.
 const SLICE_BYTES: usize = 1 << 20;
+/// What the encoder of one column takes before its first value: the tables of its dictionary and of
+/// its compression.
+const COLUMN_BYTES: usize = 180 << 10;
+/// Below this sum all columns of a row group are encoded at a time, however small row groups are.
+const MIN_COLUMNS_BYTES: usize = 8 << 20;
+/// What other writers have at most in a row group.
+const MAX_GROUP_ROWS: usize = 1 << 20;
 /// A row group's number in the file has 16 bits.
 const MAX_ROW_GROUPS: usize = i16::MAX as usize;
 
@@ -30,7 +40,13 @@ pub(crate) fn type_name(field: &Field) -> Result<String, ColumnarError> {
 
 /// Writes one Parquet file.
 pub(crate) struct ParquetWriter<W: Write + Send> {
-    writer: ArrowWriter<W>,
+    file: SerializedFileWriter<W>,
+    usual: WriterProperties,
+    /// For row groups of large values: without what keeps copies of values.
+    plain: WriterProperties,
+    /// Too many columns to encode all at a time.
+    is_wide: bool,
+    group: Option<Group>,
     schema: SchemaRef,
     stored: SchemaRef,
     row_group_bytes: usize,
@@ -55,13 +71,23 @@ impl<W: Write + Send> ParquetWriter<W> {
         let properties = WriterProperties::builder()
             .set_created_by(concat!("rapidbyte version ", env!("CARGO_PKG_VERSION")).into())
             .set_compression(codec(options.compression_for(Kind::Parquet)))
-            .set_coerce_types(true)
+            .set_coerce_types(true);
+        let plain = properties
+            .clone()
+            .set_compression(Codec::UNCOMPRESSED)
+            .set_dictionary_enabled(false)
+            .set_statistics_enabled(EnabledStatistics::None)
             .build();
-        let options_of_arrow = ArrowWriterOptions::new().with_properties(properties);
-        let writer = ArrowWriter::try_new_with_options(sink, stored.clone(), options_of_arrow)
-            .map_err(broken)?;
+        let usual = properties.build();
+        let (file, _) = begin(sink, &stored, usual.clone())?;
+        let leaves = file.schema_descr().num_columns();
+        let at_a_time = options.row_group_bytes.max(MIN_COLUMNS_BYTES) / COLUMN_BYTES;
         Ok(Self {
-            writer,
+            file,
+            usual,
+            plain,
+            is_wide: leaves > at_a_time,
+            group: None,
             schema: schema.clone(),
             stored,
             row_group_bytes: options.row_group_bytes,
@@ -70,11 +96,11 @@ impl<W: Write + Send> ParquetWriter<W> {
     }
 
     pub(crate) fn held_bytes(&self) -> usize {
-        self.writer.memory_size()
+        self.group.as_ref().map_or(0, Group::held_bytes)
     }
 
     pub(crate) fn pending_bytes(&self) -> usize {
-        self.writer.in_progress_size()
+        self.group.as_ref().map_or(0, Group::pending_bytes)
     }
 
     pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<(), ColumnarError> {
@@ -87,32 +113,88 @@ impl<W: Write + Send> ParquetWriter<W> {
         let step = batch.num_rows().div_ceil(slices).max(1);
         for from in (0..batch.num_rows()).step_by(step) {
             let rows = step.min(batch.num_rows() - from);
-            self.writer
-                .write(&batch.slice(from, rows))
-                .map_err(broken)?;
+            self.write_slice(&batch.slice(from, rows))?;
             self.rows += rows as u64;
-            if self.writer.memory_size() >= self.row_group_bytes {
-                self.close_row_group()?;
-            }
+        }
+        Ok(())
+    }
+
+    fn write_slice(&mut self, slice: &RecordBatch) -> Result<(), ColumnarError> {
+        let bytes = batch_bytes(slice);
+        // Large for their row group, so that whoever has memory decides with `row_group_bytes`.
+        let is_large = bytes > (self.row_group_bytes / 4).max(2 * SLICE_BYTES);
+        if let Some(group) = &self.group
+            && is_large
+            && (!group.is_plain || group.held_bytes() + bytes > self.row_group_bytes)
+        {
+            self.close_row_group()?;
+        }
+        let group = match &mut self.group {
+            Some(group) => group,
+            none => none.insert(Group {
+                rows: 0,
+                is_plain: is_large,
+                content: match self.is_wide {
+                    true => Content::Rows(Vec::new(), 0),
+                    false => {
+                        let properties = if is_large { &self.plain } else { &self.usual };
+                        Content::Columns(columns(&self.stored, properties)?)
+                    }
+                },
+            }),
+        };
+        group.write(slice, bytes).map_err(broken)?;
+        if group.rows >= MAX_GROUP_ROWS || group.held_bytes() >= self.row_group_bytes {
+            self.close_row_group()?;
         }
         Ok(())
     }
 
     pub(crate) fn finish(mut self) -> Result<W, ColumnarError> {
-        if self.writer.in_progress_rows() > 0 {
-            self.close_row_group()?;
-        }
-        self.writer.into_inner().map_err(broken)
+        self.close_row_group()?;
+        self.file.into_inner().map_err(broken)
     }
 
     fn close_row_group(&mut self) -> Result<(), ColumnarError> {
-        if self.writer.flushed_row_groups().len() >= MAX_ROW_GROUPS {
+        let Some(group) = self.group.take() else {
+            return Ok(());
+        };
+        if self.file.flushed_row_groups().len() >= MAX_ROW_GROUPS {
             let text = format!("a Parquet file holds {MAX_ROW_GROUPS} row groups");
             return Err(ColumnarError::new("too_many_row_groups", text)
                 .hint("raise row_group_bytes, or split the file")
                 .row(self.rows));
         }
-        self.writer.flush().map_err(broken)
+        let mut written = self.file.next_row_group().map_err(broken)?;
+        // One after the other, so that each column's memory is free before the next one's last page.
+        match group.content {
+            Content::Columns(columns) => {
+                for column in columns {
+                    let chunk = column.close().map_err(broken)?;
+                    chunk.append_to_row_group(&mut written).map_err(broken)?;
+                }
+            }
+            Content::Rows(rows, _) => {
+                let properties = if group.is_plain {
+                    &self.plain
+                } else {
+                    &self.usual
+                };
+                for (at, field) in self.stored.fields().iter().enumerate() {
+                    let alone = Arc::new(Schema::new(vec![field.clone()]));
+                    let mut columns = columns(&alone, properties)?;
+                    for rows in &rows {
+                        encode(&mut columns.iter_mut(), field, rows.column(at)).map_err(broken)?;
+                    }
+                    for column in columns {
+                        let chunk = column.close().map_err(broken)?;
+                        chunk.append_to_row_group(&mut written).map_err(broken)?;
+                    }
+                }
+            }
+        }
+        written.close().map_err(broken)?;
+        Ok(())
     }
 
     /// The batch with the types that are stored.
@@ -131,6 +213,92 @@ impl<W: Write + Send> ParquetWriter<W> {
         let stored = RecordBatch::try_new_with_options(self.stored.clone(), columns, &options)?;
         Ok(stored)
     }
+}
+
+/// A row group that is not in the file yet.
+struct Group {
+    content: Content,
+    rows: usize,
+    /// Without dictionaries, statistics and compression.
+    is_plain: bool,
+}
+
+enum Content {
+    /// Encoded as far as it came.
+    Columns(Vec<ArrowColumnWriter>),
+    /// Of wide rows, which are encoded column by column at the end; and their bytes.
+    Rows(Vec<RecordBatch>, usize),
+}
+
+impl Group {
+    fn held_bytes(&self) -> usize {
+        match &self.content {
+            Content::Columns(columns) => columns.iter().map(ArrowColumnWriter::memory_size).sum(),
+            Content::Rows(_, bytes) => *bytes,
+        }
+    }
+
+    fn pending_bytes(&self) -> usize {
+        match &self.content {
+            Content::Columns(columns) => columns
+                .iter()
+                .map(ArrowColumnWriter::get_estimated_total_bytes)
+                .sum(),
+            Content::Rows(_, bytes) => *bytes,
+        }
+    }
+
+    fn write(&mut self, rows: &RecordBatch, bytes: usize) -> Result<(), ParquetError> {
+        self.rows += rows.num_rows();
+        match &mut self.content {
+            Content::Columns(columns) => {
+                let mut columns = columns.iter_mut();
+                for (field, array) in rows.schema_ref().fields().iter().zip(rows.columns()) {
+                    encode(&mut columns, field, array)?;
+                }
+            }
+            Content::Rows(all, sum) => {
+                all.push(rows.clone());
+                *sum += bytes;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes an array to the next columns of the file, as many as its type has.
+fn encode<'a>(
+    columns: &mut impl Iterator<Item = &'a mut ArrowColumnWriter>,
+    field: &Field,
+    array: &ArrayRef,
+) -> Result<(), ParquetError> {
+    for (leaf, column) in compute_leaves(field, array)?.iter().zip(columns) {
+        column.write(leaf)?;
+    }
+    Ok(())
+}
+
+/// The encoders of all columns of a schema for one row group.
+fn columns(
+    stored: &SchemaRef,
+    properties: &WriterProperties,
+) -> Result<Vec<ArrowColumnWriter>, ColumnarError> {
+    // A row group takes its properties from a file: this one is never written.
+    let (_, factory) = begin(std::io::sink(), stored, properties.clone())?;
+    factory.create_column_writers(0).map_err(broken)
+}
+
+/// Begins a file, and gives what makes its row groups.
+fn begin<W: Write + Send>(
+    sink: W,
+    stored: &SchemaRef,
+    properties: WriterProperties,
+) -> Result<(SerializedFileWriter<W>, ArrowRowGroupWriterFactory), ColumnarError> {
+    let options = ArrowWriterOptions::new().with_properties(properties);
+    let writer = ArrowWriter::try_new_with_options(sink, stored.clone(), options);
+    writer
+        .and_then(ArrowWriter::into_serialized_writer)
+        .map_err(broken)
 }
 
 fn codec(compression: Compression) -> Codec {

@@ -176,11 +176,12 @@ fn a_page_above_the_limit_is_refused_before_it_is_read() {
         (Kind::Arrow, "batch_too_large"),
     ];
     for (kind, code) in expected {
-        let file = write(
-            kind,
-            std::slice::from_ref(&batch),
-            &options(Compression::Zstd),
-        );
+        // Large for its row group it would not be compressed.
+        let written = WriteOptions {
+            row_group_bytes: 1 << 30,
+            ..options(Compression::Zstd)
+        };
+        let file = write(kind, std::slice::from_ref(&batch), &written);
         assert!(file.len() < 1 << 20);
         let count = Arc::new(AtomicU64::default());
         let error = read(kind, Counted(file, count), None, limits(1 << 20, 1 << 20)).unwrap_err();
@@ -364,4 +365,56 @@ fn rows_that_take_no_bytes_are_bounded() {
     let many = written(&vec![rows(usize::MAX >> 1); 3]);
     let file = File::open(Kind::Arrow, Arc::new(many)).unwrap();
     assert_eq!(file.rows(), u64::MAX);
+}
+
+#[test]
+fn huge_values_are_written_without_copies_for_dictionaries_and_statistics() {
+    let rows = 3000;
+    let texts = (0..rows).map(|row| match row {
+        1000..1004 | 2000 => format!("{row} ").repeat(1_200_000),
+        _ => row.to_string(),
+    });
+    let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows));
+    let texts: ArrayRef = Arc::new(StringArray::from_iter_values(texts));
+    let all = RecordBatch::try_from_iter([("id", ids), ("text", texts)]).unwrap();
+    let parts = [(0, 1000), (1000, 2), (1002, 1), (1003, 997), (2000, 1000)];
+    let batches: Vec<_> = parts.map(|(at, rows)| all.slice(at, rows)).into();
+    let file = write(Kind::Parquet, &batches, &options(Compression::Zstd));
+    let metadata = ParquetMetaDataReader::new()
+        .parse_and_finish(&bytes::Bytes::from(file.clone()))
+        .unwrap();
+    let mut plain = 0;
+    for group in metadata.row_groups() {
+        let text = group.column(1);
+        plain += usize::from(text.statistics().is_none());
+        assert_eq!(
+            text.statistics().is_none(),
+            text.dictionary_page_offset().is_none()
+        );
+        let longest = text.statistics().and_then(|s| s.max_bytes_opt());
+        assert!(longest.is_none_or(|max| max.len() < 1000));
+    }
+    assert!((1..metadata.num_row_groups()).contains(&plain), "{plain}");
+    let found = read(Kind::Parquet, file, None, limits(1 << 20, 8 << 20)).unwrap();
+    assert_eq!(joined(&all.schema(), &found), all);
+}
+
+#[test]
+fn many_columns_are_written_within_the_memory_of_a_row_group() {
+    let texts: ArrayRef = Arc::new(StringArray::from_iter_values(
+        (0..100).map(|row| format!("v{row}")),
+    ));
+    let columns = (0..1600).map(|at| (format!("c{at}"), texts.clone()));
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let written = options(Compression::Zstd);
+    let mut writer = FileWriter::new(Kind::Parquet, batch.schema(), &written, Vec::new()).unwrap();
+    for _ in 0..20 {
+        writer.write(&batch).unwrap();
+        let held = writer.held_bytes();
+        assert!(held <= written.row_group_bytes, "{held}");
+    }
+    let file = writer.finish().unwrap();
+    let found = read(Kind::Parquet, file, None, limits(1 << 20, 1 << 20)).unwrap();
+    let rows: usize = found.iter().map(RecordBatch::num_rows).sum();
+    assert_eq!(rows, 2000);
 }
