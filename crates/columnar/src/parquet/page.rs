@@ -26,6 +26,9 @@ const MAX_HEADER_BYTES: u64 = 1 << 20;
 /// Values of one page of a list: their levels take four bytes each in memory.
 const MAX_PAGE_LIST_VALUES: i64 = 1 << 26;
 
+/// With more columns none keeps its decompressor, of 100 KiB, from one page to the next.
+const MAX_DECOMPRESSORS: usize = 64;
+
 /// What one step of a reader may load. Shared by all columns of the step.
 ///
 /// The first page that a column loads in a step is free: without it there is no row at all. What
@@ -132,7 +135,11 @@ impl<R: ReadAt> PageIterator for Chunks<R> {}
 
 /// The pages of one chunk.
 struct Pages<R: ReadAt> {
-    inner: SerializedPageReader<ChunkBytes<R>>,
+    /// Absent between the pages of a wide file, see [`MAX_DECOMPRESSORS`].
+    inner: Option<SerializedPageReader<ChunkBytes<R>>>,
+    chunk: ColumnChunkMetaData,
+    rows: usize,
+    is_wide: bool,
     bytes: Arc<ChunkBytes<R>>,
     budget: Arc<Budget>,
     max_page_bytes: u64,
@@ -196,7 +203,11 @@ impl<R: ReadAt> Pages<R> {
         });
         let rows = usize::try_from(rows)?;
         Ok(Self {
-            inner: SerializedPageReader::new(bytes.clone(), chunk, rows, None)?,
+            inner: None,
+            chunk: chunk.clone(),
+            rows,
+            is_wide: groups.metadata.file_metadata().schema_descr().num_columns()
+                > MAX_DECOMPRESSORS,
             bytes,
             budget: groups.budget.clone(),
             max_page_bytes: groups.max_page_bytes,
@@ -207,6 +218,33 @@ impl<R: ReadAt> Pages<R> {
             step: 0,
             fixed: Fixed::of(chunk),
         })
+    }
+
+    /// The reader of the library, at the next page.
+    fn inner(&mut self) -> Result<&mut SerializedPageReader<ChunkBytes<R>>> {
+        match &mut self.inner {
+            Some(inner) => Ok(inner),
+            none => {
+                let begun;
+                let chunk = match self.offset == self.bytes.start {
+                    true => &self.chunk,
+                    false => {
+                        // What is left is a chunk too, whose dictionary has come.
+                        let place = i64::try_from(self.offset)?;
+                        let left = i64::try_from(self.bytes.end - self.offset)?;
+                        let rest = self.chunk.clone().into_builder();
+                        begun = rest
+                            .set_dictionary_page_offset(None)
+                            .set_data_page_offset(place)
+                            .set_total_compressed_size(left)
+                            .build()?;
+                        &begun
+                    }
+                };
+                let inner = SerializedPageReader::new(self.bytes.clone(), chunk, self.rows, None)?;
+                Ok(none.insert(inner))
+            }
+        }
     }
 
     /// Checks the next header; `None` at the end of the chunk.
@@ -253,6 +291,9 @@ impl<R: ReadAt> Pages<R> {
 
     fn passed(&mut self, header: PageHeader) {
         self.next = None;
+        if self.is_wide {
+            self.inner = None;
+        }
         self.offset += header.header_bytes as u64 + header.stored_bytes.unsigned_abs();
         if header.kind != 2 {
             self.values_left -= header.values;
@@ -279,7 +320,7 @@ impl<R: ReadAt> PageReader for Pages<R> {
         if header.kind != 2 {
             self.budget.take(header.plain_bytes, &mut self.step)?;
         }
-        let page = self.inner.get_next_page()?;
+        let page = self.inner()?.get_next_page()?;
         self.passed(header);
         if let (Some(fixed), Some(page)) = (&mut self.fixed, &page) {
             fixed.check(page)?;
@@ -290,13 +331,13 @@ impl<R: ReadAt> PageReader for Pages<R> {
     fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {
         match self.look()? {
             None => Ok(None),
-            Some(_) => self.inner.peek_next_page(),
+            Some(_) => self.inner()?.peek_next_page(),
         }
     }
 
     fn skip_next_page(&mut self) -> Result<()> {
         if let Some(header) = self.look()? {
-            self.inner.skip_next_page()?;
+            self.inner()?.skip_next_page()?;
             self.passed(header);
         }
         Ok(())
@@ -304,16 +345,22 @@ impl<R: ReadAt> PageReader for Pages<R> {
 
     fn supports_deferred_dictionary(&self) -> bool {
         // A page is checked with its dictionary.
-        self.fixed.is_none() && self.inner.supports_deferred_dictionary()
+        let inner = self.inner.as_ref();
+        self.fixed.is_none()
+            && !self.is_wide
+            && inner.is_none_or(PageReader::supports_deferred_dictionary)
     }
 
     fn take_deferred_dictionary(&mut self) -> Result<Option<Page>> {
-        self.inner.take_deferred_dictionary()
+        match &mut self.inner {
+            Some(inner) if !self.is_wide => inner.take_deferred_dictionary(),
+            _ => Ok(None),
+        }
     }
 
     fn at_record_boundary(&mut self) -> Result<bool> {
         self.look()?;
-        self.inner.at_record_boundary()
+        self.inner()?.at_record_boundary()
     }
 }
 

@@ -418,3 +418,24 @@ fn many_columns_are_written_within_the_memory_of_a_row_group() {
     let rows: usize = found.iter().map(RecordBatch::num_rows).sum();
     assert_eq!(rows, 2000);
 }
+
+#[test]
+fn wide_files_with_several_pages_of_a_column_are_read_whole() {
+    let rows = 45_000;
+    let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows));
+    let texts: ArrayRef = Arc::new(StringArray::from_iter_values(
+        (0..rows).map(|row| format!("v{}", row % 500)),
+    ));
+    let columns = (0..100).map(|at| {
+        let values = if at % 2 == 0 { &ids } else { &texts };
+        (format!("c{at}"), values.clone())
+    });
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let written = WriteOptions {
+        row_group_bytes: 1 << 28,
+        ..options(Compression::Zstd)
+    };
+    let file = write(Kind::Parquet, std::slice::from_ref(&batch), &written);
+    let found = read(Kind::Parquet, file, None, limits(1 << 20, 1 << 20)).unwrap();
+    assert_eq!(joined(&batch.schema(), &found), batch);
+}
