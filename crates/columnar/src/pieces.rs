@@ -124,10 +124,15 @@ impl Pieces {
 
 /// The array without what it shares with a much larger one: a batch is judged by its buffers.
 fn compact(array: ArrayRef, limits: &Limits) -> Result<ArrayRef, ArrowError> {
-    if array.get_buffer_memory_size() <= limits.batch_bytes.saturating_mul(2) {
+    let held = array.get_buffer_memory_size();
+    if held <= limits.batch_bytes.saturating_mul(2) {
         return Ok(array);
     }
     let data = array.to_data();
+    // One huge record is most of what it shares.
+    if data.get_slice_memory_size()? >= held / 2 {
+        return Ok(array);
+    }
     let mut copy = MutableArrayData::new(vec![&data], false, data.len());
     copy.try_extend(0, 0, data.len())?;
     Ok(make_array(copy.freeze()))

@@ -21,6 +21,8 @@ use crate::read_at::read_exact;
 
 /// Read ahead for the headers of pages, for each column that is read.
 const AHEAD_BYTES: u64 = 16 << 10;
+/// The same for each column of a wide file.
+const WIDE_AHEAD_BYTES: u64 = 1 << 10;
 /// A page header has a hundred bytes and, in old files, the smallest and the largest value.
 const MAX_HEADER_BYTES: u64 = 1 << 20;
 /// Values of one page of a list: their levels take four bytes each in memory.
@@ -195,10 +197,17 @@ impl<R: ReadAt> Pages<R> {
     fn open(groups: &Groups<R>, chunk: &ColumnChunkMetaData, rows: i64) -> Result<Self> {
         // Both are checked to be inside the file.
         let (start, len) = chunk.byte_range();
+        let columns = groups.metadata.file_metadata().schema_descr().num_columns();
+        let is_wide = columns > MAX_DECOMPRESSORS;
         let bytes = Arc::new(ChunkBytes {
             source: groups.source.clone(),
             start,
             end: start + len,
+            ahead: if is_wide {
+                WIDE_AHEAD_BYTES
+            } else {
+                AHEAD_BYTES
+            },
             window: Mutex::default(),
         });
         let rows = usize::try_from(rows)?;
@@ -206,8 +215,7 @@ impl<R: ReadAt> Pages<R> {
             inner: None,
             chunk: chunk.clone(),
             rows,
-            is_wide: groups.metadata.file_metadata().schema_descr().num_columns()
-                > MAX_DECOMPRESSORS,
+            is_wide,
             bytes,
             budget: groups.budget.clone(),
             max_page_bytes: groups.max_page_bytes,
@@ -377,6 +385,8 @@ struct ChunkBytes<R> {
     source: Arc<R>,
     start: u64,
     end: u64,
+    /// Read beyond what is asked for.
+    ahead: u64,
     /// Where it begins, and the bytes from there on.
     window: Mutex<(u64, Bytes)>,
 }
@@ -390,7 +400,7 @@ impl<R: ReadAt> ChunkBytes<R> {
         let (at, bytes) = &*window;
         let covered = offset >= *at && offset + len <= at + bytes.len() as u64;
         if !covered {
-            let ahead = (offset + len + AHEAD_BYTES).min(self.end);
+            let ahead = (offset + len + self.ahead).min(self.end);
             let room = usize::try_from(ahead.saturating_sub(offset))?;
             *window = (offset, read_exact(&*self.source, offset, room)?.into());
         }
