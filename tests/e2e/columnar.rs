@@ -263,3 +263,65 @@ fn files_larger_than_the_memory_are_written_and_read() {
         assert!(report["bytes"].as_u64() > Some(80 << 20), "{report:#}");
     }
 }
+
+/// From one file to another one within this memory.
+fn moved_within(memory: &str, from: &str, to: &str, schema: &str) -> String {
+    format!(
+        "version: 1\npipeline: t\n\
+         source: {{ use: source-file, config: {{ path: {from}, stream: rows{schema} }}, streams: [rows] }}\n\
+         destination: {{ use: dest-file, config: {{ path: {to} }}, write_mode: replace }}\n\
+         resources: {{ memory: {memory} }}\n"
+    )
+}
+
+#[test]
+fn records_near_the_limit_pass_in_every_format_within_the_memory() {
+    let folder = Folder::new();
+    let mut lines = String::from("id,t\n");
+    for (id, letter) in ["a", "b", "c"].iter().enumerate() {
+        lines += &format!("{id},{}\n", letter.repeat(7 << 20));
+    }
+    folder.write("from.csv", lines);
+    let declared = ", schema: { id: int64, t: string }";
+    let formats = ["csv", "jsonl", "parquet", "arrow"];
+    for from in formats {
+        let schema = match from {
+            "csv" | "jsonl" => declared,
+            _ => "",
+        };
+        let read = format!("in.{from}");
+        // An eighth of the memory is the largest record.
+        folder.report(&moved_within("64mb", "from.csv", &read, declared));
+        for to in formats {
+            let report = folder.report(&moved_within("64mb", &read, &format!("out.{to}"), schema));
+            assert_eq!(report["rows"], 3, "{from} to {to}");
+        }
+    }
+    folder.report(&moved_within("64mb", "out.arrow", "back.csv", ""));
+    assert!(folder.read("back.csv") == folder.read("from.csv"));
+}
+
+#[test]
+fn files_of_many_columns_pass_within_the_memory() {
+    let folder = Folder::new();
+    let line = |value: &dyn Fn(u32) -> String| {
+        let values: Vec<String> = (0..1600).map(value).collect();
+        values.join(",") + "\n"
+    };
+    let mut lines = line(&|at| format!("c{at}"));
+    for row in 0..500 {
+        lines += &line(&|at| format!("v{row}x{at}"));
+    }
+    folder.write("in.csv", lines);
+    for (from, to) in [
+        ("in.csv", "a.arrow"),
+        ("a.arrow", "b.parquet"),
+        ("b.parquet", "c.parquet"),
+        ("c.parquet", "d.arrow"),
+        ("d.arrow", "back.csv"),
+    ] {
+        let report = folder.report(&moved_within("128mb", from, to, ""));
+        assert_eq!(report["rows"], 500, "{from} to {to}");
+    }
+    assert!(folder.read("back.csv") == folder.read("in.csv"));
+}
