@@ -4,12 +4,14 @@
 //!
 //! ```json
 //! {"mode":"ordered","version":1,"fields":[{"name":"updated_at","type":"timestamptz"}],
-//!  "values":["2026-11-21 10:11:12.123456+00"]}
+//!  "values":["2026-11-21 10:11:12.123456+00"],
+//!  "source":{"system":"7410000000000000000","database":5,"relation":16390}}
 //! {"mode":"exact","version":1,"system":"7410000000000000000","timeline":"00000001",
 //!  "database":5,"first":"740","next":"755","tables":{"16390":[16390,"0af37c11"]},"gone":[]}
 //! ```
 //!
-//! Values are the server's own text under fixed settings (ISO dates, UTC, all digits of a float),
+//! `source` is missing in cursors of earlier versions, and where `rapidbyte state rebind` took it away: the next
+//! read writes its own. Values are the server's own text under fixed settings (ISO dates, UTC, all digits of a float),
 //! and only the server compares them, cast back to the column's type.
 
 use std::collections::BTreeMap;
@@ -39,6 +41,22 @@ pub(crate) struct Ordered {
     /// One for each field; absent when only the rows without values were delivered (or there were
     /// none).
     pub values: Option<Vec<String>>,
+    /// What was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Identity>,
+}
+
+/// Tells a relation from those of the same name elsewhere. A standby has that of its primary.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Identity {
+    /// `system_identifier` of `pg_control_system()`, where the role may call it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
+    /// The OID of the database.
+    pub database: u32,
+    /// The OID of the table or view.
+    pub relation: u32,
 }
 
 /// One field of an ordered cursor.
@@ -143,6 +161,36 @@ impl Ordered {
     }
 }
 
+impl Identity {
+    /// Refuses a cursor of another relation. Errors: `cursor_of_another_source`.
+    pub fn check(&self, read: &Self) -> Result<()> {
+        let systems = self.system.as_ref().zip(read.system.as_ref());
+        let other = if systems.is_some_and(|(cursor, here)| cursor != here) {
+            "server"
+        } else if self.database != read.database {
+            "database"
+        } else if self.relation != read.relation {
+            "table: it was dropped and made again, or renamed"
+        } else {
+            return Ok(());
+        };
+        let text = format!("the cursor is of another {other}; rows below it would never be read");
+        Err(Error::config("cursor_of_another_source", text).hint(
+            "run with --full-refresh to start over; after a restore or an upgrade that kept the rows, \
+             `rapidbyte state rebind` keeps the cursor",
+        ))
+    }
+
+    /// This one, and what only the cursor's knows.
+    pub fn merged(self, cursor: Option<&Self>) -> Self {
+        let known = cursor.and_then(|cursor| cursor.system.clone());
+        Self {
+            system: self.system.or(known),
+            ..self
+        }
+    }
+}
+
 /// The cursor is of something else.
 pub(crate) fn changed(text: impl std::fmt::Display) -> Error {
     Error::config("cursor_changed", text)
@@ -173,6 +221,7 @@ mod tests {
         for json in [
             r#"{"mode":"ordered","version":1,"fields":[{"name":"a","type":"int4"}],"values":["7"]}"#,
             r#"{"mode":"ordered","version":1,"fields":[{"name":"a","type":"text","collation":"C"}],"values":null}"#,
+            r#"{"mode":"ordered","version":1,"fields":[],"values":null,"source":{"database":5,"relation":7}}"#,
             r#"{"mode":"exact","version":1,"system":"7","timeline":"00000001","database":5,"first":"740","next":"18446744073709551615","tables":{"16390":[16391,"ab"]},"gone":[1]}"#,
         ] {
             assert_eq!(Cursor::parse(json).unwrap().to_json().unwrap(), json);
@@ -199,6 +248,7 @@ mod tests {
         };
         let cursor = |field: Field| Ordered {
             version: VERSION,
+            source: None,
             fields: vec![field],
             values: None,
         };

@@ -13,10 +13,22 @@ use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
 
 use crate::config::Settled;
-use crate::cursor::{Cursor, Exact, Ordered, VERSION, changed};
+use crate::cursor::{Cursor, Exact, Identity, Ordered, VERSION, changed};
 use crate::order::{self, Key};
 use crate::relation::Relation;
+use crate::session::query;
 use crate::window;
+
+/// What is read. The inner query runs only where the role may call the function: PUBLIC may, unless somebody
+/// took that away.
+const IDENTITY: &str = "\
+SELECT pg_catalog.json_build_object('system', CASE
+    WHEN pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE')
+    THEN pg_catalog.substring(pg_catalog.query_to_xml('SELECT c.system_identifier AS id FROM \
+pg_catalog.pg_control_system() AS c', false, true, '')::text, '<id>([0-9]+)</id>') END,
+    'database', (SELECT d.oid::int8 FROM pg_catalog.pg_database d
+        WHERE d.datname = pg_catalog.current_database()),
+    'relation', $RELATION)::text";
 
 /// One COPY of a read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +65,8 @@ pub(crate) struct Plan {
 pub(crate) struct Checkpoints {
     /// Empty for a read by windows.
     keys: Vec<Key>,
+    /// What an ordered read reads.
+    source: Option<Identity>,
     /// Of the last row that was given.
     last: Option<Vec<String>>,
     /// Holds while no row of the order has come.
@@ -62,7 +76,7 @@ pub(crate) struct Checkpoints {
 /// Decides how a stream is read, in the transaction that reads it. `was_tried`: it was decided for
 /// this snapshot before. Errors: those of
 /// [`order::keys`], [`order::check_lag`], [`order::check_initial`] and [`window::plan`];
-/// `lag_needs_upsert`, `cursor_changed`, `cursor_unreadable`.
+/// `lag_needs_upsert`, `cursor_changed`, `cursor_of_another_source`, `cursor_unreadable`.
 pub(crate) fn plan(
     client: &mut Client,
     settings: &Settled,
@@ -92,7 +106,8 @@ pub(crate) fn plan(
                 (Some(Cursor::Ordered(at)), Some(json)) => Some((at, json)),
                 _ => None,
             };
-            by_order(client, keys, increment, lag.as_deref(), at)
+            let source = identity(client, relation)?;
+            by_order(client, keys, source, increment, lag.as_deref(), at)
         }
     }
 }
@@ -129,6 +144,7 @@ fn by_window(
         parts: VecDeque::from([part]),
         checkpoints: Checkpoints {
             keys: Vec::new(),
+            source: None,
             last: None,
             base: window.cursor.to_json()?,
         },
@@ -138,10 +154,16 @@ fn by_window(
 fn by_order(
     client: &mut Client,
     keys: Vec<Key>,
+    source: Identity,
     increment: &Increment,
     lag: Option<&str>,
     at: Option<(&Ordered, &str)>,
 ) -> Result<Plan> {
+    let known = at.and_then(|(cursor, _)| cursor.source.as_ref());
+    if let Some(known) = known {
+        known.check(&source)?;
+    }
+    let source = source.merged(known);
     if let (Some(lag), Some(key)) = (lag, keys.first()) {
         if !increment.may_repeat {
             let text = format!("rows from {lag} below the cursor on would be written twice");
@@ -187,24 +209,34 @@ fn by_order(
     }
     part(PartKind::Ordered, order::from(&keys, bound));
     let base = match at {
-        Some((_, json)) => json.to_owned(),
-        None => cursor(&keys, None)?,
+        Some((at, json)) if at.source.as_ref() == Some(&source) => json.to_owned(),
+        Some((at, _)) => cursor(&keys, at.values.clone(), Some(&source))?,
+        None => cursor(&keys, None, Some(&source))?,
     };
     Ok(Plan {
         parts,
         checkpoints: Checkpoints {
             keys,
+            source: Some(source),
             last: None,
             base,
         },
     })
 }
 
-fn cursor(keys: &[Key], values: Option<Vec<String>>) -> Result<String> {
+fn identity(client: &mut Client, relation: &Relation) -> Result<Identity> {
+    let sql = IDENTITY.replace("$RELATION", &relation.oid.to_string());
+    let rows = query(client, &sql)?;
+    serde_json::from_str(rows.single()?)
+        .map_err(|error| Error::internal(format!("the identity of the source: {error}")))
+}
+
+fn cursor(keys: &[Key], values: Option<Vec<String>>, source: Option<&Identity>) -> Result<String> {
     let cursor = Cursor::Ordered(Ordered {
         version: VERSION,
         fields: keys.iter().map(|key| key.field.clone()).collect(),
         values,
+        source: source.cloned(),
     });
     cursor.to_json()
 }
@@ -252,7 +284,7 @@ impl Checkpoints {
         let events = match (change, &self.last) {
             (Some(row), _) => vec![
                 Event::Batch(batch.slice(0, row)),
-                Event::Checkpoint(cursor(&self.keys, Some(values(row - 1)))?),
+                Event::Checkpoint(self.cursor(values(row - 1))?),
                 Event::Batch(batch.slice(row, rows - row)),
             ],
             (None, Some(last)) => {
@@ -260,8 +292,7 @@ impl Checkpoints {
                 let goes_on = all.all(|((key, last), text)| key.is_same(last, text.value(0)));
                 let mut events = Vec::with_capacity(2);
                 if !goes_on {
-                    let last = cursor(&self.keys, Some(last.clone()))?;
-                    events.push(Event::Checkpoint(last));
+                    events.push(Event::Checkpoint(self.cursor(last.clone())?));
                 }
                 events.push(Event::Batch(batch.clone()));
                 events
@@ -270,6 +301,10 @@ impl Checkpoints {
         };
         self.last = Some(values(end));
         Ok(events)
+    }
+
+    fn cursor(&self, values: Vec<String>) -> Result<String> {
+        cursor(&self.keys, Some(values), self.source.as_ref())
     }
 
     /// The checkpoint behind a part, if there is one. `is_last`: nothing follows.
@@ -297,10 +332,7 @@ impl Checkpoints {
                 key.field.name
             ));
         }
-        last.map_or_else(
-            || Ok(self.base.clone()),
-            |values| cursor(&self.keys, Some(values)),
-        )
-        .map(Some)
+        last.map_or_else(|| Ok(self.base.clone()), |values| self.cursor(values))
+            .map(Some)
     }
 }

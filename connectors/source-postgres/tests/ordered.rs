@@ -5,7 +5,7 @@ mod common;
 
 use common::*;
 use rapidbyte_sdk::prelude::*;
-use rapidbyte_testkit::postgres::shared;
+use rapidbyte_testkit::postgres::{Options, Server, shared};
 use source_postgres::Postgres;
 
 #[test]
@@ -421,6 +421,58 @@ fn what_cannot_be_read_so_is_refused_before_the_first_row() {
         .unwrap();
     let request = news("public.t", &ordered(&["id"], false), Some(first.cursor()));
     assert_eq!(rows(&read_all(&mut source, &request)), 0);
+}
+
+#[test]
+fn a_cursor_of_another_database_or_table_is_refused_and_one_without_a_source_takes_what_it_finds() {
+    let (one, other) = (shared().database(), shared().database());
+    let fill = "CREATE TABLE t (id int); INSERT INTO t SELECT generate_series(1, 9)";
+    one.client().batch_execute(fill).unwrap();
+    other.client().batch_execute(fill).unwrap();
+    let by_id = ordered(&["id"], false);
+    let mut source = open(&one.url());
+    let given = increase(&mut source, &news("public.t", &by_id, None)).unwrap();
+    let cursor = given.cursor();
+    let again = increase(&mut source, &news("public.t", &by_id, Some(cursor))).unwrap();
+    assert_eq!((again.ids.len(), again.cursor()), (0, cursor));
+    // The name of the stream is the same.
+    let error = refused(
+        &mut open(&other.url()),
+        &news("public.t", &by_id, Some(cursor)),
+    );
+    assert_eq!(
+        (error.code.as_str(), kind(&error).as_str()),
+        ("cursor_of_another_source", "Config")
+    );
+    assert!(error.message.contains("another database"), "{error:?}");
+    assert!(error.hint.unwrap().contains("state rebind"));
+    let server = Server::start(&Options::default()).unwrap();
+    server.client("postgres").batch_execute(fill).unwrap();
+    let error = refused(
+        &mut open(&server.url("postgres")),
+        &news("public.t", &by_id, Some(cursor)),
+    );
+    assert!(error.message.contains("another server"), "{error:?}");
+    let again = format!("DROP TABLE t; {fill}");
+    one.client().batch_execute(&again).unwrap();
+    let error = refused(&mut source, &news("public.t", &by_id, Some(cursor)));
+    assert!(error.message.contains("another table"), "{error:?}");
+    // As an earlier version wrote it, and as `state rebind` leaves it.
+    let (bare, _) = cursor.split_once(r#","source""#).unwrap();
+    let bare = format!("{bare}}}");
+    let adopted = increase(&mut source, &news("public.t", &by_id, Some(&bare))).unwrap();
+    assert!(adopted.ids.is_empty());
+    let own = increase(&mut source, &news("public.t", &by_id, None)).unwrap();
+    assert_eq!(adopted.cursor(), own.cursor());
+    // A role that may not ask for the server knows the database and the table.
+    let sql = "CREATE ROLE blind LOGIN; GRANT SELECT ON t TO blind;
+        REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC";
+    server.client("postgres").batch_execute(sql).unwrap();
+    let mut blind = open(&as_role(&server.url("postgres"), "blind"));
+    let given = increase(&mut blind, &news("public.t", &by_id, None)).unwrap();
+    assert!(!given.cursor().contains("system"), "{}", given.cursor());
+    let error = refused(&mut source, &news("public.t", &by_id, Some(given.cursor())));
+    assert_eq!(error.code, "cursor_of_another_source");
 }
 
 fn read_all(source: &mut Postgres, request: &ReadRequest) -> Vec<RecordBatch> {

@@ -314,6 +314,24 @@ Examples:
         #[command(flatten)]
         history: History,
     },
+    /// Let streams go on from another copy of their source: after a restore, an upgrade, or a table that was made
+    /// again with the same rows. The next run takes the source that it finds.
+    #[command(after_help = "\
+Examples:
+  rapidbyte state rebind shop.yaml public.orders
+  rapidbyte state rebind shop.yaml --all")]
+    Rebind {
+        #[command(flatten)]
+        pipeline: Pipeline,
+        /// The stream.
+        #[arg(value_name = "STREAM", required_unless_present = "all")]
+        stream: Option<String>,
+        /// Every stream that the history knows.
+        #[arg(long, conflicts_with = "stream")]
+        all: bool,
+        #[command(flatten)]
+        history: History,
+    },
     /// Put streams to their beginning, and forget a run that did not finish. Rows stay.
     #[command(after_help = "\
 Examples:

@@ -36,7 +36,7 @@ pub fn matches(pattern: &str, text: &str) -> bool {
     pattern[p..].iter().all(|c| *c == '*')
 }
 
-/// As [`matches`], for paths. As in a shell, the dot of a hidden name is matched by a dot alone.
+/// As [`matches()`], for paths. As in a shell, the dot of a hidden name is matched by a dot alone.
 pub fn matches_path(pattern: &str, path: &str) -> bool {
     let hidden = |part: &str| part.starts_with('.');
     // A sign stands for no `/`, so that the parts of both belong together.

@@ -1,4 +1,4 @@
-//! `rapidbyte state list|get|set|edit|clear`
+//! `rapidbyte state list|get|set|edit|rebind|clear`
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -23,6 +23,12 @@ pub fn run(verb: &Verb, common: &Common, output: &Output) -> Result<(), Failure>
             history,
         } => set(of, cursor, history, common, output),
         Verb::Edit { of, history } => edit(of, history, common, output),
+        Verb::Rebind {
+            pipeline,
+            stream,
+            all: _,
+            history,
+        } => rebind(pipeline, stream.as_deref(), history, common, output),
         Verb::Clear {
             pipeline,
             stream,
@@ -254,6 +260,67 @@ fn in_editor(text: &str) -> Result<String, Failure> {
     Ok(edited.trim().to_owned())
 }
 
+/// The stream, or all.
+fn chosen(
+    document: &Document,
+    history: &State,
+    stream: Option<&str>,
+) -> Result<BTreeSet<String>, Failure> {
+    match stream {
+        Some(stream) => {
+            ensure_known(document, history, stream)?;
+            Ok(BTreeSet::from([stream.to_owned()]))
+        }
+        None => names(document, Some(history)),
+    }
+}
+
+/// The key of a cursor that says what it was read from. Without it a source takes what it finds.
+const SOURCE: &str = "source";
+
+fn rebind(
+    pipeline: &Pipeline,
+    stream: Option<&str>,
+    history: &History,
+    common: &Common,
+    output: &Output,
+) -> Result<(), Failure> {
+    with_cursors(pipeline, common, output, |document, cursors| {
+        let history = setup::history(document, history)?;
+        let mut streams = Vec::new();
+        for name in chosen(document, &history, stream)? {
+            let progress = cursors.of(&name)?;
+            let Some(Value::Object(mut cursor)) = progress
+                .as_ref()
+                .and_then(|progress| progress.cursor.as_deref())
+                .map(as_json)
+            else {
+                continue;
+            };
+            if cursor.contains_key("system") {
+                let text = "the cursor holds transaction ids, which mean nothing in another copy";
+                return Err(Failure::new(Class::Config, "cursor_not_portable", text)
+                    .in_stream(&name)
+                    .hint("run with --full-refresh to start over"));
+            }
+            if cursor.remove(SOURCE).is_none() {
+                output.text(&format!(
+                    "{name}: the next run takes the source that it finds"
+                ));
+                continue;
+            }
+            let cursor = Value::Object(cursor).to_string();
+            let progress = cursors.put(&history, &name, Some(&cursor))?;
+            output.text(&format!(
+                "{name}: the next run takes the source that it finds"
+            ));
+            streams.push(stream_document(&name, Some(&progress)));
+        }
+        output.document(&json!({ "status": "ok", "streams": streams }));
+        Ok(())
+    })
+}
+
 fn clear(
     pipeline: &Pipeline,
     stream: Option<&str>,
@@ -263,13 +330,7 @@ fn clear(
 ) -> Result<(), Failure> {
     with_cursors(pipeline, common, output, |document, cursors| {
         let history = setup::history(document, history)?;
-        let names = match stream {
-            Some(stream) => {
-                ensure_known(document, &history, stream)?;
-                BTreeSet::from([stream.to_owned()])
-            }
-            None => names(document, Some(&history))?,
-        };
+        let names = chosen(document, &history, stream)?;
         let mut cleared = Vec::new();
         for name in names {
             if cursors.of(&name)?.is_none() {
