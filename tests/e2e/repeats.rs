@@ -212,6 +212,39 @@ fn files_take_no_rows_again() {
 }
 
 #[test]
+fn another_target_or_source_is_refused_until_the_stream_is_bound_to_it() {
+    let mut place = Place::new(STREAM, "write_mode: upsert\n  primary_key: [id]");
+    place.runs();
+    place.to.batch_execute("TRUNCATE raw.t").expect("a table");
+    for command in ["plan", "run"] {
+        let said = place.json(&[command, "p.yaml"], 4);
+        assert_eq!(said["error"]["code"], "target_lost_rows", "{said:#}");
+        let text = said["error"]["message"].as_str().unwrap_or_default();
+        assert!(text.contains("raw.t was emptied"), "{said:#}");
+    }
+    place.json(&["state", "rebind", "p.yaml", "public.t"], 0);
+    place.runs();
+    place.json(&["run", "p.yaml", "--full-refresh"], 0);
+    place.is("SELECT * FROM t");
+    // The same rows in another table of the same name, as after a restore.
+    let again = "CREATE TABLE u (LIKE t INCLUDING ALL); INSERT INTO u SELECT * FROM t; \
+        DROP TABLE t; ALTER TABLE u RENAME TO t";
+    place.from.batch_execute(again).expect("a table");
+    let said = place.json(&["run", "p.yaml"], 2);
+    assert_eq!(
+        said["error"]["code"], "cursor_of_another_source",
+        "{said:#}"
+    );
+    let said = place.json(&["state", "rebind", "p.yaml", "--all"], 0);
+    assert_eq!(said["streams"][0]["name"], "public.t", "{said:#}");
+    assert!(said["streams"][0]["cursor"]["source"].is_null(), "{said:#}");
+    place.runs();
+    place.is("SELECT * FROM t");
+    let said = place.json(&["state", "get", "p.yaml", "public.t"], 0);
+    assert!(said["cursor"]["source"]["relation"].is_u64(), "{said:#}");
+}
+
+#[test]
 fn plan_and_check_say_that_the_target_vanished() {
     let mut place = Place::new(STREAM, "write_mode: upsert\n  primary_key: [id]");
     place.runs();

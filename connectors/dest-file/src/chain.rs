@@ -258,6 +258,7 @@ fn progress(link: &Link) -> Progress {
         cursor: manifest.cursor.clone(),
         run_id: manifest.run_id.clone(),
         complete: manifest.complete,
+        lost_rows: None,
     }
 }
 

@@ -103,6 +103,7 @@ impl Destination for Files {
                 cursor: None,
                 run_id: run.id.clone(),
                 complete: false,
+                lost_rows: None,
             }),
         }
     }

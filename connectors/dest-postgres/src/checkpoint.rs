@@ -36,8 +36,15 @@ const COLUMNS: &str = "(
     older_pid integer,
     older_start timestamp with time zone,
     updated_at timestamp with time zone NOT NULL,
+    target_oid oid,
     PRIMARY KEY (pipeline, stream, target)
 )";
+
+/// The table that took the newest rows: one that was made again, or emptied, has lost them. Tables of earlier
+/// versions have no such column, and get it where the role owns them.
+const ADD_TARGET: &str = "ALTER TABLE $TABLE ADD COLUMN IF NOT EXISTS target_oid oid";
+/// Of a row `c` of the table with or without that column.
+const KNOWS_TARGET: &str = "pg_catalog.jsonb_exists(pg_catalog.to_jsonb(c), 'target_oid')";
 
 /// What there is of the table, and what the role may do: one row of texts.
 const GROUND: &str = "SELECT current_user, pg_catalog.current_database(), n.oid IS NOT NULL, \
@@ -60,6 +67,8 @@ pub(crate) struct Key {
     pipeline: String,
     stream: String,
     target: String,
+    /// A query for the OID of the target; no row where it is not there.
+    oid: String,
 }
 
 impl Key {
@@ -69,6 +78,12 @@ impl Key {
             pipeline: pipeline.into(),
             stream: stream.into(),
             target: target.sql(),
+            oid: format!(
+                "SELECT t.oid FROM pg_catalog.pg_class AS t JOIN pg_catalog.pg_namespace AS n \
+                 ON n.oid = t.relnamespace WHERE n.nspname = {} AND t.relname = {}",
+                quote_literal(&target.schema),
+                quote_literal(&target.table)
+            ),
         }
     }
 
@@ -90,6 +105,29 @@ pub(crate) struct Lease {
     pub epoch: u64,
     /// Commits so far.
     pub seq: u64,
+    /// The table of checkpoints has the column for the target's OID.
+    knows_target: bool,
+}
+
+/// What a commit does to the table that it writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fills {
+    /// It adds rows, or replaces all by some.
+    Some,
+    /// It adds none.
+    Nothing,
+    /// It leaves the table empty, or an operator moves the cursor and takes the table as it is.
+    Unknown,
+}
+
+impl Fills {
+    pub(crate) fn of(rows: u64, is_replaced: bool) -> Self {
+        match (rows, is_replaced) {
+            (0, true) => Self::Unknown,
+            (0, false) => Self::Nothing,
+            _ => Self::Some,
+        }
+    }
 }
 
 /// How far the stream is; none without the table or the row.
@@ -97,10 +135,17 @@ pub(crate) fn progress(
     client: &mut Client,
     settings: &Settings,
     key: &Key,
+    target: &Target,
 ) -> Result<Option<Progress>> {
+    // A table that row-level security hides, or that the role may not read, cannot be called empty.
     let sql = format!(
-        "SELECT c.epoch, c.seq, c.cursor, c.complete, c.run_id FROM {} AS c WHERE {}",
+        "SELECT c.epoch, c.seq, c.cursor, c.complete, c.run_id, \
+             pg_catalog.to_jsonb(c) ->> 'target_oid', t.oid, \
+             t.relkind IN ('r', 'p') AND pg_catalog.has_table_privilege(t.oid, 'SELECT') \
+                 AND NOT pg_catalog.row_security_active(t.oid) \
+         FROM {} AS c LEFT JOIN pg_catalog.pg_class AS t ON t.oid = ({}) WHERE {}",
         key.table,
+        key.oid,
         key.condition()
     );
     let answers = match client.simple_query(&sql) {
@@ -108,8 +153,49 @@ pub(crate) fn progress(
         Err(error) => return Err(explain(client, settings, error)),
         Ok(answers) => answers,
     };
-    let row = answers.first().and_then(|rows| rows.rows.first());
-    row.map(read_progress).transpose()
+    let Some(row) = answers.first().and_then(|rows| rows.rows.first()) else {
+        return Ok(None);
+    };
+    let mut progress = read_progress(row)?;
+    if progress.cursor.is_some()
+        && let (Some(known), Some(found)) = (row.text(5)?, row.text(6)?)
+    {
+        // Rows of an upsert may all be deleted.
+        let may_look = row.text(7)? == Some("t") && target.deleted_field.is_none();
+        progress.lost_rows = if known != found {
+            Some(format!("{} was dropped and made again", key.target))
+        } else if may_look && is_empty(client, &key.target)? {
+            Some(format!("{} was emptied", key.target))
+        } else {
+            None
+        };
+    }
+    Ok(Some(progress))
+}
+
+/// True where the table has no row. A table that is locked, or whose answer takes longer than the role's
+/// limits, counts as filled: then it is not known.
+fn is_empty(client: &mut Client, table: &str) -> Result<bool> {
+    let sql = format!(
+        "{BEGIN} READ ONLY; SET LOCAL lock_timeout = {}; \
+         SELECT (NOT EXISTS (SELECT FROM {table}))::text; ROLLBACK",
+        lock::PATIENCE_MS
+    );
+    match client.simple_query(&sql) {
+        Ok(answers) => {
+            let mut rows = answers.iter().filter_map(|rows| rows.rows.first());
+            Ok(rows.next().map(|row| row.text(0)).transpose()?.flatten() == Some("true"))
+        }
+        Err(error) if client.is_usable() => {
+            client.execute("ROLLBACK")?;
+            log::debug(format!(
+                "whether {table} has rows is not known: {}",
+                error.message
+            ));
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 fn read_progress(row: &Row) -> Result<Progress> {
@@ -119,6 +205,7 @@ fn read_progress(row: &Row) -> Result<Progress> {
         cursor: row.text(2)?.map(str::to_owned),
         complete: row.text(3)? == Some("t"),
         run_id: row.text(4)?.unwrap_or_default().into(),
+        lost_rows: None,
     })
 }
 
@@ -153,11 +240,13 @@ pub(crate) fn fence(
     let progress = read_progress(&row)?;
     point("dest-postgres.fence_committed")?;
     let has_older = row.text(5)?.is_some();
+    let knows_target = row.text(6)? == Some("t") || add_target(client, &key.table)?;
     let lease = Lease {
         key,
         run_id: run.id.clone(),
         epoch: progress.epoch,
         seq: progress.seq,
+        knows_target,
     };
     if has_older {
         // A newer run may have ended this session meanwhile.
@@ -188,7 +277,8 @@ fn raise_epoch(client: &mut Client, settings: &Settings, key: &Key, run: &Run) -
              backend_pid = EXCLUDED.backend_pid, backend_start = EXCLUDED.backend_start, \
              updated_at = EXCLUDED.updated_at \
          RETURNING c.epoch, c.seq, c.cursor, c.complete, c.run_id, \
-             CASE WHEN c.older_pid <> pg_catalog.pg_backend_pid() THEN c.older_pid END",
+             CASE WHEN c.older_pid <> pg_catalog.pg_backend_pid() THEN c.older_pid END, \
+             {KNOWS_TARGET}",
         pid = client.process_id(),
         table = key.table,
         pipeline = quote_literal(&key.pipeline),
@@ -225,6 +315,26 @@ fn alone(client: &mut Client, begin: &str, sql: &str) -> Result<Vec<Rows>> {
         client.execute("ROLLBACK")?;
     }
     answers
+}
+
+/// Gives a table of an earlier version the column for the target's OID. False where the role may not, or
+/// others hold the table.
+fn add_target(client: &mut Client, table: &str) -> Result<bool> {
+    let alter = ADD_TARGET.replace("$TABLE", table);
+    let patience = lock::PATIENCE_MS;
+    let sql = format!("{BEGIN}; SET LOCAL lock_timeout = {patience}; {alter}; COMMIT");
+    match client.simple_query(&sql) {
+        Ok(_) => Ok(true),
+        Err(error) if client.is_usable() => {
+            client.execute("ROLLBACK")?;
+            log::debug(format!(
+                "a target that was emptied will not be noticed; let the owner run: {alter} ({})",
+                error.message
+            ));
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Makes the table, in one send: of two runs at once the second finds it made, and a run that is
@@ -354,15 +464,27 @@ impl Lease {
 
     /// The last statement of a commit. It fails where a newer run was let in or `seq` is another,
     /// so that a COMMIT behind it in the same send is not run.
-    pub(crate) fn advance(&self, seq: u64, cursor: Option<&str>, complete: bool) -> String {
+    pub(crate) fn advance(
+        &self,
+        seq: u64,
+        cursor: Option<&str>,
+        complete: bool,
+        fills: Fills,
+    ) -> String {
         // Without a backend: nobody needs to end the one of a run that has nothing more to do.
         let backend = match complete {
             true => ", backend_pid = NULL, backend_start = NULL",
             false => "",
         };
+        let target = match fills {
+            _ if !self.knows_target => String::new(),
+            Fills::Some => format!(", target_oid = ({})", self.key.oid),
+            Fills::Nothing => String::new(),
+            Fills::Unknown => ", target_oid = NULL".into(),
+        };
         format!(
             "WITH moved AS (UPDATE {} AS c SET seq = c.seq + 1, cursor = {}, complete = {complete}, \
-             updated_at = pg_catalog.clock_timestamp(){backend} \
+             updated_at = pg_catalog.clock_timestamp(){backend}{target} \
              WHERE {} AND c.epoch = {} AND c.seq = {seq} RETURNING 1) \
              SELECT 1 / pg_catalog.count(*) FROM moved",
             self.key.table,
@@ -427,6 +549,7 @@ impl Lease {
                 cursor: None,
                 complete: false,
                 run_id: String::new(),
+                lost_rows: None,
             }),
         }
     }

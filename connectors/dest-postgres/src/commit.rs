@@ -7,7 +7,7 @@ use rapidbyte_pg_client::{Client, TransactionStatus};
 use rapidbyte_sdk::log::{self, point};
 use rapidbyte_sdk::prelude::*;
 
-use crate::checkpoint::Lease;
+use crate::checkpoint::{Fills, Lease};
 use crate::config::Settings;
 use crate::lock::{self, Wait};
 use crate::transaction::{self, OWN_PATH};
@@ -29,6 +29,7 @@ pub(crate) fn commit(
     settings: &Settings,
     lease: &mut Lease,
     commit: &Commit<'_>,
+    fills: Fills,
 ) -> Result<Client> {
     point("dest-postgres.checkpointing")?;
     let begin = match client.transaction_status() {
@@ -36,7 +37,7 @@ pub(crate) fn commit(
         // For triggers that wait for the commit: where no row came, nobody has set it.
         _ => OWN_PATH.to_owned(),
     };
-    let advance = lease.advance(commit.seq, commit.cursor, commit.complete);
+    let advance = lease.advance(commit.seq, commit.cursor, commit.complete, fills);
     let sent = client.send(&format!("{begin}; {advance}; COMMIT"));
     point("dest-postgres.commit_sent")?;
     if let Err(error) = sent.and_then(|()| committed(&mut client, settings)) {

@@ -29,7 +29,7 @@ use rapidbyte_pg::{Owner, PgError};
 use rapidbyte_pg_client::Client;
 use rapidbyte_sdk::prelude::*;
 
-use checkpoint::{Key, Lease};
+use checkpoint::{Fills, Key, Lease};
 pub use config::{Config, LoadMethod};
 use config::{Connected, Name, Settings};
 use load::Load;
@@ -141,7 +141,7 @@ impl Destination for Postgres {
         let mut client = self.client()?;
         let process_id = client.process_id();
         let what = "reading the checkpoint";
-        let progress = checkpoint::progress(&mut client, &self.settings, &key)
+        let progress = checkpoint::progress(&mut client, &self.settings, &key, target)
             .map_err(|error| stall::explain(&self.settings, process_id, error, what));
         self.keep(client);
         progress.map_err(|error| error.in_stream(&target.stream))
@@ -260,7 +260,12 @@ impl Postgres {
             return Err(Error::internal(text).in_stream(stream));
         };
         let location = lease.target().to_owned();
-        let client = commit::commit(client, &self.settings, &mut lease, commit)
+        // A run that had nothing to write is complete: any other such commit is an operator's.
+        let fills = match commit.complete {
+            true => Fills::Nothing,
+            false => Fills::Unknown,
+        };
+        let client = commit::commit(client, &self.settings, &mut lease, commit, fills)
             .map_err(|error| given_up(error, stream))?;
         match commit.complete {
             true => self.keep(client),

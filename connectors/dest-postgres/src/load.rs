@@ -9,7 +9,7 @@ use rapidbyte_sdk::log::point;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
-use crate::checkpoint::Lease;
+use crate::checkpoint::{Fills, Lease};
 use crate::commit;
 use crate::config::{Name, Settings};
 use crate::decide::{Decision, decide, lock_prelude, new_columns};
@@ -280,7 +280,8 @@ impl Load {
             State::Idle(client) if rows == 0 => (client, 0),
             _ => return Err(lost()),
         };
-        let client = commit::commit(client, &self.settings, &mut self.lease, commit)?;
+        let fills = Fills::of(rows, self.target.write_mode == WriteMode::Replace);
+        let client = commit::commit(client, &self.settings, &mut self.lease, commit, fills)?;
         self.state = State::Idle(client);
         self.committed += rows;
         Ok(Receipt {

@@ -465,7 +465,7 @@ fn a_cursor_of_another_database_or_table_is_refused_and_one_without_a_source_tak
     let own = increase(&mut source, &news("public.t", &by_id, None)).unwrap();
     assert_eq!(adopted.cursor(), own.cursor());
     // A role that may not ask for the server knows the database and the table.
-    let sql = "CREATE ROLE blind LOGIN; GRANT SELECT ON t TO blind;
+    let sql = "CREATE ROLE blind LOGIN PASSWORD 'secret'; GRANT SELECT ON t TO blind;
         REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC";
     server.client("postgres").batch_execute(sql).unwrap();
     let mut blind = open(&as_role(&server.url("postgres"), "blind"));

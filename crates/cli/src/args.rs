@@ -315,7 +315,7 @@ Examples:
         history: History,
     },
     /// Let streams go on from another copy of their source: after a restore, an upgrade, or a table that was made
-    /// again with the same rows. The next run takes the source that it finds.
+    /// again with the same rows. The next run takes the source and the target that it finds.
     #[command(after_help = "\
 Examples:
   rapidbyte state rebind shop.yaml public.orders

@@ -360,12 +360,28 @@ impl Grants {
         if path.len() > MAX_PATH_BYTES {
             return None;
         }
-        self.rooted(granted(grants, absolute(&self.base_dir, path))?)
+        let path = absolute(&self.base_dir, path);
+        // A folder beside a file is the connector's own, with the hidden names of files that it has begun.
+        let hidden = || -> Vec<String> {
+            let beside = grants.iter().filter(|grant| self.beside.contains(grant));
+            beside
+                .filter_map(|grant| Some(format!("{}.*", grant.strip_suffix('*')?)))
+                .collect()
+        };
+        let found = granted(grants, path.clone()).or_else(|| granted(&hidden(), path));
+        self.rooted(found?)
     }
 
     /// A folder beside a file is no word of the operator: a link in its place may not lead out.
     fn rooted(&self, mut granted: Granted) -> Option<Granted> {
-        if self.beside.contains(&granted.grant) && granted.root.ends_with(beside_name(&granted)) {
+        let is_beside = |grant: &str| self.beside.iter().any(|beside| beside == grant);
+        let plain = granted
+            .grant
+            .strip_suffix(".*")
+            .map(|dir| format!("{dir}*"));
+        if (is_beside(&granted.grant) || plain.is_some_and(|plain| is_beside(&plain)))
+            && granted.root.ends_with(beside_name(&granted))
+        {
             granted.root.pop();
         }
         Some(granted)
@@ -960,12 +976,26 @@ mod tests {
         ] {
             assert!(out.writable(path).is_none(), "{path}");
         }
+        // Its hidden files are the connector's own, those of other folders are not.
+        for path in ["out/s/_manifest/.1.json.2-0.tmp", "out/s/_manifest/.*.tmp"] {
+            assert!(out.writable(path).is_some(), "{path}");
+            assert!(out.readable(path).is_some(), "{path}");
+        }
+        for path in [
+            "out/.s/_manifest/x",
+            "out/s/_manifest/.x/y",
+            "out/s/day=1/.p-1.csv",
+        ] {
+            assert!(out.writable(path).is_none(), "{path}");
+        }
         // No link in the place of the folder leads out.
         let fixed = writes("out/p-{part}.csv");
         let granted = fixed.writable("out/_manifest/1").expect("granted");
         assert_eq!(granted.root, Path::new("/p/out"));
-        let granted = fixed.readable("out/_manifest/1").expect("granted");
-        assert_eq!(granted.root, Path::new("/p/out"));
+        for path in ["out/_manifest/1", "out/_manifest/.1.tmp"] {
+            let granted = fixed.readable(path).expect("granted");
+            assert_eq!(granted.root, Path::new("/p/out"), "{path}");
+        }
         assert_eq!(writes("out/a.csv").describe(), ["write out/day=*/a.csv"]);
 
         let reads = |path: &str| grants(schema("read"), json!({"path": path})).describe();

@@ -65,6 +65,7 @@ pub trait Destination: Sized + 'static {
             cursor: None,
             run_id: run.id.clone(),
             complete: false,
+            lost_rows: None,
         })
     }
 

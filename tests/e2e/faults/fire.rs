@@ -1,8 +1,8 @@
 //! Incremental runs while others write to the source: rows that are committed late, updates,
 //! soft deletes, savepoints and rollbacks.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use rapidbyte_testkit::numbers::Numbers;
 use rapidbyte_testkit::postgres::{Client, Database, shared};
@@ -15,8 +15,14 @@ use crate::wired::wait_for_older;
 /// Runs of a test of all tests; `cargo xtask faults --fire N` sets another number.
 const ROUNDS: u64 = 8;
 const WRITERS: u64 = 3;
+/// Transactions that the writers make while the pipeline runs, however fast that is.
+const TRANSACTIONS: u64 = 150;
+/// Against a test without an end.
+const MAX_ROUNDS: u64 = 200;
 /// The longest that a transaction stays open.
 const OPEN_MS: usize = 120;
+/// One that was open for longer could not be found within the lag of 5 seconds: it is rolled back.
+const TOO_LONG: Duration = Duration::from_secs(2);
 
 const TABLE: &str = "CREATE TABLE t (id bigint PRIMARY KEY, version int NOT NULL, at timestamptz NOT NULL, \
                      gone boolean NOT NULL, v text); CREATE INDEX ON t (at)";
@@ -27,6 +33,7 @@ fn write(
     writer: u64,
     numbers: &mut Numbers,
 ) -> Result<(), Box<dyn std::error::Error>> {
+    let begun = Instant::now();
     let mut transaction = client.transaction()?;
     for _ in 0..=numbers.below(4) {
         let id = (writer * 1_000_000) as i64 + numbers.below(400) as i64;
@@ -46,6 +53,7 @@ fn write(
     std::thread::sleep(Duration::from_millis(numbers.below(OPEN_MS) as u64));
     match numbers.below(6) {
         0 => transaction.rollback()?,
+        _ if begun.elapsed() > TOO_LONG => transaction.rollback()?,
         _ => transaction.commit()?,
     }
     Ok(())
@@ -74,26 +82,31 @@ fn burn(stream: &str, write_mode: &str) -> (Database<'static>, Database<'static>
         assert_eq!(ended.code, Some(0), "{}{}", ended.stderr, ended.stdout);
     };
     let done = AtomicBool::new(false);
+    let written = AtomicU64::new(0);
+    let mut round = 0;
     std::thread::scope(|scope| {
         // Whatever ends the runs ends the writers.
         let _ends = Ends(&done);
         for writer in 0..WRITERS {
             let mut client = source.client();
-            let done = &done;
+            let (done, written) = (&done, &written);
             scope.spawn(move || {
                 let mut numbers = Numbers::new(seed * 1000 + writer);
                 while !done.load(Ordering::Relaxed) {
                     write(&mut client, writer, &mut numbers).expect("a transaction");
+                    written.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
-        for _ in 0..rounds {
+        let is_enough = || written.load(Ordering::Relaxed) >= TRANSACTIONS;
+        while round < rounds || (!is_enough() && round < MAX_ROUNDS) {
             run();
+            round += 1;
         }
     });
     wait_for_older(&mut source.client());
     run();
-    println!("fire: {rounds} rounds, seed {seed}");
+    println!("fire: {round} rounds, seed {seed}");
     (source, target)
 }
 

@@ -306,6 +306,89 @@ fn a_commit_without_a_writer_moves_the_cursor_alone() {
     assert_eq!(state(&mut client), "p t raw.t twice 4 4 2 t");
 }
 
+fn lost(to: &mut dest_postgres::Postgres, target: &Target) -> Option<String> {
+    to.progress(target, "p").unwrap().unwrap().lost_rows
+}
+
+#[test]
+fn a_table_that_was_emptied_or_made_again_has_lost_its_rows() {
+    let database = database();
+    let mut client = database.client();
+    let mut to = open(&database);
+    let target = append_target("t");
+    let epoch = to.fence(&target, &run("r")).unwrap().epoch;
+    let mut writer = to.open_writer(&target, epoch, None).unwrap();
+    // A table without rows so far is as it should be.
+    to.commit(commit("t", vec![], 0, Some("1"), false)).unwrap();
+    assert_eq!(lost(&mut to, &target), None);
+    step(&mut to, &mut writer, &batch(&[1]), 1, "2", true).unwrap();
+    assert_eq!(lost(&mut to, &target), None);
+    client.batch_execute("DELETE FROM raw.t").unwrap();
+    assert_eq!(lost(&mut to, &target).unwrap(), "raw.t was emptied");
+    // All rows of an upsert may have been deleted at the source.
+    let mut deletes = target.clone();
+    deletes.deleted_field = Some("gone".into());
+    assert_eq!(lost(&mut to, &deletes), None);
+    // An operator takes it as it is.
+    let seq = to.fence(&target, &run("state")).unwrap().seq;
+    to.commit(commit("t", vec![], seq, Some("2"), false))
+        .unwrap();
+    assert_eq!(lost(&mut to, &target), None);
+    let epoch = to.fence(&target, &run("next")).unwrap().epoch;
+    let mut writer = to.open_writer(&target, epoch, Some("2")).unwrap();
+    step(&mut to, &mut writer, &batch(&[3]), 3, "3", true).unwrap();
+    let again = "CREATE TABLE other (LIKE raw.t); INSERT INTO other VALUES (1); DROP TABLE raw.t;
+        ALTER TABLE other RENAME TO t; ALTER TABLE t SET SCHEMA raw";
+    client.batch_execute(again).unwrap();
+    assert_eq!(
+        lost(&mut to, &target).unwrap(),
+        "raw.t was dropped and made again"
+    );
+    // Nobody else's lock is waited for long, and what cannot be seen is not called lost.
+    let seq = to.fence(&target, &run("state")).unwrap().seq;
+    to.commit(commit("t", vec![], seq, Some("3"), false))
+        .unwrap();
+    let epoch = to.fence(&target, &run("last")).unwrap().epoch;
+    let mut writer = to.open_writer(&target, epoch, Some("3")).unwrap();
+    step(&mut to, &mut writer, &batch(&[4]), 5, "4", true).unwrap();
+    let mut holder = client.transaction().unwrap();
+    holder.batch_execute("TRUNCATE raw.t").unwrap();
+    assert_eq!(lost(&mut to, &target), None);
+    holder.commit().unwrap();
+    assert_eq!(lost(&mut to, &target).unwrap(), "raw.t was emptied");
+}
+
+#[test]
+fn an_older_table_of_checkpoints_learns_which_table_took_the_rows() {
+    let database = database();
+    let mut client = database.client();
+    let mut to = open(&database);
+    append(&mut to, "t", &batch(&[1])).unwrap();
+    let old = "ALTER TABLE _rapidbyte.checkpoint DROP COLUMN target_oid";
+    client.batch_execute(old).unwrap();
+    let target = append_target("t");
+    let rows = |to: &mut dest_postgres::Postgres, run_id: &str| {
+        let let_in = to.fence(&target, &run(run_id)).unwrap();
+        let cursor = let_in.cursor.as_deref();
+        let mut writer = to.open_writer(&target, let_in.epoch, cursor).unwrap();
+        step(to, &mut writer, &batch(&[2]), let_in.seq, "2", true).unwrap();
+    };
+    let known = "SELECT count(target_oid) FROM _rapidbyte.checkpoint";
+    rows(&mut to, "r1");
+    assert_eq!(one(&mut client, known), "1");
+    // A role that may not alter it commits all the same.
+    client.batch_execute(old).unwrap();
+    let role = "CREATE ROLE guest_of_older_checkpoints LOGIN PASSWORD 'w'; GRANT USAGE ON SCHEMA raw, _rapidbyte \
+        TO guest_of_older_checkpoints; GRANT SELECT, INSERT ON raw.t TO guest_of_older_checkpoints; \
+        GRANT SELECT, INSERT, UPDATE ON _rapidbyte.checkpoint TO guest_of_older_checkpoints";
+    client.batch_execute(role).unwrap();
+    let url = database.url_of("guest_of_older_checkpoints", "w");
+    let mut guest = open_with(&url, json!({"schema": "raw"}));
+    rows(&mut guest, "r2");
+    client.batch_execute("DELETE FROM raw.t").unwrap();
+    assert_eq!(lost(&mut guest, &target), None);
+}
+
 #[test]
 fn a_table_that_vanishes_between_two_commits_is_not_made_again() {
     let database = database();

@@ -297,23 +297,18 @@ fn rebind(
             else {
                 continue;
             };
-            if cursor.contains_key("system") {
-                let text = "the cursor holds transaction ids, which mean nothing in another copy";
-                return Err(Failure::new(Class::Config, "cursor_not_portable", text)
-                    .in_stream(&name)
-                    .hint("run with --full-refresh to start over"));
-            }
-            if cursor.remove(SOURCE).is_none() {
-                output.text(&format!(
-                    "{name}: the next run takes the source that it finds"
-                ));
-                continue;
-            }
+            cursor.remove(SOURCE);
+            // The destination forgets which table held the rows, too.
+            let is_exact = cursor.contains_key("system");
             let cursor = Value::Object(cursor).to_string();
             let progress = cursors.put(&history, &name, Some(&cursor))?;
-            output.text(&format!(
-                "{name}: the next run takes the source that it finds"
-            ));
+            output.text(&match is_exact {
+                false => format!("{name}: the next run takes the source and the target that it finds"),
+                true => format!(
+                    "{name}: the next run takes the target that it finds; a cursor of `late_rows: exact` \
+                     holds for its own server only, and another one needs --full-refresh"
+                ),
+            });
             streams.push(stream_document(&name, Some(&progress)));
         }
         output.document(&json!({ "status": "ok", "streams": streams }));

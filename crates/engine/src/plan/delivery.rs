@@ -192,7 +192,20 @@ pub(super) fn progress(
         .progress(target, &document.pipeline)
         .map_err(failed)?;
     let goes_on = found.as_ref().is_some_and(|found| found.cursor.is_some());
-    if !goes_on || full_refresh || !placed.is_new {
+    if !goes_on || full_refresh {
+        return Ok(found);
+    }
+    if let Some(why) = found.as_ref().and_then(|found| found.lost_rows.as_ref()) {
+        let stream = &target.stream;
+        let text = format!("{why}, and the stream would go on behind the rows that it held");
+        return Err(Failure::new(Class::Contract, "target_lost_rows", text)
+            .in_stream(stream)
+            .hint(format!(
+                "read this stream from its beginning: `rapidbyte run --full-refresh --select {stream}`; \
+                 `rapidbyte state rebind` lets it go on without those rows"
+            )));
+    }
+    if !placed.is_new {
         return Ok(found);
     }
     // A run that is at work may have made it since it was looked for.

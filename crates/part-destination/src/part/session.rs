@@ -70,6 +70,7 @@ impl GuestSession for Session {
             cursor: None,
             run_id: run.id,
             complete: false,
+            lost_rows: None,
         })
     }
 

@@ -179,6 +179,7 @@ impl Destination for Misbehave {
             cursor: None,
             run_id: run.id.clone(),
             complete: false,
+            lost_rows: None,
         })
     }
 

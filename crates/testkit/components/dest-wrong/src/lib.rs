@@ -142,6 +142,7 @@ impl Session {
             cursor: state.cursor.clone().filter(|_| !forgets),
             run_id: state.run_id.clone(),
             complete: state.complete,
+            lost_rows: None,
         }
     }
 }
