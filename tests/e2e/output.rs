@@ -169,16 +169,46 @@ fn a_failed_run_names_the_streams_that_it_committed() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_report_that_cannot_be_written_is_an_error_and_a_reader_that_left_is_none() {
+fn a_full_standard_output_is_an_error_before_the_commit_and_a_warning_after_it() {
     let folder = Folder::new();
     folder.write("p.yaml", generate(10, ""));
-    let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
-    let mut command = folder.command(&["run", "p.yaml"]);
-    command.stdout(full.expect("a device that is always full"));
-    let ended: Ended = command.output().expect("the program starts").into();
-    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
-    assert!(ended.stderr.contains("output_failed"), "{}", ended.stderr);
+    let into_full = |arguments: &[&str]| -> Ended {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+        let mut command = folder.command(arguments);
+        command.stdout(full.expect("a device that is always full"));
+        command.output().expect("the program starts").into()
+    };
+    for arguments in [
+        ["run", "p.yaml"].as_slice(),
+        &["run", "p.yaml", "--output", "json"],
+        &["run", "p.yaml", "--quiet", "--output", "json"],
+    ] {
+        let ended = into_full(arguments);
+        assert_eq!(ended.code, Some(0), "{arguments:?}: {}", ended.stderr);
+        let warned = ended.stderr.contains("warning[output_failed]");
+        assert!(warned, "{arguments:?}: {}", ended.stderr);
+    }
+    for arguments in [
+        ["plan", "p.yaml"].as_slice(),
+        &["run", "p.yaml", "--dry-run"],
+    ] {
+        let ended = into_full(arguments);
+        assert_eq!(ended.code, Some(1), "{arguments:?}: {}", ended.stderr);
+        let failed = ended.stderr.contains("error[output_failed]");
+        assert!(failed, "{arguments:?}: {}", ended.stderr);
+    }
+    folder.write("in.csv", "n\nx\n").write(
+        "q.yaml",
+        copy("csv", "csv").replace("in.csv", "in.csv\n    schema: { n: int64 }"),
+    );
+    let ended = into_full(&["run", "q.yaml", "--output", "json"]);
+    assert_eq!(ended.code, Some(4), "{}", ended.stderr);
+}
 
+#[test]
+fn a_reader_that_left_is_not_an_error() {
+    let folder = Folder::new();
+    folder.write("p.yaml", generate(10, ""));
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let mut command = folder.command(&["run", "p.yaml"]);

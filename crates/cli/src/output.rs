@@ -1,6 +1,7 @@
 //! Rendering: text for people, JSON for programs, colours only where they are wanted.
 
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rapidbyte_engine::{Class, Document, Failure};
@@ -26,6 +27,8 @@ pub struct Output {
     results_color: bool,
     /// The first result that standard output did not take.
     unwritten: Arc<OnceLock<std::io::Error>>,
+    /// As [`Output::committed`] says.
+    committed: Arc<AtomicBool>,
     /// As [`Output::known`] says.
     known: Arc<Mutex<Value>>,
 }
@@ -47,6 +50,7 @@ impl Output {
             width: width(),
             results_color: std::io::stdout().is_terminal() && !dumb && !plain,
             unwritten: Arc::default(),
+            committed: Arc::default(),
             known: Arc::default(),
         }
     }
@@ -98,16 +102,28 @@ impl Output {
         }
     }
 
-    /// Whether every result reached standard output.
+    /// The command committed rows. From here on, a result that standard output refuses is only a
+    /// warning: a scheduler that sees an error runs again and appends the same rows twice.
+    pub fn committed(&self) {
+        self.committed.store(true, Ordering::Relaxed);
+    }
+
+    /// Fails if standard output refused a result; warns instead once the command has committed.
     pub fn delivered(&self) -> Result<(), Failure> {
-        match self.unwritten.get() {
-            None => Ok(()),
-            Some(error) => {
-                let text = format!("the result could not be written to standard output: {error}");
-                Err(Failure::new(Class::Run, "output_failed", text)
-                    .hint("the command itself was done; free space, or send its output elsewhere"))
-            }
+        let Some(error) = self.unwritten.get() else {
+            return Ok(());
+        };
+        if self.committed.load(Ordering::Relaxed) {
+            let text = format!(
+                "the run succeeded and its rows are committed, but its result could not be \
+                 written to standard output: {error}; do not run it again for this"
+            );
+            self.missed(&Failure::new(Class::Run, "output_failed", text));
+            return Ok(());
         }
+        let text = format!("the result could not be written to standard output: {error}");
+        Err(Failure::new(Class::Run, "output_failed", text)
+            .hint("the command itself was done; free space, or send its output elsewhere"))
     }
 
     /// Something the operator should look at.

@@ -53,6 +53,7 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
         }
         match ended {
             Ok(report) => {
+                output.committed();
                 let mut document = json!(report);
                 if let (Some(document), Some(told)) = (document.as_object_mut(), page_told) {
                     document.insert("report".into(), told);
