@@ -36,6 +36,7 @@ mod repeats;
 mod report;
 mod schema;
 mod settings;
+mod several;
 mod state;
 mod support;
 mod terminal;

@@ -195,6 +195,9 @@ pub struct Run {
     /// Begin incremental streams again with their first row; what was appended is replaced.
     #[arg(long)]
     pub full_refresh: bool,
+    /// Stop the run at the first stream that fails, as `on_stream_failure: stop` does.
+    #[arg(long)]
+    pub fail_fast: bool,
     #[command(flatten)]
     pub history: History,
     /// Write the run as one HTML page: timing, speed and memory over time, types, grants.

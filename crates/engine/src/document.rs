@@ -77,6 +77,8 @@ pub struct Document {
     pub checkpoint: Checkpoint,
     /// How often a stream is tried again after a passing failure.
     pub retry: Retry,
+    /// What a failed stream means for the other streams; [`OnStreamFailure::Continue`] if absent.
+    pub on_stream_failure: OnStreamFailure,
     /// The folder of the file, absolute after [`Document::load`]: relative paths in a pipeline
     /// begin there.
     #[serde(skip)]
@@ -219,6 +221,29 @@ impl Default for Retry {
     }
 }
 
+/// `on_stream_failure`: what a failed stream means for the other streams of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnStreamFailure {
+    /// The run tries every other stream, then fails with the list of failures.
+    #[default]
+    Continue,
+    /// The run stops all other streams.
+    Stop,
+}
+
+impl OnStreamFailure {
+    pub(crate) const ALL: [Self; 2] = [Self::Continue, Self::Stop];
+
+    /// As the pipeline file spells it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Continue => "continue",
+            Self::Stop => "stop",
+        }
+    }
+}
+
 fn as_map<S: serde::Serializer>(
     pairs: &[(String, String)],
     serializer: S,
@@ -354,6 +379,7 @@ impl Document {
             resources: read.resources,
             checkpoint: read.checkpoint,
             retry: read.retry,
+            on_stream_failure: read.on_stream_failure,
             base_dir: base_dir.to_owned(),
             file: file.to_owned(),
             secrets,

@@ -59,10 +59,20 @@ pub struct Failure {
     /// It may pass: the same may succeed after so many milliseconds at least.
     #[serde(skip)]
     pub passes_after_ms: Option<u32>,
+    /// It stops the run, whatever else there is to move: a server cannot be reached, a connector
+    /// does not open, or a newer run has taken over.
+    #[serde(skip)]
+    pub stops_run: bool,
     /// Streams that were committed before the run stopped: they stay.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub committed: Vec<String>,
+    /// The failures of the streams, where several failed; empty where one did.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Failure>,
 }
+
+/// Names and failures that one message shows; `--output json` has all of them.
+const SHOWN: usize = 20;
 
 impl Failure {
     /// A failure without a place yet.
@@ -80,8 +90,36 @@ impl Failure {
             export: None,
             phase: None,
             passes_after_ms: None,
+            stops_run: false,
             committed: Vec::new(),
+            failures: Vec::new(),
         }
+    }
+
+    /// What a run comes to in which every stream was tried: the failure of the one stream that
+    /// failed, or one failure that lists those of several. Its class and code are theirs if they
+    /// have them in common. None if no stream failed.
+    pub(crate) fn of_streams(mut failures: Vec<Self>, streams: usize) -> Option<Self> {
+        let first = failures.first()?;
+        if failures.len() == 1 {
+            return failures.pop();
+        }
+        let has_one_class = failures.iter().all(|failure| failure.class == first.class);
+        let class = match has_one_class {
+            true => first.class,
+            false => Class::Run,
+        };
+        let code = match failures.iter().all(|failure| failure.code == first.code) {
+            true => first.code.clone(),
+            false => "streams_failed".to_owned(),
+        };
+        let text = format!("{} of {streams} streams failed", failures.len());
+        let mut failure = Self::new(class, &code, text).hint(
+            "mend what each error names, then run again: the next run reads every stream, and \
+             resumes the failed ones where they stopped",
+        );
+        failure.failures = failures;
+        Some(failure)
     }
 
     /// A thread of ours panicked while it worked for one side.
@@ -170,6 +208,9 @@ impl Failure {
             }
             _ => None,
         };
+        // Servers that do not let us in would be asked once more for each stream.
+        failure.stops_run =
+            export == "open" || matches!(kind, ErrorKind::Connection | ErrorKind::Superseded);
         failure.hint = hint;
         failure.stream = stream;
         failure.column = column;
@@ -197,6 +238,9 @@ impl Failure {
         for text in texts.into_iter().flatten() {
             *text = document.redact(text);
         }
+        for failure in &mut self.failures {
+            failure.redact(document);
+        }
     }
 
     /// 130 interrupted, 2 configuration, 3 environment, 4 data against its schema, 1 the rest.
@@ -221,6 +265,15 @@ impl From<DocumentError> for Failure {
         });
         failure.key = Some(error.path.clone()).filter(|path| !path.is_empty());
         failure
+    }
+}
+
+/// The first names, and how many more there are.
+fn listed(names: &[String]) -> String {
+    let shown = names[..names.len().min(SHOWN)].join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
     }
 }
 
@@ -257,9 +310,15 @@ impl fmt::Display for Failure {
             write!(f, "\n  hint: {}", hint.replace('\n', "\n  "))?;
         }
         if !self.committed.is_empty() {
-            write!(f, "\n  committed before: {}", self.committed.join(", "))?;
+            write!(f, "\n  committed before: {}", listed(&self.committed))?;
         }
-        Ok(())
+        for failure in self.failures.iter().take(SHOWN) {
+            write!(f, "\n{failure}")?;
+        }
+        match self.failures.len().saturating_sub(SHOWN) {
+            0 => Ok(()),
+            more => write!(f, "\nand {more} more: --output json lists all of them"),
+        }
     }
 }
 

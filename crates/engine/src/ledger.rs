@@ -14,6 +14,9 @@ use crate::plan::Plan;
 pub(crate) struct Ledger<'a> {
     /// Who is at work.
     pub(crate) run: Run,
+    /// The runs in which streams failed that have not succeeded since, by stream: such a stream is
+    /// moved under the id of that run.
+    pub(crate) resumed: HashMap<String, Run>,
     /// None where it cannot be written and nothing depends on it.
     pub(crate) history: Option<&'a State>,
     pub(crate) host: &'a Host,
@@ -47,12 +50,17 @@ pub(crate) struct Tally {
 }
 
 impl Ledger<'_> {
+    /// The run under whose id a stream is moved.
+    pub(crate) fn run_of(&self, stream: &str) -> &Run {
+        self.resumed.get(stream).unwrap_or(&self.run)
+    }
+
     /// The destination has let the run in, and said how far a stream is.
     pub(crate) fn heal(&self, stream: &str, progress: &Progress) {
         self.tally(stream, |tally| tally.was_let_in = true);
         if let Some(history) = self.history {
-            let pipeline = &self.run.pipeline;
-            self.or_warn(history.heal(pipeline, stream, &self.run.id, known(progress)));
+            let Run { pipeline, id } = self.run_of(stream);
+            self.or_warn(history.heal(pipeline, stream, id, known(progress)));
         }
     }
 
@@ -80,9 +88,9 @@ impl Ledger<'_> {
         });
         self.host.say(stream, &format!("committed {rows} rows"));
         if let Some(history) = self.history {
-            let (pipeline, run) = (&self.run.pipeline, &self.run.id);
-            let known = known(progress);
-            self.or_warn(history.committed(pipeline, stream, run, known, (rows, bytes)));
+            let runs = (self.run.id.as_str(), self.run_of(stream).id.as_str());
+            let (pipeline, known) = (&self.run.pipeline, known(progress));
+            self.or_warn(history.committed(pipeline, stream, runs, known, (rows, bytes)));
         }
         point("engine.recorded", stream)?;
         if let Some(cursor) = &progress.cursor {

@@ -27,7 +27,7 @@ mod run;
 mod stage;
 
 pub use cursors::Cursors;
-pub use document::{Document, Environment, Settings};
+pub use document::{Document, Environment, OnStreamFailure, Settings};
 pub use failure::{Class, Failure};
 pub use host::{Host, nearest};
 pub use narrow::Narrowing;

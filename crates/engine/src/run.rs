@@ -1,6 +1,6 @@
 //! A plan becomes rows moved.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use rapidbyte_runtime::{Cancel, Clock, Level, MemoryBudget, Run, Sandbox, Source
 use rapidbyte_state::{ActiveRun, Outcome, State};
 
 use crate::channel::{BATCH_EXCESS, MAX_BATCHES, MAX_MESSAGES, channel};
-use crate::document::Resources;
+use crate::document::{OnStreamFailure, Resources};
 use crate::failure::{Class, Failure};
 use crate::host::Host;
 use crate::ledger::{Ledger, point_of_run};
@@ -68,12 +68,26 @@ pub fn run(
     history: Option<&State>,
     tell: impl FnOnce(Result<&Report, &Failure>),
 ) -> Result<(), Failure> {
-    let active = match history.map(|history| history.begin(&plan.document.pipeline)) {
+    let mut active = match history.map(|history| history.begin(&plan.document.pipeline)) {
         Some(Ok(active)) => Some(active),
         Some(Err(error)) => return Err(Failure::of_state(error)),
         None => None,
     };
+    let mut left = match history {
+        Some(history) => history
+            .unfinished_streams(&plan.document.pipeline)
+            .map_err(Failure::of_state)?,
+        None => HashMap::new(),
+    };
+    let resumed = plan.streams.iter().filter_map(|stream| {
+        let run = Run {
+            id: left.remove(&stream.name)?,
+            pipeline: plan.document.pipeline.clone(),
+        };
+        Some((stream.name.clone(), run))
+    });
     let ledger = Ledger {
+        resumed: resumed.collect(),
         run: Run {
             pipeline: plan.document.pipeline.clone(),
             id: match &active {
@@ -85,6 +99,7 @@ pub fn run(
         host,
         tallies: Mutex::default(),
     };
+    let names: Vec<String> = plan.streams.iter().map(|s| s.name.clone()).collect();
     if active.as_ref().is_some_and(ActiveRun::goes_on) {
         let text = format!(
             "goes on with the run {}, which did not finish",
@@ -98,17 +113,42 @@ pub fn run(
     });
     tell(moved.as_ref());
     point_of_run("engine.told")?;
-    if let (Some(history), Some(active)) = (history, active) {
+    if let (Some(history), Some(mut active)) = (history, active.take()) {
         let outcome = match &moved {
             Ok(_) => Outcome::Ok,
+            Err(failure) if is_finished(failure, &names) => Outcome::Partial(&failure.code),
             Err(failure) => Outcome::Failed(&failure.code),
         };
+        let failed = failed_streams(moved.as_ref().err());
+        let of = |stream: &&str| (stream.to_string(), ledger.run_of(stream).id.clone());
+        let done = names.iter().filter(|name| !failed.contains(name.as_str()));
+        active.streams_ended(done.cloned().collect(), failed.iter().map(of).collect());
         if let Err(error) = history.finish(active, outcome) {
             let text = format!("the local history is behind: {error}");
             (host.log)("rapidbyte", None, Level::Warn, &text);
         }
     }
     moved.map(drop)
+}
+
+/// The streams that failed by themselves.
+fn failed_streams(failure: Option<&Failure>) -> HashSet<&str> {
+    let Some(failure) = failure else {
+        return HashSet::new();
+    };
+    let all = std::iter::once(failure).chain(&failure.failures);
+    all.filter_map(|failure| failure.stream.as_deref())
+        .collect()
+}
+
+/// True when each stream has either failed or been committed, and at least one was committed. The
+/// next run then has an id of its own: under this one, the committed streams would not be read
+/// again as long as the others fail.
+fn is_finished(failure: &Failure, names: &[String]) -> bool {
+    let failed = failed_streams(Some(failure));
+    let has_ended =
+        |name: &String| failed.contains(name.as_str()) || failure.committed.contains(name);
+    !failure.committed.is_empty() && names.iter().all(has_ended)
 }
 
 fn move_all(
@@ -165,17 +205,24 @@ struct Moved {
     peak: usize,
 }
 
-/// What the workers share: the streams to come, what is done, and the first cause.
+/// What the workers share: the streams to come, what is done, what failed, and what stopped the run.
 struct Shared {
     queue: Mutex<VecDeque<usize>>,
     moved: Mutex<Vec<(usize, Moved)>>,
+    failed: Mutex<Vec<(usize, Failure)>>,
     cause: Mutex<Option<Failure>>,
     stop: Cancel,
 }
 
 impl Shared {
+    /// Keeps the failure of one stream; the others go on.
+    fn keep(&self, index: usize, failure: Failure) {
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.push((index, failure));
+    }
+
     /// Keeps the first failure and stops everything else.
-    fn fail(&self, failure: Failure) {
+    fn stop(&self, failure: Failure) {
         let mut cause = self.cause.lock().unwrap_or_else(PoisonError::into_inner);
         cause.get_or_insert(failure);
         drop(cause);
@@ -197,6 +244,7 @@ fn move_streams(
     let shared = Shared {
         queue: Mutex::new((0..plan.streams.len()).collect()),
         moved: Mutex::default(),
+        failed: Mutex::default(),
         cause: Mutex::default(),
         stop,
     };
@@ -229,11 +277,20 @@ fn move_streams(
                         }
                         Err(failure) => {
                             state.set_state(StreamState::Failed);
+                            let goes_on = plan.document.on_stream_failure
+                                == OnStreamFailure::Continue
+                                && !failure.stops_run;
                             // What fails behind an interruption fails by it.
-                            shared.fail(match host.cancel.is_cancelled() {
-                                true => interrupted(),
-                                false => failure,
-                            });
+                            if host.cancel.is_cancelled() {
+                                shared.stop(interrupted());
+                            } else if goes_on && !shared.stop.is_cancelled() {
+                                if plan.streams.len() > 1 {
+                                    one.say_that_others_continue(&failure);
+                                }
+                                shared.keep(index, failure);
+                            } else {
+                                shared.stop(failure);
+                            }
                         }
                     }
                 }
@@ -249,11 +306,25 @@ fn move_streams(
         .cause
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
-    let is_cut_off = host.cancel.is_cancelled() && moved.len() < plan.streams.len();
-    if let Some(mut cause) = cause.or_else(|| is_cut_off.then(interrupted)) {
+    let mut failed = shared
+        .failed
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    failed.sort_by_key(|(index, _)| *index);
+    let failed: Vec<Failure> = failed.into_iter().map(|(_, failure)| failure).collect();
+    let is_cut_off = host.cancel.is_cancelled() && moved.len() + failed.len() < plan.streams.len();
+    let failure = match cause.or_else(|| is_cut_off.then(interrupted)) {
+        // What stopped the run decides, and the streams that failed before are listed.
+        Some(cause) => Some(Failure {
+            failures: failed,
+            ..cause
+        }),
+        None => Failure::of_streams(failed, plan.streams.len()),
+    };
+    if let Some(mut failure) = failure {
         let done = moved.iter().map(|(_, moved)| moved.report.name.clone());
-        cause.committed = done.collect();
-        return Err(cause);
+        failure.committed = done.collect();
+        return Err(failure);
     }
     Ok(moved.into_iter().map(|(_, moved)| moved).collect())
 }
@@ -356,6 +427,12 @@ impl Moving<'_> {
         // be followed by what is older.
         *needs_snapshot |= moved.is_err() && !self.ledger.of(&self.stream.name).was_let_in;
         moved
+    }
+
+    /// The list of failures comes at the end of the run, which may be hours away.
+    fn say_that_others_continue(&self, failure: &Failure) {
+        let text = format!("failed with {}; the other streams continue", failure.code);
+        self.say(Level::Warn, &text);
     }
 
     fn say(&self, level: Level, text: &str) {

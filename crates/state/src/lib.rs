@@ -10,7 +10,9 @@
 //! dies, however it dies.
 
 mod lock;
+mod unfinished;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -55,6 +57,7 @@ pub struct ActiveRun {
     id: String,
     goes_on: bool,
     lock: RunLock,
+    ended: unfinished::Ended,
 }
 
 /// One run, newest first in lists.
@@ -68,7 +71,8 @@ pub struct RunRecord {
     pub started_at: String,
     /// When it ended; none while it runs, or when its end was never told.
     pub ended_at: Option<String>,
-    /// `running`, `ok`, `failed`, or `unfinished` when it ended without a word.
+    /// `running`, `ok`, `partial` when some streams failed and all others are complete, `failed`, or
+    /// `unfinished` when the run died before it recorded an outcome.
     pub status: String,
     /// How often it was begun: more than once when a later command went on with it.
     pub attempts: u64,
@@ -117,8 +121,11 @@ pub struct Known<'a> {
 pub enum Outcome<'a> {
     /// Everything is committed.
     Ok,
-    /// With the error of this code.
+    /// With the error of this code. The next run resumes it under its id.
     Failed(&'a str),
+    /// Every stream was tried, and some failed with this code. The run is finished: the next one
+    /// has an id of its own.
+    Partial(&'a str),
 }
 
 /// Runs of a pipeline that are kept.
@@ -170,7 +177,9 @@ impl State {
             made.commit().map_err(sql)?;
         }
         let found = version(&db).map_err(sql)?;
-        Self::checked(path, db, found)
+        let state = Self::checked(path, db, found)?;
+        state.sql(|db| db.execute_batch(unfinished::TABLE))?;
+        Ok(state)
     }
 
     /// Opens the history in a file to look at it; none if there is no file yet. Nothing is made or
@@ -239,6 +248,7 @@ impl State {
                 id,
                 goes_on: true,
                 lock,
+                ended: unfinished::Ended::default(),
             });
         }
         let new = "SELECT strftime('%Y%m%d-%H%M%S-', 'now') || lower(hex(randomblob(4)))";
@@ -265,7 +275,14 @@ impl State {
             id,
             goes_on: false,
             lock,
+            ended: unfinished::Ended::default(),
         })
+    }
+
+    /// The streams that failed in a finished run and have not succeeded since, each with the id of
+    /// that run: the next run moves them under it.
+    pub fn unfinished_streams(&self, pipeline: &str) -> Result<HashMap<String, String>> {
+        self.sql(|db| unfinished::of(db, pipeline))
     }
 
     /// Keeps what the destination has said of a stream when the run was let in.
@@ -273,17 +290,18 @@ impl State {
         self.sql(|db| keep(db, pipeline, stream, run, known))
     }
 
-    /// Keeps what was committed of a stream, and counts it.
+    /// Keeps what was committed of a stream under the id `of`, and counts its rows for `run`: the
+    /// two differ where the stream failed in an earlier run.
     pub fn committed(
         &self,
         pipeline: &str,
         stream: &str,
-        run: &str,
+        (run, of): (&str, &str),
         known: Known<'_>,
         (rows, bytes): (u64, u64),
     ) -> Result<()> {
         self.sql(|db| {
-            keep(db, pipeline, stream, run, known)?;
+            keep(db, pipeline, stream, of, known)?;
             let sql = "UPDATE runs SET rows = rows + :rows, bytes = bytes + :bytes WHERE id = :id";
             let (rows, bytes) = (rows as i64, bytes as i64);
             db.execute(
@@ -294,24 +312,39 @@ impl State {
         })
     }
 
-    /// Says how a run ended. A failed one is gone on with by the next.
+    /// Records how a run ended. The next run resumes a failed one.
     pub fn finish(&self, run: ActiveRun, outcome: Outcome<'_>) -> Result<()> {
         let (status, error) = match outcome {
             Outcome::Ok => ("ok", None),
             Outcome::Failed(code) => ("failed", Some(code)),
+            Outcome::Partial(code) => ("partial", Some(code)),
         };
+        let is_finished = !matches!(outcome, Outcome::Failed(_));
         let sql = format!(
             "UPDATE runs SET status = :status, error = :error, ended_at = {NOW} WHERE id = :id"
         );
         let id = run.id.as_str();
         let told = self.sql(|db| {
-            db.execute(
+            // One transaction: streams that are forgotten while the run is not finished would be
+            // moved a second time when it is resumed.
+            let all = db.unchecked_transaction()?;
+            all.execute(
                 &sql,
                 named_params! { ":status": status, ":error": error, ":id": id },
-            )
+            )?;
+            if is_finished {
+                let of_run = "SELECT pipeline FROM runs WHERE id = :id";
+                let named = named_params! { ":id": id };
+                let pipeline: Option<String> =
+                    all.query_row(of_run, named, |row| row.get(0)).optional()?;
+                if let Some(pipeline) = pipeline {
+                    run.ended.keep(&all, &pipeline)?;
+                }
+            }
+            all.commit()
         });
         run.lock.release();
-        told.map(drop)
+        told
     }
 
     /// The newest runs, of one pipeline or of all.
@@ -358,8 +391,11 @@ impl State {
     pub fn give_up(&self, pipeline: &str) -> Result<()> {
         let sql = "UPDATE runs SET status = 'given up' \
                    WHERE pipeline = :pipeline AND status IN ('running', 'failed')";
-        self.sql(|db| db.execute(sql, named_params! { ":pipeline": pipeline }))
-            .map(drop)
+        self.sql(|db| {
+            unfinished::forget(db, pipeline)?;
+            db.execute(sql, named_params! { ":pipeline": pipeline })
+        })
+        .map(drop)
     }
 
     fn sql<T>(&self, run: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
@@ -380,6 +416,12 @@ impl ActiveRun {
     /// An earlier process began it.
     pub fn goes_on(&self) -> bool {
         self.goes_on
+    }
+
+    /// Says which streams are complete, and which failed, each with the run id that it ran under.
+    /// [`State::finish`] keeps it if the run is finished.
+    pub fn streams_ended(&mut self, done: Vec<String>, failed: Vec<(String, String)>) {
+        self.ended = unfinished::Ended { done, failed };
     }
 }
 

@@ -36,6 +36,52 @@ fn a_run_that_did_not_finish_is_gone_on_with_and_a_finished_one_is_not() {
 }
 
 #[test]
+fn a_stream_that_failed_in_a_finished_run_keeps_that_runs_id_until_it_succeeds() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = open(&folder);
+    let end = |done: &[&str], failed: &[&str], outcome: Outcome<'_>| {
+        let mut run = state.begin("orders").unwrap();
+        let id = run.id().to_owned();
+        let ids = state.unfinished_streams("orders").unwrap();
+        let of = |stream: &&str| {
+            let id = ids.get(*stream).unwrap_or(&id).clone();
+            (stream.to_string(), id)
+        };
+        let done = done.iter().map(ToString::to_string).collect();
+        run.streams_ended(done, failed.iter().map(of).collect());
+        state.finish(run, outcome).unwrap();
+        id
+    };
+    let left = || {
+        let mut left: Vec<_> = state
+            .unfinished_streams("orders")
+            .unwrap()
+            .into_iter()
+            .collect();
+        left.sort();
+        left
+    };
+    let pair = |stream: &str, id: &String| (stream.to_owned(), id.clone());
+    let first = end(&["a"], &["b"], Outcome::Partial("x"));
+    assert_eq!(left(), [pair("b", &first)]);
+    assert_eq!(state.runs(None, 9).unwrap()[0].status, "partial");
+    let second = end(&["a"], &["b", "c"], Outcome::Partial("x"));
+    assert_ne!(
+        second, first,
+        "a run whose streams were all tried is finished"
+    );
+    assert_eq!(left(), [pair("b", &first), pair("c", &second)]);
+    // A run that is resumed forgets nothing, for its streams have ended under these ids.
+    let third = end(&["b"], &["c"], Outcome::Failed("x"));
+    assert_eq!(left(), [pair("b", &first), pair("c", &second)]);
+    assert_eq!(end(&["a", "b", "c"], &[], Outcome::Ok), third);
+    assert_eq!(left(), []);
+    end(&[], &["b"], Outcome::Partial("x"));
+    state.give_up("orders").unwrap();
+    assert_eq!(left(), []);
+}
+
+#[test]
 fn a_run_that_lives_keeps_its_id_for_itself() {
     let folder = tempfile::tempdir().unwrap();
     let state = open(&folder);
@@ -76,10 +122,10 @@ fn progress_is_what_was_said_last() {
         complete: true,
     };
     state
-        .committed("orders", "b", run.id(), known, (7, 70))
+        .committed("orders", "b", (run.id(), run.id()), known, (7, 70))
         .unwrap();
     state
-        .committed("orders", "b", run.id(), known, (3, 30))
+        .committed("orders", "b", (run.id(), run.id()), known, (3, 30))
         .unwrap();
     let streams = state.streams("orders").unwrap();
     let names: Vec<_> = streams.iter().map(|s| (s.stream.as_str(), s.seq)).collect();

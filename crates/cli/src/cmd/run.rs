@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rapidbyte_engine::report::{Report, StageReport};
-use rapidbyte_engine::{Failure, Host, Narrowing, Plan};
+use rapidbyte_engine::{Failure, Host, Narrowing, OnStreamFailure, Plan};
 use serde_json::{Map, Value, json};
 
 use crate::args::{Common, Run as Arguments};
@@ -81,7 +81,10 @@ fn prepare(
     let file = &arguments.pipeline.file;
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     let mut known = json!({ "pipeline": name });
-    let prepared = setup::document(&arguments.pipeline, common).and_then(|document| {
+    let prepared = setup::document(&arguments.pipeline, common).and_then(|mut document| {
+        if arguments.fail_fast {
+            document.on_stream_failure = OnStreamFailure::Stop;
+        }
         known = json!({
             "pipeline": document.pipeline,
             "source": { "connector": document.source.connector },

@@ -11,8 +11,8 @@ use super::path::{self, Path, Step};
 use super::read::{Reader, nearest};
 use super::streams::{Defaults, Inherits};
 use super::{
-    Checkpoint, Destination, Resources, Retry, Source, SyncMode, VERSION, WriteMode, delivery,
-    permissions, resources, streams,
+    Checkpoint, Destination, OnStreamFailure, Resources, Retry, Source, SyncMode, VERSION,
+    WriteMode, delivery, permissions, resources, streams,
 };
 use crate::compress::Compression;
 
@@ -25,6 +25,7 @@ const ROOT: &[&str] = &[
     "resources",
     "checkpoint",
     "retry",
+    "on_stream_failure",
 ];
 const SOURCE: &[&str] = &["use", "config", "streams", "permissions"];
 const DESTINATION: &[&str] = &[
@@ -80,6 +81,7 @@ pub(super) struct Root {
     pub(super) resources: Resources,
     pub(super) checkpoint: Checkpoint,
     pub(super) retry: Retry,
+    pub(super) on_stream_failure: OnStreamFailure,
 }
 
 /// Reads the whole document.
@@ -106,6 +108,7 @@ pub(super) fn root(reader: &mut Reader<'_>, node: &Node) -> Result<Root, Documen
     let (mut pipeline, mut source, mut destination) = (None, None, None);
     let mut resources = Resources::default();
     let (mut checkpoint, mut retry) = (Checkpoint::default(), Retry::default());
+    let mut on_stream_failure = OnStreamFailure::default();
     let mut defaults = Defaults::default();
     for entry in entries {
         let step = Step::Key(&entry.key);
@@ -118,6 +121,11 @@ pub(super) fn root(reader: &mut Reader<'_>, node: &Node) -> Result<Root, Documen
             "resources" => resources = resources::read(reader, entry, path)?,
             "checkpoint" => checkpoint = delivery::checkpoint(reader, entry, path)?,
             "retry" => retry = delivery::retry(reader, entry, path)?,
+            "on_stream_failure" => {
+                let names = OnStreamFailure::ALL.map(OnStreamFailure::name);
+                let position = reader.one_of(&entry.value, path, &names)?;
+                on_stream_failure = OnStreamFailure::ALL[position];
+            }
             "version" => {}
             _ => return Err(unknown(reader, entry, path, ROOT)),
         }
@@ -149,6 +157,7 @@ pub(super) fn root(reader: &mut Reader<'_>, node: &Node) -> Result<Root, Documen
         resources,
         checkpoint,
         retry,
+        on_stream_failure,
     })
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::delivery::{MAX_ATTEMPTS, MAX_BACKOFF, MAX_SECONDS};
 use super::keys::COMPRESSIONS;
 use super::permissions::MAX_LIMIT;
-use super::{LateRows, SyncMode, VERSION, WriteMode};
+use super::{LateRows, OnStreamFailure, SyncMode, VERSION, WriteMode};
 
 /// A bundled connector's part.
 #[derive(Debug, Clone)]
@@ -74,6 +74,7 @@ pub fn json_schema(connectors: &[Bundled]) -> Value {
             "resources": resources(),
             "checkpoint": checkpoint(),
             "retry": retry(),
+            "on_stream_failure": on_stream_failure(),
         },
         "$defs": definitions,
     })
@@ -210,6 +211,14 @@ fn retry() -> Value {
             "max_backoff_seconds": whole("The longest pause; 30 if absent.", Some(MAX_SECONDS)),
         },
     })
+}
+
+fn on_stream_failure() -> Value {
+    one_of(
+        "What a failed stream means for the others: the run tries all of them, then fails with the \
+         list (continue), or it stops them (stop); continue if absent.",
+        &OnStreamFailure::ALL.map(OnStreamFailure::name),
+    )
 }
 
 /// A whole number from 1 on.

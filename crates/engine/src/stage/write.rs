@@ -41,7 +41,7 @@ pub(crate) fn pump_destination(
         refuse_superseded(work, &mut destination)?;
     }
     let fenced = destination
-        .fence(&work.stream.target, &work.ledger.run)
+        .fence(&work.stream.target, work.ledger.run_of(name))
         .map_err(failed)?;
     work.point("engine.fenced")?;
     work.ledger.heal(name, &fenced);
@@ -75,7 +75,7 @@ pub(crate) fn pump_destination(
 
 /// A run that tries again must not come back behind a newer one: what it reads is older.
 fn refuse_superseded(work: &Work<'_>, destination: &mut Destination) -> Result<(), Stopped> {
-    let run = &work.ledger.run;
+    let run = work.ledger.run_of(&work.stream.name);
     let found = destination
         .progress(&work.stream.target, &run.pipeline)
         .map_err(|e| Stopped::because(work.failed(e, "destination")))?;
