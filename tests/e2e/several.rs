@@ -117,3 +117,40 @@ fn a_stream_that_fails_does_not_freeze_the_others_and_is_added_once() {
     let statuses: Vec<_> = runs.map(|run| run["status"].clone()).collect();
     assert_eq!(statuses, ["ok", "ok", "partial"], "{listed:#}");
 }
+
+#[test]
+fn a_worker_logs_in_once_for_all_of_its_streams() {
+    let database = shared().database();
+    let mut client = database.client();
+    let streams = 12;
+    let mut sql = String::from("CREATE SCHEMA raw;");
+    for stream in 0..streams {
+        sql += &format!(
+            "CREATE TABLE t{stream} AS SELECT g AS id, 'x{stream}' AS text FROM generate_series(1, 3) AS g;"
+        );
+    }
+    client.batch_execute(&sql).expect("tables");
+    let logins = |client: &mut Client| {
+        let sql = "SELECT sessions FROM pg_stat_database WHERE datname = current_database()";
+        client
+            .query_one(sql, &[])
+            .expect("a count")
+            .get::<_, i64>(0)
+    };
+    let before = logins(&mut client);
+    let url = database.url();
+    let report = Folder::new().report(&format!(
+        "version: 1\npipeline: t\nresources: {{ parallelism: 2 }}\nsource:\n  use: source-postgres\n  \
+         config: {{ url: \"{url}\" }}\n  streams: [public.*]\ndestination:\n  use: dest-postgres\n  \
+         config: {{ url: \"{url}\", schema: raw }}\n  write_mode: replace\n"
+    ));
+    assert_eq!(report["rows"], 3 * streams);
+    for stream in 0..streams {
+        let sql = format!("SELECT string_agg(id || text, ',' ORDER BY id) FROM raw.t{stream}");
+        let rows: String = client.query_one(&sql, &[]).expect("rows").get(0);
+        assert_eq!(rows, format!("1x{stream},2x{stream},3x{stream}"));
+    }
+    // Two workers with two sessions each, and the one that holds the snapshot.
+    let took = logins(&mut client) - before;
+    assert!(took <= 6, "{took} sessions for {streams} streams");
+}

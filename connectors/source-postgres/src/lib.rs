@@ -29,7 +29,7 @@ use config::Settled;
 use error::about;
 pub use read::Rows;
 use relation::Relation;
-use session::Exported;
+use session::{Exported, Joined};
 use stall::Backend;
 
 /// The connector, opened with one configuration.
@@ -41,6 +41,8 @@ pub struct Postgres {
     /// The transaction that exported the snapshot: readers can join it while it is open, and the
     /// tables' shapes stay as they are.
     coordinator: Option<Coordinator>,
+    /// The transaction of the last reader, for the next one.
+    joined: Joined,
 }
 
 /// A connection without a transaction, and the relations that it found.
@@ -72,6 +74,7 @@ impl Source for Postgres {
             settings: config.settle()?,
             idle: None,
             coordinator: None,
+            joined: Joined::default(),
         })
     }
 
@@ -127,8 +130,14 @@ impl Source for Postgres {
             Some(ours) => (Some(ours.client), ours.exported.seen),
             None => (None, None),
         };
-        Rows::begin(&self.settings, request, client, seen)
+        Rows::begin(&self.settings, request, client, seen, &self.joined)
             .map_err(|error| about(error, &request.stream))
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        self.joined.close();
     }
 }
 

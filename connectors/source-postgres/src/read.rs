@@ -16,7 +16,7 @@ use crate::config::Settled;
 use crate::error::{about, convert};
 use crate::increment::{self, Checkpoints, PartKind};
 use crate::relation::{self, Relation};
-use crate::session::{self, Seen};
+use crate::session::{self, Joined, Seen};
 use crate::stall::{Backend, Patience};
 
 /// Rows of a batch whose columns take next to nothing, or that has no columns.
@@ -42,6 +42,10 @@ pub struct Rows {
     /// What is given next: at most what comes of one batch.
     ready: VecDeque<Event>,
     has_ended: bool,
+    /// The snapshot's token.
+    snapshot: String,
+    /// Where the connection goes at the end.
+    joined: Joined,
     patience: Patience,
     native: bool,
     batch_bytes: usize,
@@ -78,13 +82,14 @@ struct Queries {
 
 impl Rows {
     /// Begins to read, in a transaction that is open already and holds the snapshot, or in one of its
-    /// own. What it has `seen` of the stream is not looked at again. The transaction ends with the
-    /// connection.
+    /// own, or in that which the last reader left in `joined`. What it has `seen` of the stream is not
+    /// looked at again. The transaction ends with the connection.
     pub(crate) fn begin(
         settings: &Settled,
         request: &ReadRequest,
         open: Option<Client>,
         seen: Option<Seen>,
+        joined: &Joined,
     ) -> Result<Self> {
         log::point("source-postgres.read")?;
         let stream = &request.stream;
@@ -96,7 +101,10 @@ impl Rows {
                 session::pin(&mut client, settings, std::slice::from_ref(stream))?;
                 client
             }
-            None => session::join(settings, &request.snapshot)?,
+            None => match joined.take(&request.snapshot) {
+                Some(client) => client,
+                None => session::join(settings, &request.snapshot)?,
+            },
         };
         let Seen {
             relation,
@@ -150,6 +158,8 @@ impl Rows {
             checkpoints,
             ready: VecDeque::new(),
             has_ended: false,
+            snapshot: request.snapshot.clone(),
+            joined: joined.clone(),
             patience,
             native,
             batch_bytes: (request.batch_bytes as usize).max(1),
@@ -192,7 +202,7 @@ impl Rows {
             self.ready.extend(checkpoint.map(Event::Checkpoint));
         }
         let Some(query) = next else {
-            client.close();
+            self.joined.put(client, &self.snapshot);
             self.has_ended = true;
             return Ok(());
         };

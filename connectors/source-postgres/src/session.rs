@@ -12,6 +12,7 @@
 //! of a transaction will do.
 
 use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rapidbyte_pg::catalog::{self, SESSION_SETTINGS, oid_array};
@@ -99,6 +100,41 @@ pub(crate) struct Token {
     /// The server that knows it.
     host: String,
     port: u16,
+    /// How many streams are read under it.
+    streams: usize,
+}
+
+/// The transaction of a reader that is done, for the next reader under the same snapshot. A run of
+/// many small tables logs in once for each worker instead of once for each table.
+#[derive(Clone, Default)]
+pub(crate) struct Joined(Arc<Mutex<Option<(Client, String)>>>);
+
+impl Joined {
+    /// The transaction under `token`, if there is one that still works.
+    pub(crate) fn take(&self, token: &str) -> Option<Client> {
+        let (client, of) = self.slot().take()?;
+        (of == token && client.is_usable()).then_some(client)
+    }
+
+    /// Keeps a transaction under `token` if other streams are read under it, else ends it.
+    pub(crate) fn put(&self, client: Client, token: &str) {
+        let token_of = serde_json::from_str(token);
+        match token_of.is_ok_and(|token: Token| token.streams > 1) {
+            true => *self.slot() = Some((client, token.to_owned())),
+            false => client.close(),
+        }
+    }
+
+    /// Ends the transaction.
+    pub(crate) fn close(&self) {
+        if let Some((client, _)) = self.slot().take() {
+            client.close();
+        }
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Option<(Client, String)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Connects, and refuses a server that is too old.
@@ -276,7 +312,7 @@ fn export_at_once(
             }),
         _ => None,
     };
-    let token = Token::new(client, &snapshot)?.to_json()?;
+    let token = Token::new(client, &snapshot, selections.len())?.to_json()?;
     Ok(Some(Exported { token, seen }))
 }
 
@@ -302,7 +338,7 @@ fn export_in_steps(
         client.execute("ROLLBACK")?;
     }
     let snapshot = query(client, EXPORT)?;
-    let token = Token::new(client, &snapshot)?.to_json()?;
+    let token = Token::new(client, &snapshot, selections.len())?.to_json()?;
     Ok(Exported { token, seen: None })
 }
 
@@ -429,12 +465,13 @@ pub(crate) fn query(client: &mut Client, sql: &str) -> Result<Rows> {
 
 impl Token {
     /// `snapshot` is the server's answer to [`EXPORT`].
-    fn new(client: &Client, snapshot: &Rows) -> Result<Self> {
+    fn new(client: &Client, snapshot: &Rows, streams: usize) -> Result<Self> {
         let Host { name, port } = client.host().clone();
         Ok(Self {
             snapshot: snapshot.single()?.to_owned(),
             host: name,
             port,
+            streams,
         })
     }
 

@@ -17,7 +17,7 @@ use crate::plan::{Plan, StreamPlan, planning_sandbox};
 use crate::progress::{Progress, StreamProgress, StreamState};
 use crate::report::{ConnectorReport, Report, Side, StageReport, StreamReport, add};
 use crate::retry::{Backoff, wait};
-use crate::stage::{Stopped, Work, pump_destination, pump_source};
+use crate::stage::{Sessions, Stopped, Work, pump_destination, pump_source};
 
 /// How a stream's share of `resources.memory` is used, in bytes.
 struct Share {
@@ -252,6 +252,7 @@ fn move_streams(
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
+                let sessions = Sessions::default();
                 while let Some(index) = next(&shared) {
                     let state = &progress.streams[index];
                     state.set_state(StreamState::Running);
@@ -265,6 +266,7 @@ fn move_streams(
                         progress: state,
                         ledger,
                         stop: &shared.stop,
+                        sessions: &sessions,
                     };
                     match one.until_done(snapshot) {
                         Ok(mut moved) => {
@@ -294,6 +296,7 @@ fn move_streams(
                         }
                     }
                 }
+                sessions.close();
             });
         }
     });
@@ -355,6 +358,7 @@ struct Moving<'a> {
     progress: &'a StreamProgress,
     ledger: &'a Ledger<'a>,
     stop: &'a Cancel,
+    sessions: &'a Sessions,
 }
 
 /// Why an attempt failed, and on which side.
@@ -475,6 +479,7 @@ impl Moving<'_> {
             snapshot,
             progress: self.progress,
             ledger: self.ledger,
+            sessions: self.sessions,
         };
         let (sender, mut receiver) = channel(share.channel, MAX_MESSAGES);
         let (tell, told) = crossbeam_channel::bounded(1);
@@ -516,7 +521,10 @@ impl Moving<'_> {
                     .is_some_and(|limit| moved.report.rows >= limit);
                 Ok(moved)
             }
-            ((read, _), (written, _)) => Err(first_cause(read.err(), written.err())),
+            ((read, _), (written, _)) => {
+                self.sessions.end();
+                Err(first_cause(read.err(), written.err()))
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! The two stages of a stream. Each runs on its own thread and makes synchronous calls.
 
 mod read;
+mod sessions;
 mod write;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use crate::ledger::{self, Ledger};
 use crate::plan::{Plan, Stage, StreamPlan};
 use crate::progress::StreamProgress;
 pub(crate) use read::pump_source;
+pub(crate) use sessions::Sessions;
 pub(crate) use write::pump_destination;
 
 /// What travels from stage to stage.
@@ -48,6 +50,8 @@ pub(crate) struct Work<'a> {
     pub snapshot: &'a str,
     pub progress: &'a StreamProgress,
     pub ledger: &'a Ledger<'a>,
+    /// What the worker's last stream left open.
+    pub sessions: &'a Sessions,
 }
 
 impl Work<'_> {

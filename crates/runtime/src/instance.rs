@@ -57,6 +57,25 @@ impl Instance {
         moved
     }
 
+    /// Drops a resource of the guest. True if the instance can be used for another stream.
+    fn finish(&mut self, export: &'static str, resource: Option<ResourceAny>) -> bool {
+        let Some(resource) = resource else {
+            return false;
+        };
+        let drop = |s: &mut Store<State>| resource.resource_drop(s).map(Ok);
+        self.call(export, Kind::Other, drop).is_ok() && self.store.data().is_small()
+    }
+
+    /// Ends the session, so that the connector can take leave of its server. It is the last call, and
+    /// has [`Limits::abort`](crate::Limits::abort) for it.
+    fn close(mut self, session: Option<ResourceAny>) {
+        let state = self.store.data_mut();
+        let time = state.sandbox.limits.abort;
+        state.ends_after(time);
+        // Whatever it does then, the instance is dropped.
+        let _ = self.finish("session.drop", session);
+    }
+
     /// Calls an export whose guest time counts as `kind`.
     fn call<T>(
         &mut self,
@@ -357,6 +376,18 @@ impl Source {
         Ok(event)
     }
 
+    /// Ends a read whose end was given. True if the session can read another stream.
+    pub fn finish(&mut self) -> bool {
+        self.empty_since = None;
+        let reader = self.reader.take().map(|reading| reading.reader);
+        self.instance.finish("reader.drop", reader)
+    }
+
+    /// Ends the session of a source that reads no more.
+    pub fn close(self) {
+        self.instance.close(self.session);
+    }
+
     /// The destination holds everything up to the cursor.
     pub fn acknowledge(&mut self, stream: &str, cursor: &String) -> Result<()> {
         let session = self.session();
@@ -367,7 +398,7 @@ impl Source {
     }
 }
 
-/// An instance of a destination, with one session and one writer at most.
+/// An instance of a destination, with one session and one writer at a time.
 pub struct Destination {
     instance: Instance,
     bindings: DestinationConnector,
@@ -528,6 +559,18 @@ impl Destination {
         })?;
         ended::shorten_location(&mut receipt.location);
         Ok(receipt)
+    }
+
+    /// Ends the writing of a stream that is committed as a whole. True if the session can write
+    /// another stream.
+    pub fn finish(&mut self) -> bool {
+        let writer = self.writer.take();
+        self.instance.finish("writer.drop", writer)
+    }
+
+    /// Ends the session of a destination that writes no more.
+    pub fn close(self) {
+        self.instance.close(self.session);
     }
 
     /// Gives up everything that is not committed. It is the last call, and has

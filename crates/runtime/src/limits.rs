@@ -224,6 +224,11 @@ impl MemoryLimiter {
         self.budget.total
     }
 
+    /// Linear memory of the instance: it never shrinks.
+    pub fn held_bytes(&self) -> usize {
+        self.held
+    }
+
     /// Charges what is held to another budget; false, and nothing changes, if it has not so much.
     pub fn move_to(&mut self, budget: &Arc<MemoryBudget>) -> bool {
         let moved = budget.take(self.held);

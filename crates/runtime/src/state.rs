@@ -54,6 +54,10 @@ pub(crate) struct Stalled;
 #[error("no progress")]
 pub(crate) struct Busy;
 
+/// An instance is used for another stream if it holds no more than this part of a stream's memory:
+/// what the streams before it needed is not to be missing for the next one.
+const REUSED_SHARE: usize = 8;
+
 pub(crate) struct State {
     pub connector: String,
     pub sandbox: Sandbox,
@@ -128,7 +132,13 @@ impl State {
         let stopped = cancel.clone();
         self._stopped_with = Some(sandbox.cancel.on_cancel(move || stopped.cancel()));
         self.sandbox = Sandbox { cancel, ..sandbox };
+        (self.log_lines, self.log_bytes) = (0, 0);
         true
+    }
+
+    /// True while the instance leaves most of a stream's memory to the other one and to itself.
+    pub fn is_small(&self) -> bool {
+        self.memory.held_bytes() <= self.memory.budget_bytes() / REUSED_SHARE
     }
 
     /// Something moved: the guest is not busy for nothing.

@@ -20,8 +20,14 @@ pub(crate) fn pump_source(
     let failed = |e| Stopped::because(work.failed(e, "source"));
     let stage = &work.plan.source;
     let sandbox = work.sandbox(stage, clock, cancel);
+    // The coordinator stays alive until the stream is read, even if it does not read it itself.
     let mut coordinator = work.plan.take_coordinator();
-    let handed_over = coordinator.take_if(|source| source.hand_over(sandbox.clone()));
+    let handed_over = coordinator
+        .take_if(|source| source.hand_over(sandbox.clone()))
+        .or_else(|| {
+            let mut kept = work.sessions.take_source();
+            kept.take_if(|source| source.hand_over(sandbox.clone()))
+        });
     let mut source = match handed_over {
         Some(source) => source,
         None => {
@@ -101,7 +107,11 @@ pub(crate) fn pump_source(
             }
             Event::Idle => {}
             Event::End => {
-                return sender.end().map_err(|_| Stopped::Peer);
+                sender.end().map_err(|_| Stopped::Peer)?;
+                if work.plan.streams.len() > 1 {
+                    work.sessions.keep_source(source);
+                }
+                return Ok(());
             }
         }
     }

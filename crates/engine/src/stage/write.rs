@@ -26,9 +26,11 @@ pub(crate) fn pump_destination(
     let name = &work.stream.name;
     let sandbox = work.sandbox(stage, clock, cancel);
     // One whose memory does not fit ends here, and its connection with it.
-    let planned = work.plan.take_writer();
-    let handed_over =
-        planned.and_then(|mut planned| planned.hand_over(sandbox.clone()).then_some(planned));
+    let kept = work
+        .plan
+        .take_writer()
+        .or_else(|| work.sessions.take_destination());
+    let handed_over = kept.and_then(|mut kept| kept.hand_over(sandbox.clone()).then_some(kept));
     let mut destination = match handed_over {
         Some(destination) => destination,
         None => {
@@ -157,7 +159,11 @@ impl Pump<'_> {
                 Received::Cancelled => return Err(Stopped::because(Failure::cancelled())),
             }
         }
-        self.commit(true)
+        self.commit(true)?;
+        if work.plan.streams.len() > 1 {
+            work.sessions.keep_destination(self.destination);
+        }
+        Ok(())
     }
 
     fn write(
