@@ -115,8 +115,8 @@ impl Failure {
         };
         let text = format!("{} of {streams} streams failed", failures.len());
         let mut failure = Self::new(class, &code, text).hint(
-            "mend what each error names, then run again: the next run reads every stream, and \
-             resumes the failed ones where they stopped",
+            "fix what each error names, then run again: the next run reads every stream, and the \
+             failed ones from their last commit on",
         );
         failure.failures = failures;
         Some(failure)
