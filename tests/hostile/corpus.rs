@@ -17,7 +17,7 @@ use crate::guests::{self, Wat};
 use crate::support::{Folder, generate, testkit};
 
 /// Runs at a time: many of them wait for a limit.
-const WORKERS: usize = 3;
+const WORKERS: usize = 5;
 /// The longer one of the limits below, in seconds.
 const LIMIT_SECS: u64 = 3;
 /// A run that takes longer was not stopped by its limits, however busy the machine is.

@@ -43,8 +43,10 @@ const MAC_BYTES: usize = blake3::OUT_LEN;
 const MAX_FILE_BYTES: u64 = 1 << 30;
 /// Read, hashed and copied at once: what fits into a core's own cache.
 const CHUNK_BYTES: usize = 256 << 10;
-/// Entries that are kept, and their bytes: whichever is reached first.
-const MAX_ENTRIES: usize = 64;
+/// Entries that are kept, and their bytes: whichever is reached first. Somebody who writes or tests
+/// connectors makes a small entry with each build, and these should not drive out the bundled ones,
+/// which take seconds to compile.
+const MAX_ENTRIES: usize = 256;
 const MAX_BYTES: u64 = 2 << 30;
 
 impl Cache {
