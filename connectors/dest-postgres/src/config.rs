@@ -87,6 +87,10 @@ pub struct Config {
     /// by INSERT all the same.
     #[serde(default)]
     pub load_method: LoadMethod,
+    /// How `write_mode: replace` exchanges the rows of a table that exists: `delete` unless said
+    /// otherwise.
+    #[serde(default)]
+    pub replace_method: ReplaceMethod,
     /// Rows for each INSERT, 1 to 100,000; 2,000 if absent.
     pub insert_rows: Option<u32>,
     /// Bytes that COPY sends at a time, 4 KiB to 8 MiB; 128 KiB if absent.
@@ -121,6 +125,17 @@ pub enum LoadMethod {
     Insert,
 }
 
+/// How the rows of a table that exists are replaced.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ReplaceMethod {
+    /// `DELETE` and load in one transaction. The old rows take up space until vacuum frees it.
+    #[default]
+    Delete,
+    /// `TRUNCATE` and load in one transaction. Readers wait until the commit.
+    Truncate,
+}
+
 /// A configuration without open questions.
 #[derive(Debug)]
 pub(crate) struct Settings {
@@ -128,6 +143,7 @@ pub(crate) struct Settings {
     schema: Option<String>,
     table: Option<String>,
     pub load_method: LoadMethod,
+    pub replace_method: ReplaceMethod,
     pub insert_rows: usize,
     pub copy_flush_bytes: usize,
     /// Of the table of checkpoints.
@@ -211,6 +227,7 @@ impl Config {
             schema: self.schema,
             table: self.table,
             load_method: self.load_method,
+            replace_method: self.replace_method,
             insert_rows: insert_rows as usize,
             copy_flush_bytes: copy_flush_bytes as usize,
             checkpoint_schema,

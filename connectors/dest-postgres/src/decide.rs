@@ -11,9 +11,9 @@ use rapidbyte_sdk::prelude::*;
 use crate::columns::{
     absent, column_plan, refuse_unfilled, refuses_null, sequence_note, unfilled_note,
 };
-use crate::config::{LoadMethod, Name, Settings};
+use crate::config::{LoadMethod, Name, ReplaceMethod, Settings};
 use crate::convert;
-use crate::lock::Lock;
+use crate::lock::{Lock, Mode};
 use crate::look::{Found, TableFacts};
 use crate::repeats;
 use crate::upsert::{self, Merge};
@@ -35,6 +35,11 @@ pub(crate) struct Decision {
     /// For each column: what becomes of it.
     pub columns: Vec<ColumnPlan>,
     pub method: Method,
+    /// The open transaction has made the table, so COPY can write rows that every snapshot sees.
+    /// Without that, a reader whose snapshot is older would find the table, and no rows in it.
+    pub is_frozen: bool,
+    /// TRUNCATE empties a plain table: it has a new file then, as if the transaction had made it.
+    pub is_truncated: bool,
     /// For upsert, and rows that may come again, into a table that is there.
     pub merge: Option<Merge>,
     /// Each INSERT or COPY runs triggers of the table, also one of no rows.
@@ -215,6 +220,8 @@ fn fresh(
         cast,
         columns,
         method,
+        is_frozen: false,
+        is_truncated: false,
         merge: None,
         runs_triggers: false,
         notes,
@@ -305,15 +312,22 @@ fn existing(
         .iter()
         .map(|column| unfilled_note(column))
         .collect();
+    let truncates = target.write_mode == WriteMode::Replace
+        && settings.replace_method == ReplaceMethod::Truncate;
     let clear = match target.write_mode {
-        WriteMode::Replace => Some(clear(name, table, found, &mut notes)?),
+        WriteMode::Replace => Some(clear(name, table, found, truncates, &mut notes)?),
         WriteMode::Append => {
             notes.push("rows are added to the table, and seen at each commit".into());
             None
         }
         WriteMode::Upsert => None,
     };
-    let lock = matches!(table.kind, 'r' | 'p').then(|| Lock::of(name, clear.is_some()));
+    let mode = match (&clear, truncates) {
+        (None, _) => Mode::Add,
+        (Some(_), false) => Mode::Replace,
+        (Some(_), true) => Mode::Truncate,
+    };
+    let lock = matches!(table.kind, 'r' | 'p').then(|| Lock::of(name, mode));
     notes.extend(targets.iter().filter_map(sequence_note));
     let mut merge = None;
     let method = if target.write_mode == WriteMode::Upsert {
@@ -336,6 +350,8 @@ fn existing(
         cast,
         columns,
         method,
+        is_frozen: false,
+        is_truncated: truncates && table.kind == 'r' && method == Method::Copy,
         merge,
         runs_triggers: table.has_statement_triggers,
         notes,
@@ -408,17 +424,15 @@ fn refuse_kind(name: &Name, table: &TableFacts) -> Result<()> {
     Err(Error::schema("not_a_table", text).hint("name another table with `schema:` or `table:`"))
 }
 
-/// How the rows of a table are replaced: by DELETE in the load's transaction. Readers see the old
-/// rows until the commit, and whatever depends on the table stays.
+/// The statement that empties the table in the load's transaction.
 ///
-/// A new table in the place of the old one, or TRUNCATE, would leave no dead rows behind, but a
-/// transaction of REPEATABLE READ that began before (a dump, or a read of ours) would then find
-/// the table empty: the new rows are not in its snapshot and the old ones are gone (PostgreSQL
-/// manual, "Caveats" of "Concurrency Control").
+/// DELETE keeps everything that depends on the table, and readers see the old rows until the commit.
+/// TRUNCATE leaves no dead rows, and readers wait.
 fn clear(
     name: &Name,
     table: &TableFacts,
     found: &Found,
+    truncates: bool,
     notes: &mut Vec<String>,
 ) -> Result<String> {
     let refused = |what: String, hint: &str| {
@@ -440,13 +454,13 @@ fn clear(
             "write to another table",
         );
     }
-    if table.row_security {
+    if table.row_security && !truncates {
         return refused(
             "row-level security may hide rows from this role, and they would stay".into(),
             "run as the table's owner, or as a role with BYPASSRLS",
         );
     }
-    if table.delete_rules > 0 {
+    if table.delete_rules > 0 && !truncates {
         return refused(
             "it has rules for DELETE".into(),
             "drop the rules, or write to another table",
@@ -461,12 +475,33 @@ fn clear(
             "write to another table, or make the keys ON DELETE NO ACTION",
         );
     }
-    if !(table.may_delete && table.may_select) {
+    let (may_empty, privilege) = match truncates {
+        true => (table.may_truncate, "TRUNCATE"),
+        false => (table.may_delete, "DELETE"),
+    };
+    if !(may_empty && table.may_select) {
         let user = quote_ident(&found.facts.user);
         return Err(no_privilege(
             format!("{user} may not delete the rows of {name}"),
-            format!("GRANT SELECT, INSERT, DELETE ON {name} TO {user}"),
+            format!("GRANT SELECT, INSERT, {privilege} ON {name} TO {user}"),
         ));
+    }
+    if truncates {
+        if !table.incoming_keys.is_empty() {
+            return refused(
+                format!(
+                    "the server does not truncate a table that foreign keys refer to: {}",
+                    table.incoming_keys.join(", ")
+                ),
+                "set replace_method: delete, or drop the keys",
+            );
+        }
+        notes.push(
+            "TRUNCATE and load in one transaction: readers and other writers wait until the \
+             commit; triggers for DELETE do not fire"
+                .into(),
+        );
+        return Ok(format!("TRUNCATE {name}"));
     }
     notes.push(
         "DELETE and load in one transaction: readers see the old rows until the commit; other \

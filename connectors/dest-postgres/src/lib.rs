@@ -30,7 +30,7 @@ use rapidbyte_pg_client::Client;
 use rapidbyte_sdk::prelude::*;
 
 use checkpoint::{Fills, Key, Lease};
-pub use config::{Config, LoadMethod};
+pub use config::{Config, LoadMethod, ReplaceMethod};
 use config::{Connected, Name, Settings};
 use load::Load;
 use lock::Lock;

@@ -13,7 +13,7 @@ use crate::checkpoint::{Fills, Lease};
 use crate::commit;
 use crate::config::{Name, Settings};
 use crate::decide::{Decision, decide, lock_prelude, new_columns};
-use crate::lock::{self, Lock};
+use crate::lock::{self, Lock, Mode};
 use crate::look::{Wanted, Within, local_settings, look};
 use crate::rows::{Sink, lost};
 use crate::stall;
@@ -121,7 +121,7 @@ impl Load {
         self.take_rows(client, prepared)?;
         // The table is there now, and is held in every further transaction, too.
         if decided.makes_table() {
-            self.lock = Some(Lock::of(&self.name, false));
+            self.lock = Some(Lock::of(&self.name, Mode::Add));
         }
         Ok(())
     }
@@ -158,7 +158,7 @@ impl Load {
     fn decide_inside(&self, client: &mut Client, first: First<'_>) -> Result<Decision> {
         let name = &self.name;
         let begin = begin(client, &self.settings);
-        let decided = match first {
+        let mut decided = match first {
             First::Make(create) => self.make(client, &begin, create)?,
             First::Fill | First::Again => self.hold(client, &begin)?,
         };
@@ -173,6 +173,7 @@ impl Load {
             let cleared = client.query_all(&clear);
             let [left] = cleared.map_err(|e| self.explain(client, still_referenced(e)))?;
             ensure_empty(name, &left)?;
+            decided.is_frozen = decided.is_truncated;
             point("dest-postgres.cleared")?;
         }
         Ok(decided)
@@ -188,7 +189,9 @@ impl Load {
         if !more.is_empty() {
             client.execute(&more.join("; "))?;
         }
-        self.place().decide(client, Within::Open)
+        let mut decided = self.place().decide(client, Within::Open)?;
+        decided.is_frozen = true;
+        Ok(decided)
     }
 
     /// Locks the table that is there.

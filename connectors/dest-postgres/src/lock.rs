@@ -36,6 +36,18 @@ const HOLDERS: &str = "l.relation = $TABLE::pg_catalog.regclass";
 const MAKERS: &str = "l.mode = 'AccessExclusiveLock' \
     AND NOT EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = l.relation)";
 
+/// Whom the lock of a load makes wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Nobody who reads or writes.
+    Add,
+    /// Other writers: of two runs at the same time the second waits, and then sees the rows that
+    /// the first has committed.
+    Replace,
+    /// Readers, too, as TRUNCATE does: to take its lock later could end in a deadlock.
+    Truncate,
+}
+
 /// A lock on a table for the length of a load.
 #[derive(Debug, Clone)]
 pub(crate) struct Lock {
@@ -45,16 +57,15 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// For replace one that others who write wait for: of two runs at a time the second waits, and
-    /// then sees what the first has committed.
-    pub(crate) fn of(name: &Name, replaces: bool) -> Self {
-        let mode = match replaces {
-            true => "SHARE ROW EXCLUSIVE",
-            false => "ROW EXCLUSIVE",
+    pub(crate) fn of(name: &Name, mode: Mode) -> Self {
+        let text = match mode {
+            Mode::Add => "ROW EXCLUSIVE",
+            Mode::Replace => "SHARE ROW EXCLUSIVE",
+            Mode::Truncate => "ACCESS EXCLUSIVE",
         };
         Self {
-            statement: format!("LOCK TABLE {name} IN {mode} MODE"),
-            is_needed: replaces,
+            statement: format!("LOCK TABLE {name} IN {text} MODE"),
+            is_needed: mode != Mode::Add,
         }
     }
 

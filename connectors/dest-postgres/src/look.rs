@@ -82,6 +82,7 @@ pub(crate) struct TableFacts {
     /// False for a view that the server cannot insert into.
     pub is_insertable: bool,
     pub may_delete: bool,
+    pub may_truncate: bool,
     pub may_select: bool,
     /// Rules for INSERT, and for DELETE; not those that make a view.
     pub insert_rules: u32,
@@ -119,6 +120,7 @@ SELECT pg_catalog.json_build_object(
         'is_insertable', CASE WHEN c.relkind = 'v'
             THEN pg_catalog.pg_relation_is_updatable(c.oid, true) & 8 <> 0 ELSE true END,
         'may_delete', pg_catalog.has_table_privilege(c.oid, 'DELETE'),
+        'may_truncate', pg_catalog.has_table_privilege(c.oid, 'TRUNCATE'),
         'may_select', pg_catalog.has_table_privilege(c.oid, 'SELECT'),
         'insert_rules', (SELECT pg_catalog.count(*) FROM pg_catalog.pg_rewrite r
             WHERE r.ev_class = c.oid AND r.ev_type = '3'),

@@ -94,7 +94,7 @@ impl Sink {
             schema,
         } = *place;
         let columns = &decided.targets;
-        let mut copy = copy_statement(name, columns);
+        let mut copy = copy_statement(name, columns, decided.is_frozen);
         let mut stage = None;
         let method = match decided.method {
             Method::Copy if let Some(merge) = decided.merge => {
@@ -372,14 +372,15 @@ fn with_numbers(batch: &RecordBatch, schema: &SchemaRef, first: u64) -> Result<R
     Ok(RecordBatch::try_new(schema.clone(), columns)?)
 }
 
-fn copy_statement(name: &Name, columns: &[Column]) -> String {
+fn copy_statement(name: &Name, columns: &[Column], is_frozen: bool) -> String {
     let names: Vec<_> = columns.iter().map(|c| quote_ident(&c.name)).collect();
     // A list of no columns is no syntax, and means the same for a table that has none.
     let list = match names.as_slice() {
         [] => String::new(),
         names => format!(" ({})", names.join(", ")),
     };
-    format!("COPY {name}{list} FROM STDIN (FORMAT binary)")
+    let frozen = if is_frozen { ", FREEZE" } else { "" };
+    format!("COPY {name}{list} FROM STDIN (FORMAT binary{frozen})")
 }
 
 /// Begins a COPY where none is under way.

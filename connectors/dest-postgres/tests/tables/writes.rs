@@ -137,6 +137,85 @@ fn a_transaction_that_began_before_a_replace_sees_the_old_rows_after_it() {
 }
 
 #[test]
+fn a_transaction_that_began_before_a_table_was_made_sees_its_rows() {
+    let database = database();
+    let mut to = open(&database);
+    let rows = batch(&[1, 2]);
+    for (stream, mode) in [("a", WriteMode::Append), ("r", WriteMode::Replace)] {
+        let mut reader = database.client();
+        reader
+            .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
+            .unwrap();
+        let mut writer = begin(&mut to, &target(stream, &rows.schema(), mode)).unwrap();
+        // Two parts are two COPYs of one transaction.
+        writer.write(&rows).unwrap();
+        let first = writer.flush().unwrap();
+        writer.write(&batch(&[3])).unwrap();
+        let second = writer.flush().unwrap();
+        to.commit(whole(stream, vec![first, second], 0)).unwrap();
+        assert_eq!(ids(&mut reader, &format!("raw.{stream}")), "1,2,3");
+    }
+}
+
+#[test]
+fn truncate_makes_readers_wait_and_leaves_no_dead_rows() {
+    let database = database();
+    let mut client = database.client();
+    client
+        .batch_execute(
+            "CREATE SCHEMA raw; CREATE TABLE raw.t (id int8, t text); \
+             INSERT INTO raw.t SELECT n, 'old' FROM generate_series(1, 1000) n; \
+             CREATE TABLE raw.p (id int8, t text) PARTITION BY RANGE (id); \
+             CREATE TABLE raw.p1 PARTITION OF raw.p DEFAULT; INSERT INTO raw.p VALUES (7, 'old')",
+        )
+        .unwrap();
+    let config = serde_json::json!({"schema": "raw", "replace_method": "truncate"});
+    let mut to = open_with(&database.url(), config);
+    let mut earlier = database.client();
+    earlier
+        .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
+        .unwrap();
+    let rows = batch(&[1, 2]);
+    let target = target("t", &rows.schema(), WriteMode::Replace);
+    let planned = to.plan(&target).unwrap();
+    assert!(planned.statements.iter().any(|s| s == "TRUNCATE raw.t"));
+    let notes = planned.notes.join("; ");
+    assert!(notes.contains("readers and other writers wait"), "{notes}");
+    let mut writer = begin(&mut to, &target).unwrap();
+    client.batch_execute("SET lock_timeout = '50ms'").unwrap();
+    let error = client.batch_execute("SELECT FROM raw.t").unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "55P03");
+    writer.write(&rows).unwrap();
+    let part = writer.flush().unwrap();
+    to.commit(whole("t", vec![part], 0)).unwrap();
+    assert_eq!(ids(&mut client, "raw.t"), "1,2");
+    // The new rows are frozen: without that, this snapshot would see an empty table.
+    assert_eq!(ids(&mut earlier, "raw.t"), "1,2");
+    let pages = "SELECT pg_relation_size('raw.t') = current_setting('block_size')::int";
+    assert_eq!(one(&mut client, pages), "true");
+    replace(&mut to, "p", &rows).unwrap();
+    assert_eq!(ids(&mut client, "raw.p"), "1,2");
+}
+
+#[test]
+fn truncate_is_refused_where_a_foreign_key_refers_to_the_table() {
+    let database = database();
+    database
+        .client()
+        .batch_execute(
+            "CREATE SCHEMA raw; CREATE TABLE raw.t (id int8 PRIMARY KEY, t text); \
+             CREATE TABLE raw.other (id int8 CONSTRAINT there REFERENCES raw.t)",
+        )
+        .unwrap();
+    let config = serde_json::json!({"schema": "raw", "replace_method": "truncate"});
+    let mut to = open_with(&database.url(), config);
+    let target = target("t", &batch(&[]).schema(), WriteMode::Replace);
+    let error = to.plan(&target).unwrap_err();
+    assert_eq!(error.code, "replace_not_possible");
+    assert!(error.message.contains("there of raw.other"), "{error:?}");
+}
+
+#[test]
 fn a_role_whose_transactions_are_serializable_loads_all_the_same() {
     let database = database();
     let url = format!(
