@@ -134,6 +134,8 @@ pub enum ReplaceMethod {
     Delete,
     /// `TRUNCATE` and load in one transaction. Readers wait until the commit.
     Truncate,
+    /// Load into a new table that takes the place of the old one at the commit. No old rows remain.
+    Swap,
 }
 
 /// A configuration without open questions.
@@ -150,13 +152,13 @@ pub(crate) struct Settings {
     pub checkpoint_schema: String,
     /// None for ever.
     pub commit_timeout: Option<Duration>,
-    lock_timeout_secs: u32,
+    pub lock_timeout_secs: u32,
     /// The longest there is for ever.
     pub write_timeout: Duration,
 }
 
 /// A table by its schema and name.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Name {
     pub schema: String,
     pub table: String,
@@ -330,6 +332,11 @@ impl Settings {
             0 => String::new(),
             secs => format!("SET LOCAL lock_timeout = '{secs}s'; "),
         }
+    }
+
+    /// Whether a table may be replaced by a new one.
+    pub(crate) fn may_swap(&self) -> bool {
+        self.replace_method == ReplaceMethod::Swap
     }
 
     /// The schema that every stream goes to, if the configuration names one.

@@ -16,6 +16,7 @@ use crate::convert;
 use crate::lock::{Lock, Mode};
 use crate::look::{Found, TableFacts};
 use crate::repeats;
+use crate::swap::{self, Swap};
 use crate::upsert::{self, Merge};
 
 /// Everything that is needed to plan and to load one stream.
@@ -28,6 +29,8 @@ pub(crate) struct Decision {
     pub lock: Option<Lock>,
     /// Run in the load's transaction, for replace: what empties the table.
     pub clear: Option<String>,
+    /// For replace: the rows go to a new table, and nothing is cleared.
+    pub swap: Option<Swap>,
     /// The columns to fill, in the schema's order, with the table's own types.
     pub targets: Vec<Column>,
     /// Which of the targets the server reads from text.
@@ -216,6 +219,7 @@ fn fresh(
         create,
         lock: None,
         clear: None,
+        swap: None,
         targets,
         cast,
         columns,
@@ -329,6 +333,7 @@ fn existing(
     };
     let lock = matches!(table.kind, 'r' | 'p').then(|| Lock::of(name, mode));
     notes.extend(targets.iter().filter_map(sequence_note));
+    let mut swap = None;
     let mut merge = None;
     let method = if target.write_mode == WriteMode::Upsert {
         merge = upsert::existing(target, name, schema, table, &targets, found, &mut notes)?;
@@ -339,13 +344,22 @@ fn existing(
     } else {
         let strict = unfilled.iter().any(|column| refuses_null(&column.ty));
         let casts = !cast.is_empty();
-        method(settings, Some(table), casts, strict, found, &mut notes)?
+        let method = method(settings, Some(table), casts, strict, found, &mut notes)?;
+        if let (Some(facts), Some(_)) = (&found.swap, &clear) {
+            let is_inserted = method != Method::Copy;
+            swap = swap::decide(settings, name, facts, is_inserted, &mut notes)?;
+        }
+        if clear.is_some() && swap.is_none() {
+            notes.push(clear_note(truncates).into());
+        }
+        method
     };
     Ok(Decision {
         prelude: Vec::new(),
         create: Vec::new(),
         lock,
         clear,
+        swap,
         targets,
         cast,
         columns,
@@ -496,18 +510,8 @@ fn clear(
                 "set replace_method: delete, or drop the keys",
             );
         }
-        notes.push(
-            "TRUNCATE and load in one transaction: readers and other writers wait until the \
-             commit; triggers for DELETE do not fire"
-                .into(),
-        );
         return Ok(format!("TRUNCATE {name}"));
     }
-    notes.push(
-        "DELETE and load in one transaction: readers see the old rows until the commit; other \
-         writers wait; vacuum frees the old rows' room later"
-            .into(),
-    );
     if !table.incoming_keys.is_empty() {
         notes.push(format!(
             "fails if rows elsewhere refer to rows of it by these foreign keys, unless they are \
@@ -516,6 +520,20 @@ fn clear(
         ));
     }
     Ok(format!("DELETE FROM {name}"))
+}
+
+/// Who notices what while the rows are replaced.
+fn clear_note(truncates: bool) -> &'static str {
+    match truncates {
+        true => {
+            "TRUNCATE and load in one transaction: readers and other writers wait until the \
+             commit; triggers for DELETE do not fire"
+        }
+        false => {
+            "DELETE and load in one transaction: readers see the old rows until the commit; other \
+             writers wait; vacuum frees the old rows' room later"
+        }
+    }
 }
 
 /// COPY, unless something needs INSERT; says why.
@@ -579,9 +597,13 @@ impl Decision {
     /// All statements that a run would make before the first row.
     pub(crate) fn statements(&self) -> Vec<String> {
         let lock = self.lock.as_ref().filter(|_| self.clear.is_some());
-        let lock = lock.map(|lock| &lock.statement);
-        let before = self.prelude.iter().chain(&self.create);
-        before.chain(lock).chain(&self.clear).cloned().collect()
+        let lock = lock.map(|lock| lock.statement.clone());
+        let clear = match &self.swap {
+            Some(swap) => Some(swap.statement().to_owned()),
+            None => self.clear.clone(),
+        };
+        let before = self.prelude.iter().chain(&self.create).cloned();
+        before.chain(lock).chain(clear).collect()
     }
 }
 

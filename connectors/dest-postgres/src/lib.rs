@@ -17,6 +17,7 @@ mod points;
 mod repeats;
 mod rows;
 mod stall;
+mod swap;
 mod transaction;
 mod upsert;
 

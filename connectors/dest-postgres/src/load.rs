@@ -167,6 +167,13 @@ impl Load {
         }
         decided.ensure_loadable(name)?;
         point("dest-postgres.opened")?;
+        if let (First::Fill, Some(swap)) = (first, &decided.swap) {
+            if swap.make(client)? {
+                decided.is_frozen = true;
+                return Ok(decided);
+            }
+            decided.swap = None;
+        }
         if let (First::Fill, Some(clear)) = (first, &decided.clear) {
             let left = format!("SELECT EXISTS (SELECT FROM {name})::text");
             let clear = format!("{DEFERRED}; {OWN_PATH}; {clear}; {NO_PATH}; {left}");
@@ -354,7 +361,14 @@ impl Place<'_> {
         let (target, name) = (self.target, self.name);
         let new = new_columns(self.schema)?;
         let columns: Vec<Column> = new.iter().flatten().cloned().collect();
-        let found = look(client, within, name, &columns, Wanted::of(target), question);
+        let found = look(
+            client,
+            within,
+            name,
+            &columns,
+            Wanted::of(self.settings, target),
+            question,
+        );
         let mut found = found.map_err(|error| error.in_stream(&target.stream))?;
         let answer = found.also.take();
         let decided = decide(self.settings, target, name, self.schema, new, &found)?;

@@ -93,8 +93,7 @@ pub(crate) fn take(client: &mut Client, name: &Name, lock: &Lock, refused: Error
         Err(_) if client.is_usable() => return Err(refused),
         Err(error) => return Err(error),
     }
-    let holders = HOLDERS.replace("$TABLE", &quote_literal(&name.to_string()));
-    let holders = sessions(client, &holders)?;
+    let holders = holders(client, &name.sql())?;
     log::warn(format!(
         "waits for a lock on {name}, which another session holds: {holders}"
     ));
@@ -113,9 +112,13 @@ pub(crate) fn timed_out(client: &mut Client, error: Error, table: &str) -> Error
     if error.code != NOT_AVAILABLE {
         return error;
     }
-    let holders = HOLDERS.replace("$TABLE", &quote_literal(table));
-    let holders = sessions(client, &holders).unwrap_or_default();
+    let holders = holders(client, table).unwrap_or_default();
     too_long(&format!("rows of {table}"), &holders)
+}
+
+/// The sessions that hold locks on a table, for people.
+pub(crate) fn holders(client: &mut Client, table: &str) -> Result<String> {
+    sessions(client, &HOLDERS.replace("$TABLE", &quote_literal(table)))
 }
 
 /// Why a session stands still.
@@ -159,8 +162,7 @@ pub(crate) fn waits_for(client: &mut Client, pid: i32) -> Result<Option<Wait>> {
 
 /// Says for whom the fence waits.
 pub(crate) fn warn_of_fence(client: &mut Client, table: &str) -> Result<()> {
-    let holders = HOLDERS.replace("$TABLE", &quote_literal(table));
-    let holders = sessions(client, &holders)?;
+    let holders = holders(client, table)?;
     log::warn(format!(
         "waits for the stream's row in {table}, which another session holds: {holders}"
     ));

@@ -6,9 +6,10 @@ use rapidbyte_pg::{Column, ddl};
 use rapidbyte_pg_client::{Client, Rows};
 use rapidbyte_sdk::prelude::*;
 
-use crate::config::Name;
+use crate::config::{Name, Settings};
 use crate::convert;
 use crate::repeats::{self, RepeatFacts};
+use crate::swap::{self, SwapFacts};
 use crate::upsert::{self, UpsertFacts};
 
 /// What decides how a stream gets into its table.
@@ -22,6 +23,8 @@ pub(crate) struct Found {
     pub upsert: Option<UpsertFacts>,
     /// For an append of rows that may come again, of a table that is there.
     pub repeats: Option<RepeatFacts>,
+    /// For replace by a new table, of a table that is there.
+    pub swap: Option<SwapFacts>,
     /// The answer to what was asked beside that.
     pub also: Option<Rows>,
 }
@@ -33,14 +36,17 @@ pub(crate) enum Wanted<'a> {
     Table,
     /// What upsert must know.
     Upsert,
+    /// What replace by a new table must know.
+    Swap,
     /// What an append of rows that may come again must know.
     Repeats(&'a Target),
 }
 
 impl<'a> Wanted<'a> {
-    pub(crate) fn of(target: &'a Target) -> Self {
+    pub(crate) fn of(settings: &Settings, target: &'a Target) -> Self {
         match target.write_mode {
             WriteMode::Upsert => Self::Upsert,
+            WriteMode::Replace if settings.may_swap() => Self::Swap,
             _ if repeats::may_come(target) => Self::Repeats(target),
             _ => Self::Table,
         }
@@ -209,6 +215,7 @@ pub(crate) fn look(
     questions.extend(match wanted {
         Wanted::Table => None,
         Wanted::Upsert => Some(upsert::question(&oid)),
+        Wanted::Swap => Some(swap::question(&oid, name)),
         Wanted::Repeats(target) => Some(repeats::question(&oid, target)),
     });
     let has_also = also.is_some();
@@ -227,11 +234,12 @@ pub(crate) fn look(
         Some(_) => Vec::new(),
         None => missing_types(client, &mut within, columns)?,
     };
-    let (mut upsert, mut repeats) = (None, None);
+    let (mut upsert, mut repeats, mut swap) = (None, None, None);
     if let (Some(_), Some(more)) = (&relation, more.first()) {
         match wanted {
             Wanted::Table => {}
             Wanted::Upsert => upsert = Some(read(more)?),
+            Wanted::Swap => swap = Some(read(more)?),
             Wanted::Repeats(_) => repeats = Some(read(more)?),
         }
     }
@@ -241,6 +249,7 @@ pub(crate) fn look(
         missing_types,
         upsert,
         repeats,
+        swap,
         also,
     })
 }

@@ -20,6 +20,7 @@ use crate::decide::{Decision, Method};
 use crate::load::Place;
 use crate::lock;
 use crate::look::{Wanted, Within, look};
+use crate::swap::Swap;
 use crate::transaction::OWN_PATH;
 use crate::upsert::Stage;
 
@@ -41,6 +42,8 @@ pub(crate) struct Sink {
     copy: String,
     /// For upsert and rows that may come again: where the rows go first.
     stage: Option<(Stage, SchemaRef)>,
+    /// For replace by a new table, which the rows go to.
+    swap: Option<Swap>,
     targets: Vec<Column>,
     /// Which of the targets the server reads from text.
     cast: Vec<usize>,
@@ -94,7 +97,8 @@ impl Sink {
             schema,
         } = *place;
         let columns = &decided.targets;
-        let mut copy = copy_statement(name, columns, decided.is_frozen);
+        let filled = decided.swap.as_ref().map_or(name, Swap::new_table);
+        let mut copy = copy_statement(filled, columns, decided.is_frozen);
         let mut stage = None;
         let method = match decided.method {
             Method::Copy if let Some(merge) = decided.merge => {
@@ -133,6 +137,7 @@ impl Sink {
         Ok(Self {
             copy,
             stage,
+            swap: decided.swap,
             numbers_rows: decided.method == Method::Insert { staged: true },
             cast: decided.cast,
             targets: decided.targets,
@@ -334,6 +339,9 @@ impl Sink {
                 }
                 error
             })?;
+        }
+        if let Some(swap) = self.swap {
+            swap.finish(&mut client, settings, rows)?;
         }
         Ok((client, self.bytes))
     }

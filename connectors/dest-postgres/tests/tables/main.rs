@@ -14,6 +14,7 @@ mod refuses;
 mod relations;
 mod repeats;
 mod stalls;
+mod swap;
 mod types;
 mod upsert;
 mod writes;
