@@ -87,8 +87,7 @@ pub struct Config {
     /// by INSERT all the same.
     #[serde(default)]
     pub load_method: LoadMethod,
-    /// How `write_mode: replace` exchanges the rows of a table that exists: `delete` unless said
-    /// otherwise.
+    /// How `write_mode: replace` exchanges the rows of a table that exists; `auto` if absent.
     #[serde(default)]
     pub replace_method: ReplaceMethod,
     /// Rows for each INSERT, 1 to 100,000; 2,000 if absent.
@@ -129,8 +128,10 @@ pub enum LoadMethod {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReplaceMethod {
-    /// `DELETE` and load in one transaction. The old rows take up space until vacuum frees it.
+    /// `swap` where the table allows it and is not small, else `delete`.
     #[default]
+    Auto,
+    /// `DELETE` and load in one transaction. The old rows take up space until vacuum frees it.
     Delete,
     /// `TRUNCATE` and load in one transaction. Readers wait until the commit.
     Truncate,
@@ -336,7 +337,11 @@ impl Settings {
 
     /// Whether a table may be replaced by a new one.
     pub(crate) fn may_swap(&self) -> bool {
-        self.replace_method == ReplaceMethod::Swap
+        match self.replace_method {
+            ReplaceMethod::Swap => true,
+            ReplaceMethod::Auto => self.load_method == LoadMethod::Copy,
+            ReplaceMethod::Delete | ReplaceMethod::Truncate => false,
+        }
     }
 
     /// The schema that every stream goes to, if the configuration names one.

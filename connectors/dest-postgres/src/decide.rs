@@ -345,12 +345,13 @@ fn existing(
         let strict = unfilled.iter().any(|column| refuses_null(&column.ty));
         let casts = !cast.is_empty();
         let method = method(settings, Some(table), casts, strict, found, &mut notes)?;
-        if let (Some(facts), Some(_)) = (&found.swap, &clear) {
+        if clear.is_some() {
             let is_inserted = method != Method::Copy;
+            let facts = found.swap.as_ref();
             swap = swap::decide(settings, name, facts, is_inserted, &mut notes)?;
-        }
-        if clear.is_some() && swap.is_none() {
-            notes.push(clear_note(truncates).into());
+            if swap.is_none() {
+                notes.push(clear_note(truncates).into());
+            }
         }
         method
     };

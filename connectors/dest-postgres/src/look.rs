@@ -6,7 +6,7 @@ use rapidbyte_pg::{Column, ddl};
 use rapidbyte_pg_client::{Client, Rows};
 use rapidbyte_sdk::prelude::*;
 
-use crate::config::{Name, Settings};
+use crate::config::{Name, ReplaceMethod, Settings};
 use crate::convert;
 use crate::repeats::{self, RepeatFacts};
 use crate::swap::{self, SwapFacts};
@@ -37,7 +37,7 @@ pub(crate) enum Wanted<'a> {
     /// What upsert must know.
     Upsert,
     /// What replace by a new table must know.
-    Swap,
+    Swap(ReplaceMethod),
     /// What an append of rows that may come again must know.
     Repeats(&'a Target),
 }
@@ -46,7 +46,7 @@ impl<'a> Wanted<'a> {
     pub(crate) fn of(settings: &Settings, target: &'a Target) -> Self {
         match target.write_mode {
             WriteMode::Upsert => Self::Upsert,
-            WriteMode::Replace if settings.may_swap() => Self::Swap,
+            WriteMode::Replace if settings.may_swap() => Self::Swap(settings.replace_method),
             _ if repeats::may_come(target) => Self::Repeats(target),
             _ => Self::Table,
         }
@@ -215,7 +215,7 @@ pub(crate) fn look(
     questions.extend(match wanted {
         Wanted::Table => None,
         Wanted::Upsert => Some(upsert::question(&oid)),
-        Wanted::Swap => Some(swap::question(&oid, name)),
+        Wanted::Swap(method) => Some(swap::question(&oid, name, method, client.server_version())),
         Wanted::Repeats(target) => Some(repeats::question(&oid, target)),
     });
     let has_also = also.is_some();
@@ -239,7 +239,9 @@ pub(crate) fn look(
         match wanted {
             Wanted::Table => {}
             Wanted::Upsert => upsert = Some(read(more)?),
-            Wanted::Swap => swap = Some(read(more)?),
+            // A table that is too small for a swap gives no row.
+            Wanted::Swap(_) if more.rows.is_empty() => {}
+            Wanted::Swap(_) => swap = Some(read(more)?),
             Wanted::Repeats(_) => repeats = Some(read(more)?),
         }
     }

@@ -39,6 +39,15 @@ const LIMIT: &str =
     "SELECT setting || unit FROM pg_catalog.pg_settings WHERE name = 'lock_timeout'";
 /// The server ended one of two transactions that waited for each other.
 const DEADLOCK: &str = "pg_40P01";
+/// The dead rows of a smaller table cost less than the catalog's work for a new one. Where vacuum never
+/// comes the table grows until it is swapped.
+const LEAST_BYTES: u64 = 1 << 20;
+/// Publications of whole schemas; the version that brought them.
+const PUBLISHED: (&str, u32) = (
+    "OR EXISTS (SELECT FROM pg_catalog.pg_publication_namespace s \
+     WHERE s.pnpubid = b.oid AND s.pnnspid = it.relnamespace)",
+    150_000,
+);
 /// Reasons that an error or note lists; more only make it long.
 const MAX_LISTED: usize = 5;
 
@@ -47,8 +56,6 @@ const MAX_LISTED: usize = 5;
 pub(crate) struct SwapFacts {
     /// Why the table cannot be swapped.
     reasons: Vec<String>,
-    /// The size of the table's main file.
-    bytes: u64,
     /// The statement that makes the new table.
     create: String,
     /// Statements that follow it, before the rows.
@@ -67,9 +74,23 @@ pub(crate) struct Swap {
     is_explicit: bool,
 }
 
-/// The question that [`SwapFacts`] is the answer to. `oid` is an expression for the table's OID.
-pub(crate) fn question(oid: &str, name: &Name) -> String {
-    fill(GROUND, oid, name)
+/// The question that [`SwapFacts`] is the answer to; it has no answer for a table that is too small
+/// for the method. `oid` is an expression for the table's OID.
+pub(crate) fn question(oid: &str, name: &Name, method: ReplaceMethod, version: u32) -> String {
+    let least = match method {
+        ReplaceMethod::Swap => 0,
+        _ => LEAST_BYTES,
+    };
+    ground(oid, name, least, version)
+}
+
+fn ground(oid: &str, name: &Name, least_bytes: u64, version: u32) -> String {
+    let (published, since) = PUBLISHED;
+    let published = if version >= since { published } else { "" };
+    let question = GROUND
+        .replace("$PUBLISHED", published)
+        .replace("$LEAST", &least_bytes.to_string());
+    fill(&question, oid, name)
 }
 
 /// Puts a table and the one that is to take its place into one of the questions: `$OID` and `$NEW_OID`
@@ -109,36 +130,53 @@ fn new_name(name: &Name) -> Name {
     }
 }
 
-/// Decides whether the table is swapped, and says so. `by_insert` is why its rows go by INSERT.
+/// Decides whether the table is swapped, and says so or why not. `by_insert` is whether its rows go by
+/// INSERT; a table without facts is small.
 pub(crate) fn decide(
     settings: &Settings,
     name: &Name,
-    facts: &SwapFacts,
+    facts: Option<&SwapFacts>,
     by_insert: bool,
     notes: &mut Vec<String>,
 ) -> Result<Option<Swap>> {
     let is_explicit = settings.replace_method == ReplaceMethod::Swap;
-    let mut reasons = facts.reasons.clone();
+    if !is_explicit && settings.replace_method != ReplaceMethod::Auto {
+        return Ok(None);
+    }
+    let mut reasons = facts.map_or_else(Vec::new, |facts| facts.reasons.clone());
     if by_insert {
         reasons.push("its rows are loaded by INSERT".into());
     }
-    if !reasons.is_empty() {
-        return Err(refused(name, &listed(&reasons)));
+    let why = match facts {
+        _ if !reasons.is_empty() => listed(&reasons),
+        Some(facts) => {
+            notes.push(note(settings, name));
+            return Ok(Some(Swap {
+                name: name.clone(),
+                new: new_name(name),
+                create: facts.create.clone(),
+                shape: facts.shape.clone(),
+                is_explicit,
+            }));
+        }
+        None => format!("it has less than {} MiB", LEAST_BYTES >> 20),
+    };
+    if is_explicit {
+        return Err(refused(name, &why));
     }
-    notes.push(format!(
+    notes.push(format!("{name} is not swapped: {why}"));
+    Ok(None)
+}
+
+/// Who notices what while the table is replaced.
+fn note(settings: &Settings, name: &Name) -> String {
+    format!(
         "load into a new table that takes the place of {name} at the commit: readers see the old \
          rows until then and wait for a moment, other writers wait for the whole load; tables of one \
          run are swapped one after another; a session that holds {name} for longer than {} s makes \
          the load fall back to DELETE",
         tries(settings)
-    ));
-    Ok(Some(Swap {
-        name: name.clone(),
-        new: new_name(name),
-        create: facts.create.clone(),
-        shape: facts.shape.clone(),
-        is_explicit,
-    }))
+    )
 }
 
 fn listed(reasons: &[String]) -> String {
@@ -281,7 +319,9 @@ impl Swap {
     /// Swaps the tables. Gives the reason where the new one cannot take the place of the old one.
     fn exchange(&self, client: &mut Client) -> Result<Option<String>> {
         let describe = self.ask(DESCRIBE);
-        let questions = [self.ask(GROUND), describe.clone(), self.ask(FINISH)];
+        let version = client.server_version();
+        let ground = ground(&oid_of(&self.name), &self.name, 0, version);
+        let questions = [ground, describe.clone(), self.ask(FINISH)];
         // What others did while the rows came is seen now: nobody else can do more.
         let answers = client.query_each(&questions.join("; "), questions.len())?;
         let [ground, before, statements] = answers.as_slice() else {
@@ -316,9 +356,12 @@ impl Swap {
 
     /// A question about the table and the new one.
     fn ask(&self, question: &str) -> String {
-        let oid = format!("{}::pg_catalog.regclass", quote_literal(&self.name.sql()));
-        fill(question, &oid, &self.name)
+        fill(question, &oid_of(&self.name), &self.name)
     }
+}
+
+fn oid_of(name: &Name) -> String {
+    format!("{}::pg_catalog.regclass", quote_literal(&name.sql()))
 }
 
 /// The lock did not come in time, or the server gave it to the other side of a deadlock.

@@ -1,6 +1,10 @@
 -- Why a table cannot be swapped, and what makes another one like it, as one row of JSON.
 WITH it AS (SELECT c.*, n.nspname FROM pg_catalog.pg_class c
-    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $OID),
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    -- The size of a table that somebody holds would have to be waited for.
+    WHERE c.oid = $OID AND CASE WHEN c.relkind = 'r' AND NOT EXISTS (SELECT FROM pg_catalog.pg_locks l
+        WHERE l.relation = c.oid AND l.mode = 'AccessExclusiveLock' AND l.pid <> pg_backend_pid())
+        THEN pg_relation_size(c.oid) >= $LEAST ELSE true END),
 depends AS (
     -- A row type and its array type stand for the table.
     SELECT d.* FROM it JOIN pg_catalog.pg_depend d
@@ -63,7 +67,8 @@ reasons AS (
     UNION ALL SELECT 14, format('index %s is not valid', i.indexrelid::regclass)
         FROM it JOIN pg_catalog.pg_index i ON i.indrelid = it.oid WHERE NOT (i.indisvalid AND i.indisready AND i.indislive)
     UNION ALL SELECT 15, format('publication %I: its subscribers would keep the old rows', b.pubname)
-        FROM it JOIN pg_catalog.pg_publication_tables b ON b.schemaname = it.nspname AND b.tablename = it.relname
+        FROM it JOIN pg_catalog.pg_publication b ON b.puballtables AND it.relpersistence = 'p' OR EXISTS (
+            SELECT FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = b.oid AND r.prrelid = it.oid) $PUBLISHED
     UNION ALL SELECT 16, 'a subscription fills it' FROM it
         WHERE EXISTS (SELECT FROM pg_catalog.pg_subscription_rel r WHERE r.srrelid = it.oid)
     UNION ALL SELECT 17, format('event trigger %I', e.evtname) FROM it, pg_catalog.pg_event_trigger e
@@ -93,7 +98,6 @@ reasons AS (
         FROM unknown u)
 SELECT json_build_object(
     'reasons', (SELECT coalesce(json_agg(r.reason ORDER BY r.place, r.reason), '[]') FROM reasons r),
-    'bytes', pg_relation_size(it.oid),
     'create', format('CREATE %sTABLE %s (LIKE %s INCLUDING ALL) USING heap%s%s',
         CASE it.relpersistence WHEN 'u' THEN 'UNLOGGED ' END, $NEW, $OLD,
         (SELECT format(' WITH (%s)', string_agg(format('%s%I = %L', o.toast, split_part(o.text, '=', 1),
