@@ -18,13 +18,13 @@ use crate::rows::ensure_all;
 use crate::transaction::{NO_PATH, OWN_PATH};
 
 /// What stands against a swap, and what makes a table like the old one.
-const GROUND: &str = include_str!("swap/ground.sql");
+const GROUND: &str = include_str!("../sql/ground.sql");
 /// Every property of a table.
-const DESCRIBE: &str = include_str!("swap/describe.sql");
+const DESCRIBE: &str = include_str!("../sql/describe.sql");
 /// What puts the new table in the place of the old one.
-const FINISH: &str = include_str!("swap/finish.sql");
+const FINISH: &str = include_str!("../sql/finish.sql");
 /// What brings the rows into the old table when a swap cannot be.
-const DELETE: &str = include_str!("swap/delete.sql");
+const DELETE: &str = include_str!("../sql/delete.sql");
 
 const SAVEPOINT: &str = "SAVEPOINT rapidbyte_swap";
 const ROLLBACK: &str = "ROLLBACK TO SAVEPOINT rapidbyte_swap";

@@ -8,7 +8,7 @@ use rapidbyte_testkit::postgres::{Client, Database};
 use serde_json::json;
 
 /// Describes every property of a table, as the connector compares it before it commits.
-const DESCRIBE: &str = include_str!("../../src/swap/describe.sql");
+const DESCRIBE: &str = include_str!("../../sql/describe.sql");
 
 /// `raw.t` with every property that a swap creates again.
 const EVERYTHING: &str = r#"
