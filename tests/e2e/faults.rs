@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use rapidbyte_testkit::numbers::Numbers;
-use scenario::SCENARIOS;
+use scenario::{SCENARIOS, SWAP};
 
 use crate::wired::Bench;
 
@@ -164,6 +164,24 @@ fn every_row_is_there_once_whatever_was_killed() {
             .filter(|(point, _)| !UNANSWERED.contains(&point.as_str()))
             .collect();
         assert!(missing.is_empty(), "not reached: {missing:?}");
+    }
+}
+
+#[test]
+fn a_swap_that_is_killed_leaves_the_old_table_or_the_new_one() {
+    let mut bench = Bench::new();
+    let mut names = SCENARIOS.iter().map(|scenario| scenario.name);
+    let scenario = names.position(|name| name == SWAP).expect("a scenario");
+    // The tables are exchanged in the transaction; then the commit is on its way.
+    for point in ["dest-postgres.checkpointing", "dest-postgres.commit_sent"] {
+        let case = Case {
+            scenario,
+            point: point.into(),
+            action: "kill",
+            hit: 1,
+            second: None,
+        };
+        assert!(scenario::run(&mut bench, &case), "{point} is not reached");
     }
 }
 

@@ -148,8 +148,8 @@ impl Bench {
         let destination = match scenario.through_files {
             true => "dest-file\n  config: { path: \"out/{stream}/p-{part}.jsonl\" }".to_owned(),
             false => format!(
-                "dest-postgres\n  config: {{ url: \"{}\", schema: raw{} }}",
-                self.target.url, self.target.settings
+                "dest-postgres\n  config: {{ url: \"{}\", schema: raw{}{} }}",
+                self.target.url, self.target.settings, scenario.config
             ),
         };
         let pipeline = format!(

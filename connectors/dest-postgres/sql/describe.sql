@@ -17,6 +17,7 @@ SELECT 'the table itself' AS what, (it.about || jsonb_build_object(
         FROM aclexplode(coalesce(it.relacl, acldefault('r', it.relowner))) e),
     'toast', (SELECT t.reloptions FROM pg_catalog.pg_class t WHERE t.oid = it.reltoastrelid),
     'type', (SELECT t.typacl FROM pg_catalog.pg_type t WHERE t.oid = it.reltype),
+    'comment of its type', obj_description(it.reltype, 'pg_type'),
     'comment', obj_description(it.oid, 'pg_class')))::text AS about
 FROM it
 UNION ALL

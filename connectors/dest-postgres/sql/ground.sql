@@ -4,7 +4,7 @@ WITH it AS (SELECT c.*, n.nspname FROM pg_catalog.pg_class c
     -- The size of a table that somebody holds would have to be waited for.
     WHERE c.oid = $OID AND CASE WHEN c.relkind = 'r' AND NOT EXISTS (SELECT FROM pg_catalog.pg_locks l
         WHERE l.relation = c.oid AND l.mode = 'AccessExclusiveLock' AND l.pid <> pg_backend_pid())
-        THEN pg_relation_size(c.oid) >= $LEAST ELSE true END),
+        THEN pg_table_size(c.oid) >= $LEAST ELSE true END),
 depends AS (
     -- A row type and its array type stand for the table.
     SELECT d.* FROM it JOIN pg_catalog.pg_depend d
@@ -76,9 +76,11 @@ reasons AS (
     UNION ALL SELECT 18, 'security labels' FROM it WHERE EXISTS (SELECT FROM pg_catalog.pg_seclabel l
         WHERE l.classoid = 'pg_catalog.pg_class'::regclass AND (l.objoid = it.oid
             OR l.objoid IN (SELECT q.oid FROM sequences q)))
-    UNION ALL SELECT 19, 'it belongs to an extension' FROM it WHERE EXISTS (SELECT FROM pg_catalog.pg_depend d
-        WHERE d.classid = 'pg_catalog.pg_class'::regclass AND d.deptype IN ('e', 'x')
-            AND (d.objid = it.oid OR d.objid IN (SELECT i.indexrelid FROM pg_catalog.pg_index i WHERE i.indrelid = it.oid)))
+    UNION ALL SELECT DISTINCT 19, 'it belongs to an extension' FROM it, LATERAL (
+            SELECT 'pg_catalog.pg_class'::regclass AS class, it.oid AS oid
+            UNION ALL SELECT 'pg_catalog.pg_class'::regclass, i.indexrelid FROM pg_catalog.pg_index i WHERE i.indrelid = it.oid
+            UNION ALL SELECT 'pg_catalog.pg_trigger'::regclass, g.oid FROM pg_catalog.pg_trigger g WHERE g.tgrelid = it.oid) o
+        JOIN pg_catalog.pg_depend d ON d.classid = o.class AND d.objid = o.oid WHERE d.deptype IN ('e', 'x')
     UNION ALL SELECT 20, 'grants on its row type' FROM it JOIN pg_catalog.pg_type t ON t.oid = it.reltype
         WHERE t.typacl IS NOT NULL
     UNION ALL SELECT DISTINCT 21, format('grants made by %I', pg_get_userbyid(e.grantor)) FROM it,

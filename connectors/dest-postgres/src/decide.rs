@@ -345,7 +345,7 @@ fn existing(
         let strict = unfilled.iter().any(|column| refuses_null(&column.ty));
         let casts = !cast.is_empty();
         let method = method(settings, Some(table), casts, strict, found, &mut notes)?;
-        if clear.is_some() {
+        if clear.is_some() && !found.is_made {
             let is_inserted = method != Method::Copy;
             let facts = found.swap.as_ref();
             swap = swap::decide(settings, name, facts, is_inserted, &mut notes)?;

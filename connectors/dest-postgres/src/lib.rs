@@ -108,6 +108,7 @@ impl Destination for Postgres {
             target,
             name: &name,
             schema: &schema,
+            is_made: false,
         };
         let ground = checkpoint::ground(&self.settings);
         let decided = place.decide_beside(&mut client, Within::Own, Some(ground));

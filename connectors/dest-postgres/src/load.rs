@@ -132,6 +132,7 @@ impl Load {
             target: &self.target,
             name: &self.name,
             schema: &self.schema,
+            is_made: false,
         }
     }
 
@@ -196,7 +197,9 @@ impl Load {
         if !more.is_empty() {
             client.execute(&more.join("; "))?;
         }
-        let mut decided = self.place().decide(client, Within::Open)?;
+        let mut place = self.place();
+        place.is_made = true;
+        let mut decided = place.decide(client, Within::Open)?;
         decided.is_frozen = true;
         Ok(decided)
     }
@@ -342,6 +345,8 @@ pub(crate) struct Place<'a> {
     pub target: &'a Target,
     pub name: &'a Name,
     pub schema: &'a Schema,
+    /// The open transaction has made the table: no rows have to be replaced.
+    pub is_made: bool,
 }
 
 impl Place<'_> {
@@ -361,16 +366,14 @@ impl Place<'_> {
         let (target, name) = (self.target, self.name);
         let new = new_columns(self.schema)?;
         let columns: Vec<Column> = new.iter().flatten().cloned().collect();
-        let found = look(
-            client,
-            within,
-            name,
-            &columns,
-            Wanted::of(self.settings, target),
-            question,
-        );
+        let wanted = match Wanted::of(self.settings, target) {
+            Wanted::Swap(_) if self.is_made => Wanted::Table,
+            wanted => wanted,
+        };
+        let found = look(client, within, name, &columns, wanted, question);
         let mut found = found.map_err(|error| error.in_stream(&target.stream))?;
         let answer = found.also.take();
+        found.is_made = self.is_made;
         let decided = decide(self.settings, target, name, self.schema, new, &found)?;
         Ok((decided, answer))
     }

@@ -25,6 +25,8 @@ pub(crate) struct Found {
     pub repeats: Option<RepeatFacts>,
     /// For replace by a new table, of a table that is there.
     pub swap: Option<SwapFacts>,
+    /// The open transaction has made the table.
+    pub is_made: bool,
     /// The answer to what was asked beside that.
     pub also: Option<Rows>,
 }
@@ -252,6 +254,7 @@ pub(crate) fn look(
         upsert,
         repeats,
         swap,
+        is_made: false,
         also,
     })
 }

@@ -95,6 +95,7 @@ impl Sink {
             target,
             name,
             schema,
+            ..
         } = *place;
         let columns = &decided.targets;
         let filled = decided.swap.as_ref().map_or(name, Swap::new_table);

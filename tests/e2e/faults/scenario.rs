@@ -22,6 +22,8 @@ pub struct Scenario {
     pub moves_before: bool,
     pub streams: &'static str,
     pub write: &'static str,
+    /// More keys of the database's `config`, each with a comma before it.
+    pub config: &'static str,
     /// What the target must hold, as a query on the source.
     pub expected: &'static str,
     /// Another run without a reason adds the rows again.
@@ -61,6 +63,7 @@ const GROWS: Scenario = Scenario {
     moves_before: true,
     streams: "[{ name: public.t, sync_mode: incremental, cursor_field: [at, id] }]",
     write: "write_mode: append",
+    config: "",
     expected: "SELECT * FROM t",
     adds: false,
     is_whole: false,
@@ -89,6 +92,9 @@ const REPLACE: Scenario = Scenario {
     ..GROWS
 };
 
+/// The name of the scenario in which a new table takes the place of the old one.
+pub const SWAP: &str = "replace by a swap";
+
 pub const SCENARIOS: &[Scenario] = &[
     APPEND,
     REPLACE,
@@ -111,6 +117,11 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "append with a lag",
         streams: "[{ name: public.t, sync_mode: incremental, cursor_field: at, lag: 1 minute, primary_key: [id] }]",
         ..GROWS
+    },
+    Scenario {
+        name: SWAP,
+        config: ", replace_method: swap",
+        ..REPLACE
     },
     Scenario {
         name: "files, append",

@@ -196,6 +196,20 @@ fn readers_see_the_old_rows_until_the_commit_and_the_new_ones_after_it() {
 }
 
 #[test]
+fn a_missing_table_is_made_where_a_swap_would_be_refused() {
+    let database = database();
+    let mut client = database.client();
+    client
+        .batch_execute("CREATE SCHEMA raw; CREATE PUBLICATION p FOR ALL TABLES")
+        .unwrap();
+    let mut to = open_swap(&database);
+    replace(&mut to, "t", &batch(&[1])).unwrap();
+    client.batch_execute("DROP PUBLICATION p").unwrap();
+    replace(&mut to, "t", &batch(&[2])).unwrap();
+    assert_eq!(ids(&mut client, "raw.t"), "2");
+}
+
+#[test]
 fn ten_swaps_leave_the_table_as_large_as_one() {
     let database = database();
     let mut client = plain(&database);
