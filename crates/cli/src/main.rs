@@ -2,6 +2,7 @@
 
 mod args;
 mod catalog;
+mod clock;
 mod cmd;
 mod escape;
 mod keys;

@@ -17,7 +17,7 @@ use line::{Limit, Seen};
 /// Redraws on a terminal, and samples of which stage waits.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 /// Lines elsewhere: a log should not fill up.
-const LINE_EVERY: Duration = Duration::from_secs(10);
+const LINE_EVERY: Duration = Duration::from_secs(30);
 /// Lines at a time on a terminal; further running streams are only counted at the end.
 const MAX_LINES: usize = 16;
 /// How far back the rate and the limiting stage look: 5 s of samples.

@@ -12,7 +12,7 @@ use super::read::{Reader, nearest};
 use super::streams::{Defaults, Inherits};
 use super::{
     Checkpoint, Destination, Resources, Retry, Source, SyncMode, VERSION, WriteMode, delivery,
-    permissions, resources, streams,
+    pages, permissions, resources, streams,
 };
 use crate::compress::Compression;
 
@@ -25,6 +25,7 @@ const ROOT: &[&str] = &[
     "resources",
     "checkpoint",
     "retry",
+    "report",
 ];
 const SOURCE: &[&str] = &["use", "config", "streams", "permissions"];
 const DESTINATION: &[&str] = &[
@@ -59,6 +60,7 @@ pub(super) const MAPPINGS: &[(&str, &[&str])] = &[
     ("resources", RESOURCES),
     ("checkpoint", delivery::CHECKPOINT),
     ("retry", delivery::RETRY),
+    ("report", pages::REPORT),
 ];
 
 pub(super) const COMPRESSIONS: [Compression; 3] =
@@ -80,6 +82,7 @@ pub(super) struct Root {
     pub(super) resources: Resources,
     pub(super) checkpoint: Checkpoint,
     pub(super) retry: Retry,
+    pub(super) report: Option<pages::Pages>,
 }
 
 /// Reads the whole document.
@@ -106,6 +109,7 @@ pub(super) fn root(reader: &mut Reader<'_>, node: &Node) -> Result<Root, Documen
     let (mut pipeline, mut source, mut destination) = (None, None, None);
     let mut resources = Resources::default();
     let (mut checkpoint, mut retry) = (Checkpoint::default(), Retry::default());
+    let mut report = None;
     let mut defaults = Defaults::default();
     for entry in entries {
         let step = Step::Key(&entry.key);
@@ -118,6 +122,7 @@ pub(super) fn root(reader: &mut Reader<'_>, node: &Node) -> Result<Root, Documen
             "resources" => resources = resources::read(reader, entry, path)?,
             "checkpoint" => checkpoint = delivery::checkpoint(reader, entry, path)?,
             "retry" => retry = delivery::retry(reader, entry, path)?,
+            "report" => report = Some(pages::read(reader, entry, path)?),
             "version" => {}
             _ => return Err(unknown(reader, entry, path, ROOT)),
         }
@@ -149,6 +154,7 @@ pub(super) fn root(reader: &mut Reader<'_>, node: &Node) -> Result<Root, Documen
         resources,
         checkpoint,
         retry,
+        report,
     })
 }
 
