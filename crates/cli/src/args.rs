@@ -150,7 +150,8 @@ Examples:
 Examples:
   rapidbyte completions bash > ~/.local/share/bash-completion/completions/rapidbyte
   rapidbyte completions zsh > ~/.zfunc/_rapidbyte
-  rapidbyte completions fish > ~/.config/fish/completions/rapidbyte.fish")]
+  rapidbyte completions fish > ~/.config/fish/completions/rapidbyte.fish
+  rapidbyte completions powershell > rapidbyte.ps1")]
     Completions {
         /// The shell.
         #[arg(value_enum)]
@@ -416,6 +417,7 @@ pub struct Init {
 pub enum SourceKind {
     Postgres,
     File,
+    Http,
     Generate,
 }
 
@@ -432,6 +434,7 @@ pub enum Shell {
     Bash,
     Zsh,
     Fish,
+    Powershell,
 }
 
 #[derive(Debug, Subcommand)]

@@ -9,6 +9,7 @@ mod keys;
 mod output;
 mod page;
 mod samples;
+mod screen;
 mod setup;
 mod watch;
 
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return args::refuse(&error),
     };
+    setup::survive_large_files();
     let output = Output::new(&arguments.common);
     let result = match &arguments.verb {
         Verb::Run(run) => cmd::run::run(run, &arguments.common, &output),

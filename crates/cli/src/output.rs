@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::args::{Common, Format};
 use crate::clock::utc;
 use crate::escape::{self, steers};
+use crate::screen::Screen;
 
 /// Where and how to print. Results go to standard output, everything else to standard error.
 #[derive(Clone)]
@@ -33,6 +34,8 @@ pub struct Output {
     committed: Arc<AtomicBool>,
     /// As [`Output::known`] says.
     known: Arc<Mutex<Value>>,
+    /// What standard error shows, where it can be drawn on.
+    screen: Arc<Screen>,
     /// The id of the run, once there is one.
     run_id: Arc<OnceLock<Arc<OnceLock<String>>>>,
 }
@@ -56,6 +59,7 @@ impl Output {
             unwritten: Arc::default(),
             committed: Arc::default(),
             known: Arc::default(),
+            screen: Arc::default(),
             run_id: Arc::default(),
         }
     }
@@ -185,16 +189,16 @@ impl Output {
         if self.log_json {
             let fields = json!({ "stream": failure.stream, "error": failure });
             let line = self.log_line("error", &failure.message, fields);
-            print(&mut std::io::stderr(), &line);
+            self.say(&line);
         } else {
             let text = escape::text(&failure.to_string());
             let (head, rest) = text.split_at("error".len());
             let text = format!("{}{rest}", self.paint("1;31", head));
-            print(&mut std::io::stderr(), &text);
+            self.say(&text);
             // A person may want to read more; a log has the code already.
             if self.live && crate::catalog::find(&failure.code).is_some() {
                 let more = format!("  more: rapidbyte explain {}", failure.code);
-                print(&mut std::io::stderr(), &self.paint("2", &more));
+                self.say(&self.paint("2", &more));
             }
         }
     }
@@ -238,7 +242,17 @@ impl Output {
             // A line of its own could be taken for a message of somebody else.
             format!("{head}: {}", escape::text(message).replace('\n', "\n  "))
         };
-        print(&mut std::io::stderr(), &line);
+        self.say(&line);
+    }
+
+    /// Messages go to standard error.
+    fn say(&self, text: &str) {
+        self.screen.say(&mut std::io::stderr(), text);
+    }
+
+    /// Shows how far the command is, in lines that are drawn over.
+    pub fn draw(&self, lines: Vec<String>) {
+        self.screen.draw(&mut std::io::stderr(), lines);
     }
 
     /// `text` of a result in bold, where standard output takes it.
@@ -267,11 +281,6 @@ impl Output {
             text.to_owned()
         }
     }
-}
-
-/// Messages go to standard error; where that is closed nobody listens.
-fn print(to: &mut dyn Write, text: &str) {
-    let _ = writeln!(to, "{text}");
 }
 
 /// What a connector says must not draw on the operator's terminal; a name stands in one line.
