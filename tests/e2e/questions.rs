@@ -56,7 +56,7 @@ fn asked(folder: &Folder, arguments: &[&str], dialog: &[(&str, &str)]) -> (Optio
     (ended.code(), shown.replace("\r\n", "\n"))
 }
 
-const FROM: &str = "Where do the rows come from? (postgres, file, generate) [postgres] ";
+const FROM: &str = "Where do the rows come from? (postgres, file, http, generate) [postgres] ";
 const TO: &str = "Where do they go to? (postgres, file) [postgres] ";
 const NAME: &str = "The pipeline's name? [pipeline] ";
 

@@ -68,10 +68,11 @@ Examples:
   rapidbyte run shop.yaml --full-refresh --select public.orders
   rapidbyte run shop.yaml --dry-run --output json")]
     Run(Run),
-    /// List the runs of a pipeline.
+    /// List the runs of a pipeline, one line for each attempt.
     #[command(after_help = "\
 Examples:
   rapidbyte runs shop.yaml
+  rapidbyte runs shop.yaml --page reports/index.html
   rapidbyte runs shop.yaml --last 100 --output json")]
     Runs(Runs),
     /// Look at the places where incremental streams go on, and change them.
@@ -149,7 +150,8 @@ Examples:
 Examples:
   rapidbyte completions bash > ~/.local/share/bash-completion/completions/rapidbyte
   rapidbyte completions zsh > ~/.zfunc/_rapidbyte
-  rapidbyte completions fish > ~/.config/fish/completions/rapidbyte.fish")]
+  rapidbyte completions fish > ~/.config/fish/completions/rapidbyte.fish
+  rapidbyte completions powershell > rapidbyte.ps1")]
     Completions {
         /// The shell.
         #[arg(value_enum)]
@@ -275,9 +277,12 @@ pub struct Runs {
     pub pipeline: Pipeline,
     #[command(flatten)]
     pub history: History,
-    /// The newest so many.
-    #[arg(long, value_name = "RUNS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Show at most so many attempts, the newest.
+    #[arg(long, value_name = "ATTEMPTS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub last: u32,
+    /// Write the attempts as one HTML page too, with links to the pages of `report:`.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub page: Option<PathBuf>,
 }
 
 /// `state`
@@ -415,6 +420,7 @@ pub struct Init {
 pub enum SourceKind {
     Postgres,
     File,
+    Http,
     Generate,
 }
 
@@ -431,6 +437,7 @@ pub enum Shell {
     Bash,
     Zsh,
     Fish,
+    Powershell,
 }
 
 #[derive(Debug, Subcommand)]

@@ -2,12 +2,14 @@
 
 mod args;
 mod catalog;
+mod clock;
 mod cmd;
 mod escape;
 mod keys;
 mod output;
 mod page;
 mod samples;
+mod screen;
 mod setup;
 mod watch;
 
@@ -23,6 +25,7 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return args::refuse(&error),
     };
+    setup::survive_large_files();
     let output = Output::new(&arguments.common);
     let result = match &arguments.verb {
         Verb::Run(run) => cmd::run::run(run, &arguments.common, &output),

@@ -3,13 +3,16 @@
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::SystemTime;
 
 use rapidbyte_engine::{Class, Document, Failure};
 use rapidbyte_runtime::{Level, LogSink};
 use serde_json::{Value, json};
 
 use crate::args::{Common, Format};
+use crate::clock::utc;
 use crate::escape::{self, steers};
+use crate::screen::Screen;
 
 /// Where and how to print. Results go to standard output, everything else to standard error.
 #[derive(Clone)]
@@ -31,6 +34,10 @@ pub struct Output {
     committed: Arc<AtomicBool>,
     /// As [`Output::known`] says.
     known: Arc<Mutex<Value>>,
+    /// What standard error shows, where it can be drawn on.
+    screen: Arc<Screen>,
+    /// The id of the run, once there is one.
+    run_id: Arc<OnceLock<Arc<OnceLock<String>>>>,
 }
 
 impl Output {
@@ -52,7 +59,28 @@ impl Output {
             unwritten: Arc::default(),
             committed: Arc::default(),
             known: Arc::default(),
+            screen: Arc::default(),
+            run_id: Arc::default(),
         }
+    }
+
+    /// Lines of a JSON log carry the id of the run from the moment it has one.
+    pub fn follow(&self, run_id: Arc<OnceLock<String>>) {
+        // A command has one run.
+        let _ = self.run_id.set(run_id);
+    }
+
+    /// A line of a JSON log: what every line carries, then what this one says.
+    fn log_line(&self, level: &str, message: &str, fields: Value) -> String {
+        let mut line = json!({
+            "timestamp": utc(SystemTime::now()), "level": level, "message": message,
+            "run_id": self.run_id.get().and_then(|id| id.get()),
+            "stream": null,
+        });
+        if let (Value::Object(line), Value::Object(fields)) = (&mut line, fields) {
+            line.extend(fields);
+        }
+        escape::json(&line.to_string())
     }
 
     /// Whether details are wanted.
@@ -159,17 +187,18 @@ impl Output {
         }
         self.document(&document);
         if self.log_json {
-            let line = json!({ "level": "error", "message": failure.message, "error": failure });
-            print(&mut std::io::stderr(), &escape::json(&line.to_string()));
+            let fields = json!({ "stream": failure.stream, "error": failure });
+            let line = self.log_line("error", &failure.message, fields);
+            self.say(&line);
         } else {
             let text = escape::text(&failure.to_string());
             let (head, rest) = text.split_at("error".len());
             let text = format!("{}{rest}", self.paint("1;31", head));
-            print(&mut std::io::stderr(), &text);
+            self.say(&text);
             // A person may want to read more; a log has the code already.
             if self.live && crate::catalog::find(&failure.code).is_some() {
                 let more = format!("  more: rapidbyte explain {}", failure.code);
-                print(&mut std::io::stderr(), &self.paint("2", &more));
+                self.say(&self.paint("2", &more));
             }
         }
     }
@@ -206,18 +235,24 @@ impl Output {
 
     fn message(&self, level: &str, head: &str, message: &str, fields: Value) {
         let line = if self.log_json {
-            let mut line = json!({ "level": level, "message": message });
-            if let (Value::Object(line), Value::Object(fields)) = (&mut line, fields) {
-                line.extend(fields);
-            }
-            escape::json(&line.to_string())
+            self.log_line(level, message, fields)
         } else if head.is_empty() {
             escape::text(message)
         } else {
             // A line of its own could be taken for a message of somebody else.
             format!("{head}: {}", escape::text(message).replace('\n', "\n  "))
         };
-        print(&mut std::io::stderr(), &line);
+        self.say(&line);
+    }
+
+    /// Messages go to standard error.
+    fn say(&self, text: &str) {
+        self.screen.say(&mut std::io::stderr(), text);
+    }
+
+    /// Shows how far the command is, in lines that are drawn over.
+    pub fn draw(&self, lines: Vec<String>) {
+        self.screen.draw(&mut std::io::stderr(), lines);
     }
 
     /// `text` of a result in bold, where standard output takes it.
@@ -246,11 +281,6 @@ impl Output {
             text.to_owned()
         }
     }
-}
-
-/// Messages go to standard error; where that is closed nobody listens.
-fn print(to: &mut dyn Write, text: &str) {
-    let _ = writeln!(to, "{text}");
 }
 
 /// What a connector says must not draw on the operator's terminal; a name stands in one line.
@@ -384,13 +414,13 @@ pub fn table(rows: &[Vec<String>], indent: &str) -> String {
     let width = |i: usize| {
         rows.iter()
             .filter_map(|r| r.get(i))
-            .map(|c| c.chars().count().min(MOST_BLANKS))
+            .map(|c| console::measure_text_width(c).min(MOST_BLANKS))
             .max()
     };
     let widths: Vec<usize> = (0..columns).map(|i| width(i).unwrap_or(0)).collect();
     let line = |row: &Vec<String>| {
         let cells = row.iter().zip(&widths).map(|(cell, width)| {
-            let blanks = width.saturating_sub(cell.chars().count());
+            let blanks = width.saturating_sub(console::measure_text_width(cell));
             format!("{cell}{}", " ".repeat(blanks))
         });
         format!("{indent}{}", cells.collect::<Vec<_>>().join("  "))
@@ -421,6 +451,38 @@ mod tests {
         assert_eq!(table(&rows, ""), "a\\nb  c\nd     e");
         assert!(short(&long).len() < 500 && short(&long).ends_with("(140000 bytes)"));
         assert_eq!(short("a"), "a");
+    }
+
+    #[test]
+    fn a_colour_takes_no_room_in_a_table() {
+        let rows = [
+            vec!["\x1b[1;31mfailed\x1b[0m".into(), "1".into()],
+            vec!["unfinished".into(), "2".into()],
+        ];
+        let text = table(&rows, "");
+        assert_eq!(text, "\x1b[1;31mfailed\x1b[0m      1\nunfinished  2");
+    }
+
+    #[test]
+    fn a_line_of_a_json_log_says_when_and_of_which_run_and_stream() {
+        let arguments = ["rapidbyte", "version", "--log-format", "json"];
+        let arguments = <crate::args::Arguments as clap::Parser>::parse_from(arguments);
+        let output = Output::new(&arguments.common);
+        let id = Arc::new(OnceLock::new());
+        output.follow(Arc::clone(&id));
+        let line = |fields| {
+            let line = output.log_line("info", "moved", fields);
+            serde_json::from_str::<Value>(&line).unwrap()
+        };
+        let before = line(json!({}));
+        assert!(before["run_id"].is_null() && before["stream"].is_null());
+        assert_eq!(before["timestamp"].as_str().map(str::len), Some(24));
+        id.set("20260131-1".to_owned()).unwrap();
+        let after = line(json!({ "stream": "orders" }));
+        assert_eq!(
+            (&after["run_id"], &after["stream"]),
+            (&json!("20260131-1"), &json!("orders"))
+        );
     }
 
     #[test]

@@ -4,18 +4,22 @@
 //! later. Everything that is not ours is escaped.
 
 mod chart;
+mod index;
 mod paper;
+mod shelf;
 
 use std::fmt::Write as _;
 
-use rapidbyte_engine::Failure;
-use rapidbyte_engine::report::{Report, StageReport};
+use rapidbyte_engine::report::{Report, StageReport, StreamReport};
+use rapidbyte_engine::{Failure, Progress, StreamState};
 use serde_json::{Map, Value};
 
 use crate::escape::html as escape;
 use crate::output::{bytes, count, rate};
 use crate::samples::Sample;
+pub use index::Index;
 pub use paper::Paper;
+pub use shelf::Shelf;
 
 /// How a page begins.
 const DOCTYPE: &str = "<!doctype html>";
@@ -34,7 +38,25 @@ pub struct Page<'a> {
     pub ended: Result<&'a Report, &'a Failure>,
     /// In the order of time.
     pub samples: &'a [Sample],
+    /// When and of which file.
+    pub facts: &'a Facts,
+    /// How far each stream is; none where nothing was planned.
+    pub progress: Option<&'a Progress>,
 }
+
+/// What tells a run from others.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// The pipeline file, as it was given.
+    pub file: String,
+    /// When the command began, in UTC.
+    pub started: String,
+    /// The run's id, and which attempt of it; none where no run began.
+    pub run: Option<(String, u64)>,
+}
+
+/// Lists of more streams are folded: the slowest stay in sight.
+const MANY: usize = 12;
 
 impl Page<'_> {
     /// The page.
@@ -46,22 +68,19 @@ impl Page<'_> {
                 body += &waterfall(report);
                 body += &streams(report);
             }
-            Err(failure) => body += &failed(failure),
+            Err(failure) => {
+                body += &failed(failure);
+                if let Some(progress) = self.progress {
+                    body += &reached(progress);
+                }
+            }
         }
         if self.plan["streams"].is_array() {
             body += &self.charts();
             body += &types(self.plan);
             body += &grants(self.plan);
         }
-        let title = self.title();
-        format!(
-            "{DOCTYPE}\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <meta name=\"color-scheme\" content=\"light dark\">\n{MARK}\n\
-             <title>{title}: a run of Rapidbyte</title>\n<style>\n{STYLE}</style>\n</head>\n\
-             <body>\n<main>\n{body}</main>\n</body>\n</html>\n"
-        )
+        document(&format!("{}: a run of Rapidbyte", self.title()), &body)
     }
 
     /// The pipeline's name.
@@ -92,12 +111,18 @@ impl Page<'_> {
             .iter()
             .map(|(name, value)| format!("<div><dt>{name}</dt><dd>{value}</dd></div>\n"))
             .collect();
+        let mut which = format!("{}, {}", self.facts.started, self.facts.file);
+        if let Some((id, attempt)) = &self.facts.run {
+            which += &format!(", run {id}, attempt {attempt}");
+        }
         format!(
             "<header>\n<h1>{} <span class=\"badge {class}\">{word}</span></h1>\n\
-             <p class=\"quiet\">{} to {}</p>\n<dl class=\"facts\">\n{facts}</dl>\n</header>\n",
+             <p class=\"quiet\">{} to {}</p>\n<p class=\"quiet\">{}</p>\n\
+             <dl class=\"facts\">\n{facts}</dl>\n</header>\n",
             self.title(),
             connector(&self.plan["source"]),
             connector(&self.plan["destination"]),
+            escape(&which),
         )
     }
 
@@ -120,6 +145,77 @@ impl Page<'_> {
             &format!("<div class=\"charts\">\n{text}</div>\n"),
         )
     }
+}
+
+/// A whole page; the title is escaped.
+fn document(title: &str, body: &str) -> String {
+    format!(
+        "{DOCTYPE}\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n{MARK}\n\
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n\
+         <body>\n<main>\n{body}</main>\n</body>\n</html>\n"
+    )
+}
+
+/// Streams as they are shown: in the plan's order, or where there are many, the slowest first.
+fn sorted(report: &Report) -> Vec<&StreamReport> {
+    let mut streams: Vec<&StreamReport> = report.streams.iter().collect();
+    if streams.len() > MANY {
+        streams.sort_by(|a, b| b.wall_secs.total_cmp(&a.wall_secs));
+    }
+    streams
+}
+
+/// The first parts, and the others behind a line that unfolds them. `show` puts parts together.
+fn folded(parts: &[String], show: impl Fn(&str) -> String) -> String {
+    if parts.len() <= MANY {
+        return show(&parts.concat());
+    }
+    let (first, rest) = parts.split_at(MANY);
+    format!(
+        "{}<details>\n<summary>{} more streams</summary>\n{}</details>\n",
+        show(&first.concat()),
+        rest.len(),
+        show(&rest.concat())
+    )
+}
+
+/// How far the streams of a failed run are.
+fn reached(progress: &Progress) -> String {
+    let mut streams: Vec<_> = progress.streams.iter().collect();
+    let rank = |state: StreamState| match state {
+        StreamState::Failed => 0,
+        StreamState::Running => 1,
+        StreamState::Waiting => 2,
+        StreamState::Done => 3,
+    };
+    if streams.len() > MANY {
+        streams.sort_by_key(|stream| rank(stream.state()));
+    }
+    let row = |stream: &&rapidbyte_engine::StreamProgress| {
+        let (word, class) = match stream.state() {
+            StreamState::Failed => ("did not finish", "bad"),
+            StreamState::Running => ("running", "bad"),
+            StreamState::Waiting => ("not started", ""),
+            StreamState::Done => ("committed", "ok"),
+        };
+        format!(
+            "<tr><td>{}</td><td><span class=\"badge {class}\">{word}</span></td>\
+             <td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n",
+            escape(&stream.name),
+            count(stream.rows()),
+            bytes(stream.bytes())
+        )
+    };
+    let rows: Vec<String> = streams.iter().map(row).collect();
+    let head = ["stream", "outcome", "#rows taken", "#Arrow data"];
+    section(
+        "Streams",
+        "How far each was when the run ended.",
+        &folded(&rows, |rows| table(&head, rows)),
+    )
 }
 
 fn connector(stage: &Value) -> String {
@@ -184,25 +280,27 @@ fn group(key: &str) -> usize {
 
 fn waterfall(report: &Report) -> String {
     let total = report.total_secs.max(1e-9);
-    let mut lines = lane("planning", "", 0.0, report.plan_secs, total, None);
-    for stream in &report.streams {
-        for (side, stage) in [("reads", &stream.source), ("writes", &stream.destination)] {
-            lines += &lane(
-                &stream.name,
-                side,
-                stream.start_secs,
-                stage.wall_secs,
-                total,
-                Some(stage),
-            );
-        }
-    }
+    let planning = lane("planning", "", 0.0, report.plan_secs, total, None);
+    let both = |stream: &&StreamReport| {
+        let sides = [("reads", &stream.source), ("writes", &stream.destination)];
+        let (start, name) = (stream.start_secs, stream.name.as_str());
+        let lanes =
+            sides.map(|(side, stage)| lane(name, side, start, stage.wall_secs, total, Some(stage)));
+        lanes.concat()
+    };
+    let lines: Vec<String> = sorted(report).iter().map(both).collect();
+    let lines = format!(
+        "<div class=\"lanes\">\n{planning}</div>\n{}",
+        folded(&lines, |lines| format!(
+            "<div class=\"lanes\">\n{lines}</div>\n"
+        ))
+    );
     let legend: String = GROUPS
         .iter()
         .map(|(class, text, _)| format!("<span><i class=\"{class}\"></i>{text}</span>\n"))
         .collect();
     let lanes = format!(
-        "<div class=\"lanes\">\n{lines}</div>\n<div class=\"axis\"><span>0</span><span>{}</span></div>\n\
+        "{lines}<div class=\"axis\"><span>0</span><span>{}</span></div>\n\
          <div class=\"legend\">\n{legend}</div>\n{}",
         seconds(total),
         breakdown(report)
@@ -290,12 +388,10 @@ fn breakdown(report: &Report) -> String {
 }
 
 fn streams(report: &Report) -> String {
-    let mut rows = String::new();
-    for stream in &report.streams {
-        let _ = writeln!(
-            rows,
+    let row = |stream: &&StreamReport| {
+        format!(
             "<tr><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
-             <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
+             <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n",
             escape(&stream.name),
             escape(&stream.location),
             count(stream.rows),
@@ -303,8 +399,9 @@ fn streams(report: &Report) -> String {
             bytes(stream.written_bytes),
             seconds(stream.wall_secs),
             rate(stream.rows, stream.wall_secs)
-        );
-    }
+        )
+    };
+    let rows: Vec<String> = sorted(report).iter().map(row).collect();
     let head = [
         "stream",
         "now in",
@@ -314,7 +411,11 @@ fn streams(report: &Report) -> String {
         "#time",
         "#speed",
     ];
-    section("Streams", "Each was committed whole.", &table(&head, &rows))
+    let about = match rows.len() > MANY {
+        true => "Each was committed whole. The slowest come first.",
+        false => "Each was committed whole.",
+    };
+    section("Streams", about, &folded(&rows, |rows| table(&head, rows)))
 }
 
 /// A table that scrolls by itself where it is too wide. A `#` before a name: a column of figures.
@@ -334,7 +435,7 @@ fn list(value: &Value) -> &[Value] {
 }
 
 fn types(plan: &Value) -> String {
-    let mut text = String::new();
+    let (mut text, mut exact) = (String::new(), Vec::new());
     for stream in list(&plan["streams"]) {
         let name = escape(stream["name"].as_str().unwrap_or_default());
         let mut rows = String::new();
@@ -359,14 +460,25 @@ fn types(plan: &Value) -> String {
             some => format!("{columns} columns, {some} not exact"),
         };
         let head = ["column", "source", "Arrow", "target", "", "note"];
-        let _ = write!(
-            text,
+        let part = format!(
             "<details{}>\n<summary>{name} <span class=\"quiet\">{said}</span></summary>\n{}{}</details>\n",
             if unlike > 0 { " open" } else { "" },
             table(&head, &rows),
             notes(stream)
         );
+        match unlike {
+            0 => exact.push(part),
+            _ => text += &part,
+        }
     }
+    text += &match exact.len() > MANY {
+        true => format!(
+            "<details>\n<summary>{} more streams, all exact</summary>\n{}</details>\n",
+            exact.len(),
+            exact.concat()
+        ),
+        false => exact.concat(),
+    };
     section(
         "Types",
         "What each column was at the source, on its way, and at the target.",
@@ -449,6 +561,105 @@ mod tests {
         }
         assert_eq!(GROUPS[group("dest_arrow_decode_secs")].0, "work");
         assert_eq!(GROUPS[group("decompress_secs")].0, "host");
+    }
+
+    fn report(streams: usize) -> Report {
+        let stage = || StageReport {
+            wall_secs: 0.5,
+            parts: Map::new(),
+        };
+        let stream = |n: usize| StreamReport {
+            name: format!("s{n:02}"),
+            location: format!("raw.s{n:02}"),
+            rows: 1,
+            limited: false,
+            bytes: 8,
+            written_bytes: 8,
+            batches: 1,
+            commits: 1,
+            attempts: 1,
+            committed_before: false,
+            start_secs: 0.0,
+            wall_secs: n as f64,
+            source: stage(),
+            destination: stage(),
+        };
+        Report {
+            status: "ok",
+            pipeline: "shop".into(),
+            run_id: "r1".into(),
+            total_secs: 60.0,
+            plan_secs: 0.1,
+            limit: None,
+            rows: 60,
+            bytes: 480,
+            peak_connector_bytes: 1,
+            peak_rss_bytes: None,
+            cpu_secs: 1.0,
+            connectors: Vec::new(),
+            timing: Map::new(),
+            streams: (0..streams).map(stream).collect(),
+        }
+    }
+
+    fn facts() -> Facts {
+        Facts {
+            file: "jobs/<shop>.yaml".into(),
+            started: "2026-01-31T23:59:59.123Z".into(),
+            run: Some(("20260131-235959-0a1b2c3d".into(), 2)),
+        }
+    }
+
+    #[test]
+    fn a_page_says_when_and_of_which_file_and_run() {
+        let (plan, report, facts) = (serde_json::json!({}), report(3), facts());
+        let page = Page {
+            plan: &plan,
+            ended: Ok(&report),
+            samples: &[],
+            facts: &facts,
+            progress: None,
+        };
+        let html = page.html();
+        let which = "2026-01-31T23:59:59.123Z, jobs/&lt;shop&gt;.yaml, \
+                     run 20260131-235959-0a1b2c3d, attempt 2";
+        assert!(html.contains(which), "{html}");
+        assert!(!html.contains("more streams"), "{html}");
+    }
+
+    #[test]
+    fn many_streams_are_sorted_by_their_time_and_folded() {
+        let html = streams(&report(60));
+        let (seen, behind) = html.split_once("<summary>48 more streams").unwrap();
+        assert_eq!(seen.matches("<tr><td>").count(), MANY);
+        assert!(
+            seen.find("s59") < seen.find("s48") && seen.contains("<td>s48"),
+            "{seen}"
+        );
+        assert!(behind.find("s47") < behind.find("s00"), "{behind}");
+        let html = waterfall(&report(60));
+        assert!(html.contains("<summary>48 more streams"), "{html}");
+    }
+
+    #[test]
+    fn a_failed_run_shows_how_far_its_streams_were() {
+        let progress = Progress {
+            streams: vec![rapidbyte_engine::StreamProgress::new("a<b", None)],
+        };
+        let failure = Failure::new(rapidbyte_engine::Class::Run, "disk_full", "no space");
+        let (plan, facts) = (serde_json::json!({}), facts());
+        let page = Page {
+            plan: &plan,
+            ended: Err(&failure),
+            samples: &[],
+            facts: &facts,
+            progress: Some(&progress),
+        };
+        let html = page.html();
+        assert!(
+            html.contains("<td>a&lt;b</td>") && html.contains("not started"),
+            "{html}"
+        );
     }
 
     #[test]

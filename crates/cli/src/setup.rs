@@ -1,6 +1,7 @@
 //! What every verb needs from the process: folders, signals, the runtime.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use rapidbyte_runtime::cache::Cache;
 use rapidbyte_runtime::{Cancel, Embedded, Runtime, WriteMode};
 use rapidbyte_state::State;
 use serde_json::json;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::args::{Common, History, Pipeline};
@@ -142,6 +143,13 @@ fn variable(name: &str) -> Option<PathBuf> {
     std::env::var_os(name)
         .map(PathBuf::from)
         .filter(|path| path.is_absolute())
+}
+
+/// A file above the limit of the process (`ulimit -f`) is an error of the write, which says so. The
+/// signal that comes with it would end the process without a word.
+pub fn survive_large_files() {
+    // Without the handler the process ends as it did before.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
 }
 
 /// The first signal cancels the run, the second ends the process at once.

@@ -8,7 +8,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use rapidbyte_engine::{Progress, StreamProgress, StreamState};
 
 use crate::output::{Output, one_line};
@@ -17,7 +16,7 @@ use line::{Limit, Seen};
 /// Redraws on a terminal, and samples of which stage waits.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 /// Lines elsewhere: a log should not fill up.
-const LINE_EVERY: Duration = Duration::from_secs(10);
+const LINE_EVERY: Duration = Duration::from_secs(30);
 /// Lines at a time on a terminal; further running streams are only counted at the end.
 const MAX_LINES: usize = 16;
 /// How far back the rate and the limiting stage look: 5 s of samples.
@@ -25,8 +24,9 @@ const SAMPLES: usize = 50;
 /// Columns that stay free at the end of a line: some terminals break the line at the last one, and
 /// the `^C` that they show must not break it either, or a line is left behind.
 const FREE_COLUMNS: usize = 3;
-/// Columns of a terminal that does not say how many it has.
+/// Columns and lines of a terminal that does not say how many it has.
 const WIDTH: usize = 80;
+const HEIGHT: usize = 24;
 
 /// Watches until dropped.
 pub struct Watch {
@@ -76,7 +76,6 @@ impl Drop for Watch {
 struct View {
     progress: Arc<Progress>,
     output: Output,
-    all: MultiProgress,
     streams: Vec<Option<Running>>,
     start: Instant,
     /// When plain lines were written last.
@@ -90,7 +89,6 @@ impl View {
         Self {
             progress,
             output,
-            all: MultiProgress::new(),
             streams,
             start,
             told: start,
@@ -101,27 +99,19 @@ impl View {
     fn look(&mut self) {
         let now = Instant::now();
         let is_due = now - self.told >= LINE_EVERY;
-        let width = match self.output.live {
-            true => console::Term::stderr()
-                .size_checked()
-                .map(|(_, w)| usize::from(w)),
+        let size = match self.output.live {
+            true => console::Term::stderr().size_checked(),
             false => None,
         };
-        let width = width.unwrap_or(WIDTH);
-        let longest = self.progress.streams.iter().map(|s| s.name.chars().count());
+        let (height, width) = size.map_or((HEIGHT, WIDTH), |(h, w)| (h.into(), w.into()));
+        let most = MAX_LINES.min(height.saturating_sub(1));
+        let longest = self.progress.streams.iter();
+        let longest = longest.map(|s| console::measure_text_width(&one_line(&s.name)));
         let longest = longest.max().unwrap_or_default();
-        let mut shown = self
-            .streams
-            .iter()
-            .flatten()
-            .filter(|s| s.bar.is_some())
-            .count();
+        let mut lines = Vec::new();
         for (stream, running) in self.progress.streams.iter().zip(&mut self.streams) {
             if stream.state() != StreamState::Running {
-                if let Some(bar) = running.take().and_then(|running| running.bar) {
-                    bar.finish_and_clear();
-                    shown -= 1;
-                }
+                *running = None;
                 continue;
             }
             let running = running.get_or_insert_with(|| Running::new(now));
@@ -129,48 +119,33 @@ impl View {
                 name_columns: longest,
                 ..running.sample(stream, now)
             };
-            if !self.output.live {
-                if is_due {
-                    let secs = self.start.elapsed().as_secs_f64();
-                    self.output.info(&seen.sentence(), seen.document(secs));
+            if self.output.live {
+                if lines.len() < most {
+                    lines.push(seen.line(width.saturating_sub(FREE_COLUMNS)));
                 }
-                continue;
+            } else if is_due {
+                let secs = self.start.elapsed().as_secs_f64();
+                self.output.info(&seen.sentence(), seen.document(secs));
             }
-            if running.bar.is_none() && shown < MAX_LINES {
-                shown += 1;
-                running.bar = Some(self.all.add(new_bar()));
-            }
-            if let Some(bar) = &running.bar {
-                bar.set_message(seen.line(width.saturating_sub(FREE_COLUMNS)));
-                bar.tick();
-            }
+        }
+        if self.output.live {
+            self.output.draw(lines);
         }
         if is_due {
             self.told = now;
         }
     }
 
-    fn clear(&mut self) {
-        for running in self.streams.iter_mut().filter_map(Option::take) {
-            if let Some(bar) = running.bar {
-                bar.finish_and_clear();
-            }
+    /// The result follows where the lines were.
+    fn clear(&self) {
+        if self.output.live {
+            self.output.draw(Vec::new());
         }
-        // What cannot be cleared stays; the result follows below it.
-        let _ = self.all.clear();
     }
-}
-
-/// A line that is drawn and cleared as a whole.
-fn new_bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("{msg}");
-    ProgressBar::new_spinner()
-        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
 }
 
 /// What is remembered of a stream that runs.
 struct Running {
-    bar: Option<ProgressBar>,
     start: Instant,
     samples: VecDeque<Sample>,
 }
@@ -185,7 +160,6 @@ struct Sample {
 impl Running {
     fn new(now: Instant) -> Self {
         Self {
-            bar: None,
             start: now,
             samples: VecDeque::with_capacity(SAMPLES),
         }

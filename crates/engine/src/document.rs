@@ -25,6 +25,7 @@ mod interpolate;
 mod keys;
 pub(crate) mod local_path;
 mod node;
+mod pages;
 mod path;
 mod permissions;
 mod read;
@@ -44,6 +45,7 @@ use serde_json::{Map, Value};
 
 pub use environment::Environment;
 pub use error::{DocumentError, Location, code};
+pub use pages::Pages;
 pub use settings::Settings;
 
 use crate::compress::Compression;
@@ -79,6 +81,9 @@ pub struct Document {
     pub retry: Retry,
     /// What a failed stream means for the other streams; [`OnStreamFailure::Continue`] if absent.
     pub on_stream_failure: OnStreamFailure,
+    /// Where every run leaves a page; absent: only where `--report` asks for one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub report: Option<Pages>,
     /// The folder of the file, absolute after [`Document::load`]: relative paths in a pipeline
     /// begin there.
     #[serde(skip)]
@@ -380,6 +385,7 @@ impl Document {
             checkpoint: read.checkpoint,
             retry: read.retry,
             on_stream_failure: read.on_stream_failure,
+            report: read.report,
             base_dir: base_dir.to_owned(),
             file: file.to_owned(),
             secrets,

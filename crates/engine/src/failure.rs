@@ -6,6 +6,7 @@ use rapidbyte_runtime::{ConnectorError, Error, ErrorKind, Phase};
 use serde::{Serialize, Serializer};
 
 use crate::document::{Document, DocumentError};
+use crate::machine::name_limit;
 
 /// Who has to act; decides the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -212,6 +213,8 @@ impl Failure {
         failure.stops_run =
             export == "open" || matches!(kind, ErrorKind::Connection | ErrorKind::Superseded);
         failure.hint = hint;
+        name_limit(&mut failure);
+        let class = failure.class;
         failure.stream = stream;
         failure.column = column;
         failure.connector = Some(connector);

@@ -10,6 +10,7 @@ use rapidbyte_runtime::{
 };
 
 use crate::failure::{Class, Failure};
+use crate::meant::did_you_mean;
 
 /// The parts of the process that a pipeline runs on.
 #[derive(Clone)]
@@ -82,8 +83,8 @@ impl Host {
             .or_else(|| embedded().map(Origin::Embedded))
             .ok_or_else(|| {
                 let bundled = self.bundled();
-                let hint = match nearest(name, bundled.iter().map(String::as_str)) {
-                    Some(near) => format!("did you mean {near:?}?"),
+                let hint = match did_you_mean(name, bundled.iter().map(String::as_str)) {
+                    Some(near) => near,
                     None if bundled.is_empty() => {
                         "no connectors are installed beside the program: build them first".into()
                     }
@@ -141,15 +142,4 @@ fn describe_limits() -> Limits {
         batch_bytes: 0,
         ..Limits::default()
     }
-}
-
-/// The name that `wrong` was probably meant to be.
-pub fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    names
-        // Comparing takes memory for each letter of one times each of the other.
-        .filter(|name| name.len() <= 4 * wrong.len() + 8)
-        .map(|name| (strsim::damerau_levenshtein(wrong, name), name))
-        .filter(|(distance, name)| *distance <= 1 + name.len().max(wrong.len()) / 4)
-        .min()
-        .map(|(_, name)| name)
 }

@@ -4,7 +4,7 @@
 
 use crate::document::{Document, SyncMode, WriteMode, covers};
 use crate::failure::{Class, Failure};
-use crate::host::nearest;
+use crate::meant::did_you_mean;
 
 /// A choice among the streams and columns of a pipeline, and of how many rows.
 ///
@@ -155,8 +155,8 @@ fn unknown(pattern: &str, streams: &[Candidate], select: bool) -> Failure {
             .map(|column| format!("{}.{column}", s.name))
     });
     let names: Vec<String> = names.chain(columns).collect();
-    let hint = match nearest(pattern, names.iter().map(String::as_str)) {
-        Some(near) => format!("did you mean {near:?}?"),
+    let hint = match did_you_mean(pattern, names.iter().map(String::as_str)) {
+        Some(near) => near,
         None => "`rapidbyte plan` lists its streams and columns".into(),
     };
     Failure::new(Class::Config, "unknown_selection", text).hint(hint)

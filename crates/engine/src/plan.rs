@@ -18,7 +18,8 @@ use rapidbyte_wire::{ipc, types};
 
 use crate::document::{self, Document};
 use crate::failure::{Class, Failure};
-use crate::host::{Host, nearest};
+use crate::host::Host;
+use crate::meant::did_you_mean;
 use crate::narrow::Narrowing;
 use crate::retry::until_it_passes;
 pub use check::{Checked, Looked, check};
@@ -500,8 +501,8 @@ fn unknown_column(
     column: &str,
 ) -> Failure {
     let names: Vec<String> = schema.fields().iter().map(|f| f.name().clone()).collect();
-    let hint = match nearest(column, names.iter().map(String::as_str)) {
-        Some(near) => format!("did you mean {near:?}?"),
+    let hint = match did_you_mean(column, names.iter().map(String::as_str)) {
+        Some(near) => near,
         None => format!("it has {}", some_of(&names)),
     };
     let text = format!("no column {column:?}");

@@ -9,17 +9,19 @@
 //! a run lives it holds a lock on a file of its own, which the system gives back when the process
 //! dies, however it dies.
 
+mod attempts;
 mod lock;
 mod unfinished;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, named_params};
 use serde::Serialize;
 
+pub use attempts::AttemptRecord;
 use lock::RunLock;
 
 /// The history of a folder.
@@ -27,6 +29,9 @@ use lock::RunLock;
 pub struct State {
     path: PathBuf,
     db: Mutex<Connection>,
+    begun: Arc<OnceLock<String>>,
+    /// The version of the tables that were found.
+    version: u32,
 }
 
 /// Why the state cannot be read or written.
@@ -133,7 +138,9 @@ const MAX_RUNS: u32 = 1_000;
 /// How long one process waits for another one's write.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The version of the tables.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The version that kept one row for all attempts of a run.
+const FIRST_VERSION: u32 = 1;
 const TABLES: &str = "
 CREATE TABLE runs (
     id TEXT PRIMARY KEY, pipeline TEXT NOT NULL, started_at TEXT NOT NULL, ended_at TEXT,
@@ -165,21 +172,24 @@ impl State {
         db.pragma_update(None, "journal_mode", "wal").map_err(sql)?;
         db.pragma_update(None, "synchronous", "normal")
             .map_err(sql)?;
-        if version(&db).map_err(sql)? == 0 {
+        if version(&db).map_err(sql)? < VERSION {
             let made = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate);
             let made = made.map_err(sql)?;
             // Another process may have made them meanwhile.
-            if version(&made).map_err(sql)? == 0 {
+            let found = version(&made).map_err(sql)?;
+            if found == 0 {
                 made.execute_batch(TABLES).map_err(sql)?;
+            }
+            if found < VERSION {
+                made.execute_batch(attempts::TABLE).map_err(sql)?;
+                made.execute_batch(unfinished::TABLE).map_err(sql)?;
                 made.pragma_update(None, "user_version", VERSION)
                     .map_err(sql)?;
             }
             made.commit().map_err(sql)?;
         }
         let found = version(&db).map_err(sql)?;
-        let state = Self::checked(path, db, found)?;
-        state.sql(|db| db.execute_batch(unfinished::TABLE))?;
-        Ok(state)
+        Self::checked(path, db, found)
     }
 
     /// Opens the history in a file to look at it; none if there is no file yet. Nothing is made or
@@ -223,13 +233,15 @@ impl State {
     }
 
     fn checked(path: &Path, db: Connection, version: u32) -> Result<Self> {
-        if version != VERSION {
+        if !(FIRST_VERSION..=VERSION).contains(&version) {
             let problem = format!("is of version {version}, and this program knows {VERSION}");
             return Err(StateError::at(path, problem));
         }
         Ok(Self {
             path: path.to_owned(),
             db: Mutex::new(db),
+            begun: Arc::default(),
+            version,
         })
     }
 
@@ -244,6 +256,7 @@ impl State {
             let sql = "UPDATE runs SET status = 'running', attempts = attempts + 1, \
                        ended_at = NULL, error = NULL WHERE id = :id";
             self.sql(|db| db.execute(sql, named_params! { ":id": id }))?;
+            self.remember(&id);
             return Ok(ActiveRun {
                 id,
                 goes_on: true,
@@ -271,6 +284,7 @@ impl State {
             )?;
             db.pragma_update(None, "synchronous", "normal")
         })?;
+        self.remember(&id);
         Ok(ActiveRun {
             id,
             goes_on: false,
@@ -358,10 +372,8 @@ impl State {
             let rows = statement.query_map(named, run_record)?;
             rows.collect::<rusqlite::Result<Vec<_>>>()
         })?;
-        for run in runs.iter_mut().filter(|run| run.status == "running") {
-            if !RunLock::is_held(&self.path, &run.id) {
-                run.status = "unfinished".into();
-            }
+        for run in &mut runs {
+            self.set_unfinished(&run.id, &mut run.status);
         }
         Ok(runs)
     }

@@ -82,6 +82,77 @@ fn a_stream_that_failed_in_a_finished_run_keeps_that_runs_id_until_it_succeeds()
 }
 
 #[test]
+fn every_attempt_of_a_run_keeps_its_own_times_rows_and_outcome() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = open(&folder);
+    let failed = state.begin("orders").unwrap();
+    let id = failed.id().to_owned();
+    state
+        .committed("orders", "a", (&id, &id), NOTHING, (7, 70))
+        .unwrap();
+    state.finish(failed, Outcome::Failed("disk_full")).unwrap();
+    // As if the process had been killed.
+    drop(open(&folder).begin("orders").unwrap());
+    let again = open(&folder);
+    let last = again.begin("orders").unwrap();
+    assert_eq!(again.begun().get(), Some(&id));
+    let attempt = again.attempt_of(&id).unwrap().unwrap();
+    assert_eq!(attempt.attempt, 3);
+    again.reported(&attempt, Path::new("/r.html")).unwrap();
+    state
+        .committed("orders", "a", (&id, &id), NOTHING, (3, 30))
+        .unwrap();
+    state.finish(last, Outcome::Ok).unwrap();
+    state.begin("other").unwrap();
+    let attempts = state.attempts(Some("orders"), 9).unwrap();
+    let told: Vec<_> = attempts
+        .iter()
+        .map(|a| (a.attempt, a.status.as_str(), a.rows, a.error.as_deref()))
+        .collect();
+    let expected = [
+        (3, "ok", 3, None),
+        (2, "unfinished", 0, None),
+        (1, "failed", 7, Some("disk_full")),
+    ];
+    assert_eq!(told, expected);
+    assert!(attempts.iter().all(|attempt| attempt.run_id == id));
+    assert!(attempts[1].ended_at.is_none() && attempts[2].ended_at.is_some());
+    assert!(attempts[0].started_at >= attempts[2].ended_at.clone().unwrap());
+    assert_eq!(attempts[0].report.as_deref(), Some("/r.html"));
+    assert_eq!(state.runs(Some("orders"), 9).unwrap()[0].rows, 10);
+    assert_eq!(state.attempts(Some("orders"), 2).unwrap().len(), 2);
+}
+
+#[test]
+fn a_history_of_the_first_version_is_read_and_then_brought_to_the_second() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.db");
+    let db = Connection::open(&path).unwrap();
+    db.execute_batch(TABLES).unwrap();
+    db.execute_batch(
+        "INSERT INTO runs VALUES ('r1', 'orders', '2026-01-01T00:00:00.000Z', NULL, 'failed', 3, 5, \
+         50, 'disk_full')",
+    )
+    .unwrap();
+    db.pragma_update(None, "user_version", FIRST_VERSION)
+        .unwrap();
+    drop(db);
+    let told = |state: &State| {
+        let attempts = state.attempts(None, 9).unwrap();
+        let told = attempts.into_iter().map(|a| (a.attempt, a.status, a.rows));
+        told.collect::<Vec<_>>()
+    };
+    let first = (3, "failed".to_owned(), 5);
+    let looked = State::look(&path).unwrap().unwrap();
+    assert_eq!(told(&looked), std::slice::from_ref(&first));
+    drop(looked);
+    let state = State::open(&path).unwrap();
+    let run = state.begin("orders").unwrap();
+    assert!(run.goes_on());
+    assert_eq!(told(&state), [(4, "running".to_owned(), 0), first]);
+}
+
+#[test]
 fn a_run_that_lives_keeps_its_id_for_itself() {
     let folder = tempfile::tempdir().unwrap();
     let state = open(&folder);

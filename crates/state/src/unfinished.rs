@@ -8,9 +8,8 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, named_params};
 
-/// Made where it is missing, so that a history of an older program needs no conversion.
 pub(crate) const TABLE: &str = "
-CREATE TABLE IF NOT EXISTS unfinished (
+CREATE TABLE unfinished (
     pipeline TEXT NOT NULL, stream TEXT NOT NULL, run_id TEXT NOT NULL,
     PRIMARY KEY (pipeline, stream)
 ) STRICT;";

@@ -7,15 +7,14 @@ use rapidbyte_runtime::Grants;
 use serde_json::{Value, json};
 
 use crate::args::{Common, Pipeline};
-use crate::output::{Output, table};
+use crate::output::{Output, table, wrapped};
 use crate::setup;
 
 pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), Failure> {
     let document = setup::document(pipeline, common)?;
     let host = setup::host(output, Some(&document))?.hurried();
     let items = look(&document, &host)?.items;
-    let rows: Vec<Vec<String>> = items.iter().map(|item| item.row(output)).collect();
-    output.text(&table(&rows, ""));
+    output.text(&text_of(&items, output));
     let documents: Vec<Value> = items.iter().map(Item::document).collect();
     match items.into_iter().find_map(|item| item.problem) {
         None => {
@@ -61,6 +60,26 @@ impl Item {
     }
 }
 
+/// A line for each item; below one that failed, what to do about it.
+fn text_of(items: &[Item], output: &Output) -> String {
+    let rows: Vec<Vec<String>> = items.iter().map(|item| item.row(output)).collect();
+    let rows = table(&rows, "");
+    let lines = rows.lines().zip(items).map(|(line, item)| {
+        let hint = item.problem.as_ref().map(|failure| match &failure.hint {
+            Some(hint) => hint.clone(),
+            None => format!("`rapidbyte explain {}` says what to do", failure.code),
+        });
+        match hint {
+            Some(hint) => {
+                let hint = wrapped(&hint, output.width, "  hint: ", "        ");
+                format!("{line}\n{hint}")
+            }
+            None => line.to_owned(),
+        }
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 /// What both connectors found, and what they may reach.
 pub struct Found {
     pub items: Vec<Item>,
@@ -93,4 +112,36 @@ pub fn look(document: &Document, host: &Host) -> Result<Found, Failure> {
         items: items.chain(planned).collect(),
         grants: checked.grants,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[test]
+    fn every_failed_check_says_what_to_do() {
+        let item = |name: &str, problem: Option<Failure>| Item {
+            side: "source",
+            name: name.into(),
+            detail: "found".into(),
+            problem,
+        };
+        let failed = |text: &str| Failure::new(Class::Environment, "connect_failed", text);
+        let items = [
+            item("server", Some(failed("no answer").hint("start the server"))),
+            item("user", Some(failed("no rights"))),
+            item("file", None),
+        ];
+        let arguments = crate::args::Arguments::parse_from(["rapidbyte", "version"]);
+        let text = text_of(&items, &Output::new(&arguments.common));
+        assert_eq!(
+            text,
+            "failed  source  server  no answer\n  hint: start the server\n\
+             failed  source  user    no rights\n  \
+             hint: `rapidbyte explain connect_failed` says what to do\n\
+             ok      source  file    found"
+        );
+    }
 }

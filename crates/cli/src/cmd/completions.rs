@@ -16,6 +16,9 @@ pub fn run(shell: Shell, output: &Output) -> Result<(), Failure> {
         Shell::Bash => generate(shells::Bash, &mut command, "rapidbyte", &mut script),
         Shell::Zsh => generate(shells::Zsh, &mut command, "rapidbyte", &mut script),
         Shell::Fish => generate(shells::Fish, &mut command, "rapidbyte", &mut script),
+        Shell::Powershell => {
+            generate(shells::PowerShell, &mut command, "rapidbyte", &mut script);
+        }
     }
     let script = String::from_utf8_lossy(&script);
     output.document(&json!({ "status": "ok", "script": script }));

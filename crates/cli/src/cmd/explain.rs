@@ -31,14 +31,23 @@ fn meant(typed: &str) -> String {
     let words = shown.unwrap_or(code).split([' ', '\t', '-']);
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
     let code = words.join("_");
+    let class = code.get(..2).unwrap_or_default().to_ascii_uppercase();
     let is_sqlstate = code.len() == 5
         && code.bytes().all(|b| b.is_ascii_alphanumeric())
-        && code.bytes().any(|b| b.is_ascii_digit());
+        && SQLSTATE_CLASSES.contains(&class.as_str());
     match is_sqlstate {
         true => format!("pg_{code}"),
         false => code,
     }
 }
+
+/// The classes of PostgreSQL's SQLSTATEs ("PostgreSQL Error Codes" in its manual): other five
+/// characters are no code of a server.
+const SQLSTATE_CLASSES: [&str; 44] = [
+    "00", "01", "02", "03", "08", "09", "0A", "0B", "0F", "0L", "0P", "0Z", "10", "20", "21", "22",
+    "23", "24", "25", "26", "27", "28", "2B", "2D", "2F", "34", "38", "39", "3B", "3D", "3F", "40",
+    "42", "44", "53", "54", "55", "57", "58", "72", "F0", "HV", "P0", "XX",
+];
 
 /// Codes that a hint names at most.
 const MAX_NAMED: usize = 5;
@@ -125,6 +134,18 @@ mod tests {
     }
 
     #[test]
+    fn five_characters_are_a_code_of_a_server_only_in_its_classes() {
+        for (typed, known) in [
+            ("28P01", true),
+            ("22p02", true),
+            ("E1234", false),
+            ("X1234", false),
+        ] {
+            assert_eq!(catalog::find(&meant(typed)).is_some(), known, "{typed}");
+        }
+    }
+
+    #[test]
     fn what_is_near_is_named() {
         for (typed, named) in [
             ("UNKNWON_KEY", "\"unknown_key\""),
@@ -133,6 +154,8 @@ mod tests {
             ("bogus", "lists all"),
             ("", "lists all"),
             ("DATA_ERROR", "lists all"),
+            ("E1234", "lists all"),
+            ("X1234", "lists all"),
         ] {
             let hint = unknown(&meant(typed)).hint.unwrap_or_default();
             assert!(hint.contains(named), "{typed:?}: {hint}");

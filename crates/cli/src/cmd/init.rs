@@ -254,6 +254,10 @@ fn variables(wanted: &Wanted) -> Vec<String> {
     if wanted.source == SourceKind::Postgres {
         lines.push("SOURCE_URL=postgres://reader:secret@db.example.com:5432/shop?sslmode=require");
     }
+    if wanted.source == SourceKind::Http {
+        lines.push("API_URL=https://api.example.com/v1");
+        lines.push("API_TOKEN=secret");
+    }
     if wanted.destination == DestinationKind::Postgres {
         lines.push("TARGET_URL=postgres://loader:secret@dwh.example.com:5432/dwh?sslmode=require");
     }
@@ -264,6 +268,7 @@ fn pipeline(wanted: &Wanted) -> String {
     let source = match wanted.source {
         SourceKind::Postgres => POSTGRES_SOURCE,
         SourceKind::File => FILE_SOURCE,
+        SourceKind::Http => HTTP_SOURCE,
         SourceKind::Generate => GENERATE_SOURCE,
     };
     let destination = match wanted.destination {
@@ -313,6 +318,22 @@ source:
       # columns: [id, total]      # only these, in this order
 ";
 
+const HTTP_SOURCE: &str = "\
+source:
+  use: source-http
+  config:
+    base_url: \"${API_URL}\"        # from the environment or .env; no other host can be reached
+    auth: { type: bearer, token: \"${API_TOKEN}\" }
+    streams:
+      orders:
+        path: orders              # behind base_url
+        # records: data.items     # where the records stand in the answer
+        # pagination: { type: page, size_param: per_page, size: 100 }
+        # schema: { id: int64 not null, total: \"decimal(18, 2)\" }   # instead of what is inferred
+  streams:
+    - orders
+";
+
 const GENERATE_SOURCE: &str = "\
 source:
   use: source-generate
@@ -360,6 +381,22 @@ mod tests {
     }
 
     #[test]
+    fn a_pipeline_from_an_api_names_its_variables() {
+        let wanted = Wanted {
+            source: SourceKind::Http,
+            destination: DestinationKind::File,
+            name: "shop".into(),
+        };
+        let text = pipeline(&wanted);
+        assert!(text.contains("use: source-http"), "{text}");
+        let lines = variables(&wanted);
+        for name in ["API_URL", "API_TOKEN"] {
+            assert!(text.contains(&format!("${{{name}}}")), "{text}");
+            assert!(lines.iter().any(|line| line.starts_with(name)), "{lines:?}");
+        }
+    }
+
+    #[test]
     fn questions_have_defaults_and_end() {
         let answer = |typed: &str| {
             let mut typed = std::io::Cursor::new(typed.to_owned());
@@ -372,7 +409,7 @@ mod tests {
         assert_eq!(chosen.ok(), Some(SourceKind::File));
         assert_eq!(
             shown,
-            "From? (postgres, file, generate) [postgres] ".repeat(2)
+            "From? (postgres, file, http, generate) [postgres] ".repeat(2)
         );
         assert_eq!(answer("\n").0.ok(), Some(SourceKind::Postgres));
         assert!(answer("").0.is_err());

@@ -1,5 +1,9 @@
 //! `rapidbyte plan PIPELINE`
 
+mod overview;
+
+use std::collections::HashSet;
+
 use rapidbyte_engine::plan::{self, Stage, StreamPlan, sync_mode_name, write_mode_name};
 use rapidbyte_engine::{Failure, Narrowing, Plan};
 use rapidbyte_runtime::{Fit, Increment, LateRows};
@@ -9,6 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::args::{Common, Pipeline, Plan as Arguments};
 use crate::output::{Output, bytes, count, one_line, short, table, wrapped};
 use crate::setup;
+use overview::Line;
 
 pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<(), Failure> {
     if arguments.grants_only {
@@ -208,16 +213,31 @@ fn stages_text(source: &Stage, destination: &Stage) -> String {
     text.join("\n")
 }
 
+/// More streams are a table; `-v` shows each with its columns.
+const MOST_DETAILED: usize = 6;
+
 fn text_of(plan: &Plan, output: &Output) -> String {
     let mut text = Vec::new();
-    for stream in &plan.streams {
-        text.push(stream_text(plan, stream, output));
+    if plan.streams.len() > MOST_DETAILED && !output.is_verbose() {
+        let lines: Vec<_> = plan.streams.iter().map(|s| Line::of(plan, s)).collect();
+        text.push(overview::text(&lines, output.width));
+    } else {
+        let mut told = HashSet::new();
+        for stream in &plan.streams {
+            text.push(stream_text(plan, stream, &mut told, output));
+        }
     }
     text.push(format!("\n{}", wrapped(&total(plan), output.width, "", "")));
     text.join("\n")
 }
 
-fn stream_text(plan: &Plan, stream: &StreamPlan, output: &Output) -> String {
+/// `told` holds the statements of the streams before: each is shown once.
+fn stream_text<'a>(
+    plan: &Plan,
+    stream: &'a StreamPlan,
+    told: &mut HashSet<&'a str>,
+    output: &Output,
+) -> String {
     let width = output.width;
     let mut lines = vec![
         format!(
@@ -236,13 +256,51 @@ fn stream_text(plan: &Plan, stream: &StreamPlan, output: &Output) -> String {
     for note in notes(stream) {
         lines.push(wrapped(note, width, "  note: ", "        "));
     }
-    if !stream.placed.statements.is_empty() {
+    let statements = stream.placed.statements.iter();
+    let statements: Vec<&str> = statements
+        .map(String::as_str)
+        .filter(|statement| told.insert(statement))
+        .collect();
+    if !statements.is_empty() {
         lines.push("  will run:".into());
     }
-    for statement in &stream.placed.statements {
+    for statement in statements {
         lines.push(wrapped(&format!("{statement};"), width, "    ", "      "));
     }
     lines.join("\n")
+}
+
+impl<'a> Line<'a> {
+    fn of(plan: &Plan, stream: &'a StreamPlan) -> Self {
+        let columns = columns(stream);
+        let told = columns.iter().filter_map(|column| {
+            let note = match (column.note, column.fit) {
+                (Some(note), _) => note,
+                (None, Fit::Refused) => "is refused",
+                (None, _) => return None,
+            };
+            Some((column.name, note))
+        });
+        let told = told.collect();
+        let unlike = columns.iter().filter(|column| column.fit != Fit::Exact);
+        Self {
+            name: &stream.name,
+            location: &stream.placed.location,
+            read: sync_mode_name(stream.sync_mode),
+            write: write_mode_name(stream.target.write_mode),
+            rows: estimated_rows(plan, stream),
+            columns: columns.len(),
+            unlike: unlike.count(),
+            told,
+            notes: notes(stream).map(String::as_str).collect(),
+            statements: stream
+                .placed
+                .statements
+                .iter()
+                .map(String::as_str)
+                .collect(),
+        }
+    }
 }
 
 fn late_rows(increment: &Increment) -> &'static str {

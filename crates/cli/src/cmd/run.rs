@@ -1,14 +1,18 @@
 //! `rapidbyte run PIPELINE`
 
-use std::sync::Arc;
+mod summary;
 
-use rapidbyte_engine::report::{Report, StageReport};
+use std::sync::Arc;
+use std::time::SystemTime;
+
 use rapidbyte_engine::{Failure, Host, Narrowing, OnStreamFailure, Plan};
+use rapidbyte_state::{AttemptRecord, State};
 use serde_json::{Map, Value, json};
 
 use crate::args::{Common, Run as Arguments};
-use crate::output::{Output, bytes, count, rate, table};
-use crate::page::{Page, Paper};
+use crate::clock::utc;
+use crate::output::Output;
+use crate::page::{Facts, Page, Paper, Shelf};
 use crate::samples::Sampler;
 use crate::setup;
 use crate::watch::Watch;
@@ -21,54 +25,129 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
     if arguments.dry_run {
         return super::plan::show(&arguments.pipeline, &narrowing, common, output);
     }
+    let mut facts = Facts {
+        file: arguments.pipeline.file.display().to_string(),
+        started: utc(SystemTime::now()),
+        run: None,
+    };
     let paper = arguments.report.as_deref().map(Paper::at).transpose()?;
-    let (known, prepared) = prepare(arguments, &narrowing, common, output);
-    if let (Err(failure), Some(paper)) = (&prepared, &paper) {
+    let mut pages = Pages { paper, shelf: None };
+    let (known, prepared) = prepare(arguments, &narrowing, common, output, &facts, &mut pages);
+    if let Err(failure) = &prepared
+        && !pages.is_empty()
+    {
         let page = Page {
             plan: &known,
             ended: Err(failure),
             samples: &[],
+            facts: &facts,
+            progress: None,
         };
-        output.known(json!({ "report": told(paper, &page, output) }));
+        output.known(pages.write(&page, None, output));
     }
     let (plan, host) = prepared?;
-    if let Some(paper) = &paper {
-        paper.refuse_targets(&plan)?;
-    }
+    pages.refuse_targets(&plan)?;
     let history = setup::history_of_run(&plan, &arguments.history, output)?;
+    if let Some(history) = &history {
+        output.follow(history.begun());
+    }
     let progress = rapidbyte_engine::progress(&plan);
-    let planned = paper.is_some().then(|| super::plan::document_of(&plan));
+    let planned = (!pages.is_empty()).then(|| super::plan::document_of(&plan));
     let sampler = planned.map(|plan| (Sampler::start(Arc::clone(&progress)), plan));
     let watch = Watch::start(Arc::clone(&progress), output);
     rapidbyte_engine::run(plan, &host, &progress, history.as_ref(), |ended| {
         drop(watch);
-        let mut page_told = None;
-        if let (Some(paper), Some((sampler, plan))) = (paper, sampler) {
+        let mut told = None;
+        if let Some((sampler, plan)) = sampler {
+            let attempt = history.as_ref().and_then(|history| {
+                let id = history.begun();
+                // The page is worth more than its number in the history.
+                history.attempt_of(id.get()?).ok().flatten()
+            });
+            facts.run = attempt.as_ref().map(|a| (a.run_id.clone(), a.attempt));
             let page = Page {
                 plan: &plan,
                 ended,
                 samples: &sampler.stop(),
+                facts: &facts,
+                progress: Some(&progress),
             };
-            page_told = Some(told(&paper, &page, output));
+            let kept = history.as_ref().zip(attempt.as_ref());
+            told = Some(pages.write(&page, kept, output));
         }
         match ended {
             Ok(report) => {
                 output.committed();
                 let mut document = json!(report);
-                if let (Some(document), Some(told)) = (document.as_object_mut(), page_told) {
-                    document.insert("report".into(), told);
+                if let (Some(document), Some(Value::Object(told))) =
+                    (document.as_object_mut(), told)
+                {
+                    document.extend(told);
                 }
                 output.document(&document);
-                output.text(&summary(report, output));
+                output.text(&summary::text(report, output));
             }
             // The error itself is told by whoever gets it.
             Err(_) => {
-                if let Some(told) = page_told {
-                    output.known(json!({ "report": told }));
+                if let Some(told) = told {
+                    output.known(told);
                 }
             }
         }
     })
+}
+
+/// Where the page of the run goes to: a file, a directory, both or nowhere.
+struct Pages {
+    paper: Option<Paper>,
+    shelf: Option<Shelf>,
+}
+
+impl Pages {
+    fn is_empty(&self) -> bool {
+        self.paper.is_none() && self.shelf.is_none()
+    }
+
+    fn refuse_targets(&self, plan: &Plan) -> Result<(), Failure> {
+        let paper = self.paper.as_ref().map(|paper| paper.refuse_targets(plan));
+        let shelf = self.shelf.as_ref().map(|shelf| shelf.refuse_targets(plan));
+        paper.into_iter().chain(shelf).collect()
+    }
+
+    /// Writes the page to every place, and says for programs whether it is there. What the run came
+    /// to matters more: a page that is missing is a warning, because an operator who sees an error
+    /// runs the pipeline again, and appends rows that are there.
+    fn write(
+        &mut self,
+        page: &Page<'_>,
+        kept: Option<(&State, &AttemptRecord)>,
+        output: &Output,
+    ) -> Value {
+        let mut told = Map::new();
+        if let Some(shelf) = self.shelf.take() {
+            let old = shelf.old();
+            let run = page.facts.run.as_ref();
+            match shelf.paper(run.map(|(id, attempt)| (id.as_str(), *attempt))) {
+                Err(failure) => output.missed(&failure),
+                Ok(paper) => {
+                    told.insert("page".into(), write(&paper, page, output));
+                    let noted = kept.map_or(Ok(()), |(history, attempt)| {
+                        history.reported(attempt, paper.path())
+                    });
+                    if let Err(error) = noted {
+                        output.warn(&format!("the history does not know the report: {error}"));
+                    }
+                }
+            }
+            if let Err(error) = old.remove() {
+                output.warn(&format!("older reports are not removed: {error}"));
+            }
+        }
+        if let Some(paper) = self.paper.take() {
+            told.insert("report".into(), write(&paper, page, output));
+        }
+        Value::Object(told)
+    }
 }
 
 /// Plans; beside it what the page tells of a run that could not be planned.
@@ -77,6 +156,8 @@ fn prepare(
     narrowing: &Narrowing,
     common: &Common,
     output: &Output,
+    facts: &Facts,
+    pages: &mut Pages,
 ) -> (Value, Result<(Plan, Host), Failure>) {
     let file = &arguments.pipeline.file;
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
@@ -90,6 +171,10 @@ fn prepare(
             "source": { "connector": document.source.connector },
             "destination": { "connector": document.destination.connector },
         });
+        if let Some(wanted) = &document.report {
+            let (base, name) = (&document.base_dir, &document.pipeline);
+            pages.shelf = Some(Shelf::new(wanted, base, name, &facts.started)?);
+        }
         let redacted = super::redacted(&document);
         let host = setup::host(output, Some(&document))?;
         let plan = Plan::narrowed(document, &host, narrowing).map_err(&redacted)?;
@@ -98,116 +183,11 @@ fn prepare(
     (known, prepared)
 }
 
-/// Writes the page, and says for programs whether it is there. What the run came to matters more:
-/// a page that is missing is a warning, because who sees an error runs again, and appends rows
-/// that are there.
-fn told(paper: &Paper, page: &Page<'_>, output: &Output) -> Value {
+/// Writes the page to one place.
+fn write(paper: &Paper, page: &Page<'_>, output: &Output) -> Value {
     let problem = paper.write(page).err();
     if let Some(failure) = &problem {
         output.missed(failure);
     }
     json!({ "file": paper.path().to_string_lossy(), "problem": problem })
-}
-
-fn summary(report: &Report, output: &Output) -> String {
-    let mut rows = Vec::new();
-    for stream in &report.streams {
-        let limited = match (stream.limited, stream.committed_before) {
-            (true, _) => " (limit)",
-            (_, true) => " (this run had committed them before)",
-            _ => "",
-        };
-        rows.push(vec![
-            stream.name.clone(),
-            format!("{} rows{limited}", count(stream.rows)),
-            bytes(stream.bytes),
-            format!("{:.3} s", stream.wall_secs),
-            rate(stream.rows, stream.wall_secs),
-            stream.location.clone(),
-        ]);
-    }
-    let mut text = table(&rows, "");
-    if let Some(limit) = report.limit {
-        text.push_str(&format!(
-            "\nlimited to {} rows of each stream by --limit: the source may have more",
-            count(limit)
-        ));
-    }
-    for stage in ["source", "destination"] {
-        text.push_str("\n\n");
-        text.push_str(&breakdown(report, stage, output));
-    }
-    let loads = report.connectors.iter().map(|connector| {
-        let how = if connector.from_cache {
-            "cached"
-        } else {
-            "compiled now"
-        };
-        format!(
-            "{} {:.1} ms ({how})",
-            connector.name,
-            connector.load_secs * 1e3
-        )
-    });
-    text.push_str(&format!(
-        "\n\nplanned in {:.3} s; connectors loaded: {}\nmemory: {} in connectors{}\n{} {} rows in {:.3} s",
-        report.plan_secs,
-        loads.collect::<Vec<_>>().join(", "),
-        bytes(report.peak_connector_bytes),
-        report.peak_rss_bytes.map(|rss| format!(", {} in the whole process", bytes(rss))).unwrap_or_default(),
-        output.paint("1;32", "done:"),
-        count(report.rows),
-        report.total_secs,
-    ));
-    text
-}
-
-/// Where the time of one side went, over all streams; the lines sum to the last one.
-fn breakdown(report: &Report, side: &str, output: &Output) -> String {
-    let mut wall = 0.0;
-    let mut sums: Map<String, Value> = Map::new();
-    for stream in &report.streams {
-        let stage: &StageReport = if side == "source" {
-            &stream.source
-        } else {
-            &stream.destination
-        };
-        wall += stage.wall_secs;
-        for (key, value) in &stage.parts {
-            let before = sums.get(key).and_then(Value::as_f64).unwrap_or(0.0);
-            sums.insert(key.clone(), json!(before + value.as_f64().unwrap_or(0.0)));
-        }
-    }
-    let mut rows = Vec::new();
-    for (key, value) in &sums {
-        let secs = value.as_f64().unwrap_or(0.0);
-        if secs > 0.0 {
-            rows.push(line(&title(key), secs, wall));
-        }
-    }
-    rows.push(line("wall", wall, wall));
-    format!("{}\n{}", output.paint("1", side), table(&rows, "  "))
-}
-
-fn line(name: &str, secs: f64, wall: f64) -> Vec<String> {
-    let share = 100.0 * secs / wall.max(1e-12);
-    vec![
-        format!("{name:<16}"),
-        format!("{secs:>10.6} s"),
-        format!("{share:>5.1}%"),
-    ]
-}
-
-/// A key of the JSON report in words.
-fn title(key: &str) -> String {
-    let words = key.trim_end_matches("_secs");
-    let words = words
-        .strip_prefix("source_")
-        .or_else(|| words.strip_prefix("dest_"));
-    let words = words.unwrap_or(key.trim_end_matches("_secs"));
-    match words {
-        "vm_setup" => "instantiate".into(),
-        "recv" => "channel wait".into(),
-        words => words.replace('_', " "),
-    }
 }

@@ -1,50 +1,163 @@
 //! `rapidbyte runs PIPELINE`
 
 use rapidbyte_engine::Failure;
-use serde_json::json;
+use rapidbyte_state::AttemptRecord;
+use serde_json::{Map, Value, json};
 
 use crate::args::{Common, Runs as Arguments};
 use crate::output::{Output, bytes, count, table};
+use crate::page::{Index, Paper};
 use crate::setup;
 
 pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<(), Failure> {
     let document = setup::document(&arguments.pipeline, common)?;
+    let paper = arguments.page.as_deref().map(Paper::of_index).transpose()?;
     let history = setup::history_to_look_at(&document, &arguments.history)?;
-    let runs = match history {
-        Some(history) => history.runs(Some(&document.pipeline), arguments.last),
-        None => Ok(Vec::new()),
+    let (runs, attempts) = match history {
+        Some(history) => {
+            let pipeline = Some(document.pipeline.as_str());
+            let runs = history.runs(pipeline, arguments.last);
+            let attempts = history.attempts(pipeline, arguments.last);
+            let failed = Failure::of_state;
+            (runs.map_err(failed)?, attempts.map_err(failed)?)
+        }
+        None => (Vec::new(), Vec::new()),
     };
-    let runs = runs.map_err(Failure::of_state)?;
-    let rows = runs.iter().map(|run| {
-        let color = match run.status.as_str() {
+    let mut known = Map::new();
+    known.insert("status".into(), json!("ok"));
+    known.insert("pipeline".into(), json!(document.pipeline));
+    known.insert("attempts".into(), json!(attempts));
+    known.insert("runs".into(), json!(runs));
+    if let Some(paper) = &paper {
+        let index = Index {
+            pipeline: &document.pipeline,
+            file: &document.file,
+            attempts: &attempts,
+        };
+        paper.write_index(&index)?;
+        known.insert("page".into(), json!(paper.path().to_string_lossy()));
+    }
+    output.text(&match attempts.is_empty() {
+        true => format!(
+            "{} has not run yet, as far as {} knows",
+            document.pipeline,
+            setup::history_path(&document, &arguments.history).display()
+        ),
+        false => text_of(&attempts, output),
+    });
+    output.document(&Value::Object(known));
+    Ok(())
+}
+
+/// A table with a line for each attempt.
+fn text_of(attempts: &[AttemptRecord], output: &Output) -> String {
+    let head = [
+        "run", "attempt", "outcome", "started", "ended", "rows", "bytes", "code",
+    ];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for attempt in attempts {
+        let color = match attempt.status.as_str() {
             "ok" => "32",
             "running" => "1",
             _ => "31",
         };
-        let attempts = match run.attempts {
-            1 => String::new(),
-            attempts => format!("begun {attempts} times"),
+        rows.push(vec![
+            attempt.run_id.clone(),
+            attempt.attempt.to_string(),
+            output.paint_result(color, &attempt.status),
+            attempt.started_at.clone(),
+            attempt.ended_at.clone().unwrap_or_else(|| "-".into()),
+            count(attempt.rows),
+            bytes(attempt.bytes),
+            attempt.error.clone().unwrap_or_else(|| "-".into()),
+        ]);
+    }
+    table(&rows, "")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[test]
+    fn a_retried_run_has_a_line_for_each_attempt() {
+        let attempt = |attempt, status: &str, rows, error: Option<&str>| AttemptRecord {
+            run_id: "20260131-235959-0a1b2c3d".into(),
+            pipeline: "shop".into(),
+            attempt,
+            started_at: format!("2026-01-31T23:59:5{attempt}.000Z"),
+            ended_at: (status != "unfinished").then(|| "2026-02-01T00:00:00.000Z".into()),
+            status: status.into(),
+            rows,
+            bytes: rows * 10,
+            error: error.map(str::to_owned),
+            report: None,
         };
-        vec![
-            run.id.clone(),
-            output.paint(color, &run.status),
-            run.started_at.clone(),
-            run.ended_at.clone().unwrap_or_else(|| "-".into()),
-            format!("{} rows", count(run.rows)),
-            bytes(run.bytes),
-            run.error.clone().unwrap_or_default(),
-            attempts,
-        ]
-    });
-    let rows: Vec<Vec<String>> = rows.collect();
-    output.text(&match rows.is_empty() {
-        true => format!(
-            "{} did not run yet, as far as {} knows",
-            document.pipeline,
-            setup::history_path(&document, &arguments.history).display()
-        ),
-        false => table(&rows, ""),
-    });
-    output.document(&json!({ "status": "ok", "pipeline": document.pipeline, "runs": runs }));
-    Ok(())
+        let attempts = [
+            attempt(3, "ok", 1234, None),
+            attempt(2, "unfinished", 0, None),
+            attempt(1, "failed", 7, Some("disk_full")),
+        ];
+        let arguments = crate::args::Arguments::parse_from(["rapidbyte", "version"]);
+        let output = Output::new(&arguments.common);
+        let text = text_of(&attempts, &output);
+        let lines: Vec<Vec<&str>> = text
+            .lines()
+            .map(|line| {
+                line.split("  ")
+                    .map(str::trim)
+                    .filter(|c| !c.is_empty())
+                    .collect()
+            })
+            .collect();
+        assert_eq!(
+            lines[0],
+            [
+                "run", "attempt", "outcome", "started", "ended", "rows", "bytes", "code"
+            ]
+        );
+        let run = "20260131-235959-0a1b2c3d";
+        let ended = "2026-02-01T00:00:00.000Z";
+        assert_eq!(
+            lines[1],
+            [
+                run,
+                "3",
+                "ok",
+                "2026-01-31T23:59:53.000Z",
+                ended,
+                "1,234",
+                "12.1 KiB",
+                "-"
+            ]
+        );
+        assert_eq!(
+            lines[2],
+            [
+                run,
+                "2",
+                "unfinished",
+                "2026-01-31T23:59:52.000Z",
+                "-",
+                "0",
+                "0 B",
+                "-"
+            ]
+        );
+        assert_eq!(
+            lines[3],
+            [
+                run,
+                "1",
+                "failed",
+                "2026-01-31T23:59:51.000Z",
+                ended,
+                "7",
+                "70 B",
+                "disk_full"
+            ]
+        );
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::process::Command;
 
-use rapidbyte_engine::{Class, Cursors, Document, Failure, nearest};
+use rapidbyte_engine::{Class, Cursors, Document, Failure, did_you_mean};
 use rapidbyte_runtime::Progress;
 use rapidbyte_state::State;
 use serde_json::{Value, json};
@@ -170,8 +170,8 @@ fn ensure_known(document: &Document, history: &State, stream: &str) -> Result<()
         return Ok(());
     }
     let text = format!("the pipeline has no stream {stream:?}");
-    let hint = match nearest(stream, known.iter().map(String::as_str)) {
-        Some(near) => format!("did you mean {near:?}?"),
+    let hint = match did_you_mean(stream, known.iter().map(String::as_str)) {
+        Some(near) => near,
         None => "`rapidbyte state list` shows the streams".into(),
     };
     Err(Failure::new(Class::Config, "unknown_stream", text).hint(hint))

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rapidbyte_engine::{Class, Failure, Plan};
 use rapidbyte_runtime::regular;
 
-use super::{DOCTYPE, MARK, Page};
+use super::{DOCTYPE, Index, MARK, Page};
 
 /// The doctype and the mark stand within them.
 const HEAD_BYTES: u64 = 1024;
@@ -20,23 +20,39 @@ pub struct Paper {
     path: PathBuf,
     /// Beside it; the page has this name until it is whole.
     temporary: PathBuf,
+    /// Who named the file, for hints.
+    named_by: &'static str,
 }
 
 impl Paper {
     /// Looks whether `path`, a new name or that of an older report, can be written to. Errors:
     /// `report_not_written`.
     pub fn at(path: &Path) -> Result<Self, Failure> {
+        Self::named(path, "--report")
+    }
+
+    /// The same for the page of `runs --page`.
+    pub fn of_index(path: &Path) -> Result<Self, Failure> {
+        Self::named(path, "--page")
+    }
+
+    pub(super) fn named(path: &Path, named_by: &'static str) -> Result<Self, Failure> {
         let path = path.to_path_buf();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let unwritten = |why: &dyn std::fmt::Display| unwritten(&path, why, named_by);
         if path.is_dir() || name.is_empty() {
-            return Err(unwritten(&path, &"it is a folder"));
+            return Err(unwritten(&"it is a folder"));
         }
-        refuse_other(&path)?;
+        refuse_other(&path, named_by)?;
         let temporary = path.with_file_name(format!(".{name}.{}.report", std::process::id()));
         create(&temporary)
             .and_then(|_| std::fs::remove_file(&temporary))
-            .map_err(|error| unwritten(&path, &error))?;
-        Ok(Self { path, temporary })
+            .map_err(|error| unwritten(&error))?;
+        Ok(Self {
+            path,
+            temporary,
+            named_by,
+        })
     }
 
     /// Refuses a file that the run will make, and a place within a folder that it will replace.
@@ -59,7 +75,7 @@ impl Paper {
                     stream.name
                 );
                 return Err(Failure::new(Class::Config, CODE, text)
-                    .hint("give --report a file in another folder"));
+                    .hint(format!("give {} a file in another folder", self.named_by)));
             }
         }
         Ok(())
@@ -67,15 +83,24 @@ impl Paper {
 
     /// Gives the file its content and its name. Errors: `report_not_written`.
     pub fn write(&self, page: &Page) -> Result<(), Failure> {
+        self.put(&page.html())
+    }
+
+    /// The same with a list of runs. Errors: `report_not_written`.
+    pub fn write_index(&self, index: &Index) -> Result<(), Failure> {
+        self.put(&index.html(&on_disk(&self.path)))
+    }
+
+    fn put(&self, html: &str) -> Result<(), Failure> {
         // The run itself may have made a file of this name.
-        refuse_other(&self.path)?;
+        refuse_other(&self.path, self.named_by)?;
         let written = create(&self.temporary)
-            .and_then(|mut file| file.write_all(page.html().as_bytes()))
+            .and_then(|mut file| file.write_all(html.as_bytes()))
             .and_then(|()| std::fs::rename(&self.temporary, &self.path));
         written.map_err(|error| {
             // It may not be there at all.
             let _ = std::fs::remove_file(&self.temporary);
-            unwritten(&self.path, &error)
+            unwritten(&self.path, &error, self.named_by)
         })
     }
 
@@ -93,32 +118,34 @@ fn create(temporary: &Path) -> std::io::Result<File> {
 }
 
 /// Refuses to replace a file that is no report: it may be the data, or the pipeline.
-fn refuse_other(path: &Path) -> Result<(), Failure> {
-    let mut begin = Vec::new();
-    match regular::open(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(unwritten(path, &error)),
-        Ok(file) => file
-            .take(HEAD_BYTES)
-            .read_to_end(&mut begin)
-            .map_err(|error| unwritten(path, &error))?,
-    };
-    let begin = String::from_utf8_lossy(&begin);
-    if begin.is_empty() || begin.starts_with(DOCTYPE) && begin.contains(MARK) {
-        return Ok(());
+fn refuse_other(path: &Path, named_by: &str) -> Result<(), Failure> {
+    match is_ours(path) {
+        Ok(true) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(unwritten(path, &error, named_by)),
+        Ok(false) => {
+            let why = "there is another file, which is no report";
+            Err(unwritten(path, &why, named_by))
+        }
     }
-    Err(unwritten(
-        path,
-        &"there is another file, which is no report",
-    ))
+}
+
+/// Whether a file is a page of ours, or empty.
+pub(super) fn is_ours(path: &Path) -> std::io::Result<bool> {
+    let mut begin = Vec::new();
+    let file = regular::open(path)?;
+    file.take(HEAD_BYTES).read_to_end(&mut begin)?;
+    let begin = String::from_utf8_lossy(&begin);
+    Ok(begin.is_empty() || begin.starts_with(DOCTYPE) && begin.contains(MARK))
 }
 
 const CODE: &str = "report_not_written";
 
-fn unwritten(path: &Path, why: &dyn std::fmt::Display) -> Failure {
+pub(super) fn unwritten(path: &Path, why: &dyn std::fmt::Display, named_by: &str) -> Failure {
     let text = format!("{}: {why}", path.display());
-    Failure::new(Class::Config, CODE, text)
-        .hint("give --report a file in a folder that can be written to")
+    Failure::new(Class::Config, CODE, text).hint(format!(
+        "give {named_by} a file in a folder that can be written to"
+    ))
 }
 
 /// What comes before the first part of a path with a sign: the whole path if it has none.
@@ -131,7 +158,7 @@ fn fixed(path: &Path) -> PathBuf {
 }
 
 /// The absolute path without links, as far as it is there.
-fn on_disk(path: &Path) -> PathBuf {
+pub(super) fn on_disk(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let found = path.ancestors().find_map(|folder| {
         let rest = path.strip_prefix(folder).ok()?;

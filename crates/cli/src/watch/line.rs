@@ -1,5 +1,6 @@
 //! One stream's progress as a line of a given width, as a sentence, and as JSON.
 
+use console::{Alignment, measure_text_width, pad_str, truncate_str};
 use serde_json::{Value, json};
 
 use crate::output::{bytes, count, rate};
@@ -80,7 +81,8 @@ impl Seen {
             .map(|share| format!("{:>3.0}%", (share * 100.0).floor()));
         let most = width.min(NAME_COLUMNS.max(width / 3));
         let padded = self.name_columns.min(most);
-        let name = format!("{:<padded$}", cut(&self.name, most));
+        let name = cut(&self.name, most);
+        let name = pad_str(&name, padded, Alignment::Left, None).into_owned();
         // In order of the line, each with its rank: a lower one stays longer.
         let parts = [
             (0, Some(name)),
@@ -103,7 +105,7 @@ impl Seen {
             let kept = parts.iter().filter(|(rank, _)| ranks.contains(rank));
             let kept: Vec<&str> = kept.filter_map(|(_, part)| part.as_deref()).collect();
             let line = kept.join(GAP);
-            if line.chars().count() <= width {
+            if measure_text_width(&line) <= width {
                 return line;
             }
             if ranks.len() <= 1 {
@@ -146,15 +148,8 @@ impl Seen {
 
 /// `text`, or its beginning and `…`.
 fn cut(text: &str, columns: usize) -> String {
-    if text.chars().count() <= columns {
-        return text.to_owned();
-    }
-    let kept: String = text.chars().take(columns.saturating_sub(1)).collect();
-    if columns == 0 {
-        kept
-    } else {
-        format!("{kept}…")
-    }
+    let more = if columns == 0 { "" } else { "…" };
+    truncate_str(text, columns, more).into_owned()
 }
 
 fn bar(share: f64) -> String {
@@ -221,6 +216,18 @@ mod tests {
         for width in 0..140 {
             assert!(seen().line(width).chars().count() <= width, "{width}");
         }
+    }
+
+    #[test]
+    fn wide_characters_do_not_make_a_line_wrap() {
+        let seen = Seen {
+            name: "公開.注文と注文の明細".into(),
+            ..seen()
+        };
+        for width in 0..140 {
+            assert!(measure_text_width(&seen.line(width)) <= width, "{width}");
+        }
+        assert_eq!(seen.line(39), "公開.注文と注文…   25%  250,000 rows");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::read::{Reader, nearest};
 use super::streams::{Defaults, Inherits};
 use super::{
     Checkpoint, Destination, OnStreamFailure, Resources, Retry, Source, SyncMode, VERSION,
-    WriteMode, delivery, permissions, resources, streams,
+    WriteMode, delivery, pages, permissions, resources, streams,
 };
 use crate::compress::Compression;
 
@@ -26,6 +26,7 @@ const ROOT: &[&str] = &[
     "checkpoint",
     "retry",
     "on_stream_failure",
+    "report",
 ];
 const SOURCE: &[&str] = &["use", "config", "streams", "permissions"];
 const DESTINATION: &[&str] = &[
@@ -60,6 +61,7 @@ pub(super) const MAPPINGS: &[(&str, &[&str])] = &[
     ("resources", RESOURCES),
     ("checkpoint", delivery::CHECKPOINT),
     ("retry", delivery::RETRY),
+    ("report", pages::REPORT),
 ];
 
 pub(super) const COMPRESSIONS: [Compression; 3] =
@@ -82,6 +84,7 @@ pub(super) struct Root {
     pub(super) checkpoint: Checkpoint,
     pub(super) retry: Retry,
     pub(super) on_stream_failure: OnStreamFailure,
+    pub(super) report: Option<pages::Pages>,
 }
 
 /// Reads the whole document.
@@ -109,6 +112,7 @@ pub(super) fn root(reader: &mut Reader<'_>, node: &Node) -> Result<Root, Documen
     let mut resources = Resources::default();
     let (mut checkpoint, mut retry) = (Checkpoint::default(), Retry::default());
     let mut on_stream_failure = OnStreamFailure::default();
+    let mut report = None;
     let mut defaults = Defaults::default();
     for entry in entries {
         let step = Step::Key(&entry.key);
@@ -126,6 +130,7 @@ pub(super) fn root(reader: &mut Reader<'_>, node: &Node) -> Result<Root, Documen
                 let position = reader.one_of(&entry.value, path, &names)?;
                 on_stream_failure = OnStreamFailure::ALL[position];
             }
+            "report" => report = Some(pages::read(reader, entry, path)?),
             "version" => {}
             _ => return Err(unknown(reader, entry, path, ROOT)),
         }
@@ -158,6 +163,7 @@ pub(super) fn root(reader: &mut Reader<'_>, node: &Node) -> Result<Root, Documen
         checkpoint,
         retry,
         on_stream_failure,
+        report,
     })
 }
 

@@ -306,6 +306,9 @@ impl Builder<'_> {
                 .syntax(at, "merge keys (<<) are not supported")
                 .hint("write the keys out"));
         }
+        if let Some(error) = self.cut_at_comma(text, quoted) {
+            return Err(error);
+        }
         if !quoted && !core::is_text(text) {
             return Err(self
                 .syntax(at, format!("the key {text:?} is not text"))
@@ -331,6 +334,36 @@ impl Builder<'_> {
                 .path(self.path())
                 .hint("remove one of the two"),
         )
+    }
+
+    /// `{ total: decimal(10,2) }` holds the keys `total` and `2)`: YAML ends a value at a comma.
+    fn cut_at_comma(&self, key: &str, quoted: bool) -> Option<DocumentError> {
+        let Some(Open::Mapping { entries, .. }) = self.frames.last().map(|frame| &frame.open)
+        else {
+            return None;
+        };
+        if quoted || !key.contains(')') || key.contains('(') {
+            return None;
+        }
+        let (mut whole, mut first) = (key.to_owned(), None);
+        for entry in entries.iter().rev() {
+            let NodeValue::Scalar(value) = &entry.value.value else {
+                return None;
+            };
+            if !value.quoted && value.text.contains('(') && !value.text.contains(')') {
+                whole = format!("{},{whole}", value.text);
+                first = Some(entry);
+                break;
+            }
+            if !value.is_empty() {
+                return None;
+            }
+            whole = format!("{},{whole}", entry.key);
+        }
+        let entry = first?;
+        let message = format!("YAML cuts {:?} in two at its comma", path::shown(&whole));
+        let error = self.syntax(entry.value.at, message);
+        Some(error.hint(format!("put it in quotes: {}: \"{whole}\"", entry.key)))
     }
 
     fn scalar(

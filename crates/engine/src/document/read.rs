@@ -381,6 +381,9 @@ pub(super) fn nearest<'n>(word: &str, known: &[&'n str]) -> Option<&'n str> {
     if word.len() > 64 {
         return None;
     }
+    if let Some(name) = known.iter().find(|name| name.eq_ignore_ascii_case(word)) {
+        return Some(name);
+    }
     known
         .iter()
         .map(|name| (strsim::damerau_levenshtein(word, name), *name))

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::delivery::{MAX_ATTEMPTS, MAX_BACKOFF, MAX_SECONDS};
 use super::keys::COMPRESSIONS;
+use super::pages::MAX_KEPT;
 use super::permissions::MAX_LIMIT;
 use super::{LateRows, OnStreamFailure, SyncMode, VERSION, WriteMode};
 
@@ -75,6 +76,7 @@ pub fn json_schema(connectors: &[Bundled]) -> Value {
             "checkpoint": checkpoint(),
             "retry": retry(),
             "on_stream_failure": on_stream_failure(),
+            "report": report(),
         },
         "$defs": definitions,
     })
@@ -196,6 +198,23 @@ fn checkpoint() -> Value {
             "every_bytes": size("After so many bytes of Arrow data, from 1mb; 1gb if absent."),
             "every_rows": whole("After so many rows; not counted if absent.", None),
             "every_seconds": whole("After so many seconds; 60 if absent.", Some(MAX_SECONDS)),
+        },
+    })
+}
+
+fn report() -> Value {
+    json!({
+        "description": "A page for each run.",
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["directory"],
+        "properties": {
+            "directory": {
+                "description": "Where the pages go, relative to the pipeline's folder; a run creates it.",
+                "type": "string",
+                "minLength": 1,
+            },
+            "keep": whole("The newest so many pages of the pipeline stay; 100 if absent.", Some(MAX_KEPT)),
         },
     })
 }

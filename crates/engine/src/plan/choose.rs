@@ -7,7 +7,7 @@ use rapidbyte_wire::ipc;
 use super::{sync_mode, sync_mode_name};
 use crate::document::Document;
 use crate::failure::{Class, Failure};
-use crate::host::nearest;
+use crate::meant::did_you_mean;
 use crate::narrow::{Candidate, Narrowing};
 
 /// The found streams that the document asks for, in its order. An exact name wins over a
@@ -48,8 +48,8 @@ pub(super) fn select(
         } else {
             ("unknown_stream", format!("no stream {:?}", entry.name))
         };
-        let hint = match nearest(&entry.name, names.iter().map(String::as_str)) {
-            Some(near) => format!("did you mean {near:?}?"),
+        let hint = match did_you_mean(&entry.name, names.iter().map(String::as_str)) {
+            Some(near) => near,
             None => format!("the source has {}", some_of(&names)),
         };
         return Err(Failure::at_key(document, &key, code, text).hint(hint));

@@ -8,7 +8,7 @@ use rapidbyte_runtime::{
 use super::{Stage, unknown_column};
 use crate::document::{self, Document};
 use crate::failure::{Class, Failure};
-use crate::host::nearest;
+use crate::meant::did_you_mean;
 
 /// How a stream is gone on with; none when it is read whole. `all` are its columns.
 pub(super) fn increment(
@@ -99,8 +99,8 @@ pub(super) fn identify(
                 false => format!("destination.{name}"),
             };
             let names = schema.fields().iter().map(|field| field.name().as_str());
-            let hint = match nearest(column, names) {
-                Some(near) => format!("did you mean {near:?}?"),
+            let hint = match did_you_mean(column, names) {
+                Some(near) => near,
                 None => "names are those in the destination, behind rename".into(),
             };
             return Err(unmoved(document, &key, column)

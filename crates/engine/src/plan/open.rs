@@ -11,8 +11,9 @@ use serde_json::{Map, Value};
 use crate::document::Document;
 use crate::document::local_path::{self, NotLocal};
 use crate::failure::{Class, Failure};
-use crate::host::{Host, nearest};
+use crate::host::Host;
 use crate::lock::Lock;
+use crate::meant::did_you_mean;
 use crate::retry::until_it_passes;
 
 /// One clock for each side: both are opened at a time, and wait for each other.
@@ -383,6 +384,40 @@ fn check_paths(document: &Document, value: &Value, key: &str) -> Result<(), Fail
     Ok(())
 }
 
+/// Whether a schema takes true and false, and nothing else but null.
+fn is_boolean(schema: &Value) -> bool {
+    match schema.get("type") {
+        Some(Value::String(name)) => name == "boolean",
+        Some(Value::Array(names)) => {
+            let known = names.iter().all(|name| name == "boolean" || name == "null");
+            known && names.iter().any(|name| name == "boolean")
+        }
+        _ => false,
+    }
+}
+
+/// A string where true or false is due: the words of YAML 1.1 are strings in YAML 1.2.
+fn no_boolean(document: &Document, path: &str, key: &str, text: &str) -> Failure {
+    let meant = match text.to_ascii_lowercase().as_str() {
+        "yes" | "y" | "on" | "true" => Some("true"),
+        "no" | "n" | "off" | "false" => Some("false"),
+        _ => None,
+    };
+    // Another value may be a secret.
+    let (found, hint) = match meant {
+        Some(meant) => (
+            format!("the string {text:?}"),
+            format!("write {key}: {meant}, without quotes"),
+        ),
+        None => (
+            "a string".into(),
+            format!("write {key}: true or {key}: false"),
+        ),
+    };
+    let text = format!("{key} must be true or false, but is {found}");
+    Failure::at_key(document, path, "wrong_type", text).hint(hint)
+}
+
 /// Refuses a key that the connector's schema does not know, naming the nearest known one, and a path
 /// that is not local.
 fn check_keys(
@@ -403,8 +438,8 @@ fn check_keys(
             }
             let known = properties.map(|p| p.keys().map(String::as_str).collect::<Vec<_>>());
             let known = known.unwrap_or_default();
-            let hint = match nearest(key, known.iter().copied()) {
-                Some(near) => format!("did you mean {near:?}?"),
+            let hint = match did_you_mean(key, known.iter().copied()) {
+                Some(near) => near,
                 None if known.is_empty() => "this connector takes no configuration".into(),
                 None => format!("known are {}", known.join(", ")),
             };
@@ -419,6 +454,11 @@ fn check_keys(
         let property = reference
             .and_then(|r| root.pointer(r.trim_start_matches('#')))
             .unwrap_or(property);
+        if let Value::String(text) = value
+            && is_boolean(property)
+        {
+            return Err(no_boolean(document, &path, key, text));
+        }
         if let (Value::Object(inner), true) = (value, depth < MAX_CONFIG_DEPTH) {
             check_keys(document, root, property, inner, &path, depth + 1)?;
         }

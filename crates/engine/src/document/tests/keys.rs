@@ -52,6 +52,7 @@ destination:
   deleted_field: deleted_at
 checkpoint: { every_bytes: 8mb, every_rows: 5, every_seconds: 7 }
 retry: { max_attempts: 2, backoff_seconds: 3, max_backoff_seconds: 4 }
+report: { directory: reports, keep: 5 }
 resources:
   memory: 1gb
   batch_bytes: 64KiB
@@ -101,6 +102,7 @@ resources:
         },
         "checkpoint": {"every_bytes": 8 << 20, "every_rows": 5, "every_seconds": 7},
         "retry": {"max_attempts": 2, "backoff_seconds": 3, "max_backoff_seconds": 4},
+        "report": {"directory": "reports", "keep": 5},
         "resources": {
             "memory": 1_u64 << 30,
             "batch_bytes": 65536,
@@ -159,7 +161,7 @@ fn mistakes_in_keys_and_values_say_what_to_do() {
         (
             with("banana: 1\n"),
             "p.yaml:8:1: unknown key \"banana\" (the keys here are: version, pipeline, source, \
-             defaults, destination, resources, checkpoint, retry)",
+             defaults, destination, resources, checkpoint, retry, report)",
         ),
         (
             source("  streams:\n    - name: a\n      having: x > 1\n"),
@@ -548,4 +550,27 @@ fn checkpoints_and_retries() {
         fails(&with("retry: { max_attempts: 0 }\n")).to_string(),
         "p.yaml:8:24: retry.max_attempts cannot be \"0\" (write a whole number from 1 to 100)"
     );
+}
+
+#[test]
+fn a_directory_for_reports_is_named_and_bounded() {
+    let report = |text: &str| parse(&with(&format!("report: {text}\n")));
+    assert_eq!(good(LEAST).report, None);
+    let read = report("{ directory: out/reports }")
+        .expect("it is one")
+        .report;
+    let read = read.expect("it is there");
+    assert_eq!(
+        (read.directory.to_str(), read.keep),
+        (Some("out/reports"), 100)
+    );
+    for (text, expected) in [
+        ("{ keep: 5 }", "the key report.directory is missing"),
+        ("{ directory: a, keep: 0 }", "report.keep cannot be \"0\""),
+        ("{ dir: a }", "unknown key \"dir\""),
+        ("reports", "report must be a mapping"),
+    ] {
+        let error = report(text).expect_err(text).to_string();
+        assert!(error.contains(expected), "{text}: {error}");
+    }
 }

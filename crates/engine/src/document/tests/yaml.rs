@@ -388,3 +388,38 @@ fn json_value() -> impl Strategy<Value = Value> {
         ]
     })
 }
+
+#[test]
+fn a_type_with_a_comma_must_be_in_quotes_between_braces() {
+    for (columns, place, whole) in [
+        ("{ total: decimal(10,2) }", 28, "total: \"decimal(10,2)\""),
+        (
+            "{ id: int64, total: decimal(10, 2), n: int64 }",
+            39,
+            "total: \"decimal(10,2)\"",
+        ),
+        (
+            "{ a: decimal(1,0), b: decimal(2,0) }",
+            24,
+            "a: \"decimal(1,0)\"",
+        ),
+        ("{ a: row(x,y,z) }", 24, "a: \"row(x,y,z)\""),
+    ] {
+        let error = fails(&with_config(&format!("    schema: {columns}\n")));
+        assert_eq!(error.code, code::YAML_SYNTAX, "{columns}: {error}");
+        let hint = error.hint.clone().unwrap_or_default();
+        assert_eq!(hint, format!("put it in quotes: {whole}"), "{error}");
+        assert!(error.column > 0 && error.column <= place, "{error}");
+    }
+    for columns in ["{ total: \"decimal(10,2)\" }", "{ \"a)\": x(, \"b)\": y }"] {
+        good(&with_config(&format!("    schema: {columns}\n")));
+    }
+}
+
+#[test]
+fn a_key_in_another_case_is_known() {
+    let error = fails(&with("Resources: { memory: 64mb }\n"));
+    assert_eq!(error.hint.as_deref(), Some("did you mean \"resources\"?"));
+    let error = fails(&with("checkpoint: { EVERY_ROWS: 5 }\n"));
+    assert_eq!(error.hint.as_deref(), Some("did you mean \"every_rows\"?"));
+}

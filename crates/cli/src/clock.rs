@@ -1,0 +1,51 @@
+//! The time of day, as logs and pages show it.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A moment in UTC (RFC 3339), as the history writes it: `2026-01-31T23:59:59.123Z`.
+pub fn utc(moment: SystemTime) -> String {
+    let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (secs, millis) = (since.as_secs(), since.subsec_millis());
+    let (year, month, day) = date(secs / 86_400);
+    let (hour, minute, second) = (secs / 3600 % 24, secs / 60 % 60, secs % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+}
+
+/// The date of a day since 1970-01-01 in the Gregorian calendar. Years are counted from March, so
+/// that the leap day is the last of a year.
+fn date(days: u64) -> (u64, u64, u64) {
+    // 1970-01-01 is day 719468 since 0000-03-01; 400 years have 146097 days.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let in_month = day - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 {
+        (month + 3, 0)
+    } else {
+        (month - 9, 1)
+    };
+    (era * 400 + year + next, month, in_month)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn moments_are_dates_of_the_calendar() {
+        for (secs, expected) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_827_696, "2000-02-29T12:34:56.000Z"),
+            (1_735_689_599, "2024-12-31T23:59:59.000Z"),
+            (4_107_542_400, "2100-03-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(utc(UNIX_EPOCH + Duration::from_secs(secs)), expected);
+        }
+        let moment = UNIX_EPOCH + Duration::from_millis(1_789);
+        assert_eq!(utc(moment), "1970-01-01T00:00:01.789Z");
+    }
+}

@@ -1,0 +1,77 @@
+//! Errors that come from a limit of the machine or of the shell, whoever ran into it.
+
+use crate::failure::{Class, Failure};
+
+/// What the system says, and what to do about it. The numbers are those of Linux.
+const LIMITS: [(&str, &str); 4] = [
+    (
+        "(os error 12)",
+        "the system gives the process no more memory or addresses, which is no fault of the \
+         connector: raise or remove the limit (`ulimit -v unlimited`; each connector reserves some \
+         GiB of addresses that take no memory), or free memory",
+    ),
+    (
+        "(os error 23)",
+        "all processes of the machine together have too many files open: close some, or raise \
+         fs.file-max",
+    ),
+    (
+        "(os error 24)",
+        "the process may not open more files: raise the limit (`ulimit -n 1024`, LimitNOFILE= of \
+         systemd), or lower resources.parallelism",
+    ),
+    (
+        "(os error 27)",
+        "a file would become larger than the process may write: raise or remove the limit \
+         (`ulimit -f unlimited`, LimitFSIZE= of systemd), or split the files",
+    ),
+];
+
+/// Gives a failure behind which a limit of the machine stands the code `machine_limit`.
+pub(crate) fn name_limit(failure: &mut Failure) {
+    let found = LIMITS
+        .iter()
+        .find(|(said, _)| failure.message.contains(said));
+    let Some((said, hint)) = found else { return };
+    failure.class = Class::Environment;
+    failure.code = "machine_limit".into();
+    failure.hint = Some((*hint).into());
+    if let Some(rest) = failure.message.strip_prefix("stopped: ") {
+        failure.message = rest.into();
+    }
+    // A file does not become smaller, nor does a limit of addresses pass.
+    if matches!(*said, "(os error 12)" | "(os error 27)") {
+        failure.passes_after_ms = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_of_the_machine_is_no_fault_of_a_connector() {
+        for (message, word) in [
+            ("stopped: Cannot allocate memory (os error 12)", "ulimit -v"),
+            ("out/a.csv: Too many open files (os error 24)", "ulimit -n"),
+            ("out/a.csv: File too large (os error 27)", "ulimit -f"),
+        ] {
+            let mut failure = Failure::new(Class::Run, "trapped", message)
+                .hint("this is a fault of the connector: tell its author");
+            failure.passes_after_ms = Some(0);
+            name_limit(&mut failure);
+            assert_eq!(failure.code, "machine_limit", "{message}");
+            assert_eq!(failure.exit_code(), 3, "{message}");
+            let hint = failure.hint.unwrap_or_default();
+            assert!(hint.contains(word) && !hint.contains("author"), "{hint}");
+            assert!(
+                !failure.message.starts_with("stopped"),
+                "{}",
+                failure.message
+            );
+        }
+        let mut failure = Failure::new(Class::Run, "trapped", "stopped: unreachable");
+        name_limit(&mut failure);
+        assert_eq!(failure.code, "trapped");
+    }
+}
