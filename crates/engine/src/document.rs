@@ -77,6 +77,8 @@ pub struct Document {
     pub checkpoint: Checkpoint,
     /// How often a stream is tried again after a passing failure.
     pub retry: Retry,
+    /// What a run does while another run of the pipeline is at work.
+    pub when_running: WhenRunning,
     /// The folder of the file, absolute after [`Document::load`]: relative paths in a pipeline
     /// begin there.
     #[serde(skip)]
@@ -219,6 +221,19 @@ impl Default for Retry {
     }
 }
 
+/// `when_running`: what a run does while another run of the pipeline is at work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenRunning {
+    /// It fails at once with `already_running`.
+    #[default]
+    Refuse,
+    /// It waits until the other run has ended.
+    Wait,
+    /// It fences the other run, which then fails with `run_superseded`.
+    Replace,
+}
+
 fn as_map<S: serde::Serializer>(
     pairs: &[(String, String)],
     serializer: S,
@@ -354,6 +369,7 @@ impl Document {
             resources: read.resources,
             checkpoint: read.checkpoint,
             retry: read.retry,
+            when_running: read.when_running,
             base_dir: base_dir.to_owned(),
             file: file.to_owned(),
             secrets,
@@ -464,6 +480,17 @@ impl SyncMode {
             Self::FullRefresh => "full_refresh",
             Self::Incremental => "incremental",
             Self::Cdc => "cdc",
+        }
+    }
+}
+
+impl WhenRunning {
+    /// The word in a pipeline file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Refuse => "refuse",
+            Self::Wait => "wait",
+            Self::Replace => "replace",
         }
     }
 }

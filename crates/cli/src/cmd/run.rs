@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rapidbyte_engine::report::{Report, StageReport};
 use rapidbyte_engine::{Failure, Host, Narrowing, Plan};
+use rapidbyte_state::Turn;
 use serde_json::{Map, Value, json};
 
 use crate::args::{Common, Run as Arguments};
@@ -31,7 +32,7 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
         };
         output.known(json!({ "report": told(paper, &page, output) }));
     }
-    let (plan, host) = prepared?;
+    let Prepared { plan, host, turn } = prepared?;
     if let Some(paper) = &paper {
         paper.refuse_targets(&plan)?;
     }
@@ -40,7 +41,7 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
     let planned = paper.is_some().then(|| super::plan::document_of(&plan));
     let sampler = planned.map(|plan| (Sampler::start(Arc::clone(&progress)), plan));
     let watch = Watch::start(Arc::clone(&progress), output);
-    rapidbyte_engine::run(plan, &host, &progress, history.as_ref(), |ended| {
+    rapidbyte_engine::run(plan, &host, &progress, history.as_ref(), turn, |ended| {
         drop(watch);
         let mut page_told = None;
         if let (Some(paper), Some((sampler, plan))) = (paper, sampler) {
@@ -71,13 +72,20 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
     })
 }
 
-/// Plans; beside it what the page tells of a run that could not be planned.
+/// What a run begins with.
+struct Prepared {
+    plan: Plan,
+    host: Host,
+    turn: Option<Turn>,
+}
+
+/// Takes the pipeline's turn and plans; beside it what the page tells of a run that could not be planned.
 fn prepare(
     arguments: &Arguments,
     narrowing: &Narrowing,
     common: &Common,
     output: &Output,
-) -> (Value, Result<(Plan, Host), Failure>) {
+) -> (Value, Result<Prepared, Failure>) {
     let file = &arguments.pipeline.file;
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     let mut known = json!({ "pipeline": name });
@@ -89,8 +97,10 @@ fn prepare(
         });
         let redacted = super::redacted(&document);
         let host = setup::host(output, Some(&document))?;
-        let plan = Plan::narrowed(document, &host, narrowing).map_err(&redacted)?;
-        Ok((plan, host))
+        let history = setup::history_path(&document, &arguments.history);
+        let planned = rapidbyte_engine::plan_alone(document, &host, narrowing, &history);
+        let (plan, turn) = planned.map_err(&redacted)?;
+        Ok(Prepared { plan, host, turn })
     });
     (known, prepared)
 }

@@ -11,8 +11,8 @@ use super::path::{self, Path, Step};
 use super::read::{Reader, nearest};
 use super::streams::{Defaults, Inherits};
 use super::{
-    Checkpoint, Destination, Resources, Retry, Source, SyncMode, VERSION, WriteMode, delivery,
-    permissions, resources, streams,
+    Checkpoint, Destination, Resources, Retry, Source, SyncMode, VERSION, WhenRunning, WriteMode,
+    delivery, permissions, resources, streams,
 };
 use crate::compress::Compression;
 
@@ -25,6 +25,7 @@ const ROOT: &[&str] = &[
     "resources",
     "checkpoint",
     "retry",
+    "when_running",
 ];
 const SOURCE: &[&str] = &["use", "config", "streams", "permissions"];
 const DESTINATION: &[&str] = &[
@@ -80,6 +81,7 @@ pub(super) struct Root {
     pub(super) resources: Resources,
     pub(super) checkpoint: Checkpoint,
     pub(super) retry: Retry,
+    pub(super) when_running: WhenRunning,
 }
 
 /// Reads the whole document.
@@ -106,6 +108,7 @@ pub(super) fn root(reader: &mut Reader<'_>, node: &Node) -> Result<Root, Documen
     let (mut pipeline, mut source, mut destination) = (None, None, None);
     let mut resources = Resources::default();
     let (mut checkpoint, mut retry) = (Checkpoint::default(), Retry::default());
+    let mut when_running = WhenRunning::default();
     let mut defaults = Defaults::default();
     for entry in entries {
         let step = Step::Key(&entry.key);
@@ -118,6 +121,7 @@ pub(super) fn root(reader: &mut Reader<'_>, node: &Node) -> Result<Root, Documen
             "resources" => resources = resources::read(reader, entry, path)?,
             "checkpoint" => checkpoint = delivery::checkpoint(reader, entry, path)?,
             "retry" => retry = delivery::retry(reader, entry, path)?,
+            "when_running" => when_running = delivery::when_running(reader, &entry.value, path)?,
             "version" => {}
             _ => return Err(unknown(reader, entry, path, ROOT)),
         }
@@ -149,6 +153,7 @@ pub(super) fn root(reader: &mut Reader<'_>, node: &Node) -> Result<Root, Documen
         resources,
         checkpoint,
         retry,
+        when_running,
     })
 }
 

@@ -7,10 +7,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::delivery::{MAX_ATTEMPTS, MAX_BACKOFF, MAX_SECONDS};
+use super::delivery::{MAX_ATTEMPTS, MAX_BACKOFF, MAX_SECONDS, WHEN_RUNNING};
 use super::keys::COMPRESSIONS;
 use super::permissions::MAX_LIMIT;
-use super::{LateRows, SyncMode, VERSION, WriteMode};
+use super::{LateRows, SyncMode, VERSION, WhenRunning, WriteMode};
 
 /// A bundled connector's part.
 #[derive(Debug, Clone)]
@@ -74,6 +74,7 @@ pub fn json_schema(connectors: &[Bundled]) -> Value {
             "resources": resources(),
             "checkpoint": checkpoint(),
             "retry": retry(),
+            "when_running": when_running(),
         },
         "$defs": definitions,
     })
@@ -210,6 +211,14 @@ fn retry() -> Value {
             "max_backoff_seconds": whole("The longest pause; 30 if absent.", Some(MAX_SECONDS)),
         },
     })
+}
+
+fn when_running() -> Value {
+    one_of(
+        "What a run does while another run of the pipeline is at work: fail at once with exit code 5 \
+         (refuse, if absent), wait until it ends, or fence it (replace).",
+        &WHEN_RUNNING.map(WhenRunning::name),
+    )
 }
 
 /// A whole number from 1 on.
