@@ -252,7 +252,10 @@ fn a_run_that_was_overtaken_says_so_whatever_it_meets() {
     for (point, scenario) in [
         ("dest-postgres.fencing", "incremental exact"),
         ("dest-postgres.checkpointing", "upsert"),
-        ("dest-file.manifest_linked", "files, replace"),
+        (
+            "dest-file.manifest_linked",
+            "files, incremental append, begun anew",
+        ),
         ("dest-file.linking", "files, incremental append"),
     ] {
         let about = format!("{point}, {scenario}");

@@ -20,8 +20,8 @@ use crate::retry;
 /// How often a run that waits looks.
 const PAUSE: Duration = Duration::from_secs(1);
 const CODE: &str = "already_running";
-const HINT: &str = "wait until that run has ended, or set `when_running: wait` to have the next run \
-                    wait, or `when_running: replace` to have it fence this one";
+const HINT: &str = "wait until that run has ended; with `when_running: wait` in the pipeline file a run \
+                    waits by itself, with `when_running: replace` it fences the other one";
 
 /// Plans a run once no other run of the pipeline is at work, or as `when_running` says. The turn is the
 /// folder's of the `history`, to be kept to the end of the run; none where the folder takes no lock.
