@@ -27,6 +27,7 @@ mod locks;
 mod narrow;
 mod network;
 mod output;
+mod overlap;
 mod permissions;
 mod pooler;
 mod postgres;

@@ -302,6 +302,7 @@ fn a_commit_that_the_network_held_up_comes_too_late() {
 #[test]
 fn a_run_that_did_not_hear_that_it_was_let_in_brings_no_older_rows() {
     let mut wired = Wired::new();
+    wired.bench.replaces = true;
     let mut run = wired.bench.begin(named("replace"));
     run.prepare();
     wired.target.arm(Fault {

@@ -205,3 +205,23 @@ fn what_would_lose_rows_of_an_incremental_stream_is_refused() {
     let files = place.folder.files(".");
     assert_eq!(files, ["p.yaml"], "nothing was begun");
 }
+
+/// As a run that was stopped in the middle of a write does.
+#[test]
+fn a_run_moves_its_rows_while_another_process_holds_the_history() {
+    let place = Place::new("[public.t]", "append");
+    assert_eq!(place.json(&["run", "p.yaml"])["rows"], 20_000);
+    let history = place.folder.path().join(".rapidbyte/state.db");
+    let other = rusqlite::Connection::open(history).expect("a history");
+    other.execute_batch("BEGIN IMMEDIATE").expect("its lock");
+    let ended = place.rapidbyte(&["run", "p.yaml"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("writable"), "{}", ended.stderr);
+    if cfg!(target_os = "linux") {
+        let holder = format!("the process {}", std::process::id());
+        assert!(ended.stderr.contains(&holder), "{}", ended.stderr);
+    }
+    other.execute_batch("ROLLBACK").expect("free");
+    // It ended: the next run is another one, and adds the rows again.
+    assert_eq!(place.json(&["run", "p.yaml"])["rows"], 20_000);
+}

@@ -118,6 +118,8 @@ pub struct Bench {
     pub source: End,
     pub target: End,
     pub max_attempts: u32,
+    /// A newer run fences an older one.
+    pub replaces: bool,
     n: u64,
 }
 
@@ -131,6 +133,7 @@ impl Bench {
             source,
             target,
             max_attempts: 3,
+            replaces: false,
             n: 1,
         }
     }
@@ -153,10 +156,14 @@ impl Bench {
             ),
         };
         let pipeline = format!(
-            "version: 1\npipeline: faults\n\
+            "version: 1\npipeline: faults\n{}\
              source:\n  use: source-postgres\n  config: {{ url: \"{}\"{} }}\n  streams: {}\n\
              destination:\n  use: {destination}\n  {}{KEYS}\
              retry: {{ max_attempts: {}, backoff_seconds: 1, max_backoff_seconds: 1 }}\n",
+            match self.replaces {
+                true => "when_running: replace\n",
+                false => "",
+            },
             self.source.url,
             self.source.settings,
             scenario.streams,

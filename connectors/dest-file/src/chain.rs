@@ -18,6 +18,9 @@ use crate::layout::{Layout, PART};
 
 /// Runs that are let in between a look and a try are few; this bounds a race that never ends.
 const MAX_TRIES: usize = 32;
+/// A chain that looks broken is looked at so often before it counts as broken.
+const MAX_LOOKS: usize = 3;
+const BROKEN: &str = "manifest_broken";
 /// A manifest of the most files that a commit may have takes about a third of it.
 const MAX_MANIFEST_BYTES: u64 = 64 << 20;
 const READ_BYTES: u32 = 1 << 20;
@@ -59,7 +62,7 @@ impl Place {
 
     fn broken(&self, number: u64, error: &ManifestError) -> Error {
         let text = format!("{}/{FOLDER}: the manifest {number} {error}", self.folder);
-        Error::new(ErrorKind::Schema, "manifest_broken", text).hint(
+        Error::new(ErrorKind::Schema, BROKEN, text).hint(
             "put the folder back as it was, or write to a new one: rows and the place to go on from \
              are in it",
         )
@@ -74,6 +77,17 @@ impl Place {
     /// The newest manifest; none where the folder has none. Errors: `manifest_broken`.
     pub(crate) fn newest(&self) -> Result<Option<Link>> {
         let _phase = phase::enter(Kind::Query);
+        for _ in 1..MAX_LOOKS {
+            match self.look() {
+                // The names are not listed in one moment: a newer run may have added some meanwhile.
+                Err(error) if error.code == BROKEN => {}
+                found => return found,
+            }
+        }
+        self.look()
+    }
+
+    fn look(&self) -> Result<Option<Link>> {
         let mut numbers = self.numbers()?;
         numbers.sort_unstable();
         let Some(newest) = numbers.last().copied() else {
@@ -198,7 +212,7 @@ impl Place {
                 run: run.clone(),
                 last,
             };
-            lease.settle()?;
+            lease.settle().map_err(|error| lease.explain(error))?;
             point("dest-file.settled")?;
             return Ok(lease);
         }
@@ -377,9 +391,10 @@ impl Lease {
         point("dest-file.committed")
     }
 
-    /// A newer run takes away what older ones have not committed: then the error is about that.
+    /// A newer run takes away what older ones have not committed, and renames and removes files while
+    /// this one looks at them: then the error is about that.
     pub(crate) fn explain(&self, error: Error) -> Error {
-        if error.code != "file_not_found" {
+        if matches!(error.kind, ErrorKind::Superseded) {
             return error;
         }
         match self.place.newest() {

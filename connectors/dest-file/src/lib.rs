@@ -198,7 +198,8 @@ impl Files {
         if commit.rows() > 0 {
             return Err(Error::internal("a commit without rows that are written"));
         }
-        lease.commit(commit, Vec::new(), false)?;
+        let committed = lease.commit(commit, Vec::new(), false);
+        committed.map_err(|error| lease.explain(error))?;
         let location = lease.place.pattern.clone();
         if !commit.complete {
             self.fenced.insert(commit.stream.to_owned(), lease);

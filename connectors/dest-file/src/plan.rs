@@ -67,6 +67,11 @@ fn notes(settings: &Settings, target: &Target) -> Result<Vec<String>> {
         WriteMode::Append => format!("a new {what}; a later run needs write_mode: replace"),
         _ => format!("a new {what} takes the place of an older one in one step, at the end"),
     }];
+    notes.push(
+        "another run of the pipeline is noticed by the lock in the pipeline's folder alone: start runs \
+         from one folder of one machine"
+            .into(),
+    );
     if let Some(set) = &settings.layout.set {
         let rows = set.split.rows.map(|rows| format!("{rows} rows"));
         let bytes = set.split.bytes.map(|size| format!("{} bytes", size.0));

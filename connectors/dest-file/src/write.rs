@@ -428,7 +428,8 @@ impl Unfinished {
         let is_empty = *replaces || (lease.is_first() && commit.complete);
         let files = set.finish(is_empty).map_err(|error| lease.explain(error))?;
         point("dest-file.data_synced")?;
-        lease.commit(commit, files, *replaces)?;
+        let committed = lease.commit(commit, files, *replaces);
+        committed.map_err(|error| lease.explain(error))?;
         set.go_on(lease.next());
         *replaces = false;
         let bytes = set.bytes();

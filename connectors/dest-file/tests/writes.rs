@@ -307,7 +307,7 @@ fn the_plan_tells_the_form_of_each_column() {
     );
     let plan = plan_of("a.csv");
     assert!(plan.location.ends_with("/a.csv"));
-    assert_eq!(plan.notes.len(), 2);
+    assert_eq!(plan.notes.len(), 3);
     assert_eq!(
         plan.columns[7].note.as_deref(),
         Some("values of the extension type arrow.opaque have no text form")

@@ -424,7 +424,7 @@ fn one_line(text: &str) -> String {
 }
 
 /// Neither the table nor its schema is there.
-fn is_missing(error: &Error) -> bool {
+pub(crate) fn is_missing(error: &Error) -> bool {
     matches!(error.code.as_str(), "pg_42P01" | "pg_3F000")
 }
 

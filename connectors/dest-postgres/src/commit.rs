@@ -42,7 +42,7 @@ pub(crate) fn commit(
     point("dest-postgres.commit_sent")?;
     if let Err(error) = sent.and_then(|()| committed(&mut client, settings)) {
         if client.is_usable() {
-            return Err(refused(&mut client, lease, commit.seq, error));
+            return Err(refused(&mut client, settings, lease, commit.seq, error));
         }
         client = settle(settings, lease, commit.seq, error)?;
     }
@@ -129,14 +129,40 @@ fn cancel(
 }
 
 /// The server refused, and has rolled back.
-fn refused(client: &mut Client, lease: &Lease, seq: u64, error: Error) -> Error {
-    if client.transaction_status() != TransactionStatus::Idle && client.execute("ROLLBACK").is_err()
-    {
-        return error;
+fn refused(
+    client: &mut Client,
+    settings: &Settings,
+    lease: &Lease,
+    seq: u64,
+    error: Error,
+) -> Error {
+    let is_over = client.transaction_status() == TransactionStatus::Idle
+        || client.execute("ROLLBACK").is_ok();
+    match (error.code.as_str(), is_over) {
+        (DIVIDED_BY_ZERO, _) => refused_by_fence(client, settings, lease, seq, error),
+        (_, true) => lock::timed_out(client, error, lease.table()),
+        (_, false) => error,
     }
-    match error.code.as_str() {
-        DIVIDED_BY_ZERO => lease.refused(client, seq, error),
-        _ => lock::timed_out(client, error, lease.table()),
+}
+
+/// The newer run that moved the epoch ends this session at any moment: then another one asks.
+fn refused_by_fence(
+    client: &mut Client,
+    settings: &Settings,
+    lease: &Lease,
+    seq: u64,
+    error: Error,
+) -> Error {
+    let reason = lease.refused(client, seq, error);
+    if reason.code != DIVIDED_BY_ZERO || client.is_usable() {
+        return reason;
+    }
+    match Client::connect(&settings.server) {
+        Ok(mut client) => {
+            client.set_reply_timeout(ask_timeout(settings));
+            lease.refused(&mut client, seq, reason)
+        }
+        Err(_) => reason,
     }
 }
 

@@ -20,6 +20,7 @@ mod stall;
 mod swap;
 mod transaction;
 mod upsert;
+mod working;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -147,6 +148,16 @@ impl Destination for Postgres {
             .map_err(|error| stall::explain(&self.settings, process_id, error, what));
         self.keep(client);
         progress.map_err(|error| error.in_stream(&target.stream))
+    }
+
+    fn working(&mut self, pipeline: &str) -> Result<Vec<Worker>> {
+        let mut client = self.client()?;
+        let process_id = client.process_id();
+        let what = "looking for runs at work";
+        let workers = working::working(&mut client, &self.settings, pipeline)
+            .map_err(|error| stall::explain(&self.settings, process_id, error, what));
+        self.keep(client);
+        workers
     }
 
     fn fence(&mut self, target: &Target, run: &Run) -> Result<Progress> {

@@ -18,8 +18,8 @@ use serde_json::json;
     max_term_width = 100,
     after_help = "\
 Exit codes: 0 done, 1 the run failed, 2 the pipeline file or an argument is wrong, 3 something \
-outside cannot be reached or is not allowed, 4 the data does not keep its schema, 129, 130 and \
-143 interrupted."
+outside cannot be reached or is not allowed, 4 the data does not keep its schema, 5 another run \
+of the pipeline is at work, 129, 130 and 143 interrupted."
 )]
 pub struct Arguments {
     #[command(flatten)]

@@ -84,6 +84,8 @@ pub struct Document {
     /// Where every run leaves a page; absent: only where `--report` asks for one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub report: Option<Pages>,
+    /// What a run does while another run of the pipeline is at work.
+    pub when_running: WhenRunning,
     /// The folder of the file, absolute after [`Document::load`]: relative paths in a pipeline
     /// begin there.
     #[serde(skip)]
@@ -249,6 +251,19 @@ impl OnStreamFailure {
     }
 }
 
+/// `when_running`: what a run does while another run of the pipeline is at work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenRunning {
+    /// It fails at once with `already_running`.
+    #[default]
+    Refuse,
+    /// It waits until the other run has ended.
+    Wait,
+    /// It fences the other run, which then fails with `run_superseded`.
+    Replace,
+}
+
 fn as_map<S: serde::Serializer>(
     pairs: &[(String, String)],
     serializer: S,
@@ -386,6 +401,7 @@ impl Document {
             retry: read.retry,
             on_stream_failure: read.on_stream_failure,
             report: read.report,
+            when_running: read.when_running,
             base_dir: base_dir.to_owned(),
             file: file.to_owned(),
             secrets,
@@ -496,6 +512,17 @@ impl SyncMode {
             Self::FullRefresh => "full_refresh",
             Self::Incremental => "incremental",
             Self::Cdc => "cdc",
+        }
+    }
+}
+
+impl WhenRunning {
+    /// The word in a pipeline file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Refuse => "refuse",
+            Self::Wait => "wait",
+            Self::Replace => "replace",
         }
     }
 }

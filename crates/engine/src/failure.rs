@@ -20,6 +20,8 @@ pub enum Class {
     Environment,
     /// Whoever owns the data: it does not keep its declared schema.
     Contract,
+    /// Nobody: another run of the pipeline is at work.
+    Busy,
     /// A connector or the engine.
     Run,
 }
@@ -131,6 +133,21 @@ impl Failure {
 
     /// The local history cannot be used.
     pub fn of_state(error: rapidbyte_state::StateError) -> Self {
+        if error.is_busy {
+            let hint = match error.holder {
+                Some(holder) if holder.is_stopped => format!(
+                    "continue that process (kill -CONT {pid}) or end it (kill {pid}), then run again",
+                    pid = holder.pid
+                ),
+                Some(_) => "wait until that process has ended, or end it; then run again".into(),
+                None => {
+                    "look for a stopped rapidbyte process, or one that hangs; continue it or end \
+                         it, then run again"
+                        .into()
+                }
+            };
+            return Self::new(Class::Environment, "state_busy", error).hint(hint);
+        }
         Self::new(Class::Environment, "state_unusable", error).hint(
             "the history of runs is kept beside the pipeline, in .rapidbyte/state.db: make that \
              folder writable, or name another file with --state",
@@ -246,13 +263,15 @@ impl Failure {
         }
     }
 
-    /// 130 interrupted, 2 configuration, 3 environment, 4 data against its schema, 1 the rest.
+    /// 130 interrupted, 2 configuration, 3 environment, 4 data against its schema, 5 another
+    /// run is at work, 1 the rest.
     pub fn exit_code(&self) -> u8 {
         match self.class {
             Class::Cancelled => 130,
             Class::Config => 2,
             Class::Environment => 3,
             Class::Contract => 4,
+            Class::Busy => 5,
             Class::Run => 1,
         }
     }

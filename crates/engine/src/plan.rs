@@ -21,6 +21,7 @@ use crate::failure::{Class, Failure};
 use crate::host::Host;
 use crate::meant::did_you_mean;
 use crate::narrow::Narrowing;
+use crate::overlap::refuse_remote;
 use crate::retry::until_it_passes;
 pub use check::{Checked, Looked, check};
 use choose::{Chosen, narrow, select, some_of};
@@ -96,6 +97,29 @@ impl Plan {
         host: &Host,
         narrowing: &Narrowing,
     ) -> Result<Self, Failure> {
+        Self::planned(document, host, narrowing, |_, _| Ok(()))
+    }
+
+    /// The same for a run. Refused while the destination says that another run of the pipeline is at work:
+    /// before the source fixes its moment. A run that `has_died` does not count.
+    pub(crate) fn alone(
+        document: Document,
+        host: &Host,
+        narrowing: &Narrowing,
+        has_died: &dyn Fn(&str) -> bool,
+    ) -> Result<Self, Failure> {
+        Self::planned(document, host, narrowing, |document, destination| {
+            refuse_remote(document, destination, has_died)
+        })
+    }
+
+    /// `begin` has the destination's session before the source fixes its moment.
+    fn planned(
+        document: Document,
+        host: &Host,
+        narrowing: &Narrowing,
+        begin: impl Fn(&Document, &mut Destination) -> Result<(), Failure>,
+    ) -> Result<Self, Failure> {
         narrowing.check(&document)?;
         let clocks = Clocks::new();
         until_it_passes(&document, host, |_| {
@@ -103,16 +127,17 @@ impl Plan {
             // Also the time between two attempts.
             clocks.source.enter(Phase::Other);
             clocks.destination.enter(Phase::ChannelWait);
-            Self::settled(document.clone(), opened?, clocks.clone(), narrowing)
+            Self::settled(document.clone(), opened?, clocks.clone(), narrowing, &begin)
         })
     }
 
-    /// Settles what is moved between two sides that are open.
+    /// Settles what is moved between two sides that are open; `begin` has the destination's session first.
     fn settled(
         document: Document,
         opened: Opened,
         clocks: Clocks,
         narrowing: &Narrowing,
+        begin: impl Fn(&Document, &mut Destination) -> Result<(), Failure>,
     ) -> Result<Self, Failure> {
         let Reading {
             stage: source,
@@ -131,6 +156,7 @@ impl Plan {
         clocks.destination.enter(Phase::Other);
         let selected = select(&document, &source.spec, found?)?;
         let chosen = narrow(&document, selected, narrowing)?;
+        begin(&document, &mut writer)?;
         let moment = whole(&document, &chosen).map(|selections| Moment {
             source: &mut coordinator,
             cancel: &cancel,

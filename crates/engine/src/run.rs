@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rapidbyte_runtime::{Cancel, Clock, Level, MemoryBudget, Run, Sandbox, Source};
-use rapidbyte_state::{ActiveRun, Outcome, State};
+use rapidbyte_state::{ActiveRun, Outcome, State, Turn};
 
 use crate::channel::{BATCH_EXCESS, MAX_BATCHES, MAX_MESSAGES, channel};
 use crate::document::{OnStreamFailure, Resources};
@@ -18,6 +18,7 @@ use crate::progress::{Progress, StreamProgress, StreamState};
 use crate::report::{ConnectorReport, Report, Side, StageReport, StreamReport, add};
 use crate::retry::{Backoff, wait};
 use crate::stage::{Sessions, Stopped, Work, pump_destination, pump_source};
+use crate::superseded::Asking;
 
 /// How a stream's share of `resources.memory` is used, in bytes.
 struct Share {
@@ -53,7 +54,7 @@ pub fn progress(plan: &Plan) -> Arc<Progress> {
 }
 
 /// Moves everything that was planned, `parallelism` streams at a time. With a `history` the run is
-/// told to it, and a run that did not finish is gone on with.
+/// told to it, and a run that did not finish is gone on with. The `turn` of the pipeline is kept to the end.
 ///
 /// How it ended goes to `tell`, and only then is the run over for the history: a process that dies
 /// while it tells is begun again with the same run, which adds no row a second time.
@@ -66,9 +67,12 @@ pub fn run(
     host: &Host,
     progress: &Progress,
     history: Option<&State>,
+    turn: Option<Turn>,
     tell: impl FnOnce(Result<&Report, &Failure>),
 ) -> Result<(), Failure> {
-    let mut active = match history.map(|history| history.begin(&plan.document.pipeline)) {
+    // Without a history it is held to the end all the same.
+    let mut turn = turn;
+    let mut active = match history.map(|h| h.begin(&plan.document.pipeline, turn.take())) {
         Some(Ok(active)) => Some(active),
         Some(Err(error)) => return Err(Failure::of_state(error)),
         None => None,
@@ -86,6 +90,12 @@ pub fn run(
         };
         Some((stream.name.clone(), run))
     });
+    if let Some(why) = history.and_then(State::behind) {
+        let text = format!(
+            "{why}: the run goes on, and `rapidbyte runs` learns of it when the lock is free"
+        );
+        (host.log)("rapidbyte", None, Level::Warn, &text);
+    }
     let ledger = Ledger {
         resumed: resumed.collect(),
         run: Run {
@@ -399,7 +409,7 @@ impl Moving<'_> {
             };
             let next = backoff.after(&failure, passes, &kept, self.stop);
             let Some((pause, text)) = next else {
-                return Err(backoff.told(*failure));
+                return Err(self.asking().explain(backoff.told(*failure), self.host));
             };
             self.say(Level::Warn, &self.plan.document.redact(&text));
             self.progress.reset(tally.rows, tally.bytes);
@@ -437,6 +447,14 @@ impl Moving<'_> {
     fn say_that_others_continue(&self, failure: &Failure) {
         let text = format!("failed with {}; the other streams continue", failure.code);
         self.say(Level::Warn, &text);
+    }
+
+    fn asking(&self) -> Asking<'_> {
+        Asking {
+            plan: self.plan,
+            stream: self.stream,
+            ledger: self.ledger,
+        }
     }
 
     fn say(&self, level: Level, text: &str) {

@@ -15,6 +15,7 @@ use crate::host::Host;
 use crate::ledger::{self, Ledger};
 use crate::plan::{Plan, Stage, StreamPlan};
 use crate::progress::StreamProgress;
+use crate::superseded::Asking;
 pub(crate) use read::pump_source;
 pub(crate) use sessions::Sessions;
 pub(crate) use write::pump_destination;
@@ -75,6 +76,15 @@ impl Work<'_> {
             cancel: cancel.clone(),
             log: Arc::clone(&self.host.log),
             stream: Some(self.stream.name.clone()),
+        }
+    }
+
+    /// To be asked whether a newer run has overtaken this one.
+    fn asking(&self) -> Asking<'_> {
+        Asking {
+            plan: self.plan,
+            stream: self.stream,
+            ledger: self.ledger,
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 use wasmtime::Store;
 use wasmtime::component::ResourceAny;
 
-use crate::bindings::destination::{Part, Plan, Progress, Receipt, Target};
+use crate::bindings::destination::{Part, Plan, Progress, Receipt, Target, Worker};
 use crate::bindings::destination_world::{DestinationConnector, DestinationConnectorPre};
 use crate::bindings::phase::Kind;
 use crate::bindings::source::{Event, ReadRequest, Selection};
@@ -493,6 +493,17 @@ impl Destination {
         self.instance.call("session.progress", Kind::Query, |s| {
             guest.call_progress(s, session, target, pipeline)
         })
+    }
+
+    /// The runs of the pipeline that are at work, as far as the destination knows.
+    pub fn working(&mut self, pipeline: &str) -> Result<Vec<Worker>> {
+        let session = self.session();
+        let guest = self.bindings.rapidbyte_connector_destination().session();
+        let mut workers = self.instance.call("session.working", Kind::Query, |s| {
+            guest.call_working(s, session, pipeline)
+        })?;
+        ended::shorten_workers(&mut workers);
+        Ok(workers)
     }
 
     /// Lets the run in and shuts out older runs of the stream.

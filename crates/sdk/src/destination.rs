@@ -12,7 +12,8 @@ use serde::de::DeserializeOwned;
 use crate::bindings::exports_destination as wit;
 use crate::phase::{self, Kind};
 use crate::{
-    CheckItem, Error, Part, Plan, Progress, Receipt, Result, Run, Spec, Target, WriteMode, config,
+    CheckItem, Error, Part, Plan, Progress, Receipt, Result, Run, Spec, Target, Worker, WriteMode,
+    config,
 };
 
 /// Where rows go.
@@ -54,6 +55,13 @@ pub trait Destination: Sized + 'static {
     fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
         let _ = (target, pipeline);
         Ok(None)
+    }
+
+    /// The runs of the pipeline that are at work. Changes nothing. Only a destination that can tell a
+    /// living run from a dead one has an answer.
+    fn working(&mut self, pipeline: &str) -> Result<Vec<Worker>> {
+        let _ = pipeline;
+        Ok(Vec::new())
     }
 
     /// Lets a run in, shuts out older ones and says how far the stream is.
@@ -189,6 +197,10 @@ impl<D: Destination> wit::GuestSession for SessionExport<D> {
 
     fn progress(&self, target: Target, pipeline: String) -> Result<Option<Progress>> {
         self.0.borrow_mut().progress(&target, &pipeline)
+    }
+
+    fn working(&self, pipeline: String) -> Result<Vec<Worker>> {
+        self.0.borrow_mut().working(&pipeline)
     }
 
     fn fence(&self, target: Target, run: Run) -> Result<Progress> {

@@ -72,7 +72,9 @@ pub use destination::{Commit, Destination, Writer};
 pub use rapidbyte_wire::{hive, ipc, pattern, size, types};
 pub use source::{Event, Reader, Source};
 
-pub use bindings::exports_destination::{ColumnPlan, Fit, Part, Plan, Progress, Receipt, Target};
+pub use bindings::exports_destination::{
+    ColumnPlan, Fit, Part, Plan, Progress, Receipt, Target, Worker,
+};
 pub use bindings::exports_source::{Increment, LateRows, ReadRequest, Selection};
 pub use bindings::types::{CheckItem, Error, ErrorKind, Run, Spec, Stream, SyncMode, WriteMode};
 
@@ -84,7 +86,7 @@ pub mod prelude {
     pub use crate::{
         CheckItem, ColumnPlan, Commit, Destination, Error, ErrorKind, Event, Fit, Increment,
         LateRows, Part, Plan, Progress, ReadRequest, Reader, Receipt, Result, Run, Selection,
-        Source, Stream, SyncMode, Target, WriteMode, Writer,
+        Source, Stream, SyncMode, Target, Worker, WriteMode, Writer,
     };
     pub use arrow_array::{self, *};
     pub use arrow_schema::{self, DataType, Field, Schema, SchemaRef};

@@ -10,7 +10,9 @@
 //! dies, however it dies.
 
 mod attempts;
+mod busy;
 mod lock;
+mod turn;
 mod unfinished;
 
 use std::collections::HashMap;
@@ -18,11 +20,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, named_params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, named_params};
 use serde::Serialize;
 
 pub use attempts::AttemptRecord;
+pub use busy::Holder;
 use lock::RunLock;
+pub use turn::{Asked, SILENCE, Turn, Worker};
 
 /// The history of a folder.
 #[derive(Debug)]
@@ -32,6 +36,16 @@ pub struct State {
     begun: Arc<OnceLock<String>>,
     /// The version of the tables that were found.
     version: u32,
+    untold: Mutex<Untold>,
+}
+
+/// What the history did not take, because another process kept it busy.
+#[derive(Debug, Default)]
+struct Untold {
+    /// Who kept it busy. It was waited for once: from then on a write is tried and not waited for.
+    why: Option<String>,
+    rows: u64,
+    bytes: u64,
 }
 
 /// Why the state cannot be read or written.
@@ -42,6 +56,10 @@ pub struct StateError {
     pub path: String,
     /// What the system or SQLite said.
     pub problem: String,
+    /// Another process holds the history's lock, and was waited for.
+    pub is_busy: bool,
+    /// That process, where the system tells.
+    pub holder: Option<Holder>,
 }
 
 impl StateError {
@@ -49,8 +67,31 @@ impl StateError {
         Self {
             path: path.display().to_string(),
             problem: problem.to_string(),
+            is_busy: false,
+            holder: None,
         }
     }
+
+    fn of_sql(path: &Path, error: &rusqlite::Error) -> Self {
+        if !is_busy(error) {
+            return Self::at(path, error);
+        }
+        let holder = Holder::of(path);
+        let who = holder.map_or("another process".to_owned(), |holder| holder.to_string());
+        let problem = format!("{who} has held the history's lock for too long");
+        Self {
+            is_busy: true,
+            holder,
+            ..Self::at(path, problem)
+        }
+    }
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
+    )
 }
 
 /// What every fallible call gives.
@@ -60,9 +101,11 @@ pub type Result<T, E = StateError> = std::result::Result<T, E>;
 #[derive(Debug)]
 pub struct ActiveRun {
     id: String,
+    pipeline: String,
     goes_on: bool,
     lock: RunLock,
     ended: unfinished::Ended,
+    turn: Option<Turn>,
 }
 
 /// One run, newest first in lists.
@@ -135,8 +178,12 @@ pub enum Outcome<'a> {
 
 /// Runs of a pipeline that are kept.
 const MAX_RUNS: u32 = 1_000;
-/// How long one process waits for another one's write.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long one process waits for another one's write. A write takes milliseconds: only a process that
+/// was stopped in the middle of one holds the lock for longer.
+const PATIENCE: Duration = Duration::from_secs(match cfg!(test) {
+    true => 0,
+    false => 5,
+});
 /// The version of the tables.
 const VERSION: u32 = 2;
 /// The version that kept one row for all attempts of a run.
@@ -165,7 +212,7 @@ impl State {
         if let Some(folder) = path.parent().filter(|f| !f.as_os_str().is_empty()) {
             std::fs::create_dir_all(folder).map_err(|error| failed(error.to_string()))?;
         }
-        let sql = |error: rusqlite::Error| failed(error.to_string());
+        let sql = |error: rusqlite::Error| StateError::of_sql(path, &error);
         let mut db = Connection::open(path).map_err(sql)?;
         db.busy_timeout(PATIENCE).map_err(sql)?;
         // A write-ahead log lets readers read while a run writes.
@@ -205,7 +252,7 @@ impl State {
         {
             return Ok(None);
         }
-        let sql = |error: rusqlite::Error| failed(error.to_string());
+        let sql = |error: rusqlite::Error| StateError::of_sql(path, &error);
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
         let db = Connection::open_with_flags(path, flags).map_err(sql)?;
         db.busy_timeout(PATIENCE).map_err(sql)?;
@@ -242,26 +289,33 @@ impl State {
             db: Mutex::new(db),
             begun: Arc::default(),
             version,
+            untold: Mutex::default(),
         })
     }
 
-    /// Begins a run of a pipeline, or goes on with its newest one if that did not finish and is not
-    /// alive.
-    pub fn begin(&self, pipeline: &str) -> Result<ActiveRun> {
-        if let Some(id) = self.sql(|db| unfinished(db, pipeline))?
+    /// Begins a run of a pipeline, or resumes its newest one if that did not finish and is not alive.
+    /// With the `turn` of the pipeline a busy history stops no run: the turn remembers it instead.
+    ///
+    /// # Errors
+    /// When the history cannot be read, or cannot be written and there is no `turn`.
+    pub fn begin(&self, pipeline: &str, mut turn: Option<Turn>) -> Result<ActiveRun> {
+        if let Some(id) = self.resumable(pipeline, turn.as_ref())?
             && let Some(lock) = RunLock::take(&self.path, &id)?
             // It may have ended between the two.
-            && self.sql(|db| unfinished(db, pipeline))?.as_deref() == Some(id.as_str())
+            && self.resumable(pipeline, turn.as_ref())?.as_deref() == Some(id.as_str())
         {
-            let sql = "UPDATE runs SET status = 'running', attempts = attempts + 1, \
-                       ended_at = NULL, error = NULL WHERE id = :id";
-            self.sql(|db| db.execute(sql, named_params! { ":id": id }))?;
+            if let Some(turn) = &mut turn {
+                turn.begins(&id)?;
+            }
+            self.told(turn.is_some(), self.resumes(pipeline, &id))?;
             self.remember(&id);
             return Ok(ActiveRun {
                 id,
+                pipeline: pipeline.to_owned(),
                 goes_on: true,
                 lock,
                 ended: unfinished::Ended::default(),
+                turn,
             });
         }
         let new = "SELECT strftime('%Y%m%d-%H%M%S-', 'now') || lower(hex(randomblob(4)))";
@@ -269,6 +323,61 @@ impl State {
         let lock = RunLock::take(&self.path, &id)?.ok_or_else(|| {
             StateError::at(&self.path, format!("the id {id} of a new run is taken"))
         })?;
+        if let Some(turn) = &mut turn {
+            turn.begins(&id)?;
+        }
+        self.told(turn.is_some(), self.begins(pipeline, &id))?;
+        self.remember(&id);
+        Ok(ActiveRun {
+            id,
+            pipeline: pipeline.to_owned(),
+            goes_on: false,
+            lock,
+            ended: unfinished::Ended::default(),
+            turn,
+        })
+    }
+
+    /// Who keeps the history busy, so that it does not hear of this run as it goes.
+    pub fn behind(&self) -> Option<String> {
+        self.untold().why.clone()
+    }
+
+    /// The run that the next one resumes.
+    fn resumable(&self, pipeline: &str, turn: Option<&Turn>) -> Result<Option<String>> {
+        let known = self.sql(|db| unfinished(db, pipeline))?;
+        let Some(turn) = turn else { return Ok(known) };
+        if let Some(id) = known {
+            if turn.ended_before() != Some(&id) {
+                return Ok(Some(id));
+            }
+            // It ended, and the history was too busy to hear of it.
+            let sql = "UPDATE runs SET status = 'ok', error = NULL WHERE id = :id";
+            let healed = self.sql(|db| db.execute(sql, named_params! { ":id": id }));
+            self.told(true, healed.map(drop))?;
+        }
+        let Some(id) = turn.unfinished() else {
+            return Ok(None);
+        };
+        Ok((!self.knows(id)?).then(|| id.to_owned()))
+    }
+
+    fn knows(&self, run: &str) -> Result<bool> {
+        let sql = "SELECT EXISTS (SELECT 1 FROM runs WHERE id = :id)";
+        self.sql(|db| db.query_row(sql, named_params! { ":id": run }, |row| row.get(0)))
+    }
+
+    fn resumes(&self, pipeline: &str, id: &str) -> Result<()> {
+        let sql = format!(
+            "INSERT INTO runs VALUES (:id, :pipeline, {NOW}, NULL, 'running', 1, 0, 0, NULL) \
+             ON CONFLICT (id) DO UPDATE SET status = 'running', attempts = attempts + 1, \
+             ended_at = NULL, error = NULL"
+        );
+        let named = named_params! { ":id": id, ":pipeline": pipeline };
+        self.sql(|db| db.execute(&sql, named)).map(drop)
+    }
+
+    fn begins(&self, pipeline: &str, id: &str) -> Result<()> {
         self.sql(|db| {
             // Its id must outlive a power failure; the rest is a copy of what the destination has.
             db.pragma_update(None, "synchronous", "full")?;
@@ -283,13 +392,6 @@ impl State {
                 named_params! { ":pipeline": pipeline, ":max": MAX_RUNS },
             )?;
             db.pragma_update(None, "synchronous", "normal")
-        })?;
-        self.remember(&id);
-        Ok(ActiveRun {
-            id,
-            goes_on: false,
-            lock,
-            ended: unfinished::Ended::default(),
         })
     }
 
@@ -299,13 +401,27 @@ impl State {
         self.sql(|db| unfinished::of(db, pipeline))
     }
 
+    /// Lets a write be missing that a busy history did not take, where that `may_be`. The first one was
+    /// waited for; those after it are tried only.
+    fn told(&self, may_be: bool, told: Result<()>) -> Result<()> {
+        match told {
+            Err(error) if error.is_busy && may_be => {
+                self.untold().why.get_or_insert(error.problem);
+                self.sql(|db| db.busy_timeout(Duration::ZERO))
+            }
+            told => told,
+        }
+    }
+
     /// Keeps what the destination has said of a stream when the run was let in.
     pub fn heal(&self, pipeline: &str, stream: &str, run: &str, known: Known<'_>) -> Result<()> {
-        self.sql(|db| keep(db, pipeline, stream, run, known))
+        let told = self.sql(|db| keep(db, pipeline, stream, run, known));
+        self.told(true, told)
     }
 
     /// Keeps what was committed of a stream under the id `of`, and counts its rows for `run`: the
-    /// two differ where the stream failed in an earlier run.
+    /// two differ where the stream failed in an earlier run. What a busy history does not take is
+    /// counted with the next commit that it takes.
     pub fn committed(
         &self,
         pipeline: &str,
@@ -314,16 +430,16 @@ impl State {
         known: Known<'_>,
         (rows, bytes): (u64, u64),
     ) -> Result<()> {
-        self.sql(|db| {
+        let (before, more) = self.counted();
+        let counts = (before + rows, more + bytes);
+        let told = self.sql(|db| {
             keep(db, pipeline, stream, of, known)?;
-            let sql = "UPDATE runs SET rows = rows + :rows, bytes = bytes + :bytes WHERE id = :id";
-            let (rows, bytes) = (rows as i64, bytes as i64);
-            db.execute(
-                sql,
-                named_params! { ":rows": rows, ":bytes": bytes, ":id": run },
-            )
-            .map(drop)
-        })
+            count(db, run, counts)
+        });
+        if told.is_err() {
+            self.not_counted(counts);
+        }
+        self.told(true, told)
     }
 
     /// Records how a run ended. The next run resumes a failed one.
@@ -334,31 +450,58 @@ impl State {
             Outcome::Partial(code) => ("partial", Some(code)),
         };
         let is_finished = !matches!(outcome, Outcome::Failed(_));
+        // A history that was busy when the run began does not know it.
         let sql = format!(
-            "UPDATE runs SET status = :status, error = :error, ended_at = {NOW} WHERE id = :id"
+            "INSERT INTO runs VALUES (:id, :pipeline, {NOW}, {NOW}, :status, 1, 0, 0, :error) \
+             ON CONFLICT (id) DO UPDATE SET status = :status, error = :error, ended_at = {NOW}"
         );
-        let id = run.id.as_str();
+        let (id, pipeline) = (run.id.as_str(), run.pipeline.as_str());
+        let counts = self.counted();
         let told = self.sql(|db| {
             // One transaction: streams that are forgotten while the run is not finished would be
             // moved a second time when it is resumed.
             let all = db.unchecked_transaction()?;
-            all.execute(
-                &sql,
-                named_params! { ":status": status, ":error": error, ":id": id },
-            )?;
+            let named = named_params! {
+                ":id": id, ":pipeline": pipeline, ":status": status, ":error": error,
+            };
+            all.execute(&sql, named)?;
+            count(&all, id, counts)?;
             if is_finished {
-                let of_run = "SELECT pipeline FROM runs WHERE id = :id";
-                let named = named_params! { ":id": id };
-                let pipeline: Option<String> =
-                    all.query_row(of_run, named, |row| row.get(0)).optional()?;
-                if let Some(pipeline) = pipeline {
-                    run.ended.keep(&all, &pipeline)?;
-                }
+                run.ended.keep(&all, pipeline)?;
             }
             all.commit()
         });
-        run.lock.release();
-        told
+        let ActiveRun { lock, turn, .. } = run;
+        let noted = match (turn, &told) {
+            (Some(turn), Ok(())) => {
+                turn.told();
+                Ok(())
+            }
+            // The next run reads it there: it must not take this one for unfinished.
+            (Some(mut turn), Err(_)) => turn.ended(outcome == Outcome::Ok),
+            (None, _) => Ok(()),
+        };
+        lock.release();
+        noted.and(told)
+    }
+
+    /// Takes the rows and bytes that the history has not heard of.
+    fn counted(&self) -> (u64, u64) {
+        let mut untold = self.untold();
+        (
+            std::mem::take(&mut untold.rows),
+            std::mem::take(&mut untold.bytes),
+        )
+    }
+
+    fn not_counted(&self, (rows, bytes): (u64, u64)) {
+        let mut untold = self.untold();
+        untold.rows += rows;
+        untold.bytes += bytes;
+    }
+
+    fn untold(&self) -> MutexGuard<'_, Untold> {
+        self.untold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The newest runs, of one pipeline or of all.
@@ -406,12 +549,18 @@ impl State {
         self.sql(|db| {
             unfinished::forget(db, pipeline)?;
             db.execute(sql, named_params! { ":pipeline": pipeline })
-        })
-        .map(drop)
+        })?;
+        Turn::forget(&self.path, pipeline);
+        Ok(())
+    }
+
+    /// The history knows the run, and no process of this machine works on it.
+    pub fn has_died(&self, run: &str) -> bool {
+        matches!(self.knows(run), Ok(true)) && !RunLock::is_held(&self.path, run)
     }
 
     fn sql<T>(&self, run: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
-        run(&self.db()).map_err(|error| StateError::at(&self.path, error))
+        run(&self.db()).map_err(|error| StateError::of_sql(&self.path, &error))
     }
 
     fn db(&self) -> MutexGuard<'_, Connection> {
@@ -486,6 +635,13 @@ fn keep(
         ":cursor": known.cursor, ":complete": known.complete,
     };
     db.execute(&sql, named).map(drop)
+}
+
+fn count(db: &Connection, run: &str, (rows, bytes): (u64, u64)) -> rusqlite::Result<()> {
+    let sql = "UPDATE runs SET rows = rows + :rows, bytes = bytes + :bytes WHERE id = :id";
+    let (rows, bytes) = (rows as i64, bytes as i64);
+    let named = named_params! { ":rows": rows, ":bytes": bytes, ":id": run };
+    db.execute(sql, named).map(drop)
 }
 
 fn run_record(row: &Row<'_>) -> rusqlite::Result<RunRecord> {

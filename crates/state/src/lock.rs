@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use crate::{Result, StateError};
 
 /// No pipe in the place of a lock is waited for, and no link followed.
-const OWN: i32 = OFlags::NONBLOCK
+pub(crate) const OWN: i32 = OFlags::NONBLOCK
     .union(OFlags::NOFOLLOW)
     .bits()
     .cast_signed();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use rapidbyte_engine::{Failure, Host, Narrowing, OnStreamFailure, Plan};
-use rapidbyte_state::{AttemptRecord, State};
+use rapidbyte_state::{AttemptRecord, State, Turn};
 use serde_json::{Map, Value, json};
 
 use crate::args::{Common, Run as Arguments};
@@ -45,7 +45,7 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
         };
         output.known(pages.write(&page, None, output));
     }
-    let (plan, host) = prepared?;
+    let Prepared { plan, host, turn } = prepared?;
     pages.refuse_targets(&plan)?;
     let history = setup::history_of_run(&plan, &arguments.history, output)?;
     if let Some(history) = &history {
@@ -55,7 +55,7 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
     let planned = (!pages.is_empty()).then(|| super::plan::document_of(&plan));
     let sampler = planned.map(|plan| (Sampler::start(Arc::clone(&progress)), plan));
     let watch = Watch::start(Arc::clone(&progress), output);
-    rapidbyte_engine::run(plan, &host, &progress, history.as_ref(), |ended| {
+    rapidbyte_engine::run(plan, &host, &progress, history.as_ref(), turn, |ended| {
         drop(watch);
         let mut told = None;
         if let Some((sampler, plan)) = sampler {
@@ -150,7 +150,14 @@ impl Pages {
     }
 }
 
-/// Plans; beside it what the page tells of a run that could not be planned.
+/// What a run begins with.
+struct Prepared {
+    plan: Plan,
+    host: Host,
+    turn: Option<Turn>,
+}
+
+/// Takes the pipeline's turn and plans; beside it what the page tells of a run that could not be planned.
 fn prepare(
     arguments: &Arguments,
     narrowing: &Narrowing,
@@ -158,7 +165,7 @@ fn prepare(
     output: &Output,
     facts: &Facts,
     pages: &mut Pages,
-) -> (Value, Result<(Plan, Host), Failure>) {
+) -> (Value, Result<Prepared, Failure>) {
     let file = &arguments.pipeline.file;
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     let mut known = json!({ "pipeline": name });
@@ -177,8 +184,10 @@ fn prepare(
         }
         let redacted = super::redacted(&document);
         let host = setup::host(output, Some(&document))?;
-        let plan = Plan::narrowed(document, &host, narrowing).map_err(&redacted)?;
-        Ok((plan, host))
+        let history = setup::history_path(&document, &arguments.history);
+        let planned = rapidbyte_engine::plan_alone(document, &host, narrowing, &history);
+        let (plan, turn) = planned.map_err(&redacted)?;
+        Ok(Prepared { plan, host, turn })
     });
     (known, prepared)
 }

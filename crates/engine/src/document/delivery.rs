@@ -6,10 +6,13 @@ use super::node::{Entry, Node};
 use super::path::{Path, Step};
 use super::read::Reader;
 use super::resources::size;
-use super::{Checkpoint, Retry};
+use super::{Checkpoint, Retry, WhenRunning};
 
 pub(super) const CHECKPOINT: &[&str] = &["every_bytes", "every_rows", "every_seconds"];
 pub(super) const RETRY: &[&str] = &["max_attempts", "backoff_seconds", "max_backoff_seconds"];
+
+pub(super) const WHEN_RUNNING: [WhenRunning; 3] =
+    [WhenRunning::Refuse, WhenRunning::Wait, WhenRunning::Replace];
 
 const MIN_BYTES: u64 = 1 << 20;
 const MAX_BYTES: u64 = 1 << 40;
@@ -63,6 +66,16 @@ pub(super) fn retry(
     read.max_backoff_seconds =
         longest.unwrap_or(read.max_backoff_seconds.max(read.backoff_seconds));
     Ok(read)
+}
+
+/// Reads `when_running`.
+pub(super) fn when_running(
+    reader: &mut Reader<'_>,
+    node: &Node,
+    path: &Path<'_>,
+) -> Result<WhenRunning, DocumentError> {
+    let position = reader.one_of(node, path, &WHEN_RUNNING.map(WhenRunning::name))?;
+    Ok(WHEN_RUNNING[position])
 }
 
 /// A whole number from 1 to `most`.

@@ -12,7 +12,7 @@ use super::read::{Reader, nearest};
 use super::streams::{Defaults, Inherits};
 use super::{
     Checkpoint, Destination, OnStreamFailure, Resources, Retry, Source, SyncMode, VERSION,
-    WriteMode, delivery, pages, permissions, resources, streams,
+    WhenRunning, WriteMode, delivery, pages, permissions, resources, streams,
 };
 use crate::compress::Compression;
 
@@ -27,6 +27,7 @@ const ROOT: &[&str] = &[
     "retry",
     "on_stream_failure",
     "report",
+    "when_running",
 ];
 const SOURCE: &[&str] = &["use", "config", "streams", "permissions"];
 const DESTINATION: &[&str] = &[
@@ -85,6 +86,7 @@ pub(super) struct Root {
     pub(super) retry: Retry,
     pub(super) on_stream_failure: OnStreamFailure,
     pub(super) report: Option<pages::Pages>,
+    pub(super) when_running: WhenRunning,
 }
 
 /// Reads the whole document.
@@ -113,6 +115,7 @@ pub(super) fn root(reader: &mut Reader<'_>, node: &Node) -> Result<Root, Documen
     let (mut checkpoint, mut retry) = (Checkpoint::default(), Retry::default());
     let mut on_stream_failure = OnStreamFailure::default();
     let mut report = None;
+    let mut when_running = WhenRunning::default();
     let mut defaults = Defaults::default();
     for entry in entries {
         let step = Step::Key(&entry.key);
@@ -131,6 +134,7 @@ pub(super) fn root(reader: &mut Reader<'_>, node: &Node) -> Result<Root, Documen
                 on_stream_failure = OnStreamFailure::ALL[position];
             }
             "report" => report = Some(pages::read(reader, entry, path)?),
+            "when_running" => when_running = delivery::when_running(reader, &entry.value, path)?,
             "version" => {}
             _ => return Err(unknown(reader, entry, path, ROOT)),
         }
@@ -164,6 +168,7 @@ pub(super) fn root(reader: &mut Reader<'_>, node: &Node) -> Result<Root, Documen
         retry,
         on_stream_failure,
         report,
+        when_running,
     })
 }
 

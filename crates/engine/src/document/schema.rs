@@ -7,11 +7,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::delivery::{MAX_ATTEMPTS, MAX_BACKOFF, MAX_SECONDS};
+use super::delivery::{MAX_ATTEMPTS, MAX_BACKOFF, MAX_SECONDS, WHEN_RUNNING};
 use super::keys::COMPRESSIONS;
 use super::pages::MAX_KEPT;
 use super::permissions::MAX_LIMIT;
-use super::{LateRows, OnStreamFailure, SyncMode, VERSION, WriteMode};
+use super::{LateRows, OnStreamFailure, SyncMode, VERSION, WhenRunning, WriteMode};
 
 /// A bundled connector's part.
 #[derive(Debug, Clone)]
@@ -77,6 +77,7 @@ pub fn json_schema(connectors: &[Bundled]) -> Value {
             "retry": retry(),
             "on_stream_failure": on_stream_failure(),
             "report": report(),
+            "when_running": when_running(),
         },
         "$defs": definitions,
     })
@@ -237,6 +238,14 @@ fn on_stream_failure() -> Value {
         "What a failed stream means for the others: the run tries all of them, then fails with the \
          list (continue), or it stops them (stop); continue if absent.",
         &OnStreamFailure::ALL.map(OnStreamFailure::name),
+    )
+}
+
+fn when_running() -> Value {
+    one_of(
+        "What a run does while another run of the pipeline is at work: fail at once with exit code 5 \
+         (refuse, if absent), wait until it ends, or fence it (replace).",
+        &WHEN_RUNNING.map(WhenRunning::name),
     )
 }
 

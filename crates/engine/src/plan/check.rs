@@ -80,7 +80,7 @@ fn found(item: CheckItem, side: &'static str, stage: &Stage, document: &Document
 /// How many streams would move; what only the source's moment and the columns' types tell counts.
 fn planned(document: &Document, opened: Opened, clocks: Clocks) -> Result<usize, Failure> {
     let everything = Narrowing::default();
-    let mut plan = Plan::settled(document.clone(), opened, clocks, &everything)?;
+    let mut plan = Plan::settled(document.clone(), opened, clocks, &everything, |_, _| Ok(()))?;
     let mut streams = plan.streams.iter();
     streams.try_for_each(|stream| stream.refuse_unfit())?;
     plan.snapshot()?;

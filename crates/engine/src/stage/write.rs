@@ -39,14 +39,18 @@ pub(crate) fn pump_destination(
             destination
         }
     };
-    if work.ledger.of(name).was_let_in {
-        refuse_superseded(work, &mut destination)?;
-    }
+    let was_let_in = work.ledger.of(name).was_let_in;
+    let refused = work.asking().refuse(&mut destination);
+    refused.map_err(Stopped::because)?;
     let fenced = destination
         .fence(&work.stream.target, work.ledger.run_of(name))
         .map_err(failed)?;
     work.point("engine.fenced")?;
     work.ledger.heal(name, &fenced);
+    if !was_let_in {
+        let refused = work.asking().refuse_overtaken(&fenced);
+        refused.map_err(Stopped::because)?;
+    }
     if is_done(work, &fenced) {
         work.host.say(name, "was committed by this run before");
         work.ledger.skipped(name);
@@ -73,25 +77,6 @@ pub(crate) fn pump_destination(
         since: Instant::now(),
     }
     .run(receiver)
-}
-
-/// A run that tries again must not come back behind a newer one: what it reads is older.
-fn refuse_superseded(work: &Work<'_>, destination: &mut Destination) -> Result<(), Stopped> {
-    let run = work.ledger.run_of(&work.stream.name);
-    let found = destination
-        .progress(&work.stream.target, &run.pipeline)
-        .map_err(|e| Stopped::because(work.failed(e, "destination")))?;
-    let Some(newer) = found.filter(|found| found.run_id != run.id) else {
-        return Ok(());
-    };
-    let text = format!(
-        "the newer run {} was let in with epoch {}, and the run {} may not commit any more",
-        newer.run_id, newer.epoch, run.id
-    );
-    let failure = Failure::new(Class::Run, "run_superseded", text)
-        .in_stream(&work.stream.name)
-        .hint("let one run of a pipeline end before another begins; the newer one goes on");
-    Err(Stopped::because(failure))
 }
 
 /// A full refresh that is added to what is there must not be added twice when the run that has

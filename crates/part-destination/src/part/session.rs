@@ -9,7 +9,7 @@ use rapidbyte_rows::{Decoder, Held, REPORT, Refusal, columns};
 use crate::part::bindings::rapidbyte::connector::phase::{self, Kind};
 use crate::part::contract::{
     self, CheckItem, ColumnPlan, Cursor, Fit, GuestSession, Part, Plan, Progress, Receipt, Run,
-    Target, WriteMode,
+    Target, Worker, WriteMode,
 };
 use crate::part::script;
 use crate::part::writer::{Begun, Writer};
@@ -61,6 +61,10 @@ impl GuestSession for Session {
 
     fn progress(&self, _target: Target, _pipeline: String) -> Result<Option<Progress>, Error> {
         Ok(None)
+    }
+
+    fn working(&self, _pipeline: String) -> Result<Vec<Worker>, Error> {
+        Ok(Vec::new())
     }
 
     fn fence(&self, _target: Target, run: Run) -> Result<Progress, Error> {

@@ -183,6 +183,10 @@ impl GuestSession for Session {
         Ok(state.map(|state| self.answer(&state)))
     }
 
+    fn working(&self, _pipeline: String) -> Result<Vec<wit::Worker>> {
+        Ok(Vec::new())
+    }
+
     fn fence(&self, target: Target, run: Run) -> Result<Progress> {
         let place = self.place(&target.stream);
         let mut state = place.read()?.unwrap_or_default();

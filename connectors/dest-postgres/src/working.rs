@@ -1,0 +1,48 @@
+//! Which runs of a pipeline are at work: those whose recorded session the server still lists.
+//!
+//! A session is recorded when the run is let in, and cleared with the last commit of its stream. Behind
+//! a pooler no session is recorded, and the sessions of another role show no time at which they
+//! began: of such runs nothing is known here, and the epoch alone keeps two of them apart.
+
+use rapidbyte_pg::ident::{qualified, quote_literal};
+use rapidbyte_pg_client::Client;
+use rapidbyte_sdk::prelude::*;
+
+use crate::checkpoint::is_missing;
+use crate::config::{CHECKPOINT_TABLE, Settings};
+
+/// The runs of the pipeline, the one that has worked longest first. Changes nothing.
+pub(crate) fn working(
+    client: &mut Client,
+    settings: &Settings,
+    pipeline: &str,
+) -> Result<Vec<Worker>> {
+    let sql = format!(
+        "SELECT c.run_id, pg_catalog.min(a.pid), \
+             COALESCE(pg_catalog.min(pg_catalog.host(a.client_addr)), 'the server''s own machine'), \
+             pg_catalog.max(extract(epoch FROM pg_catalog.now() - a.backend_start))::int8 \
+         FROM {} AS c JOIN pg_catalog.pg_stat_activity AS a \
+             ON a.pid = c.backend_pid AND a.backend_start = c.backend_start \
+         WHERE c.pipeline = {} AND a.pid <> pg_catalog.pg_backend_pid() \
+         GROUP BY c.run_id ORDER BY 4 DESC",
+        qualified(&settings.checkpoint_schema, CHECKPOINT_TABLE),
+        quote_literal(pipeline)
+    );
+    let answers = match client.simple_query(&sql) {
+        // A role that may not read it hears of that from the plan.
+        Err(error) if is_missing(&error) || error.code == crate::lock::NO_PRIVILEGE => {
+            return Ok(Vec::new());
+        }
+        answers => answers?,
+    };
+    let mut workers = Vec::new();
+    for row in answers.first().into_iter().flat_map(|rows| &rows.rows) {
+        let text = |column: usize| Ok::<_, Error>(row.text(column)?.unwrap_or_default());
+        workers.push(Worker {
+            run_id: text(0)?.into(),
+            place: format!("from {}, server process {}", text(2)?, text(1)?),
+            seconds: text(3)?.parse().unwrap_or_default(),
+        });
+    }
+    Ok(workers)
+}

@@ -1,0 +1,148 @@
+//! Runs of one pipeline that overlap: one of them works, and `when_running` says what the others do.
+//!
+//! A run is alive while its lock beside the history is held, or, where it works from another
+//! folder or machine, while the destination says so. Neither is needed for the rows to be right: the
+//! destination fences. It is about which run ends.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rapidbyte_runtime::{Destination, Level, Worker as Remote};
+use rapidbyte_state::{Asked, State, Turn, Worker};
+
+use crate::document::{Document, WhenRunning};
+use crate::failure::{Class, Failure};
+use crate::host::Host;
+use crate::narrow::Narrowing;
+use crate::plan::Plan;
+use crate::retry;
+
+/// How often a run that waits looks.
+const PAUSE: Duration = Duration::from_secs(1);
+const CODE: &str = "already_running";
+const HINT: &str = "wait until that run has ended; with `when_running: wait` in the pipeline file a run \
+                    waits by itself, with `when_running: replace` it fences the other one";
+
+/// Plans a run once no other run of the pipeline is at work, or as `when_running` says. The turn is the
+/// folder's of the `history`, to be kept to the end of the run; none where the folder takes no lock.
+///
+/// # Errors
+/// `already_running`, and those of planning.
+pub fn plan_alone(
+    document: Document,
+    host: &Host,
+    narrowing: &Narrowing,
+    history: &Path,
+) -> Result<(Plan, Option<Turn>), Failure> {
+    let turn = take_turn(&document, history, host)?;
+    if document.when_running == WhenRunning::Replace {
+        return Plan::narrowed(document, host, narrowing).map(|plan| (plan, turn));
+    }
+    let has_died = |run: &str| {
+        let is_known = turn.as_ref().is_some_and(|turn| turn.has_died(run));
+        let look = || State::look(history).ok().flatten();
+        is_known || look().is_some_and(|history| history.has_died(run))
+    };
+    let mut waits = Waits::default();
+    loop {
+        let planned = Plan::alone(document.clone(), host, narrowing, &has_died);
+        match planned {
+            Err(failure) if failure.code == CODE && document.when_running == WhenRunning::Wait => {
+                waits.on(&failure.message, host)?;
+            }
+            planned => return planned.map(|plan| (plan, turn)),
+        }
+    }
+}
+
+/// Refuses to plan while the destination says that a run of the pipeline is at work, unless it
+/// `has_died` on this machine.
+pub(crate) fn refuse_remote(
+    document: &Document,
+    destination: &mut Destination,
+    has_died: &dyn Fn(&str) -> bool,
+) -> Result<(), Failure> {
+    let workers = destination
+        .working(&document.pipeline)
+        .map_err(|error| Failure::from_runtime(error, document, "destination"))?;
+    match workers.iter().find(|worker| !has_died(&worker.run_id)) {
+        None => Ok(()),
+        Some(worker) => Err(refused(&remote(document, worker))),
+    }
+}
+
+fn take_turn(document: &Document, history: &Path, host: &Host) -> Result<Option<Turn>, Failure> {
+    let replaces = document.when_running == WhenRunning::Replace;
+    let mut waits = Waits::default();
+    loop {
+        match Turn::ask(history, &document.pipeline, replaces) {
+            Ok(Asked::Taken(turn)) => {
+                if let Some(dead) = turn.taken_from().filter(|_| !replaces) {
+                    let text = format!(
+                        "{} has not answered for {} s, and this run fences it",
+                        local(document, dead),
+                        dead.silence.as_secs()
+                    );
+                    (host.log)("rapidbyte", None, Level::Warn, &text);
+                }
+                return Ok(Some(*turn));
+            }
+            Ok(Asked::Held(worker)) if document.when_running == WhenRunning::Wait => {
+                waits.on(&local(document, &worker), host)?;
+            }
+            Ok(Asked::Held(worker)) => return Err(refused(&local(document, &worker))),
+            // A folder that cannot be written: whether the run needs its history is told later.
+            Err(error) => {
+                let text = format!("a run that overlaps this one would not be noticed: {error}");
+                (host.log)("rapidbyte", None, Level::Debug, &text);
+                return Ok(None);
+            }
+        }
+    }
+}
+
+fn refused(who: &str) -> Failure {
+    let text = format!("{who} is at work, and this run begins nothing");
+    Failure::new(Class::Busy, CODE, text).hint(HINT)
+}
+
+fn local(document: &Document, worker: &Worker) -> String {
+    let run = match &worker.run {
+        Some(run) => format!("the run {run}"),
+        None => "a run that still plans".to_owned(),
+    };
+    format!(
+        "{run} of the pipeline {} (process {} on {}, begun {} s ago)",
+        document.pipeline,
+        worker.pid,
+        worker.host,
+        worker.age.as_secs()
+    )
+}
+
+fn remote(document: &Document, worker: &Remote) -> String {
+    format!(
+        "the run {} of the pipeline {} ({}, connected for {} s)",
+        worker.run_id, document.pipeline, worker.place, worker.seconds
+    )
+}
+
+/// Says once for whom it waits.
+#[derive(Default)]
+struct Waits {
+    is_told: bool,
+}
+
+impl Waits {
+    /// Waits a moment.
+    fn on(&mut self, who: &str, host: &Host) -> Result<(), Failure> {
+        if !std::mem::replace(&mut self.is_told, true) {
+            let text = format!("waits until it ends: {who}");
+            (host.log)("rapidbyte", None, Level::Warn, &text);
+        }
+        match retry::wait(PAUSE, &host.cancel) {
+            true => Ok(()),
+            false => Err(Failure::cancelled()),
+        }
+    }
+}

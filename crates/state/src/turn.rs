@@ -1,0 +1,385 @@
+//! Whose turn it is: the one run of a pipeline that may work in a folder.
+//!
+//! A run locks `pipeline-NAME.lock` beside the history before it plans, and keeps the lock to its
+//! end. The system unlocks the file when the process dies, however it dies. The file says which run
+//! holds it. A thread of the run renews the file's time, so that others see when the run was
+//! stopped.
+//!
+//! The file also remembers a run that the history could not take, because another process kept it
+//! busy: the next run resumes that one, or learns that it has ended.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::busy::is_stopped;
+use crate::lock::OWN;
+use crate::{Result, StateError};
+
+/// How often a run says that it is alive.
+const BEAT: Duration = Duration::from_secs(5);
+/// A run that said nothing for so long counts as dead.
+pub const SILENCE: Duration = Duration::from_secs(30);
+/// Files that are replaced between an open and a lock are few; this bounds it.
+const MAX_TRIES: usize = 16;
+/// A note is a few hundred bytes.
+const MAX_NOTE: u64 = 16 << 10;
+
+/// The right to run a pipeline, until it is dropped.
+#[derive(Debug)]
+pub struct Turn {
+    file: File,
+    path: PathBuf,
+    note: Note,
+    /// The run that had the turn before, if it ended well.
+    ended_before: Option<String>,
+    /// The run that still had the turn when it was taken.
+    taken_from: Option<Worker>,
+    /// Dropped, it ends the thread.
+    _beat: Sender<()>,
+}
+
+/// What a file says of the run that holds it, or held it last.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Note {
+    /// None while the run plans.
+    pub run: Option<String>,
+    pub pid: u32,
+    pub host: String,
+    /// Seconds since 1970.
+    pub began: u64,
+    /// The run has committed everything.
+    pub has_ended: bool,
+    /// A run before, which ended well, what the history may not know.
+    pub ended: Option<String>,
+    /// A run before, which did not end and which the history may not know.
+    pub unfinished: Option<String>,
+}
+
+/// A run that has the turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Worker {
+    /// Its id; none while it plans.
+    pub run: Option<String>,
+    /// Its process.
+    pub pid: u32,
+    /// The machine of the process.
+    pub host: String,
+    /// How long ago it began.
+    pub age: Duration,
+    /// How long it has not said that it is alive.
+    pub silence: Duration,
+    /// The system says that the process works; none where it does not tell.
+    works: Option<bool>,
+}
+
+/// What came of asking for the turn.
+#[derive(Debug)]
+pub enum Asked {
+    /// It is this process's now.
+    Taken(Box<Turn>),
+    /// Another run has it.
+    Held(Worker),
+}
+
+impl Worker {
+    /// It was stopped, or nobody can reach it, for [`SILENCE`]: it counts as dead.
+    pub fn is_dead(&self) -> bool {
+        // A machine that has just woken up lets the process continue: its run is alive.
+        self.silence >= SILENCE && self.works != Some(true)
+    }
+}
+
+impl Turn {
+    /// Asks for the turn. With `replaces` it is taken from whoever has it: the older run goes on
+    /// until the destination fences it.
+    ///
+    /// # Errors
+    /// When the file cannot be made or locked.
+    pub fn ask(history: &Path, pipeline: &str, replaces: bool) -> Result<Asked> {
+        let path = path_of(history, pipeline);
+        let failed = |error: std::io::Error| StateError::at(&path, error);
+        if let Some(folder) = path.parent().filter(|f| !f.as_os_str().is_empty()) {
+            fs::create_dir_all(folder).map_err(failed)?;
+        }
+        let mut taken_from = None;
+        for _ in 0..MAX_TRIES {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(false);
+            let file = options.custom_flags(OWN).open(&path).map_err(failed)?;
+            let is_named = || is_at(&file, &path);
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                // Between the open and the lock another run may have replaced or removed it.
+                Ok(()) if !is_named() => {}
+                Ok(()) => {
+                    let turn = Self::of(file, path, taken_from)?;
+                    return Ok(Asked::Taken(Box::new(turn)));
+                }
+                Err(Errno::WOULDBLOCK) => {
+                    let worker = worker(&file);
+                    if !replaces && !worker.is_dead() {
+                        return Ok(Asked::Held(worker));
+                    }
+                    if is_named() {
+                        match fs::remove_file(&path) {
+                            Err(error) if error.kind() != ErrorKind::NotFound => {
+                                return Err(failed(error));
+                            }
+                            _ => {}
+                        }
+                        taken_from = Some(worker);
+                    }
+                }
+                Err(error) => return Err(failed(error.into())),
+            }
+        }
+        let text = "other runs take it again and again";
+        Err(StateError::at(&path, text))
+    }
+
+    fn of(file: File, path: PathBuf, taken_from: Option<Worker>) -> Result<Self> {
+        let before = read(&file);
+        let (ended_before, unfinished) = match before.has_ended {
+            true => (before.run, None),
+            false => (before.ended, before.run.or(before.unfinished)),
+        };
+        let note = Note {
+            run: None,
+            pid: std::process::id(),
+            host: host(),
+            began: now(),
+            has_ended: false,
+            ended: ended_before.clone(),
+            unfinished,
+        };
+        let beat = beat(&file).map_err(|error| StateError::at(&path, error))?;
+        let turn = Self {
+            file,
+            path,
+            note,
+            ended_before,
+            taken_from,
+            _beat: beat,
+        };
+        turn.write()?;
+        Ok(turn)
+    }
+
+    /// The run that still had the turn when this one took it: it was dead, or is replaced.
+    pub fn taken_from(&self) -> Option<&Worker> {
+        self.taken_from.as_ref()
+    }
+
+    /// The run had the turn before this one, and does not work any more.
+    pub fn has_died(&self, run: &str) -> bool {
+        let taken_from = self.taken_from().and_then(|worker| worker.run.as_deref());
+        self.unfinished() == Some(run) || taken_from == Some(run)
+    }
+
+    /// The run that had the turn before and did not end.
+    pub(crate) fn unfinished(&self) -> Option<&str> {
+        self.note.unfinished.as_deref()
+    }
+
+    /// The run that ended well before this one, if the history may not know that.
+    pub(crate) fn ended_before(&self) -> Option<&String> {
+        self.ended_before.as_ref()
+    }
+
+    /// Notes which run has the turn; on the disk when this returns.
+    pub(crate) fn begins(&mut self, run: &str) -> Result<()> {
+        self.note.run = Some(run.to_owned());
+        self.note.unfinished = None;
+        self.write()?;
+        self.synced()
+    }
+
+    /// Notes how the run has ended, where the history does not take it.
+    pub(crate) fn ended(&mut self, well: bool) -> Result<()> {
+        self.note.has_ended = well;
+        self.write()?;
+        self.synced()
+    }
+
+    /// The history knows everything: nothing has to be remembered.
+    pub(crate) fn told(self) {
+        if is_at(&self.file, &self.path) {
+            // Left behind it says what the history says.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+
+    fn write(&self) -> Result<()> {
+        let failed = |error: std::io::Error| StateError::at(&self.path, error);
+        let text = serde_json::to_vec(&self.note).map_err(|error| failed(error.into()))?;
+        self.file.write_all_at(&text, 0).map_err(failed)?;
+        self.file.set_len(text.len() as u64).map_err(failed)
+    }
+
+    fn synced(&self) -> Result<()> {
+        let synced = self.file.sync_all();
+        synced.map_err(|error| StateError::at(&self.path, error))
+    }
+
+    /// Forgets a run that the history does not know, unless it is alive.
+    pub(crate) fn forget(history: &Path, pipeline: &str) {
+        if let Ok(Asked::Taken(turn)) = Self::ask(history, pipeline, false) {
+            turn.told();
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // The thread may have the file open for a moment longer.
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
+/// The file at the path is the one that is open.
+fn is_at(file: &File, path: &Path) -> bool {
+    let id = |meta: fs::Metadata| (meta.dev(), meta.ino());
+    let open = file.metadata().map(id);
+    matches!((open, fs::symlink_metadata(path).map(id)), (Ok(a), Ok(b)) if a == b)
+}
+
+fn worker(file: &File) -> Worker {
+    let note = read(file);
+    let modified = file.metadata().and_then(|meta| meta.modified());
+    let silence = modified.ok().and_then(|time| time.elapsed().ok());
+    let is_here = note.host == host();
+    Worker {
+        works: is_here
+            .then(|| is_stopped(note.pid))
+            .flatten()
+            .map(|is| !is),
+        run: note.run,
+        pid: note.pid,
+        host: note.host,
+        age: Duration::from_secs(now().saturating_sub(note.began)),
+        silence: silence.unwrap_or_default(),
+    }
+}
+
+/// Nothing where there is no note, or one that is being written.
+fn read(mut file: &File) -> Note {
+    let mut text = String::new();
+    match file.by_ref().take(MAX_NOTE).read_to_string(&mut text) {
+        Ok(_) => serde_json::from_str(&text).unwrap_or_default(),
+        Err(_) => Note::default(),
+    }
+}
+
+/// Renews the file's time until what it gives is dropped.
+fn beat(file: &File) -> std::io::Result<Sender<()>> {
+    let (tell, told) = mpsc::channel::<()>();
+    let file = file.try_clone()?;
+    let beats = move || {
+        while told.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
+            // One that is missed is missed by nobody.
+            let _ = file.set_modified(SystemTime::now());
+        }
+    };
+    let thread = std::thread::Builder::new().name("turn".into());
+    thread.spawn(beats)?;
+    Ok(tell)
+}
+
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0, |now| now.as_secs())
+}
+
+/// This machine's name.
+fn host() -> String {
+    let told = fs::read_to_string("/proc/sys/kernel/hostname").or_else(|_| {
+        let asked = Command::new("hostname").output()?;
+        String::from_utf8(asked.stdout).map_err(std::io::Error::other)
+    });
+    told.map_or_else(|_| "this machine".into(), |name| name.trim().to_owned())
+}
+
+fn path_of(history: &Path, pipeline: &str) -> PathBuf {
+    history.with_file_name(format!("pipeline-{pipeline}.lock"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(history: &Path) -> Turn {
+        match Turn::ask(history, "orders", false).unwrap() {
+            Asked::Taken(turn) => *turn,
+            Asked::Held(worker) => panic!("{worker:?}"),
+        }
+    }
+
+    fn held(history: &Path) -> Worker {
+        match Turn::ask(history, "orders", false).unwrap() {
+            Asked::Held(worker) => worker,
+            Asked::Taken(_) => panic!("nobody had it"),
+        }
+    }
+
+    #[test]
+    fn one_run_has_the_turn_until_it_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let history = folder.path().join(".rapidbyte/state.db");
+        let mut first = taken(&history);
+        assert_eq!(held(&history).run, None);
+        first.begins("r1").unwrap();
+        let worker = held(&history);
+        assert_eq!(worker.run.as_deref(), Some("r1"));
+        assert_eq!((worker.pid, worker.host), (std::process::id(), host()));
+        drop(first);
+        // It did not end: the next one hears of it, also when it plans in vain itself.
+        assert_eq!(taken(&history).unfinished(), Some("r1"));
+        let mut third = taken(&history);
+        assert_eq!(third.unfinished(), Some("r1"));
+        third.begins("r1").unwrap();
+        third.ended(true).unwrap();
+        drop(third);
+        assert_eq!(taken(&history).unfinished(), None);
+    }
+
+    #[test]
+    fn a_run_that_replaces_takes_the_turn_and_the_older_one_leaves_it_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let history = folder.path().join("state.db");
+        let older = taken(&history);
+        let Asked::Taken(mut newer) = Turn::ask(&history, "orders", true).unwrap() else {
+            panic!("it takes the turn");
+        };
+        assert!(newer.taken_from().is_some());
+        newer.begins("r2").unwrap();
+        older.told();
+        assert_eq!(held(&history).run.as_deref(), Some("r2"));
+        newer.told();
+        assert!(!path_of(&history, "orders").exists());
+    }
+
+    #[test]
+    fn a_run_is_dead_when_it_is_silent_and_does_not_work() {
+        let worker = |silence, works| Worker {
+            run: None,
+            pid: 1,
+            host: String::new(),
+            age: SILENCE,
+            silence,
+            works,
+        };
+        assert!(worker(SILENCE, Some(false)).is_dead() && worker(SILENCE, None).is_dead());
+        // After the machine has slept, a living run's file is old.
+        assert!(!worker(SILENCE, Some(true)).is_dead());
+        assert!(!worker(BEAT, Some(false)).is_dead());
+    }
+}

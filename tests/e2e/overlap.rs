@@ -1,0 +1,188 @@
+//! Runs of one pipeline that overlap: which one works, and what the other says.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, SystemTime};
+
+use rapidbyte_testkit::postgres::shared;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::network::until;
+use crate::support::{Ended, Folder, generate};
+use crate::wired::{HANGS, end_of};
+
+/// A run of `p.yaml` under way.
+struct Started {
+    child: Child,
+    lines: mpsc::Receiver<String>,
+}
+
+impl Started {
+    fn new(folder: &Folder, faults: &str) -> Self {
+        let mut child = folder
+            .command(&["run", "p.yaml", "--output", "json"])
+            .env("RAPIDBYTE_FAULTS", faults)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let stderr = BufReader::new(child.stderr.take().expect("piped"));
+        let (tell, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                // Nobody may listen any more.
+                let _ = tell.send(line);
+            }
+        });
+        Self { child, lines }
+    }
+
+    /// Waits until it says this on standard error.
+    #[track_caller]
+    fn says(&self, part: &str) -> String {
+        loop {
+            match self.lines.recv_timeout(HANGS) {
+                Ok(line) if line.contains(part) => return line,
+                Ok(_) => {}
+                Err(error) => panic!("it does not say {part:?}: {error}"),
+            }
+        }
+    }
+
+    /// A run that stays where the fault is.
+    fn at(folder: &Folder, fault: &str) -> Self {
+        let started = Self::new(folder, fault);
+        started.says("fault: ");
+        started
+    }
+
+    /// As by `kill -9`.
+    fn kill(mut self) {
+        self.child.kill().expect("killed");
+        self.child.wait().expect("it ends");
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+fn run(folder: &Folder) -> Ended {
+    folder.rapidbyte(&["run", "p.yaml", "--output", "json"])
+}
+
+/// The error that names the run at work.
+#[track_caller]
+fn refused(ended: &Ended) -> String {
+    assert_eq!(ended.code, Some(5), "{ended:?}");
+    let document: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
+    let error = &document["error"];
+    assert_eq!(error["code"], "already_running", "{error:#}");
+    assert_eq!(error["class"], "busy", "{error:#}");
+    let hint = error["hint"].as_str().expect("a hint");
+    assert!(hint.contains("when_running: replace"), "{hint}");
+    error["message"].as_str().expect("a message").to_owned()
+}
+
+#[test]
+fn a_run_is_refused_or_waits_while_another_one_works_and_not_after_it_was_killed() {
+    let folder = Folder::new();
+    folder.write("p.yaml", generate(10, ""));
+    let older = Started::at(&folder, "engine.flush=stall");
+    let message = refused(&run(&folder));
+    let runs = folder.rapidbyte(&["runs", "p.yaml", "--output", "json"]);
+    let runs: Value = serde_json::from_str(&runs.stdout).expect("one JSON document");
+    let id = runs["runs"][0]["id"].as_str().expect("an id");
+    for part in [id, &format!("process {}", older.pid()), "s ago"] {
+        assert!(message.contains(part), "{part} is not in {message}");
+    }
+    // Another pipeline of the folder has nothing to do with it.
+    folder.write(
+        "other.yaml",
+        generate(10, "").replace("pipeline: t", "pipeline: u"),
+    );
+    let other = folder.rapidbyte(&["run", "other.yaml"]);
+    assert_eq!(other.code, Some(0), "{other:?}");
+
+    folder.write("p.yaml", generate(10, "when_running: wait"));
+    let waiting = Started::new(&folder, "");
+    let told = waiting.says("waits until it ends");
+    assert!(told.contains(id), "{told}");
+    older.kill();
+    let ended = end_of(waiting.child, "waiting");
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+
+    folder.write("p.yaml", generate(10, ""));
+    Started::at(&folder, "engine.flush=stall").kill();
+    let next = run(&folder);
+    assert_eq!(next.code, Some(0), "{next:?}");
+}
+
+#[test]
+fn a_run_that_waits_ends_at_ctrl_c_and_one_that_replaces_does_not_wait() {
+    let folder = Folder::new();
+    folder.write("p.yaml", generate(10, "when_running: wait"));
+    let older = Started::at(&folder, "engine.flush=stall");
+    let waiting = Started::new(&folder, "");
+    waiting.says("waits until it ends");
+    kill_process(Pid::from_child(&waiting.child), Signal::INT).expect("it is there");
+    assert_eq!(end_of(waiting.child, "waiting").code, Some(130));
+    folder.write("p.yaml", generate(10, "when_running: replace"));
+    let newer = run(&folder);
+    assert_eq!(newer.code, Some(0), "{newer:?}");
+    older.kill();
+}
+
+/// A run says every few seconds that it is alive. The test makes a stopped one silent for half a minute.
+#[test]
+fn a_run_that_stands_still_for_half_a_minute_is_fenced() {
+    let folder = Folder::new();
+    folder.write("p.yaml", generate(10, ""));
+    let older = Started::at(&folder, "engine.flush=stop");
+    refused(&run(&folder));
+    let lock = folder.path().join(".rapidbyte/pipeline-t.lock");
+    let lock = std::fs::File::open(lock).expect("the lock of the run");
+    let silent = SystemTime::now() - Duration::from_secs(31);
+    lock.set_modified(silent).expect("a time");
+    let newer = run(&folder);
+    assert_eq!(newer.code, Some(0), "{newer:?}");
+    let (said, pid) = ("has not answered", older.pid().to_string());
+    assert!(newer.stderr.contains(said), "{newer:?}");
+    assert!(newer.stderr.contains(&pid), "{newer:?}");
+    older.kill();
+}
+
+/// Two folders know nothing of each other: the server lists the session of the older run.
+#[test]
+fn a_run_of_another_folder_is_seen_by_its_session_on_the_server() {
+    let (source, target) = (shared().database(), shared().database());
+    let table = "CREATE TABLE t AS SELECT i AS id FROM generate_series(1, 10) i";
+    source.client().batch_execute(table).expect("a table");
+    let pipeline = crate::postgres::copy(&source, &target, "[public.t]", "schema: public");
+    let (here, there) = (Folder::new(), Folder::new());
+    for folder in [&here, &there] {
+        folder.write("p.yaml", &pipeline);
+    }
+    let older = Started::at(&there, "engine.flush=stall");
+    let message = refused(&run(&here));
+    assert!(message.contains("server process"), "{message}");
+    older.kill();
+    let mut client = target.client();
+    let sessions = "SELECT count(*) FROM pg_stat_activity AS a JOIN _rapidbyte.checkpoint AS c \
+                    ON a.pid = c.backend_pid";
+    until(
+        || {
+            client
+                .query_one(sessions, &[])
+                .expect("a count")
+                .get::<_, i64>(0)
+                == 0
+        },
+        "the server has noticed",
+    );
+    let next = run(&here);
+    assert_eq!(next.code, Some(0), "{next:?}");
+}
