@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rapidbyte_sdk::http::Url;
+use rapidbyte_sdk::http::{Retry, Url};
 use rapidbyte_sdk::prelude::*;
 
 use crate::config::{
@@ -20,7 +20,7 @@ pub(crate) struct Server {
     pub headers: BTreeMap<String, String>,
     /// Between the beginnings of two requests.
     pub pause: Duration,
-    pub max_retries: u32,
+    pub retry: Retry,
     pub timeout: Duration,
     pub max_response_bytes: usize,
 }
@@ -165,7 +165,7 @@ impl Config {
             credentials: self.auth.settle()?,
             headers: self.headers,
             pause,
-            max_retries: self.max_retries.unwrap_or(MAX_RETRIES),
+            retry: Retry::attempts(self.max_retries.unwrap_or(MAX_RETRIES).saturating_add(1)),
             timeout: Duration::from_secs(timeout.into()),
             max_response_bytes: bytes as usize,
             base,
