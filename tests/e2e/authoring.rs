@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rapidbyte_testkit::http::{Reply, Server};
 use serde_json::Value;
@@ -537,8 +538,31 @@ fn the_guide_for_javascript_leads_to_rows() {
 
 /// The example of a language reads the pages of an API, says who it is, and tells what it is refused.
 #[track_caller]
-fn an_example_reads_an_api(language: &str, install: &str) {
-    let server = Server::start(|request| {
+fn an_example_reads_an_api(language: &str, install: &str, test: &str) {
+    // More pages than fit the limit of handles if a request kept one of each kind, and a server that is
+    // busy now and then.
+    const PAGES: u64 = 1100;
+    let asked = AtomicU64::new(0);
+    let server = Server::start(move |request| {
+        if request.path == "/long/items" {
+            let number = asked.fetch_add(1, Ordering::Relaxed) + 1;
+            // Twice it says when it is to be asked again.
+            if number % 37 == 0 {
+                let busy = Reply::status(503, "busy");
+                return match number > 100 {
+                    true => busy.header("retry-after", "0"),
+                    false => busy,
+                };
+            }
+            let page = request
+                .param("after")
+                .map_or(0, |after| after.parse().expect("a page"));
+            let next = match page + 1 < PAGES {
+                true => format!(r#", "next": "{}""#, page + 1),
+                false => String::new(),
+            };
+            return Reply::json(format!(r#"{{"items": [{{"id": {page}}}]{next}}}"#));
+        }
         assert_eq!(request.path, "/v1/items");
         if request.header("authorization") != Some("Bearer t0ken") {
             return Reply::status(401, "who are you?");
@@ -555,7 +579,7 @@ fn an_example_reads_an_api(language: &str, install: &str) {
     let mut author = Author::new();
     author.types(&format!(
         "$ rapidbyte connector new source-api --kind source --lang {language} --http\n\
-         $ cd source-api\n{install}$ rapidbyte connector build"
+         $ cd source-api\n{install}{test}$ rapidbyte connector build"
     ));
     author.variables.push(("API_URL", server.url("/v1").into()));
     let (error, exit) = author.refused(&["run", "pipeline.yaml"]);
@@ -571,6 +595,26 @@ fn an_example_reads_an_api(language: &str, install: &str) {
         {\"id\":2,\"name\":null,\"updated_at\":null}\n\
         {\"id\":9007199254740991,\"name\":null,\"updated_at\":\"2026-11-22T09:00:00Z\"}\n";
     assert_eq!(printed, expected);
+    // A busy server fails no read of many pages, and no request keeps its handles.
+    let once = format!("{}\nretry: {{ max_attempts: 1 }}\n", text.trim_end());
+    std::fs::write(&pipeline, once).expect("a file");
+    author
+        .variables
+        .push(("API_URL", server.url("/long").into()));
+    author.types("$ rapidbyte run pipeline.yaml > /dev/null");
+    let written = std::fs::read_to_string(author.place.join("out/items.jsonl"));
+    let ids = written
+        .expect("UTF-8")
+        .lines()
+        .map(|line| {
+            let row: Value = serde_json::from_str(line).expect("JSON");
+            row["id"].as_u64().expect("a number")
+        })
+        .collect::<Vec<_>>();
+    assert_eq!(ids, (0..PAGES).collect::<Vec<_>>());
+    let long = server.requests();
+    let long = long.iter().filter(|request| request.path == "/long/items");
+    assert_eq!(long.count() as u64, PAGES + PAGES / 36);
     // Where nobody listens.
     author
         .variables
@@ -581,7 +625,11 @@ fn an_example_reads_an_api(language: &str, install: &str) {
 
 #[test]
 fn the_example_in_python_reads_an_api() {
-    an_example_reads_an_api("python", "$ python3 -m venv .venv\n");
+    an_example_reads_an_api(
+        "python",
+        "$ python3 -m venv .venv\n",
+        "$ python3 -m unittest\n",
+    );
 }
 
 #[test]
@@ -589,7 +637,7 @@ fn the_example_in_javascript_reads_an_api() {
     if !has_javascript() {
         return;
     }
-    an_example_reads_an_api("javascript", "$ npm install\n");
+    an_example_reads_an_api("javascript", "$ npm install\n", "$ npm test\n");
 }
 
 #[test]

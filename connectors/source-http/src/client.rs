@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rapidbyte_sdk::http::{Request, Response, Url, encode_component};
+use rapidbyte_sdk::http::{Request, Response, Retry, Url, encode_component};
 use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
 use serde::Deserialize;
@@ -10,10 +10,6 @@ use serde::Deserialize;
 use crate::config::{MethodName, SendIn};
 use crate::settings::{Client as OauthClient, Credentials, Server, Settled};
 
-/// Before the second try; twice as long before each further one.
-const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// Nobody waits longer here: the host begins the stream again later, or gives up.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// Bytes of an answer with a token.
 const MAX_TOKEN_BYTES: usize = 256 << 10;
 /// A token is asked for again this long before it ends.
@@ -80,7 +76,7 @@ impl Client {
         named: Option<&Url>,
         params: &[Param],
     ) -> Result<Answer> {
-        let mut tries = 0;
+        let mut attempt = 1;
         let mut had_token = self.token.is_some();
         loop {
             let error = match self.ask_once(stream, named, params) {
@@ -92,11 +88,10 @@ impl Client {
                 (self.token, had_token) = (None, false);
                 continue;
             }
-            let Some(wait) = wait_before(&error, tries).filter(|_| tries < self.server.max_retries)
-            else {
+            let Some(wait) = self.server.retry.after_error(attempt, &error) else {
                 return Err(error);
             };
-            tries += 1;
+            attempt += 1;
             // A shorter one is over before anybody has read of it.
             if wait >= Duration::from_secs(1) {
                 let Error { message, .. } = self.without_secrets(error);
@@ -115,7 +110,9 @@ impl Client {
         named: Option<&Url>,
         params: &[Param],
     ) -> Result<Answer> {
+        // Each attempt keeps to the rate and looks at its token, so that the retries are not the SDK's.
         let mut request = request(stream, named, params)?
+            .retry(Retry::NEVER)
             .timeout(self.server.timeout)
             .header(
                 "user-agent",
@@ -208,19 +205,6 @@ fn spellings(secret: &str) -> [String; 3] {
     let json = json.trim_start_matches('"');
     let json = json.strip_suffix('"').unwrap_or(json).to_owned();
     [secret.to_owned(), json, encode_component(secret)]
-}
-
-/// How long to wait before the next try; none where it would not help or take too long.
-fn wait_before(error: &Error, tries: u32) -> Option<Duration> {
-    let usual = FIRST_WAIT.saturating_mul(1 << tries.min(16));
-    let wait = match error.kind {
-        ErrorKind::RateLimited(Some(ms)) => Duration::from_millis(ms),
-        ErrorKind::RateLimited(None) | ErrorKind::Transient | ErrorKind::Connection => {
-            usual.min(LONGEST_WAIT)
-        }
-        _ => return None,
-    };
-    (wait <= LONGEST_WAIT).then_some(wait)
 }
 
 fn request(stream: &Settled, named: Option<&Url>, params: &[Param]) -> Result<Request> {
@@ -333,21 +317,4 @@ fn ask_for_token(client: &OauthClient, timeout: Duration) -> Result<Token> {
         text: granted.access_token,
         until: asked + lasts,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_may_pass_is_waited_for_and_nothing_else() {
-        let error = |kind| Error::new(kind, "x", "x");
-        let wait = |kind, tries| wait_before(&error(kind), tries).map(|wait| wait.as_millis());
-        assert_eq!(wait(ErrorKind::RateLimited(Some(7000)), 3), Some(7000));
-        assert_eq!(wait(ErrorKind::RateLimited(Some(61_000)), 0), None);
-        assert_eq!(wait(ErrorKind::RateLimited(None), 1), Some(1000));
-        assert_eq!(wait(ErrorKind::Transient, 0), Some(500));
-        assert_eq!(wait(ErrorKind::Connection, 40), Some(60_000));
-        assert_eq!(wait(ErrorKind::Auth, 0), None);
-    }
 }

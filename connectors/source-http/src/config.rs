@@ -34,7 +34,7 @@ pub struct Config {
     pub timeout_seconds: Option<u32>,
     /// Bytes of one answer: 16777216 if absent.
     pub max_response_bytes: Option<u32>,
-    /// Records of each stream that types are inferred from: 1000 if absent.
+    /// Records of each stream that types are inferred from. If absent 1000, on at most 10 pages.
     pub sample_records: Option<u64>,
 }
 
@@ -131,10 +131,13 @@ pub struct StreamConfig {
     /// The columns in order, as `name: type` or `name: type not null`. Inferred from the first
     /// pages if absent.
     pub schema: Option<Columns>,
-    /// What becomes of keys that `schema` does not name: `refuse` or `ignore`. `refuse` if absent.
+    /// Types of single columns, as in `schema`; the others are inferred.
+    pub types: Option<Columns>,
+    /// What happens to keys that are not columns: `collect` them as JSON in the column `_rest`,
+    /// `ignore` or `refuse` them. If absent `collect`, with `schema` `refuse`.
     pub unknown_keys: Option<UnknownKeys>,
-    /// What objects and arrays become if types are inferred: `columns` of structs and lists, or
-    /// `json` text. `columns` if absent.
+    /// What objects and arrays become if types are inferred: `json` text, or `columns` of structs
+    /// and lists. `json` if absent.
     pub nested: Option<Nested>,
     /// The columns that identify a record.
     #[serde(default)]
@@ -242,11 +245,13 @@ pub enum PaginationKind {
     NextUrl,
 }
 
-/// What becomes of keys that nobody declared.
+/// What happens to keys that are not columns.
 #[derive(serde::Deserialize, JsonSchema, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum UnknownKeys {
-    /// An error.
+    /// The column `_rest` takes them.
+    Collect,
+    /// The stream ends with an error.
     Refuse,
     /// They are left out.
     Ignore,

@@ -3,17 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rapidbyte_formats::Format;
+use rapidbyte_formats::jsonl::Sampler;
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::types::{parse_field, type_name};
 
 use crate::client::Client;
-use crate::config::Nested;
+use crate::config::{Nested, UnknownKeys};
 use crate::read::Walk;
-use crate::settings::Settled;
-
-/// Pages that are looked at.
-const MAX_PAGES: u64 = 10;
+use crate::settings::{REST, Sample, Settled};
 
 /// A stream's columns and how they became known.
 #[derive(Debug, Clone)]
@@ -25,23 +22,31 @@ pub(crate) struct Known {
 }
 
 /// The declared columns; without a declaration the inferred ones.
-pub(crate) fn know(client: &Client, stream: &Settled, records: u64) -> Result<Known> {
-    match &stream.schema {
-        Some(schema) => Ok(Known {
+pub(crate) fn know(client: &Client, stream: &Settled, sample: Sample) -> Result<Known> {
+    let mut known = match &stream.schema {
+        Some(schema) => Known {
             schema: schema.clone(),
             notes: Vec::new(),
             inferred: false,
-        }),
-        None => infer(client, stream, records),
+        },
+        None => infer(client, stream, sample)?,
+    };
+    if stream.unknown_keys == UnknownKeys::Collect {
+        let rest = parse_field(REST, "json", true).map_err(Error::internal)?;
+        let fields = known.schema.fields().iter().cloned();
+        let fields: Vec<_> = fields.chain([Arc::new(rest)]).collect();
+        known.schema = Arc::new(Schema::new(fields));
+        known
+            .notes
+            .push(format!("{REST}: json (keys that are not columns)"));
     }
+    Ok(known)
 }
 
-fn infer(client: &Client, stream: &Settled, records: u64) -> Result<Known> {
+fn infer(client: &Client, stream: &Settled, sample: Sample) -> Result<Known> {
     let mut walk = Walk::new(client.clone(), stream.clone(), None);
-    let mut sampler = Format::Jsonl
-        .sampler(records, usize::MAX)
-        .map_err(|error| walk.refuse(error))?;
-    for _ in 0..MAX_PAGES {
+    let mut sampler = Sampler::new(sample.records, usize::MAX).with_times();
+    for _ in 0..sample.pages {
         let Some(lines) = walk.next_page()? else {
             break;
         };
@@ -59,32 +64,51 @@ fn infer(client: &Client, stream: &Settled, records: u64) -> Result<Known> {
         }
     }
     let inferred = sampler.finish().map_err(|error| walk.refuse(error))?;
-    if inferred.schema.fields().is_empty() {
+    let mut fields = Vec::new();
+    let mut notes = Vec::new();
+    for (field, note) in inferred.schema.fields().iter().zip(inferred.notes) {
+        let is_nested = matches!(field.data_type(), DataType::Struct(_) | DataType::List(_));
+        let name = field.name();
+        // Where unknown keys are collected, a key of that column's name is one of them.
+        if name == REST && stream.unknown_keys == UnknownKeys::Collect {
+            continue;
+        }
+        if let Some(declared) = declared(stream, name) {
+            fields.push(declared.clone());
+            notes.push(format!("{name}: {} (declared)", type_name(declared)));
+        } else if is_nested && stream.nested == Nested::Json {
+            let json = parse_field(name, "json", field.is_nullable()).map_err(Error::internal)?;
+            fields.push(Arc::new(json));
+            notes.push(format!("{name}: json (the values are objects or arrays)"));
+        } else {
+            fields.push(field.clone());
+            notes.push(note);
+        }
+    }
+    for declared in stream.types.iter().flat_map(|schema| schema.fields()) {
+        if inferred.schema.field_with_name(declared.name()).is_err() {
+            fields.push(declared.clone());
+            let ty = type_name(declared);
+            notes.push(format!("{}: {ty} (declared)", declared.name()));
+        }
+    }
+    if fields.is_empty() {
         let text = "no record names a column, so that none can be inferred";
         return Err(Error::schema("no_columns", text)
             .hint("declare the columns under the stream's schema:")
             .in_stream(walk.stream()));
     }
-    let schema = match stream.nested {
-        Nested::Columns => inferred.schema,
-        Nested::Json => as_json(&inferred.schema)?,
-    };
     Ok(Known {
-        schema,
-        notes: inferred.notes,
+        schema: Arc::new(Schema::new(fields)),
+        notes,
         inferred: true,
     })
 }
 
-/// Columns of structs and lists as JSON text.
-fn as_json(schema: &SchemaRef) -> Result<SchemaRef> {
-    let fields = schema.fields().iter().map(|field| match field.data_type() {
-        DataType::Struct(_) | DataType::List(_) => {
-            parse_field(field.name(), "json", field.is_nullable()).map_err(Error::internal)
-        }
-        _ => Ok(field.as_ref().clone()),
-    });
-    Ok(Arc::new(Schema::new(fields.collect::<Result<Vec<_>>>()?)))
+/// The column's declaration under `types`.
+fn declared<'a>(stream: &'a Settled, name: &str) -> Option<&'a Arc<Field>> {
+    let types = stream.types.as_ref()?;
+    types.fields().find(name).map(|(_, field)| field)
 }
 
 /// The inferred columns of streams: name, type, and whether NULL may stand there.
@@ -145,7 +169,5 @@ mod tests {
         let found = read_token(&token, "s").unwrap().expect("the stream");
         assert_eq!(found.schema, known.schema);
         assert!(read_token(&token, "t").unwrap().is_none());
-        let nested = as_json(&known.schema).unwrap();
-        assert_eq!(type_name(nested.field(2)), "json");
     }
 }

@@ -17,22 +17,23 @@ mod settings;
 
 use std::collections::HashMap;
 
-use rapidbyte_formats::{Format, Limits};
+use rapidbyte_formats::{Decoder, Format, FormatError, Limits};
 use rapidbyte_sdk::prelude::*;
 
 use client::Client;
 pub use config::Config;
+use config::UnknownKeys;
 use cursor::Tracker;
 use known::Known;
 pub use read::Rows;
 use read::Walk;
-use settings::Settled;
+use settings::{REST, Sample, Settled};
 
 /// The connector, opened with one configuration.
 pub struct Api {
     client: Client,
     streams: Vec<Settled>,
-    sample_records: u64,
+    sample: Sample,
     /// Columns that were declared or inferred already, by stream.
     known: HashMap<String, Known>,
 }
@@ -46,11 +47,11 @@ impl Source for Api {
     const SYNC_MODES: &'static [SyncMode] = &[SyncMode::FullRefresh, SyncMode::Incremental];
 
     fn open(config: Config) -> Result<Self> {
-        let (server, streams, sample_records) = config.settle()?;
+        let (server, streams, sample) = config.settle()?;
         Ok(Self {
             client: Client::new(server),
             streams,
-            sample_records,
+            sample,
             known: HashMap::new(),
         })
     }
@@ -116,14 +117,10 @@ impl Source for Api {
             max_record_bytes: usize::try_from(request.max_record_bytes).unwrap_or(usize::MAX),
             ..Limits::default()
         };
-        let walk = Walk::new(self.client.clone(), stream, tracker);
-        let decoder = Format::Jsonl
-            .decoder(known.schema, request.columns.as_deref(), limits)
-            .map_err(|error| walk.refuse(error))?;
-        let decoder = match known.inferred {
-            true => decoder.inferred(),
-            false => decoder,
-        };
+        let walk =
+            Walk::new(self.client.clone(), stream, tracker).with_columns(known.schema.clone());
+        let decoder = decoder(walk.settled(), known, request.columns.as_deref(), limits);
+        let decoder = decoder.map_err(|error| walk.refuse(error))?;
         Ok(Rows::new(walk, decoder))
     }
 }
@@ -143,9 +140,32 @@ impl Api {
         if let Some(known) = self.known.get(&stream.name) {
             return Ok(known.clone());
         }
-        let known = known::know(&self.client, stream, self.sample_records)?;
+        let known = known::know(&self.client, stream, self.sample)?;
         self.known.insert(stream.name.clone(), known.clone());
         Ok(known)
+    }
+}
+
+/// Makes rows of a stream's records.
+fn decoder(
+    stream: &Settled,
+    known: Known,
+    wanted: Option<&[String]>,
+    limits: Limits,
+) -> std::result::Result<Decoder, FormatError> {
+    let decoder = Format::Jsonl.decoder(known.schema, wanted, limits)?;
+    let decoder = match (known.inferred, &stream.types) {
+        (false, _) => decoder,
+        (true, None) => decoder.inferred(),
+        (true, Some(types)) => {
+            let names = types.fields().iter().map(|field| field.name().clone());
+            decoder.inferred_except(&names.collect::<Vec<_>>())
+        }
+    };
+    match stream.unknown_keys {
+        UnknownKeys::Refuse => Ok(decoder),
+        UnknownKeys::Ignore => Ok(decoder.ignore_unknown()),
+        UnknownKeys::Collect => decoder.collect_unknown(REST),
     }
 }
 

@@ -1,18 +1,18 @@
 //! One read: the pages of a stream, one after the other.
 
-use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rapidbyte_formats::{Decoder, FormatError, Owner};
+use rapidbyte_sdk::log;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
-use serde_json::value::RawValue;
 
 use crate::client::{Client, Param};
 use crate::cursor::Tracker;
-use crate::json::{entries, push_line};
+use crate::json::push_line;
 use crate::page::{Pager, Place, document, records};
-use crate::settings::Settled;
+use crate::settings::{REST, Settled};
 
 /// Asks for the pages of a stream and gives their records as lines of JSON.
 pub(crate) struct Walk {
@@ -24,18 +24,13 @@ pub(crate) struct Walk {
     /// Of the page that was asked for last, from 1.
     number: u64,
     tracker: Option<Tracker>,
-    /// Keys that stay, where others are left out.
-    declared: Option<HashSet<String>>,
+    /// The stream's columns, as far as they are known.
+    columns: SchemaRef,
 }
 
 impl Walk {
     pub fn new(client: Client, stream: Settled, tracker: Option<Tracker>) -> Self {
         let pager = Pager::new(&stream.pages);
-        let declared = stream.schema.as_ref().filter(|_| stream.ignores_unknown);
-        let declared = declared.map(|schema| {
-            let names = schema.fields().iter().map(|field| field.name().clone());
-            names.collect()
-        });
         Self {
             place: Some(pager.first()),
             pager,
@@ -43,12 +38,21 @@ impl Walk {
             stream,
             number: 0,
             tracker,
-            declared,
+            columns: Arc::new(Schema::empty()),
         }
+    }
+
+    /// The same for a stream of these columns.
+    pub fn with_columns(self, columns: SchemaRef) -> Self {
+        Self { columns, ..self }
     }
 
     pub fn stream(&self) -> &str {
         &self.stream.name
+    }
+
+    pub fn settled(&self) -> &Settled {
+        &self.stream
     }
 
     /// The records of the next page, one a line; none behind the last page.
@@ -87,10 +91,7 @@ impl Walk {
             {
                 continue;
             }
-            match &self.declared {
-                None => push_line(record.get(), &mut lines),
-                Some(declared) => push_declared(record, declared, &mut lines)?,
-            }
+            push_line(record.get(), &mut lines);
         }
         self.place = self.pager.after(place, answer, document, &records)?;
         Ok(lines)
@@ -105,6 +106,61 @@ impl Walk {
         }
     }
 
+    /// What to do about a key that is not a column.
+    fn unknown_hint(&self, key: &str) -> String {
+        let declare = self.declare(key, "json");
+        format!(
+            "write unknown_keys: collect under config.streams.{} to keep such keys in the column \
+             {REST}, or {declare}",
+            self.stream.name
+        )
+    }
+
+    /// What to do about a value that its column does not hold.
+    fn type_hint(&self, column: &str) -> String {
+        let is_time = matches!(self.column_type(column), Some(DataType::Timestamp(..)));
+        let advice = match is_time {
+            true => format!(
+                "{}, or json if some values are not strings",
+                self.declare(column, "string")
+            ),
+            false => format!(
+                "{}, because a json column holds every value",
+                self.declare(column, "json")
+            ),
+        };
+        match self.stream.names_column(column) {
+            true => advice,
+            false => format!(
+                "the type was inferred from the first records: {advice}; or raise \
+                 config.sample_records so that inference sees such values"
+            ),
+        }
+    }
+
+    fn column_type(&self, column: &str) -> Option<&DataType> {
+        let (_, field) = self.columns.fields().find(column)?;
+        Some(field.data_type())
+    }
+
+    /// The place where a column gets a type.
+    fn declare(&self, column: &str, ty: &str) -> String {
+        let key = match self.stream.schema {
+            Some(_) => "schema",
+            None => "types",
+        };
+        let name = serde_json::Value::from(column).to_string();
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let name = match column.chars().all(is_plain) && !column.is_empty() {
+            true => column,
+            false => &name,
+        };
+        format!(
+            "write {key}: {{ {name}: {ty} }} under config.streams.{}",
+            self.stream.name
+        )
+    }
+
     /// The error of the formats for the page that was read last.
     pub fn refuse(&self, error: FormatError) -> Error {
         let kind = match error.owner() {
@@ -113,20 +169,13 @@ impl Walk {
             Owner::Data => ErrorKind::Data,
             Owner::Internal => ErrorKind::Internal,
         };
+        let column = error.column.as_deref().unwrap_or_default();
         let hint = match error.code {
-            "jsonl_unknown_field" => Some(
-                "declare it in the stream's schema, or write unknown_keys: ignore there; where the \
-                 schema is inferred, raise sample_records"
-                    .to_owned(),
-            ),
-            "value_does_not_fit" => Some(match self.stream.schema {
-                Some(_) => "declare another type for it in the stream's schema: json holds whatever \
-                     comes"
-                    .to_owned(),
-                None => "the type was inferred from the first records: declare the column's type in \
-                     the stream's schema, or raise sample_records"
-                    .to_owned(),
-            }),
+            "jsonl_unknown_field" if self.column_type(column).is_none() => {
+                Some(self.unknown_hint(column))
+            }
+            // The key stands in an object of a column.
+            "jsonl_unknown_field" | "value_does_not_fit" => Some(self.type_hint(column)),
             _ => error.hint,
         };
         let location = match kind {
@@ -140,29 +189,6 @@ impl Walk {
             ..Error::new(kind, error.code, &error.message).in_stream(&self.stream.name)
         }
     }
-}
-
-/// The record without the keys that nobody declared. What is no object stays, to be refused.
-fn push_declared(record: &RawValue, declared: &HashSet<String>, lines: &mut Vec<u8>) -> Result<()> {
-    let Ok(entries) = entries(record) else {
-        push_line(record.get(), lines);
-        return Ok(());
-    };
-    let mut object = String::from("{");
-    for (key, value) in entries {
-        if !declared.contains(&*key) {
-            continue;
-        }
-        if object.len() > 1 {
-            object.push(',');
-        }
-        object.push_str(&serde_json::to_string(&key).map_err(Error::internal)?);
-        object.push(':');
-        object.push_str(value.get());
-    }
-    object.push('}');
-    push_line(&object, lines);
-    Ok(())
 }
 
 /// Reads the rows of one stream. Holds one page, one record and one batch.
@@ -220,6 +246,25 @@ impl Rows {
         Ok(true)
     }
 
+    /// Says which keys the column of unknown keys has taken.
+    fn tell_collected(&self) {
+        let Some(collected) = self.decoder.collected().filter(|found| found.rows > 0) else {
+            return;
+        };
+        let names: Vec<&str> = collected.names.iter().map(String::as_str).collect();
+        let more = if collected.more { " and more" } else { "" };
+        let names = names.join(", ");
+        let records = match collected.rows {
+            1 => "1 record has".to_owned(),
+            rows => format!("{rows} records have"),
+        };
+        log::warn(format!(
+            "stream {}: {records} keys that are not columns ({names}{more}); the column \
+             {REST} keeps them",
+            self.walk.stream()
+        ));
+    }
+
     fn take(&mut self) -> Result<Option<RecordBatch>> {
         let _phase = phase::enter(Kind::Decode);
         let batch = self.decoder.take_batch();
@@ -236,6 +281,7 @@ impl Reader for Rows {
         let begun = Instant::now();
         while self.state == State::Reading && !self.decoder.is_full() {
             if !self.step()? {
+                self.tell_collected();
                 self.state = State::Read;
             } else if begun.elapsed() >= wait {
                 break;

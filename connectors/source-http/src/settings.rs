@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rapidbyte_sdk::http::Url;
+use rapidbyte_sdk::http::{Retry, Url};
 use rapidbyte_sdk::prelude::*;
 
 use crate::config::{
@@ -20,7 +20,7 @@ pub(crate) struct Server {
     pub headers: BTreeMap<String, String>,
     /// Between the beginnings of two requests.
     pub pause: Duration,
-    pub max_retries: u32,
+    pub retry: Retry,
     pub timeout: Duration,
     pub max_response_bytes: usize,
 }
@@ -56,8 +56,11 @@ pub(crate) struct Settled {
     /// Absent: the body is the records.
     pub records: Option<Path>,
     pub pages: Pages,
+    /// The declared columns, without the one for unknown keys.
     pub schema: Option<SchemaRef>,
-    pub ignores_unknown: bool,
+    /// The columns that were declared while others are inferred.
+    pub types: Option<SchemaRef>,
+    pub unknown_keys: UnknownKeys,
     pub nested: Nested,
     pub primary_key: Vec<String>,
     pub incremental: Option<Cursor>,
@@ -66,8 +69,8 @@ pub(crate) struct Settled {
 impl Settled {
     /// Whether the configuration names a column so.
     pub fn names_column(&self, name: &str) -> bool {
-        let declared = self.schema.as_ref();
-        declared.is_some_and(|schema| schema.field_with_name(name).is_ok())
+        let mut declared = self.schema.iter().chain(&self.types);
+        declared.any(|schema| schema.field_with_name(name).is_ok())
             || self.primary_key.iter().any(|key| key == name)
             || self
                 .incremental
@@ -105,19 +108,30 @@ pub(crate) struct Cursor {
     pub format: CursorFormat,
 }
 
+/// The column of keys that are not columns.
+pub(crate) const REST: &str = "_rest";
+
 const MAX_RETRIES: u32 = 5;
 const TIMEOUT_SECONDS: u32 = 60;
 const MAX_RESPONSE_BYTES: u32 = 16 << 20;
-/// Records that types are inferred from.
 const SAMPLE_RECORDS: u64 = 1000;
+/// Pages of a sample whose size nobody chose.
+const SAMPLE_PAGES: u64 = 10;
+
+/// How much of a stream its types are inferred from, at most.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sample {
+    pub records: u64,
+    pub pages: u64,
+}
 
 fn invalid(message: impl std::fmt::Display, at: impl Into<String>) -> Error {
     Error::config("invalid_config", message).at(at)
 }
 
 impl Config {
-    /// The server, the streams by name, and the records that types are inferred from.
-    pub(crate) fn settle(self) -> Result<(Server, Vec<Settled>, u64)> {
+    /// The server, the streams by name, and the sample that types are inferred from.
+    pub(crate) fn settle(self) -> Result<(Server, Vec<Settled>, Sample)> {
         let base = url(&self.base_url, "config.base_url")?;
         if self.base_url.contains(['?', '#']) {
             let text = "a query or fragment does not stand in it";
@@ -151,7 +165,7 @@ impl Config {
             credentials: self.auth.settle()?,
             headers: self.headers,
             pause,
-            max_retries: self.max_retries.unwrap_or(MAX_RETRIES),
+            retry: Retry::attempts(self.max_retries.unwrap_or(MAX_RETRIES).saturating_add(1)),
             timeout: Duration::from_secs(timeout.into()),
             max_response_bytes: bytes as usize,
             base,
@@ -162,11 +176,17 @@ impl Config {
         let streams = self.streams.into_iter();
         let streams = streams.map(|(name, stream)| stream.settle(name, &server.base));
         let streams = streams.collect::<Result<Vec<_>>>()?;
-        Ok((
-            server,
-            streams,
-            self.sample_records.unwrap_or(SAMPLE_RECORDS),
-        ))
+        let sample = match self.sample_records {
+            Some(records) => Sample {
+                records,
+                pages: u64::MAX,
+            },
+            None => Sample {
+                records: SAMPLE_RECORDS,
+                pages: SAMPLE_PAGES,
+            },
+        };
+        Ok((server, streams, sample))
     }
 }
 
@@ -290,14 +310,39 @@ impl StreamConfig {
             .as_ref()
             .map(|columns| columns.schema(&format!("{at}.schema")))
             .transpose()?;
-        let unused = match (&schema, self.unknown_keys, self.nested) {
-            (None, Some(_), _) => Some(("unknown_keys", "is for a schema that is declared")),
-            (Some(_), _, Some(_)) => Some(("nested", "is for a schema that is inferred")),
-            _ => None,
-        };
-        if let Some((key, why)) = unused {
-            let text = format!("{key} {why}");
-            return Err(Error::config("unused_option", text).at(format!("{at}.{key}")));
+        let types = self
+            .types
+            .as_ref()
+            .map(|columns| columns.schema(&format!("{at}.types")))
+            .transpose()?;
+        let unused = [
+            ("types", types.is_some()),
+            ("nested", self.nested.is_some()),
+        ];
+        for (key, is_given) in unused {
+            if is_given && schema.is_some() {
+                let text = format!("{key} has no effect beside schema, which names all columns");
+                return Err(Error::config("unused_option", text)
+                    .hint(format!("delete {key} or schema"))
+                    .at(format!("{at}.{key}")));
+            }
+        }
+        let unknown_keys = self.unknown_keys.unwrap_or(match schema {
+            Some(_) => UnknownKeys::Refuse,
+            None => UnknownKeys::Collect,
+        });
+        for (key, declared) in [("schema", &schema), ("types", &types)] {
+            let has_rest = declared
+                .as_ref()
+                .is_some_and(|s| s.field_with_name(REST).is_ok());
+            if has_rest && unknown_keys == UnknownKeys::Collect {
+                let text = format!("unknown_keys: collect makes the column {REST} itself");
+                return Err(Error::config("invalid_config", text)
+                    .hint(format!(
+                        "delete {REST} from {key}, or write unknown_keys: refuse"
+                    ))
+                    .at(format!("{at}.{key}")));
+            }
         }
         let records = self.records.as_deref().map(Path::parse);
         let records = records
@@ -310,9 +355,10 @@ impl StreamConfig {
             headers: self.headers,
             records,
             pages: self.pagination.settle(&name)?,
-            ignores_unknown: self.unknown_keys == Some(UnknownKeys::Ignore),
+            unknown_keys,
             schema,
-            nested: self.nested.unwrap_or(Nested::Columns),
+            types,
+            nested: self.nested.unwrap_or(Nested::Json),
             primary_key: self.primary_key,
             incremental: self.incremental.map(|incremental| Cursor {
                 field: incremental.cursor_field,

@@ -234,6 +234,17 @@ impl Column {
         }
     }
 
+    /// From here on reads every spelling of a value again.
+    pub(crate) fn keep_value(&mut self) {
+        self.kept = Kept::Value;
+        match &mut self.values {
+            Values::List(_, item) => item.keep_value(),
+            Values::Struct(columns) => columns.iter_mut().for_each(Self::keep_value),
+            Values::Map(_, kv) => kv.iter_mut().for_each(Self::keep_value),
+            _ => {}
+        }
+    }
+
     fn is_number(&self) -> bool {
         self.field.data_type().is_numeric()
     }

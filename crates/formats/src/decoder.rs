@@ -74,6 +74,47 @@ impl Decoder {
         self
     }
 
+    /// The same as [`inferred`](Self::inferred), where these columns were declared nevertheless: they
+    /// read every spelling of a value.
+    #[must_use]
+    pub fn inferred_except(mut self, declared: &[String]) -> Self {
+        self = self.inferred();
+        let columns = self.rows.columns.iter_mut();
+        for column in columns.filter(|column| declared.contains(column.field().name())) {
+            column.keep_value();
+        }
+        self
+    }
+
+    /// The same, which leaves out keys of JSON Lines that the schema does not have.
+    #[must_use]
+    pub fn ignore_unknown(mut self) -> Self {
+        if let Records::Jsonl(reader) = &mut self.records {
+            reader.ignore_unknown();
+        }
+        self
+    }
+
+    /// The same, which collects keys of JSON Lines that the schema does not have: as one JSON object
+    /// in this column of type `json`, which is NULL in a row without any. Where the batches do not
+    /// have the column, such keys are left out.
+    ///
+    /// Errors: `unknown_column`.
+    pub fn collect_unknown(mut self, column: &str) -> Result<Self, FormatError> {
+        if let Records::Jsonl(reader) = &mut self.records {
+            reader.collect_unknown(column)?;
+        }
+        Ok(self)
+    }
+
+    /// The keys that were [collected](Self::collect_unknown) so far.
+    pub fn collected(&self) -> Option<&jsonl::Collected> {
+        match &self.records {
+            Records::Jsonl(reader) => reader.collected(),
+            Records::Csv(_) => None,
+        }
+    }
+
     /// The same, where texts of a column have a form of their own. A column that the batches do not
     /// have is passed over.
     ///

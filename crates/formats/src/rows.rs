@@ -249,7 +249,7 @@ impl Rows {
     }
 }
 
-fn unknown_column(name: &str, schema: &Schema) -> FormatError {
+pub(crate) fn unknown_column(name: &str, schema: &Schema) -> FormatError {
     let known: Vec<_> = schema.fields().iter().map(|f| f.name().as_str()).collect();
     FormatError::new("unknown_column", format!("no column is named {name:?}"))
         .hint(format!("the columns are {}", known.join(", ")))

@@ -18,6 +18,7 @@
 //! Natively there is no HTTP: [`Request::send`] answers `no_http`.
 
 mod redirect;
+mod retry;
 mod status;
 mod url;
 #[cfg(target_family = "wasm")]
@@ -28,6 +29,7 @@ use std::time::Duration;
 
 use crate::{Error, Result};
 
+pub use retry::Retry;
 pub use status::retry_after_ms;
 pub use url::{Url, encode_component};
 
@@ -53,6 +55,7 @@ pub struct Request {
     headers: Vec<Header>,
     body: Vec<u8>,
     timeout: Duration,
+    retry: Retry,
 }
 
 #[derive(Clone)]
@@ -77,6 +80,10 @@ impl Request {
             headers: Vec::new(),
             body,
             timeout: TIMEOUT,
+            retry: match method {
+                Method::Get => Retry::default(),
+                Method::Post => Retry::NEVER,
+            },
         }
     }
 
@@ -118,12 +125,22 @@ impl Request {
         self
     }
 
+    /// Retries it so; without this a GET is retried by [`Retry::default`], and a POST, which the
+    /// server may have carried out already, is not.
+    #[must_use]
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.retry = retry;
+        self
+    }
+
     /// Where it goes.
     pub fn url(&self) -> &Url {
         &self.url
     }
 
-    /// Makes the request and gives the answer, whatever its status, when its head is there.
+    /// Makes the request and gives the answer, whatever its status, when its head is there. The
+    /// statuses 429, 502, 503 and 504, and failures before an answer, are retried first ([`Retry`]);
+    /// the last answer is given as it is.
     /// Redirects are followed: at most 5, never from https to http; to another server without
     /// secret headers, `authorization` and `cookie`, and never with a body. Each server must be
     /// granted.
@@ -133,7 +150,9 @@ impl Request {
     /// `connection_lost`, `http_protocol`, `tls_…` (connection, auth); `timeout` (transient);
     /// `http_head_too_large` (data); `http_invalid_request` (internal).
     pub fn send(&self) -> Result<Response> {
-        redirect::follow(self.clone(), system::exchange)
+        retry::retrying(self.retry, std::thread::sleep, || {
+            redirect::follow(self.clone(), system::exchange)
+        })
     }
 }
 

@@ -10,9 +10,15 @@ const PAGES = {
   "/items": [200, { items: [{ id: 1, name: "a", more: true }], next: "p2" }],
   "/items?after=p2": [200, { items: [{ id: 2 }] }],
   "/broken/items": [401, {}],
+  "/busy/items": [200, { items: [{ id: 3 }] }],
 };
 
+let failures = 0;
 const server = createServer((request, response) => {
+  if (request.url.startsWith("/busy") && failures++ < 2) {
+    response.writeHead(503, { "retry-after": "0" }).end("busy");
+    return;
+  }
   const [status, page] = PAGES[request.url];
   response.writeHead(status).end(JSON.stringify(page));
 });
@@ -34,6 +40,11 @@ test("pages follow each other", async () => {
   const rows = await read(base);
   assert.deepEqual(rows.map((row) => row.id), [1, 2]);
   assert.ok(!("more" in rows[0]));
+});
+
+test("a busy server is asked again", async () => {
+  const rows = await read(`${base}/busy`);
+  assert.deepEqual(rows.map((row) => row.id), [3]);
 });
 
 test("a refusal says who acts", async () => {

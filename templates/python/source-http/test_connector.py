@@ -12,14 +12,21 @@ PAGES = {
     "/items": (200, {"items": [{"id": 1, "name": "a", "more": True}], "next": "p2"}),
     "/items?after=p2": (200, {"items": [{"id": 2}]}),
     "/broken/items": (401, {}),
+    "/busy/items": (200, {"items": [{"id": 3}]}),
 }
 
 
 class Api(BaseHTTPRequestHandler):
+    failures = 0
+
     def do_GET(self):
         status, page = PAGES[self.path]
+        if self.path.startswith("/busy") and Api.failures < 2:
+            Api.failures, status = Api.failures + 1, 503
         body = json.dumps(page).encode()
         self.send_response(status)
+        if status == 503:
+            self.send_header("retry-after", "0")
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -42,6 +49,10 @@ class Reads(unittest.TestCase):
         pages = list(Connector({"base_url": self.base}).read(None))
         self.assertEqual([row["id"] for page in pages for row in page], [1, 2])
         self.assertNotIn("more", pages[0][0])
+
+    def test_a_busy_server_is_asked_again(self):
+        pages = list(Connector({"base_url": self.base + "/busy"}).read(None))
+        self.assertEqual([row["id"] for page in pages for row in page], [3])
 
     def test_a_refusal_says_who_acts(self):
         with self.assertRaises(Error) as refused:

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use arrow_schema::SchemaRef;
 
 use super::lines::{Lines, broken};
+use super::unknown::{Collected, Unknown};
 use crate::FormatError;
 use crate::json::{self, Stop};
-use crate::rows::{Rows, Targets};
+use crate::rows::{Rows, Targets, unknown_column};
 
 /// Reads one file after the other, piece by piece.
 pub(crate) struct Reader {
@@ -24,6 +25,7 @@ struct Keys {
     /// By column of the schema: the row, counted from 1, in which its key came last.
     seen: Vec<u64>,
     row: u64,
+    unknown: Unknown,
 }
 
 impl Reader {
@@ -35,10 +37,35 @@ impl Reader {
                 by_name: names.map(|(at, f)| (f.name().clone(), at)).collect(),
                 seen: vec![0; targets.len()],
                 row: 0,
+                unknown: Unknown::Refuse,
                 file_schema: schema,
                 targets,
             },
         }
+    }
+
+    /// Leaves out keys that the schema does not have.
+    pub(crate) fn ignore_unknown(&mut self) {
+        self.keys.unknown = Unknown::Ignore;
+    }
+
+    /// Collects keys that the schema does not have in a column of it.
+    pub(crate) fn collect_unknown(&mut self, column: &str) -> Result<(), FormatError> {
+        // A key of that name is a key like any other that the schema does not have.
+        let Some(at) = self.keys.by_name.remove(column) else {
+            return Err(unknown_column(column, &self.keys.file_schema));
+        };
+        self.keys.unknown = match self.keys.targets[at].take() {
+            Some(target) => Unknown::collect(column.to_owned(), target),
+            // Nobody wants the column.
+            None => Unknown::Ignore,
+        };
+        Ok(())
+    }
+
+    /// The keys that were collected so far.
+    pub(crate) fn collected(&self) -> Option<&Collected> {
+        self.keys.unknown.collected()
     }
 
     pub(crate) fn begin_file(&mut self) {
@@ -65,7 +92,9 @@ impl Keys {
         // Keys mostly come in order: the next one is looked at first.
         let mut next = 0;
         let walked = json::for_entries(text, |key, value| {
-            let at = self.column(&key, next, line)?;
+            let Some(at) = self.column(&key, next) else {
+                return self.unknown.take(&key, value, line);
+            };
             next = at + 1;
             if std::mem::replace(&mut self.seen[at], self.row) == self.row {
                 return Err(duplicate(&key, line));
@@ -90,25 +119,25 @@ impl Keys {
                     .map_err(|misfit| rows.refuse(*misfit, target).line(line))?;
             }
         }
+        if let Some(target) = self.unknown.target() {
+            let pushed = match self.unknown.end_row() {
+                Some(object) => rows.columns[target].push_json(&object),
+                None => rows.columns[target].push_null(),
+            };
+            pushed.map_err(|misfit| rows.refuse(*misfit, target).line(line))?;
+        }
         rows.end_row();
         Ok(!rows.is_full())
     }
 
     /// Which column of the schema a key names; `next` is looked at first.
-    fn column(&self, key: &str, next: usize, line: u64) -> Result<usize, FormatError> {
+    fn column(&self, key: &str, next: usize) -> Option<usize> {
         let fields = self.file_schema.fields();
-        if fields.get(next).is_some_and(|field| field.name() == key) {
-            return Ok(next);
+        let is_next = fields.get(next).is_some_and(|field| field.name() == key);
+        if is_next && !self.unknown.is_column(key) {
+            return Some(next);
         }
-        self.by_name.get(key).copied().ok_or_else(|| {
-            FormatError::new(
-                "jsonl_unknown_field",
-                format!("the key {key:?} is not in the schema"),
-            )
-            .hint("declare it in the schema, or raise sample_rows so that inference sees it")
-            .column(key)
-            .line(line)
-        })
+        self.by_name.get(key).copied()
     }
 }
 

@@ -2,13 +2,13 @@
 //!
 //! Whole numbers are `int64`, numbers with a fraction or an exponent `float64`, and so is a mix of
 //! both if every whole number is within 2^53. Strings stay `string`: nothing is guessed from their
-//! characters. Arrays are lists and objects structs, as far as their parts agree. What does not
+//! characters, unless the sampler [looks for times](Sampler::with_times). Arrays are lists and objects structs, as far as their parts agree. What does not
 //! agree, and every number that int64 and float64 would change, makes the column `json`, which
 //! keeps the text. Where nothing but `null` was seen, the type is `string`.
 
 use std::sync::Arc;
 
-use arrow_schema::{Field, Schema};
+use arrow_schema::{Field, Schema, TimeUnit};
 use rapidbyte_wire::types::parse_field;
 
 use super::decode::duplicate;
@@ -17,7 +17,7 @@ use crate::FormatError;
 pub use crate::csv::Inferred;
 use crate::error::shown;
 use crate::json::{self, Stop};
-use crate::text::number;
+use crate::text::{number, time};
 
 /// Objects nested deeper than this, or with more keys, are documents rather than structs.
 const MAX_DEPTH: usize = 16;
@@ -31,6 +31,7 @@ pub struct Sampler {
     columns: Vec<(String, Column)>,
     rows: u64,
     max_rows: u64,
+    times: bool,
 }
 
 #[derive(Default)]
@@ -44,9 +45,12 @@ struct Column {
 }
 
 impl Column {
-    fn look(&mut self, value: &str) {
+    fn look(&mut self, value: &str, times: bool) {
         self.values += u64::from(value != "null");
-        let shape = Shape::of(value, 0);
+        let shape = match Shape::of(value, 0) {
+            Shape::String if times && is_time(value) => Shape::Time,
+            shape => shape,
+        };
         self.floats += u64::from(shape == Shape::Float);
         let before = std::mem::take(&mut self.shape);
         let is_json = before == Shape::Json;
@@ -73,6 +77,7 @@ impl Column {
             ),
             Shape::List(_) => all("are arrays"),
             Shape::Struct(_) => all("are objects"),
+            Shape::Time => all("are timestamps with an offset from UTC"),
             Shape::String | Shape::Unknown => all("are strings"),
         }
     }
@@ -86,7 +91,16 @@ impl Sampler {
             columns: Vec::new(),
             rows: 0,
             max_rows,
+            times: false,
         }
+    }
+
+    /// The same, which makes a column `timestamptz` if each of its sampled values is a timestamp of
+    /// RFC 3339, which has an offset from UTC, with at most six decimals of a second.
+    #[must_use]
+    pub fn with_times(mut self) -> Self {
+        self.times = true;
+        self
     }
 
     /// Begins a file.
@@ -96,8 +110,9 @@ impl Sampler {
 
     /// Looks at the next bytes of the file, until there are enough rows.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
-        let (columns, rows, max_rows) = (&mut self.columns, &mut self.rows, self.max_rows);
-        let look = |text: &str, line| look(columns, rows, max_rows, text, line);
+        let (columns, rows) = (&mut self.columns, &mut self.rows);
+        let (max_rows, times) = (self.max_rows, self.times);
+        let look = |text: &str, line| look(columns, rows, (max_rows, times), text, line);
         self.lines.push(bytes, look).map(|_| ())
     }
 
@@ -113,8 +128,9 @@ impl Sampler {
 
     /// The file ends here.
     pub fn end_of_file(&mut self) -> Result<(), FormatError> {
-        let (columns, rows, max_rows) = (&mut self.columns, &mut self.rows, self.max_rows);
-        let look = |text: &str, line| look(columns, rows, max_rows, text, line);
+        let (columns, rows) = (&mut self.columns, &mut self.rows);
+        let (max_rows, times) = (self.max_rows, self.times);
+        let look = |text: &str, line| look(columns, rows, (max_rows, times), text, line);
         self.lines.end_of_file(look)
     }
 
@@ -150,7 +166,7 @@ impl Sampler {
 fn look(
     columns: &mut Vec<(String, Column)>,
     rows: &mut u64,
-    max_rows: u64,
+    (max_rows, times): (u64, bool),
     text: &str,
     line: u64,
 ) -> Result<bool, FormatError> {
@@ -167,7 +183,7 @@ fn look(
         if !seen.insert(at) {
             return Err(duplicate(&key, line));
         }
-        columns[at].1.look(value);
+        columns[at].1.look(value, times);
         Ok(())
     });
     match walked {
@@ -190,6 +206,8 @@ enum Shape {
     Int(bool),
     Float,
     String,
+    /// Strings, each a timestamp with an offset.
+    Time,
     List(Box<Shape>),
     Struct(Vec<(String, Shape)>),
     /// No common type.
@@ -255,6 +273,7 @@ impl Shape {
             (Self::Unknown, shape) | (shape, Self::Unknown) => shape,
             (Self::Int(a), Self::Int(b)) => Self::Int(a && b),
             (Self::Int(true), Self::Float) | (Self::Float, Self::Int(true)) => Self::Float,
+            (Self::Time, Self::String) | (Self::String, Self::Time) => Self::String,
             (Self::List(a), Self::List(b)) => Self::List(Box::new(a.join(*b))),
             (Self::Struct(mut fields), Self::Struct(more)) => {
                 for (name, shape) in more {
@@ -280,6 +299,7 @@ impl Shape {
             Self::Bool => "bool".into(),
             Self::Int(_) => "int64".into(),
             Self::Float => "float64".into(),
+            Self::Time => "timestamptz".into(),
             Self::List(item) => format!("list<{}>", item.type_name()),
             // Objects without keys: there is nothing to make columns of.
             Self::Struct(fields) if fields.is_empty() => "json".into(),
@@ -292,6 +312,20 @@ impl Shape {
             Self::Json => "json".into(),
         }
     }
+}
+
+/// Whether a JSON string is a timestamp of RFC 3339 that a `timestamptz` holds.
+fn is_time(json: &str) -> bool {
+    let Some(text) = json.strip_prefix('"').and_then(|t| t.strip_suffix('"')) else {
+        return false;
+    };
+    let text = text.as_bytes();
+    // The parser takes a space for the T, years of any length and offsets of hours alone.
+    let has_form = text.len() >= 20
+        && text[..4].iter().all(u8::is_ascii_digit)
+        && (text[4], text[7], text[10], text[13], text[16]) == (b'-', b'-', b'T', b':', b':')
+        && (text.ends_with(b"Z") || text[text.len() - 3] == b':');
+    has_form && time::parse_timestamp(text, TimeUnit::Microsecond, true).is_ok()
 }
 
 /// A field's name as a type name takes it.
@@ -360,6 +394,40 @@ mod tests {
                 "a: string (no value in 2 sampled rows)",
             ]
         );
+    }
+
+    #[test]
+    fn a_column_of_timestamps_with_offsets_is_timestamptz() {
+        let guess = |values: &[&str]| {
+            let lines = values.iter().map(|value| format!("{{\"a\":{value}}}\n"));
+            let mut sampler = Sampler::new(1000, 1 << 20).with_times();
+            sampler.begin_file();
+            sampler.push(lines.collect::<String>().as_bytes()).unwrap();
+            type_name(sampler.finish().unwrap().schema.field(0))
+        };
+        let time = "\"2026-11-21T10:00:00Z\"";
+        for values in [
+            &[time][..],
+            &[time, "null", "\"2026-11-21T10:00:00.123456-02:30\""],
+        ] {
+            assert_eq!(guess(values), "timestamptz", "{values:?}");
+        }
+        for other in [
+            "\"\"",
+            "\"2026-11-21\"",
+            "\"2026-11-21T10:00:00\"",
+            "\"2026-11-21 10:00:00Z\"",
+            "\"2026-11-21T10:00:00+02\"",
+            "\"2026-02-30T10:00:00Z\"",
+            "\"0000-00-00T00:00:00Z\"",
+            "\"2026-11-21T10:00:00.1234567Z\"",
+            "\"2026-11-21T10:00:00\\u005a\"",
+        ] {
+            assert_eq!(guess(&[time, other]), "string", "{other}");
+            assert_eq!(guess(&[other, time]), "string", "{other}");
+        }
+        assert_eq!(guess(&[time, "1"]), "json");
+        assert_eq!(guess(&["[\"2026-11-21T10:00:00Z\"]"]), "list<string>");
     }
 
     #[test]

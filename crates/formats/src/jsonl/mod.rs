@@ -1,7 +1,7 @@
 //! JSON Lines to Arrow and back: one object a line, UTF-8, LF or CRLF.
 //!
-//! - An absent key and `null` are NULL. A key that the schema does not have is an error, a key
-//!   that comes twice too. Lines of white space are skipped, a byte order mark is as well.
+//! - An absent key and `null` are NULL. A key that the schema does not have is an error, unless the
+//!   decoder collects or ignores such keys. A key that comes twice is an error. Lines of white space are skipped, a byte order mark is as well.
 //! - Whole numbers and floats are JSON numbers, decimals are numbers with all their digits (strings
 //!   are read too), lists are arrays, structs and maps are objects; keys of maps are the text of
 //!   the key. A `json` column takes any value as its own text, white space between its parts
@@ -21,8 +21,10 @@ mod decode;
 mod encode;
 mod infer;
 mod lines;
+mod unknown;
 
 pub use columns::{ColumnDecoder, ColumnEncoder};
 pub(crate) use decode::Reader;
 pub use encode::Encoder;
 pub use infer::{Inferred, Sampler};
+pub use unknown::Collected;

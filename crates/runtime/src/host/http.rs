@@ -35,6 +35,7 @@ use crate::state::State;
 use crate::{Grants, Lookups, Registration, Sandbox};
 
 mod exchange;
+mod handle;
 mod link;
 #[cfg(test)]
 mod tests;
@@ -278,5 +279,6 @@ fn said(error: Error) -> HttpError {
 /// Adds the interfaces to a linker that has the standard set.
 pub fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     wasmtime_wasi_http::p2::add_only_http_to_linker_sync(linker)?;
+    handle::add_to_linker(linker)?;
     wait::add_to_linker(linker)
 }

@@ -5,13 +5,16 @@ checked certificate, and ends what takes too long.
 """
 
 import json
+import random
 import sys
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
+from http.client import HTTPException
 from typing import Any, Dict, Optional
 
 from rapidbyte import Error
@@ -27,6 +30,41 @@ except ImportError:
 
 READ_BYTES = 1 << 18
 WRITE_BYTES = 1 << 12
+
+# How often a request is made at most, until an answer is not a transient failure.
+ATTEMPTS = 5
+FIRST_WAIT_SECONDS = 0.5
+# A server that asks for a longer wait gets no retry here: the host retries the stream after it.
+LONGEST_WAIT_SECONDS = 60.0
+SAFE = ("GET", "HEAD", "OPTIONS", "PUT", "DELETE")
+TRANSIENT = (429, 502, 503, 504)
+
+# Who acts on what the host refuses; the network is at fault otherwise.
+KINDS = {
+    "network_not_granted": "config",
+    "address_not_granted": "config",
+    "tls_bad_setting": "config",
+    "tls_bad_file": "config",
+    "tls_disabled": "config",
+    "tls_required": "config",
+    "tls_wrong_name": "auth",
+    "tls_no_san": "auth",
+    "tls_expired": "auth",
+    "tls_unknown_ca": "auth",
+    "tls_self_signed": "auth",
+    "timeout": "transient",
+    "http_head_too_large": "data",
+    "http_invalid_request": "internal",
+    "too_many_connections": "internal",
+}
+
+
+class _NoAnswer(Exception):
+    """A failure before the answer began."""
+
+    def __init__(self, error: Error):
+        super().__init__(error.message)
+        self.error = error
 
 
 @dataclass
@@ -60,24 +98,68 @@ def request(
     body: Optional[bytes] = None,
     timeout: float = 60.0,
     max_bytes: int = 16 << 20,
+    attempts: int = ATTEMPTS,
+    retry: Optional[bool] = None,
 ) -> Response:
     """Asks, and waits for the whole answer. Redirects are answers like any other.
 
     `timeout` is for connecting, for the beginning of the answer and between two pieces of it, each in
     seconds. An answer of more than `max_bytes` is refused.
+
+    The statuses 429, 502, 503 and 504 and failures before an answer are retried, up to `attempts`
+    requests. Before the first retry half a second passes, then twice as long each time, with jitter;
+    or what the header `retry-after` says, up to a minute. Only requests that may be repeated are
+    retried: GET, HEAD, OPTIONS, PUT and DELETE, others with `retry=True`. The last answer is given as
+    it is.
     """
     if _types is None and sys.platform == "wasi":
         hint = "make the project with `rapidbyte connector new --http`, and move connector.py there"
         raise Error("config", "no_http", "this project was made without HTTP", hint)
-    if _types is None:
-        return _natively(method, url, headers or {}, body, timeout)
-    try:
-        return _by_host(method, urllib.parse.urlsplit(url), headers or {}, body, timeout, max_bytes)
-    except Err as error:
-        raise _explained(error.value, url)
+    exchange = _natively if _types is None else _by_host
+    may_retry = method in SAFE if retry is None else retry
+    attempt = 1
+    while True:
+        is_last = not may_retry or attempt >= attempts
+        try:
+            response = exchange(method, url, headers or {}, body, timeout, max_bytes)
+            wait = None if is_last else _wait_before(attempt, response)
+            if wait is None:
+                return response
+        except _NoAnswer as failed:
+            if is_last or failed.error.kind not in ("connection", "transient"):
+                raise failed.error from None
+            wait = _backoff(attempt)
+        time.sleep(wait)
+        attempt += 1
+
+
+def _wait_before(attempt: int, response: Response) -> Optional[float]:
+    """The seconds before the next attempt; None where it would not help or take too long."""
+    if response.status not in TRANSIENT:
+        return None
+    asked = _wait_ms(response.headers.get("retry-after", ""))
+    if asked is None:
+        return _backoff(attempt)
+    return asked / 1000 if asked <= LONGEST_WAIT_SECONDS * 1000 else None
+
+
+def _backoff(attempt: int) -> float:
+    """Half of it is jitter, so that clients that failed together do not come back together."""
+    longest = min(FIRST_WAIT_SECONDS * 2 ** (attempt - 1), LONGEST_WAIT_SECONDS)
+    # The state of `random` itself is that of the build.
+    return longest * (1 - random.SystemRandom().random() / 2)
 
 
 def _by_host(method, url, headers, body, timeout, max_bytes) -> Response:
+    try:
+        answer = _answer(method, urllib.parse.urlsplit(url), headers, body, timeout)
+    except Err as error:
+        raise _NoAnswer(_explained(error.value, url)) from None
+    return _received(answer, max_bytes)
+
+
+def _answer(method, url, headers, body, timeout):
+    """The beginning of the answer."""
     entries = [(name, value.encode()) for name, value in headers.items()]
     if body is not None:
         entries.append(("content-length", str(len(body)).encode()))
@@ -101,7 +183,7 @@ def _by_host(method, url, headers, body, timeout, max_bytes) -> Response:
         found = answer.get().value
         if isinstance(found, Err):
             raise found
-        return _received(found.value, max_bytes)
+        return found.value
 
 
 def _write(outgoing, body) -> None:
@@ -126,7 +208,11 @@ def _received(response, max_bytes) -> Response:
                         return Response(status, headers, bytes(received))
                     text = error.value.value.to_debug_string()
                     raise Error("connection", "connection_lost", f"the answer ends early: {text}")
-    raise Error("data", "http_body_too_large", f"an answer of more than {max_bytes} bytes", "ask for smaller pages")
+    raise _too_large(max_bytes)
+
+
+def _too_large(max_bytes) -> Error:
+    return Error("data", "http_body_too_large", f"an answer of more than {max_bytes} bytes", "ask for smaller pages")
 
 
 def _explained(found, url: str) -> Error:
@@ -136,8 +222,11 @@ def _explained(found, url: str) -> Error:
     if isinstance(text, str) and ": " in text:
         code, _, rest = text.partition(": ")
         message, _, hint = rest.partition("\n")
-        return Error("connection", code, message, hint or None, location=server)
-    name = type(found).__name__.removeprefix("ErrorCode_") if found is not None else "not a request"
+        return Error(KINDS.get(code, "connection"), code, message, hint or None, location=server)
+    if found is None or type(found).__name__.startswith("HeaderError"):
+        text = "the URL, the method or a header has characters that may not stand there"
+        return Error("config", "http_invalid_request", text, location=server)
+    name = type(found).__name__.removeprefix("ErrorCode_")
     return Error("connection", "connect_failed", f"{name}", "is the server up?", location=server)
 
 
@@ -165,14 +254,30 @@ def _wait_ms(retry_after: str) -> Optional[int]:
     return max(0, int(left.total_seconds() * 1000))
 
 
-def _natively(method, url, headers, body, timeout) -> Response:
+class _AsItIs(urllib.request.HTTPRedirectHandler):
+    """Redirects are answers like any other, as they are with the host."""
+
+    def redirect_request(self, *_):
+        return None
+
+
+def _natively(method, url, headers, body, timeout, max_bytes) -> Response:
     asked = urllib.request.Request(url, data=body, headers=headers, method=method)
     try:
-        with urllib.request.urlopen(asked, timeout=timeout) as answer:
-            names = {name.lower(): value for name, value in answer.headers.items()}
-            return Response(answer.status, names, answer.read())
-    except urllib.error.HTTPError as answer:
-        names = {name.lower(): value for name, value in answer.headers.items()}
-        return Response(answer.code, names, answer.read())
+        answer = urllib.request.build_opener(_AsItIs).open(asked, timeout=timeout)
+    except urllib.error.HTTPError as error:
+        answer = error
     except urllib.error.URLError as error:
-        raise Error("connection", "connect_failed", str(error.reason))
+        raise _NoAnswer(Error("connection", "connect_failed", str(error.reason))) from None
+    except (OSError, HTTPException) as error:
+        raise _NoAnswer(Error("connection", "connection_lost", str(error))) from None
+    with answer:
+        names = {name.lower(): value for name, value in answer.headers.items()}
+        try:
+            # Read with a limit, a body that breaks off would look like a whole one.
+            received = answer.read()
+        except (OSError, HTTPException) as error:
+            raise Error("connection", "connection_lost", f"the answer ends early: {error}") from None
+    if len(received) > max_bytes:
+        raise _too_large(max_bytes)
+    return Response(answer.status, names, received)

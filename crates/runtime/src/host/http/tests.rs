@@ -62,6 +62,32 @@ fn ask(
     })
 }
 
+#[test]
+fn a_request_keeps_no_handle() {
+    use wasmtime_wasi_http::p2::bindings::http::types::{
+        HostFields, HostFutureIncomingResponse, HostOutgoingRequest, HostRequestOptions,
+    };
+
+    // Nobody is asked: the URL has no server.
+    let mut http = http("http://127.0.0.1:1", &Cancel::new());
+    let mut table = wasmtime_wasi::ResourceTable::new();
+    table.set_max_capacity(4);
+    let mut view = WasiHttpCtxView {
+        hooks: &mut http.requests,
+        table: &mut table,
+        ctx: &mut http.context,
+    };
+    for _ in 0..20 {
+        let fields = HostFields::new(&mut view).expect("fields");
+        let request = HostOutgoingRequest::new(&mut view, fields).expect("a request");
+        let options = HostRequestOptions::new(&mut view).expect("options");
+        let handled = handle::handle(&mut view, request, Some(options)).expect("no trap");
+        if let Ok(future) = handled {
+            HostFutureIncomingResponse::drop(&mut view, future).expect("dropped");
+        }
+    }
+}
+
 /// A server that answers each connection with these bytes and then, unless `stays`, ends it.
 fn server(answer: &'static str, stays: bool) -> String {
     telling_server(answer, stays, || ())
