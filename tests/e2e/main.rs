@@ -45,3 +45,4 @@ mod types;
 #[path = "../hostile/wat.rs"]
 mod wat;
 mod wired;
+mod xml;
