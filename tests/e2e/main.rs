@@ -13,6 +13,7 @@ mod connectors;
 #[path = "../hostile/corpus.rs"]
 mod corpus;
 mod doctor;
+mod dotted;
 mod faults;
 mod files;
 #[path = "../hostile/guests.rs"]
