@@ -14,6 +14,7 @@ mod connectors;
 mod corpus;
 mod doctor;
 mod dotted;
+mod dropped;
 mod faults;
 mod files;
 #[path = "../hostile/guests.rs"]

@@ -303,7 +303,7 @@ fn existing(
     refuse_unfilled(name, &unfilled)?;
     let mut notes: Vec<String> = unfilled
         .iter()
-        .map(|column| unfilled_note(column))
+        .map(|column| unfilled_note(column, target.write_mode))
         .collect();
     let clear = match target.write_mode {
         WriteMode::Replace => Some(clear(name, table, found, &mut notes)?),

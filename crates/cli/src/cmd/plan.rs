@@ -3,7 +3,7 @@
 use rapidbyte_engine::plan::{self, Stage, StreamPlan, sync_mode_name, write_mode_name};
 use rapidbyte_engine::{Failure, Narrowing, Plan};
 use rapidbyte_runtime::{Fit, Increment, LateRows};
-use rapidbyte_wire::types;
+use rapidbyte_wire::{WARNING_NOTE, types};
 use serde_json::{Map, Value, json};
 
 use crate::args::{Common, Pipeline, Plan as Arguments};
@@ -234,7 +234,11 @@ fn stream_text(plan: &Plan, stream: &StreamPlan, output: &Output) -> String {
         lines.push(wrapped(&format!("{names}: {note}"), width, "  - ", "    "));
     }
     for note in notes(stream) {
-        lines.push(wrapped(note, width, "  note: ", "        "));
+        let head = match note.starts_with(WARNING_NOTE) {
+            true => "  ",
+            false => "  note: ",
+        };
+        lines.push(wrapped(note, width, head, "        "));
     }
     if !stream.placed.statements.is_empty() {
         lines.push("  will run:".into());

@@ -32,6 +32,11 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
         output.known(json!({ "report": told(paper, &page, output) }));
     }
     let (plan, host) = prepared?;
+    for stream in &plan.streams {
+        for message in stream.warnings() {
+            output.warn(&format!("{}: {message}", stream.name));
+        }
+    }
     if let Some(paper) = &paper {
         paper.refuse_targets(&plan)?;
     }
