@@ -13,6 +13,8 @@ mod connectors;
 #[path = "../hostile/corpus.rs"]
 mod corpus;
 mod doctor;
+mod dotted;
+mod dropped;
 mod faults;
 mod files;
 #[path = "../hostile/guests.rs"]
@@ -47,3 +49,4 @@ mod types;
 #[path = "../hostile/wat.rs"]
 mod wat;
 mod wired;
+mod xml;

@@ -6,8 +6,8 @@ use rapidbyte_pg::form;
 use rapidbyte_pg::ident::quote_ident;
 use rapidbyte_pg::model::Generated;
 use rapidbyte_pg::{Column, Fit as PgFit, Kind, PgType, fit};
-use rapidbyte_sdk::Fit;
 use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::{Fit, WARNING_NOTE};
 
 use crate::config::Name;
 use crate::convert;
@@ -110,16 +110,28 @@ pub(crate) fn refuse_unfilled(name: &Name, unfilled: &[&Column]) -> Result<()> {
     .in_column(&column.name))
 }
 
-/// What becomes of a column that the stream does not have.
-pub(crate) fn unfilled_note(column: &Column) -> String {
+/// What becomes of a column that the stream does not have. Where older rows stay it is a warning: the
+/// source may have dropped the column, and nobody else would tell that its values are old.
+pub(crate) fn unfilled_note(column: &Column, mode: WriteMode) -> String {
     let gets = match column.generated {
-        Generated::IdentityAlways | Generated::IdentityByDefault => "the next number",
         _ if column.is_computed() => "what the server computes",
+        Generated::IdentityAlways | Generated::IdentityByDefault => "the next number",
         _ if column.default.is_some() || has_type_default(&column.ty) => "its default",
         _ => "NULL",
     };
-    let column = quote_ident(&column.name);
-    format!("the target's column {column} has no source: new rows get {gets} there")
+    let name = quote_ident(&column.name);
+    let note = format!("the target's column {name} has no source: new rows get {gets} there");
+    let (kept, rest) = match mode {
+        WriteMode::Upsert => (", and updated rows keep their old value", "the old values"),
+        _ => ("", "the values of older rows"),
+    };
+    if mode == WriteMode::Replace || column.is_computed() || has_sequence(column) {
+        return note;
+    }
+    format!(
+        "{WARNING_NOTE}{note}{kept}; where the source dropped the column, drop it at the target too, once \
+         nobody needs {rest}"
+    )
 }
 
 pub(crate) fn refuses_null(ty: &PgType) -> bool {
@@ -138,13 +150,18 @@ fn has_type_default(ty: &PgType) -> bool {
 
 /// Values that a sequence would else give do not move it.
 pub(crate) fn sequence_note(column: &Column) -> Option<String> {
-    let default = column.default.as_deref().unwrap_or_default();
-    let has_sequence = matches!(
-        column.generated,
-        Generated::IdentityAlways | Generated::IdentityByDefault
-    ) || default.contains("nextval(");
-    has_sequence.then(|| {
+    has_sequence(column).then(|| {
         let column = quote_ident(&column.name);
         format!("{column} keeps the stream's values, and its sequence stays where it is")
     })
+}
+
+/// True for a column whose values come from a sequence where nobody gives them.
+fn has_sequence(column: &Column) -> bool {
+    let default = column.default.as_deref().unwrap_or_default();
+    let is_identity = matches!(
+        column.generated,
+        Generated::IdentityAlways | Generated::IdentityByDefault
+    );
+    is_identity || default.contains("nextval(")
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rapidbyte_pg::ident;
 use rapidbyte_pg_client::{Client, Fields, Settings as Server};
+use rapidbyte_sdk::name;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 use schemars::JsonSchema;
@@ -277,6 +278,26 @@ fn refuse_system(schema: &str, key: &str) -> Result<()> {
         .at(key))
 }
 
+/// Schema and table of a stream. A name of more parts than two is not one of PostgreSQL: all behind
+/// its first part is the table.
+fn parts_of(stream: &str) -> (String, String) {
+    if let Some(parts) = name::parts(stream) {
+        match <[String; 2]>::try_from(parts) {
+            Ok([schema, table]) if !schema.is_empty() && !table.is_empty() => {
+                return (schema, table);
+            }
+            Err(parts) if parts.len() == 1 => return (DEFAULT_SCHEMA.to_owned(), parts.concat()),
+            _ => {}
+        }
+    }
+    match stream.split_once('.') {
+        Some((schema, table)) if !schema.is_empty() && !table.is_empty() => {
+            (schema.to_owned(), table.to_owned())
+        }
+        _ => (DEFAULT_SCHEMA.to_owned(), stream.to_owned()),
+    }
+}
+
 impl Settings {
     /// A connection on which `write_timeout` holds, and which may idle.
     pub(crate) fn connect(&self) -> Result<Connected> {
@@ -293,17 +314,15 @@ impl Settings {
         Ok(Connected { client, is_lifted })
     }
 
-    /// The table of a stream: `schema.table`, or a name without a schema. Errors: `bad_name`.
+    /// The table of a stream: `schema.table`, quoted where a part holds a dot, or a name without a
+    /// schema. Errors: `bad_name`.
     pub(crate) fn name_of(&self, stream: &str) -> Result<Name> {
-        let (schema, table) = match stream.split_once('.') {
-            Some((schema, table)) if !schema.is_empty() && !table.is_empty() => (schema, table),
-            _ => (DEFAULT_SCHEMA, stream),
-        };
+        let (schema, table) = parts_of(stream);
         let name = Name {
-            schema: self.schema.clone().unwrap_or_else(|| schema.to_owned()),
+            schema: self.schema.clone().unwrap_or(schema),
             table: match &self.table {
-                Some(pattern) => pattern.replace(STREAM, table),
-                None => table.to_owned(),
+                Some(pattern) => pattern.replace(STREAM, &table),
+                None => table,
             },
         };
         for (text, key) in [(&name.schema, "schema"), (&name.table, "table")] {

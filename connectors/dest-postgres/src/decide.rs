@@ -314,7 +314,7 @@ fn existing(
     refuse_unfilled(name, &unfilled)?;
     let mut notes: Vec<String> = unfilled
         .iter()
-        .map(|column| unfilled_note(column))
+        .map(|column| unfilled_note(column, target.write_mode))
         .collect();
     let truncates = target.write_mode == WriteMode::Replace
         && settings.replace_method == ReplaceMethod::Truncate;

@@ -34,9 +34,8 @@ pub(crate) fn streams(
     let listed = relation::parse(&listed)?;
     let has_vague = has_vague.single()? == "true";
     let mut first = Some(columns);
-    let relations = without_namesakes(&listed);
-    let by_oid: HashMap<u32, &Relation> = relations.iter().map(|r| (r.oid, r)).collect();
-    let mut streams = Vec::with_capacity(relations.len());
+    let by_oid: HashMap<u32, &Relation> = listed.iter().map(|r| (r.oid, r)).collect();
+    let mut streams = Vec::with_capacity(listed.len());
     for chunk in chunks(&listed) {
         let oids: Vec<u32> = chunk.iter().map(|relation| relation.oid).collect();
         let columns = match first.take() {
@@ -73,26 +72,7 @@ pub(crate) fn streams(
             }
         }
     }
-    Ok((relations, streams))
-}
-
-fn without_namesakes(relations: &[Relation]) -> Vec<Relation> {
-    let mut count: HashMap<String, usize> = HashMap::new();
-    for relation in relations {
-        *count.entry(relation.stream()).or_default() += 1;
-    }
-    let is_alone = |relation: &&Relation| {
-        let is_alone = count.get(&relation.stream()) == Some(&1);
-        if !is_alone {
-            log::warn(format_args!(
-                "{} is not listed: another relation is named {} too",
-                relation.sql(),
-                relation.stream()
-            ));
-        }
-        is_alone
-    };
-    relations.iter().filter(is_alone).cloned().collect()
+    Ok((listed, streams))
 }
 
 /// Cut so that each answer stays small.

@@ -1,7 +1,7 @@
 //! Which relations there are, what may be done with each, and their columns.
 //!
-//! A stream's name is `schema.name` as the two are written in the catalog, without quotes. Two
-//! relations can come to the same name when there are dots in theirs; such a name is refused.
+//! A stream's name is `schema.name` as the two are written in the catalog. A part with a dot in it
+//! is quoted, so that a name always means one pair: see [`name`].
 
 use std::collections::HashMap;
 
@@ -9,6 +9,7 @@ use rapidbyte_pg::Column;
 use rapidbyte_pg::catalog::{self, Described, Types};
 use rapidbyte_pg::ident::{qualified, quote_ident, quote_literal};
 use rapidbyte_pg_client::{Client, Rows};
+use rapidbyte_sdk::name;
 use rapidbyte_sdk::prelude::*;
 use serde::Deserialize;
 
@@ -84,10 +85,27 @@ pub(crate) struct Relation {
     select_some: bool,
 }
 
+/// Schema and name.
+type Pair = (String, String);
+
+/// The relation that a stream's name means; nothing for a name that is not of two parts.
+fn pair(stream: &str) -> Option<Pair> {
+    let mut parts = name::parts(stream)?.into_iter();
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some(schema), Some(name), None) => Some((schema, name)),
+        _ => None,
+    }
+}
+
 impl Relation {
     /// The name of the stream.
     pub fn stream(&self) -> String {
-        format!("{}.{}", self.schema, self.name)
+        name::join([self.schema.as_str(), self.name.as_str()])
+    }
+
+    /// Schema and name, in the letters of the catalog.
+    fn pair(&self) -> Pair {
+        (self.schema.clone(), self.name.clone())
     }
 
     /// Its name in SQL.
@@ -166,21 +184,20 @@ fn streams() -> String {
     format!("NOT c.relispartition AND {NO_CHECKPOINTS}")
 }
 
-/// The relations of these streams. Errors: `unknown_stream`, `ambiguous_stream`.
+/// The relations of these streams. Errors: `unknown_stream`.
 pub(crate) fn find(client: &mut Client, streams: &[String]) -> Result<Vec<Relation>> {
     if streams.is_empty() {
         return Ok(Vec::new());
     }
-    let mut found: HashMap<String, Vec<Relation>> = HashMap::new();
+    let mut found: HashMap<Pair, Relation> = HashMap::new();
     for relation in parse(&query(client, &by_name(streams))?)? {
-        found.entry(relation.stream()).or_default().push(relation);
+        found.insert(relation.pair(), relation);
     }
     let mut relations = Vec::with_capacity(streams.len());
     for stream in streams {
-        match found.get(stream).map(Vec::as_slice) {
-            Some([relation]) => relations.push(relation.clone()),
-            Some([first, second, ..]) => return Err(ambiguous(stream, first, second)),
-            _ => return Err(unknown(client, stream)),
+        match pair(stream).and_then(|pair| found.get(&pair)) {
+            Some(relation) => relations.push(relation.clone()),
+            None => return Err(unknown(client, stream)),
         }
     }
     Ok(relations)
@@ -188,8 +205,13 @@ pub(crate) fn find(client: &mut Client, streams: &[String]) -> Result<Vec<Relati
 
 /// The question for the relations of these streams.
 pub(crate) fn by_name(streams: &[String]) -> String {
-    let literals: Vec<_> = streams.iter().map(|name| literal(name)).collect();
-    let wanted = format!("n.nspname || '.' || c.relname IN ({})", literals.join(", "));
+    let pairs = streams.iter().filter_map(|stream| pair(stream));
+    let pairs = pairs.map(|(schema, name)| format!("({}, {})", literal(&schema), literal(&name)));
+    let pairs: Vec<String> = pairs.collect();
+    let wanted = match pairs.is_empty() {
+        true => "false".to_owned(),
+        false => format!("(n.nspname, c.relname) IN ({})", pairs.join(", ")),
+    };
     filled(RELATIONS, &wanted)
 }
 
@@ -198,21 +220,14 @@ fn literal(text: &str) -> String {
     quote_literal(&text.replace('\0', ""))
 }
 
-pub(crate) fn ambiguous(stream: &str, first: &Relation, second: &Relation) -> Error {
-    Error::schema(
-        "ambiguous_stream",
-        format!("{} and {} have the same name", first.sql(), second.sql()),
-    )
-    .hint("rename one of them, or read both through views with other names")
-    .in_stream(stream)
-}
-
 fn unknown(client: &mut Client, stream: &str) -> Error {
-    let name = stream.rsplit('.').next().unwrap_or(stream);
+    let parts = name::parts(stream).unwrap_or_default();
+    let name = parts.last().map_or(stream, String::as_str);
+    // Without quotes, so that a dotted name that lacks them is found too.
     let similar = format!(
         "(pg_catalog.lower(n.nspname || '.' || c.relname) = pg_catalog.lower({}) \
           OR pg_catalog.lower(c.relname) = pg_catalog.lower({}))",
-        literal(stream),
+        literal(&parts.join(".")),
         literal(name)
     );
     // An error here would hide the one that matters.
@@ -220,8 +235,8 @@ fn unknown(client: &mut Client, stream: &str) -> Error {
     let similar = similar.unwrap_or_default();
     let names: Vec<String> = similar.iter().take(5).map(Relation::stream).collect();
     let hint = if names.is_empty() {
-        "streams are named schema.table, in the letters of the catalog; `rapidbyte discover` \
-         lists them"
+        "streams are named schema.table, in the letters of the catalog, with a part that holds a \
+         dot in double quotes; `rapidbyte discover` lists them"
             .to_owned()
     } else {
         format!("did you mean {}?", names.join(" or "))

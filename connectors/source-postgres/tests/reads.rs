@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use common::*;
 use rapidbyte_pg::ident::{nasty_names, qualified, quote_ident};
-use rapidbyte_sdk::ipc;
 use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::{ipc, name};
 use rapidbyte_testkit::postgres::{Options, PASSWORD, Server, shared};
 
 const KINDS: &str = "
@@ -199,15 +199,21 @@ fn what_is_not_there_is_named_with_what_is_like_it() {
 fn two_relations_of_one_name_are_not_confused() {
     let database = shared().database();
     let sql = "CREATE SCHEMA a; CREATE SCHEMA \"a.b\"; CREATE TABLE a.\"b.c\" (id int);
-        CREATE TABLE \"a.b\".c (id int); CREATE TABLE a.alone (id int)";
+        CREATE TABLE \"a.b\".c (id int); CREATE TABLE a.alone (id int);
+        INSERT INTO a.\"b.c\" VALUES (1); INSERT INTO \"a.b\".c VALUES (2)";
     database.client().batch_execute(sql).unwrap();
     let mut source = open(&database.url());
     let streams = source.discover(&[]).unwrap();
     let names: Vec<&str> = streams.iter().map(|s| s.name.as_str()).collect();
-    assert_eq!(names, ["a.alone"]);
+    assert_eq!(names, ["a.alone", "a.\"b.c\"", "\"a.b\".c"]);
+    for (stream, id) in [("a.\"b.c\"", 1), ("\"a.b\".c", 2), ("\"a\".\"b.c\"", 1)] {
+        assert_eq!(ints(&read(&mut source, &request(stream)).unwrap(), 0), [id]);
+    }
+    // Without quotes it means neither.
     let error = refused(&mut source, &request("a.b.c"));
-    assert_eq!(error.code, "ambiguous_stream");
-    assert!(error.message.contains("\"a.b\".c") && error.message.contains("a.\"b.c\""));
+    assert_eq!(error.code, "unknown_stream");
+    let expected = "did you mean a.\"b.c\" or \"a.b\".c?";
+    assert_eq!(error.hint.as_deref(), Some(expected));
 }
 
 #[test]
@@ -422,7 +428,7 @@ fn nasty_names_are_only_names() {
     let wanted: Vec<Selection> = streams.iter().map(|s| whole(&s.name)).collect();
     let snapshot = source.snapshot(&wanted).unwrap();
     for name in names {
-        let stream = format!("{}.{name}", name_of_schema(name));
+        let stream = name::join([name_of_schema(name).as_str(), name.as_str()]);
         assert_eq!(schema(find(&streams, &stream)).field(0).name(), name);
         // As a table, and as a query.
         for wanted in [vec![name.as_str()], vec![name.as_str(), "{}"]] {

@@ -65,6 +65,7 @@ impl Page<'_> {
         body += &self.head();
         match self.ended {
             Ok(report) => {
+                body += &warnings(report);
                 body += &waterfall(report);
                 body += &streams(report);
             }
@@ -246,6 +247,22 @@ fn failed(failure: &Failure) -> String {
         escape(&failure.code),
         escape(&failure.message)
     )
+}
+
+fn warnings(report: &Report) -> String {
+    let mut items = String::new();
+    for warning in &report.warnings {
+        let (stream, message) = (escape(&warning.stream), escape(&warning.message));
+        let _ = writeln!(items, "<li>{stream}: {message}</li>");
+    }
+    match items.is_empty() {
+        true => items,
+        false => section(
+            "Warnings",
+            "The run succeeded; look at these all the same.",
+            &format!("<ul>\n{items}</ul>\n"),
+        ),
+    }
 }
 
 /// The groups that phases are drawn as: a class of the style sheet, what it says, and the ends of

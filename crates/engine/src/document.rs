@@ -40,6 +40,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rapidbyte_runtime::Permissions;
+use rapidbyte_wire::name;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -436,7 +437,9 @@ impl Source {
     /// name, else the first whose wildcards match.
     pub fn entry_for(&self, stream: &str) -> Option<usize> {
         let position = |matches: &dyn Fn(&Stream) -> bool| self.streams.iter().position(matches);
-        position(&|entry| entry.name == stream).or_else(|| position(&|entry| entry.matches(stream)))
+        let stream_name = name::canonical(stream);
+        position(&|entry| name::canonical(&entry.name) == stream_name)
+            .or_else(|| position(&|entry| entry.matches(stream)))
     }
 }
 
@@ -471,8 +474,13 @@ impl Stream {
 
     /// Whether the name, with its wildcards, is that of a discovered stream.
     pub fn matches(&self, stream: &str) -> bool {
-        covers(&self.name, stream)
+        covers_stream(&self.name, stream)
     }
+}
+
+/// Whether a pattern covers the name of a stream: part by part, where a part is quoted.
+pub(crate) fn covers_stream(pattern: &str, stream: &str) -> bool {
+    name::covered(pattern, stream, covers)
 }
 
 /// Whether a pattern, in which `*` stands for any characters and `?` for any one, covers a name.

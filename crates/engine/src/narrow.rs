@@ -2,7 +2,7 @@
 //!
 //! A choice only narrows what the pipeline file names; it never adds to it.
 
-use crate::document::{Document, SyncMode, WriteMode, covers};
+use crate::document::{Document, SyncMode, WriteMode, covers, covers_stream};
 use crate::failure::{Class, Failure};
 use crate::meant::did_you_mean;
 
@@ -121,7 +121,7 @@ fn covered(pattern: &str, streams: &[Candidate], select: bool) -> Result<Vec<Cov
     let whole: Vec<Covered> = streams
         .iter()
         .enumerate()
-        .filter(|(_, stream)| covers(pattern, &stream.name))
+        .filter(|(_, stream)| covers_stream(pattern, &stream.name))
         .map(|(at, _)| (at, None))
         .collect();
     if !whole.is_empty() {
@@ -132,7 +132,7 @@ fn covered(pattern: &str, streams: &[Candidate], select: bool) -> Result<Vec<Cov
         let (of, wanted) = (&pattern[..dot], &pattern[dot + 1..]);
         let mut found = Vec::new();
         for (at, stream) in streams.iter().enumerate() {
-            if covers(of, &stream.name) {
+            if covers_stream(of, &stream.name) {
                 let columns = stream.columns.iter().enumerate();
                 let matching = columns.filter(|(_, column)| covers(wanted, column));
                 found.extend(matching.map(|(column, _)| (at, Some(column))));

@@ -14,7 +14,7 @@ use rapidbyte_runtime::{
     Cancel, Clock, Destination, Fit, Grants, Increment, Phase, Plan as Placed, Progress, Selection,
     Source, Stream, SyncMode, Target, WriteMode,
 };
-use rapidbyte_wire::{ipc, types};
+use rapidbyte_wire::{WARNING_NOTE, ipc, types};
 
 use crate::document::{self, Document};
 use crate::failure::{Class, Failure};
@@ -82,6 +82,14 @@ pub struct StreamPlan {
     pub target: Target,
     /// What the destination will do.
     pub placed: Placed,
+}
+
+impl StreamPlan {
+    /// What the operator of a run has to know: the destination's notes that are warnings.
+    pub fn warnings(&self) -> impl Iterator<Item = &str> {
+        let notes = self.placed.notes.iter();
+        notes.filter_map(|note| note.strip_prefix(WARNING_NOTE))
+    }
 }
 
 impl Plan {

@@ -37,8 +37,19 @@ pub struct Report {
     pub connectors: Vec<ConnectorReport>,
     /// Sums over planning and all streams.
     pub timing: Map<String, Value>,
+    /// What the operator has to know although the run succeeded.
+    pub warnings: Vec<Warning>,
     /// In the plan's order.
     pub streams: Vec<StreamReport>,
+}
+
+/// Something that is not as the operator may expect, such as a column that the stream lacks.
+#[derive(Debug, Clone, Serialize)]
+pub struct Warning {
+    /// The stream.
+    pub stream: String,
+    /// One sentence or more.
+    pub message: String,
 }
 
 /// How one connector was loaded.

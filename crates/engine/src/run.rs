@@ -15,7 +15,7 @@ use crate::host::Host;
 use crate::ledger::{Ledger, point_of_run};
 use crate::plan::{Plan, StreamPlan, planning_sandbox};
 use crate::progress::{Progress, StreamProgress, StreamState};
-use crate::report::{ConnectorReport, Report, Side, StageReport, StreamReport, add};
+use crate::report::{ConnectorReport, Report, Side, StageReport, StreamReport, Warning, add};
 use crate::retry::{Backoff, wait};
 use crate::stage::{Sessions, Stopped, Work, pump_destination, pump_source};
 use crate::superseded::Asking;
@@ -206,7 +206,15 @@ fn move_all(
             connector(&plan.destination, "destination"),
         ],
         timing,
+        warnings: plan.streams.iter().flat_map(warnings).collect(),
         streams,
+    })
+}
+
+fn warnings(stream: &StreamPlan) -> impl Iterator<Item = Warning> {
+    stream.warnings().map(|message| Warning {
+        stream: stream.name.clone(),
+        message: message.to_owned(),
     })
 }
 

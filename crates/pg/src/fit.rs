@@ -276,6 +276,13 @@ impl Source {
     /// Text that the server reads: it must not round or cut parts where nobody sees it.
     fn cast_into(&self, target: &Column) -> Decision {
         let ((from, from_typmod), (to, to_typmod)) = (self.column.stripped(), target.stripped());
+        if from.is_row_of_xml() {
+            return refused(format!(
+                "the server's text of {} drops the declarations of the xml in it: read it through a view that \
+                 has the xml in columns of its own",
+                from.display_name()
+            ));
+        }
         let is_same = || same_wire(from, from_typmod, to, to_typmod).is_ok();
         if has_inner_modifier(to) && !(self.is_text_cast && is_same()) {
             return refused(format!(

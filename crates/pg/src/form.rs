@@ -269,9 +269,13 @@ pub fn table_of(schema: &Schema) -> Result<Table, PgError> {
 /// The expression that selects the column in its form.
 pub fn select_expression(column: &Column, native: bool) -> String {
     let name = quote_ident(&column.name);
+    let (base, _) = column.ty.stripped(-1);
     if !form(column, native).needs_text_cast() {
         name
-    } else if column.ty.stripped(-1).0.oid == builtin::INET.oid {
+    } else if base.is_xml() && matches!(base.kind, Kind::Array { .. }) {
+        // The output of an xml[] drops its elements' declarations; that of a text[] keeps them.
+        format!("{name}::text[]::text")
+    } else if base.oid == builtin::INET.oid {
         // Its cast to text is a function of its own, which adds the length of the mask to a host.
         format!("pg_catalog.textin(pg_catalog.inet_out({name}))")
     } else {

@@ -250,13 +250,13 @@ impl PgType {
     /// True if every value can be sent and received in binary, and means the same elsewhere.
     /// `reg*` types are sent as the OID of an object of this one server, so they do not count;
     /// nor do `int2vector`, `oidvector` and `tsquery`, whose receive functions refuse empty
-    /// ones.
+    /// ones; nor does `xml`, whose send function writes the declaration anew.
     pub fn has_binary(&self) -> bool {
         match &self.kind {
             Kind::Base { send } => {
-                use crate::builtin::{is_reg, refuses_empty};
+                use crate::builtin::{XML, is_reg, refuses_empty};
                 let is_sent = matches!(send, Send::Binary | Send::Text);
-                is_sent && !is_reg(self.oid) && !refuses_empty(self.oid)
+                is_sent && !is_reg(self.oid) && !refuses_empty(self.oid) && self.oid != XML.oid
             }
             Kind::Other => false,
             _ => self.parts().into_iter().all(PgType::has_binary),
@@ -271,6 +271,25 @@ impl PgType {
             return Some(self);
         }
         self.parts().into_iter().find_map(PgType::without_input)
+    }
+
+    /// True for `xml`, its arrays and domains over them: a cast to `text` or `text[]` gives each
+    /// value as it is stored, where the type's own output drops or rewrites its declaration.
+    pub fn is_xml(&self) -> bool {
+        match &self.stripped(-1).0.kind {
+            Kind::Array { element } => element.is_xml(),
+            _ => self.stripped(-1).0.oid == crate::builtin::XML.oid,
+        }
+    }
+
+    /// True for a row type with `xml` somewhere in it: its text does not hold the declarations.
+    pub fn is_row_of_xml(&self) -> bool {
+        match &self.kind {
+            Kind::Composite { fields } => {
+                fields.iter().any(|f| f.ty.is_xml() || f.ty.is_row_of_xml())
+            }
+            _ => self.parts().into_iter().any(Self::is_row_of_xml),
+        }
     }
 
     /// True if a value's binary form is its text.

@@ -69,7 +69,7 @@ pub mod phase;
 pub mod source;
 
 pub use destination::{Commit, Destination, Writer};
-pub use rapidbyte_wire::{hive, ipc, pattern, size, types};
+pub use rapidbyte_wire::{WARNING_NOTE, hive, ipc, name, pattern, size, types};
 pub use source::{Event, Reader, Source};
 
 pub use bindings::exports_destination::{

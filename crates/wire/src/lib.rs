@@ -3,7 +3,7 @@
 //! This crate owns facts that both sides need: how a schema and a batch are laid out as
 //! bytes ([`ipc`]), what the host checks before it passes a batch on ([`verify`]), how a
 //! column's type is written by a person ([`types`], [`declared`]), how files and streams are matched
-//! ([`pattern`]) and how partition folders are named ([`hive`]). It does no I/O and knows no
+//! ([`pattern`]), how streams with parts are named ([`name`]) and how partition folders are named ([`hive`]). It does no I/O and knows no
 //! connector.
 //!
 //! Byte layout: the encapsulated message format of the Arrow columnar specification
@@ -13,10 +13,14 @@
 pub mod declared;
 pub mod hive;
 pub mod ipc;
+pub mod name;
 pub mod pattern;
 pub mod size;
 pub mod types;
 pub mod verify;
+
+/// A destination's note that begins with this is shown by every run, not by `plan` alone.
+pub const WARNING_NOTE: &str = "warning: ";
 
 /// Bytes that are not the message they should be, or a type outside the contract.
 #[derive(Debug, thiserror::Error)]

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use rapidbyte_engine::plan::{self, Stage, StreamPlan, sync_mode_name, write_mode_name};
 use rapidbyte_engine::{Failure, Narrowing, Plan};
 use rapidbyte_runtime::{Fit, Increment, LateRows};
-use rapidbyte_wire::types;
+use rapidbyte_wire::{WARNING_NOTE, types};
 use serde_json::{Map, Value, json};
 
 use crate::args::{Common, Pipeline, Plan as Arguments};
@@ -254,7 +254,11 @@ fn stream_text<'a>(
         lines.push(wrapped(&format!("{names}: {note}"), width, "  - ", "    "));
     }
     for note in notes(stream) {
-        lines.push(wrapped(note, width, "  note: ", "        "));
+        let head = match note.starts_with(WARNING_NOTE) {
+            true => "  ",
+            false => "  note: ",
+        };
+        lines.push(wrapped(note, width, head, "        "));
     }
     let statements = stream.placed.statements.iter();
     let statements: Vec<&str> = statements

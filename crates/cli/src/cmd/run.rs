@@ -46,6 +46,11 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
         output.known(pages.write(&page, None, output));
     }
     let Prepared { plan, host, turn } = prepared?;
+    for stream in &plan.streams {
+        for message in stream.warnings() {
+            output.warn(&format!("{}: {message}", stream.name));
+        }
+    }
     pages.refuse_targets(&plan)?;
     let history = setup::history_of_run(&plan, &arguments.history, output)?;
     if let Some(history) = &history {

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use rapidbyte_wire::name;
+
 use super::error::{DocumentError, Location, code};
 use super::keys::{self, PRIMARY_KEY_EXAMPLE, missing, only_upsert, unknown};
 use super::node::{Entry, Node, NodeValue};
@@ -50,7 +52,7 @@ pub(super) fn read(
             },
         };
         let name_node = read.name_node;
-        if let Some(line) = lines.insert(read.stream.name.clone(), name_node.at.line) {
+        if let Some(line) = lines.insert(name::canonical(&read.stream.name), name_node.at.line) {
             let shown = reader.text(name_node, path)?.shown(name_node);
             let message = format!("the stream {shown} is here twice; it is already in line {line}");
             return Err(reader
