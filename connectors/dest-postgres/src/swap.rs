@@ -228,6 +228,7 @@ impl Swap {
         }
         match client.simple_query(&format!("{sql}; {RELEASE}")) {
             Ok(_) => Ok(true),
+            Err(error) if may_pass(&error) => Err(error),
             Err(error) if client.is_usable() && !self.is_explicit => {
                 client.execute(ROLLBACK)?;
                 self.warn(&error.message);
@@ -240,7 +241,7 @@ impl Swap {
 
     fn warn(&self, why: &str) {
         log::warn(format!(
-            "{} is not swapped, its rows are deleted and the new ones copied: {why}",
+            "{} is not swapped, so the load deletes its rows and inserts the new ones: {why}",
             self.name
         ));
     }
@@ -270,6 +271,7 @@ impl Swap {
                 Ok(Some(reason)) => reason,
                 Err(error) if !client.is_usable() => return Err(error),
                 Err(error) if did_not_get_it(&error) => "another session holds it".into(),
+                Err(error) if may_pass(&error) => return Err(error),
                 Err(error) if self.is_explicit => return Err(refused(&self.name, &error.message)),
                 Err(error) => error.message,
             },
@@ -367,6 +369,13 @@ fn oid_of(name: &Name) -> String {
 /// The lock did not come in time, or the server gave it to the other side of a deadlock.
 fn did_not_get_it(error: &Error) -> bool {
     matches!(error.code.as_str(), lock::NOT_AVAILABLE | DEADLOCK)
+}
+
+/// An error that says nothing about the table: the run is retried as a whole. The server's class 55 is
+/// about the state of an object, which another run may find again.
+fn may_pass(error: &Error) -> bool {
+    let is_of_an_object = error.code.starts_with("pg_55");
+    matches!(error.kind, ErrorKind::Transient | ErrorKind::Connection) && !is_of_an_object
 }
 
 fn texts(rows: &Rows) -> Result<Vec<&str>> {
