@@ -44,6 +44,8 @@ pub(crate) struct Tally {
     pub(crate) skipped: bool,
     /// The destination has let this run in before.
     pub(crate) was_let_in: bool,
+    /// The epoch of a newer run that came and went while this one planned.
+    pub(crate) overtaken: Option<u64>,
 }
 
 impl Ledger<'_> {
@@ -54,6 +56,11 @@ impl Ledger<'_> {
             let pipeline = &self.run.pipeline;
             self.or_warn(history.heal(pipeline, stream, &self.run.id, known(progress)));
         }
+    }
+
+    /// A newer run came and went while this one planned.
+    pub(crate) fn overtaken(&self, stream: &str, epoch: u64) {
+        self.tally(stream, |tally| tally.overtaken = Some(epoch));
     }
 
     /// The stream was moved by this run before.
