@@ -47,6 +47,8 @@ pub(crate) struct Tally {
     pub(crate) skipped: bool,
     /// The destination has let this run in before.
     pub(crate) was_let_in: bool,
+    /// The epoch of a newer run that came and went while this one planned.
+    pub(crate) overtaken: Option<u64>,
 }
 
 impl Ledger<'_> {
@@ -62,6 +64,11 @@ impl Ledger<'_> {
             let Run { pipeline, id } = self.run_of(stream);
             self.or_warn(history.heal(pipeline, stream, id, known(progress)));
         }
+    }
+
+    /// A newer run came and went while this one planned.
+    pub(crate) fn overtaken(&self, stream: &str, epoch: u64) {
+        self.tally(stream, |tally| tally.overtaken = Some(epoch));
     }
 
     /// The stream was moved by this run before.

@@ -4,7 +4,7 @@
 //! cursor beyond its snapshot, a commit that the server refuses. So the destination is asked, and
 //! the error says which run it was.
 
-use rapidbyte_runtime::{Clock, Destination, Progress};
+use rapidbyte_runtime::{Clock, Destination, Progress, Run};
 
 use crate::failure::{Class, Failure};
 use crate::host::Host;
@@ -21,36 +21,34 @@ pub(crate) struct Asking<'a> {
 impl Asking<'_> {
     /// Refuses to let the run in behind a newer one: it would shut out the newer run and write rows
     /// that are older. A run that was let in before, or that planned with the stream's progress,
-    /// knows which epoch it expects.
-    pub(crate) fn refuse(&self, destination: &mut Destination) -> Result<(), Failure> {
+    /// knows which epoch it expects. Gives the epoch that is there, where it matters.
+    pub(crate) fn refuse(&self, destination: &mut Destination) -> Result<Option<u64>, Failure> {
         let was_let_in = self.ledger.of(&self.stream.name).was_let_in;
         // Of a stream that is read whole nobody asked the destination while planning.
         if !was_let_in && self.stream.increment.is_none() {
-            return Ok(());
+            return Ok(None);
         }
-        let found = self.newest(destination)?;
+        let found = self.found(destination)?;
         let planned = self.stream.progress.as_ref();
         let expected = planned.map_or(0, |progress| progress.epoch);
         match found {
-            Some(newer) if was_let_in || newer.epoch > expected => Err(self.failure(&newer)),
-            _ => Ok(()),
+            Some(newer)
+                if newer.run_id != self.run().id && (was_let_in || newer.epoch > expected) =>
+            {
+                Err(self.failure(&newer))
+            }
+            found => Ok(Some(found.map_or(0, |found| found.epoch))),
         }
     }
 
-    /// The same after the run was let in: a newer run may have come and gone since the question.
-    pub(crate) fn refuse_overtaken(&self, fenced: &Progress) -> Result<(), Failure> {
-        let planned = self.stream.progress.as_ref();
-        let expected = planned.map_or(0, |progress| progress.epoch) + 1;
-        if self.stream.increment.is_none() || fenced.epoch <= expected {
-            return Ok(());
+    /// Remembers that a newer run has come and gone between the question, whose answer was `before`, and
+    /// the fence. This run is the newest now, and may go on; but what it reads is older.
+    pub(crate) fn let_in(&self, before: Option<u64>, fenced: &Progress) {
+        if let Some(before) = before
+            && fenced.epoch > before + 1
+        {
+            self.ledger.overtaken(&self.stream.name, fenced.epoch - 1);
         }
-        let text = format!(
-            "a newer run was let in with epoch {}, after the run {} had planned, which would go on \
-             with rows that are older",
-            fenced.epoch - 1,
-            self.ledger.run.id
-        );
-        Err(self.told(text))
     }
 
     /// `run_superseded` for a failure of a run that was let in, if a newer run was let in since;
@@ -62,13 +60,19 @@ impl Asking<'_> {
         if is_known || !keeps_cursor || !was_let_in || host.cancel.is_cancelled() {
             return failure;
         }
-        match self.ask(host) {
-            Ok(Some(newer)) => self.failure(&newer),
+        match (self.ask(host), self.ledger.of(&self.stream.name).overtaken) {
+            (Ok(Some(newer)), _) => self.failure(&newer),
+            (Ok(None), Some(epoch)) => self.told(format!(
+                "a newer run was let in with epoch {epoch} after the run {} had planned, which cannot go \
+                 on behind it ({}: {})",
+                self.run().id, failure.code, failure.message
+            )),
             _ => failure,
         }
     }
 
-    /// The failed session may be of no use: another one asks.
+    /// The newest run that was let in, if it is another one. The failed session may be of no use: another
+    /// one asks.
     fn ask(&self, host: &Host) -> Result<Option<Progress>, Failure> {
         let failed = |e| Failure::from_runtime(e, &self.plan.document, "destination");
         let stage = &self.plan.destination;
@@ -76,24 +80,30 @@ impl Asking<'_> {
         let sandbox = planning_sandbox(&self.plan.document, host, &clock, stage);
         let mut destination = stage.connector.destination(sandbox).map_err(failed)?;
         destination.open(&stage.config).map_err(failed)?;
-        self.newest(&mut destination)
+        let found = self.found(&mut destination)?;
+        Ok(found.filter(|found| found.run_id != self.run().id))
     }
 
-    /// The newest run that was let in, if it is another one.
-    fn newest(&self, destination: &mut Destination) -> Result<Option<Progress>, Failure> {
-        let run = self.ledger.run_of(&self.stream.name);
-        let found = destination.progress(&self.stream.target, &run.pipeline);
-        let found = found.map_err(|error| {
+    /// How far the stream is.
+    fn found(&self, destination: &mut Destination) -> Result<Option<Progress>, Failure> {
+        let found = destination.progress(&self.stream.target, &self.run().pipeline);
+        found.map_err(|error| {
             let failure = Failure::from_runtime(error, &self.plan.document, "destination");
             failure.in_stream(&self.stream.name)
-        })?;
-        Ok(found.filter(|found| found.run_id != run.id))
+        })
+    }
+
+    /// The run that moves the stream, which may be one that failed before.
+    fn run(&self) -> &Run {
+        self.ledger.run_of(&self.stream.name)
     }
 
     fn failure(&self, newer: &Progress) -> Failure {
         let text = format!(
             "the newer run {} was let in with epoch {}, and the run {} may not commit any more",
-            newer.run_id, newer.epoch, self.ledger.run.id
+            newer.run_id,
+            newer.epoch,
+            self.run().id
         );
         self.told(text)
     }

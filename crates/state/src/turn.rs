@@ -43,6 +43,8 @@ pub struct Turn {
     ended_before: Option<String>,
     /// The run that still had the turn when it was taken.
     taken_from: Option<Worker>,
+    /// The folder, if it was made for the file.
+    made: Option<PathBuf>,
     /// Dropped, it ends the thread.
     _beat: Sender<()>,
 }
@@ -108,8 +110,12 @@ impl Turn {
     pub fn ask(history: &Path, pipeline: &str, replaces: bool) -> Result<Asked> {
         let path = path_of(history, pipeline);
         let failed = |error: std::io::Error| StateError::at(&path, error);
-        if let Some(folder) = path.parent().filter(|f| !f.as_os_str().is_empty()) {
+        let mut made = None;
+        if let Some(folder) = path.parent().filter(|f| !f.as_os_str().is_empty())
+            && !folder.exists()
+        {
             fs::create_dir_all(folder).map_err(failed)?;
+            made = Some(folder.to_owned());
         }
         let mut taken_from = None;
         for _ in 0..MAX_TRIES {
@@ -121,7 +127,8 @@ impl Turn {
                 // Between the open and the lock another run may have replaced or removed it.
                 Ok(()) if !is_named() => {}
                 Ok(()) => {
-                    let turn = Self::of(file, path, taken_from)?;
+                    let mut turn = Self::of(file, path, taken_from)?;
+                    turn.made = made;
                     return Ok(Asked::Taken(Box::new(turn)));
                 }
                 Err(Errno::WOULDBLOCK) => {
@@ -168,6 +175,7 @@ impl Turn {
             note,
             ended_before,
             taken_from,
+            made: None,
             _beat: beat,
         };
         turn.write()?;
@@ -240,6 +248,20 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
+        let Note {
+            run,
+            ended,
+            unfinished,
+            ..
+        } = &self.note;
+        // A run that was refused while it planned leaves nothing, as if it had not been started.
+        if (run, ended, unfinished) == (&None, &None, &None) && is_at(&self.file, &self.path) {
+            let _ = fs::remove_file(&self.path);
+            if let Some(folder) = &self.made {
+                // Only if nothing else came into it.
+                let _ = fs::remove_dir(folder);
+            }
+        }
         // The thread may have the file open for a moment longer.
         let _ = flock(&self.file, FlockOperation::Unlock);
     }
@@ -334,6 +356,11 @@ mod tests {
     fn one_run_has_the_turn_until_it_ends() {
         let folder = tempfile::tempdir().unwrap();
         let history = folder.path().join(".rapidbyte/state.db");
+        drop(taken(&history));
+        assert!(
+            !folder.path().join(".rapidbyte").exists(),
+            "it only planned"
+        );
         let mut first = taken(&history);
         assert_eq!(held(&history).run, None);
         first.begins("r1").unwrap();

@@ -39,18 +39,14 @@ pub(crate) fn pump_destination(
             destination
         }
     };
-    let was_let_in = work.ledger.of(name).was_let_in;
-    let refused = work.asking().refuse(&mut destination);
-    refused.map_err(Stopped::because)?;
+    let before = work.asking().refuse(&mut destination);
+    let before = before.map_err(Stopped::because)?;
     let fenced = destination
         .fence(&work.stream.target, work.ledger.run_of(name))
         .map_err(failed)?;
     work.point("engine.fenced")?;
     work.ledger.heal(name, &fenced);
-    if !was_let_in {
-        let refused = work.asking().refuse_overtaken(&fenced);
-        refused.map_err(Stopped::because)?;
-    }
+    work.asking().let_in(before, &fenced);
     if is_done(work, &fenced) {
         work.host.say(name, "was committed by this run before");
         work.ledger.skipped(name);

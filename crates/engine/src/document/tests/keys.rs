@@ -53,6 +53,8 @@ destination:
 checkpoint: { every_bytes: 8mb, every_rows: 5, every_seconds: 7 }
 retry: { max_attempts: 2, backoff_seconds: 3, max_backoff_seconds: 4 }
 report: { directory: reports, keep: 5 }
+when_running: replace
+on_stream_failure: stop
 resources:
   memory: 1gb
   batch_bytes: 64KiB
@@ -103,6 +105,8 @@ resources:
         "checkpoint": {"every_bytes": 8 << 20, "every_rows": 5, "every_seconds": 7},
         "retry": {"max_attempts": 2, "backoff_seconds": 3, "max_backoff_seconds": 4},
         "report": {"directory": "reports", "keep": 5},
+        "when_running": "replace",
+        "on_stream_failure": "stop",
         "resources": {
             "memory": 1_u64 << 30,
             "batch_bytes": 65536,
@@ -161,7 +165,8 @@ fn mistakes_in_keys_and_values_say_what_to_do() {
         (
             with("banana: 1\n"),
             "p.yaml:8:1: unknown key \"banana\" (the keys here are: version, pipeline, source, \
-             defaults, destination, resources, checkpoint, retry, report)",
+             defaults, destination, resources, checkpoint, retry, on_stream_failure, report, \
+             when_running)",
         ),
         (
             source("  streams:\n    - name: a\n      having: x > 1\n"),
@@ -545,6 +550,11 @@ fn checkpoints_and_retries() {
             retry.max_backoff_seconds
         ),
         (2, 60, 60)
+    );
+    assert_eq!(document.when_running, WhenRunning::Refuse);
+    assert_eq!(
+        fails(&with("when_running: waits\n")).to_string(),
+        "p.yaml:8:15: when_running cannot be \"waits\" (did you mean \"wait\"?)"
     );
     assert_eq!(
         fails(&with("retry: { max_attempts: 0 }\n")).to_string(),
