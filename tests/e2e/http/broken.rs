@@ -267,3 +267,19 @@ fn a_run_that_waits_for_an_answer_is_interrupted() {
     // The connector itself would wait for a minute.
     assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
 }
+
+#[test]
+fn a_busy_server_fails_no_read_of_a_hundred_pages() {
+    let asked = AtomicU64::new(0);
+    let server = Server::start(move |request| {
+        if (asked.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(37) {
+            return Reply::status(503, "busy").header("retry-after", "0");
+        }
+        match number(request, "page") {
+            Some(page @ 1..=100) => Reply::json(ids([page])),
+            _ => Reply::json("[]"),
+        }
+    });
+    let text = pipeline(&server.url(""), &[], &["pagination: { type: page }"]);
+    assert_eq!(rows(&Folder::new(), &text).len(), 100);
+}

@@ -174,3 +174,27 @@ fn a_chosen_sample_reaches_beyond_ten_pages() {
     let found = rows(&Folder::new(), &text(&["sample_records: 1000"]));
     assert_eq!(found[11]["new"], 1);
 }
+
+#[test]
+fn options_without_an_effect_are_refused() {
+    for (stream, code, part) in [
+        (
+            ["schema: { id: int64 }", "types: { a: json }"],
+            "unused_option",
+            "delete types or schema",
+        ),
+        (
+            ["schema: { id: int64 }", "nested: json"],
+            "unused_option",
+            "delete nested or schema",
+        ),
+        (
+            ["types: { _rest: json }", "unknown_keys: collect"],
+            "invalid_config",
+            "delete _rest from types",
+        ),
+    ] {
+        let text = pipeline("http://127.0.0.1:1", &[], &stream);
+        Folder::new().refuses(&text, code, 2, &[part, "config.streams.items"]);
+    }
+}

@@ -5,8 +5,9 @@ use std::collections::{BTreeSet, HashSet};
 use super::decode::duplicate;
 use crate::FormatError;
 
-/// Names that are remembered for the person who reads about them.
+/// Names that are remembered for the person who reads about them, and characters of each.
 const MAX_NAMES: usize = 20;
+const NAME_CHARS: usize = 60;
 
 /// What happens to a key that the schema does not have.
 pub(super) enum Unknown {
@@ -35,7 +36,7 @@ pub(super) struct Collect {
 pub struct Collected {
     /// Rows with such a key.
     pub rows: u64,
-    /// The names of the first 20 keys.
+    /// The names of the first 20 keys, of each at most 60 characters.
     pub names: BTreeSet<String>,
     /// There are keys that `names` lacks.
     pub more: bool,
@@ -90,9 +91,11 @@ impl Unknown {
             return Err(duplicate(key, line));
         }
         let found = &mut collect.collected;
-        if !found.names.contains(key) {
+        let end = key.char_indices().nth(NAME_CHARS);
+        let name = &key[..end.map_or(key.len(), |(at, _)| at)];
+        if !found.names.contains(name) {
             match found.names.len() < MAX_NAMES {
-                true => drop(found.names.insert(key.to_owned())),
+                true => drop(found.names.insert(name.to_owned())),
                 false => found.more = true,
             }
         }

@@ -152,7 +152,6 @@ impl Url {
         url.to_string()
     }
 
-    #[cfg(target_family = "wasm")]
     pub(super) fn authority(&self) -> String {
         match self.port {
             Some(port) => format!("{}:{port}", self.host),
@@ -160,7 +159,6 @@ impl Url {
         }
     }
 
-    #[cfg(target_family = "wasm")]
     pub(super) fn path_with_query(&self) -> String {
         match &self.query {
             Some(query) => format!("{}?{query}", self.path),
