@@ -76,6 +76,14 @@ fn a_value_of_the_wrong_type() {
         2,
         &["p.yaml:3", "source.config.rows"],
     );
+    let word = copy("csv", "csv").replace("in.csv\n", "in.csv\n    header: yes\n");
+    refuses(
+        &folder,
+        &word,
+        "wrong_type",
+        2,
+        &["p.yaml:7", "true or false", "\"yes\"", "write header: true"],
+    );
 }
 
 #[test]
@@ -168,7 +176,7 @@ fn streams_that_are_not_there() {
         &unknown,
         "unknown_stream",
         2,
-        &["p.yaml:7", "did you mean", "in"],
+        &["p.yaml:7", "the source has in"],
     );
 }
 

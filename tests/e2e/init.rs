@@ -133,7 +133,7 @@ fn nothing_is_overwritten_unless_it_is_forced() {
 fn without_a_terminal_what_is_missing_is_told() {
     let folder = Folder::new();
     for (flags, part) in [
-        (&["init"][..], "postgres, file, generate"),
+        (&["init"][..], "postgres, file, http, generate"),
         (&["init", "--source", "file"], "--destination"),
         (&["init", "--source", "sap", "--destination", "file"], "sap"),
         (

@@ -55,17 +55,24 @@ fn quiet_is_quiet_and_verbose_says_more() {
     );
     let plain = folder.rapidbyte(&["run", "p.yaml"]);
     assert!(
-        plain.stdout.contains("10 rows") && plain.stdout.contains("wall"),
+        plain.stdout.contains("10 rows") && plain.stdout.contains("slowest phase"),
         "{}",
         plain.stdout
     );
     assert!(!plain.stdout.contains('\x1b') && !plain.stderr.contains("started"));
     let verbose = folder.rapidbyte(&["run", "-v", "p.yaml"]);
     assert!(verbose.stderr.contains("started"), "{}", verbose.stderr);
+    assert!(verbose.stdout.contains("wall") && !plain.stdout.contains("wall"));
     let json = folder.rapidbyte(&["run", "-v", "p.yaml", "--log-format", "json"]);
     for line in json.stderr.lines() {
         let line: Value = serde_json::from_str(line).expect("one object a line");
         assert!(line["level"].is_string() && line["message"].is_string());
+        assert!(
+            line["timestamp"]
+                .as_str()
+                .is_some_and(|time| time.ends_with('Z'))
+        );
+        assert!(line.get("run_id").is_some() && line.get("stream").is_some());
     }
     assert!(json.stderr.lines().count() >= 2);
 }

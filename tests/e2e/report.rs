@@ -25,6 +25,8 @@ fn a_report_is_one_page_that_needs_nothing_else() {
         "Where the time went",
         "Memory of the process",
         "read in.csv",
+        "p.yaml, run 20",
+        ", attempt 1</p>",
         "NaN",
     ] {
         assert_eq!(page.contains(word), word != "NaN", "{word}: {page}");
@@ -46,6 +48,38 @@ fn a_report_is_one_page_that_needs_nothing_else() {
     assert!(
         page.contains("in.csv:2") && page.contains(">failed</span>"),
         "{page}"
+    );
+    assert!(page.contains("did not finish</span>"), "{page}");
+}
+
+#[test]
+fn every_run_leaves_a_page_in_a_directory_and_the_newest_are_kept() {
+    let folder = Folder::new();
+    let pipeline = copy("csv", "jsonl") + "\nreport: { directory: pages/of, keep: 2 }\n";
+    folder.write("in.csv", "id\n1\n").write("p.yaml", &pipeline);
+    folder.write("pages/of/notes.html", "mine");
+    for _ in 0..3 {
+        let ended = folder.rapidbyte(&["run", "p.yaml", "--output", "json"]);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let document: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+        assert!(document["page"]["problem"].is_null(), "{document:#}");
+    }
+    let pages = folder.files("pages/of");
+    assert_eq!(pages.len(), 3, "{pages:?}");
+    assert!(pages.iter().any(|page| page == "notes.html"), "{pages:?}");
+    let ended = folder.rapidbyte(&["runs", "p.yaml", "--page", "pages/index.html"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stdout.starts_with("run "), "{}", ended.stdout);
+    let index = folder.read("pages/index.html");
+    assert_eq!(index.matches("<a href=\"./of/").count(), 2, "{index}");
+    // A page where the run writes itself is refused before anything moves.
+    folder.write("p.yaml", pipeline.replace("pages/of", "in.csv"));
+    let ended = folder.rapidbyte(&["run", "p.yaml"]);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("report.directory"),
+        "{}",
+        ended.stderr
     );
 }
 

@@ -163,6 +163,32 @@ fn a_table_that_is_added_whole_is_added_once_by_a_run_that_was_killed() {
     assert_eq!(report["rows"], 0);
     assert_eq!(report["streams"][0]["committed_before"], true);
     place.is_equal();
+    // Each attempt has its own rows and outcome; the run has their sum.
+    let runs = place.json(&["runs", "p.yaml"]);
+    let attempts = runs["attempts"].as_array().expect("attempts");
+    let told: Vec<_> = attempts
+        .iter()
+        .map(|a| {
+            (
+                a["run_id"] == id,
+                a["attempt"].as_u64(),
+                a["status"].as_str(),
+                a["rows"].as_u64(),
+            )
+        })
+        .collect();
+    let expected = [
+        (true, Some(2), Some("ok"), Some(0)),
+        (true, Some(1), Some("unfinished"), Some(20000)),
+    ];
+    assert_eq!(told, expected, "{runs:#}");
+    assert_eq!(
+        (
+            runs["runs"].as_array().map(Vec::len),
+            &runs["runs"][0]["rows"]
+        ),
+        (Some(1), &20000.into())
+    );
     // The next run is another one, and adds the rows as its pipeline says.
     let report = place.json(&["run", "p.yaml"]);
     assert_ne!(report["run_id"], id);

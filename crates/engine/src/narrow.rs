@@ -254,6 +254,13 @@ mod tests {
             text.contains("--exclude") && text.contains("customers.email"),
             "{text}"
         );
+        for name in ["customers", "Public.CUSTOMERS"] {
+            let text = refused(&[name], &[]);
+            assert!(
+                text.contains("did you mean \"public.customers\"?"),
+                "{text}"
+            );
+        }
         assert!(refused(&["zzzzzzzzzzzz*"], &[]).contains("rapidbyte plan"));
         let text = refused(&["audit.log"], &["*.id"]);
         assert!(text.contains("nothing_selected"), "{text}");

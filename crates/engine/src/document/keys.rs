@@ -68,6 +68,9 @@ pub(super) const MAPPINGS: &[(&str, &[&str])] = &[
 pub(super) const COMPRESSIONS: [Compression; 3] =
     [Compression::None, Compression::Lz4, Compression::Zstd];
 
+/// Settings of bundled destinations that are often looked for at a stream.
+const OF_ALL_STREAMS: &[&str] = &["partition_by", "split"];
+
 const MAX_PIPELINE_NAME_CHARS: usize = 64;
 
 const USE_HINT: &str =
@@ -378,6 +381,11 @@ pub(super) fn unknown(
     };
     let hint = if let Some(name) = nearest(key, known) {
         format!("did you mean {name:?}?")
+    } else if OF_ALL_STREAMS.contains(&key) && known == streams::STREAM {
+        format!(
+            "{key} is a setting of the destination: write it under destination.config, where it \
+             holds for every stream; streams that differ need a pipeline of their own"
+        )
     } else if let Some((mapping, _)) = elsewhere() {
         format!("it belongs in {mapping}")
     } else {

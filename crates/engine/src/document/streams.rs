@@ -36,7 +36,12 @@ pub(super) fn read(
 ) -> Result<(Vec<Stream>, Vec<Inherits>), DocumentError> {
     let (mut streams, mut inherits) = (Vec::new(), Vec::new());
     let mut lines: HashMap<String, u32> = HashMap::new();
-    let items = reader.list(entry, path, "streams: [public.orders]")?;
+    let example = match &entry.value.value {
+        // One name without the brackets.
+        NodeValue::Scalar(name) if !name.is_empty() && name.text.len() <= 64 => name.text.as_str(),
+        _ => "public.orders",
+    };
+    let items = reader.list(entry, path, &format!("streams: [{example}]"))?;
     for (index, item) in items.iter().enumerate() {
         let step = Step::Index(index);
         let path = &path.then(&step);

@@ -215,8 +215,7 @@ fn mistakes_in_keys_and_values_say_what_to_do() {
         ),
         (
             source("  streams: orders\n"),
-            "p.yaml:5:12: source.streams must be a list, but is a single value (write streams: \
-             [public.orders])",
+            "p.yaml:5:12: source.streams must be a list, but is a single value (write streams: [orders])",
         ),
         (
             source("  streams:\n    - orders\n    - sync_mode: cdc\n"),
@@ -583,4 +582,12 @@ fn a_directory_for_reports_is_named_and_bounded() {
         let error = report(text).expect_err(text).to_string();
         assert!(error.contains(expected), "{text}: {error}");
     }
+}
+
+#[test]
+fn a_setting_of_the_destination_at_a_stream_says_where_it_belongs() {
+    let error = fails(&with_stream("partition_by: [day]"));
+    assert_eq!(error.code, code::UNKNOWN_KEY, "{error}");
+    let hint = error.hint.unwrap_or_default();
+    assert!(hint.contains("under destination.config"), "{hint}");
 }
