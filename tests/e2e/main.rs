@@ -17,6 +17,7 @@ mod dotted;
 mod dropped;
 mod faults;
 mod files;
+mod granted;
 #[path = "../hostile/guests.rs"]
 mod guests;
 mod hostile;

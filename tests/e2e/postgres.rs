@@ -153,6 +153,29 @@ fn columns_where_and_rename_are_obeyed() {
     let wrong = streams.replace("i > 7", "no_such > 7");
     let pipeline = copy(&source, &target, &wrong, "schema: raw");
     Folder::new().refuses(&pipeline, "wrong_where", 2, &["no_such", "public.t"]);
+    // It points at the condition in the file, and a parameter is refused by the plan.
+    for (condition, place) in [("no_such > 7", "p.yaml:7:12"), ("i = $$1", "p.yaml:7:12")] {
+        let folder = Folder::new();
+        let text = format!(
+            "version: 1\npipeline: t\n\
+             source:\n  use: source-postgres\n  config: {{ url: \"{}\" }}\n  streams: [{{ name: public.t,\n    \
+             where: '{condition}' }}]\n\
+             destination: {{ use: dest-postgres, config: {{ url: \"{}\", schema: other }}, write_mode: replace }}\n",
+            source.url(),
+            target.url()
+        );
+        folder.write("p.yaml", &text);
+        let ended = folder.rapidbyte(&["plan", "p.yaml", "--output", "json"]);
+        assert_eq!(ended.code, Some(2), "{}", ended.stdout);
+        let error: Vec<serde_json::Value> = serde_json::Deserializer::from_str(&ended.stdout)
+            .into_iter()
+            .map(|document| document.expect("JSON"))
+            .collect();
+        let error = &error.last().expect("an error")["error"];
+        assert_eq!(error["code"], "wrong_where", "{error:#}");
+        assert_eq!(error["key"], "source.streams[0].where", "{error:#}");
+        assert_eq!(error["location"], place, "{error:#}");
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::config::{LoadMethod, Name, ReplaceMethod, Settings};
 use crate::convert;
 use crate::lock::{Lock, Mode};
 use crate::look::{Found, TableFacts};
+use crate::privileges;
 use crate::repeats;
 use crate::swap::{self, Swap};
 use crate::upsert::{self, Merge};
@@ -93,6 +94,15 @@ pub(crate) fn decide(
         upsert::refuse_stream(target, schema).map_err(|error| error.in_stream(&target.stream))?;
     }
     refuse_unknown_key(target, schema).map_err(|error| error.in_stream(&target.stream))?;
+    if let (Some(relation), Some(table)) = (&found.relation, &found.facts.table) {
+        // First what no privilege would change.
+        let fits = refuse_kind(name, table)
+            .and_then(|()| refuse_itself(name, schema, relation))
+            .and_then(|()| refuse_way(settings, target, name, table, found));
+        fits.map_err(|error| error.in_stream(&target.stream))?;
+    }
+    privileges::refuse_missing(target, name, schema, found, truncates(settings, target))
+        .map_err(|error| error.in_stream(&target.stream))?;
     let decision = match (&found.relation, &found.facts.table) {
         (Some(relation), Some(table)) => {
             existing(settings, target, name, schema, relation, table, found)
@@ -126,10 +136,6 @@ pub(crate) fn read_only(in_recovery: bool) -> Error {
     }
 }
 
-pub(crate) fn no_privilege(text: String, grant: String) -> Error {
-    Error::new(ErrorKind::Auth, "no_privilege", text).hint(format!("run as its owner: {grant}"))
-}
-
 /// A table that is not there.
 fn fresh(
     settings: &Settings,
@@ -139,7 +145,6 @@ fn fresh(
     new: Vec<Result<Column, String>>,
     found: &Found,
 ) -> Result<Decision> {
-    may_create(name, found)?;
     let mut columns = Vec::new();
     let mut targets = Vec::new();
     let mut cast = Vec::new();
@@ -196,7 +201,7 @@ fn fresh(
         );
     }
     if has_versions {
-        create.push(repeats::fresh(target, name, found, &mut notes)?);
+        create.push(repeats::fresh(target, name, &mut notes));
     } else if !primary_key.is_empty() {
         let key: Vec<_> = primary_key.iter().map(|c| quote_ident(c)).collect();
         let refusal = match target.write_mode {
@@ -207,12 +212,20 @@ fn fresh(
         notes.push(format!("its primary key is ({key}){refusal}"));
     }
     let method = if target.write_mode == WriteMode::Upsert {
-        upsert::fresh(found, &mut notes)?;
+        upsert::fresh(&mut notes);
         Method::Copy
     } else if repeats::may_come(target) {
         Method::Copy
     } else {
-        method(settings, None, !cast.is_empty(), false, found, &mut notes)?
+        method(
+            settings,
+            name,
+            None,
+            !cast.is_empty(),
+            false,
+            found,
+            &mut notes,
+        )?
     };
     Ok(Decision {
         prelude,
@@ -230,34 +243,6 @@ fn fresh(
         runs_triggers: false,
         notes,
     })
-}
-
-fn may_create(name: &Name, found: &Found) -> Result<()> {
-    let facts = &found.facts;
-    let user = quote_ident(&facts.user);
-    let lacking = found.missing_types.iter().find(|ty| !ty.has_schema);
-    if !facts.may_create_schema && (!facts.has_schema || lacking.is_some()) {
-        let schema = lacking.map_or(&name.schema, |ty| &ty.schema);
-        let database = quote_ident(&facts.database);
-        return Err(no_privilege(
-            format!(
-                "the schema {schema} is missing, and {user} may not create schemas in {database}"
-            ),
-            format!(
-                "CREATE SCHEMA {schema} AUTHORIZATION {user}; or GRANT CREATE ON DATABASE \
-                 {database} TO {user}",
-                schema = quote_ident(schema)
-            ),
-        ));
-    }
-    if facts.has_schema && !facts.may_create_table {
-        let schema = quote_ident(&name.schema);
-        return Err(no_privilege(
-            format!("{user} may not create tables in the schema {schema}"),
-            format!("GRANT USAGE, CREATE ON SCHEMA {schema} TO {user}"),
-        ));
-    }
-    Ok(())
 }
 
 fn refuse_unknown_key(target: &Target, schema: &Schema) -> Result<()> {
@@ -284,9 +269,6 @@ fn existing(
     table: &TableFacts,
     found: &Found,
 ) -> Result<Decision> {
-    refuse_kind(name, table)?;
-    refuse_itself(name, schema, relation)?;
-    may_insert(name, schema, table, found)?;
     if !relation.columns.is_empty() {
         refuse_no_columns(name, schema)?;
     }
@@ -316,10 +298,9 @@ fn existing(
         .iter()
         .map(|column| unfilled_note(column, target.write_mode))
         .collect();
-    let truncates = target.write_mode == WriteMode::Replace
-        && settings.replace_method == ReplaceMethod::Truncate;
+    let truncates = truncates(settings, target);
     let clear = match target.write_mode {
-        WriteMode::Replace => Some(clear(name, table, found, truncates, &mut notes)?),
+        WriteMode::Replace => Some(clear(name, table, truncates, &mut notes)?),
         WriteMode::Append => {
             notes.push("rows are added to the table, and seen at each commit".into());
             None
@@ -344,7 +325,15 @@ fn existing(
     } else {
         let strict = unfilled.iter().any(|column| refuses_null(&column.ty));
         let casts = !cast.is_empty();
-        let method = method(settings, Some(table), casts, strict, found, &mut notes)?;
+        let method = method(
+            settings,
+            name,
+            Some(table),
+            casts,
+            strict,
+            found,
+            &mut notes,
+        )?;
         if clear.is_some() && !found.is_made {
             let is_inserted = method != Method::Copy;
             let facts = found.swap.as_ref();
@@ -373,29 +362,22 @@ fn existing(
     })
 }
 
-fn may_insert(name: &Name, schema: &Schema, table: &TableFacts, found: &Found) -> Result<()> {
-    let user = quote_ident(&found.facts.user);
-    let closed: Vec<String> = table
-        .closed_columns
-        .iter()
-        .filter(|column| schema.field_with_name(column).is_ok())
-        .map(|column| quote_ident(column))
-        .collect();
-    if !table.may_insert {
-        return Err(no_privilege(
-            format!("{user} may not insert into {name}"),
-            format!(
-                "GRANT USAGE ON SCHEMA {} TO {user}; GRANT INSERT ON {name} TO {user}",
-                quote_ident(&name.schema)
-            ),
-        ));
+/// Refuses a table that cannot be written in the way of `target`, whoever does it.
+fn refuse_way(
+    settings: &Settings,
+    target: &Target,
+    name: &Name,
+    table: &TableFacts,
+    found: &Found,
+) -> Result<()> {
+    if target.write_mode == WriteMode::Replace {
+        clear(name, table, truncates(settings, target), &mut Vec::new())?;
     }
-    if !closed.is_empty() {
-        let columns = closed.join(", ");
-        return Err(no_privilege(
-            format!("{user} may not insert into these columns of {name}: {columns}"),
-            format!("GRANT INSERT ({columns}) ON {name} TO {user}"),
-        ));
+    if let Some(facts) = &found.upsert {
+        upsert::refuse_table(target, name, table, facts)?;
+    }
+    if found.repeats.is_some() {
+        repeats::refuse_table(name, table)?;
     }
     Ok(())
 }
@@ -446,7 +428,6 @@ fn refuse_kind(name: &Name, table: &TableFacts) -> Result<()> {
 fn clear(
     name: &Name,
     table: &TableFacts,
-    found: &Found,
     truncates: bool,
     notes: &mut Vec<String>,
 ) -> Result<String> {
@@ -490,17 +471,6 @@ fn clear(
             "write to another table, or make the keys ON DELETE NO ACTION",
         );
     }
-    let (may_empty, privilege) = match truncates {
-        true => (table.may_truncate, "TRUNCATE"),
-        false => (table.may_delete, "DELETE"),
-    };
-    if !(may_empty && table.may_select) {
-        let user = quote_ident(&found.facts.user);
-        return Err(no_privilege(
-            format!("{user} may not delete the rows of {name}"),
-            format!("GRANT SELECT, INSERT, {privilege} ON {name} TO {user}"),
-        ));
-    }
     if truncates {
         if !table.incoming_keys.is_empty() {
             return refused(
@@ -523,6 +493,11 @@ fn clear(
     Ok(format!("DELETE FROM {name}"))
 }
 
+/// TRUNCATE empties the table.
+fn truncates(settings: &Settings, target: &Target) -> bool {
+    target.write_mode == WriteMode::Replace && settings.replace_method == ReplaceMethod::Truncate
+}
+
 /// Who notices what while the rows are replaced.
 fn clear_note(truncates: bool) -> &'static str {
     match truncates {
@@ -540,6 +515,7 @@ fn clear_note(truncates: bool) -> &'static str {
 /// COPY, unless something needs INSERT; says why.
 fn method(
     settings: &Settings,
+    name: &Name,
     table: Option<&TableFacts>,
     casts: bool,
     strict: bool,
@@ -560,15 +536,8 @@ fn method(
     };
     notes.push(format!("loaded by INSERT: {why}"));
     let staged = casts || strict;
-    if staged && !found.facts.may_use_temp {
-        let (user, database) = (
-            quote_ident(&found.facts.user),
-            quote_ident(&found.facts.database),
-        );
-        return Err(no_privilege(
-            format!("{user} may not create temporary tables in {database}, which the rows need"),
-            format!("GRANT TEMPORARY ON DATABASE {database} TO {user}"),
-        ));
+    if staged {
+        privileges::refuse_unstaged(name, found)?;
     }
     Ok(Method::Insert { staged })
 }

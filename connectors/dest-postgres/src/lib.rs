@@ -14,6 +14,7 @@ mod load;
 mod lock;
 mod look;
 mod points;
+mod privileges;
 mod repeats;
 mod rows;
 mod stall;
@@ -115,10 +116,14 @@ impl Destination for Postgres {
         let decided = place.decide_beside(&mut client, Within::Own, Some(ground));
         let decided = decided.and_then(|(decided, ground)| {
             let makers = checkpoint::makers(&self.settings, &ground.unwrap_or_default());
-            Ok((
-                decided,
-                makers.map_err(|error| error.in_stream(&target.stream))?,
-            ))
+            match (decided, makers) {
+                (Ok(decided), Ok(makers)) => Ok((decided, makers)),
+                (Err(first), Err(second)) if is_privilege(&first) && is_privilege(&second) => {
+                    Err(privileges::both(first, second).in_stream(&target.stream))
+                }
+                (Err(error), _) => Err(error),
+                (_, Err(error)) => Err(error.in_stream(&target.stream)),
+            }
         });
         let what = format!("looking at {name}");
         let decided =
@@ -301,6 +306,13 @@ impl Postgres {
 fn version_text(client: &Client) -> String {
     let version = client.parameter("server_version").unwrap_or("unknown");
     format!("PostgreSQL {version}")
+}
+
+fn is_privilege(error: &Error) -> bool {
+    matches!(
+        error.code.as_str(),
+        "no_privilege" | "checkpoint_not_allowed"
+    )
 }
 
 /// What the session may do.

@@ -352,17 +352,17 @@ pub(crate) struct Place<'a> {
 impl Place<'_> {
     /// Reads the catalog and decides.
     fn decide(&self, client: &mut Client, within: Within<'_>) -> Result<Decision> {
-        let (decided, _) = self.decide_beside(client, within, None)?;
-        Ok(decided)
+        self.decide_beside(client, within, None)?.0
     }
 
-    /// As [`Place::decide`], with a question in the same send, and its answer.
+    /// As [`Place::decide`], with a question in the same send, and its answer: what it is decided is
+    /// told beside the answer, also where the stream is refused.
     pub(crate) fn decide_beside(
         &self,
         client: &mut Client,
         within: Within<'_>,
         question: Option<String>,
-    ) -> Result<(Decision, Option<Rows>)> {
+    ) -> Result<(Result<Decision>, Option<Rows>)> {
         let (target, name) = (self.target, self.name);
         let new = new_columns(self.schema)?;
         let columns: Vec<Column> = new.iter().flatten().cloned().collect();
@@ -374,7 +374,7 @@ impl Place<'_> {
         let mut found = found.map_err(|error| error.in_stream(&target.stream))?;
         let answer = found.also.take();
         found.is_made = self.is_made;
-        let decided = decide(self.settings, target, name, self.schema, new, &found)?;
+        let decided = decide(self.settings, target, name, self.schema, new, &found);
         Ok((decided, answer))
     }
 

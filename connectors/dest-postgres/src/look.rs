@@ -74,6 +74,7 @@ pub(crate) struct Facts {
     pub may_create_schema: bool,
     pub may_use_temp: bool,
     pub has_schema: bool,
+    pub may_use_schema: bool,
     pub may_create_table: bool,
     pub table: Option<TableFacts>,
 }
@@ -115,12 +116,12 @@ SELECT pg_catalog.json_build_object(
     'may_create_schema', pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE'),
     'may_use_temp', pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMP'),
     'has_schema', n.oid IS NOT NULL,
+    'may_use_schema', COALESCE(pg_catalog.has_schema_privilege(n.oid, 'USAGE'), false),
     'may_create_table', COALESCE(pg_catalog.has_schema_privilege(n.oid, 'CREATE')
         AND pg_catalog.has_schema_privilege(n.oid, 'USAGE'), false),
     'table', (SELECT pg_catalog.json_build_object(
         'oid', c.oid::int8, 'kind', c.relkind,
-        'may_insert', pg_catalog.has_schema_privilege(n.oid, 'USAGE')
-            AND pg_catalog.has_any_column_privilege(c.oid, 'INSERT'),
+        'may_insert', pg_catalog.has_any_column_privilege(c.oid, 'INSERT'),
         'closed_columns', (SELECT COALESCE(pg_catalog.json_agg(a.attname), '[]')
             FROM pg_catalog.pg_attribute a
             WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped

@@ -10,9 +10,8 @@ use rapidbyte_pg::ident::{quote_ident, quote_literal};
 use rapidbyte_sdk::prelude::*;
 
 use crate::config::Name;
-use crate::decide::no_privilege;
 use crate::look::{Found, TableFacts};
-use crate::upsert::{Merge, may_stage};
+use crate::upsert::Merge;
 
 /// One row of JSON, as [`FACTS`] asks for it.
 #[derive(Debug, Clone, serde::Deserialize)]
@@ -20,7 +19,7 @@ pub(crate) struct RepeatFacts {
     /// Of the key and the version, as far as the table has them.
     columns: Vec<Compared>,
     /// Columns that the role may not read.
-    closed_reads: Vec<String>,
+    pub closed_reads: Vec<String>,
     /// Triggers that see each row first and may turn it away.
     has_row_triggers: bool,
     /// The columns of each whole index, in its order.
@@ -117,21 +116,15 @@ fn index(name: &Name, target: &Target) -> String {
 }
 
 /// For a table that is about to be made: gives the index that it needs.
-pub(crate) fn fresh(
-    target: &Target,
-    name: &Name,
-    found: &Found,
-    notes: &mut Vec<String>,
-) -> Result<String> {
+pub(crate) fn fresh(target: &Target, name: &Name, notes: &mut Vec<String>) -> String {
     if may_come(target) {
-        may_stage(found)?;
         notes.push(HOW.into());
     }
-    Ok(index(name, target))
+    index(name, target)
 }
 
 /// For a table that is there; `targets` are the columns to fill. None where the plan refuses one of
-/// the columns. Errors: `lag_not_possible`, `no_privilege`.
+/// the columns. Errors: `lag_not_possible`.
 pub(crate) fn existing(
     target: &Target,
     name: &Name,
@@ -143,7 +136,6 @@ pub(crate) fn existing(
     let Some(facts) = &found.repeats else {
         return Err(Error::internal("an append of repeats without its facts"));
     };
-    refuse_table(name, table)?;
     let is_key = |column: &&String| target.primary_key.contains(column);
     let key = target.primary_key.iter();
     let version = target
@@ -156,8 +148,6 @@ pub(crate) fn existing(
     let (Some(key), Some(version)) = (key, version) else {
         return Ok(None);
     };
-    may_read(target, name, facts, found)?;
-    may_stage(found)?;
     notes.push(HOW.into());
     if table.kind != 'p' && facts.has_row_triggers {
         notes.push(format!(
@@ -179,7 +169,7 @@ fn refused(name: &Name, what: &str, hint: &str) -> Error {
     Error::schema("lag_not_possible", text).hint(format!("{hint}, or remove lag"))
 }
 
-fn refuse_table(name: &Name, table: &TableFacts) -> Result<()> {
+pub(crate) fn refuse_table(name: &Name, table: &TableFacts) -> Result<()> {
     if !matches!(table.kind, 'r' | 'p') {
         let what = "it is no table of this server";
         return Err(refused(name, what, "write to the table itself"));
@@ -194,18 +184,6 @@ fn refuse_table(name: &Name, table: &TableFacts) -> Result<()> {
         return Err(refused(name, "it has rules", hint));
     }
     Ok(())
-}
-
-fn may_read(target: &Target, name: &Name, facts: &RepeatFacts, found: &Found) -> Result<()> {
-    let mut read = target.primary_key.iter().chain(&target.version_fields);
-    if !read.any(|column| facts.closed_reads.contains(column)) {
-        return Ok(());
-    }
-    let user = quote_ident(&found.facts.user);
-    Err(no_privilege(
-        format!("{user} may not read the rows of {name}, to leave out those that it has"),
-        format!("GRANT SELECT, INSERT ON {name} TO {user}"),
-    ))
 }
 
 impl RepeatFacts {

@@ -14,7 +14,6 @@ use rapidbyte_sdk::prelude::*;
 use crate::commit::answer;
 use crate::config::{Name, Settings};
 use crate::convert;
-use crate::decide::no_privilege;
 use crate::look::{Found, TableFacts};
 
 /// The temporary table. Its columns are `c0`, `c1` … and `n`, the row's number.
@@ -28,8 +27,8 @@ const MIN_WORK_MEM: &str = "65536";
 #[derive(Debug, Clone, serde::Deserialize)]
 pub(crate) struct UpsertFacts {
     /// Columns that the role may not update, and may not read.
-    closed_updates: Vec<String>,
-    closed_reads: Vec<String>,
+    pub closed_updates: Vec<String>,
+    pub closed_reads: Vec<String>,
     /// Rules for INSERT or UPDATE.
     write_rules: u32,
     /// Triggers that see each row first and may turn it away.
@@ -122,28 +121,12 @@ pub(crate) fn refuse_stream(target: &Target, schema: &Schema) -> Result<()> {
 }
 
 /// For a table that is about to be made with the key. Says it in `notes`.
-pub(crate) fn fresh(found: &Found, notes: &mut Vec<String>) -> Result<()> {
-    may_stage(found)?;
+pub(crate) fn fresh(notes: &mut Vec<String>) {
     notes.push(HOW.into());
-    Ok(())
 }
 
 const HOW: &str = "rows are staged by COPY in a temporary table; each commit writes the last \
     version of each key by INSERT … ON CONFLICT";
-
-pub(crate) fn may_stage(found: &Found) -> Result<()> {
-    if found.facts.may_use_temp {
-        return Ok(());
-    }
-    let (user, database) = (
-        quote_ident(&found.facts.user),
-        quote_ident(&found.facts.database),
-    );
-    Err(no_privilege(
-        format!("{user} may not create temporary tables in {database}, which the rows need"),
-        format!("GRANT TEMPORARY ON DATABASE {database} TO {user}"),
-    ))
-}
 
 /// For a table that is there; `targets` are the columns to fill.
 pub(crate) fn existing(
@@ -158,7 +141,6 @@ pub(crate) fn existing(
     let Some(facts) = &found.upsert else {
         return Err(Error::internal("upsert without its facts"));
     };
-    refuse_table(target, name, table, facts)?;
     let place = |column: &str| targets.iter().position(|target| target.name == column);
     if target
         .primary_key
@@ -174,8 +156,6 @@ pub(crate) fn existing(
         .filter_map(|column| Some((place(&column.name)?, column.equal.clone())))
         .collect();
     refuse_identity(name, targets, &key)?;
-    may_merge(target, name, table, targets, facts, found)?;
-    may_stage(found)?;
     let deleted = target.deleted_field.as_deref();
     let deleted = deleted.and_then(|field| {
         let is_boolean = *schema.field_with_name(field).ok()?.data_type() == DataType::Boolean;
@@ -201,7 +181,7 @@ fn refused(name: &Name, what: &str, hint: &str) -> Error {
     Error::schema("upsert_not_possible", text).hint(hint)
 }
 
-fn refuse_table(
+pub(crate) fn refuse_table(
     target: &Target,
     name: &Name,
     table: &TableFacts,
@@ -264,31 +244,6 @@ fn refuse_identity(name: &Name, targets: &[Column], key: &[(usize, String)]) -> 
     );
     let what = format!("its column {quoted} is GENERATED ALWAYS AS IDENTITY, which no update sets");
     Err(refused(name, &what, &hint).in_column(&column.name))
-}
-
-fn may_merge(
-    target: &Target,
-    name: &Name,
-    table: &TableFacts,
-    targets: &[Column],
-    facts: &UpsertFacts,
-    found: &Found,
-) -> Result<()> {
-    let is_closed = |column: &&Column| {
-        let is_key = target.primary_key.contains(&column.name);
-        facts.closed_reads.contains(&column.name)
-            || !is_key && facts.closed_updates.contains(&column.name)
-    };
-    let deletes = target.deleted_field.is_some();
-    if !targets.iter().any(|column| is_closed(&column)) && (!deletes || table.may_delete) {
-        return Ok(());
-    }
-    let user = quote_ident(&found.facts.user);
-    let delete = if deletes { ", DELETE" } else { "" };
-    Err(no_privilege(
-        format!("{user} may not read and change the rows of {name}, as upsert must"),
-        format!("GRANT SELECT, INSERT, UPDATE{delete} ON {name} TO {user}"),
-    ))
 }
 
 /// What is staged: the columns of the temporary table, without the row's number.

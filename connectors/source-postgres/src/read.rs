@@ -15,7 +15,7 @@ use rapidbyte_sdk::prelude::*;
 use crate::config::Settled;
 use crate::error::{about, convert};
 use crate::increment::{self, Checkpoints, PartKind};
-use crate::relation::{self, Relation};
+use crate::relation::{self, Relation, Wanted};
 use crate::session::{self, Joined, Seen};
 use crate::stall::{Backend, Patience};
 
@@ -94,11 +94,18 @@ impl Rows {
         log::point("source-postgres.read")?;
         let stream = &request.stream;
         let is_held = open.is_some();
+        let selection = Selection {
+            stream: stream.clone(),
+            columns: request.columns.clone(),
+            filter: request.filter.clone(),
+            increment: request.increment.clone(),
+            cursor: request.cursor.clone(),
+        };
         let mut client = match open {
             Some(client) => client,
             None if request.snapshot.is_empty() => {
                 let mut client = session::connect(settings)?;
-                session::pin(&mut client, settings, std::slice::from_ref(stream))?;
+                session::pin(&mut client, settings, &[Wanted::of(&selection)])?;
                 client
             }
             None => match joined.take(&request.snapshot) {
@@ -116,13 +123,6 @@ impl Rows {
         let table = described.table();
         relation.refuse_unreadable(settings)?;
         let native = request.forms.iter().any(|form| form == NATIVE_FORM);
-        let selection = Selection {
-            stream: stream.clone(),
-            columns: request.columns.clone(),
-            filter: request.filter.clone(),
-            increment: request.increment.clone(),
-            cursor: request.cursor.clone(),
-        };
         let Queries {
             columns,
             mut queries,
@@ -399,9 +399,11 @@ pub(crate) fn try_out(
         return Err(no_increment());
     }
     for select in selects {
-        client
-            .simple_query(&trial(&select))
-            .map_err(|error| explain(error, relation, settings))?;
+        let tried = client.simple_query(&trial(&select));
+        tried.map_err(|error| match &selection.filter {
+            Some(filter) if is_of_filter(&error) => wrong_filter(error, filter),
+            _ => explain(error, relation, settings),
+        })?;
     }
     Ok(())
 }
@@ -485,6 +487,12 @@ fn queries(
         queries,
         checkpoints: Some(plan.checkpoints),
     })
+}
+
+/// True for an error that only the condition can bring: a parameter such as `$1`, which nobody gives a
+/// value, or a constant that cannot be computed.
+fn is_of_filter(error: &Error) -> bool {
+    error.code == "pg_42P02" || error.code.starts_with("pg_22")
 }
 
 fn wrong_filter(error: Error, filter: &str) -> Error {

@@ -29,7 +29,11 @@ SELECT pg_catalog.json_build_object(
     'has_row_security', c.relrowsecurity AND pg_catalog.row_security_active(c.oid),
     'usage', COALESCE(pg_catalog.has_schema_privilege(n.oid, 'USAGE'), false),
     'select', COALESCE(pg_catalog.has_table_privilege(c.oid, 'SELECT'), false),
-    'select_some', COALESCE(pg_catalog.has_any_column_privilege(c.oid, 'SELECT'), false))::text
+    'select_some', COALESCE(pg_catalog.has_any_column_privilege(c.oid, 'SELECT'), false),
+    'closed_columns', CASE WHEN pg_catalog.has_table_privilege(c.oid, 'SELECT') THEN '[]'::json ELSE (
+        SELECT COALESCE(pg_catalog.json_agg(a.attname ORDER BY a.attnum), '[]')
+        FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0
+        AND NOT a.attisdropped AND NOT pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT')) END)::text
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 CROSS JOIN LATERAL (
@@ -83,10 +87,32 @@ pub(crate) struct Relation {
     usage: bool,
     select: bool,
     select_some: bool,
+    /// Columns that may not be read; empty where the table may be read as a whole.
+    closed_columns: Vec<String>,
 }
 
 /// Schema and name.
 type Pair = (String, String);
+
+/// A stream that is about to be read, and the columns that it needs; none means all.
+pub(crate) struct Wanted {
+    pub stream: String,
+    pub columns: Option<Vec<String>>,
+}
+
+impl Wanted {
+    pub fn of(selection: &Selection) -> Self {
+        let columns = selection.columns.clone().map(|mut columns| {
+            let increment = selection.increment.iter();
+            columns.extend(increment.flat_map(|increment| increment.cursor_fields.clone()));
+            columns
+        });
+        Self {
+            stream: selection.stream.clone(),
+            columns,
+        }
+    }
+}
 
 /// The relation that a stream's name means; nothing for a name that is not of two parts.
 fn pair(stream: &str) -> Option<Pair> {
@@ -128,14 +154,7 @@ impl Relation {
     pub fn refuse_unreadable(&self, settings: &Settled) -> Result<()> {
         let (sql, role) = (self.sql(), quote_ident(&settings.connection.user));
         let error = if !self.is_readable() {
-            let missing = match self.usage {
-                true => format!("{role} may not read {sql}"),
-                false => format!(
-                    "{role} may not use the schema {}",
-                    quote_ident(&self.schema)
-                ),
-            };
-            Error::new(ErrorKind::Auth, "no_privilege", missing).hint(self.grants(&role))
+            return refuse_missing(settings, [(self, None)]);
         } else if self.has_row_security && !settings.takes_visible_rows() {
             let text = format!("row-level security hides rows of {sql} from {role}");
             Error::new(ErrorKind::Auth, "row_level_security", text).hint(
@@ -160,7 +179,66 @@ impl Relation {
             self.sql()
         )
     }
+
+    /// What the role may not do that reading these columns needs, and the statements that help.
+    fn missing(&self, role: &str, columns: Option<&[String]>) -> Option<(String, Vec<String>)> {
+        let (schema, sql) = (quote_ident(&self.schema), self.sql());
+        let usage = format!("GRANT USAGE ON SCHEMA {schema} TO {role};");
+        let select = format!("GRANT SELECT ON {sql} TO {role};");
+        let is_wanted = |column: &&String| columns.is_none_or(|wanted| wanted.contains(column));
+        let closed = self.closed_columns.iter().filter(is_wanted);
+        let closed: Vec<String> = closed.map(|column| quote_ident(column)).collect();
+        let closed = closed.join(", ");
+        let has_select = self.select || self.select_some && closed.is_empty();
+        Some(match (self.usage, has_select) {
+            (true, true) => return None,
+            (false, true) => (format!("use the schema {schema}"), vec![usage]),
+            (false, false) => (
+                format!("use the schema {schema}, nor read {sql}"),
+                vec![usage, select],
+            ),
+            (true, false) if self.select_some => (
+                format!("read these columns of {sql}: {closed}"),
+                vec![format!("GRANT SELECT ({closed}) ON {sql} TO {role};")],
+            ),
+            (true, false) => (format!("read {sql}"), vec![select]),
+        })
+    }
 }
+
+/// Refuses relations that the role may not read, all of them in one error with the statements for
+/// whoever may grant. Errors: `no_privilege`.
+pub(crate) fn refuse_missing<'a>(
+    settings: &Settled,
+    wanted: impl IntoIterator<Item = (&'a Relation, Option<&'a [String]>)>,
+) -> Result<()> {
+    let role = quote_ident(&settings.connection.user);
+    let (mut streams, mut texts, mut script) = (Vec::new(), Vec::new(), Vec::new());
+    for (relation, columns) in wanted {
+        let Some((text, statements)) = relation.missing(&role, columns) else {
+            continue;
+        };
+        streams.push(relation.stream());
+        texts.push(format!("{role} may not {text}"));
+        for statement in statements {
+            if !script.contains(&statement) {
+                script.push(statement);
+            }
+        }
+    }
+    if texts.is_empty() {
+        return Ok(());
+    }
+    let hint = format!("{OWNER_RUNS}\n{}", script.join("\n"));
+    let error = Error::new(ErrorKind::Auth, "no_privilege", texts.join("\n")).hint(hint);
+    Err(match streams.as_slice() {
+        [stream] => error.in_stream(stream),
+        _ => error,
+    })
+}
+
+/// Stands before the statements of a script.
+const OWNER_RUNS: &str = "run in psql, as the owner of the tables:";
 
 /// Where a destination keeps how far its streams are; in whatever schema, it is no data of anybody.
 const NO_CHECKPOINTS: &str = "NOT (c.relname = 'checkpoint' AND c.relkind = 'r' AND 7 = (

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::Settled;
 use crate::error::about;
 use crate::read::{FIRST_ROWS, selected, trial, try_out};
-use crate::relation::{self, Relation};
+use crate::relation::{self, Relation, Wanted};
 use crate::stall::Backend;
 
 /// The oldest server whose catalog we know.
@@ -321,9 +321,9 @@ fn export_in_steps(
     settings: &Settled,
     selections: &[Selection],
 ) -> Result<Exported> {
-    let streams: Vec<String> = selections.iter().map(|s| s.stream.clone()).collect();
+    let wanted: Vec<Wanted> = selections.iter().map(Wanted::of).collect();
     for attempt in 1.. {
-        let relations = pin(client, settings, &streams)?;
+        let relations = pin(client, settings, &wanted)?;
         for (selection, relation) in selections.iter().zip(&relations) {
             try_out(client, settings, selection, relation)
                 .map_err(|error| about(error, &selection.stream))?;
@@ -393,13 +393,16 @@ fn refuse_rewritten(rewritten: &Rows) -> Result<()> {
 pub(crate) fn pin(
     client: &mut Client,
     settings: &Settled,
-    streams: &[String],
+    wanted: &[Wanted],
 ) -> Result<Vec<Relation>> {
+    let streams: Vec<String> = wanted.iter().map(|wanted| wanted.stream.clone()).collect();
     let relations = streams
         .chunks(LOCK_TABLES)
         .map(|names| relation::find(client, names))
         .collect::<Result<Vec<_>>>()?
         .concat();
+    let columns = wanted.iter().map(|wanted| wanted.columns.as_deref());
+    relation::refuse_missing(settings, relations.iter().zip(columns))?;
     for relation in &relations {
         relation.refuse_unreadable(settings)?;
     }

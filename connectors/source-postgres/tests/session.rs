@@ -210,9 +210,19 @@ fn a_missing_privilege_says_what_to_grant() {
     let error = refused(&mut source, &request("s.part"));
     assert_eq!(
         (error.code.as_str(), kind(&error).as_str()),
-        ("pg_42501", "Auth")
+        ("no_privilege", "Auth")
     );
-    assert!(error.hint.unwrap().contains("leave out the columns"));
+    let hint = error.hint.unwrap();
+    assert!(
+        hint.contains("GRANT SELECT (x) ON s.part TO \"Reader\";"),
+        "{hint}"
+    );
+    // All streams in one error, with one script.
+    let all = [whole("s.secret"), whole("s.part"), whole("hidden.t")];
+    let hint = source.snapshot(&all).unwrap_err().hint.unwrap();
+    let script = "GRANT SELECT ON s.secret TO \"Reader\";\nGRANT SELECT (x) ON s.part TO \"Reader\";\n\
+                  GRANT USAGE ON SCHEMA hidden TO \"Reader\";\nGRANT SELECT ON hidden.t TO \"Reader\";";
+    assert!(hint.ends_with(script), "{hint}");
     let batches = read(&mut source, &columns("s.part", &["id"])).unwrap();
     assert_eq!(rows(&batches), 0);
     let streams = source.discover(&[]).unwrap();
@@ -468,6 +478,8 @@ fn a_wrong_condition_is_told_before_the_first_row_of_any_stream() {
         "id < 10) OR (true",
         "id < 10; DROP TABLE b",
         "id < 10 /*",
+        "id = $1",
+        "id < 1 / 0",
         "",
     ] {
         let error = of_a(wrong).unwrap_err();

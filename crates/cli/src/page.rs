@@ -615,6 +615,7 @@ mod tests {
             cpu_secs: 1.0,
             connectors: Vec::new(),
             timing: Map::new(),
+            warnings: Vec::new(),
             streams: (0..streams).map(stream).collect(),
         }
     }

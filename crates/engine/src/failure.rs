@@ -242,6 +242,9 @@ impl Failure {
                 failure.locate(document, &format!("{side}.{place}"));
             }
             Some(place) => failure.location = Some(place),
+            None if code == "wrong_where" => {
+                failure.locate(document, &where_of(document, &failure))
+            }
             None if class == Class::Config => failure.locate(document, &format!("{side}.config")),
             None => {}
         }
@@ -274,6 +277,15 @@ impl Failure {
             Class::Busy => 5,
             Class::Run => 1,
         }
+    }
+}
+
+/// The key of the condition of the failure's stream.
+fn where_of(document: &Document, failure: &Failure) -> String {
+    let stream = failure.stream.as_deref().unwrap_or_default();
+    match document.source.entry_for(stream) {
+        Some(index) => format!("source.streams[{index}].where"),
+        None => "source.streams".into(),
     }
 }
 

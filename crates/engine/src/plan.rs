@@ -5,6 +5,7 @@ mod check;
 mod choose;
 mod delivery;
 mod open;
+mod privileges;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -165,19 +166,32 @@ impl Plan {
         let selected = select(&document, &source.spec, found?)?;
         let chosen = narrow(&document, selected, narrowing)?;
         begin(&document, &mut writer)?;
-        let moment = whole(&document, &chosen).map(|selections| Moment {
+        let asked = selections(&document, &chosen);
+        let is_whole = chosen.iter().all(|one| {
+            let asked = &document.source.streams[one.entry];
+            asked.sync_mode == document::SyncMode::FullRefresh
+        });
+        let mut moment = Moment {
             source: &mut coordinator,
             cancel: &cancel,
             clock: &clocks.source,
-            selections,
-        });
-        let place_all = || {
-            let place = |one| place(&document, one, &mut writer, narrowing.full_refresh);
-            chosen.into_iter().map(place).collect::<Result<Vec<_>, _>>()
+            selections: asked,
         };
-        let (streams, taken) = match moment {
-            Some(moment) => moment.fix_beside(&document, place_all)?,
-            None => (place_all()?, None),
+        let place_all = || place_all(&document, chosen, &mut writer, narrowing.full_refresh);
+        let (placed, taken) = match is_whole {
+            true => {
+                let (placed, taken) = moment.fix_beside(&document, place_all)?;
+                (placed, Some(taken))
+            }
+            false => (place_all()?, None),
+        };
+        let streams = match placed {
+            Placing::All(streams) => streams,
+            // The operator asks an administrator once: the source says what it lacks, too.
+            Placing::Refused(refused) => {
+                let taken = taken.unwrap_or_else(|| moment.take(&document));
+                return Err(refused_by_all(refused, taken));
+            }
         };
         refuse_shared_targets(&document, &streams)?;
         refuse_own_source(&document, &source.grants, &destination.grants, &streams)?;
@@ -264,19 +278,55 @@ impl Plan {
     }
 }
 
-/// What the source is asked for where all streams are read whole, whatever the destination has.
-fn whole(document: &Document, chosen: &[Chosen]) -> Option<Vec<Selection>> {
-    let selection = |one: &Chosen| {
-        let asked = &document.source.streams[one.entry];
-        (asked.sync_mode == document::SyncMode::FullRefresh).then(|| Selection {
-            stream: one.discovered.name.clone(),
-            columns: one.columns.clone(),
-            filter: asked.filter.clone(),
-            increment: None,
-            cursor: None,
-        })
+/// The streams as they are read whole: what the source is asked for where all of them are.
+fn selections(document: &Document, chosen: &[Chosen]) -> Vec<Selection> {
+    let selection = |one: &Chosen| Selection {
+        stream: one.discovered.name.clone(),
+        columns: one.columns.clone(),
+        filter: document.source.streams[one.entry].filter.clone(),
+        increment: None,
+        cursor: None,
     };
     chosen.iter().map(selection).collect()
+}
+
+/// What the destination said to all streams.
+enum Placing {
+    All(Vec<StreamPlan>),
+    /// Its role lacks privileges, for some streams at least.
+    Refused(Vec<Failure>),
+}
+
+/// Has the destination plan each stream. A stream whose privileges are missing does not end it: all
+/// that is missing is told at once.
+fn place_all(
+    document: &Document,
+    chosen: Vec<Chosen>,
+    writer: &mut Destination,
+    full_refresh: bool,
+) -> Result<Placing, Failure> {
+    let (mut streams, mut refused) = (Vec::new(), Vec::new());
+    for one in chosen {
+        match place(document, one, writer, full_refresh) {
+            Ok(stream) => streams.push(stream),
+            Err(failure) if privileges::is_missing(&failure) => refused.push(failure),
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(match refused.is_empty() {
+        true => Placing::All(streams),
+        false => Placing::Refused(refused),
+    })
+}
+
+/// The destination's missing privileges and, where the source lacks some too, the source's.
+fn refused_by_all(refused: Vec<Failure>, taken: Result<String, Failure>) -> Failure {
+    let source = taken.err().filter(privileges::is_missing);
+    let source = source.map(|failure| ("source", failure));
+    let refused = refused.into_iter().map(|failure| ("destination", failure));
+    let all = source.into_iter().chain(refused).collect();
+    privileges::merged(all)
+        .unwrap_or_else(|| Failure::new(Class::Run, "internal", "a refusal without a reason"))
 }
 
 /// The source, about to fix the moment of a run.
@@ -291,27 +341,28 @@ impl Moment<'_> {
     /// Fixes it on a thread of its own while `place` has the destination plan. What the source says
     /// is told later: the destination's failure comes first, and stops the source.
     fn fix_beside<T>(
-        self,
+        &mut self,
         document: &Document,
         place: impl FnOnce() -> Result<T, Failure>,
-    ) -> Result<(T, Option<Result<String, Failure>>), Failure> {
+    ) -> Result<(T, Result<String, Failure>), Failure> {
+        let cancel = self.cancel;
         std::thread::scope(|scope| {
-            let taking = scope.spawn(|| {
-                self.clock.enter(Phase::Other);
-                let taken = self.source.snapshot(&self.selections);
-                self.clock.enter(Phase::ChannelWait);
-                taken
-            });
+            let taking = scope.spawn(|| self.take(document));
             let placed = place();
             if placed.is_err() {
-                self.cancel.cancel();
+                cancel.cancel();
             }
-            let taken = match taking.join() {
-                Ok(taken) => taken.map_err(|e| Failure::from_runtime(e, document, "source")),
-                Err(_) => Err(Failure::panicked("source")),
-            };
-            Ok((placed?, Some(taken)))
+            let taken = taking.join();
+            let taken = taken.unwrap_or_else(|_| Err(Failure::panicked("source")));
+            Ok((placed?, taken))
         })
+    }
+
+    fn take(&mut self, document: &Document) -> Result<String, Failure> {
+        self.clock.enter(Phase::Other);
+        let taken = self.source.snapshot(&self.selections);
+        self.clock.enter(Phase::ChannelWait);
+        taken.map_err(|e| Failure::from_runtime(e, document, "source"))
     }
 }
 

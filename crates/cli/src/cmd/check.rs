@@ -16,7 +16,11 @@ pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), 
     let items = look(&document, &host)?.items;
     output.text(&text_of(&items, output));
     let documents: Vec<Value> = items.iter().map(Item::document).collect();
-    match items.into_iter().find_map(|item| item.problem) {
+    // The plan names all privileges that are missing; a side names what it met first.
+    let (planned, sides): (Vec<Item>, Vec<Item>) =
+        items.into_iter().partition(|item| item.side == PLAN_SIDE);
+    let mut problems = planned.into_iter().chain(sides);
+    match problems.find_map(|item| item.problem) {
         None => {
             output.document(&json!({ "status": "ok", "checks": documents }));
             Ok(())
@@ -32,6 +36,9 @@ pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), 
         }
     }
 }
+
+/// The side of the plan among what was looked at.
+const PLAN_SIDE: &str = "both";
 
 /// Something that was looked at.
 pub struct Item {
@@ -50,7 +57,8 @@ impl Item {
             None => (output.paint("32", "ok"), &self.detail),
             Some(failure) => (output.paint("31", "failed"), &failure.message),
         };
-        vec![mark, self.side.into(), self.name.clone(), text.clone()]
+        let text = text.replace('\n', "; ");
+        vec![mark, self.side.into(), self.name.clone(), text]
     }
 
     fn document(&self) -> Value {
@@ -99,7 +107,7 @@ pub fn look(document: &Document, host: &Host) -> Result<Found, Failure> {
     let planned = checked.planned.map(|planned| {
         let planned = planned.map_err(&redacted);
         Item {
-            side: "both",
+            side: PLAN_SIDE,
             name: "plan".into(),
             detail: match &planned {
                 Ok(count) => format!("{count} streams"),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rapidbyte_runtime::{CheckItem, Error, Grants};
 
 use super::open::{Opened, open_both};
-use super::{Clocks, Plan, Stage};
+use super::{Clocks, Plan, Stage, privileges};
 use crate::document::Document;
 use crate::failure::Failure;
 use crate::host::Host;
@@ -51,7 +51,11 @@ pub fn check(document: &Document, host: &Host) -> Result<Checked, Failure> {
         looked.extend(items.map(|item| found(item, side, stage, document)));
     }
     let grants = [&reading.stage, &writing.stage].map(|stage| Arc::clone(&stage.grants));
-    let is_well = looked.iter().all(|looked| looked.problem.is_none());
+    // The plan says which privileges are missing for all streams; a side says only what it met first.
+    let is_well = looked.iter().all(|looked| {
+        let problem = looked.problem.as_ref();
+        problem.is_none_or(privileges::is_missing)
+    });
     Ok(Checked {
         looked,
         grants,

@@ -8,6 +8,7 @@ use rapidbyte_runtime::{
 };
 use serde_json::{Map, Value};
 
+use super::privileges;
 use crate::document::Document;
 use crate::document::local_path::{self, NotLocal};
 use crate::failure::{Class, Failure};
@@ -134,8 +135,13 @@ fn begin_source(
     let before = clock.enter(Phase::ChannelWait);
     let other = other();
     clock.enter(before);
+    // With privileges alone missing, the plan goes on and names all of them.
+    let stops = |item: &CheckItem| {
+        let problem = item.problem.as_ref();
+        problem.is_some_and(|error| !privileges::is_code(&error.code))
+    };
     let found = match other {
-        Some(other) if checked.iter().all(|item| item.problem.is_none()) => session
+        Some(other) if !checked.iter().any(stops) => session
             .discover(&common_forms(&stage.spec, &other))
             .map_err(failed),
         _ => Ok(Vec::new()),
