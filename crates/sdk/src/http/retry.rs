@@ -171,7 +171,7 @@ mod tests {
             (ErrorKind::Config, 1),
             (ErrorKind::Auth, 1),
         ] {
-            let error = || Err(Error::new(kind.clone(), "x", "x"));
+            let error = || Err(Error::new(kind, "x", "x"));
             let (last, waits) = run(Retry::attempts(3), error);
             assert!(last.is_err());
             assert_eq!(waits.len() + 1, attempts, "{kind:?}");
