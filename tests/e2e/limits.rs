@@ -1,5 +1,6 @@
 //! Limits that take minutes or gigabytes as the program has them, with small ones.
 
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use rapidbyte_runtime::{
     ReadRequest, Runtime, Sandbox, Source,
 };
 
-use crate::support::testkit;
+use crate::support::{Ended, Folder, testkit};
 
 /// The runtime lives as long as the connector is used: its ticks stop a busy guest.
 fn misbehave() -> (Runtime, Connector) {
@@ -105,4 +106,38 @@ fn a_budget_is_shared_and_given_back() {
         assert!(error.message.contains("512 MiB"), "{}", error.message);
     }
     assert!((300_000_000..=memory.total()).contains(&memory.peak()));
+}
+
+#[test]
+fn a_limit_of_the_machine_is_named_and_is_no_fault_of_a_connector() {
+    let folder = Folder::new();
+    // Loaded before, so that no connector is compiled within a limit.
+    folder.report(
+        "version: 1\npipeline: t\n\
+         source: { use: source-generate, config: { rows: 50000, preset: narrow }, streams: [rows] }\n\
+         destination: { use: dest-file, config: { path: \"out/{stream}.csv\" }, write_mode: replace }\n\
+         retry: { max_attempts: 1 }\n",
+    );
+    for limit in ["-f 100", "-n 8", "-v 4000000"] {
+        let program = folder.command(&["run", "p.yaml"]);
+        let mut limited = Command::new("sh");
+        limited
+            .args(["-c", &format!("ulimit {limit} && exec \"$0\" \"$@\"")])
+            .arg(program.get_program())
+            .args(program.get_args())
+            .current_dir(folder.path())
+            .env_clear()
+            .envs(program.get_envs().filter_map(|(k, v)| Some((k, v?))));
+        let ended: Ended = limited.output().expect("a shell").into();
+        assert_eq!(ended.code, Some(3), "{limit}: {}", ended.stderr);
+        let flag = format!("ulimit {}", &limit[..2]);
+        for part in ["error[machine_limit]", &flag] {
+            assert!(ended.stderr.contains(part), "{limit}: {}", ended.stderr);
+        }
+        assert!(
+            !ended.stderr.contains("author"),
+            "{limit}: {}",
+            ended.stderr
+        );
+    }
 }

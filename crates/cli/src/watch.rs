@@ -95,10 +95,19 @@ impl View {
         }
     }
 
+    /// Whether it is time for plain lines again.
+    fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = now - self.told >= LINE_EVERY;
+        if is_due {
+            self.told = now;
+        }
+        is_due
+    }
+
     /// Takes a sample of every running stream, and shows what is due.
     fn look(&mut self) {
         let now = Instant::now();
-        let is_due = now - self.told >= LINE_EVERY;
+        let is_due = self.is_due(now);
         let size = match self.output.live {
             true => console::Term::stderr().size_checked(),
             false => None,
@@ -130,9 +139,6 @@ impl View {
         }
         if self.output.live {
             self.output.draw(lines);
-        }
-        if is_due {
-            self.told = now;
         }
     }
 
@@ -232,6 +238,18 @@ mod tests {
         assert_eq!(running.limit(), None);
         running.samples.extend((0..20).map(|_| sample(true, false)));
         assert_eq!(running.limit(), Some(Limit::Destination));
+    }
+
+    #[test]
+    fn a_log_gets_its_lines_every_thirty_seconds() {
+        let arguments =
+            <crate::args::Arguments as clap::Parser>::parse_from(["rapidbyte", "version"]);
+        let mut view = View::new(Arc::default(), Output::new(&arguments.common));
+        let start = view.told;
+        let due: Vec<u64> = (1..=90)
+            .filter(|secs| view.is_due(start + Duration::from_secs(*secs)))
+            .collect();
+        assert_eq!(due, [30, 60, 90]);
     }
 
     #[test]

@@ -56,12 +56,14 @@ END;
 CREATE TRIGGER next_attempt AFTER UPDATE OF attempts ON runs WHEN new.attempts > old.attempts BEGIN
     UPDATE attempts SET status = 'unfinished' WHERE run_id = new.id AND status = 'running';
     INSERT INTO attempts VALUES (new.id, new.attempts, new.pipeline,
-        strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), NULL, 'running', 0, 0, NULL, NULL);
+        strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), NULL, 'running', new.rows - old.rows,
+        new.bytes - old.bytes, NULL, NULL);
     DELETE FROM attempts WHERE pipeline = new.pipeline AND rowid NOT IN (
         SELECT rowid FROM attempts WHERE pipeline = new.pipeline
         ORDER BY started_at DESC, attempt DESC LIMIT 1000);
 END;
-CREATE TRIGGER attempt_commits AFTER UPDATE OF rows, bytes ON runs BEGIN
+CREATE TRIGGER attempt_commits AFTER UPDATE OF rows, bytes ON runs
+WHEN new.attempts = old.attempts BEGIN
     UPDATE attempts SET rows = rows + new.rows - old.rows, bytes = bytes + new.bytes - old.bytes
     WHERE run_id = new.id AND attempt = new.attempts;
 END;

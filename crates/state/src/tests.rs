@@ -124,6 +124,32 @@ fn every_attempt_of_a_run_keeps_its_own_times_rows_and_outcome() {
 }
 
 #[test]
+fn attempts_follow_whatever_statement_writes_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = open(&folder);
+    let upsert = |status: &str, attempts: u32| {
+        let sql = format!(
+            "INSERT INTO runs VALUES ('r', 'orders', {NOW}, {NOW}, '{status}', 1, 0, 0, NULL) \
+             ON CONFLICT (id) DO UPDATE SET status = '{status}', attempts = attempts + {attempts}, \
+             rows = rows + 2, ended_at = {NOW}"
+        );
+        state.sql(|db| db.execute(&sql, [])).unwrap();
+    };
+    // A run that is first heard of when it ends, another attempt of it, and the end of that.
+    upsert("failed", 0);
+    upsert("running", 1);
+    upsert("ok", 0);
+    let attempts = state.attempts(None, 9).unwrap();
+    let told: Vec<_> = attempts
+        .iter()
+        .map(|a| (a.attempt, a.status.as_str(), a.rows, a.ended_at.is_some()))
+        .collect();
+    assert_eq!(told, [(2, "ok", 4, true), (1, "failed", 0, true)]);
+    state.sql(|db| db.execute("DELETE FROM runs", [])).unwrap();
+    assert!(state.attempts(None, 9).unwrap().is_empty());
+}
+
+#[test]
 fn a_history_of_the_first_version_is_read_and_then_brought_to_the_second() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state.db");
