@@ -33,10 +33,10 @@ pub(crate) fn refuse_missing(
     };
     match &found.facts.table {
         Some(table) => missing.of_table(target, schema, table),
-        None => missing.to_create(),
+        None => missing.creating(),
     }
     if target.write_mode == WriteMode::Upsert || repeats::may_come(target) {
-        missing.to_stage();
+        missing.staging();
     }
     missing.refuse()
 }
@@ -49,7 +49,7 @@ pub(crate) fn refuse_unstaged(name: &Name, found: &Found) -> Result<()> {
         texts: Vec::new(),
         script: Vec::new(),
     };
-    missing.to_stage();
+    missing.staging();
     missing.refuse()
 }
 
@@ -73,7 +73,7 @@ impl Missing<'_> {
     }
 
     /// A table that is not there.
-    fn to_create(&mut self) {
+    fn creating(&mut self) {
         let facts = &self.found.facts;
         let (user, database) = (quote_ident(&facts.user), quote_ident(&facts.database));
         let types = self.found.missing_types.iter();
@@ -160,7 +160,7 @@ impl Missing<'_> {
         }
     }
 
-    fn to_stage(&mut self) {
+    fn staging(&mut self) {
         let facts = &self.found.facts;
         if facts.may_use_temp {
             return;
