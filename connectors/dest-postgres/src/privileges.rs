@@ -34,10 +34,10 @@ pub(crate) fn refuse_missing(
     };
     match &found.facts.table {
         Some(table) => missing.of_table(target, schema, table, truncates),
-        None => missing.to_create(),
+        None => missing.creating(),
     }
     if target.write_mode == WriteMode::Upsert || repeats::may_come(target) {
-        missing.to_stage();
+        missing.staging();
     }
     missing.refuse()
 }
@@ -50,7 +50,7 @@ pub(crate) fn refuse_unstaged(name: &Name, found: &Found) -> Result<()> {
         texts: Vec::new(),
         script: Vec::new(),
     };
-    missing.to_stage();
+    missing.staging();
     missing.refuse()
 }
 
@@ -74,7 +74,7 @@ impl Missing<'_> {
     }
 
     /// A table that is not there.
-    fn to_create(&mut self) {
+    fn creating(&mut self) {
         let facts = &self.found.facts;
         let (user, database) = (quote_ident(&facts.user), quote_ident(&facts.database));
         let types = self.found.missing_types.iter();
@@ -167,7 +167,7 @@ impl Missing<'_> {
         }
     }
 
-    fn to_stage(&mut self) {
+    fn staging(&mut self) {
         let facts = &self.found.facts;
         if facts.may_use_temp {
             return;
