@@ -401,7 +401,7 @@ fn the_plan_says_why_a_table_cannot_be_swapped() {
 }
 
 #[test]
-fn a_swap_is_refused_for_a_role_that_does_not_own_the_table() {
+fn only_the_owner_of_a_table_swaps_it() {
     let database = database();
     let mut client = plain(&database);
     let role = format!("{}_other", database.name());
@@ -414,6 +414,21 @@ fn a_swap_is_refused_for_a_role_that_does_not_own_the_table() {
     let config = json!({"schema": "raw", "replace_method": "swap"});
     let said = refusal(open_with(&url, config).plan(&to_replace("t")));
     assert!(said.contains("its owner is postgres"), "{said}");
+    // Its owner needs no other right than CREATE on the schema.
+    may_checkpoint(&mut client, &role);
+    let script = format!(
+        "GRANT CREATE ON DATABASE {} TO {role}; ALTER TABLE raw.t OWNER TO {role}; \
+         GRANT SELECT ON raw.t TO postgres; ALTER TABLE raw.t ADD n serial, ADD PRIMARY KEY (id); \
+         CREATE TRIGGER g AFTER UPDATE ON raw.t FOR EACH ROW \
+             EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+        database.name()
+    );
+    client.batch_execute(&script).unwrap();
+    let (before, old) = (described(&mut client), oid(&mut client));
+    let config = json!({"schema": "raw", "replace_method": "swap"});
+    replace(&mut open_with(&url, config), "t", &batch(&[1, 2])).unwrap();
+    assert_ne!(oid(&mut client), old);
+    assert_eq!(described(&mut client), before);
     client
         .batch_execute(&format!("DROP OWNED BY {role}; DROP ROLE {role}"))
         .unwrap();
