@@ -78,7 +78,7 @@ const PHASES: [(Side, &str, When); 14] = [
     (
         Side::Target,
         "writing",
-        When::After("FROM STDIN (FORMAT binary)", Way::ToServer, 5000),
+        When::After("FROM STDIN (FORMAT binary", Way::ToServer, 5000),
     ),
     (Side::Target, "committing", When::Before("WITH moved AS")),
     (

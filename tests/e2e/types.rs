@@ -106,7 +106,7 @@ fn target(shift: usize) -> Database<'static> {
 }
 
 fn pipeline(from: &Database<'_>, to: &Database<'_>, tables: &[String], more: &str) -> String {
-    let streams: Vec<String> = tables.iter().map(|name| format!("types.{name}")).collect();
+    let streams: Vec<String> = tables.iter().map(|name| stream_of(name)).collect();
     format!(
         "version: 1\npipeline: t\nsource: {{ use: source-postgres, config: {{ url: \"{}\" }}, streams: {} }}\n\
          destination: {{ use: dest-postgres, config: {{ url: \"{}\", {more} }}, write_mode: append }}\n\
@@ -115,6 +115,14 @@ fn pipeline(from: &Database<'_>, to: &Database<'_>, tables: &[String], more: &st
         serde_json::json!(streams),
         to.url()
     )
+}
+
+/// The stream of a table: only a name with a dot is quoted.
+fn stream_of(table: &str) -> String {
+    match table.contains('.') {
+        true => quoted(table),
+        false => format!("types.{table}"),
+    }
 }
 
 fn quoted(table: &str) -> String {
@@ -164,7 +172,7 @@ fn compare(source: &Database<'_>, target: &Database<'_>, tables: &[String]) -> V
 }
 
 /// The tables that the plan refuses, each with the reason.
-fn refused(pipeline: &str) -> Vec<(String, String)> {
+fn refused(pipeline: &str, tables: &[String]) -> Vec<(String, String)> {
     let folder = Folder::new();
     folder.write("p.yaml", pipeline);
     let plan = folder.rapidbyte(&["plan", "p.yaml", "--output", "json"]);
@@ -179,8 +187,9 @@ fn refused(pipeline: &str) -> Vec<(String, String)> {
         for column in stream["columns"].as_array().expect("columns") {
             if column["fit"] != "exact" && column["fit"] != "checked" {
                 let name = stream["name"].as_str().expect("a name");
-                let name = name.strip_prefix("types.").expect("the schema");
-                refused.push((name.to_owned(), column["note"].to_string()));
+                let table = tables.iter().find(|table| stream_of(table) == name);
+                let table = table.expect("a stream that was asked for");
+                refused.push((table.clone(), column["note"].to_string()));
             }
         }
     }
@@ -193,7 +202,10 @@ fn every_type_of_the_server_arrives_or_is_refused_by_name() {
     let tables = fill(&source);
     assert!(tables.len() > 230, "{} tables", tables.len());
     let (copied, inserted) = (target(3), target(17));
-    let refused = refused(&pipeline(&source, &copied, &tables, "load_method: copy"));
+    let refused = refused(
+        &pipeline(&source, &copied, &tables, "load_method: copy"),
+        &tables,
+    );
     let names: Vec<&str> = refused.iter().map(|(name, _)| name.as_str()).collect();
     let is_refused = |table: &&String| {
         let name = table.strip_prefix("t_").unwrap_or_default();
@@ -225,7 +237,7 @@ fn every_type_of_the_server_arrives_or_is_refused_by_name() {
         let pipeline = pipeline(&source, &empty, &all, "load_method: copy");
         let (error, code) = Folder::new().error(&pipeline);
         assert_eq!((error["code"].as_str(), code), (Some("column_refused"), 4));
-        assert_eq!(error["stream"], format!("types.{table}"));
+        assert_eq!(error["stream"], stream_of(table));
         assert_eq!(error["column"], "v");
         let reason = error["message"].as_str().expect("a reason");
         assert!(reason.starts_with("only the server itself"), "{reason}");

@@ -315,10 +315,11 @@ impl Case {
 
     /// The lines of a stage with the guest.
     fn stage(&self) -> String {
-        // A flood that goes well takes a while.
-        let (busy, stall) = match self.exit {
-            0 => (60, 60),
-            _ => (1, LIMIT_SECS),
+        // A flood takes a while, whether it goes well or reaches a limit of number.
+        let is_flood = self.exit == 0 || self.code.starts_with("too_many");
+        let (busy, stall) = match is_flood {
+            true => (60, 60),
+            false => (1, LIMIT_SECS),
         };
         let limits = format!(
             "permissions: {{ limits: {{ no_progress_seconds: {busy}, stall_seconds: {stall}, \

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use rusqlite::{Connection, named_params};
 
 pub(crate) const TABLE: &str = "
-CREATE TABLE unfinished (
+CREATE TABLE IF NOT EXISTS unfinished (
     pipeline TEXT NOT NULL, stream TEXT NOT NULL, run_id TEXT NOT NULL,
     PRIMARY KEY (pipeline, stream)
 ) STRICT;";
