@@ -547,7 +547,7 @@ fn an_example_reads_an_api(language: &str, install: &str, test: &str) {
         if request.path == "/long/items" {
             let number = asked.fetch_add(1, Ordering::Relaxed) + 1;
             // Twice it says when it is to be asked again.
-            if number % 37 == 0 {
+            if number.is_multiple_of(37) {
                 let busy = Reply::status(503, "busy");
                 return match number > 100 {
                     true => busy.header("retry-after", "0"),

@@ -239,8 +239,11 @@ fn failed(failure: &Failure) -> String {
     row("where", &failure.location);
     row("stream", &failure.stream);
     row("column", &failure.column);
-    if !failure.committed.is_empty() {
-        row("committed before", &Some(failure.committed.join(", ")));
+    if !failure.streams.committed.is_empty() {
+        row(
+            "committed before",
+            &Some(failure.streams.committed.join(", ")),
+        );
     }
     format!(
         "<section class=\"failure\">\n<h2>{}</h2>\n<p>{}</p>\n<dl>\n{rows}</dl>\n</section>\n",

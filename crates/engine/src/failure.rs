@@ -66,10 +66,18 @@ pub struct Failure {
     /// does not open, or a newer run has taken over.
     #[serde(skip)]
     pub stops_run: bool,
-    /// Streams that were committed before the run stopped: they stay.
+    /// What became of the streams of the run.
+    #[serde(flatten)]
+    pub streams: Box<Streams>,
+}
+
+/// What became of the streams of a run that failed.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Streams {
+    /// Those that were committed before the run stopped: they stay.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub committed: Vec<String>,
-    /// The failures of the streams, where several failed; empty where one did.
+    /// The failures, where several streams failed; empty where one did.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
 }
@@ -94,8 +102,7 @@ impl Failure {
             phase: None,
             passes_after_ms: None,
             stops_run: false,
-            committed: Vec::new(),
-            failures: Vec::new(),
+            streams: Box::default(),
         }
     }
 
@@ -121,7 +128,7 @@ impl Failure {
             "fix what each error names, then run again: the next run reads every stream, and the \
              failed ones from their last commit on",
         );
-        failure.failures = failures;
+        failure.streams.failures = failures;
         Some(failure)
     }
 
@@ -261,7 +268,7 @@ impl Failure {
         for text in texts.into_iter().flatten() {
             *text = document.redact(text);
         }
-        for failure in &mut self.failures {
+        for failure in &mut self.streams.failures {
             failure.redact(document);
         }
     }
@@ -343,13 +350,17 @@ impl fmt::Display for Failure {
         if let Some(hint) = &self.hint {
             write!(f, "\n  hint: {}", hint.replace('\n', "\n  "))?;
         }
-        if !self.committed.is_empty() {
-            write!(f, "\n  committed before: {}", listed(&self.committed))?;
+        let Streams {
+            committed,
+            failures,
+        } = self.streams.as_ref();
+        if !committed.is_empty() {
+            write!(f, "\n  committed before: {}", listed(committed))?;
         }
-        for failure in self.failures.iter().take(SHOWN) {
+        for failure in failures.iter().take(SHOWN) {
             write!(f, "\n{failure}")?;
         }
-        match self.failures.len().saturating_sub(SHOWN) {
+        match failures.len().saturating_sub(SHOWN) {
             0 => Ok(()),
             more => write!(f, "\nand {more} more: --output json lists all of them"),
         }

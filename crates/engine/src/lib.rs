@@ -32,7 +32,7 @@ mod superseded;
 
 pub use cursors::Cursors;
 pub use document::{Document, Environment, OnStreamFailure, Settings};
-pub use failure::{Class, Failure};
+pub use failure::{Class, Failure, Streams};
 pub use host::Host;
 pub use meant::{did_you_mean, nearest};
 pub use narrow::Narrowing;

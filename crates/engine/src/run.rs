@@ -146,7 +146,7 @@ fn failed_streams(failure: Option<&Failure>) -> HashSet<&str> {
     let Some(failure) = failure else {
         return HashSet::new();
     };
-    let all = std::iter::once(failure).chain(&failure.failures);
+    let all = std::iter::once(failure).chain(&failure.streams.failures);
     all.filter_map(|failure| failure.stream.as_deref())
         .collect()
 }
@@ -156,9 +156,9 @@ fn failed_streams(failure: Option<&Failure>) -> HashSet<&str> {
 /// again as long as the others fail.
 fn is_finished(failure: &Failure, names: &[String]) -> bool {
     let failed = failed_streams(Some(failure));
-    let has_ended =
-        |name: &String| failed.contains(name.as_str()) || failure.committed.contains(name);
-    !failure.committed.is_empty() && names.iter().all(has_ended)
+    let committed = &failure.streams.committed;
+    let has_ended = |name: &String| failed.contains(name.as_str()) || committed.contains(name);
+    !committed.is_empty() && names.iter().all(has_ended)
 }
 
 fn move_all(
@@ -336,15 +336,15 @@ fn move_streams(
     let is_cut_off = host.cancel.is_cancelled() && moved.len() + failed.len() < plan.streams.len();
     let failure = match cause.or_else(|| is_cut_off.then(interrupted)) {
         // What stopped the run decides, and the streams that failed before are listed.
-        Some(cause) => Some(Failure {
-            failures: failed,
-            ..cause
-        }),
+        Some(mut cause) => {
+            cause.streams.failures = failed;
+            Some(cause)
+        }
         None => Failure::of_streams(failed, plan.streams.len()),
     };
     if let Some(mut failure) = failure {
         let done = moved.iter().map(|(_, moved)| moved.report.name.clone());
-        failure.committed = done.collect();
+        failure.streams.committed = done.collect();
         return Err(failure);
     }
     Ok(moved.into_iter().map(|(_, moved)| moved).collect())
