@@ -111,7 +111,8 @@ pub(crate) fn refuse_unfilled(name: &Name, unfilled: &[&Column]) -> Result<()> {
 }
 
 /// What becomes of a column that the stream does not have. Where older rows stay it is a warning: the
-/// source may have dropped the column, and nobody else would tell that its values are old.
+/// source may have dropped the column, and nobody else would tell that its values are old. A column
+/// with a default is one that the target's owner added, such as `loaded_at DEFAULT now()`.
 pub(crate) fn unfilled_note(column: &Column, mode: WriteMode) -> String {
     let gets = match column.generated {
         _ if column.is_computed() => "what the server computes",
@@ -125,7 +126,8 @@ pub(crate) fn unfilled_note(column: &Column, mode: WriteMode) -> String {
         WriteMode::Upsert => (", and updated rows keep their old value", "the old values"),
         _ => ("", "the values of older rows"),
     };
-    if mode == WriteMode::Replace || column.is_computed() || has_sequence(column) {
+    let is_own = column.is_computed() || has_sequence(column) || column.default.is_some();
+    if mode == WriteMode::Replace || is_own {
         return note;
     }
     format!(
