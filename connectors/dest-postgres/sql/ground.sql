@@ -1,10 +1,7 @@
 -- Why a table cannot be swapped, and what makes another one like it, as one row of JSON.
 WITH it AS (SELECT c.*, n.nspname FROM pg_catalog.pg_class c
     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-    -- The size of a table that somebody holds would have to be waited for.
-    WHERE c.oid = $OID AND CASE WHEN c.relkind = 'r' AND NOT EXISTS (SELECT FROM pg_catalog.pg_locks l
-        WHERE l.relation = c.oid AND l.mode = 'AccessExclusiveLock' AND l.pid <> pg_backend_pid())
-        THEN pg_table_size(c.oid) >= $LEAST ELSE true END),
+    WHERE c.oid = $OID),
 depends AS (
     -- A row type and its array type stand for the table.
     SELECT d.* FROM it JOIN pg_catalog.pg_depend d

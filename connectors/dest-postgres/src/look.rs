@@ -218,7 +218,8 @@ pub(crate) fn look(
     questions.extend(match wanted {
         Wanted::Table => None,
         Wanted::Upsert => Some(upsert::question(&oid)),
-        Wanted::Swap(method) => Some(swap::question(&oid, name, method, client.server_version())),
+        Wanted::Swap(ReplaceMethod::Auto) => Some(swap::is_large(&oid)),
+        Wanted::Swap(_) => Some(swap::question(&oid, name, client.server_version())),
         Wanted::Repeats(target) => Some(repeats::question(&oid, target)),
     });
     let has_also = also.is_some();
@@ -242,8 +243,12 @@ pub(crate) fn look(
         match wanted {
             Wanted::Table => {}
             Wanted::Upsert => upsert = Some(read(more)?),
-            // A table that is too small for a swap gives no row.
-            Wanted::Swap(_) if more.rows.is_empty() => {}
+            Wanted::Swap(ReplaceMethod::Auto) if more.rows.is_empty() => {}
+            Wanted::Swap(ReplaceMethod::Auto) => {
+                let question = swap::question(&oid, name, client.server_version());
+                let answers = within.ask(client, &[question])?;
+                swap = Some(read(answers.first().unwrap_or(&Rows::default()))?);
+            }
             Wanted::Swap(_) => swap = Some(read(more)?),
             Wanted::Repeats(_) => repeats = Some(read(more)?),
         }
