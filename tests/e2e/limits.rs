@@ -118,7 +118,11 @@ fn a_limit_of_the_machine_is_named_and_is_no_fault_of_a_connector() {
          destination: { use: dest-file, config: { path: \"out/{stream}.csv\" }, write_mode: replace }\n\
          retry: { max_attempts: 1 }\n",
     );
-    for limit in ["-f 100", "-n 8", "-v 4000000"] {
+    // Where the limit is met first differs: the lock file, a connector, the history, the rows.
+    let mut limits: Vec<String> = (6..=14).map(|files| format!("-n {files}")).collect();
+    limits.extend([1, 40, 90, 100, 120, 150, 200].map(|blocks| format!("-f {blocks}")));
+    limits.push("-v 4000000".to_owned());
+    for limit in &limits {
         let program = folder.command(&["run", "p.yaml"]);
         let mut limited = Command::new("sh");
         limited

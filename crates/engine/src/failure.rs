@@ -6,7 +6,7 @@ use rapidbyte_runtime::{ConnectorError, Error, ErrorKind, Phase};
 use serde::{Serialize, Serializer};
 
 use crate::document::{Document, DocumentError};
-use crate::machine::name_limit;
+use crate::machine::{self, name_limit};
 
 /// Who has to act; decides the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -86,9 +86,10 @@ pub struct Streams {
 const SHOWN: usize = 20;
 
 impl Failure {
-    /// A failure without a place yet.
+    /// A failure without a place yet. Where the message tells of a limit of the machine, that is
+    /// the code, whoever ran into it.
     pub fn new(class: Class, code: &str, message: impl fmt::Display) -> Self {
-        Self {
+        let mut failure = Self {
             class,
             code: code.into(),
             message: message.to_string(),
@@ -103,7 +104,9 @@ impl Failure {
             passes_after_ms: None,
             stops_run: false,
             streams: Box::default(),
-        }
+        };
+        name_limit(&mut failure);
+        failure
     }
 
     /// What a run comes to in which every stream was tried: the failure of the one stream that
@@ -180,10 +183,12 @@ impl Failure {
         self.key = Some(key.into());
     }
 
-    /// Says what to do next.
+    /// Says what to do next; a limit of the machine has a hint of its own.
     #[must_use]
     pub fn hint(mut self, hint: impl fmt::Display) -> Self {
-        self.hint = Some(hint.to_string());
+        if self.code != machine::CODE {
+            self.hint = Some(hint.to_string());
+        }
         self
     }
 

@@ -2,6 +2,9 @@
 
 use crate::failure::{Class, Failure};
 
+/// The code of all of them.
+pub(crate) const CODE: &str = "machine_limit";
+
 /// What the system says, and what to do about it. The numbers are those of Linux.
 const LIMITS: [(&str, &str); 4] = [
     (
@@ -34,7 +37,7 @@ pub(crate) fn name_limit(failure: &mut Failure) {
         .find(|(said, _)| failure.message.contains(said));
     let Some((said, hint)) = found else { return };
     failure.class = Class::Environment;
-    failure.code = "machine_limit".into();
+    failure.code = CODE.into();
     failure.hint = Some((*hint).into());
     if let Some(rest) = failure.message.strip_prefix("stopped: ") {
         failure.message = rest.into();

@@ -11,6 +11,7 @@
 
 mod attempts;
 mod busy;
+mod limit;
 mod lock;
 mod turn;
 mod unfinished;
@@ -74,7 +75,10 @@ impl StateError {
 
     fn of_sql(path: &Path, error: &rusqlite::Error) -> Self {
         if !is_busy(error) {
-            return Self::at(path, error);
+            return match limit::behind(path, error) {
+                Some(system) => Self::at(path, system),
+                None => Self::at(path, error),
+            };
         }
         let holder = Holder::of(path);
         let who = holder.map_or("another process".to_owned(), |holder| holder.to_string());
