@@ -219,15 +219,16 @@ mod tests {
 
     #[test]
     fn the_parts_sum_to_the_whole() {
-        let start = Instant::now();
+        let before = Instant::now();
         let clock = Clock::new();
+        let since = Instant::now();
         for phase in Phase::ALL {
             clock.enter(phase);
             std::hint::black_box((0..1000).sum::<u64>());
         }
-        let before = start.elapsed();
+        let least = since.elapsed();
         let sum: Duration = clock.parts().iter().map(|(_, spent)| *spent).sum();
-        assert!(sum <= start.elapsed() && sum + Duration::from_micros(200) >= before);
+        assert!(least <= sum && sum <= before.elapsed());
         assert!(
             clock
                 .parts()

@@ -621,7 +621,6 @@ fn waiting_sees_what_is_decrypted_already_and_nothing_less() {
         [Readable]
     ));
     assert_eq!(guest.read(10).expect("bytes"), [1; 10]);
-    let start = Instant::now();
     assert!(matches!(
         wait(&mut guest, &[Readable, Writable], LONG)[..],
         [Readable, Writable]
@@ -630,7 +629,6 @@ fn waiting_sees_what_is_decrypted_already_and_nothing_less() {
         wait(&mut guest, &[Readable], LONG)[..],
         [Readable]
     ));
-    assert!(start.elapsed() < Duration::from_secs(5));
     assert_eq!(guest.read(1000).expect("bytes"), [1; 90]);
     step.send(()).expect("a server");
     assert!(wait(&mut guest, &[Readable], 30).is_empty());
