@@ -15,6 +15,12 @@ build:
 demo:
     cargo xtask demo
 
+# The README's picture of a report page, docs/report.png; needs `chromium`.
+picture:
+    cargo xtask run pipelines/quickstart.yaml --report target/picture.html
+    chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1000,690 \
+        --screenshot=docs/report.png "file://$PWD/target/picture.html"
+
 # Run a pipeline: `just run pipelines/quickstart.yaml`.
 [no-cd]
 run +arguments:

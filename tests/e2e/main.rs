@@ -13,6 +13,7 @@ mod connectors;
 #[path = "../hostile/corpus.rs"]
 mod corpus;
 mod doctor;
+mod documents;
 mod dotted;
 mod dropped;
 mod faults;

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::documents::pages;
 use crate::support::Folder;
 
 /// Gives the faults of each document as one JSON list of texts, in order of the arguments.
@@ -102,15 +103,9 @@ fn pipelines_of(page: &Path) -> Vec<String> {
 #[test]
 fn every_pipeline_of_the_documentation_keeps_the_schema() {
     let folder = Folder::new();
-    let docs = std::fs::read_dir(root().join("docs")).expect("docs");
-    let mut pages: Vec<PathBuf> = docs.map(|entry| entry.expect("an entry").path()).collect();
-    pages.push(root().join("README.md"));
     let (mut names, mut files) = (Vec::new(), Vec::new());
-    for page in pages
-        .iter()
-        .filter(|page| page.extension().is_some_and(|e| e == "md"))
-    {
-        for pipeline in pipelines_of(page) {
+    for page in pages() {
+        for pipeline in pipelines_of(&page) {
             let name = format!("{}.yaml", names.len());
             folder.write(&name, pipeline);
             files.push(folder.path().join(&name));
