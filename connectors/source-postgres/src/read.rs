@@ -115,7 +115,7 @@ impl Rows {
         };
         let Seen {
             relation,
-            described,
+            mut described,
         } = match seen.filter(|seen| seen.relation.stream() == *stream) {
             Some(seen) => seen,
             None => look_up(&mut client, stream)?,
@@ -123,6 +123,7 @@ impl Rows {
         let table = described.table();
         relation.refuse_unreadable(settings)?;
         let native = request.forms.iter().any(|form| form == NATIVE_FORM);
+        settings.fix_numerics(&mut described.columns, native);
         let Queries {
             columns,
             mut queries,
