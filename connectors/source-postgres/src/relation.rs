@@ -23,6 +23,10 @@ const RELATIONS: &str = "\
 SELECT pg_catalog.json_build_object(
     'oid', c.oid::int8, 'schema', n.nspname, 'name', c.relname, 'kind', c.relkind,
     'columns', c.relnatts, 'rows', size.rows, 'bytes', size.bytes,
+    'partition_of', CASE WHEN c.relispartition THEN (
+        SELECT pg_catalog.json_build_array(rn.nspname, root.relname)
+        FROM pg_catalog.pg_class root JOIN pg_catalog.pg_namespace rn ON rn.oid = root.relnamespace
+        WHERE root.oid = pg_catalog.pg_partition_root(c.oid)) END,
     'is_unlogged', c.relpersistence = 'u', 'is_populated', c.relispopulated,
     'has_children', c.relkind = 'r' AND c.relhassubclass AND EXISTS (
         SELECT 1 FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid),
@@ -77,6 +81,8 @@ pub(crate) struct Relation {
     pub columns: u32,
     pub rows: Option<u64>,
     pub bytes: Option<u64>,
+    /// The partitioned table at the top.
+    partition_of: Option<Pair>,
     pub is_unlogged: bool,
     /// False for a materialized view `WITH NO DATA`.
     pub is_populated: bool,
@@ -171,6 +177,23 @@ impl Relation {
         Err(error.in_stream(self.stream()))
     }
 
+    /// The rows of a partition belong to the stream of its table: a wildcard would read them twice.
+    fn refuse_partition(&self) -> Result<()> {
+        let Some((schema, table)) = &self.partition_of else {
+            return Ok(());
+        };
+        let whole = name::join([schema.as_str(), table.as_str()]);
+        let text = format!(
+            "{} is a partition of {whole}, and its rows are read with that stream",
+            self.stream()
+        );
+        Err(Error::schema("not_a_stream", text)
+            .hint(format!(
+                "write {whole} instead; a `where:` beside its name reads the rows of one partition alone"
+            ))
+            .in_stream(self.stream()))
+    }
+
     /// What lets a role (quoted) read all of it.
     pub fn grants(&self, role: &str) -> String {
         format!(
@@ -262,7 +285,7 @@ fn streams() -> String {
     format!("NOT c.relispartition AND {NO_CHECKPOINTS}")
 }
 
-/// The relations of these streams. Errors: `unknown_stream`.
+/// The relations of these streams. Errors: `unknown_stream`, `not_a_stream`.
 pub(crate) fn find(client: &mut Client, streams: &[String]) -> Result<Vec<Relation>> {
     if streams.is_empty() {
         return Ok(Vec::new());
@@ -274,7 +297,10 @@ pub(crate) fn find(client: &mut Client, streams: &[String]) -> Result<Vec<Relati
     let mut relations = Vec::with_capacity(streams.len());
     for stream in streams {
         match pair(stream).and_then(|pair| found.get(&pair)) {
-            Some(relation) => relations.push(relation.clone()),
+            Some(relation) => {
+                relation.refuse_partition()?;
+                relations.push(relation.clone());
+            }
             None => return Err(unknown(client, stream)),
         }
     }
