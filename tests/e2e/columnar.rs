@@ -410,3 +410,52 @@ fn a_numeric_without_precision_is_a_decimal_where_the_source_is_told_its_digits(
         );
     }
 }
+
+#[test]
+fn a_parquet_file_of_many_columns_is_refused_with_the_memory_that_it_takes() {
+    const COLUMNS: usize = 1600;
+    let folder = Folder::new();
+    let mut file = (0..COLUMNS)
+        .map(|n| format!("c{n}"))
+        .collect::<Vec<_>>()
+        .join(",")
+        + "\n";
+    for row in 0..2000_usize {
+        // Texts that repeat neither in a column nor in a row.
+        let field = |n: usize| format!("t{}", (row * 7919 + n * 104_729) % 99_991);
+        file += &((0..COLUMNS).map(field).collect::<Vec<_>>().join(",") + "\n");
+    }
+    folder.write("wide.csv", &file);
+    let pipeline = |from: &str, to: &str, memory: &str| {
+        format!(
+            "version: 1\npipeline: t\n\
+             source: {{ use: source-file, config: {{ path: {from}, stream: wide }}, streams: [wide] }}\n\
+             destination: {{ use: dest-file, config: {{ path: {to} }}, write_mode: replace }}\n\
+             resources: {{ memory: {memory} }}\n"
+        )
+    };
+    folder.report(&pipeline("wide.csv", "wide.parquet", "256mb"));
+    let back = |memory: &str| pipeline("wide.parquet", "back.csv", memory);
+    let (error, code) = folder.error(&back("64mb"));
+    assert_eq!(
+        (&error["code"], code),
+        (&"file_needs_memory".into(), 2),
+        "{error:#}"
+    );
+    assert_eq!(error["stream"], "wide", "{error:#}");
+    let said = error["message"].as_str().unwrap_or_default();
+    assert!(
+        said.starts_with("1600 columns of this file take "),
+        "{said}"
+    );
+    assert!(!folder.path().join("back.csv").exists());
+    // The memory that the hint says is enough.
+    let hint = error["hint"].as_str().unwrap_or_default();
+    let memory = hint
+        .split_once("resources.memory: ")
+        .and_then(|(_, rest)| rest.split_whitespace().next())
+        .unwrap_or_else(|| panic!("no number: {hint}"));
+    let report = folder.report(&back(memory));
+    assert_eq!(report["rows"], 2000, "{memory}: {report:#}");
+    assert!(folder.read("back.csv") == file, "the rows differ");
+}
