@@ -7,6 +7,7 @@
 //! types and values are held in Arrow is the crate `rapidbyte-pg`, the protocol is
 //! `rapidbyte-pg-client`.
 
+mod below;
 mod check;
 mod config;
 mod cursor;

@@ -229,35 +229,75 @@ impl Relation {
     }
 }
 
-/// Refuses relations that the role may not read, all of them in one error with the statements for
-/// whoever may grant. Errors: `no_privilege`.
+/// What roles may not do, and the statements that let them; each is there once.
+#[derive(Default)]
+pub(crate) struct Missing {
+    streams: Vec<String>,
+    texts: Vec<String>,
+    script: Vec<String>,
+}
+
+impl Missing {
+    pub fn add(
+        &mut self,
+        stream: &str,
+        text: String,
+        statements: impl IntoIterator<Item = String>,
+    ) {
+        let mut add = |list: fn(&mut Self) -> &mut Vec<String>, text: String| {
+            let list = list(self);
+            if !list.contains(&text) {
+                list.push(text);
+            }
+        };
+        add(|all| &mut all.streams, stream.to_owned());
+        add(|all| &mut all.texts, text);
+        for statement in statements {
+            add(|all| &mut all.script, statement);
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.texts.len()
+    }
+
+    /// Adds what the role may not read of these relations itself.
+    pub fn add_relations<'a>(
+        &mut self,
+        settings: &Settled,
+        wanted: impl IntoIterator<Item = (&'a Relation, Option<&'a [String]>)>,
+    ) {
+        let role = quote_ident(&settings.connection.user);
+        for (relation, columns) in wanted {
+            if let Some((text, statements)) = relation.missing(&role, columns) {
+                let text = format!("{role} may not {text}");
+                self.add(&relation.stream(), text, statements);
+            }
+        }
+    }
+
+    /// All of it as one error with the statements for whoever may grant. Errors: `no_privilege`.
+    pub fn refuse(self) -> Result<()> {
+        if self.texts.is_empty() {
+            return Ok(());
+        }
+        let hint = format!("{OWNER_RUNS}\n{}", self.script.join("\n"));
+        let error = Error::new(ErrorKind::Auth, "no_privilege", self.texts.join("\n")).hint(hint);
+        Err(match self.streams.as_slice() {
+            [stream] => error.in_stream(stream),
+            _ => error,
+        })
+    }
+}
+
+/// Refuses relations that the role may not read. Errors: `no_privilege`.
 pub(crate) fn refuse_missing<'a>(
     settings: &Settled,
     wanted: impl IntoIterator<Item = (&'a Relation, Option<&'a [String]>)>,
 ) -> Result<()> {
-    let role = quote_ident(&settings.connection.user);
-    let (mut streams, mut texts, mut script) = (Vec::new(), Vec::new(), Vec::new());
-    for (relation, columns) in wanted {
-        let Some((text, statements)) = relation.missing(&role, columns) else {
-            continue;
-        };
-        streams.push(relation.stream());
-        texts.push(format!("{role} may not {text}"));
-        for statement in statements {
-            if !script.contains(&statement) {
-                script.push(statement);
-            }
-        }
-    }
-    if texts.is_empty() {
-        return Ok(());
-    }
-    let hint = format!("{OWNER_RUNS}\n{}", script.join("\n"));
-    let error = Error::new(ErrorKind::Auth, "no_privilege", texts.join("\n")).hint(hint);
-    Err(match streams.as_slice() {
-        [stream] => error.in_stream(stream),
-        _ => error,
-    })
+    let mut missing = Missing::default();
+    missing.add_relations(settings, wanted);
+    missing.refuse()
 }
 
 /// Stands before the statements of a script.
