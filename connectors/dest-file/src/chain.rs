@@ -158,7 +158,7 @@ impl Place {
         if let Some(link) = &newest {
             self.refuse_other(&link.manifest, pipeline)?;
             if appends {
-                self.refuse_missing_cursor(&link.manifest)?;
+                self.refuse_edited_cursor(&link.manifest)?;
             }
         }
         Ok(newest.as_ref().map(progress))
@@ -166,7 +166,10 @@ impl Place {
 
     /// Somebody took the cursor away, or full refreshes wrote the rows. `state clear` commits without files and
     /// without an end: then the operator wants all rows again.
-    fn refuse_missing_cursor(&self, found: &Manifest) -> Result<()> {
+    fn refuse_edited_cursor(&self, found: &Manifest) -> Result<()> {
+        found
+            .check_cursor()
+            .map_err(|error| self.broken(found.number, &error))?;
         let is_of_rows = found.complete || !found.files.is_empty();
         if found.cursor.is_some() || found.rows == 0 || !is_of_rows {
             return Ok(());

@@ -177,8 +177,9 @@ impl Relation {
         Err(error.in_stream(self.stream()))
     }
 
-    /// The rows of a partition belong to the stream of its table: a wildcard would read them twice.
-    fn refuse_partition(&self) -> Result<()> {
+    /// The rows of a partition belong to the stream of its table: a wildcard would read them twice. Errors:
+    /// `not_a_stream`.
+    pub fn refuse_partition(&self) -> Result<()> {
         let Some((schema, table)) = &self.partition_of else {
             return Ok(());
         };
@@ -325,7 +326,7 @@ fn streams() -> String {
     format!("NOT c.relispartition AND {NO_CHECKPOINTS}")
 }
 
-/// The relations of these streams. Errors: `unknown_stream`, `not_a_stream`.
+/// The relations of these streams. Errors: `unknown_stream`.
 pub(crate) fn find(client: &mut Client, streams: &[String]) -> Result<Vec<Relation>> {
     if streams.is_empty() {
         return Ok(Vec::new());
@@ -337,10 +338,7 @@ pub(crate) fn find(client: &mut Client, streams: &[String]) -> Result<Vec<Relati
     let mut relations = Vec::with_capacity(streams.len());
     for stream in streams {
         match pair(stream).and_then(|pair| found.get(&pair)) {
-            Some(relation) => {
-                relation.refuse_partition()?;
-                relations.push(relation.clone());
-            }
+            Some(relation) => relations.push(relation.clone()),
             None => return Err(unknown(client, stream)),
         }
     }

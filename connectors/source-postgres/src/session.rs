@@ -330,6 +330,9 @@ fn export_in_steps(
             }
             relations => relations?,
         };
+        for relation in &relations {
+            relation.refuse_partition()?;
+        }
         let mut missing = Missing::default();
         for (selection, relation) in selections.iter().zip(&relations) {
             match try_out(client, settings, selection, relation) {

@@ -179,12 +179,6 @@ impl Link {
         if manifest.begins > manifest.number {
             return malformed("it begins behind itself");
         }
-        if let Some(cursor) = &manifest.cursor
-            && let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(cursor)
-        {
-            let text = format!("its cursor is not a JSON document ({error})");
-            return malformed(&text);
-        }
         let leads_out = |file: &File| {
             file.path
                 .split('/')
@@ -293,6 +287,20 @@ impl Manifest {
         differs
             .iter()
             .find_map(|(differs, key)| differs.then_some(*key))
+    }
+
+    /// Refuses a cursor that no source gives.
+    ///
+    /// # Errors
+    /// [`ManifestError::Malformed`].
+    pub fn check_cursor(&self) -> Result<(), ManifestError> {
+        let Some(cursor) = &self.cursor else {
+            return Ok(());
+        };
+        let parsed = serde_json::from_str::<serde::de::IgnoredAny>(cursor);
+        parsed.map(drop).map_err(|error| {
+            ManifestError::Malformed(format!("its cursor is not a JSON document ({error})"))
+        })
     }
 
     /// The bytes of the file, with a line's end behind them.
