@@ -86,3 +86,40 @@ fn a_folder_grows_keeps_its_cursor_and_is_begun_again() {
     }
     assert!(!folder.path().join("one.jsonl").exists());
 }
+
+#[test]
+fn a_manifest_without_its_cursor_does_not_append_all_rows_again() {
+    let database = shared().database();
+    let sql = "CREATE TABLE t (id bigint PRIMARY KEY); INSERT INTO t VALUES (1), (2), (3)";
+    database.client().batch_execute(sql).expect("a table");
+    let folder = Folder::new();
+    folder.write("p.yaml", pipeline(&database.url(), "out/p-{part}.jsonl"));
+    runs(&folder, &["run", "p.yaml", "--quiet"]);
+    let manifests = folder.path().join("out/_manifest");
+    let count = std::fs::read_dir(&manifests).expect("a folder").count();
+    let newest = manifests.join(format!("{count:08}.json"));
+    let text = std::fs::read_to_string(&newest).expect("a manifest");
+    let mut manifest: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let cursor = manifest["cursor"].take();
+    std::fs::write(&newest, manifest.to_string()).expect("an edited manifest");
+    for command in ["plan", "run"] {
+        let ended = folder.rapidbyte(&[command, "p.yaml"]);
+        assert_eq!(ended.code, Some(4), "{}", ended.stderr);
+        for told in [
+            "cursor_missing",
+            "out has 3 rows, and the manifest",
+            "in out/_manifest has no cursor",
+            "state set",
+            "--full-refresh",
+        ] {
+            assert!(ended.stderr.contains(told), "{told}: {}", ended.stderr);
+        }
+    }
+    let cursor = cursor.as_str().expect("a cursor");
+    runs(&folder, &["state", "set", "p.yaml", "public.t", cursor]);
+    runs(&folder, &["run", "p.yaml", "--quiet"]);
+    assert_eq!(ids(&folder), [1, 2, 3]);
+    runs(&folder, &["state", "clear", "p.yaml", "public.t"]);
+    runs(&folder, &["run", "p.yaml", "--quiet"]);
+    assert_eq!(ids(&folder), [1, 1, 2, 2, 3, 3]);
+}

@@ -325,3 +325,137 @@ fn files_of_many_columns_pass_within_the_memory() {
     }
     assert!(folder.read("back.csv") == folder.read("in.csv"));
 }
+
+#[test]
+fn a_numeric_without_precision_is_a_decimal_where_the_source_is_told_its_digits() {
+    let database = shared().database();
+    let mut client = database.client();
+    let sql = "CREATE DOMAIN money_of AS numeric; \
+        CREATE TABLE t (id bigint PRIMARY KEY, n numeric, d money_of, a numeric[], p numeric(6,1)); \
+        INSERT INTO t VALUES (1, 12345678901.2345, -0.5, '{1, NULL, 2.25}', 3.5), (2, NULL, 7, NULL, NULL)";
+    client.batch_execute(sql).expect("a table");
+    let folder = Folder::new();
+    let pipeline = |numeric: &str, to: &str| {
+        format!(
+            "version: 1\npipeline: t\n\
+             source:\n  use: source-postgres\n  config: {{ url: \"{}\"{numeric} }}\n  streams: [public.t]\n\
+             destination: {{ use: dest-file, config: {{ path: \"out/t.{to}\" }}, write_mode: replace }}\n",
+            database.url()
+        )
+    };
+    let planned = |numeric: &str, to: &str| {
+        folder.write("p.yaml", pipeline(numeric, to));
+        let ended = folder.rapidbyte(&["plan", "p.yaml"]);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        ended.stdout
+    };
+    let shown = planned("", "parquet");
+    assert!(
+        shown.contains("n (numeric) is read as text; `numeric:"),
+        "{shown}"
+    );
+    let digits = ", numeric: { precision: 20, scale: 4 }";
+    let shown = planned(digits, "parquet");
+    let line = |column: &str| {
+        let mut lines = shown
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let found = lines.find(|line| line.first() == Some(&column));
+        found
+            .unwrap_or_else(|| panic!("no {column}: {shown}"))
+            .join(" ")
+    };
+    let expected = "n numeric FIXED_LEN_BYTE_ARRAY(9) DECIMAL(20, 4) exact";
+    assert_eq!(line("n"), expected);
+    assert!(line("d").contains("DECIMAL(20, 4)"), "{}", line("d"));
+    assert_eq!(line("a"), "a numeric[] LIST exact");
+    assert!(line("p").contains("DECIMAL(6, 1)"), "{}", line("p"));
+    assert!(!shown.contains("is read as text"), "{shown}");
+    folder.report(&pipeline(digits, "parquet"));
+    folder.report(&pipeline(digits, "jsonl"));
+    assert_eq!(
+        folder.read("out/t.jsonl").lines().next(),
+        Some(r#"{"id":1,"n":12345678901.2345,"d":-0.5000,"a":[1.0000,null,2.2500],"p":3.5}"#)
+    );
+    // What does not fit is refused with its column and value.
+    for (value, told) in [
+        ("-0.00001", "holds: -0.00001"),
+        ("12345678901234567.1", "holds: 12345678901234567.1"),
+        ("'NaN'", "NaN"),
+    ] {
+        let sql = format!("UPDATE t SET n = {value} WHERE id = 2");
+        client.batch_execute(&sql).expect("a row");
+        folder.refuses(
+            &pipeline(digits, "parquet"),
+            "value_does_not_fit",
+            4,
+            &["public.t", "column \"n\", row 2: ", told],
+        );
+    }
+    for (numeric, told) in [
+        (
+            ", numeric: { precision: 77, scale: 0 }",
+            "config.numeric.precision",
+        ),
+        (
+            ", numeric: { precision: 5, scale: 6 }",
+            "config.numeric.scale",
+        ),
+    ] {
+        folder.refuses(
+            &pipeline(numeric, "parquet"),
+            "invalid_config",
+            2,
+            &[told, "numeric: {"],
+        );
+    }
+}
+
+#[test]
+fn a_parquet_file_of_many_columns_is_refused_with_the_memory_that_it_takes() {
+    const COLUMNS: usize = 1600;
+    let folder = Folder::new();
+    let mut file = (0..COLUMNS)
+        .map(|n| format!("c{n}"))
+        .collect::<Vec<_>>()
+        .join(",")
+        + "\n";
+    for row in 0..2000_usize {
+        // Texts that repeat neither in a column nor in a row.
+        let field = |n: usize| format!("t{}", (row * 7919 + n * 104_729) % 99_991);
+        file += &((0..COLUMNS).map(field).collect::<Vec<_>>().join(",") + "\n");
+    }
+    folder.write("wide.csv", &file);
+    let pipeline = |from: &str, to: &str, memory: &str| {
+        format!(
+            "version: 1\npipeline: t\n\
+             source: {{ use: source-file, config: {{ path: {from}, stream: wide }}, streams: [wide] }}\n\
+             destination: {{ use: dest-file, config: {{ path: {to} }}, write_mode: replace }}\n\
+             resources: {{ memory: {memory} }}\n"
+        )
+    };
+    folder.report(&pipeline("wide.csv", "wide.parquet", "256mb"));
+    let back = |memory: &str| pipeline("wide.parquet", "back.csv", memory);
+    let (error, code) = folder.error(&back("64mb"));
+    assert_eq!(
+        (&error["code"], code),
+        (&"file_needs_memory".into(), 2),
+        "{error:#}"
+    );
+    assert_eq!(error["stream"], "wide", "{error:#}");
+    let said = error["message"].as_str().unwrap_or_default();
+    assert!(
+        said.starts_with("1600 columns of this file take "),
+        "{said}"
+    );
+    assert!(!folder.path().join("back.csv").exists());
+    // The memory that the hint says is enough.
+    let hint = error["hint"].as_str().unwrap_or_default();
+    let memory = hint
+        .split_once("resources.memory: ")
+        .and_then(|(_, rest)| rest.split_whitespace().next())
+        .unwrap_or_else(|| panic!("no number: {hint}"));
+    let report = folder.report(&back(memory));
+    assert_eq!(report["rows"], 2000, "{memory}: {report:#}");
+    assert!(folder.read("back.csv") == file, "the rows differ");
+}

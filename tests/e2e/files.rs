@@ -242,3 +242,57 @@ fn a_sign_does_not_stand_for_the_dot_of_a_hidden_name() {
         assert_eq!(report["rows"], rows, "{path}");
     }
 }
+
+#[test]
+fn each_stream_has_its_own_partitions() {
+    let folder = Folder::new();
+    folder.write(
+        "in/sales.csv",
+        "day,hour,n\n2026-01-01,7,1\n2026-01-02,8,2\n",
+    );
+    folder.write("in/staff.csv", "day,name\n2026-01-01,a\n");
+    folder.write("in/shops.csv", "day,city\n2026-01-01,b\n");
+    let pipeline = |by: &str| {
+        format!(
+            "version: 1\npipeline: t\n\
+             source:\n  use: source-file\n  config: {{ path: \"in/{{stream}}.csv\" }}\n  streams: [\"*\"]\n\
+             destination:\n  use: dest-file\n  config:\n    path: \"out/{{stream}}/rows.csv\"\n{by}  write_mode: replace\n"
+        )
+    };
+    let by =
+        "    partition_by: [day]\n    partition_by_stream: { sales: [day, hour], shops: [] }\n";
+    folder.write("p.yaml", pipeline(by));
+    let planned = folder.rapidbyte(&["plan", "p.yaml"]);
+    assert_eq!(planned.code, Some(0), "{}", planned.stderr);
+    for told in [
+        "write out/*/day=*/rows.csv",
+        "write out/sales/day=*/hour=*/rows.csv",
+        "write out/shops/rows.csv",
+        "staff -> out/staff/day=*/rows.csv",
+    ] {
+        assert!(planned.stdout.contains(told), "{told}: {}", planned.stdout);
+    }
+    folder.report(&pipeline(by));
+    let read = |path: &str| folder.read(&format!("out/{path}/rows.csv"));
+    assert_eq!(read("sales/day=2026-01-01/hour=7"), "n\n1\n");
+    assert_eq!(read("sales/day=2026-01-02/hour=8"), "n\n2\n");
+    assert_eq!(read("staff/day=2026-01-01"), "name\na\n");
+    assert_eq!(read("shops"), "day,city\n2026-01-01,b\n");
+    // Streams that the setting does not name have no partitions, unless partition_by says so.
+    std::fs::remove_dir_all(folder.path().join("out")).expect("a folder");
+    folder.report(&pipeline("    partition_by_stream: { sales: [hour] }\n"));
+    assert_eq!(read("sales/hour=8"), "day,n\n2026-01-02,2\n");
+    assert_eq!(read("staff"), "day,name\n2026-01-01,a\n");
+    folder.refuses(
+        &pipeline("    partition_by_stream: { sales: [our] }\n"),
+        "unknown_column",
+        2,
+        &["sales", "config.partition_by_stream.sales", "\"our\""],
+    );
+    folder.refuses(
+        &pipeline("    partition_by_stream: { sales: [day, day] }\n"),
+        "invalid_config",
+        2,
+        &["config.partition_by_stream.sales", "twice"],
+    );
+}

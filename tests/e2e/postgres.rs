@@ -654,3 +654,47 @@ fn the_example_pipeline_runs() {
     let row = row.expect("one row in each");
     assert_eq!((row.get::<_, i32>(0), row.get::<_, i32>(1)), (1, 2));
 }
+
+#[test]
+fn a_partition_as_a_stream_names_the_table_that_it_belongs_to() {
+    let database = shared().database();
+    let mut client = database.client();
+    let sql = "CREATE TABLE events (id bigint, at date) PARTITION BY RANGE (at); \
+        CREATE TABLE events_2026 PARTITION OF events FOR VALUES FROM ('2026-01-01') TO ('2027-01-01') \
+            PARTITION BY RANGE (at); \
+        CREATE TABLE \"may.2026\" PARTITION OF events_2026 FOR VALUES FROM ('2026-05-01') TO ('2026-06-01'); \
+        INSERT INTO events VALUES (1, '2026-05-01'); CREATE TABLE plain (id bigint)";
+    client.batch_execute(sql).expect("tables");
+    let folder = Folder::new();
+    let pipeline = |stream: &str| {
+        format!(
+            "version: 1\npipeline: t\n\
+             source:\n  use: source-postgres\n  config: {{ url: \"{}\" }}\n  streams: [public.plain, '{stream}']\n\
+             destination: {{ use: dest-file, config: {{ path: \"out/{{stream}}.csv\" }}, write_mode: replace }}\n",
+            database.url()
+        )
+    };
+    for stream in ["public.events_2026", "public.\"may.2026\""] {
+        folder.refuses(
+            &pipeline(stream),
+            "not_a_stream",
+            4,
+            &[
+                "p.yaml:6",
+                "source.streams[1]",
+                &format!("{stream} is a partition of public.events"),
+                "write public.events instead",
+                "where:",
+            ],
+        );
+    }
+    folder.refuses(
+        &pipeline("public.event"),
+        "unknown_stream",
+        2,
+        &["did you mean \"public.events\"?"],
+    );
+    // A wildcard reads the rows once.
+    let report = folder.report(&pipeline("public.e*"));
+    assert_eq!(report["rows"], 1, "{report:#}");
+}

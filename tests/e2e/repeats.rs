@@ -265,3 +265,127 @@ fn plan_and_check_say_that_the_target_vanished() {
     place.is("SELECT * FROM t");
     place.json(&["check", "p.yaml"], 0);
 }
+
+const APPENDS: &str = "name: public.t, sync_mode: incremental, cursor_field: id";
+const ROW: &str = "row of pipeline again, stream public.t, target raw.t";
+
+#[test]
+fn an_edited_checkpoint_is_refused_with_its_row_and_column() {
+    let mut place = Place::new(APPENDS, "write_mode: append");
+    place.runs();
+    let sql = "ALTER TABLE _rapidbyte.checkpoint ALTER epoch DROP NOT NULL, ALTER seq DROP NOT NULL, \
+        ALTER complete DROP NOT NULL, ALTER run_id DROP NOT NULL; \
+        CREATE TABLE kept AS TABLE _rapidbyte.checkpoint";
+    place.to.batch_execute(sql).expect("a table");
+    let edits = [
+        ("epoch", "-1", "\"-1\""),
+        ("epoch", "NULL", "NULL"),
+        ("epoch", "9223372036854775807", "\"9223372036854775807\""),
+        ("seq", "-7", "\"-7\""),
+        ("seq", "NULL", "NULL"),
+        ("seq", "9223372036854775807", "\"9223372036854775807\""),
+        ("complete", "NULL", "NULL"),
+        ("run_id", "NULL", "NULL"),
+        ("cursor", "'hello'", "\"hello\""),
+        ("cursor", "''", "\"\""),
+    ];
+    for (column, value, shown) in edits {
+        let sql = format!("UPDATE _rapidbyte.checkpoint SET {column} = {value}");
+        place.to.batch_execute(&sql).expect("an edited row");
+        for command in ["plan", "run"] {
+            let error = &place.json(&[command, "p.yaml"], 4)["error"];
+            assert_eq!(error["code"], "checkpoint_invalid", "{error:#}");
+            let said = error["message"].as_str().unwrap_or_default();
+            let named = format!("_rapidbyte.checkpoint, {ROW}: the column {column} is {shown}");
+            assert!(said.starts_with(&named), "{said}");
+        }
+        // The hint's own statement repairs the row.
+        let error = place.json(&["run", "p.yaml"], 4);
+        let hint = error["error"]["hint"].as_str().unwrap_or_default();
+        match hint.split_once("UPDATE ") {
+            Some((_, update)) => {
+                let sql = format!("UPDATE {update}");
+                place.to.batch_execute(&sql).expect("a statement");
+            }
+            None => {
+                assert!(hint.contains("state set") && column == "cursor", "{hint}");
+                let seen = place.folder.rapidbyte(&["state", "list", "p.yaml"]);
+                assert_eq!(seen.code, Some(0), "{}", seen.stderr);
+                let sql = "UPDATE _rapidbyte.checkpoint c SET cursor = k.cursor FROM kept k";
+                place.to.batch_execute(sql).expect("a statement");
+            }
+        }
+        let report = place.runs();
+        assert_eq!(report["rows"], 0, "{report:#}");
+        let sql = "TRUNCATE _rapidbyte.checkpoint; INSERT INTO _rapidbyte.checkpoint TABLE kept";
+        place.to.batch_execute(sql).expect("the row as it was");
+    }
+    place.is("SELECT * FROM t");
+    // A cursor that is read as JSON, and not as a cursor, is the source's to refuse.
+    let sql = "UPDATE _rapidbyte.checkpoint SET cursor = '{}'";
+    place.to.batch_execute(sql).expect("an edited row");
+    let error = place.json(&["run", "p.yaml"], 2);
+    assert_eq!(error["error"]["code"], "cursor_unreadable", "{error:#}");
+    let hint = error["error"]["hint"].to_string();
+    assert!(hint.contains("rapidbyte state set"), "{hint}");
+    place.json(&["run", "p.yaml", "--full-refresh"], 0);
+    place.is("SELECT * FROM t");
+}
+
+#[test]
+fn a_stream_that_lost_its_checkpoint_does_not_append_all_rows_again() {
+    let mut place = Place::new(APPENDS, "write_mode: append");
+    place.runs();
+    let cursor = place.json(&["state", "get", "p.yaml", "public.t"], 0)["cursor"].to_string();
+    let kept = "CREATE TABLE kept AS TABLE _rapidbyte.checkpoint";
+    place.to.batch_execute(kept).expect("a table");
+    let no_row = format!("_rapidbyte.checkpoint has no {ROW}");
+    let no_cursor = format!("the column cursor is NULL in _rapidbyte.checkpoint, {ROW}");
+    let losses = [
+        ("DROP SCHEMA _rapidbyte CASCADE", &no_row),
+        ("DROP TABLE _rapidbyte.checkpoint", &no_row),
+        ("DELETE FROM _rapidbyte.checkpoint", &no_row),
+        (
+            "UPDATE _rapidbyte.checkpoint SET target = 'raw.other'",
+            &no_row,
+        ),
+        ("UPDATE _rapidbyte.checkpoint SET pipeline = 'q'", &no_row),
+        ("UPDATE _rapidbyte.checkpoint SET cursor = NULL", &no_cursor),
+    ];
+    for (sql, why) in losses {
+        place.to.batch_execute(sql).expect("a lost row");
+        for command in ["plan", "run"] {
+            let error = &place.json(&[command, "p.yaml"], 4)["error"];
+            assert_eq!(error["code"], "cursor_missing", "{sql}: {error:#}");
+            assert_eq!(error["stream"], "public.t", "{sql}: {error:#}");
+            let said = error["message"].as_str().unwrap_or_default();
+            assert!(
+                said.contains("raw.t has rows") && said.contains(why),
+                "{said}"
+            );
+        }
+        place.is("SELECT * FROM t");
+        place.json(&["state", "list", "p.yaml"], 0);
+        // The cursor that an operator sets resumes the stream.
+        place.json(&["state", "set", "p.yaml", "public.t", &cursor], 0);
+        let report = place.runs();
+        assert_eq!(report["rows"], 0, "{sql}: {report:#}");
+        place.is("SELECT * FROM t");
+    }
+    // A full refresh replaces the rows.
+    let lose = "DROP TABLE _rapidbyte.checkpoint";
+    place.to.batch_execute(lose).expect("a lost row");
+    place.json(&["run", "p.yaml", "--full-refresh"], 0);
+    place.is("SELECT * FROM t");
+    // An operator who clears the stream by name wants every row again.
+    place.to.batch_execute(lose).expect("a lost row");
+    place.json(&["run", "p.yaml"], 4);
+    place.json(&["state", "clear", "p.yaml", "public.t"], 0);
+    place.runs();
+    place.is("SELECT * FROM t UNION ALL SELECT * FROM t");
+    // A table without rows has lost nothing.
+    let empty = format!("{lose}; TRUNCATE raw.t");
+    place.to.batch_execute(&empty).expect("an empty table");
+    place.runs();
+    place.is("SELECT * FROM t");
+}

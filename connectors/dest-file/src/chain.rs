@@ -152,13 +152,40 @@ impl Place {
         }
     }
 
-    /// How far the stream is. Changes nothing.
-    pub(crate) fn progress(&self, pipeline: &str) -> Result<Option<Progress>> {
+    /// How far the stream is. Changes nothing. `appends` refuses a stream that would append every row again.
+    pub(crate) fn progress(&self, pipeline: &str, appends: bool) -> Result<Option<Progress>> {
         let newest = self.newest()?;
         if let Some(link) = &newest {
             self.refuse_other(&link.manifest, pipeline)?;
+            if appends {
+                self.refuse_edited_cursor(&link.manifest)?;
+            }
         }
         Ok(newest.as_ref().map(progress))
+    }
+
+    /// Somebody took the cursor away, or full refreshes wrote the rows. `state clear` commits without files and
+    /// without an end: then the operator wants all rows again.
+    fn refuse_edited_cursor(&self, found: &Manifest) -> Result<()> {
+        found
+            .check_cursor()
+            .map_err(|error| self.broken(found.number, &error))?;
+        let is_of_rows = found.complete || !found.files.is_empty();
+        if found.cursor.is_some() || found.rows == 0 || !is_of_rows {
+            return Ok(());
+        }
+        let (stream, number) = (&self.stream, found.number);
+        let text = format!(
+            "{folder} has {} rows, and the manifest {number} in {folder}/{FOLDER} has no cursor: the stream would \
+             begin with its first row and append every row again",
+            found.rows,
+            folder = self.folder,
+        );
+        Err(Error::schema("cursor_missing", text).hint(format!(
+            "resume after the rows that the folder has: `rapidbyte state set PIPELINE {stream} CURSOR`; or replace \
+             them: `rapidbyte run PIPELINE --full-refresh --select {stream}`; or append all rows to them: \
+             `rapidbyte state clear PIPELINE {stream}`, then run"
+        )))
     }
 
     /// A folder belongs to one stream of one pipeline.

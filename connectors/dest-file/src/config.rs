@@ -1,5 +1,7 @@
 //! What stands under `config:`, and what it comes to.
 
+use std::collections::BTreeMap;
+
 use rapidbyte_columnar as columnar;
 use rapidbyte_columnar::{Kind, WriteOptions};
 use rapidbyte_formats::{Choice, Chosen, Compression, Format, FormatName, NullText};
@@ -34,6 +36,11 @@ pub struct Config {
     #[serde(default)]
     #[schemars(extend("x-grant" = "folders"))]
     pub partition_by: Vec<String>,
+    /// The same for single streams, which goes before: `public.events: [day]`. An empty list is a stream without
+    /// partitions.
+    #[serde(default)]
+    #[schemars(extend("x-grant" = "folders"))]
+    pub partition_by_stream: BTreeMap<String, Vec<String>>,
     /// Partitions whose files are written at a time: 32 if absent. With `{part}` in the path a
     /// file is ended early when there are more; without it more are refused.
     pub open_files: Option<u32>,
@@ -127,7 +134,7 @@ impl Config {
             return Err(self.no_compression(said, "Arrow files"));
         }
         let open = match &layout.set {
-            Some(set) if !set.partition_by.is_empty() => set.open_files,
+            Some(set) if set.partitions_any() => set.open_files,
             _ => 1,
         };
         let bytes = match self.row_group_bytes {

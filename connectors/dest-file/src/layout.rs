@@ -1,5 +1,7 @@
 //! Where the files of a stream lie: one file, or a folder of files.
 
+use std::collections::BTreeMap;
+
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{hive, pattern};
 
@@ -26,7 +28,8 @@ pub(crate) struct Layout {
 #[derive(Debug, Clone)]
 pub(crate) struct Set {
     pub split: Split,
-    pub partition_by: Vec<String>,
+    partition_by: Vec<String>,
+    partition_by_stream: BTreeMap<String, Vec<String>>,
     pub open_files: usize,
     /// The path has a counter: a partition may have several files.
     pub counted: bool,
@@ -94,7 +97,7 @@ impl Layout {
         };
         let (folder, name) = self.folder(stream)?;
         let any = |column: &String| format!("{}=*/", hive::escape(column));
-        let partitions: String = set.partition_by.iter().map(any).collect();
+        let partitions: String = set.partition_by(stream).iter().map(any).collect();
         Ok(format!("{folder}/{partitions}{}", name.replace(PART, "*")))
     }
 
@@ -110,6 +113,26 @@ pub(crate) fn numbered(name: &str, part: u32) -> String {
 }
 
 impl Set {
+    /// The columns of a stream that become folders.
+    pub(crate) fn partition_by(&self, stream: &str) -> &[String] {
+        let of_stream = self.partition_by_stream.get(stream);
+        of_stream.unwrap_or(&self.partition_by)
+    }
+
+    /// The key that says so, for an error.
+    pub(crate) fn partition_key(&self, stream: &str) -> String {
+        match self.partition_by_stream.contains_key(stream) {
+            true => format!("config.partition_by_stream.{stream}"),
+            false => "config.partition_by".to_owned(),
+        }
+    }
+
+    /// True where a stream may have partitions.
+    pub(crate) fn partitions_any(&self) -> bool {
+        let mut all = self.partition_by_stream.values();
+        !self.partition_by.is_empty() || all.any(|columns| !columns.is_empty())
+    }
+
     fn settle(config: &Config) -> Result<Option<Self>> {
         let refused = |code: &str, text: String, hint: &str, key: &str| {
             let error = Error::config(code, text).hint(hint);
@@ -135,7 +158,9 @@ impl Set {
             let text = "a file of nothing".to_owned();
             return refused("invalid_config", text, "give 1 or more", "split");
         }
-        if config.partition_by.is_empty() && config.split.is_none() && !counted {
+        let by_stream = &config.partition_by_stream;
+        let is_one_file = config.partition_by.is_empty() && by_stream.is_empty();
+        if is_one_file && config.split.is_none() && !counted {
             if config.open_files.is_some() {
                 let text = "open_files counts the files of partitions".to_owned();
                 return refused("unused_option", text, "set partition_by:", "open_files");
@@ -157,16 +182,22 @@ impl Set {
             let hint = "such as orders/part-{part}.csv";
             return refused("invalid_path", text.to_owned(), hint, "path");
         }
-        for (at, column) in config.partition_by.iter().enumerate() {
-            let text = match column.as_str() {
-                "" => "an empty name is no column's".to_owned(),
-                _ if config.partition_by[..at].contains(column) => {
-                    format!("column {column:?} stands there twice")
-                }
-                _ => continue,
-            };
-            let hint = "name each column once";
-            return refused("invalid_config", text, hint, "partition_by");
+        let of_streams = by_stream
+            .iter()
+            .map(|(stream, columns)| (format!("partition_by_stream.{stream}"), columns));
+        let of_all = ("partition_by".to_owned(), &config.partition_by);
+        for (key, columns) in std::iter::once(of_all).chain(of_streams) {
+            for (at, column) in columns.iter().enumerate() {
+                let text = match column.as_str() {
+                    "" => "an empty name is not a column's".to_owned(),
+                    _ if columns[..at].contains(column) => {
+                        format!("column {column:?} stands there twice")
+                    }
+                    _ => continue,
+                };
+                let hint = "name each column once";
+                return refused("invalid_config", text, hint, &key);
+            }
         }
         let open_files = config.open_files.unwrap_or(OPEN_FILES);
         if !(1..=MAX_OPEN_FILES).contains(&open_files) {
@@ -177,6 +208,7 @@ impl Set {
         Ok(Some(Self {
             split,
             partition_by: config.partition_by.clone(),
+            partition_by_stream: by_stream.clone(),
             open_files: open_files as usize,
             counted,
         }))

@@ -82,7 +82,8 @@ impl Destination for Files {
 
     fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
         let place = Place::of(&self.settings.layout, &target.stream)?;
-        let progress = place.map_or(Ok(None), |place| place.progress(pipeline));
+        let appends = target.keeps_cursor && matches!(target.write_mode, WriteMode::Append);
+        let progress = place.map_or(Ok(None), |place| place.progress(pipeline, appends));
         progress.map_err(|error| error.in_stream(&target.stream))
     }
 

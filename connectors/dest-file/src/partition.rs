@@ -20,7 +20,12 @@ pub(crate) struct Partitions {
 
 impl Partitions {
     /// The columns of these names, and the schema of the others.
-    pub(crate) fn new(names: &[String], schema: &SchemaRef) -> Result<(Self, SchemaRef)> {
+    /// `key` is the setting that names them.
+    pub(crate) fn new(
+        names: &[String],
+        schema: &SchemaRef,
+        key: &str,
+    ) -> Result<(Self, SchemaRef)> {
         let mut columns = Vec::with_capacity(names.len());
         for name in names {
             let Some((at, field)) = schema.fields().find(name) else {
@@ -30,13 +35,13 @@ impl Partitions {
                 )
                 .hint("partition_by names columns of the stream")
                 .in_column(name)
-                .at("config.partition_by"));
+                .at(key));
             };
             if let Some(why) = refusal(field) {
                 return Err(Error::config("partition_type", format!("column {name:?} {why}"))
                     .hint("partition by a column of dates, whole numbers, decimals, texts or bool")
                     .in_column(name)
-                    .at("config.partition_by"));
+                    .at(key));
             }
             columns.push(at);
         }
@@ -45,7 +50,7 @@ impl Partitions {
             .collect();
         if kept.is_empty() {
             let text = "every column is a partition column: no value is left for the rows";
-            return Err(Error::config("no_columns", text).at("config.partition_by"));
+            return Err(Error::config("no_columns", text).at(key));
         }
         let rest = schema
             .project(&kept)

@@ -18,12 +18,15 @@ pub(crate) fn plan(settings: &Settings, target: &Target) -> Result<Plan> {
     refuse_existing(settings, target)?;
     let schema = target.arrow_schema()?;
     let partition_by = match &settings.layout.set {
-        Some(set) if !set.partition_by.is_empty() => {
-            Partitions::new(&set.partition_by, &schema)
-                .map_err(|error| error.in_stream(&target.stream))?;
-            set.partition_by.as_slice()
+        Some(set) => {
+            let columns = set.partition_by(&target.stream);
+            if !columns.is_empty() {
+                Partitions::new(columns, &schema, &set.partition_key(&target.stream))
+                    .map_err(|error| error.in_stream(&target.stream))?;
+            }
+            columns
         }
-        _ => &[],
+        None => &[],
     };
     let columns = schema
         .fields()
@@ -79,7 +82,7 @@ fn notes(settings: &Settings, target: &Target) -> Result<Vec<String>> {
         if !limits.is_empty() {
             notes.push(format!("a file ends at {}", limits.join(" or ")));
         }
-        if !set.partition_by.is_empty() {
+        if !set.partition_by(&target.stream).is_empty() {
             notes.push(format!("NULL is the folder {}", rapidbyte_sdk::hive::NULL));
         }
     }

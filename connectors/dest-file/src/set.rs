@@ -27,6 +27,8 @@ const MAX_FILES: u64 = 50_000;
 pub(crate) struct FileSet {
     settings: Rc<Settings>,
     set: Set,
+    /// The columns that become folders.
+    partition_by: Vec<String>,
     goes: Goes,
     folder: String,
     /// The file's name, perhaps with a counter.
@@ -98,10 +100,12 @@ impl FileSet {
         lease: Option<&Lease>,
     ) -> Result<Self> {
         let schema = target.arrow_schema()?;
-        let (partitions, schema) = match set.partition_by.as_slice() {
+        let partition_by = set.partition_by(&target.stream).to_vec();
+        let (partitions, schema) = match partition_by.as_slice() {
             [] => (None, schema),
             columns => {
-                let (partitions, rest) = Partitions::new(columns, &schema)?;
+                let key = set.partition_key(&target.stream);
+                let (partitions, rest) = Partitions::new(columns, &schema, &key)?;
                 (Some(partitions), rest)
             }
         };
@@ -122,6 +126,7 @@ impl FileSet {
             },
             settings,
             set,
+            partition_by,
             folder,
             name,
             schema,
@@ -236,7 +241,7 @@ impl FileSet {
         if self.files + more <= MAX_FILES {
             return Ok(());
         }
-        let within = match (rows, self.set.partition_by.as_slice()) {
+        let within = match (rows, self.partition_by.as_slice()) {
             (0, _) | (_, []) => String::new(),
             (rows, columns) => format!(
                 "; the first {rows} rows have {} or more values of {}",

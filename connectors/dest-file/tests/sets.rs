@@ -423,7 +423,7 @@ fn wrong_numbers_and_names_are_told_in_words() {
         ),
         (
             json!({"partition_by": [""]}),
-            "an empty name is no column's",
+            "an empty name is not a column's",
         ),
     ] {
         let mut config = config;

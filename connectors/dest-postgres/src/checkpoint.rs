@@ -13,7 +13,7 @@ use rapidbyte_sdk::prelude::*;
 use crate::config::{CHECKPOINT_TABLE as TABLE, Name, Settings};
 use crate::decide::read_only;
 use crate::transaction::{self, BEGIN};
-use crate::{commit, lock};
+use crate::{commit, lock, repeats};
 
 /// Two fences and one maker of the table at a time are few; this bounds a table that is dropped
 /// again and again.
@@ -45,6 +45,11 @@ const COLUMNS: &str = "(
 const ADD_TARGET: &str = "ALTER TABLE $TABLE ADD COLUMN IF NOT EXISTS target_oid oid";
 /// Of a row `c` of the table with or without that column.
 const KNOWS_TARGET: &str = "pg_catalog.jsonb_exists(pg_catalog.to_jsonb(c), 'target_oid')";
+
+/// Whether rows of a relation `t` can be counted: a table that row-level security hides, or that the role may not
+/// read, cannot be called empty.
+const MAY_LOOK: &str = "t.relkind IN ('r', 'p') AND pg_catalog.has_table_privilege(t.oid, 'SELECT') \
+    AND NOT pg_catalog.row_security_active(t.oid)";
 
 /// What there is of the table, and what the role may do: one row of texts.
 const GROUND: &str = "SELECT current_user, pg_catalog.current_database(), n.oid IS NOT NULL, \
@@ -95,7 +100,81 @@ impl Key {
             quote_literal(&self.target)
         )
     }
+
+    /// The row, for people.
+    fn row(&self) -> String {
+        let Self {
+            pipeline,
+            stream,
+            target,
+            ..
+        } = self;
+        format!("pipeline {pipeline}, stream {stream}, target {target}")
+    }
+
+    /// Somebody edited the row: a run writes no such value.
+    fn invalid(&self, column: &str, value: Option<&str>, wanted: &str) -> Error {
+        let value = value.map_or_else(
+            || "NULL".to_owned(),
+            |value| format!("{:?}", value.chars().take(SHOWN_CHARS).collect::<String>()),
+        );
+        let text = format!(
+            "{}, row of {}: the column {column} is {value}, and must be {wanted}",
+            self.table,
+            self.row()
+        );
+        let update = |value: &str| {
+            format!(
+                "no run writes such a value, so the row was edited; repair it in psql while no run of the pipeline \
+                 is at work: UPDATE {} AS c SET {column} = {value} WHERE {};",
+                self.table,
+                self.condition()
+            )
+        };
+        let hint = match column {
+            "cursor" => {
+                "the row was edited; put a cursor in its place with `rapidbyte state set`, or read \
+                         the stream from its beginning with --full-refresh"
+                    .to_owned()
+            }
+            "complete" => update("false"),
+            "run_id" => update("''"),
+            _ => update("1"),
+        };
+        Error::schema(INVALID, text).hint(hint)
+    }
+
+    /// The table of checkpoints, or the row, is gone.
+    fn has_no_row(&self) -> Error {
+        self.cursor_missing(&format!("{} has no row of {}", self.table, self.row()))
+    }
+
+    /// The column was edited, or full refreshes wrote the rows.
+    fn has_no_cursor(&self) -> Error {
+        self.cursor_missing(&format!(
+            "the column cursor is NULL in {}, row of {}",
+            self.table,
+            self.row()
+        ))
+    }
+
+    fn cursor_missing(&self, why: &str) -> Error {
+        let text = format!(
+            "{} has rows, and {why}: the stream would begin with its first row and append every row again",
+            self.target
+        );
+        let stream = &self.stream;
+        Error::schema("cursor_missing", text).hint(format!(
+            "resume after the rows that the table has: `rapidbyte state set PIPELINE {stream} CURSOR`; or replace \
+             them: `rapidbyte run PIPELINE --full-refresh --select {stream}`; or append all rows to them: \
+             `rapidbyte state clear PIPELINE {stream}`, then run"
+        ))
+    }
 }
+
+const INVALID: &str = "checkpoint_invalid";
+/// Characters of a value that a message shows.
+const SHOWN_CHARS: usize = 60;
 
 /// A run's right to commit a stream, until a newer run is let in.
 #[derive(Debug)]
@@ -130,41 +209,62 @@ impl Fills {
     }
 }
 
-/// How far the stream is; none without the table or the row.
+/// How far the stream is; none without the table or the row. Errors: `checkpoint_invalid`; where rows
+/// will follow, `cursor_missing`.
 pub(crate) fn progress(
     client: &mut Client,
     settings: &Settings,
     key: &Key,
     target: &Target,
 ) -> Result<Option<Progress>> {
-    // A table that row-level security hides, or that the role may not read, cannot be called empty.
     let sql = format!(
         "SELECT c.epoch, c.seq, c.cursor, c.complete, c.run_id, \
-             pg_catalog.to_jsonb(c) ->> 'target_oid', t.oid, \
-             t.relkind IN ('r', 'p') AND pg_catalog.has_table_privilege(t.oid, 'SELECT') \
-                 AND NOT pg_catalog.row_security_active(t.oid) \
+             pg_catalog.to_jsonb(c) ->> 'target_oid', t.oid, {MAY_LOOK} \
          FROM {} AS c LEFT JOIN pg_catalog.pg_class AS t ON t.oid = ({}) WHERE {}",
         key.table,
         key.oid,
         key.condition()
     );
     let answers = match client.simple_query(&sql) {
-        Err(error) if is_missing(&error) => return Ok(None),
-        Err(error) => return Err(explain(client, settings, error)),
+        Err(error) if is_missing(&error) => Vec::new(),
+        Err(error) => return Err(explain(client, settings, key, error)),
         Ok(answers) => answers,
     };
+    // Whoever only looks at the cursor appends nothing; an upsert, or an append with a lag, doubles no row.
+    let appends = target.keeps_cursor
+        && matches!(target.write_mode, WriteMode::Append)
+        && !repeats::may_come(target);
     let Some(row) = answers.first().and_then(|rows| rows.rows.first()) else {
+        if appends && has_rows(client, key)? {
+            return Err(key.has_no_row());
+        }
         return Ok(None);
     };
-    let mut progress = read_progress(row)?;
-    if progress.cursor.is_some()
-        && let (Some(known), Some(found)) = (row.text(5)?, row.text(6)?)
-    {
+    let mut progress = read_progress(row, key)?;
+    let (known, found) = (row.text(5)?, row.text(6)?);
+    let may_look = row.text(7)? == Some("t");
+    let Some(cursor) = &progress.cursor else {
+        // `state clear` leaves neither OID nor a complete run: then the operator wants all rows again.
+        let is_of_run = progress.complete || known.is_some() && known == found;
+        if appends && is_of_run && may_look && is_empty(client, &key.target)? == Some(false) {
+            return Err(key.has_no_cursor());
+        }
+        return Ok(Some(progress));
+    };
+    let resumes = target.keeps_cursor && !matches!(target.write_mode, WriteMode::Replace);
+    if resumes && let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(cursor) {
+        return Err(key.invalid(
+            "cursor",
+            Some(cursor),
+            &format!("a JSON document ({error})"),
+        ));
+    }
+    if let (Some(known), Some(found)) = (known, found) {
         // Rows of an upsert may all be deleted.
-        let may_look = row.text(7)? == Some("t") && target.deleted_field.is_none();
+        let may_look = may_look && target.deleted_field.is_none();
         progress.lost_rows = if known != found {
             Some(format!("{} was dropped and made again", key.target))
-        } else if may_look && is_empty(client, &key.target)? {
+        } else if may_look && is_empty(client, &key.target)? == Some(true) {
             Some(format!("{} was emptied", key.target))
         } else {
             None
@@ -173,9 +273,23 @@ pub(crate) fn progress(
     Ok(Some(progress))
 }
 
-/// True where the table has no row. A table that is locked, or whose answer takes longer than the role's
-/// limits, counts as filled: then it is not known.
-fn is_empty(client: &mut Client, table: &str) -> Result<bool> {
+/// True where the target is a table with rows; a table that may not be looked at counts as empty.
+fn has_rows(client: &mut Client, key: &Key) -> Result<bool> {
+    let sql = format!(
+        "SELECT {MAY_LOOK} FROM pg_catalog.pg_class AS t WHERE t.oid = ({})",
+        key.oid
+    );
+    let answers = client.simple_query(&sql)?;
+    let may_look = match found(&answers) {
+        Some(row) => row.text(0)? == Some("t"),
+        None => false,
+    };
+    Ok(may_look && is_empty(client, &key.target)? == Some(false))
+}
+
+/// Whether the table has no row. None where that is not known: the table is locked, or the answer takes longer
+/// than the role's limits.
+fn is_empty(client: &mut Client, table: &str) -> Result<Option<bool>> {
     let sql = format!(
         "{BEGIN} READ ONLY; SET LOCAL lock_timeout = {}; \
          SELECT (NOT EXISTS (SELECT FROM {table}))::text; ROLLBACK",
@@ -184,7 +298,8 @@ fn is_empty(client: &mut Client, table: &str) -> Result<bool> {
     match client.simple_query(&sql) {
         Ok(answers) => {
             let mut rows = answers.iter().filter_map(|rows| rows.rows.first());
-            Ok(rows.next().map(|row| row.text(0)).transpose()?.flatten() == Some("true"))
+            let answer = rows.next().map(|row| row.text(0)).transpose()?.flatten();
+            Ok(Some(answer == Some("true")))
         }
         Err(error) if client.is_usable() => {
             client.execute("ROLLBACK")?;
@@ -192,26 +307,42 @@ fn is_empty(client: &mut Client, table: &str) -> Result<bool> {
                 "whether {table} has rows is not known: {}",
                 error.message
             ));
-            Ok(false)
+            Ok(None)
         }
         Err(error) => Err(error),
     }
 }
 
-fn read_progress(row: &Row) -> Result<Progress> {
+/// Errors: `checkpoint_invalid`.
+fn read_progress(row: &Row, key: &Key) -> Result<Progress> {
+    let complete = row.text(3)?;
+    let run_id = row.text(4)?;
     Ok(Progress {
-        epoch: number(row, 0)?,
-        seq: number(row, 1)?,
+        epoch: number(row, 0, key, "epoch")?,
+        seq: number(row, 1, key, "seq")?,
         cursor: row.text(2)?.map(str::to_owned),
-        complete: row.text(3)? == Some("t"),
-        run_id: row.text(4)?.unwrap_or_default().into(),
+        complete: match complete {
+            Some("t") => true,
+            Some("f") => false,
+            other => return Err(key.invalid("complete", other, "true or false")),
+        },
+        run_id: match run_id {
+            Some(id) => id.into(),
+            None => return Err(key.invalid("run_id", None, "the id of a run")),
+        },
         lost_rows: None,
     })
 }
 
-fn number(row: &Row, column: usize) -> Result<u64> {
-    let number = row.text(column)?.and_then(|text| text.parse().ok());
-    number.ok_or_else(|| Error::internal("a checkpoint whose numbers are none"))
+/// The largest number that can still be raised.
+const MAX_NUMBER: u64 = i64::MAX as u64 - 1;
+
+fn number(row: &Row, column: usize, key: &Key, name: &str) -> Result<u64> {
+    let text = row.text(column)?;
+    let number = text.and_then(|text| text.parse().ok());
+    number
+        .filter(|number| *number <= MAX_NUMBER)
+        .ok_or_else(|| key.invalid(name, text, &format!("a number from 0 to {MAX_NUMBER}")))
 }
 
 /// Lets a run in, and ends the backend of an older one. `client` is the connection that is going to
@@ -226,7 +357,7 @@ pub(crate) fn fence(
     for _ in 0..MAX_TRIES {
         match raise_epoch(client, settings, &key, run) {
             Err(error) if is_missing(&error) => make(client, settings)?,
-            Err(error) => return Err(explain(client, settings, error)),
+            Err(error) => return Err(explain(client, settings, &key, error)),
             Ok(found) => {
                 row = Some(found);
                 break;
@@ -237,7 +368,7 @@ pub(crate) fn fence(
         let text = format!("the table {} is dropped again and again", key.table);
         return Err(Error::new(ErrorKind::Transient, "checkpoint_missing", text));
     };
-    let progress = read_progress(&row)?;
+    let progress = read_progress(&row, &key)?;
     point("dest-postgres.fence_committed")?;
     let has_older = row.text(5)?.is_some();
     let knows_target = row.text(6)? == Some("t") || add_target(client, &key.table)?;
@@ -430,8 +561,13 @@ pub(crate) fn is_missing(error: &Error) -> bool {
 }
 
 /// What the server's error means for the table of checkpoints.
-fn explain(client: &mut Client, settings: &Settings, error: Error) -> Error {
+fn explain(client: &mut Client, settings: &Settings, key: &Key, error: Error) -> Error {
     match error.code.as_str() {
+        // The only number that this statement raises.
+        "pg_22003" => {
+            let wanted = format!("a number from 0 to {MAX_NUMBER}");
+            key.invalid("epoch", Some(&i64::MAX.to_string()), &wanted)
+        }
         "pg_42501" => match missing(client, settings) {
             Err(reason) if reason.code == "checkpoint_not_allowed" => reason,
             _ => error,
@@ -542,7 +678,7 @@ impl Lease {
         );
         let answers = client.simple_query(&sql)?;
         match answers.first().and_then(|rows| rows.rows.first()) {
-            Some(row) => read_progress(row),
+            Some(row) => read_progress(row, &self.key),
             // Somebody cleared it: then it is not this run's any more, either.
             None => Ok(Progress {
                 epoch: 0,

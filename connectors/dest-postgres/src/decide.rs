@@ -101,13 +101,20 @@ pub(crate) fn decide(
             .and_then(|()| refuse_way(settings, target, name, table, found));
         fits.map_err(|error| error.in_stream(&target.stream))?;
     }
-    privileges::refuse_missing(target, name, schema, found, truncates(settings, target))
-        .map_err(|error| error.in_stream(&target.stream))?;
+    let may = privileges::refuse_missing(target, name, schema, found, truncates(settings, target));
     let decision = match (&found.relation, &found.facts.table) {
         (Some(relation), Some(table)) => {
             existing(settings, target, name, schema, relation, table, found)
         }
         _ => fresh(settings, target, name, schema, new, found),
+    };
+    // How the rows go may take another privilege.
+    let decision = match (may, decision) {
+        (Err(first), Err(second)) if second.code == first.code => {
+            Err(privileges::both(first, second))
+        }
+        (Err(first), _) => Err(first),
+        (Ok(()), decision) => decision,
     };
     decision.map_err(|error| error.in_stream(&target.stream))
 }

@@ -54,11 +54,19 @@ pub(crate) fn refuse_unstaged(name: &Name, found: &Found) -> Result<()> {
     missing.refuse()
 }
 
-/// Two errors of missing privileges as one.
+/// Two errors of missing privileges as one; each line is there once.
 pub(crate) fn both(first: Error, second: Error) -> Error {
-    let text = format!("{}\n{}", first.message, second.message);
-    let hints: Vec<String> = first.hint.into_iter().chain(second.hint).collect();
-    Error::new(ErrorKind::Auth, "no_privilege", text).hint(hints.join("\n"))
+    let joined = |first: &str, second: &str| {
+        let more = second
+            .lines()
+            .filter(|line| !first.lines().any(|l| l == *line));
+        let lines: Vec<&str> = first.lines().chain(more).collect();
+        lines.join("\n")
+    };
+    let text = joined(&first.message, &second.message);
+    let hint = |error: Error| error.hint.unwrap_or_default();
+    let hint = joined(&hint(first), &hint(second));
+    Error::new(ErrorKind::Auth, "no_privilege", text).hint(hint)
 }
 
 impl Missing<'_> {

@@ -137,10 +137,49 @@ impl ColumnRows {
         let wanted = self.columns.as_deref();
         let reader = open.file.read_as(&self.schema, wanted, self.limits);
         let reader = reader.map_err(|error| open.told(error))?;
+        let needed = {
+            let _phase = phase::enter(phase::Kind::Decode);
+            reader.needed_bytes()
+        };
+        let needed = needed.map_err(|error| open.told(error))?;
+        self.reserve(&open, needed)?;
         self.open = Some((open, reader));
         Ok(true)
     }
+
+    /// Refuses a file that takes more memory than there is, before its first row. The memory is given back, and
+    /// what is decoded next takes it.
+    fn reserve(&self, open: &OpenFile, needed: u64) -> Result<()> {
+        let bytes = usize::try_from(needed).unwrap_or(usize::MAX);
+        if Vec::<u8>::new().try_reserve_exact(bytes).is_ok() {
+            return Ok(());
+        }
+        let columns = match &self.columns {
+            Some(columns) => columns.len(),
+            None => open.file.schema().fields().len(),
+        };
+        // Seven eighths of the memory are for both connectors.
+        let memory = (needed + OTHERS_BYTES) / 7 * 8;
+        let memory = memory.div_ceil(MEMORY_STEP) * MEMORY_STEP;
+        let (needed, memory) = (needed.div_ceil(1 << 20), memory >> 20);
+        let text = format!(
+            "{columns} columns of this file take {needed} MiB while they are read, a dictionary and a page of each, \
+             and resources.memory has less for them"
+        );
+        Err(Error::config("file_needs_memory", text)
+            .hint(format!(
+                "set resources.memory: {memory}mb or more, times resources.parallelism if that is not 1; or name \
+                 fewer `columns:` of the stream"
+            ))
+            .in_stream(&self.stream)
+            .at(&open.path))
+    }
 }
+
+/// What footers, batches and the other connector take beside the pages of a wide file.
+const OTHERS_BYTES: u64 = 24 << 20;
+/// `resources.memory` is told in steps of this.
+const MEMORY_STEP: u64 = 16 << 20;
 
 impl Reader for ColumnRows {
     fn schema(&self) -> SchemaRef {

@@ -325,9 +325,12 @@ fn parse(text: &str, field: &str) -> Result<(Mark, HashSet<u64>)> {
     let unreadable = || {
         Error::config(
             "cursor_unreadable",
-            "the stored cursor is none of this source",
+            "the stored cursor is not a cursor of this source",
         )
-        .hint("read the stream from its beginning: rapidbyte run --full-refresh")
+        .hint(
+            "`rapidbyte state get` shows it, `rapidbyte state set` puts another one in its place, and \
+             --full-refresh reads the stream from its beginning",
+        )
     };
     let saved: Saved = serde_json::from_str(text).map_err(|_| unreadable())?;
     if saved.field != field {

@@ -5,6 +5,9 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use rapidbyte_pg::Column;
+use rapidbyte_pg::builtin::{self, numeric_typmod, to_numeric_typmod};
+use rapidbyte_pg::model::Kind;
 use rapidbyte_pg_client::{Fields, Settings};
 use rapidbyte_sdk::prelude::*;
 use schemars::JsonSchema;
@@ -14,6 +17,8 @@ use schemars::JsonSchema;
 const FETCH_BYTES: u32 = 64 << 10;
 /// Less costs a call for every few rows, more is only held and not read faster.
 const FETCH_RANGE: RangeInclusive<u32> = 4 << 10..=16 << 20;
+
+const NUMERIC: u32 = builtin::NUMERIC.oid;
 
 /// A sort of a large table takes minutes before its first row comes.
 const READ_TIMEOUT_S: u32 = 900;
@@ -68,6 +73,56 @@ pub struct Config {
     /// 0 for ever. A sort before the first row counts.
     #[schemars(extend("default" = 900))]
     pub read_timeout: Option<u32>,
+    /// Reads every column of type `numeric` without a precision as a decimal of so many digits; as text if
+    /// absent. A value that does not fit is refused, never rounded. A PostgreSQL destination gets `numeric` as it is.
+    pub numeric: Option<Numeric>,
+}
+
+/// The digits of a decimal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Numeric {
+    /// Digits in all: 1 to 76.
+    #[schemars(range(min = 1, max = 76))]
+    pub precision: u16,
+    /// Digits behind the point, at most `precision`.
+    #[schemars(range(min = 0, max = 76))]
+    pub scale: i16,
+}
+
+/// The most digits of a decimal in Arrow.
+const MAX_PRECISION: u16 = 76;
+
+impl Numeric {
+    /// True for a `numeric` without a precision, below a domain or in an array too.
+    pub(crate) fn is_missing(column: &Column) -> bool {
+        let (base, typmod) = column.stripped();
+        let of = match &base.kind {
+            Kind::Array { element } => element.as_ref(),
+            _ => base,
+        };
+        of.oid == NUMERIC && numeric_typmod(typmod).is_none()
+    }
+
+    fn settle(self) -> Result<Self> {
+        let Self { precision, scale } = self;
+        let (key, text) = if !(1..=MAX_PRECISION).contains(&precision) {
+            (
+                "precision",
+                format!("{precision} is not from 1 to {MAX_PRECISION}"),
+            )
+        } else if !(0..=precision).contains(&u16::try_from(scale).unwrap_or(u16::MAX)) {
+            (
+                "scale",
+                format!("{scale} is not from 0 to the precision {precision}"),
+            )
+        } else {
+            return Ok(self);
+        };
+        Err(Error::config("invalid_config", text)
+            .hint("numeric: { precision: 38, scale: 9 } holds 29 digits before the point and 9 behind it")
+            .at(format!("config.numeric.{key}")))
+    }
 }
 
 /// A configuration without open questions.
@@ -77,9 +132,24 @@ pub(crate) struct Settled {
     pub fetch_bytes: u32,
     /// Zero: for ever.
     pub read_timeout: Duration,
+    /// What bare numerics are read as, where the destination does not take PostgreSQL's own values.
+    pub numeric: Option<Numeric>,
 }
 
 impl Settled {
+    /// Gives `numeric` columns without a precision the digits of the configuration.
+    pub fn fix_numerics(&self, columns: &mut [Column], native: bool) {
+        let Some(Numeric { precision, scale }) = self.numeric.filter(|_| !native) else {
+            return;
+        };
+        for column in columns {
+            if Numeric::is_missing(column) {
+                column.ty = column.stripped().0.clone();
+                column.typmod = to_numeric_typmod(precision, scale);
+            }
+        }
+    }
+
     /// The operator wants what row-level security shows of a table, whatever that leaves out.
     pub fn takes_visible_rows(&self) -> bool {
         self.connection.sets("row_security")
@@ -98,6 +168,7 @@ impl Config {
             .hint(format!("leave it out: {FETCH_BYTES} is enough"))
             .at("config.fetch_bytes"));
         }
+        let numeric = self.numeric.map(Numeric::settle).transpose()?;
         let fields = Fields {
             host: self.host,
             port: self.port,
@@ -118,6 +189,7 @@ impl Config {
             connection: Settings::from_config(self.url.as_deref(), fields)?,
             fetch_bytes,
             read_timeout: Duration::from_secs(self.read_timeout.unwrap_or(READ_TIMEOUT_S).into()),
+            numeric,
         })
     }
 }

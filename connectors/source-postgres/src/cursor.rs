@@ -105,7 +105,8 @@ impl Cursor {
         }
         let unreadable = |what: String| {
             Error::config("cursor_unreadable", what).hint(
-                "it is of another version or was edited; run with --full-refresh to start over",
+                "it is of another version or was edited: `rapidbyte state get` shows it, `rapidbyte state set` puts \
+                 another one in its place, and --full-refresh reads the stream from its beginning",
             )
         };
         let Version { version } = serde_json::from_str(json)

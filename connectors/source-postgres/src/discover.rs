@@ -8,6 +8,7 @@ use rapidbyte_pg_client::Client;
 use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
 
+use crate::config::{Numeric, Settled};
 use crate::error::about;
 use crate::order;
 use crate::relation::{self, Relation};
@@ -23,6 +24,7 @@ const CHUNK_COLUMNS: u32 = 5000;
 /// for in the send that asks which there are.
 pub(crate) fn streams(
     client: &mut Client,
+    settings: &Settled,
     begin: &str,
     native: bool,
 ) -> Result<(Vec<Relation>, Vec<Stream>)> {
@@ -50,10 +52,11 @@ pub(crate) fn streams(
             Vec::new()
         };
         for described in relation::understand(client, &columns)? {
-            let stream = described.and_then(|described| {
+            let stream = described.and_then(|mut described| {
                 let Some(relation) = by_oid.get(&described.oid) else {
                     return Ok(None);
                 };
+                settings.fix_numerics(&mut described.columns, native);
                 let columns = order::candidates(relation.oid, &described.columns, &vague);
                 let stream = stream(relation, &described, native);
                 let stream = stream.map_err(|error| about(error, &relation.stream()))?;
@@ -144,9 +147,17 @@ fn notes(relation: &Relation, described: &catalog::Relation, native: bool) -> Ve
     note(described.columns.is_empty(), "it has no columns");
     for column in &described.columns {
         let is_text = form(column, native).needs_text_cast();
+        let is_bare = Numeric::is_missing(column);
+        let advice = match is_bare {
+            true => "; `numeric: { precision, scale }` in source.config makes it a decimal",
+            false => "",
+        };
         note(
             is_text,
-            &format!("{} ({}) is read as text", column.name, column.type_text),
+            &format!(
+                "{} ({}) is read as text{advice}",
+                column.name, column.type_text
+            ),
         );
     }
     notes

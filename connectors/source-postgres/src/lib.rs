@@ -7,6 +7,7 @@
 //! types and values are held in Arrow is the crate `rapidbyte-pg`, the protocol is
 //! `rapidbyte-pg-client`.
 
+mod below;
 mod check;
 mod config;
 mod cursor;
@@ -87,7 +88,7 @@ impl Source for Postgres {
         let begin = session::beginning(&client, &self.settings, None);
         let native = forms.iter().any(|form| form == NATIVE_FORM);
         let backend = Backend::of(&client, &self.settings);
-        let (relations, streams) = discover::streams(&mut client, &begin, native)
+        let (relations, streams) = discover::streams(&mut client, &self.settings, &begin, native)
             .map_err(|error| backend.explain(error, "the catalog"))?;
         client.send_rollback()?;
         self.idle = Some(Idle { client, relations });

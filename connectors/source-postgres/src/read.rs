@@ -12,6 +12,7 @@ use rapidbyte_sdk::log;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
+use crate::below::NO_PRIVILEGE;
 use crate::config::Settled;
 use crate::error::{about, convert};
 use crate::increment::{self, Checkpoints, PartKind};
@@ -115,7 +116,7 @@ impl Rows {
         };
         let Seen {
             relation,
-            described,
+            mut described,
         } = match seen.filter(|seen| seen.relation.stream() == *stream) {
             Some(seen) => seen,
             None => look_up(&mut client, stream)?,
@@ -123,6 +124,7 @@ impl Rows {
         let table = described.table();
         relation.refuse_unreadable(settings)?;
         let native = request.forms.iter().any(|form| form == NATIVE_FORM);
+        settings.fix_numerics(&mut described.columns, native);
         let Queries {
             columns,
             mut queries,
@@ -376,7 +378,10 @@ pub(crate) fn try_out(
         for condition in [filter.clone(), format!("({filter}\n)")] {
             let parsed = client
                 .prepare(&format!("{select} WHERE {condition}"), &[])
-                .map_err(|error| wrong_filter(error, filter))?;
+                .map_err(|error| match error.code.as_str() {
+                    NO_PRIVILEGE => error,
+                    _ => wrong_filter(error, filter),
+                })?;
             client.forget(parsed)?;
         }
         select += &format!(" WHERE ({filter}\n)");
@@ -557,7 +562,7 @@ fn select(
 
 /// Says what to do about rows or columns that may not be read.
 fn explain(error: Error, relation: &Relation, settings: &Settled) -> Error {
-    if error.code != "pg_42501" {
+    if error.code != NO_PRIVILEGE {
         return error;
     }
     let grants = relation.grants(&quote_ident(&settings.connection.user));

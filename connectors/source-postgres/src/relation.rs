@@ -23,6 +23,10 @@ const RELATIONS: &str = "\
 SELECT pg_catalog.json_build_object(
     'oid', c.oid::int8, 'schema', n.nspname, 'name', c.relname, 'kind', c.relkind,
     'columns', c.relnatts, 'rows', size.rows, 'bytes', size.bytes,
+    'partition_of', CASE WHEN c.relispartition THEN (
+        SELECT pg_catalog.json_build_array(rn.nspname, root.relname)
+        FROM pg_catalog.pg_class root JOIN pg_catalog.pg_namespace rn ON rn.oid = root.relnamespace
+        WHERE root.oid = pg_catalog.pg_partition_root(c.oid)) END,
     'is_unlogged', c.relpersistence = 'u', 'is_populated', c.relispopulated,
     'has_children', c.relkind = 'r' AND c.relhassubclass AND EXISTS (
         SELECT 1 FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid),
@@ -77,6 +81,8 @@ pub(crate) struct Relation {
     pub columns: u32,
     pub rows: Option<u64>,
     pub bytes: Option<u64>,
+    /// The partitioned table at the top.
+    partition_of: Option<Pair>,
     pub is_unlogged: bool,
     /// False for a materialized view `WITH NO DATA`.
     pub is_populated: bool,
@@ -171,6 +177,24 @@ impl Relation {
         Err(error.in_stream(self.stream()))
     }
 
+    /// The rows of a partition belong to the stream of its table: a wildcard would read them twice. Errors:
+    /// `not_a_stream`.
+    pub fn refuse_partition(&self) -> Result<()> {
+        let Some((schema, table)) = &self.partition_of else {
+            return Ok(());
+        };
+        let whole = name::join([schema.as_str(), table.as_str()]);
+        let text = format!(
+            "{} is a partition of {whole}, and its rows are read with that stream",
+            self.stream()
+        );
+        Err(Error::schema("not_a_stream", text)
+            .hint(format!(
+                "write {whole} instead; a `where:` beside its name reads the rows of one partition alone"
+            ))
+            .in_stream(self.stream()))
+    }
+
     /// What lets a role (quoted) read all of it.
     pub fn grants(&self, role: &str) -> String {
         format!(
@@ -206,35 +230,75 @@ impl Relation {
     }
 }
 
-/// Refuses relations that the role may not read, all of them in one error with the statements for
-/// whoever may grant. Errors: `no_privilege`.
+/// What roles may not do, and the statements that let them; each is there once.
+#[derive(Default)]
+pub(crate) struct Missing {
+    streams: Vec<String>,
+    texts: Vec<String>,
+    script: Vec<String>,
+}
+
+impl Missing {
+    pub fn add(
+        &mut self,
+        stream: &str,
+        text: String,
+        statements: impl IntoIterator<Item = String>,
+    ) {
+        let mut add = |list: fn(&mut Self) -> &mut Vec<String>, text: String| {
+            let list = list(self);
+            if !list.contains(&text) {
+                list.push(text);
+            }
+        };
+        add(|all| &mut all.streams, stream.to_owned());
+        add(|all| &mut all.texts, text);
+        for statement in statements {
+            add(|all| &mut all.script, statement);
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.texts.len()
+    }
+
+    /// Adds what the role may not read of these relations itself.
+    pub fn add_relations<'a>(
+        &mut self,
+        settings: &Settled,
+        wanted: impl IntoIterator<Item = (&'a Relation, Option<&'a [String]>)>,
+    ) {
+        let role = quote_ident(&settings.connection.user);
+        for (relation, columns) in wanted {
+            if let Some((text, statements)) = relation.missing(&role, columns) {
+                let text = format!("{role} may not {text}");
+                self.add(&relation.stream(), text, statements);
+            }
+        }
+    }
+
+    /// All of it as one error with the statements for whoever may grant. Errors: `no_privilege`.
+    pub fn refuse(self) -> Result<()> {
+        if self.texts.is_empty() {
+            return Ok(());
+        }
+        let hint = format!("{OWNER_RUNS}\n{}", self.script.join("\n"));
+        let error = Error::new(ErrorKind::Auth, "no_privilege", self.texts.join("\n")).hint(hint);
+        Err(match self.streams.as_slice() {
+            [stream] => error.in_stream(stream),
+            _ => error,
+        })
+    }
+}
+
+/// Refuses relations that the role may not read. Errors: `no_privilege`.
 pub(crate) fn refuse_missing<'a>(
     settings: &Settled,
     wanted: impl IntoIterator<Item = (&'a Relation, Option<&'a [String]>)>,
 ) -> Result<()> {
-    let role = quote_ident(&settings.connection.user);
-    let (mut streams, mut texts, mut script) = (Vec::new(), Vec::new(), Vec::new());
-    for (relation, columns) in wanted {
-        let Some((text, statements)) = relation.missing(&role, columns) else {
-            continue;
-        };
-        streams.push(relation.stream());
-        texts.push(format!("{role} may not {text}"));
-        for statement in statements {
-            if !script.contains(&statement) {
-                script.push(statement);
-            }
-        }
-    }
-    if texts.is_empty() {
-        return Ok(());
-    }
-    let hint = format!("{OWNER_RUNS}\n{}", script.join("\n"));
-    let error = Error::new(ErrorKind::Auth, "no_privilege", texts.join("\n")).hint(hint);
-    Err(match streams.as_slice() {
-        [stream] => error.in_stream(stream),
-        _ => error,
-    })
+    let mut missing = Missing::default();
+    missing.add_relations(settings, wanted);
+    missing.refuse()
 }
 
 /// Stands before the statements of a script.

@@ -22,10 +22,11 @@ use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use crate::below::{NO_PRIVILEGE, add_missing, add_refused};
 use crate::config::Settled;
 use crate::error::about;
 use crate::read::{FIRST_ROWS, selected, trial, try_out};
-use crate::relation::{self, Relation, Wanted};
+use crate::relation::{self, Missing, Relation, Wanted};
 use crate::stall::Backend;
 
 /// The oldest server whose catalog we know.
@@ -323,11 +324,28 @@ fn export_in_steps(
 ) -> Result<Exported> {
     let wanted: Vec<Wanted> = selections.iter().map(Wanted::of).collect();
     for attempt in 1.. {
-        let relations = pin(client, settings, &wanted)?;
-        for (selection, relation) in selections.iter().zip(&relations) {
-            try_out(client, settings, selection, relation)
-                .map_err(|error| about(error, &selection.stream))?;
+        let relations = match pin(client, settings, &wanted) {
+            Err(error) if error.code == "no_privilege" => {
+                return Err(all_missing(client, settings, selections, &wanted, error)?);
+            }
+            relations => relations?,
+        };
+        for relation in &relations {
+            relation.refuse_partition()?;
         }
+        let mut missing = Missing::default();
+        for (selection, relation) in selections.iter().zip(&relations) {
+            match try_out(client, settings, selection, relation) {
+                // The other streams are tried too: their privileges go into the same script.
+                Err(error) if error.code == NO_PRIVILEGE && client.is_usable() => {
+                    client.execute("ROLLBACK")?;
+                    begin(client, settings, None)?;
+                    add_refused(client, settings, selection, relation, &error, &mut missing)?;
+                }
+                tried => tried.map_err(|error| about(error, &selection.stream))?,
+            }
+        }
+        missing.refuse()?;
         let rewritten = query(client, REWRITTEN)?;
         if rewritten.rows.is_empty() {
             break;
@@ -340,6 +358,25 @@ fn export_in_steps(
     let snapshot = query(client, EXPORT)?;
     let token = Token::new(client, &snapshot, selections.len())?.to_json()?;
     Ok(Exported { token, seen: None })
+}
+
+/// The error of [`pin`] with what lies below views and in conditions too.
+fn all_missing(
+    client: &mut Client,
+    settings: &Settled,
+    selections: &[Selection],
+    wanted: &[Wanted],
+    error: Error,
+) -> Result<Error> {
+    let mut missing = Missing::default();
+    for (selection, wanted) in selections.iter().zip(wanted) {
+        let relations = relation::find(client, std::slice::from_ref(&selection.stream))?;
+        for relation in &relations {
+            missing.add_relations(settings, [(relation, wanted.columns.as_deref())]);
+            add_missing(client, selection, relation, &mut missing)?;
+        }
+    }
+    Ok(missing.refuse().err().unwrap_or(error))
 }
 
 /// Locks what a read needs, and refuses to read under a snapshot that does not have its rows any more.

@@ -114,6 +114,17 @@ impl<R: ReadAt> Reader<R> {
         either!(&self.0, Either, reader => reader.schema())
     }
 
+    /// Memory that the file takes while it is read: many columns of Parquet have a dictionary and a page each. 0 where
+    /// the limits bound it.
+    ///
+    /// Errors: as of [`next_batch`](Self::next_batch).
+    pub fn needed_bytes(&self) -> Result<u64, ColumnarError> {
+        match &self.0 {
+            Either::Parquet(reader) => reader.needed_bytes(),
+            Either::Arrow(_) => Ok(0),
+        }
+    }
+
     /// The next batch, of about [`Limits::batch_bytes`]; `None` at the end of the file.
     ///
     /// Errors: `parquet_malformed`, `arrow_malformed`, `page_too_large`, `batch_too_large`,

@@ -39,7 +39,7 @@ impl<'a> Cursors<'a> {
 
     /// How far a stream is; none when no run was ever let in. Changes nothing.
     pub fn of(&mut self, stream: &str) -> Result<Option<Progress>, Failure> {
-        let target = target(stream)?;
+        let target = target(stream, false)?;
         self.session
             .progress(&target, &self.document.pipeline)
             .map_err(|e| Failure::from_runtime(e, self.document, "destination"))
@@ -54,7 +54,7 @@ impl<'a> Cursors<'a> {
         cursor: Option<&str>,
     ) -> Result<Progress, Failure> {
         let failed = |e| Failure::from_runtime(e, self.document, "destination");
-        let target = target(stream)?;
+        let target = target(stream, true)?;
         let run = Run {
             pipeline: self.document.pipeline.clone(),
             id: "state".into(),
@@ -74,8 +74,8 @@ impl<'a> Cursors<'a> {
     }
 }
 
-/// Who only looks at the cursor needs no columns.
-fn target(stream: &str) -> Result<Target, Failure> {
+/// Who only looks at the cursor needs no columns, and brings no rows behind it (`keeps_cursor`).
+fn target(stream: &str, keeps_cursor: bool) -> Result<Target, Failure> {
     let schema = ipc::encode_schema(&Schema::empty())
         .map_err(|error| Failure::new(Class::Run, "internal", error))?;
     Ok(Target {
@@ -85,6 +85,6 @@ fn target(stream: &str) -> Result<Target, Failure> {
         primary_key: Vec::new(),
         deleted_field: None,
         version_fields: Vec::new(),
-        keeps_cursor: true,
+        keeps_cursor,
     })
 }

@@ -163,7 +163,7 @@ impl Plan {
         check_modes(&document, &destination, narrowing.full_refresh)?;
         clocks.source.enter(Phase::ChannelWait);
         clocks.destination.enter(Phase::Other);
-        let selected = select(&document, &source.spec, found?)?;
+        let selected = select(&document, &source.spec, found?, &mut coordinator)?;
         let chosen = narrow(&document, selected, narrowing)?;
         begin(&document, &mut writer)?;
         let asked = selections(&document, &chosen);

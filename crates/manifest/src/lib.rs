@@ -233,7 +233,10 @@ impl Link {
             let text = "that one was changed, or belongs to another folder".to_owned();
             return Err(ManifestError::Broken(text));
         }
-        Ok(())
+        match next.changed_by_hand(this.map(|this| &this.manifest)) {
+            Some(key) => Err(ManifestError::Broken(format!("its {key} was changed"))),
+            None => Ok(()),
+        }
     }
 }
 
@@ -249,6 +252,57 @@ pub struct Run<'a> {
 }
 
 impl Manifest {
+    /// A key with a value that no run writes behind `before`: a run that is let in raises the epoch alone, and a
+    /// commit raises `seq` and counts its files. The hash of a manifest stands in its follower, and the newest one
+    /// has none.
+    fn changed_by_hand(&self, before: Option<&Self>) -> Option<&'static str> {
+        let (epoch, seq) = before.map_or((0, 0), |before| (before.epoch, before.seq));
+        let rows = before.map_or(0, |before| before.rows);
+        let begins = before.map_or(0, |before| before.begins);
+        let cursor = before.and_then(|before| before.cursor.as_deref());
+        if self.epoch == epoch.saturating_add(1) {
+            let differs = [
+                (self.seq != seq, "seq"),
+                (self.cursor.as_deref() != cursor, "cursor"),
+                (self.rows != rows, "rows"),
+                (self.begins != begins, "begins"),
+                (!self.files.is_empty(), "files"),
+            ];
+            return differs
+                .iter()
+                .find_map(|(differs, key)| differs.then_some(*key));
+        }
+        let replaces = self.begins == self.number;
+        let added = self
+            .files
+            .iter()
+            .fold(0, |sum: u64, file| sum.saturating_add(file.rows));
+        let expected = added.saturating_add(if replaces { 0 } else { rows });
+        let differs = [
+            (self.epoch != epoch, "epoch"),
+            (self.seq != seq.saturating_add(1), "seq"),
+            (!replaces && self.begins != begins, "begins"),
+            (self.rows != expected, "rows"),
+        ];
+        differs
+            .iter()
+            .find_map(|(differs, key)| differs.then_some(*key))
+    }
+
+    /// Refuses a cursor that no source gives.
+    ///
+    /// # Errors
+    /// [`ManifestError::Malformed`].
+    pub fn check_cursor(&self) -> Result<(), ManifestError> {
+        let Some(cursor) = &self.cursor else {
+            return Ok(());
+        };
+        let parsed = serde_json::from_str::<serde::de::IgnoredAny>(cursor);
+        parsed.map(drop).map_err(|error| {
+            ManifestError::Malformed(format!("its cursor is not a JSON document ({error})"))
+        })
+    }
+
     /// The bytes of the file, with a line's end behind them.
     ///
     /// # Errors

@@ -131,7 +131,7 @@ impl Problem {
             Self::Malformed => "the value's bytes are not of the column's type",
             Self::NotANumber => "NaN does not fit into a decimal",
             Self::Infinite => "an infinite value does not fit",
-            Self::Precision => "more digits than the decimal holds",
+            Self::Precision => "more digits before the point than the decimal holds",
             Self::Scale => "more digits after the point than the decimal holds",
             Self::OutOfRange => "the value is out of the range that the other side holds",
             Self::EndOfDay => "24:00:00 is no time of day",
@@ -169,6 +169,10 @@ impl Problem {
             Self::NotRectangular => "make the inner lists equally long and not null, or write JSON",
             Self::TooLarge => "lower resources.batch_bytes",
             Self::LongList => "raise resources.max_record_bytes",
+            Self::Precision | Self::Scale => {
+                "let the decimal hold more digits (`numeric:` of source-postgres), leave the column \
+                 out, or convert it in the source"
+            }
             Self::Null => "drop NOT NULL there, or leave such rows out by `where:`",
             Self::Blanks => "give the target's column the type varchar or text",
             Self::RepeatedKey | Self::JsonDepth => {

@@ -95,6 +95,48 @@ impl Wide for i256 {
 
 const SMALL_POWERS: [i64; 5] = [1, 10, 100, 1000, 10_000];
 
+/// Characters of a value that a message shows.
+const SHOWN_CHARS: usize = 80;
+
+/// The value as the server writes it, for a message: cut where it is long, none where the bytes are not a value.
+pub(crate) fn shown(bytes: &[u8]) -> Option<String> {
+    let header: &[u8; 8] = bytes.first_chunk()?;
+    let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+    let (weight, scale) = (i32::from(word(2).cast_signed()), usize::from(word(6)));
+    let sign = match word(4) {
+        0 => "",
+        NEGATIVE => "-",
+        _ => return None,
+    };
+    // At least one digit before the point, and no more groups than are shown.
+    let first = weight.max(0);
+    let last = -(i32::try_from(scale.div_ceil(4)).ok()?);
+    let group = |power: i32| {
+        let index = usize::try_from(weight - power).ok()?;
+        let pair: &[u8; 2] = bytes.get(8 + index * 2..)?.first_chunk()?;
+        Some(u16::from_be_bytes(*pair))
+    };
+    let (mut whole, mut fraction) = (String::new(), String::new());
+    for power in (last..=first).rev().take(SHOWN_CHARS) {
+        let digits = format!("{:04}", group(power).unwrap_or(0));
+        match power >= 0 {
+            true => whole += &digits,
+            false => fraction += &digits,
+        }
+    }
+    fraction.truncate(scale);
+    let whole = match whole.trim_start_matches('0') {
+        "" => "0",
+        digits => digits,
+    };
+    let point = if fraction.is_empty() { "" } else { "." };
+    let text = format!("{sign}{whole}{point}{fraction}");
+    Some(match text.len() > SHOWN_CHARS {
+        true => format!("{}…", &text[..SHOWN_CHARS]),
+        false => text,
+    })
+}
+
 /// Decodes a `numeric` into a whole number of units of 10^-scale; `limit` is 10^precision.
 ///
 /// NaN and infinities, digits after the scale and values of `limit` or more are errors.
@@ -320,6 +362,35 @@ mod tests {
     fn read(weight: i16, digits: &[u16], scale: i32, precision: u32) -> Result<i128, Problem> {
         let limit = i128::power(precision).expect("at most 38 digits");
         decode(&bytes(weight, 0, digits), scale, limit)
+    }
+
+    #[test]
+    fn a_value_is_shown_as_the_server_writes_it() {
+        let bytes = |weight: i16, sign: u16, scale: u16, groups: &[u16]| {
+            let mut bytes = Vec::new();
+            let head = [groups.len() as u16, weight.cast_unsigned(), sign, scale];
+            for word in head.iter().chain(groups) {
+                bytes.extend(word.to_be_bytes());
+            }
+            bytes
+        };
+        for (value, expected) in [
+            (bytes(0, 0, 0, &[]), Some("0")),
+            (bytes(0, 0, 2, &[1, 5000]), Some("1.50")),
+            (bytes(-2, NEGATIVE, 5, &[1000]), Some("-0.00001")),
+            (bytes(1, 0, 0, &[12]), Some("120000")),
+            (bytes(1, 0, 1, &[12, 34, 5000]), Some("120034.5")),
+            (bytes(-1, 0, 4, &[25]), Some("0.0025")),
+            (bytes(0, NAN, 0, &[]), None),
+            (vec![0; 7], None),
+        ] {
+            assert_eq!(shown(&value).as_deref(), expected, "{value:?}");
+        }
+        let long = shown(&bytes(i16::MAX, 0, 0, &[7])).unwrap();
+        assert!(long.starts_with("7000") && long.ends_with('…'), "{long}");
+        assert_eq!(long.chars().count(), SHOWN_CHARS + 1);
+        let long = shown(&bytes(0, 0, 16000, &[7])).unwrap();
+        assert!(long.starts_with("7.0000") && long.ends_with('…'), "{long}");
     }
 
     #[test]

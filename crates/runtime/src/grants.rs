@@ -153,6 +153,8 @@ impl Grants {
         let mut urls: Vec<Server> = Vec::new();
         let mut tls = Settings::default();
         let mut folders: Vec<String> = Vec::new();
+        let mut folders_of: Vec<(&str, String)> = Vec::new();
+        let mut written: Vec<&str> = Vec::new();
         let mut beside: Vec<(String, bool)> = Vec::new();
         let written_before = self.write.len();
         for (key, property) in properties {
@@ -190,9 +192,12 @@ impl Grants {
                     self.read_by_stream
                         .extend(texts.iter().map(|t| normal(base, t)));
                 }
-                Some("write") => self
-                    .write
-                    .extend(texts.iter().map(|t| absolute(&self.base_dir, t))),
+                Some("write") => {
+                    written.extend(&texts);
+                    self.write
+                        .extend(texts.iter().map(|t| absolute(&self.base_dir, t)));
+                }
+                Some("folders") if value.is_object() => folders_of.extend(by_stream(value)),
                 Some("folders") => folders.extend(texts.iter().map(|text| partition(text))),
                 Some("host") => {
                     hosts.extend(texts.iter().map(|&text| (key.as_str(), text.to_owned())))
@@ -216,6 +221,14 @@ impl Grants {
         for path in &mut self.write[written_before..] {
             let name = path.rfind('/').map_or(0, |at| at + 1);
             path.insert_str(name, &folders.concat());
+        }
+        for (stream, folders) in folders_of {
+            for text in &written {
+                let mut path = absolute(&self.base_dir, &text.replace(STREAM, stream));
+                let name = path.rfind('/').map_or(0, |at| at + 1);
+                path.insert_str(name, &folders);
+                self.write.push(path);
+            }
         }
         for (path, writes) in beside {
             self.read.push(path.clone());
@@ -623,6 +636,25 @@ fn partition(column: &str) -> String {
     format!("{}=*/", rapidbyte_wire::hive::escape(column))
 }
 
+/// The folders of single streams: `{ orders: [day] }`. A name that cannot be a part of a file's name has none.
+fn by_stream(value: &Value) -> impl Iterator<Item = (&str, String)> {
+    let entries = value.as_object().into_iter().flatten();
+    let is_name = |stream: &str| {
+        !stream.is_empty()
+            && !matches!(stream, "." | "..")
+            && !stream.contains(['/', '\\', '\0', '*', '?'])
+            && !stream.contains(STREAM)
+            && !stream.contains(PART)
+    };
+    entries
+        .filter(move |(stream, _)| is_name(stream))
+        .map(|(stream, columns)| {
+            let columns = columns.as_array().into_iter().flatten();
+            let folders = columns.filter_map(Value::as_str).map(partition);
+            (stream.as_str(), folders.collect())
+        })
+}
+
 /// Joins and removes `.` and `..` without looking at the disk; placeholders become `*`.
 fn absolute(base_dir: &Path, path: &str) -> String {
     normal(base_dir, &path.replace(STREAM, "*").replace(PART, "*"))
@@ -842,6 +874,29 @@ mod tests {
             );
             assert_eq!(shown, [link, "write plain/*.csv".to_owned()]);
         }
+    }
+
+    #[test]
+    fn partition_columns_of_single_streams_add_folders_for_these_alone() {
+        let schema = json!({
+            "path": {"x-grant": "write"}, "by": {"x-grant": "folders"}, "of": {"x-grant": "folders"},
+        });
+        let config = json!({
+            "path": "out/{stream}/a.csv", "by": ["day"],
+            "of": {"s": ["hour", "x"], "t": [], "../u": ["day"], "*": ["all"], "v": "day"},
+        });
+        let grants = grants(schema, config);
+        assert_eq!(
+            grants.describe(),
+            [
+                "write out/*/day=*/a.csv",
+                "write out/s/hour=*/x=*/a.csv",
+                "write out/t/a.csv",
+                "write out/v/a.csv"
+            ]
+        );
+        assert!(grants.writable("out/s/hour=1/x=2/a.csv").is_some());
+        assert!(grants.writable("out/r/hour=1/x=2/a.csv").is_none());
     }
 
     #[test]

@@ -328,7 +328,9 @@ fn clear(
         let names = chosen(document, &history, stream)?;
         let mut cleared = Vec::new();
         for name in names {
-            if cursors.of(&name)?.is_none() {
+            // A stream without a checkpoint begins with its first row as it is. One that is named is written down
+            // all the same: that accepts rows which the target has already.
+            if stream.is_none() && cursors.of(&name)?.is_none() {
                 continue;
             }
             let progress = cursors.put(&history, &name, None)?;

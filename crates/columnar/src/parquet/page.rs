@@ -93,6 +93,22 @@ impl<R> Clone for Groups<R> {
     }
 }
 
+impl<R: ReadAt> Groups<R> {
+    /// What a step holds of these columns of one row group at least: of each its dictionary and a page, which
+    /// stay while the others are decoded. Nothing for a few columns, whose pages [`Limits`](crate::Limits) bound.
+    pub(crate) fn held_bytes(&self, group: usize, leaves: &[usize]) -> Result<u64> {
+        if leaves.len() <= MAX_DECOMPRESSORS {
+            return Ok(0);
+        }
+        let group = self.metadata.row_group(group);
+        let held = |leaf: &usize| {
+            Pages::open(self, group.column(*leaf), group.num_rows())?.first_pages_bytes()
+        };
+        let pages: u64 = leaves.iter().map(held).sum::<Result<u64>>()?;
+        Ok(pages + leaves.len() as u64 * DECODER_BYTES)
+    }
+}
+
 impl<R: ReadAt> RowGroups for Groups<R> {
     fn num_rows(&self) -> usize {
         let rows = self.row_groups().map(RowGroupMetaData::num_rows);
@@ -297,6 +313,26 @@ impl<R: ReadAt> Pages<R> {
         Ok(self.next)
     }
 
+    /// The dictionary and the first page in memory.
+    fn first_pages_bytes(&mut self) -> Result<u64> {
+        let Some(first) = self.look()? else {
+            return Ok(0);
+        };
+        let is_text = self.chunk.column_type() == Physical::BYTE_ARRAY;
+        let bytes = |header: &PageHeader| header.plain_bytes.unsigned_abs();
+        if first.kind != 2 {
+            return Ok(bytes(&first) + first.stored_bytes.unsigned_abs());
+        }
+        let views = match is_text {
+            true => first.values.unsigned_abs() * VIEW_BYTES,
+            false => 0,
+        };
+        self.passed(first);
+        let page = self.look()?;
+        let page = page.map_or(0, |page| bytes(&page) + page.stored_bytes.unsigned_abs());
+        Ok(bytes(&first) + views + page)
+    }
+
     fn passed(&mut self, header: PageHeader) {
         self.next = None;
         if self.is_wide {
@@ -308,6 +344,12 @@ impl<R: ReadAt> Pages<R> {
         }
     }
 }
+
+/// What a column takes beside its pages while it is decoded.
+const DECODER_BYTES: u64 = 4 << 10;
+
+/// A value of bytes in a dictionary stands in so many bytes beside its page.
+const VIEW_BYTES: u64 = 16;
 
 /// How the message for a page above its limit goes on.
 pub(crate) const TOO_LARGE: &str = "a page";

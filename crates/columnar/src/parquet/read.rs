@@ -11,7 +11,7 @@ use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowSelection, RowSe
 use parquet::arrow::{FieldLevels, ProjectionMask, parquet_to_arrow_field_levels};
 use parquet::basic::{Encoding, Type as Physical};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 use parquet::schema::types::SchemaDescPtr;
 
 use super::page::Groups;
@@ -29,6 +29,8 @@ const MAX_DELTA_ROWS: usize = 1 << 10;
 const VIEW_BYTES: u64 = 16;
 /// What a step may load beyond a page of each column, in batches.
 const STEP_BATCHES: u64 = 8;
+/// Batches in memory at a time: as it is decoded, as it is given, and as the message of it.
+const HELD_BATCHES: u64 = 4;
 /// After so many steps that were made smaller, larger ones are tried again.
 const STEPS_BEFORE_MORE: u32 = 16;
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
@@ -108,6 +110,27 @@ impl<R: ReadAt> ParquetReader<R> {
 
     pub(crate) fn schema(&self) -> &SchemaRef {
         &self.schema
+    }
+
+    /// What the largest row group takes at least while it is read.
+    pub(crate) fn needed_bytes(&self) -> Result<u64, ColumnarError> {
+        let is_wanted = |leaf: &usize| self.plan.mask.leaf_included(*leaf);
+        let groups = self.groups.metadata.row_groups().iter().enumerate();
+        let plain = |(_, group): &(usize, &RowGroupMetaData)| {
+            let chunks = group.columns().iter().enumerate();
+            let wanted = chunks.filter(|(leaf, _)| is_wanted(leaf));
+            wanted.map(|(_, chunk)| decoded_bytes(chunk)).sum::<u64>()
+        };
+        let Some((largest, group)) = groups.max_by_key(plain) else {
+            return Ok(0);
+        };
+        let leaves: Vec<usize> = (0..group.num_columns()).filter(is_wanted).collect();
+        let held = self.groups.held_bytes(largest, &leaves);
+        let held = held.map_err(|error| malformed(&error))?;
+        Ok(match held {
+            0 => 0,
+            held => held + HELD_BATCHES * self.limits.batch_bytes as u64,
+        })
     }
 
     /// The next batch; `None` at the end of the file.

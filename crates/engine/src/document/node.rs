@@ -2,10 +2,10 @@
 //!
 //! The events of `saphyr-parser` carry a position and the quoting style of each node, so that
 //! every later mistake can be located. This module refuses what a pipeline file may not use:
-//! several documents, tags, keys that are not text, duplicate keys, merge keys; and it bounds
-//! what aliases can unfold to.
+//! several documents, tags, keys that are not text, duplicate keys; it fills in merge keys (`<<`), and
+//! bounds what aliases can unfold to.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError};
@@ -223,6 +223,9 @@ fn syntax_hint(info: &str, line: &str) -> Option<&'static str> {
         .map(|(_, hint)| *hint)
 }
 
+/// The merge key of YAML 1.1, without quotes.
+const MERGE: &str = "<<";
+
 struct Builder<'a> {
     file: &'a str,
     frames: Vec<Frame>,
@@ -248,6 +251,10 @@ enum Open {
         lines: HashMap<String, u32>,
         /// A key whose value comes next.
         key: Option<(String, Location)>,
+        /// That key is a merge key.
+        merges: bool,
+        /// The merge key with its value.
+        merge: Option<Entry>,
     },
 }
 
@@ -282,6 +289,8 @@ impl Builder<'_> {
                     entries: Vec::new(),
                     lines: HashMap::new(),
                     key: None,
+                    merges: false,
+                    merge: None,
                 };
                 self.open(anchor, at, open)
             }
@@ -301,11 +310,6 @@ impl Builder<'_> {
 
     fn key(&mut self, text: &str, style: ScalarStyle, at: Location) -> Result<(), DocumentError> {
         let quoted = style != ScalarStyle::Plain;
-        if !quoted && text == "<<" {
-            return Err(self
-                .syntax(at, "merge keys (<<) are not supported")
-                .hint("write the keys out"));
-        }
         if let Some(error) = self.cut_at_comma(text, quoted) {
             return Err(error);
         }
@@ -316,9 +320,12 @@ impl Builder<'_> {
         }
         self.spend(at, 1, text.len())?;
         let earlier = match self.frames.last_mut().map(|frame| &mut frame.open) {
-            Some(Open::Mapping { lines, key, .. }) => {
+            Some(Open::Mapping {
+                lines, key, merges, ..
+            }) => {
                 let earlier = lines.insert(text.to_owned(), at.line);
                 *key = Some((text.to_owned(), at));
+                *merges = !quoted && text == MERGE;
                 earlier
             }
             _ => None,
@@ -426,9 +433,14 @@ impl Builder<'_> {
     }
 
     fn close(&mut self, at: Location) -> Result<(), DocumentError> {
-        let Some(frame) = self.frames.pop() else {
+        let Some(mut frame) = self.frames.pop() else {
             return Err(self.syntax(at, "a collection ends that never began"));
         };
+        if let Open::Mapping { entries, merge, .. } = &mut frame.open
+            && let Some(merge) = merge.take()
+        {
+            self.merge(entries, merge)?;
+        }
         let value = match frame.open {
             Open::Sequence(items) => NodeValue::Sequence(items),
             Open::Mapping { entries, .. } => NodeValue::Mapping(entries),
@@ -457,6 +469,37 @@ impl Builder<'_> {
         Ok(())
     }
 
+    /// Adds the entries of the mappings that `<<` names, with their places. A key of the mapping itself wins, then
+    /// one of the first mapping that has it.
+    fn merge(&self, entries: &mut Vec<Entry>, merge: Entry) -> Result<(), DocumentError> {
+        let wrong = || {
+            let text = "the merge key << takes a mapping, or a list of mappings";
+            self.syntax(merge.at, text)
+                .hint("write `<<: *base`, where another mapping begins with `&base`; put the key << in quotes if you mean the text")
+        };
+        let bases = match &merge.value.value {
+            NodeValue::Mapping(_) => std::slice::from_ref(&merge.value),
+            NodeValue::Sequence(items) => items,
+            NodeValue::Scalar(_) => return Err(wrong()),
+        };
+        let mut known: HashSet<String> = entries.iter().map(|entry| entry.key.clone()).collect();
+        for base in bases {
+            let NodeValue::Mapping(added) = &base.value else {
+                return Err(wrong());
+            };
+            for entry in added {
+                if known.insert(entry.key.clone()) {
+                    entries.push(Entry {
+                        key: entry.key.clone(),
+                        at: entry.at,
+                        value: Arc::clone(&entry.value),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Puts a complete node where it belongs.
     fn finish(&mut self, node: Arc<Node>, anchor: usize) {
         if anchor > 0 {
@@ -465,13 +508,20 @@ impl Builder<'_> {
         match self.frames.last_mut().map(|frame| &mut frame.open) {
             None => self.root = Some(node),
             Some(Open::Sequence(items)) => items.push(node),
-            Some(Open::Mapping { entries, key, .. }) => {
+            Some(Open::Mapping {
+                entries,
+                key,
+                merges,
+                merge,
+                ..
+            }) => {
                 if let Some((key, at)) = key.take() {
-                    entries.push(Entry {
-                        key,
-                        at,
-                        value: node,
-                    });
+                    let value = node;
+                    let entry = Entry { key, at, value };
+                    match std::mem::take(merges) {
+                        true => *merge = Some(entry),
+                        false => entries.push(entry),
+                    }
                 }
             }
         }

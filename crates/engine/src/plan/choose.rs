@@ -1,7 +1,7 @@
 //! Which streams and columns move: those that the document names, narrowed by `--select` and
 //! `--exclude`.
 
-use rapidbyte_runtime::{Spec, Stream};
+use rapidbyte_runtime::{Selection, Source, Spec, Stream};
 use rapidbyte_wire::ipc;
 
 use super::{sync_mode, sync_mode_name};
@@ -12,10 +12,12 @@ use crate::narrow::{Candidate, Narrowing};
 
 /// The found streams that the document asks for, in its order. An exact name wins over a
 /// wildcard; a stream that several wildcards cover moves once, by the first.
+/// `session` is asked about a name that it does not list.
 pub(super) fn select(
     document: &Document,
     source: &Spec,
     found: Vec<Stream>,
+    session: &mut Source,
 ) -> Result<Vec<(usize, Stream)>, Failure> {
     let names: Vec<String> = found.iter().map(|stream| stream.name.clone()).collect();
     for (index, entry) in document.source.streams.iter().enumerate() {
@@ -48,6 +50,11 @@ pub(super) fn select(
         } else {
             ("unknown_stream", format!("no stream {:?}", entry.name))
         };
+        if !entry.is_pattern()
+            && let Some(failure) = why_not(document, &key, &entry.name, session)
+        {
+            return Err(failure);
+        }
         let hint = match did_you_mean(&entry.name, names.iter().map(String::as_str)) {
             Some(near) => near,
             None => format!("the source has {}", some_of(&names)),
@@ -60,6 +67,22 @@ pub(super) fn select(
         .collect();
     selected.sort_by_key(|(index, _)| *index);
     Ok(selected)
+}
+
+/// Why a name is not a stream, if the source knows the name: a partition of a table, for example. A snapshot
+/// refuses what cannot be read.
+fn why_not(document: &Document, key: &str, name: &str, session: &mut Source) -> Option<Failure> {
+    let selection = Selection {
+        stream: name.to_owned(),
+        columns: None,
+        filter: None,
+        increment: None,
+        cursor: None,
+    };
+    let refused = session.snapshot(&[selection]).err()?;
+    let mut failure = Failure::from_runtime(refused, document, "source");
+    failure.locate(document, key);
+    (failure.code == "not_a_stream").then_some(failure)
 }
 
 /// A stream that moves, and why.

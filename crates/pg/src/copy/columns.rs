@@ -124,8 +124,18 @@ impl ColumnBuilder {
         has_null: bool,
         first_row: u64,
     ) -> Result<(), PgError> {
-        self.extend(data, cells, width, has_null)
-            .map_err(|(index, problem)| problem.at(&self.name, first_row + index as u64))
+        let extended = self.extend(data, cells, width, has_null);
+        extended.map_err(|(index, problem)| {
+            let mut error = problem.at(&self.name, first_row + index as u64);
+            let cell = cells.get(index * width).filter(|cell| cell.length >= 0);
+            if let (DataType::Decimal128(..) | DataType::Decimal256(..), Some(cell)) =
+                (&self.data_type, cell)
+                && let Some(value) = numeric::shown(cell.bytes(data))
+            {
+                error.message = format!("{}: {value}", error.message);
+            }
+            error
+        })
     }
 
     fn extend(

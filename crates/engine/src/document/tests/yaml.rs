@@ -62,8 +62,9 @@ fn syntax_errors_say_where_and_what_to_do() {
             "p.yaml:1:8: this alias stands inside the value that it names (write the value out)",
         ),
         (
-            "a: &x {b: 1}\nc:\n  <<: *x\n",
-            "p.yaml:3:3: merge keys (<<) are not supported (write the keys out)",
+            "a: &x 1\nc:\n  <<: *x\n",
+            "p.yaml:3:3: the merge key << takes a mapping, or a list of mappings (write `<<: *base`, \
+             where another mapping begins with `&base`; put the key << in quotes if you mean the text)",
         ),
         (
             "a: *nowhere\n",
@@ -144,6 +145,50 @@ fn aliases_repeat_a_value() {
         Value::Object(config),
         json!({"a": {"k": [1, "two"]}, "b": {"k": [1, "two"]}})
     );
+}
+
+#[test]
+fn a_merge_key_adds_the_keys_that_a_mapping_lacks() {
+    let text = "    a: &a {k: 1, l: 2}\n    b: &b {l: 3, m: 4}\n    c: {l: 5, <<: *a}\n    \
+                d: {<<: [*a, *b], n: 6}\n    e: &e {<<: *a, k: 7}\n    f: {<<: *e}\n    \"<<\": text\n";
+    let config = config(text);
+    assert_eq!(
+        Value::Object(config),
+        json!({
+            "a": {"k": 1, "l": 2}, "b": {"l": 3, "m": 4}, "c": {"l": 5, "k": 1},
+            "d": {"k": 1, "l": 2, "m": 4, "n": 6}, "e": {"k": 7, "l": 2}, "f": {"k": 7, "l": 2},
+            "<<": "text"
+        })
+    );
+    // A mistake in what is merged has the place where it is written.
+    let text = with("defaults: &d { sync_mode: incremental, cursor_feld: id }\n");
+    assert_eq!(fails(&text).line, 8);
+    let text = "version: 1\npipeline: p\nsource:\n  use: a\n  streams:\n    \
+                - &base { name: x, colums: [id] }\n    - { <<: *base, name: y }\ndestination: { use: b }\n";
+    let error = fails(text);
+    assert_eq!((error.line, error.code), (6, code::UNKNOWN_KEY), "{error}");
+    let twice = fails(&with_config("    a: &a {k: 1}\n    b: {<<: *a, <<: *a}\n"));
+    assert_eq!(twice.code, code::DUPLICATE_KEY, "{twice}");
+    let of_list = fails(&with_config("    a: &a [k]\n    b: {<<: *a}\n"));
+    assert_eq!(
+        (of_list.line, of_list.code),
+        (10, code::YAML_SYNTAX),
+        "{of_list}"
+    );
+}
+
+#[test]
+fn merge_keys_cannot_unfold_without_end() {
+    let mut text = String::from("    a0: &a0 {k: [x, x, x, x, x, x, x, x, x, x]}\n");
+    for level in 1..8 {
+        let below = format!("*a{}", level - 1);
+        let keys: Vec<String> = (0..10).map(|n| format!("k{level}{n}: {below}")).collect();
+        text += &format!(
+            "    a{level}: &a{level} {{<<: {below}, {}}}\n",
+            keys.join(", ")
+        );
+    }
+    assert_eq!(fails(&with_config(&text)).code, code::YAML_SYNTAX);
 }
 
 #[test]
