@@ -378,13 +378,14 @@ fn what_could_double_or_lose_rows_is_refused_by_name() {
     let error = files.fence(&target(WriteMode::Append), &other).unwrap_err();
     assert_eq!(error.code, "folder_of_another_stream");
     // The newest manifest has no follower with its hash: what no run writes is noticed all the same.
-    begin(folder.path(), lines(), WriteMode::Append).unwrap();
-    let manifests = folder.path().join("o/_manifest");
+    let edited = tempfile::tempdir().unwrap();
+    begin(edited.path(), lines(), WriteMode::Append).unwrap();
+    let manifests = edited.path().join("o/_manifest");
     let count = fs::read_dir(&manifests).unwrap().count();
     let newest = manifests.join(format!("{count:08}.json"));
     let kept = fs::read_to_string(&newest).unwrap();
     let value: serde_json::Value = serde_json::from_str(&kept).unwrap();
-    for (key, edited) in [
+    for (key, changed) in [
         ("cursor", json!("hello")),
         ("epoch", json!(-1)),
         ("epoch", json!(9)),
@@ -394,9 +395,9 @@ fn what_could_double_or_lose_rows_is_refused_by_name() {
         ("begins", json!(1)),
     ] {
         let mut value = value.clone();
-        value[key] = edited;
+        value[key] = changed;
         fs::write(&newest, value.to_string()).unwrap();
-        let mut files = open(folder.path(), lines());
+        let mut files = open(edited.path(), lines());
         let mut appends = target(WriteMode::Append);
         appends.keeps_cursor = true;
         let error = files.progress(&appends, "p").unwrap_err();
@@ -404,7 +405,6 @@ fn what_could_double_or_lose_rows_is_refused_by_name() {
         let named = format!("o/_manifest: the manifest {count} ");
         assert!(error.message.contains(&named), "{key}: {error:?}");
     }
-    fs::write(&newest, kept).unwrap();
     // A manifest is gone, or another one.
     begin(folder.path(), lines(), WriteMode::Append).unwrap();
     fs::write(folder.path().join("o/_manifest/00000001.json"), "{}").unwrap();
