@@ -24,6 +24,8 @@ const COPY_FLUSH_BYTES: u32 = 128 << 10;
 const CHECKPOINT_SCHEMA: &str = "_rapidbyte";
 /// The name of the table of checkpoints.
 pub(crate) const CHECKPOINT_TABLE: &str = "checkpoint";
+/// The name of the table beside it in which runs say that they are at work.
+pub(crate) const BEAT_TABLE: &str = "checkpoint_beat";
 /// Longer than a busy server takes, shorter than a night.
 const COMMIT_TIMEOUT_SECS: u32 = 600;
 /// A statement before the rows, such as deleting what is replaced, may take long.
@@ -335,8 +337,9 @@ impl Settings {
             })?;
         }
         refuse_system(&name.schema, "config.schema").map_err(|error| error.in_stream(stream))?;
-        if name.schema == self.checkpoint_schema && name.table == CHECKPOINT_TABLE {
-            let text = format!("{name} is the table of checkpoints");
+        let is_own = [CHECKPOINT_TABLE, BEAT_TABLE].contains(&name.table.as_str());
+        if name.schema == self.checkpoint_schema && is_own {
+            let text = format!("{name} is a table of checkpoints and of runs at work");
             return Err(Error::config("bad_name", text)
                 .hint("write to another table, or name another `checkpoint_schema:`")
                 .in_stream(stream)

@@ -5,6 +5,7 @@
 //! binary, or by INSERT where COPY cannot. How values and types become bytes and statements is the
 //! crate `rapidbyte-pg`, how they travel `rapidbyte-pg-client`.
 
+mod beat;
 mod checkpoint;
 mod columns;
 mod commit;
@@ -163,6 +164,18 @@ impl Destination for Postgres {
             .map_err(|error| stall::explain(&self.settings, process_id, error, what));
         self.keep(client);
         workers
+    }
+
+    fn beat(&mut self, presence: &Presence) -> Result<bool> {
+        let mut client = self.client()?;
+        // Otherwise the server lists the session that loads.
+        let is_needed = client.is_pgbouncer();
+        let said = match is_needed {
+            true => beat::beat(&mut client, &self.settings, presence),
+            false => Ok(()),
+        };
+        self.keep(client);
+        said.map(|()| is_needed)
     }
 
     fn fence(&mut self, target: &Target, run: &Run) -> Result<Progress> {

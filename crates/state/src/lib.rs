@@ -12,6 +12,7 @@
 mod attempts;
 mod busy;
 mod lock;
+pub mod process;
 mod turn;
 mod unfinished;
 
