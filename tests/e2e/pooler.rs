@@ -185,6 +185,9 @@ fn a_run_behind_a_pooler_is_seen_until_it_ends_or_is_killed() {
         let Some(mut apart) = Apart::new(mode) else {
             return;
         };
+        let planned = apart.there.rapidbyte(&["plan", "p.yaml"]).stdout;
+        let table = "CREATE UNLOGGED TABLE IF NOT EXISTS";
+        assert!(planned.contains(table), "{planned}");
         let mut holder = apart.holder();
         let older = apart.works();
         let message = refused(&run(&apart.here));

@@ -98,26 +98,42 @@ fn alone(client: &mut Client, sql: &str) -> Result<()> {
 }
 
 fn make(client: &mut Client, settings: &Settings) -> Result<()> {
-    let schema = &settings.checkpoint_schema;
-    let has_schema = format!(
-        "SELECT pg_catalog.count(*) FROM pg_catalog.pg_namespace WHERE nspname = {}",
-        quote_literal(schema)
+    let statements = makers(client, settings)?;
+    if statements.is_empty() {
+        return Ok(());
+    }
+    let lock = format!(
+        "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext({}))",
+        quote_literal(MAKING)
     );
-    let answers = client.simple_query(&has_schema)?;
-    // Only who may make schemas may say IF NOT EXISTS.
-    let create_schema = match answers.first().map(|rows| rows.single()).transpose()? {
-        Some("0") => format!("CREATE SCHEMA IF NOT EXISTS {}; ", quote_ident(schema)),
-        _ => String::new(),
+    alone(client, &format!("{lock}; {}", statements.join("; ")))
+}
+
+/// The statements that make the table, none if it is there.
+pub(crate) fn makers(client: &mut Client, settings: &Settings) -> Result<Vec<String>> {
+    let schema = &settings.checkpoint_schema;
+    let [found] = client.query_all(&format!(
+        "SELECT n.oid IS NOT NULL, c.oid IS NOT NULL FROM (VALUES (1)) AS one \
+         LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = {} \
+         LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = {}",
+        quote_literal(schema),
+        quote_literal(BEAT_TABLE)
+    ))?;
+    let row = found.rows.first();
+    let is = |column: usize| {
+        Ok::<_, Error>(row.map(|row| row.text(column)).transpose()?.flatten() == Some("t"))
     };
-    alone(
-        client,
-        &format!(
-            "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext({})); {create_schema}\
-             CREATE UNLOGGED TABLE IF NOT EXISTS {} {COLUMNS}",
-            quote_literal(MAKING),
-            table(settings)
-        ),
-    )
+    // Only who may make schemas may say IF NOT EXISTS.
+    let create_schema =
+        (!is(0)?).then(|| format!("CREATE SCHEMA IF NOT EXISTS {}", quote_ident(schema)));
+    let create_table = format!(
+        "CREATE UNLOGGED TABLE IF NOT EXISTS {} {COLUMNS}",
+        table(settings)
+    );
+    Ok(match is(1)? {
+        true => Vec::new(),
+        false => create_schema.into_iter().chain([create_table]).collect(),
+    })
 }
 
 /// A role without the privileges learns which ones.

@@ -129,8 +129,18 @@ impl Destination for Postgres {
         let what = format!("looking at {name}");
         let decided =
             decided.map_err(|error| stall::explain(&self.settings, process_id, error, &what));
+        let beats = match client.is_pgbouncer() && decided.is_ok() {
+            true => beat::makers(&mut client, &self.settings)?,
+            false => Vec::new(),
+        };
         self.keep(client);
         let (decided, mut statements) = decided?;
+        // The statements for the checkpoints make the schema.
+        statements.extend(
+            beats
+                .into_iter()
+                .filter(|one| !one.starts_with("CREATE SCHEMA")),
+        );
         statements.extend(decided.statements());
         if let (Some(lock), true) = (&decided.lock, decided.prelude.is_empty()) {
             let planned = (target.write_mode, lock.clone());

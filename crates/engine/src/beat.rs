@@ -58,6 +58,8 @@ impl Beat {
         };
         let goes_on = match session.beat(&beating.presence) {
             Ok(goes_on) => goes_on,
+            // The run ends by itself.
+            Err(Error::Cancelled) => return Ok(None),
             Err(error) if session.is_usable() => beating.warn(error),
             Err(error) => return Err(Failure::from_runtime(error, &plan.document, "destination")),
         };
@@ -101,20 +103,22 @@ struct Beating {
 impl Beating {
     fn until(mut self, stopped: &Receiver<()>) {
         let mut session = None;
-        loop {
-            self.once(&mut session);
-            if stopped.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
-                break;
-            }
+        let mut is_heard = self.once(&mut session);
+        while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
+            is_heard = self.once(&mut session);
         }
-        self.presence.is_over = true;
-        self.once(&mut session);
+        // A destination that does not answer holds up the end of the run once.
+        if is_heard {
+            self.presence.is_over = true;
+            self.once(&mut session);
+        }
         if let Some(session) = session {
             session.close();
         }
     }
 
-    fn once(&mut self, session: &mut Option<Destination>) {
+    /// True if the destination has recorded it.
+    fn once(&mut self, session: &mut Option<Destination>) -> bool {
         let said = match session {
             Some(session) => session.beat(&self.presence),
             None => self
@@ -123,8 +127,12 @@ impl Beating {
         };
         // After a trap another instance tries it.
         session.take_if(|session| !session.is_usable());
-        if let Err(error) = said {
-            self.warn(error);
+        match said {
+            Ok(_) => true,
+            Err(error) => {
+                self.warn(error);
+                false
+            }
         }
     }
 
