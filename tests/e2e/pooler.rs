@@ -3,6 +3,7 @@
 use rapidbyte_testkit::postgres::{Client, Database, PGBOUNCER, PgBouncer, PoolMode, shared};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::network::until;
 use crate::overlap::{Started, refused, run};
 use crate::support::Folder;
 use crate::wired::end_of;
@@ -213,6 +214,31 @@ fn a_run_behind_a_pooler_is_seen_until_it_ends_or_is_killed() {
         assert_eq!(next.code, Some(0), "{next:?}");
         assert_eq!(apart.count(ROWS), 30);
     }
+}
+
+/// The test makes a run silent, and waits for its next heartbeat.
+#[test]
+fn a_run_behind_a_pooler_renews_its_heartbeat_and_holds_no_transaction_open_for_it() {
+    let Some(mut apart) = Apart::new(PoolMode::Session) else {
+        return;
+    };
+    let mut holder = apart.holder();
+    let older = apart.works();
+    let silent = "UPDATE _rapidbyte.checkpoint_beat SET beat = now() - interval '31 s'";
+    assert_eq!(apart.client.execute(silent, &[]).expect("an update"), 1);
+    let young = format!("{BEATS} WHERE beat > now() - interval '30 s'");
+    until(|| apart.count(&young) == 1, "the next heartbeat");
+    refused(&run(&apart.here));
+    // The session that loads waits for the lock, with a transaction open.
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                AND application_name = 'rapidbyte' AND xact_start IS NOT NULL";
+    until(
+        || apart.count(open) == 1,
+        "the heartbeat's transaction ends",
+    );
+    holder.batch_execute("COMMIT").expect("the lock is free");
+    ends_well(older);
+    assert_eq!(apart.count(BEATS), 0);
 }
 
 #[test]

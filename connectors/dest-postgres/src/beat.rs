@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(8);
 const MAX_WORKERS: u32 = 64;
 const MAX_TEXT: u32 = 500;
 
-/// What is lost with a crash of the server, its runs say again.
+/// The table is UNLOGGED: after a crash of the server the runs write their rows again.
 const COLUMNS: &str = "(
     pipeline text COLLATE \"C\" NOT NULL,
     process text COLLATE \"C\" NOT NULL,
