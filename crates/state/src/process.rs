@@ -73,27 +73,6 @@ pub(crate) fn host() -> String {
 mod tests {
     use super::*;
 
-    /// As [`name`], of another process.
-    #[cfg(target_os = "linux")]
-    fn name_of(pid: u32) -> String {
-        let (_, begun) = status(pid).unwrap();
-        format!("{} {pid} {begun}", machine().unwrap())
-    }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn a_process_has_ended_when_it_was_killed_and_nobody_has_waited_for_it_yet() {
-        let mut child = Command::new("sleep").arg("3600").spawn().unwrap();
-        let name = name_of(child.id());
-        assert!(!has_ended(&name));
-        child.kill().unwrap();
-        while !has_ended(&name) {
-            std::thread::yield_now();
-        }
-        child.wait().unwrap();
-        assert!(has_ended(&name));
-    }
-
     #[test]
     fn only_a_process_of_this_machine_is_known_to_have_ended() {
         let own = name();
