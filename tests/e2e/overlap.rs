@@ -14,13 +14,13 @@ use crate::support::{Ended, Folder, generate};
 use crate::wired::{HANGS, end_of};
 
 /// A run of `p.yaml` under way.
-struct Started {
-    child: Child,
+pub(crate) struct Started {
+    pub child: Child,
     lines: mpsc::Receiver<String>,
 }
 
 impl Started {
-    fn new(folder: &Folder, faults: &str) -> Self {
+    pub fn new(folder: &Folder, faults: &str) -> Self {
         let mut child = folder
             .command(&["run", "p.yaml", "--output", "json"])
             .env("RAPIDBYTE_FAULTS", faults)
@@ -42,7 +42,7 @@ impl Started {
 
     /// Waits until it says this on standard error.
     #[track_caller]
-    fn says(&self, part: &str) -> String {
+    pub fn says(&self, part: &str) -> String {
         loop {
             match self.lines.recv_timeout(HANGS) {
                 Ok(line) if line.contains(part) => return line,
@@ -53,30 +53,43 @@ impl Started {
     }
 
     /// A run that stays where the fault is.
-    fn at(folder: &Folder, fault: &str) -> Self {
+    pub fn at(folder: &Folder, fault: &str) -> Self {
         let started = Self::new(folder, fault);
         started.says("fault: ");
         started
     }
 
+    /// A run that is stopped where it is.
+    pub fn stopped_at(folder: &Folder, point: &str) -> Self {
+        let started = Self::at(folder, &format!("{point}=stop"));
+        let stat = format!("/proc/{}/stat", started.pid());
+        let is_stopped = || {
+            let stat = std::fs::read_to_string(&stat).expect("a process");
+            stat.rsplit_once(") ")
+                .is_some_and(|(_, rest)| rest.starts_with('T'))
+        };
+        until(is_stopped, "the run has stopped");
+        started
+    }
+
     /// As by `kill -9`.
-    fn kill(mut self) {
+    pub fn kill(mut self) {
         self.child.kill().expect("killed");
         self.child.wait().expect("it ends");
     }
 
-    fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 }
 
-fn run(folder: &Folder) -> Ended {
+pub(crate) fn run(folder: &Folder) -> Ended {
     folder.rapidbyte(&["run", "p.yaml", "--output", "json"])
 }
 
 /// The error that names the run at work.
 #[track_caller]
-fn refused(ended: &Ended) -> String {
+pub(crate) fn refused(ended: &Ended) -> String {
     assert_eq!(ended.code, Some(5), "{ended:?}");
     let document: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
     let error = &document["error"];
@@ -141,7 +154,7 @@ fn a_run_that_waits_ends_at_ctrl_c_and_one_that_replaces_does_not_wait() {
 fn a_run_that_stands_still_for_half_a_minute_is_fenced() {
     let folder = Folder::new();
     folder.write("p.yaml", generate(10, ""));
-    let older = Started::at(&folder, "engine.flush=stop");
+    let older = Started::stopped_at(&folder, "engine.flush");
     refused(&run(&folder));
     let lock = folder.path().join(".rapidbyte/pipeline-t.lock");
     let lock = std::fs::File::open(lock).expect("the lock of the run");
@@ -171,6 +184,10 @@ fn a_run_of_another_folder_is_seen_by_its_session_on_the_server() {
     assert!(message.contains("server process"), "{message}");
     older.kill();
     let mut client = target.client();
+    // Where the server lists it, a run needs neither a heartbeat nor a session for it.
+    let beats = "SELECT to_regclass('_rapidbyte.checkpoint_beat') IS NULL";
+    let has_none: bool = client.query_one(beats, &[]).expect("an answer").get(0);
+    assert!(has_none);
     let sessions = "SELECT count(*) FROM pg_stat_activity AS a JOIN _rapidbyte.checkpoint AS c \
                     ON a.pid = c.backend_pid";
     until(
@@ -185,4 +202,52 @@ fn a_run_of_another_folder_is_seen_by_its_session_on_the_server() {
     );
     let next = run(&here);
     assert_eq!(next.code, Some(0), "{next:?}");
+}
+
+/// Moving a cursor fences the run that is at work on the stream.
+#[test]
+fn cursors_are_not_moved_under_a_run_at_work_without_consent() {
+    let (source, target) = (shared().database(), shared().database());
+    let table = "CREATE TABLE t AS SELECT i AS id FROM generate_series(1, 10) i";
+    source.client().batch_execute(table).expect("a table");
+    let pipeline = crate::postgres::copy(
+        &source,
+        &target,
+        "[{ name: public.t, sync_mode: incremental, cursor_field: id }]",
+        "schema: public",
+    );
+    let (here, there) = (Folder::new(), Folder::new());
+    for folder in [&here, &there] {
+        folder.write("p.yaml", &pipeline);
+    }
+    let cursor = "{\"mode\":\"ordered\"}";
+    let verbs: [&[&str]; 3] = [
+        &["set", "p.yaml", "public.t", cursor],
+        &["rebind", "p.yaml", "public.t"],
+        &["clear", "p.yaml", "--all"],
+    ];
+    let older = Started::at(&there, "engine.flush=stall");
+    let (pid, session) = (format!("process {}", older.pid()), "server process");
+    for (folder, who) in [(&there, pid.as_str()), (&here, session)] {
+        for verb in verbs {
+            let json = ["--output", "json"].as_slice();
+            let ended = folder.rapidbyte(&[&["state"], verb, json].concat());
+            assert_eq!(ended.code, Some(5), "{verb:?}: {ended:?}");
+            let document: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
+            let error = &document["error"];
+            assert_eq!(error["code"], "already_running", "{verb:?}: {error:#}");
+            let message = error["message"].as_str().expect("a message");
+            assert!(message.contains(who), "{verb:?}: {message}");
+            let hint = error["hint"].as_str().expect("a hint");
+            assert!(hint.contains("--force"), "{verb:?}: {hint}");
+        }
+    }
+    // It only looks.
+    let list = here.rapidbyte(&["state", "list", "p.yaml"]);
+    assert_eq!(list.code, Some(0), "{list:?}");
+    let forced = here.rapidbyte(&["state", "clear", "p.yaml", "--all", "--force"]);
+    assert_eq!(forced.code, Some(0), "{forced:?}");
+    assert!(forced.stderr.contains("is fenced"), "{forced:?}");
+    assert!(forced.stderr.contains(session), "{forced:?}");
+    older.kill();
 }

@@ -88,7 +88,7 @@ const SOURCE_CALLS: [(&str, &str, Verb); 8] = [
     ("check", "session.check", Verb::Check),
     ("acknowledge", "session.acknowledge", Verb::Incremental),
 ];
-const DESTINATION_CALLS: [(&str, &str, Verb); 9] = [
+const DESTINATION_CALLS: [(&str, &str, Verb); 11] = [
     ("write", "writer.write", Verb::Run),
     ("commit", "session.commit", Verb::Run),
     ("open", "open", Verb::Run),
@@ -98,6 +98,8 @@ const DESTINATION_CALLS: [(&str, &str, Verb); 9] = [
     ("flush", "writer.flush", Verb::Run),
     ("check", "session.check", Verb::Check),
     ("progress", "session.progress", Verb::Again),
+    ("working", "session.working", Verb::Run),
+    ("beat", "session.beat", Verb::Run),
 ];
 /// The calls in which every deed is done.
 const ALL_DEEDS_IN: usize = 2;
@@ -209,7 +211,13 @@ fn cases(port: u16, closing: u16) -> Vec<Case> {
         add("source", Verb::Run, config, "address_not_granted", 2);
     }
     add("dest", Verb::Run, "how: lie_on_plan".into(), "too_large", 1);
-    for how in ["lie_on_flush", "lie_on_commit"] {
+    add("dest", Verb::Run, "how: huge_worker".into(), "too_large", 1);
+    for how in [
+        "lie_on_flush",
+        "lie_on_commit",
+        "many_workers",
+        "long_worker",
+    ] {
         add(
             "dest",
             Verb::Run,
@@ -266,6 +274,15 @@ fn deeds() -> Vec<Case> {
                 exit: 0,
                 export: None,
             }));
+            // The rows are committed by then: a warning.
+            cases.push(Case {
+                world: "dest",
+                guest: Guest::Rust(format!("how: {how}, at: last_beat")),
+                verb: Verb::Run,
+                code: "ok",
+                exit: 0,
+                export: None,
+            });
         }
     }
     cases

@@ -1,7 +1,7 @@
 ;; A destination that counts rows of one column `n` and is well as it stands; see `source.wat`.
 ;;   2048 describe   2304 open   2560 check   2816 plan   3072 progress   3328 fence
 ;;   3584 open-writer   3840 write   4096 flush   4352 commit   4608 abort
-;;   4864 working
+;;   4864 working   4992 beat
 (module
   (import "[export]rapidbyte:connector/destination@0.1.0" "[resource-new]session"
     (func $new_session (param i32) (result i32)))
@@ -42,6 +42,8 @@
     (call $at (i32.const 5)) (i32.const 3072))
   (func (export "{x}[method]session.working") (param i32 i32 i32) (result i32)
     (i32.const 4864))
+  (func (export "{x}[method]session.beat") (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32)
+    (result i32) (i32.const 4992))
   (func (export "{x}[method]session.fence") (param i32) (result i32)
     (call $at (i32.const 6)) (i32.const 3328))
   (func (export "{x}[method]session.open-writer") (param i32) (result i32)

@@ -22,6 +22,9 @@ const MAX_TRIES: usize = 3;
 const MAX_LOOKS: usize = 50;
 const PAUSE: &str = "SELECT pg_catalog.pg_sleep(0.1)";
 
+/// Names the lock under which the tables are made.
+pub(crate) const MAKING: &str = "rapidbyte.checkpoint";
+
 const COLUMNS: &str = "(
     pipeline text COLLATE \"C\" NOT NULL,
     stream text COLLATE \"C\" NOT NULL,
@@ -478,7 +481,7 @@ fn make(client: &mut Client, settings: &Settings) -> Result<()> {
     }
     let lock = format!(
         "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext({}))",
-        quote_literal("rapidbyte.checkpoint")
+        quote_literal(MAKING)
     );
     let begin = transaction::begin(client, settings);
     let sql = format!("{begin}; {lock}; {}; COMMIT", statements.join("; "));

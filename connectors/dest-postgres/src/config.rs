@@ -24,6 +24,8 @@ const COPY_FLUSH_BYTES: u32 = 128 << 10;
 const CHECKPOINT_SCHEMA: &str = "_rapidbyte";
 /// The name of the table of checkpoints.
 pub(crate) const CHECKPOINT_TABLE: &str = "checkpoint";
+/// The name of the table beside it in which runs say that they are at work.
+pub(crate) const BEAT_TABLE: &str = "checkpoint_beat";
 /// Longer than a busy server takes, shorter than a night.
 const COMMIT_TIMEOUT_SECS: u32 = 600;
 /// A statement before the rows, such as deleting what is replaced, may take long.
@@ -95,8 +97,8 @@ pub struct Config {
     pub insert_rows: Option<u32>,
     /// Bytes that COPY sends at a time, 4 KiB to 8 MiB; 128 KiB if absent.
     pub copy_flush_bytes: Option<u32>,
-    /// The schema of the table `checkpoint`, which holds how far each stream is; `_rapidbyte` if
-    /// absent.
+    /// The schema of the table `checkpoint`, which holds how far each stream is, and of
+    /// `checkpoint_beat`, which holds the runs at work behind a pooler; `_rapidbyte` if absent.
     pub checkpoint_schema: Option<String>,
     /// Seconds that a commit may wait for something else than its own work; 600 if absent, 0 for
     /// ever.
@@ -335,8 +337,9 @@ impl Settings {
             })?;
         }
         refuse_system(&name.schema, "config.schema").map_err(|error| error.in_stream(stream))?;
-        if name.schema == self.checkpoint_schema && name.table == CHECKPOINT_TABLE {
-            let text = format!("{name} is the table of checkpoints");
+        let is_own = [CHECKPOINT_TABLE, BEAT_TABLE].contains(&name.table.as_str());
+        if name.schema == self.checkpoint_schema && is_own {
+            let text = format!("{name} holds the checkpoints or the heartbeats of runs");
             return Err(Error::config("bad_name", text)
                 .hint("write to another table, or name another `checkpoint_schema:`")
                 .in_stream(stream)

@@ -5,6 +5,7 @@
 //! binary, or by INSERT where COPY cannot. How values and types become bytes and statements is the
 //! crate `rapidbyte-pg`, how they travel `rapidbyte-pg-client`.
 
+mod beat;
 mod checkpoint;
 mod columns;
 mod commit;
@@ -128,8 +129,18 @@ impl Destination for Postgres {
         let what = format!("looking at {name}");
         let decided =
             decided.map_err(|error| stall::explain(&self.settings, process_id, error, &what));
+        let beats = match client.is_pgbouncer() && decided.is_ok() {
+            true => beat::makers(&mut client, &self.settings)?,
+            false => Vec::new(),
+        };
         self.keep(client);
         let (decided, mut statements) = decided?;
+        // The statements for the checkpoints make the schema.
+        statements.extend(
+            beats
+                .into_iter()
+                .filter(|one| !one.starts_with("CREATE SCHEMA")),
+        );
         statements.extend(decided.statements());
         if let (Some(lock), true) = (&decided.lock, decided.prelude.is_empty()) {
             let planned = (target.write_mode, lock.clone());
@@ -163,6 +174,18 @@ impl Destination for Postgres {
             .map_err(|error| stall::explain(&self.settings, process_id, error, what));
         self.keep(client);
         workers
+    }
+
+    fn beat(&mut self, presence: &Presence) -> Result<bool> {
+        let mut client = self.client()?;
+        // Otherwise the server lists the session that loads.
+        let is_needed = client.is_pgbouncer();
+        let said = match is_needed {
+            true => beat::beat(&mut client, &self.settings, presence),
+            false => Ok(()),
+        };
+        self.keep(client);
+        said.map(|()| is_needed)
     }
 
     fn fence(&mut self, target: &Target, run: &Run) -> Result<Progress> {

@@ -1,22 +1,36 @@
-//! Which runs of a pipeline are at work: those whose recorded session the server still lists.
+//! Which runs of a pipeline are at work: those whose recorded session the server still lists, and those
+//! that say so.
 //!
-//! A session is recorded when the run is let in, and cleared with the last commit of its stream. Behind
-//! a pooler no session is recorded, and the sessions of another role show no time at which they
-//! began: of such runs nothing is known here, and the epoch alone keeps two of them apart.
+//! A session is recorded when the run is let in, and cleared with the last commit of its stream. Runs behind a
+//! pooler record none, and say by themselves that they are at work ([`crate::beat`]). The sessions of another role
+//! show no time at which they began: of such runs nothing is known here, and the epoch alone keeps two of them
+//! apart.
 
 use rapidbyte_pg::ident::{qualified, quote_literal};
 use rapidbyte_pg_client::Client;
 use rapidbyte_sdk::prelude::*;
 
+use crate::beat;
 use crate::checkpoint::is_missing;
 use crate::config::{CHECKPOINT_TABLE, Settings};
 
-/// The runs of the pipeline, the one that has worked longest first. Changes nothing.
+/// More are not listed: one is enough to know whom to wait for.
+const MAX_WORKERS: usize = 64;
+
+/// The runs of the pipeline, those behind a pooler first. Changes nothing.
 pub(crate) fn working(
     client: &mut Client,
     settings: &Settings,
     pipeline: &str,
 ) -> Result<Vec<Worker>> {
+    let mut workers = beat::working(client, settings, pipeline)?;
+    workers.extend(listed(client, settings, pipeline)?);
+    workers.truncate(MAX_WORKERS);
+    Ok(workers)
+}
+
+/// Those whose session the server lists, the one that has worked longest first.
+fn listed(client: &mut Client, settings: &Settings, pipeline: &str) -> Result<Vec<Worker>> {
     let sql = format!(
         "SELECT c.run_id, pg_catalog.min(a.pid), \
              COALESCE(pg_catalog.min(pg_catalog.host(a.client_addr)), 'the server''s own machine'), \
@@ -24,7 +38,7 @@ pub(crate) fn working(
          FROM {} AS c JOIN pg_catalog.pg_stat_activity AS a \
              ON a.pid = c.backend_pid AND a.backend_start = c.backend_start \
          WHERE c.pipeline = {} AND a.pid <> pg_catalog.pg_backend_pid() \
-         GROUP BY c.run_id ORDER BY 4 DESC",
+         GROUP BY c.run_id ORDER BY 4 DESC LIMIT {MAX_WORKERS}",
         qualified(&settings.checkpoint_schema, CHECKPOINT_TABLE),
         quote_literal(pipeline)
     );
@@ -42,6 +56,7 @@ pub(crate) fn working(
             run_id: text(0)?.into(),
             place: format!("from {}, server process {}", text(2)?, text(1)?),
             seconds: text(3)?.parse().unwrap_or_default(),
+            process: None,
         });
     }
     Ok(workers)

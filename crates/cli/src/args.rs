@@ -313,6 +313,8 @@ Examples:
         cursor: String,
         #[command(flatten)]
         history: History,
+        #[command(flatten)]
+        consent: Consent,
     },
     /// Change the place where a stream goes on in $VISUAL or $EDITOR.
     #[command(after_help = "Examples:\n  rapidbyte state edit shop.yaml public.orders")]
@@ -321,6 +323,8 @@ Examples:
         of: OneStream,
         #[command(flatten)]
         history: History,
+        #[command(flatten)]
+        consent: Consent,
     },
     /// Let streams go on from another copy of their source: after a restore, an upgrade, or a table that was made
     /// again with the same rows. The next run takes the source and the target that it finds.
@@ -339,6 +343,8 @@ Examples:
         all: bool,
         #[command(flatten)]
         history: History,
+        #[command(flatten)]
+        consent: Consent,
     },
     /// Put streams to their beginning, and forget a run that did not finish. Rows stay.
     #[command(after_help = "\
@@ -356,7 +362,17 @@ Examples:
         all: bool,
         #[command(flatten)]
         history: History,
+        #[command(flatten)]
+        consent: Consent,
     },
+}
+
+/// For verbs that a run at work does not survive.
+#[derive(Debug, Args)]
+pub struct Consent {
+    /// Do it although a run of the pipeline is at work. That run is fenced.
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// A stream of a pipeline.

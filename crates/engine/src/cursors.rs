@@ -1,6 +1,8 @@
 //! Looking at the place where a stream goes on, and moving it: in the destination, which has the
 //! authority, and then in the local history.
 
+use std::path::Path;
+
 use arrow_schema::Schema;
 use rapidbyte_runtime::{Clock, Destination, Progress, Run, Target, WriteMode};
 use rapidbyte_state::State;
@@ -10,6 +12,7 @@ use crate::document::Document;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
 use crate::ledger::known;
+use crate::overlap;
 use crate::plan::open_destination;
 
 /// A destination that is asked how far its streams are.
@@ -43,6 +46,26 @@ impl<'a> Cursors<'a> {
         self.session
             .progress(&target, &self.document.pipeline)
             .map_err(|e| Failure::from_runtime(e, self.document, "destination"))
+    }
+
+    /// Refuses to move cursors while a run of the pipeline is at work, which would be fenced: by the lock beside
+    /// `history`, or as the destination says. With `force` that run is named and nothing refused.
+    ///
+    /// # Errors
+    /// `already_running`, and those of the destination.
+    pub fn refuse_at_work(
+        &mut self,
+        history: &Path,
+        force: bool,
+    ) -> Result<Option<String>, Failure> {
+        match overlap::at_work(self.document, &mut self.session, history)? {
+            Some(who) if !force => {
+                let text = format!("{who} is at work, and this would fence it");
+                Err(Failure::new(Class::Busy, overlap::CODE, text)
+                    .hint("wait until that run has ended, or fence it with --force"))
+            }
+            who => Ok(who),
+        }
     }
 
     /// Puts a stream to another place, or to its beginning. A run of the stream that is at work is

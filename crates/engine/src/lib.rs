@@ -10,6 +10,7 @@
 //!
 //! The engine names no wasmtime type and no connector, prints nothing and never exits.
 
+mod beat;
 pub mod channel;
 pub mod compress;
 mod cursors;

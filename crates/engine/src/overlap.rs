@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rapidbyte_runtime::{Destination, Level, Worker as Remote};
-use rapidbyte_state::{Asked, State, Turn, Worker};
+use rapidbyte_state::{Asked, State, Turn, Worker, process};
 
 use crate::document::{Document, WhenRunning};
 use crate::failure::{Class, Failure};
@@ -19,7 +19,7 @@ use crate::retry;
 
 /// How often a run that waits looks.
 const PAUSE: Duration = Duration::from_secs(1);
-const CODE: &str = "already_running";
+pub(crate) const CODE: &str = "already_running";
 const HINT: &str = "wait until that run has ended; with `when_running: wait` in the pipeline file a run \
                     waits by itself, with `when_running: replace` it fences the other one";
 
@@ -38,11 +38,7 @@ pub fn plan_alone(
     if document.when_running == WhenRunning::Replace {
         return Plan::narrowed(document, host, narrowing).map(|plan| (plan, turn));
     }
-    let has_died = |run: &str| {
-        let is_known = turn.as_ref().is_some_and(|turn| turn.has_died(run));
-        let look = || State::look(history).ok().flatten();
-        is_known || look().is_some_and(|history| history.has_died(run))
-    };
+    let has_died = |run: &str| has_died(turn.as_ref(), history, run);
     let mut waits = Waits::default();
     loop {
         let planned = Plan::alone(document.clone(), host, narrowing, &has_died);
@@ -62,13 +58,49 @@ pub(crate) fn refuse_remote(
     destination: &mut Destination,
     has_died: &dyn Fn(&str) -> bool,
 ) -> Result<(), Failure> {
+    match alive(document, destination, has_died)? {
+        None => Ok(()),
+        Some(worker) => Err(refused(&remote(document, &worker))),
+    }
+}
+
+/// The run of the pipeline that is at work, for people; none where nobody is.
+pub(crate) fn at_work(
+    document: &Document,
+    destination: &mut Destination,
+    history: &Path,
+) -> Result<Option<String>, Failure> {
+    let turn = match Turn::ask(history, &document.pipeline, false) {
+        Ok(Asked::Held(worker)) => return Ok(Some(local(document, &worker))),
+        Ok(Asked::Taken(turn)) => Some(turn),
+        // Such a folder has no lock that a run could hold.
+        Err(_) => None,
+    };
+    let has_died = |run: &str| has_died(turn.as_deref(), history, run);
+    let worker = alive(document, destination, &has_died)?;
+    Ok(worker.map(|worker| remote(document, &worker)))
+}
+
+/// A run that the destination says is at work, and of which this machine does not know better.
+fn alive(
+    document: &Document,
+    destination: &mut Destination,
+    has_died: &dyn Fn(&str) -> bool,
+) -> Result<Option<Remote>, Failure> {
     let workers = destination
         .working(&document.pipeline)
         .map_err(|error| Failure::from_runtime(error, document, "destination"))?;
-    match workers.iter().find(|worker| !has_died(&worker.run_id)) {
-        None => Ok(()),
-        Some(worker) => Err(refused(&remote(document, worker))),
-    }
+    Ok(workers.into_iter().find(|worker| {
+        let process = worker.process.as_deref();
+        !has_died(&worker.run_id) && !process.is_some_and(process::has_ended)
+    }))
+}
+
+/// The run worked in this folder, and does not any more.
+fn has_died(turn: Option<&Turn>, history: &Path, run: &str) -> bool {
+    let is_known = turn.is_some_and(|turn| turn.has_died(run));
+    let look = || State::look(history).ok().flatten();
+    is_known || look().is_some_and(|history| history.has_died(run))
 }
 
 fn take_turn(document: &Document, history: &Path, host: &Host) -> Result<Option<Turn>, Failure> {
@@ -122,7 +154,7 @@ fn local(document: &Document, worker: &Worker) -> String {
 
 fn remote(document: &Document, worker: &Remote) -> String {
     format!(
-        "the run {} of the pipeline {} ({}, connected for {} s)",
+        "the run {} of the pipeline {} ({}, at work for {} s)",
         worker.run_id, document.pipeline, worker.place, worker.seconds
     )
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rapidbyte_runtime::{Cancel, Clock, Level, MemoryBudget, Run, Sandbox, Source};
 use rapidbyte_state::{ActiveRun, Outcome, State, Turn};
 
+use crate::beat::Beat;
 use crate::channel::{BATCH_EXCESS, MAX_BATCHES, MAX_MESSAGES, channel};
 use crate::document::{OnStreamFailure, Resources};
 use crate::failure::{Class, Failure};
@@ -117,7 +118,13 @@ pub fn run(
         );
         (host.log)("rapidbyte", None, Level::Info, &text);
     }
-    let moved = move_all(&mut plan, host, progress, &ledger).map_err(|mut failure| {
+    let moved = Beat::begin(&plan, host, &ledger.run).and_then(|beat| {
+        let moved = move_all(&mut plan, host, progress, &ledger);
+        // Before anybody hears of the end: whoever begins the next run then is not refused.
+        drop(beat);
+        moved
+    });
+    let moved = moved.map_err(|mut failure| {
         failure.redact(&plan.document);
         failure
     });

@@ -7,7 +7,7 @@ use wasmtime::component::ResourceTableError;
 use wasmtime_wasi::I32Exit;
 
 use crate::Error;
-use crate::bindings::destination::{Plan, Worker};
+use crate::bindings::destination::Plan;
 use crate::bindings::types::{CheckItem, Error as ConnectorError, ErrorKind, Stream};
 use crate::state::{Busy, Cancelled, Stalled, State};
 
@@ -21,9 +21,6 @@ const MAX_NAME: usize = 1 << 10;
 const MAX_SHOWN: usize = 64 << 10;
 /// Bytes of a statement: one that makes a table has a line for each column.
 const MAX_STATEMENT: usize = 1 << 20;
-
-/// Runs that a destination says are at work: one is enough to know whom to wait for.
-const MAX_WORKERS: usize = 64;
 
 /// Leaves the first bytes of a text, and says so.
 fn cut(text: &mut String, most: usize) {
@@ -88,15 +85,6 @@ pub(crate) fn shorten_plan(plan: &mut Plan) {
         if let Some(note) = &mut column.note {
             cut(note, MAX_SHOWN);
         }
-    }
-}
-
-/// Shortens what a destination says of the runs that are at work.
-pub(crate) fn shorten_workers(workers: &mut Vec<Worker>) {
-    workers.truncate(MAX_WORKERS);
-    for worker in workers {
-        cut(&mut worker.run_id, MAX_NAME);
-        cut(&mut worker.place, MAX_NAME);
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 use wasmtime::Store;
 use wasmtime::component::ResourceAny;
 
-use crate::bindings::destination::{Part, Plan, Progress, Receipt, Target, Worker};
+use crate::bindings::destination::{Part, Plan, Presence, Progress, Receipt, Target, Worker};
 use crate::bindings::destination_world::{DestinationConnector, DestinationConnectorPre};
 use crate::bindings::phase::Kind;
 use crate::bindings::source::{Event, ReadRequest, Selection};
@@ -27,6 +27,10 @@ const MAX_WORDS: usize = 64 << 10;
 const MAX_STREAMS: usize = 100_000;
 /// Bytes of a stream's name: longer than any path.
 const MAX_STREAM_NAME: usize = 4096;
+/// Runs that a destination says are at work: one is enough to know whom to wait for.
+const MAX_WORKERS: usize = 64;
+/// Bytes of what a destination says of such a run.
+const MAX_WORKER: usize = 4096;
 
 /// One instance and its store. After a trap it cannot be entered again.
 struct Instance {
@@ -195,6 +199,24 @@ impl Instance {
                 self.broken(DISCOVER, text)
             }
             None => Ok(()),
+        }
+    }
+
+    /// Refuses more runs at work, or longer texts about them, than anybody reads.
+    fn look_at_workers(&mut self, workers: &[Worker]) -> Result<()> {
+        const WORKING: &str = "session.working";
+        if workers.len() > MAX_WORKERS {
+            let text = format!("{} runs at work, above {MAX_WORKERS}", workers.len());
+            return self.broken(WORKING, text);
+        }
+        let process = |worker: &Worker| worker.process.as_ref().map_or(0, String::len);
+        let bytes = |worker: &Worker| worker.run_id.len() + worker.place.len() + process(worker);
+        match workers.iter().map(bytes).max() {
+            Some(bytes) if bytes > MAX_WORKER => self.broken(
+                WORKING,
+                format!("{bytes} bytes about one run, above {MAX_WORKER}"),
+            ),
+            _ => Ok(()),
         }
     }
 
@@ -499,11 +521,25 @@ impl Destination {
     pub fn working(&mut self, pipeline: &str) -> Result<Vec<Worker>> {
         let session = self.session();
         let guest = self.bindings.rapidbyte_connector_destination().session();
-        let mut workers = self.instance.call("session.working", Kind::Query, |s| {
+        let workers = self.instance.call("session.working", Kind::Query, |s| {
             guest.call_working(s, session, pipeline)
         })?;
-        ended::shorten_workers(&mut workers);
+        self.instance.look_at_workers(&workers)?;
         Ok(workers)
+    }
+
+    /// Records that a run is at work. True if that is to be done again every few seconds.
+    pub fn beat(&mut self, presence: &Presence) -> Result<bool> {
+        let session = self.session();
+        let guest = self.bindings.rapidbyte_connector_destination().session();
+        self.instance.call("session.beat", Kind::Query, |s| {
+            guest.call_beat(s, session, presence)
+        })
+    }
+
+    /// Whether it can be called again; not after a trap, a limit or a broken contract.
+    pub fn is_usable(&self) -> bool {
+        !self.instance.dead
     }
 
     /// Lets the run in and shuts out older runs of the stream.

@@ -24,7 +24,9 @@ mod load;
 pub mod regular;
 mod state;
 
-pub use bindings::destination::{ColumnPlan, Fit, Part, Plan, Progress, Receipt, Target, Worker};
+pub use bindings::destination::{
+    ColumnPlan, Fit, Part, Plan, Presence, Progress, Receipt, Target, Worker,
+};
 pub use bindings::source::{Event, Increment, LateRows, ReadRequest, Selection};
 pub use bindings::types::{Batch, CheckItem, Error as ConnectorError, ErrorKind};
 pub use bindings::types::{Run, Spec, Stream, SyncMode, WriteMode};

@@ -12,8 +12,8 @@ use serde::de::DeserializeOwned;
 use crate::bindings::exports_destination as wit;
 use crate::phase::{self, Kind};
 use crate::{
-    CheckItem, Error, Part, Plan, Progress, Receipt, Result, Run, Spec, Target, Worker, WriteMode,
-    config,
+    CheckItem, Error, Part, Plan, Presence, Progress, Receipt, Result, Run, Spec, Target, Worker,
+    WriteMode, config,
 };
 
 /// Where rows go.
@@ -62,6 +62,14 @@ pub trait Destination: Sized + 'static {
     fn working(&mut self, pipeline: &str) -> Result<Vec<Worker>> {
         let _ = pipeline;
         Ok(Vec::new())
+    }
+
+    /// Records that a run is at work, for [`Destination::working`] of other runs. True: the host calls it
+    /// again every few seconds, from a session of its own, until the run ends. Only a destination that
+    /// cannot see a living run otherwise needs it.
+    fn beat(&mut self, presence: &Presence) -> Result<bool> {
+        let _ = presence;
+        Ok(false)
     }
 
     /// Lets a run in, shuts out older ones and says how far the stream is.
@@ -201,6 +209,10 @@ impl<D: Destination> wit::GuestSession for SessionExport<D> {
 
     fn working(&self, pipeline: String) -> Result<Vec<Worker>> {
         self.0.borrow_mut().working(&pipeline)
+    }
+
+    fn beat(&self, presence: Presence) -> Result<bool> {
+        self.0.borrow_mut().beat(&presence)
     }
 
     fn fence(&self, target: Target, run: Run) -> Result<Progress> {

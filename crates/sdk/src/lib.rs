@@ -73,7 +73,7 @@ pub use rapidbyte_wire::{WARNING_NOTE, hive, ipc, name, pattern, size, types};
 pub use source::{Event, Reader, Source};
 
 pub use bindings::exports_destination::{
-    ColumnPlan, Fit, Part, Plan, Progress, Receipt, Target, Worker,
+    ColumnPlan, Fit, Part, Plan, Presence, Progress, Receipt, Target, Worker,
 };
 pub use bindings::exports_source::{Increment, LateRows, ReadRequest, Selection};
 pub use bindings::types::{CheckItem, Error, ErrorKind, Run, Spec, Stream, SyncMode, WriteMode};
@@ -85,8 +85,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub mod prelude {
     pub use crate::{
         CheckItem, ColumnPlan, Commit, Destination, Error, ErrorKind, Event, Fit, Increment,
-        LateRows, Part, Plan, Progress, ReadRequest, Reader, Receipt, Result, Run, Selection,
-        Source, Stream, SyncMode, Target, Worker, WriteMode, Writer,
+        LateRows, Part, Plan, Presence, Progress, ReadRequest, Reader, Receipt, Result, Run,
+        Selection, Source, Stream, SyncMode, Target, Worker, WriteMode, Writer,
     };
     pub use arrow_array::{self, *};
     pub use arrow_schema::{self, DataType, Field, Schema, SchemaRef};

@@ -13,6 +13,7 @@ mod attempts;
 mod busy;
 mod limit;
 mod lock;
+pub mod process;
 mod turn;
 mod unfinished;
 

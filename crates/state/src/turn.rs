@@ -12,7 +12,6 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::{Duration, SystemTime};
 
@@ -22,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::busy::is_stopped;
 use crate::lock::OWN;
+use crate::process::host;
 use crate::{Result, StateError};
 
 /// How often a run says that it is alive.
@@ -319,15 +319,6 @@ fn beat(file: &File) -> std::io::Result<Sender<()>> {
 fn now() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     now.map_or(0, |now| now.as_secs())
-}
-
-/// This machine's name.
-fn host() -> String {
-    let told = fs::read_to_string("/proc/sys/kernel/hostname").or_else(|_| {
-        let asked = Command::new("hostname").output()?;
-        String::from_utf8(asked.stdout).map_err(std::io::Error::other)
-    });
-    told.map_or_else(|_| "this machine".into(), |name| name.trim().to_owned())
 }
 
 fn path_of(history: &Path, pipeline: &str) -> PathBuf {

@@ -9,7 +9,7 @@ use rapidbyte_runtime::Progress;
 use rapidbyte_state::State;
 use serde_json::{Value, json};
 
-use crate::args::{Common, History, OneStream, Pipeline, StateVerb as Verb};
+use crate::args::{Common, Consent, History, OneStream, Pipeline, StateVerb as Verb};
 use crate::output::{Output, count, short, table};
 use crate::setup;
 
@@ -21,20 +21,39 @@ pub fn run(verb: &Verb, common: &Common, output: &Output) -> Result<(), Failure>
             of,
             cursor,
             history,
-        } => set(of, cursor, history, common, output),
-        Verb::Edit { of, history } => edit(of, history, common, output),
+            consent,
+        } => set(of, cursor, (history, consent), common, output),
+        Verb::Edit {
+            of,
+            history,
+            consent,
+        } => edit(of, (history, consent), common, output),
         Verb::Rebind {
             pipeline,
             stream,
             all: _,
             history,
-        } => rebind(pipeline, stream.as_deref(), history, common, output),
+            consent,
+        } => rebind(
+            pipeline,
+            stream.as_deref(),
+            (history, consent),
+            common,
+            output,
+        ),
         Verb::Clear {
             pipeline,
             stream,
             all: _,
             history,
-        } => clear(pipeline, stream.as_deref(), history, common, output),
+            consent,
+        } => clear(
+            pipeline,
+            stream.as_deref(),
+            (history, consent),
+            common,
+            output,
+        ),
     }
 }
 
@@ -151,16 +170,31 @@ fn cursor_of<'a>(progress: Option<&'a Progress>, stream: &str) -> Result<&'a str
 fn set(
     of: &OneStream,
     cursor: &str,
-    history: &History,
+    (history, consent): (&History, &Consent),
     common: &Common,
     output: &Output,
 ) -> Result<(), Failure> {
     ensure_json(cursor, &of.stream)?;
     with_cursors(&of.pipeline, common, output, |document, cursors| {
+        alone(cursors, document, (history, consent), output)?;
         let history = setup::history(document, history)?;
         ensure_known(document, &history, &of.stream)?;
         put(cursors, &history, &of.stream, Some(cursor), output)
     })
+}
+
+/// Refuses while a run of the pipeline is at work, unless the operator wants to fence it.
+fn alone(
+    cursors: &mut Cursors<'_>,
+    document: &Document,
+    (history, consent): (&History, &Consent),
+    output: &Output,
+) -> Result<(), Failure> {
+    let history = setup::history_path(document, history);
+    if let Some(who) = cursors.refuse_at_work(&history, consent.force)? {
+        output.warn(&format!("{who} is at work, and is fenced"));
+    }
+    Ok(())
 }
 
 /// A name that is misspelt would get a cursor that nobody reads.
@@ -209,11 +243,13 @@ fn put(
 
 fn edit(
     of: &OneStream,
-    history: &History,
+    asked: (&History, &Consent),
     common: &Common,
     output: &Output,
 ) -> Result<(), Failure> {
     with_cursors(&of.pipeline, common, output, |document, cursors| {
+        let (history, consent) = asked;
+        cursors.refuse_at_work(&setup::history_path(document, history), consent.force)?;
         let history = setup::history(document, history)?;
         let progress = cursors.of(&of.stream)?;
         let before = cursor_of(progress.as_ref(), &of.stream)?;
@@ -225,6 +261,8 @@ fn edit(
             return Ok(());
         }
         let after = as_json(&after).to_string();
+        // A run may have begun while a person edited.
+        alone(cursors, document, asked, output)?;
         put(cursors, &history, &of.stream, Some(&after), output)
     })
 }
@@ -281,11 +319,12 @@ const SOURCE: &str = "source";
 fn rebind(
     pipeline: &Pipeline,
     stream: Option<&str>,
-    history: &History,
+    (history, consent): (&History, &Consent),
     common: &Common,
     output: &Output,
 ) -> Result<(), Failure> {
     with_cursors(pipeline, common, output, |document, cursors| {
+        alone(cursors, document, (history, consent), output)?;
         let history = setup::history(document, history)?;
         let mut streams = Vec::new();
         for name in chosen(document, &history, stream)? {
@@ -319,11 +358,12 @@ fn rebind(
 fn clear(
     pipeline: &Pipeline,
     stream: Option<&str>,
-    history: &History,
+    (history, consent): (&History, &Consent),
     common: &Common,
     output: &Output,
 ) -> Result<(), Failure> {
     with_cursors(pipeline, common, output, |document, cursors| {
+        alone(cursors, document, (history, consent), output)?;
         let history = setup::history(document, history)?;
         let names = chosen(document, &history, stream)?;
         let mut cleared = Vec::new();

@@ -27,6 +27,7 @@ pub struct Clocks {
 }
 
 /// One side of the pipeline.
+#[derive(Clone)]
 pub struct Stage {
     /// The loaded connector.
     pub connector: Connector,

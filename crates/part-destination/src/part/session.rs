@@ -8,8 +8,8 @@ use rapidbyte_rows::{Decoder, Held, REPORT, Refusal, columns};
 
 use crate::part::bindings::rapidbyte::connector::phase::{self, Kind};
 use crate::part::contract::{
-    self, CheckItem, ColumnPlan, Cursor, Fit, GuestSession, Part, Plan, Progress, Receipt, Run,
-    Target, Worker, WriteMode,
+    self, CheckItem, ColumnPlan, Cursor, Fit, GuestSession, Part, Plan, Presence, Progress,
+    Receipt, Run, Target, Worker, WriteMode,
 };
 use crate::part::script;
 use crate::part::writer::{Begun, Writer};
@@ -65,6 +65,10 @@ impl GuestSession for Session {
 
     fn working(&self, _pipeline: String) -> Result<Vec<Worker>, Error> {
         Ok(Vec::new())
+    }
+
+    fn beat(&self, _presence: Presence) -> Result<bool, Error> {
+        Ok(false)
     }
 
     fn fence(&self, _target: Target, run: Run) -> Result<Progress, Error> {

@@ -33,6 +33,11 @@ pub enum Call {
     Plan,
     /// Of a run that tries again: `write` fails in a way that may pass.
     Progress,
+    Working,
+    /// The first one; the host is not asked to come again.
+    Beat,
+    /// The one that says that the run is over, to a session of its own.
+    LastBeat,
     Fence,
     OpenWriter,
     #[default]
@@ -52,6 +57,9 @@ impl Call {
             Self::Check => "check",
             Self::Plan => "plan",
             Self::Progress => "progress",
+            Self::Working => "working",
+            Self::Beat => "beat",
+            Self::LastBeat => "last_beat",
             Self::Fence => "fence",
             Self::OpenWriter => "open_writer",
             Self::Write => "write",
@@ -79,6 +87,12 @@ pub enum How {
     LieOnCommit,
     /// `plan` says that it needs a million columns.
     LieOnPlan,
+    /// `working` names 100,000 runs.
+    ManyWorkers,
+    /// `working` names a run in 2 MB.
+    LongWorker,
+    /// `working` names a run in 100 MB.
+    HugeWorker,
     /// `abort` gives an error of its own (`abort_failed`).
     ErrorOnAbort,
     /// Never comes back or dies, in the call `at`.
@@ -169,6 +183,30 @@ impl Destination for Misbehave {
     fn progress(&mut self, _target: &Target, _pipeline: &str) -> Result<Option<Progress>> {
         self.0.act_at(Call::Progress)?;
         Ok(None)
+    }
+
+    fn working(&mut self, _pipeline: &str) -> Result<Vec<Worker>> {
+        self.0.act_at(Call::Working)?;
+        let worker = |run_id: String| Worker {
+            run_id,
+            place: "nowhere".into(),
+            seconds: 1,
+            process: None,
+        };
+        Ok(match self.0.how {
+            How::ManyWorkers => vec![worker("r".into()); 100_000],
+            How::LongWorker => vec![worker("r".repeat(2_000_000))],
+            How::HugeWorker => vec![worker("r".repeat(misdeeds::HUNDRED_MB))],
+            _ => Vec::new(),
+        })
+    }
+
+    fn beat(&mut self, presence: &Presence) -> Result<bool> {
+        self.0.act_at(Call::Beat)?;
+        if presence.is_over {
+            self.0.act_at(Call::LastBeat)?;
+        }
+        Ok(self.0.at == Call::LastBeat)
     }
 
     fn fence(&mut self, _target: &Target, run: &Run) -> Result<Progress> {

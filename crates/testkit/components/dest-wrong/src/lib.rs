@@ -187,6 +187,10 @@ impl GuestSession for Session {
         Ok(Vec::new())
     }
 
+    fn beat(&self, _presence: wit::Presence) -> Result<bool> {
+        Ok(false)
+    }
+
     fn fence(&self, target: Target, run: Run) -> Result<Progress> {
         let place = self.place(&target.stream);
         let mut state = place.read()?.unwrap_or_default();
