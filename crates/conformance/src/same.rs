@@ -15,7 +15,7 @@ use arrow_schema::{DataType, Field, TimeUnit};
 use rapidbyte_formats::{Texts, repeat};
 use rapidbyte_runtime::{Fit, Plan};
 use rapidbyte_wire::types::{is_json, is_uuid, type_name};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Tells rows apart: a whole number, different in each row.
 pub(crate) const KEY: &str = "n";
@@ -265,7 +265,7 @@ impl Pair {
         use Family::*;
         let (written, read) = self.families();
         written == read && written != Other
-            || read == Text
+            || matches!(read, Text | Json)
             || matches!(
                 (written, read),
                 (Json | Nested, Json | Nested)
@@ -276,9 +276,20 @@ impl Pair {
             )
     }
 
-    /// That the column is not compared, and why.
+    /// A peer has all entries of maps as members of a struct, and NULL where there is no entry.
+    fn is_sparse(&self) -> bool {
+        let (written, read) = (self.written.field.data_type(), self.read.field.data_type());
+        let (family, _) = self.families();
+        let is_struct = matches!(read, DataType::Struct(_));
+        is_struct && (family == Family::Json || matches!(written, DataType::Map(..)))
+    }
+
+    /// How the column is compared, where that is not as it was written.
     fn note(&self) -> Option<String> {
         let (written, read) = (type_name(&self.written.field), type_name(&self.read.field));
+        if self.is_sparse() {
+            return Some("compared as a struct, which has NULL for a missing entry".into());
+        }
         (!self.can_compare()).then(|| format!("not compared: written {written}, read {read}"))
     }
 
@@ -331,9 +342,15 @@ impl Pair {
                 return Ok(false);
             }
         }
-        let (a, b) = (written.text(row)?, read.text(there)?);
+        let (a, mut b) = (written.text(row)?, read.text(there)?);
         if matches!(families.0, Family::Json | Family::Nested) {
-            return Ok(same_json(&a, &b, families.0 == Family::Json));
+            let is_document = families.0 == Family::Json;
+            return Ok(same_json(&a, &b, is_document, self.is_sparse()));
+        }
+        if families.1 == Family::Json
+            && let Ok(text) = serde_json::from_str::<String>(&b)
+        {
+            b = text;
         }
         if families == (Family::Bool, Family::Number) {
             return Ok((a == "true") == (b != "0"));
@@ -417,8 +434,8 @@ fn nanos(side: &Side, row: usize) -> Option<i128> {
     Some(ticks * unit)
 }
 
-/// Two JSON texts of one value; `document`: what was written is JSON, and a NULL member is a value.
-fn same_json(written: &str, read: &str, document: bool) -> bool {
+/// Two JSON texts of one value. `document`: what was written is JSON. `sparse`: no entry is like NULL.
+fn same_json(written: &str, read: &str, document: bool, sparse: bool) -> bool {
     let (Ok(a), Ok(b)) = (
         serde_json::from_str::<Value>(written),
         serde_json::from_str::<Value>(read),
@@ -428,17 +445,25 @@ fn same_json(written: &str, read: &str, document: bool) -> bool {
             && serde_json::from_str::<Value>(written)
                 .is_ok_and(|value| value.as_str() == Some(read));
     };
-    same_value(&a, &b)
+    same_value(&a, &b, sparse)
 }
 
-fn same_value(a: &Value, b: &Value) -> bool {
+fn same_value(a: &Value, b: &Value, sparse: bool) -> bool {
     match (a, b) {
         (Value::Array(a), Value::Array(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_value(a, b))
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_value(a, b, sparse))
+        }
+        (Value::Object(a), Value::Object(b)) if sparse => {
+            let member = |object: &Map<String, Value>, key| {
+                object.get(key).cloned().unwrap_or(Value::Null)
+            };
+            let mut keys = a.keys().chain(b.keys());
+            keys.all(|key| same_value(&member(a, key), &member(b, key), true))
         }
         (Value::Object(a), Value::Object(b)) => {
             a.len() == b.len()
-                && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| same_value(a, b)))
+                && a.iter()
+                    .all(|(key, a)| b.get(key).is_some_and(|b| same_value(a, b, false)))
         }
         (Value::Number(a), Value::Number(b)) => {
             a == b || a.as_f64().is_some_and(|a| b.as_f64() == Some(a))

@@ -54,7 +54,7 @@ pub(crate) const TYPES: &[&str] = &[
     "uuid",
     "json",
     "list<int32>",
-    "list<list<string>>",
+    "list<string>",
     "struct<a: int32, b: string>",
     "map<string, int32>",
 ];

@@ -120,7 +120,7 @@ fn dest_file_as_one_file_and_as_a_folder_that_grows() {
         let one = format!("one/{{stream}}.{ending}");
         let look = json!({ "path": one }).to_string();
         let more = ["--peer", "source-file", "--peer-config", &look];
-        let no_cursor = ["progress", "commit-once", "fence"];
+        let no_cursor = ["append", "upsert", "progress", "commit-once", "fence"];
         passes(
             &folder,
             "dest-file",
@@ -131,7 +131,13 @@ fn dest_file_as_one_file_and_as_a_folder_that_grows() {
         let grows = format!("{ending}/{{stream}}/part-{{part}}.{ending}");
         let look = json!({ "path": format!("{ending}/{{stream}}/*.{ending}") }).to_string();
         let more = ["--peer", "source-file", "--peer-config", &look];
-        passes(&folder, "dest-file", &json!({ "path": grows }), &more, &[]);
+        passes(
+            &folder,
+            "dest-file",
+            &json!({ "path": grows }),
+            &more,
+            &["upsert"],
+        );
     }
 }
 
