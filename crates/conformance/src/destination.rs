@@ -245,7 +245,10 @@ impl<'b> Subject<'b> {
         }
         match same::compare(rows, plan, &read) {
             Ok(notes) if notes.is_empty() => Ok("every value as the peer reads it".into()),
-            Ok(notes) => Ok(format!("values as the peer reads them; {}", same::told(&notes))),
+            Ok(notes) => Ok(format!(
+                "values as the peer reads them; {}",
+                same::told(&notes)
+            )),
             Err(seen) => Err(fail(format!("{}: {seen}", target.stream), action)),
         }
     }

@@ -35,10 +35,10 @@ pub(crate) fn rows(
     let found = as_given.or_else(|| {
         let named = named(&Value::Object(given.clone()), stream);
         let config = named.as_object()?;
-        let name = peer.stream.as_deref().map_or_else(
-            || stream.to_owned(),
-            |name| name.replace(STREAM, stream),
-        );
+        let name = peer
+            .stream
+            .as_deref()
+            .map_or_else(|| stream.to_owned(), |name| name.replace(STREAM, stream));
         let differs = config != given || peer.stream.is_some();
         differs.then(|| find(bench, peer, config, stream, &name))?
     });

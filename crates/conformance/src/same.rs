@@ -97,9 +97,8 @@ fn places(written: &RecordBatch, read: &RecordBatch) -> Result<Vec<(i128, usize)
     };
     let mut found: BTreeMap<i128, Vec<usize>> = BTreeMap::new();
     for (row, text) in keys(read)?.iter().enumerate() {
-        let key = number(text).ok_or_else(|| {
-            format!("column {KEY}: written whole numbers, read {}", short(text))
-        })?;
+        let key = number(text)
+            .ok_or_else(|| format!("column {KEY}: written whole numbers, read {}", short(text)))?;
         found.entry(key).or_default().push(row);
     }
     let mut places = Vec::new();
@@ -108,7 +107,9 @@ fn places(written: &RecordBatch, read: &RecordBatch) -> Result<Vec<(i128, usize)
         match found.remove(&key).as_deref() {
             Some([row]) => places.push((key, *row)),
             None => {
-                let more = found.keys().find(|key| !places.iter().any(|(k, _)| k == *key));
+                let more = found
+                    .keys()
+                    .find(|key| !places.iter().any(|(k, _)| k == *key));
                 let more = more.map_or(String::new(), |key| {
                     format!("; a row with {KEY} {key} is there")
                 });
@@ -367,7 +368,9 @@ impl Pair {
     /// A text as a value of the written type.
     fn parsed(&self, text: &str) -> Option<ArrayRef> {
         let field = &self.written.field;
-        let whole = text.split_once('.').filter(|(_, rest)| rest.bytes().all(|b| b == b'0'));
+        let whole = text
+            .split_once('.')
+            .filter(|(_, rest)| rest.bytes().all(|b| b == b'0'));
         let hex = text.strip_prefix("\\x");
         let texts = [Some(text), whole.map(|(whole, _)| whole), hex];
         let mut texts = texts.into_iter().flatten();
@@ -454,9 +457,8 @@ fn same_value(a: &Value, b: &Value, sparse: bool) -> bool {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_value(a, b, sparse))
         }
         (Value::Object(a), Value::Object(b)) if sparse => {
-            let member = |object: &Map<String, Value>, key| {
-                object.get(key).cloned().unwrap_or(Value::Null)
-            };
+            let member =
+                |object: &Map<String, Value>, key| object.get(key).cloned().unwrap_or(Value::Null);
             let mut keys = a.keys().chain(b.keys());
             keys.all(|key| same_value(&member(a, key), &member(b, key), true))
         }
@@ -474,6 +476,202 @@ fn same_value(a: &Value, b: &Value, sparse: bool) -> bool {
 
 /// What is told of a comparison.
 pub(crate) fn told(notes: &Notes) -> String {
-    let notes = notes.iter().map(|(column, note)| format!("{column} {note}"));
+    let notes = notes
+        .iter()
+        .map(|(column, note)| format!("{column} {note}"));
     notes.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_array::{Float64Array, Int64Array, StringArray, TimestampMicrosecondArray};
+    use arrow_schema::Schema;
+    use rapidbyte_runtime::ColumnPlan;
+    use rapidbyte_wire::types::parse_field;
+
+    /// A batch of column `n` and these columns, each of one type.
+    fn rows(columns: &[(&str, &str, ArrayRef)]) -> RecordBatch {
+        let count = columns[0].2.len() as i64;
+        let keys: ArrayRef = Arc::new((0..count).map(Some).collect::<Int64Array>());
+        let mut fields = vec![parse_field(KEY, "int64", false).unwrap()];
+        let mut arrays = vec![keys];
+        for (name, kind, array) in columns {
+            fields.push(parse_field(name, kind, true).unwrap());
+            arrays.push(Arc::clone(array));
+        }
+        RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).unwrap()
+    }
+
+    fn plan(fit: Fit) -> Plan {
+        Plan {
+            location: String::new(),
+            columns: vec![ColumnPlan {
+                column: "c".into(),
+                target_type: String::new(),
+                fit,
+                note: None,
+            }],
+            statements: Vec::new(),
+            notes: Vec::new(),
+            is_new: false,
+        }
+    }
+
+    fn texts(texts: &[Option<&str>]) -> ArrayRef {
+        Arc::new(StringArray::from(texts.to_vec()))
+    }
+
+    fn parsed(kind: &str, values: &[Option<&str>]) -> ArrayRef {
+        let field = Arc::new(parse_field("c", kind, true).unwrap());
+        let arrays = values.iter().map(|text| repeat(&field, *text, 1).unwrap());
+        let arrays: Vec<ArrayRef> = arrays.collect();
+        let arrays: Vec<&dyn Array> = arrays.iter().map(AsRef::as_ref).collect();
+        arrow_select::concat::concat(&arrays).unwrap()
+    }
+
+    fn told_of(
+        written: (&str, ArrayRef),
+        read: (&str, ArrayRef),
+        fit: Fit,
+    ) -> Result<Notes, String> {
+        let written = rows(&[("c", written.0, written.1)]);
+        let read = rows(&[("c", read.0, read.1)]);
+        compare(&written, &plan(fit), &read)
+    }
+
+    #[test]
+    fn texts_are_compared_as_the_values_that_they_spell() {
+        for (kind, value, same, other) in [
+            ("int64", "-7", "-7", "7"),
+            (
+                "uint64",
+                "18446744073709551615",
+                "18446744073709551615",
+                "9223372036854775807",
+            ),
+            ("decimal(10, 2)", "-0.50", "-0.5", "0.50"),
+            ("float64", "NaN", "NaN", "0"),
+            ("date", "1969-12-31", "1969-12-31", "1970-01-02"),
+            (
+                "timestamp(us)",
+                "1969-12-31T23:59:59.5",
+                "1969-12-31T23:59:59.500",
+                "1970-01-01T00:00:00.5",
+            ),
+            ("binary", "\\x00ff", "\\x00ff", "\\x00"),
+            (
+                "uuid",
+                "00000000-0000-0000-0000-0000000000ff",
+                "00000000-0000-0000-0000-0000000000FF",
+                "00000000-0000-0000-0000-0000000000fe",
+            ),
+            ("list<int32>", "[1,null]", "[1, null]", "[1]"),
+            ("json", "{\"a\":1}", "{ \"a\": 1 }", "{\"a\":2}"),
+        ] {
+            let written = || (kind, parsed(kind, &[Some(value), None]));
+            let good = told_of(
+                written(),
+                ("string", texts(&[Some(same), None])),
+                Fit::Exact,
+            );
+            assert_eq!(good, Ok(Notes::new()), "{kind}");
+            let bad = told_of(
+                written(),
+                ("string", texts(&[Some(other), None])),
+                Fit::Exact,
+            );
+            assert!(
+                bad.unwrap_err().starts_with("column c, row 0: written "),
+                "{kind}"
+            );
+            let null = told_of(written(), ("string", texts(&[None, None])), Fit::Exact);
+            assert!(null.unwrap_err().ends_with("read NULL"), "{kind}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_equal_with_their_sign_and_all_their_digits() {
+        let floats = |values: &[f64]| -> ArrayRef { Arc::new(Float64Array::from(values.to_vec())) };
+        let exact = |a, b| told_of(("float64", a), ("float64", b), Fit::Exact);
+        assert_eq!(
+            exact(floats(&[f64::NAN, -0.0]), floats(&[f64::NAN, -0.0])),
+            Ok(Notes::new())
+        );
+        let zero = exact(floats(&[-0.0]), floats(&[0.0])).unwrap_err();
+        assert_eq!(zero, "column c, row 0: written -0.0, read 0.0");
+        // A peer that has nothing but float64 is asked for no more than that, and it is said.
+        let large = parsed("int64", &[Some("9007199254740993")]);
+        let notes = told_of(
+            ("int64", large.clone()),
+            ("float64", floats(&[9007199254740992.0])),
+            Fit::Exact,
+        );
+        assert_eq!(told(&notes.unwrap()), "c compared as float64");
+        let other = told_of(
+            ("int64", large),
+            ("float64", floats(&[9007199254740994.0])),
+            Fit::Exact,
+        );
+        assert!(other.is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_compared_is_named_and_its_nulls_count_all_the_same() {
+        let moment = || parsed("timestamptz", &[Some("2026-01-01T00:00:00Z")]);
+        let plain: ArrayRef = Arc::new(TimestampMicrosecondArray::from(vec![Some(0)]));
+        let notes = told_of(("timestamptz", moment()), ("timestamp", plain), Fit::Exact);
+        assert_eq!(
+            told(&notes.unwrap()),
+            "c not compared: written timestamptz, read timestamp"
+        );
+        let none: ArrayRef = Arc::new(TimestampMicrosecondArray::from(vec![None]));
+        assert!(told_of(("timestamptz", moment()), ("timestamp", none), Fit::Exact).is_err());
+    }
+
+    #[test]
+    fn a_lossy_column_stays_near() {
+        let written = || {
+            (
+                "float64",
+                Arc::new(Float64Array::from(vec![1.0 / 3.0])) as ArrayRef,
+            )
+        };
+        let read = |value: f64| {
+            (
+                "float64",
+                Arc::new(Float64Array::from(vec![value])) as ArrayRef,
+            )
+        };
+        assert!(told_of(written(), read(0.333_333), Fit::Exact).is_err());
+        let notes = told_of(written(), read(0.333_333), Fit::Lossy).unwrap();
+        assert_eq!(told(&notes), "c changed, as plan says");
+        assert!(told_of(written(), read(0.4), Fit::Lossy).is_err());
+    }
+
+    #[test]
+    fn rows_are_found_by_their_keys_in_any_order() {
+        let all = rows(&[("c", "string", texts(&[Some("a"), Some("b"), Some("c")]))]);
+        let none = plan(Fit::Exact);
+        let pick = |places: &[u64]| {
+            let places = arrow_array::UInt64Array::from(places.to_vec());
+            arrow_select::take::take_record_batch(&all, &places).unwrap()
+        };
+        assert_eq!(compare(&all, &none, &pick(&[2, 0, 1])), Ok(Notes::new()));
+        for (places, seen) in [
+            (
+                &[0, 2][..],
+                "column n, row 1: written 1, and no row with it is among the 2",
+            ),
+            (&[0, 1, 2, 2], "column n, row 2: written once, read 2 times"),
+        ] {
+            let told = compare(&all, &none, &pick(places)).unwrap_err();
+            assert!(told.starts_with(seen), "{told}");
+        }
+        let more = compare(&pick(&[0, 1]), &none, &all).unwrap_err();
+        assert!(more.starts_with("column n: a row 2 is read"), "{more}");
+        let lacks = all.project(&[0]).unwrap();
+        let told = compare(&all, &none, &lacks).unwrap_err();
+        assert!(told.starts_with("column c was written"), "{told}");
+    }
 }

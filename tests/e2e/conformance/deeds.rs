@@ -95,7 +95,8 @@ const OF_DESTINATIONS: &[(&str, &str)] = &[
 ];
 
 /// Deeds that no clause sees, and why.
-const UNSEEN_OF_DESTINATIONS: &[(&str, &str)] = &[("turns_rows", "nothing promises an order of rows")];
+const UNSEEN_OF_DESTINATIONS: &[(&str, &str)] =
+    &[("turns_rows", "nothing promises an order of rows")];
 
 /// Deeds of a destination that can be seen by what it counts alone.
 const WITHOUT_PEER: usize = 11;
@@ -164,7 +165,10 @@ fn each_clause_for_destinations_fails_for_the_one_that_breaks_it() {
         assert_eq!(code, 0, "{deed} ({why}): {document:#}");
     }
     let (caught, unseen) = (OF_DESTINATIONS.len(), UNSEEN_OF_DESTINATIONS.len());
-    println!("a destination: {caught} deeds of {} are caught", caught + unseen);
+    println!(
+        "a destination: {caught} deeds of {} are caught",
+        caught + unseen
+    );
     assert!(caught >= 30 && caught * 100 >= 95 * (caught + unseen));
 }
 
@@ -187,15 +191,33 @@ fn some_faults_of_a_destination_show_without_a_peer() {
 fn a_changed_value_is_named_with_its_column_and_row() {
     let wrong = testkit("dest-wrong");
     for (deed, seen) in [
-        ("nan_to_null", "column c_float64, row 0: written NaN, read NULL"),
-        ("empty_text_to_null", "column t, row 0: written \"\", read NULL"),
-        ("loses_sign_of_date", "column c_date, row 1: written 1969-12-31, read 1970-01-02"),
-        ("drops_column", "column c_interval was written, and is not among the columns that are read"),
-        ("turns_ones_into_twos", "column n, row 1: written 1, and no row with it is among the 20"),
+        (
+            "nan_to_null",
+            "column c_float64, row 0: written NaN, read NULL",
+        ),
+        (
+            "empty_text_to_null",
+            "column t, row 0: written \"\", read NULL",
+        ),
+        (
+            "loses_sign_of_date",
+            "column c_date, row 1: written 1969-12-31, read 1970-01-02",
+        ),
+        (
+            "drops_column",
+            "column c_interval was written, and is not among the columns that are read",
+        ),
+        (
+            "turns_ones_into_twos",
+            "column n, row 1: written 1, and no row with it is among the 20",
+        ),
     ] {
         let (document, _) = test(&Folder::new(), &wrong, &counted(deed), &PEER);
         let clauses = document["clauses"].as_array().expect("clauses");
-        let failed = clauses.iter().find(|c| c["verdict"] == "fail").expect("one");
+        let failed = clauses
+            .iter()
+            .find(|c| c["verdict"] == "fail")
+            .expect("one");
         let told = failed["seen"].as_str().expect("what was seen");
         assert!(told.contains(seen), "{told}");
     }

@@ -30,7 +30,10 @@ pub(super) fn progress(subject: &Subject<'_>) -> Judged {
     let fails = |trouble: Trouble| trouble.fails(ACTION);
     if let Some(told) = subject.progress(&target).map_err(fails)? {
         let seen = format!("a stream that no run was let in to has {told:?}");
-        return Err(fail(seen, "let progress change nothing, and say nothing of a stream without a run"));
+        return Err(fail(
+            seen,
+            "let progress change nothing, and say nothing of a stream without a run",
+        ));
     }
     if let Some(told) = subject.progress(&target).map_err(fails)? {
         let seen = format!("progress, asked again, has {told:?}, and no run was let in");

@@ -6,9 +6,7 @@ use std::ops::Range;
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use arrow_select::concat::concat_batches;
-use rapidbyte_runtime::{
-    Batch, Cancel, Destination, Part, Plan, Progress, Receipt, Run, Target,
-};
+use rapidbyte_runtime::{Batch, Cancel, Destination, Part, Plan, Progress, Receipt, Run, Target};
 use rapidbyte_wire::ipc::Encoder;
 
 use super::{PIPELINE, Subject};

@@ -34,9 +34,7 @@ fn target(subject: &Subject<'_>, mode: WriteMode, stream: &str) -> Result<Target
 /// Settings that do not go with a mode are no fault: a file is not appended to.
 fn refused(trouble: Trouble, mode: WriteMode) -> Verdict {
     match trouble {
-        Trouble::Error(_, error)
-            if matches!(error.kind, ErrorKind::Config | ErrorKind::Schema) =>
-        {
+        Trouble::Error(_, error) if matches!(error.kind, ErrorKind::Config | ErrorKind::Schema) => {
             skip(format!(
                 "{} not with these settings: {}; give others",
                 name(mode),
@@ -72,7 +70,9 @@ pub(super) fn append(subject: &Subject<'_>) -> Judged {
     let rows = |rows| values::batch(&simple(), rows).map_err(skip);
     let refused = |trouble| refused(trouble, WriteMode::Append);
     let (first, second) = (rows(0..10)?, rows(20..25)?);
-    subject.load(&target, "append-1", std::slice::from_ref(&first)).map_err(refused)?;
+    subject
+        .load(&target, "append-1", std::slice::from_ref(&first))
+        .map_err(refused)?;
     let plan = subject.load(&target, "append-2", std::slice::from_ref(&second));
     let plan = plan.map_err(refused)?;
     let both = concat_batches(&simple(), [&first, &second]).map_err(|e| skip(e.to_string()))?;
@@ -124,7 +124,11 @@ pub(super) fn upsert(subject: &Subject<'_>) -> Judged {
     for batches in [
         // A value becomes NULL, a NULL a value, and a key comes twice in a batch and in two of them.
         vec![
-            versioned(&[(2, None, Some(20)), (5, Some("old"), None), (5, Some("new"), None)])?,
+            versioned(&[
+                (2, None, Some(20)),
+                (5, Some("old"), None),
+                (5, Some("new"), None),
+            ])?,
             versioned(&[(6, Some("old"), Some(6)), (3, Some("drei"), Some(3))])?,
             versioned(&[(6, Some("new"), None)])?,
         ],
@@ -204,7 +208,10 @@ pub(super) fn plan_again(subject: &Subject<'_>) -> Judged {
             && said(first) != said(last)
         {
             let seen = format!("{label}: planned twice, {first:?} and then {last:?}");
-            return Err(fail(seen, "let plan say the same as long as nothing is written"));
+            return Err(fail(
+                seen,
+                "let plan say the same as long as nothing is written",
+            ));
         }
         if let Some(seen) = files::changed(&files, &files::list(&subject.bench.grants)) {
             return Err(fail(format!("{label}: after plan {seen}"), ACTION));

@@ -37,7 +37,11 @@ pub(super) fn batches(subject: &Subject<'_>) -> Judged {
     counts(rows, &[&part], ACTION)?;
     let receipt = load.commit(&[part], None, true).map_err(fails)?;
     if receipt.rows != rows {
-        let seen = format!("{rows} rows in {} batches, the receipt has {}", SMALL + 5, receipt.rows);
+        let seen = format!(
+            "{rows} rows in {} batches, the receipt has {}",
+            SMALL + 5,
+            receipt.rows
+        );
         return Err(fail(seen, ACTION));
     }
     let written = load.written().map_err(fails)?;
@@ -139,7 +143,9 @@ pub(super) fn streams(subject: &Subject<'_>) -> Judged {
         session = Some(load);
     }
     if done.len() < 2 {
-        return Err(skip("the session holds too much memory to write another stream"));
+        return Err(skip(
+            "the session holds too much memory to write another stream",
+        ));
     }
     drop(session);
     let mut told = String::new();

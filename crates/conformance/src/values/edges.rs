@@ -85,7 +85,13 @@ pub(crate) fn edges(field: &Field, dropped: &BTreeSet<usize>) -> Result<ArrayRef
             let ten = i256::from_i128(10);
             let one = ten.wrapping_pow(u32::from(scale.unsigned_abs()));
             let most = ten.wrapping_pow(u32::from(*precision)) - i256::ONE;
-            let small = [i256::ONE, -i256::ONE, i256::ZERO, one, -one / i256::from_i128(2)];
+            let small = [
+                i256::ONE,
+                -i256::ONE,
+                i256::ZERO,
+                one,
+                -one / i256::from_i128(2),
+            ];
             rows.primitive::<Decimal256Type>(&[&[most, -most], &small[..]].concat())?
         }
         DataType::Date32 => rows.primitive::<Date32Type>(
@@ -120,8 +126,9 @@ pub(crate) fn edges(field: &Field, dropped: &BTreeSet<usize>) -> Result<ArrayRef
                 TimeUnit::Nanosecond => rows.primitive::<TimestampNanosecondType>(&times)?,
             }
         }
-        DataType::Duration(TimeUnit::Microsecond) => rows
-            .primitive::<DurationMicrosecondType>(&[0, 1, -1, -1_500_000, 86_400_000_000_000])?,
+        DataType::Duration(TimeUnit::Microsecond) => {
+            rows.primitive::<DurationMicrosecondType>(&[0, 1, -1, -1_500_000, 86_400_000_000_000])?
+        }
         DataType::Interval(IntervalUnit::MonthDayNano) => {
             let span = IntervalMonthDayNano::new;
             rows.primitive::<IntervalMonthDayNanoType>(&[
@@ -292,7 +299,14 @@ fn list(rows: &Rows<'_>, item: &FieldRef) -> Result<ArrayRef, String> {
             Arc::new(items)
         }
         DataType::Utf8 => {
-            let items = [None, Some(""), None, Some("NULL"), Some("a,{b}\"\\"), Some(" ")];
+            let items = [
+                None,
+                Some(""),
+                None,
+                Some("NULL"),
+                Some("a,{b}\"\\"),
+                Some(" "),
+            ];
             Arc::new(kept.iter().map(|at| items[*at]).collect::<StringArray>())
         }
         other => return Err(format!("no edges of lists of {other}")),

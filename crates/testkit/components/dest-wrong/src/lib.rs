@@ -325,7 +325,10 @@ impl GuestSession for Session {
         state.run_id = run.id;
         place.write(&state)?;
         let deed = self.config.deed;
-        if !matches!(deed, Deed::TakesUpLeavings | Deed::LetsBothCommit | Deed::LeavesParts) {
+        if !matches!(
+            deed,
+            Deed::TakesUpLeavings | Deed::LetsBothCommit | Deed::LeavesParts
+        ) {
             for part in place.leavings(state.epoch)? {
                 place.unstage(&part)?;
             }
@@ -447,14 +450,18 @@ impl Open {
 
     /// Puts the rows of parts beside, or in the place of, those that can be seen.
     fn commit(&mut self, deed: Deed, parts: &[Part]) -> Result<()> {
-        let names = parts.iter().map(|part| String::from_utf8_lossy(&part.data).into_owned());
+        let names = parts
+            .iter()
+            .map(|part| String::from_utf8_lossy(&part.data).into_owned());
         let mut names: Vec<String> = names.collect();
         let doubles = deed == Deed::DoublesPart;
         if deed == Deed::CommitsTwice {
             names.retain(|name| self.parts.contains(name));
         }
         if !doubles && names.iter().any(|name| !self.parts.contains(name)) {
-            return Err(Error::internal("a part that was committed, or never written"));
+            return Err(Error::internal(
+                "a part that was committed, or never written",
+            ));
         }
         match deed {
             Deed::CommitsFirstPart => names.truncate(1),
@@ -516,7 +523,8 @@ impl Open {
             }
         }
         let columns = rows.columns().iter().zip(newest);
-        let columns = columns.map(|(column, newest)| take(column, &UInt64Array::from(newest), None));
+        let columns =
+            columns.map(|(column, newest)| take(column, &UInt64Array::from(newest), None));
         let columns = columns.collect::<Result<Vec<_>, _>>()?;
         Ok(RecordBatch::try_new(rows.schema(), columns)?)
     }
@@ -549,7 +557,9 @@ impl GuestWriter for Writing {
         let open = shared.open.get(&self.stream);
         let deed = match self.deed {
             // Which row of a key is the last one is no matter of taste.
-            Deed::TurnsRows if open.is_some_and(|open| open.mode == WriteMode::Upsert) => Deed::None,
+            Deed::TurnsRows if open.is_some_and(|open| open.mode == WriteMode::Upsert) => {
+                Deed::None
+            }
             deed => deed,
         };
         rows.push(spoil::batch(deed, decoded)?);
@@ -610,7 +620,8 @@ mod tests {
     fn settings_are_as_the_schema_says() {
         let good = r#"{"deed": "none", "rows": "r", "again": "r", "state": "s", "look": "s"}"#;
         assert_eq!(parse(good).unwrap().deed, Deed::None);
-        let missing = parse(r#"{"deed": "none", "rows": "r", "again": "r", "look": "s"}"#).unwrap_err();
+        let missing =
+            parse(r#"{"deed": "none", "rows": "r", "again": "r", "look": "s"}"#).unwrap_err();
         assert!(missing.message.contains("state"), "{}", missing.message);
         let unknown = parse(&good.replace("look", "more")).unwrap_err();
         assert!(unknown.message.contains("more"), "{}", unknown.message);

@@ -119,9 +119,9 @@ fn column(deed: Deed, field: &Field, array: &ArrayRef) -> Result<Option<ArrayRef
         (Deed::NanToNull, DataType::Float64) => {
             Some(map::<Float64Type>(array, |v| (!v.is_nan()).then_some(v))?)
         }
-        (Deed::InfinityToMax, DataType::Float64) => {
-            Some(map::<Float64Type>(array, |v| Some(v.clamp(f64::MIN, f64::MAX)))?)
-        }
+        (Deed::InfinityToMax, DataType::Float64) => Some(map::<Float64Type>(array, |v| {
+            Some(v.clamp(f64::MIN, f64::MAX))
+        })?),
         (Deed::LosesNegativeZero, DataType::Float64) => {
             Some(map::<Float64Type>(array, |v| Some(v + 0.0))?)
         }
@@ -192,9 +192,8 @@ fn column(deed: Deed, field: &Field, array: &ArrayRef) -> Result<Option<ArrayRef
             let keeps = |at: usize| deed != Deed::DropsNullItems || values.is_valid(at);
             let (offsets, kept) = kept(list.value_offsets(), keeps);
             let lengths: Vec<usize> = offsets.lengths().collect();
-            let is_there = |at: usize| {
-                list.is_valid(at) && (deed != Deed::EmptyListToNull || lengths[at] > 0)
-            };
+            let is_there =
+                |at: usize| list.is_valid(at) && (deed != Deed::EmptyListToNull || lengths[at] > 0);
             let nulls: NullBuffer = (0..list.len()).map(is_there).collect();
             let values = take(values, &kept, None).map_err(Error::internal)?;
             let list = ListArray::try_new(Arc::clone(item), offsets, values, Some(nulls));

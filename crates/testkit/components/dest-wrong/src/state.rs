@@ -48,7 +48,8 @@ impl Place {
     /// The paths of `rows`, the same to be read, of the state to be written and to be read.
     pub fn new(paths: [&String; 4], stream: &str) -> Self {
         // What is granted for every stream is granted for one of these names too.
-        let beside = |path: &String, name: &str| path.replace("{stream}", &format!("{stream}_{name}"));
+        let beside =
+            |path: &String, name: &str| path.replace("{stream}", &format!("{stream}_{name}"));
         let lock = beside(paths[2], "lock");
         let (part, look_part) = (beside(paths[2], "{part}"), beside(paths[3], "{part}"));
         let [rows, again, state, look] = paths.map(|path| path.replace("{stream}", stream));
