@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Float32Type, Float64Type};
+use arrow_array::types::{Float32Type, Float64Type, IntervalMonthDayNanoType};
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Field, TimeUnit};
 use rapidbyte_formats::{Texts, repeat};
@@ -21,6 +21,8 @@ use serde_json::{Map, Value};
 pub(crate) const KEY: &str = "n";
 /// Of a value, so many characters are shown.
 const SHOWN: usize = 60;
+/// A day of an interval, in nanoseconds.
+const DAY_NANOS: i128 = 86_400_000_000_000;
 /// What a conversion may change of a number, as a part of it.
 const NEAR: f64 = 1e-5;
 
@@ -272,6 +274,7 @@ impl Pair {
                 (Json | Nested, Json | Nested)
                     | (Uuid, Bytes)
                     | (Bool, Number)
+                    | (Duration, Interval)
                     // Plain texts of JSON documents, and documents that are a single text.
                     | (Json, _)
             )
@@ -342,6 +345,14 @@ impl Pair {
             if !kinds.0.is_nested() {
                 return Ok(false);
             }
+        }
+        if families == (Family::Duration, Family::Interval) {
+            let spans = read.values.as_primitive_opt::<IntervalMonthDayNanoType>();
+            let span = spans.map(|spans| spans.value(there));
+            let span = span.filter(|span| span.months == 0);
+            let span =
+                span.map(|span| i128::from(span.days) * DAY_NANOS + i128::from(span.nanoseconds));
+            return Ok(span.is_some() && span == nanos(written, row));
         }
         let (a, mut b) = (written.text(row)?, read.text(there)?);
         if matches!(families.0, Family::Json | Family::Nested) {
@@ -415,7 +426,10 @@ impl Pair {
 }
 
 fn unit_nanos(kind: &DataType) -> Option<i128> {
-    let (DataType::Timestamp(unit, _) | DataType::Time32(unit) | DataType::Time64(unit)) = kind
+    let (DataType::Timestamp(unit, _)
+    | DataType::Time32(unit)
+    | DataType::Time64(unit)
+    | DataType::Duration(unit)) = kind
     else {
         return None;
     };
