@@ -27,7 +27,7 @@ use load::{Load, Sight};
 
 /// Rows that are written where it does not matter which.
 const ROWS: usize = 10;
-/// What a clause says that a peer would have compared.
+/// The detail of a clause where no peer compared the values.
 const COUNTED: &str = "counted only: give --peer";
 /// Under which a destination keeps how far the streams of the test are.
 pub(crate) const PIPELINE: &str = "conformance";
@@ -143,7 +143,7 @@ impl<'b> Subject<'b> {
         self.failed.borrow().contains(&clause.id)
     }
 
-    /// Skips what looks at a stream that has no rows yet, where plan itself changes that.
+    /// Skips a clause about a stream without rows where plan itself changes the stream.
     fn needs_plan(&self) -> Result<(), Verdict> {
         self.needs_write()?;
         match self.plan_writes.get() {
@@ -422,7 +422,7 @@ impl<'b> Subject<'b> {
             return Err(fail(seen, ACTION));
         }
         let mut after = self.look(&target).map_err(fails)?;
-        // The run that gave up was let in, and has not committed everything.
+        // `complete` is about the newest run, and the newest run was aborted.
         after.complete = before.complete;
         match after == before {
             true => Ok(detail),
@@ -438,7 +438,7 @@ impl<'b> Subject<'b> {
         const ACTION: &str = "remove on abort what was written since the last commit";
         let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
         let mut load = Load::begin(self, target, simple(), run).map_err(blocks)?;
-        // What letting a run in leaves may stay.
+        // Files that the fence made may stay.
         let before = files::list(&self.bench.grants);
         load.write(ROWS..2 * ROWS).map_err(blocks)?;
         load.flush().map_err(blocks)?;

@@ -32,7 +32,7 @@ pub(crate) type Notes = BTreeMap<String, String>;
 /// Compares rows in any order, by their keys.
 ///
 /// # Errors
-/// The first difference: the column, the row, the value that was written and the one that was read.
+/// The first difference: the column, the row, the written value and the read value.
 pub(crate) fn compare(
     written: &RecordBatch,
     plan: &Plan,

@@ -1,5 +1,5 @@
-//! Rows that the host makes for a destination: small, of every type, with NULLs. Values at the edges of
-//! the types are those of `edges`.
+//! Rows that the host makes for a destination: small, of every type, with NULLs. `edges` has the values at the
+//! edges of the types.
 
 mod edges;
 

@@ -29,14 +29,15 @@ pub(super) fn progress(subject: &Subject<'_>) -> Judged {
     let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
     let fails = |trouble: Trouble| trouble.fails(ACTION);
     if let Some(told) = subject.progress(&target).map_err(fails)? {
-        let seen = format!("a stream that no run was let in to has {told:?}");
+        let seen = format!("before its first run the stream has the progress {told:?}");
         return Err(fail(
             seen,
             "let progress change nothing, and say nothing of a stream without a run",
         ));
     }
     if let Some(told) = subject.progress(&target).map_err(fails)? {
-        let seen = format!("progress, asked again, has {told:?}, and no run was let in");
+        let seen =
+            format!("asked again before its first run, the stream has the progress {told:?}");
         return Err(fail(seen, "let progress change nothing"));
     }
     let mut load = Load::begin(subject, &target, simple(), "first").map_err(blocks)?;

@@ -16,7 +16,7 @@ const MAX_BYTES: u64 = 1 << 20;
 /// Each file with a number that changes with it.
 pub(super) type Listing = BTreeMap<PathBuf, u64>;
 
-/// What is below the granted folders now; hidden files and the host's own are among it.
+/// Lists the files below the granted folders, hidden files and the host's own among them.
 pub(super) fn list(grants: &Grants) -> Listing {
     let mut found = Listing::new();
     for pattern in grants.written() {

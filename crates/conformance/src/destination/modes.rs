@@ -26,12 +26,15 @@ fn name(mode: WriteMode) -> &'static str {
 fn target(subject: &Subject<'_>, mode: WriteMode, stream: &str) -> Result<Target, Verdict> {
     subject.needs_write()?;
     if !subject.bench.spec()?.write_modes.contains(&mode) {
-        return Err(skip(format!("it has no mode {}", name(mode))));
+        return Err(skip(format!(
+            "its write modes do not include {}",
+            name(mode)
+        )));
     }
     Ok(subject.target_as(stream, &simple(), mode))
 }
 
-/// Settings that do not go with a mode are no fault: a file is not appended to.
+/// A connector may refuse a mode under some settings: a single file is not appended to.
 fn refused(trouble: Trouble, mode: WriteMode) -> Verdict {
     match trouble {
         Trouble::Error(_, error) if matches!(error.kind, ErrorKind::Config | ErrorKind::Schema) => {

@@ -70,7 +70,7 @@ fn column(fields: &[Field], error: &ConnectorError) -> Result<Field, Verdict> {
     }
     let by_name = |name: &str| fields.iter().find(|field| field.name() == name);
     let named = error.column.as_deref().and_then(by_name);
-    // Names end with other signs than those of a name: c_int8 is not c_int8_more.
+    // Whole words: c_int8 is not c_int8_more.
     let in_message = || {
         let mut words = error
             .message
