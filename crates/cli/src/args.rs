@@ -558,9 +558,13 @@ pub struct ConnectorTest {
     /// A source that reads what a destination wrote, so that more can be seen.
     #[arg(long, value_name = "CONNECTOR", requires = "peer_config")]
     pub peer: Option<String>,
-    /// The settings of that source.
+    /// The settings of that source. Where it does not find a stream by them, {stream} in them becomes
+    /// the stream's name.
     #[arg(long, value_name = "SETTINGS", requires = "peer")]
     pub peer_config: Option<String>,
+    /// Its name of the stream, if that is another one than the destination's; with {stream} for that name.
+    #[arg(long, value_name = "STREAM", requires = "peer")]
+    pub peer_stream: Option<String>,
 }
 
 /// Ends the program when its arguments are wrong, or when they ask for help or the version.

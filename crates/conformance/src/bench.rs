@@ -71,6 +71,8 @@ pub(crate) enum Trouble {
     Broken(String),
     /// There is more than a test reads.
     TooMuch(String),
+    /// The peer cannot be asked, and why.
+    Peer(String),
     /// Cancelled by the test or by the operator.
     Cancelled,
 }
@@ -282,6 +284,7 @@ impl Trouble {
             | Self::Limit(text)
             | Self::Denied(text)
             | Self::Broken(text)
+            | Self::Peer(text)
             | Self::TooMuch(text) => text.clone(),
             Self::Cancelled => "interrupted".into(),
         }
@@ -308,6 +311,7 @@ impl Trouble {
         match self {
             Self::Cancelled => skip("interrupted"),
             Self::TooMuch(text) => skip(format!("{text}: give settings with less")),
+            Self::Peer(text) => skip(format!("{text}: mend the peer or --peer-config")),
             _ if self.owner().is_some() => self.blocks(&NO_TRAP),
             _ => fail(self.text(), action),
         }

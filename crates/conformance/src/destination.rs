@@ -1,15 +1,20 @@
 //! Clauses for a destination: what becomes of rows that the host makes.
 
 mod commit;
+mod files;
 mod load;
+mod modes;
+mod shapes;
 mod types;
+mod values;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Instant;
 
+use arrow_array::RecordBatch;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
-use rapidbyte_runtime::{Batch, Plan, Target, WriteMode};
+use rapidbyte_runtime::{Batch, Plan, Progress, Target, WriteMode};
 use rapidbyte_wire::ipc;
 use serde_json::{Map, Value};
 
@@ -17,10 +22,13 @@ use crate::bench::{Bench, Reach, Trouble};
 use crate::source::CANCELLED_WITHIN;
 use crate::trial::Judges;
 use crate::verdict::*;
+use crate::{peer, same};
 use load::{Load, Sight};
 
 /// Rows that are written where it does not matter which.
 const ROWS: usize = 10;
+/// The detail of a clause where no peer compared the values.
+const COUNTED: &str = "counted only: give --peer";
 /// Under which a destination keeps how far the streams of the test are.
 pub(crate) const PIPELINE: &str = "conformance";
 
@@ -33,23 +41,46 @@ pub(crate) struct Subject<'b> {
     writes: Cell<bool>,
     /// The peer has read rows that were written.
     peer_sees: Cell<bool>,
+    /// Columns of the types that were written and kept.
+    taken: RefCell<Vec<Field>>,
+    /// Clauses that failed, for those that would fail by the same fault.
+    failed: RefCell<Vec<&'static str>>,
+    /// Plan changes what a look shows.
+    plan_writes: Cell<bool>,
 }
 
 /// Judges all clauses of a destination.
 pub(crate) fn judge(bench: &Bench<'_>, judges: &mut Judges<'_>) {
     let subject = Subject::new(bench);
-    judges.judge(&PLAN, || subject.plan());
-    judges.judge(&WRITE, || subject.write());
-    judges.judge(&TYPES, || types::judge(&subject));
-    judges.judge(&EMPTY, || subject.empty());
-    judges.judge(&STAGED, || subject.staged());
-    judges.judge(&ABORT, || subject.abort());
-    judges.judge(&BAD_BATCH, || subject.bad_batch());
-    judges.judge(&PROGRESS, || commit::progress(&subject));
-    judges.judge(&COMMIT_ONCE, || commit::once(&subject));
-    judges.judge(&FENCE, || commit::fence(&subject));
+    let mut judge = |clause: &'static Clause, judge: &dyn Fn() -> Judged| {
+        judges.judge(clause, || {
+            let judged = judge();
+            if let Err(Verdict::Fail { .. }) = judged {
+                subject.failed.borrow_mut().push(clause.id);
+            }
+            judged
+        });
+    };
+    judge(&PLAN, &|| subject.plan());
+    judge(&WRITE, &|| subject.write());
+    judge(&TYPES, &|| types::judge(&subject));
+    judge(&VALUES, &|| values::judge(&subject));
+    judge(&EMPTY, &|| subject.empty());
+    judge(&BATCHES_KEPT, &|| shapes::batches(&subject));
+    judge(&PARTS, &|| shapes::parts(&subject));
+    judge(&REPLACE, &|| modes::replace(&subject));
+    judge(&APPEND, &|| modes::append(&subject));
+    judge(&UPSERT, &|| modes::upsert(&subject));
+    judge(&PLAN_AGAIN, &|| modes::plan_again(&subject));
+    judge(&STREAMS, &|| shapes::streams(&subject));
+    judge(&STAGED, &|| subject.staged());
+    judge(&ABORT, &|| subject.abort());
+    judge(&BAD_BATCH, &|| subject.bad_batch());
+    judge(&PROGRESS, &|| commit::progress(&subject));
+    judge(&COMMIT_ONCE, &|| commit::once(&subject));
+    judge(&FENCE, &|| commit::fence(&subject));
     // The last one: a session that is left in the middle may be in the way of others.
-    judges.judge(&DESTINATION_CANCEL, || subject.cancel());
+    judge(&DESTINATION_CANCEL, &|| subject.cancel());
 }
 
 /// Different for tests that begin at different times.
@@ -75,11 +106,13 @@ pub(crate) fn denied(bench: &Bench<'_>, config: &Map<String, Value>) -> Vec<Resu
     vec![look, place]
 }
 
-/// A number and a text.
+/// A number that tells rows apart, a text, and two numbers that are not in the order of their names.
 pub(crate) fn simple() -> SchemaRef {
     Arc::new(Schema::new(vec![
-        Field::new("n", DataType::Int64, false),
+        Field::new(same::KEY, DataType::Int64, false),
         Field::new("t", DataType::Utf8, true),
+        Field::new("b", DataType::Int64, false),
+        Field::new("a", DataType::Int64, false),
     ]))
 }
 
@@ -90,6 +123,9 @@ impl<'b> Subject<'b> {
             tag: tag(),
             writes: Cell::new(false),
             peer_sees: Cell::new(false),
+            taken: RefCell::default(),
+            failed: RefCell::default(),
+            plan_writes: Cell::new(false),
         }
     }
 
@@ -99,6 +135,20 @@ impl<'b> Subject<'b> {
         match self.writes.get() {
             true => Ok(()),
             false => Err(skip("rows cannot be written: see write")),
+        }
+    }
+
+    /// Whether a clause failed before.
+    pub fn has_failed(&self, clause: &Clause) -> bool {
+        self.failed.borrow().contains(&clause.id)
+    }
+
+    /// Skips a clause about a stream without rows where plan itself changes the stream.
+    fn needs_plan(&self) -> Result<(), Verdict> {
+        self.needs_write()?;
+        match self.plan_writes.get() {
+            false => Ok(()),
+            true => Err(skip("plan changes what can be seen: see plan")),
         }
     }
 
@@ -139,6 +189,70 @@ impl<'b> Subject<'b> {
         }
     }
 
+    /// A stream of this test that is written in a mode, without a cursor.
+    pub fn target_as(&self, name: &str, schema: &SchemaRef, write_mode: WriteMode) -> Target {
+        Target {
+            write_mode,
+            ..self.target(name, schema, false)
+        }
+    }
+
+    /// How far a stream is, asked in a session of its own.
+    pub fn progress(&self, target: &Target) -> Result<Option<Progress>, Trouble> {
+        let config = self.bench.config().cloned().unwrap_or_default();
+        let mut destination = self.bench.destination(&config, Reach::Granted)?;
+        self.bench.note(destination.progress(target, PIPELINE))
+    }
+
+    /// Writes and commits batches of simple rows as a whole; gives what plan said.
+    pub fn load(
+        &self,
+        target: &Target,
+        run: &str,
+        batches: &[RecordBatch],
+    ) -> Result<Plan, Trouble> {
+        let mut load = Load::begin(self, target, simple(), run)?;
+        for batch in batches {
+            load.write_rows(batch)?;
+        }
+        let part = load.flush()?;
+        load.commit(&[part], None, true)?;
+        Ok(load.plan.clone())
+    }
+
+    /// Whether the peer reads these rows of a stream and no others; how far that was compared.
+    pub fn kept(&self, target: &Target, plan: &Plan, rows: &RecordBatch, action: &str) -> Judged {
+        let Some(peer) = &self.bench.trial.peer else {
+            return Ok(COUNTED.into());
+        };
+        let read = peer::rows(self.bench, peer, &target.stream);
+        let read = match read.map_err(|trouble| trouble.fails(action))? {
+            Some(read) => read,
+            // Nothing need be there for no rows.
+            None if rows.num_rows() == 0 => return Ok("no rows, as the peer reads".into()),
+            None => {
+                let seen = format!(
+                    "{} rows of {} are committed, and the peer does not find it",
+                    rows.num_rows(),
+                    target.stream
+                );
+                return Err(fail(seen, action));
+            }
+        };
+        // Columns of a stream without rows may be unknown to a peer.
+        if (rows.num_rows(), read.num_rows()) == (0, 0) {
+            return Ok("no rows, as the peer reads".into());
+        }
+        match same::compare(rows, plan, &read) {
+            Ok(notes) if notes.is_empty() => Ok("every value as the peer reads it".into()),
+            Ok(notes) => Ok(format!(
+                "values as the peer reads them; {}",
+                same::told(&notes)
+            )),
+            Err(seen) => Err(fail(format!("{}: {seen}", target.stream), action)),
+        }
+    }
+
     /// What is planned for a target, in a session of its own.
     pub fn planned(&self, target: &Target) -> Result<Plan, Trouble> {
         let config = self.bench.config().cloned().unwrap_or_default();
@@ -153,17 +267,22 @@ impl<'b> Subject<'b> {
         let target = self.target("plan", &simple(), false);
         let fails = |trouble: Trouble| trouble.fails(ACTION);
         let before = self.look(&target).map_err(fails)?;
+        let files = files::list(&self.bench.grants);
         let plan = self.planned(&target).map_err(fails)?;
+        if let Some(seen) = files::changed(&files, &files::list(&self.bench.grants)) {
+            self.plan_writes.set(true);
+            return Err(fail(format!("after plan {seen}"), ACTION));
+        }
         let names: Vec<&str> = plan
             .columns
             .iter()
             .map(|column| column.column.as_str())
             .collect();
-        if names != ["n", "t"] {
-            return Err(fail(
-                format!("columns {} for n, t", names.join(", ")),
-                ACTION,
-            ));
+        let schema = simple();
+        let wanted: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
+        if names != wanted {
+            let seen = format!("columns {} for {}", names.join(", "), wanted.join(", "));
+            return Err(fail(seen, ACTION));
         }
         if plan.location.trim().is_empty() {
             return Err(fail(
@@ -173,6 +292,7 @@ impl<'b> Subject<'b> {
         }
         let after = self.look(&target).map_err(fails)?;
         if after != before {
+            self.plan_writes.set(true);
             return Err(fail(
                 format!("{before} before plan, {after} after it"),
                 ACTION,
@@ -206,22 +326,24 @@ impl<'b> Subject<'b> {
             );
             return Err(fail(seen, ACTION));
         }
-        let seen = self.look(&target).map_err(fails)?.rows;
-        match (seen, &self.bench.trial.peer) {
-            (Some(seen), _) if seen != rows => {
-                let seen = format!("{rows} rows were committed, the peer reads {seen}");
-                return Err(fail(seen, ACTION));
+        let kept = match &self.bench.trial.peer {
+            Some(peer) => {
+                let read = peer::rows(self.bench, peer, &target.stream).map_err(fails)?;
+                if read.is_none() {
+                    return Err(skip(format!(
+                        "the peer does not find the stream {}: mend --peer-config",
+                        target.stream
+                    )));
+                }
+                let written = load.written().map_err(fails)?;
+                let kept = self.kept(&target, &load.plan, &written, ACTION)?;
+                self.peer_sees.set(true);
+                kept
             }
-            (None, Some(_)) => {
-                return Err(skip(format!(
-                    "the peer does not find the stream {}: mend --peer-config",
-                    target.stream
-                )));
-            }
-            _ => self.peer_sees.set(seen.is_some()),
-        }
+            None => COUNTED.into(),
+        };
         self.writes.set(true);
-        Ok(format!("{rows} rows to {}", receipt.location))
+        Ok(format!("{rows} rows to {}; {kept}", receipt.location))
     }
 
     fn empty(&self) -> Judged {
@@ -243,13 +365,15 @@ impl<'b> Subject<'b> {
             return Err(fail(seen, ACTION));
         }
         match self.look(&target).map_err(fails)?.rows {
-            Some(rows) if rows > 0 => Err(fail(format!("the peer reads {rows} rows"), ACTION)),
+            Some(read) if read.rows > 0 => {
+                Err(fail(format!("the peer reads {} rows", read.rows), ACTION))
+            }
             _ => Ok(receipt.location),
         }
     }
 
     fn staged(&self) -> Judged {
-        self.needs_write()?;
+        self.needs_plan()?;
         let target = self.target("staged", &simple(), self.keeps_cursor());
         let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
         let before = self.look(&target).map_err(blocks)?;
@@ -275,16 +399,15 @@ impl<'b> Subject<'b> {
 
     fn abort(&self) -> Judged {
         const ACTION: &str = "remove on abort what was written since the last commit";
-        self.needs_write()?;
+        self.needs_plan()?;
         let target = self.target("abort", &simple(), self.keeps_cursor());
         let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
         let fails = |trouble: Trouble| trouble.fails(ACTION);
         let before = self.look(&target).map_err(blocks)?;
-        let mut load = Load::begin(self, &target, simple(), "abort").map_err(blocks)?;
-        load.write(0..ROWS).map_err(blocks)?;
-        load.flush().map_err(blocks)?;
-        load.abort().map_err(fails)?;
-        drop(load);
+        let what = self.aborted(&target, "abort")?;
+        if let Some(seen) = what {
+            return Err(fail(seen, ACTION));
+        }
         let after = self.look(&target).map_err(fails)?;
         if after != before {
             return Err(fail(
@@ -292,7 +415,38 @@ impl<'b> Subject<'b> {
                 ACTION,
             ));
         }
-        self.writes_again(&target, "abort-again", ACTION)
+        let detail = self.writes_again(&target, "abort-again", ACTION)?;
+        // The same where rows are committed already.
+        let before = self.look(&target).map_err(blocks)?;
+        if let Some(seen) = self.aborted(&target, "abort-later")? {
+            return Err(fail(seen, ACTION));
+        }
+        let mut after = self.look(&target).map_err(fails)?;
+        // `complete` is about the newest run, and the newest run was aborted.
+        after.complete = before.complete;
+        match after == before {
+            true => Ok(detail),
+            false => Err(fail(
+                format!("{before} committed before, {after} after an abort"),
+                "leave on abort what is committed",
+            )),
+        }
+    }
+
+    /// Writes rows and gives them up; which file is there after it that was not before them.
+    fn aborted(&self, target: &Target, run: &str) -> Result<Option<String>, Verdict> {
+        const ACTION: &str = "remove on abort what was written since the last commit";
+        let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
+        let mut load = Load::begin(self, target, simple(), run).map_err(blocks)?;
+        // Files that the fence made may stay.
+        let before = files::list(&self.bench.grants);
+        load.write(ROWS..2 * ROWS).map_err(blocks)?;
+        load.flush().map_err(blocks)?;
+        load.write(2 * ROWS..3 * ROWS).map_err(blocks)?;
+        load.abort().map_err(|trouble| trouble.fails(ACTION))?;
+        drop(load);
+        let more = files::more(&before, &files::list(&self.bench.grants));
+        Ok(more.map(|seen| format!("after the abort {seen}")))
     }
 
     /// A stream that was given up can be written by the next run, and has that run's rows alone.
@@ -304,22 +458,19 @@ impl<'b> Subject<'b> {
         let receipt = load
             .commit(&[part], cursor(target, 1), true)
             .map_err(fails)?;
-        let seen = self.look(target).map_err(fails)?.rows;
-        if receipt.rows != 3 || seen.is_some_and(|rows| rows != 3) {
-            let seen = seen.map_or(String::new(), |rows| format!(", the peer reads {rows}"));
-            let text = format!(
-                "3 rows written again, the receipt has {}{seen}",
-                receipt.rows
-            );
+        if receipt.rows != 3 {
+            let text = format!("3 rows written again, the receipt has {}", receipt.rows);
             return Err(fail(text, action));
         }
-        Ok("written again".into())
+        let written = load.written().map_err(fails)?;
+        let kept = self.kept(target, &load.plan, &written, action)?;
+        Ok(format!("written again; {kept}"))
     }
 
     fn bad_batch(&self) -> Judged {
         const ACTION: &str =
             "refuse with an error what does not decode, or has other rows than it says";
-        self.needs_write()?;
+        self.needs_plan()?;
         let target = self.target("bad", &simple(), self.keeps_cursor());
         let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
         let before = self.look(&target).map_err(blocks)?;
@@ -364,6 +515,11 @@ impl<'b> Subject<'b> {
         let mut load = Load::begin_until(self, &target, simple(), "cancel", stop.clone());
         let load = load.as_mut().map_err(|trouble| trouble.blocks(&WRITE))?;
         load.write(0..ROWS).map_err(blocks)?;
+        // A part that is visible already is for another clause.
+        if !self.has_failed(&STAGED) {
+            load.flush().map_err(blocks)?;
+            load.write(ROWS..2 * ROWS).map_err(blocks)?;
+        }
         stop.cancel();
         let begun = Instant::now();
         loop {
@@ -381,7 +537,7 @@ impl<'b> Subject<'b> {
     }
 
     /// Whether commits of a stream can carry a cursor, with these settings.
-    fn keeps_cursor(&self) -> bool {
+    pub fn keeps_cursor(&self) -> bool {
         let said = self
             .bench
             .spec

@@ -5,6 +5,7 @@
 //! places do not. It tells honest mistakes apart and is no defence against somebody who looks for
 //! two sets with one sum.
 
+use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use arrow_array::cast::AsArray;
@@ -17,6 +18,12 @@ use arrow_schema::DataType;
 pub(crate) struct Digest {
     pub rows: u64,
     sum: u64,
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} rows (values {:04x})", self.rows, self.sum & 0xffff)
+    }
 }
 
 impl Digest {

@@ -5,7 +5,8 @@
 //! bench     opens instances of it as a run does, and remembers every error that came back
 //! common    clauses for every connector: what it says of itself, its settings, its errors
 //! source    clauses for what is read       (whole, columns, checkpoints, cancelling)
-//! destination  clauses for what is written (types, commits, aborts, runs that shut each other out)
+//! destination  clauses for what is written (values, types, modes, commits, aborts, runs that shut each other out)
+//! peer      reads what a destination wrote, and same compares it with what was written
 //! verdict   PASS, FAIL or SKIP for each clause, and what to do
 //! ```
 //!
@@ -21,7 +22,9 @@ mod common;
 mod destination;
 mod digest;
 mod order;
+mod peer;
 mod read;
+mod same;
 mod source;
 mod spec;
 mod trial;

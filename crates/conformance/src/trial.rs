@@ -1,11 +1,11 @@
 //! What is tested, and in which order.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Instant;
 
 use rapidbyte_engine::{Host, Settings};
-use rapidbyte_runtime::{Cancel, Connector, Grants, Kind};
+use rapidbyte_runtime::{Cancel, Connector, Kind};
+use serde_json::Value;
 
 use crate::bench::Bench;
 use crate::verdict::{Clause, Judged, Outcome, Report, Verdict, skip};
@@ -31,10 +31,12 @@ pub struct Trial {
 pub struct Peer {
     /// The source.
     pub connector: Connector,
-    /// Its settings.
+    /// Its settings. Where it does not find a stream by them, `{stream}` in them stands for its name.
     pub settings: Settings,
-    /// What they grant.
-    pub grants: Arc<Grants>,
+    /// Its config schema, for what the settings grant.
+    pub schema: Value,
+    /// Its name of the stream, if that is another one; with `{stream}` for the stream's.
+    pub stream: Option<String>,
 }
 
 /// Judges every clause for the connector's kind and tells each outcome when it is there.

@@ -1,4 +1,7 @@
-//! Rows that the host makes for a destination: small, of every type, with NULLs.
+//! Rows that the host makes for a destination: small, of every type, with NULLs. `edges` has the values at the
+//! edges of the types.
+
+mod edges;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -51,9 +54,12 @@ pub(crate) const TYPES: &[&str] = &[
     "uuid",
     "json",
     "list<int32>",
+    "list<string>",
     "struct<a: int32, b: string>",
     "map<string, int32>",
 ];
+
+pub(crate) use edges::{EDGES, edges};
 
 /// A batch of `rows` (their numbers) of these columns.
 ///
@@ -77,6 +83,15 @@ pub(crate) fn column(type_name: &str) -> Result<Field, String> {
 /// Each third value of a nullable column is NULL.
 fn is_null(field: &Field, row: usize) -> bool {
     field.is_nullable() && row % 3 == 2
+}
+
+/// Columns of one type have other values each, so that one is not taken for another.
+fn factor(field: &Field) -> i64 {
+    match field.name().as_str() {
+        "b" => 7,
+        "a" => -3,
+        _ => 1,
+    }
 }
 
 fn primitive<T: ArrowPrimitiveType>(
@@ -113,7 +128,7 @@ pub(crate) fn array(field: &Field, rows: Range<usize>) -> Result<ArrayRef, Strin
         DataType::Int8 => numbers!(Int8Type, |n| n as i8),
         DataType::Int16 => numbers!(Int16Type, |n| n as i16),
         DataType::Int32 => numbers!(Int32Type, |n| n as i32),
-        DataType::Int64 => numbers!(Int64Type, |n| n as i64),
+        DataType::Int64 => numbers!(Int64Type, |n| n as i64 * factor(field)),
         DataType::UInt8 => numbers!(UInt8Type, |n| n as u8),
         DataType::UInt16 => numbers!(UInt16Type, |n| n as u16),
         DataType::UInt32 => numbers!(UInt32Type, |n| n as u32),

@@ -127,7 +127,15 @@ table! {
     PLAN "plan" "plan answers for each column, and changes nothing";
     WRITE "write" "the rows that are written are the rows that are committed";
     TYPES "types" "every type is taken as planned, or refused by name before its first row";
+    VALUES "values" "values at the edges of the types are kept, or refused by column";
     EMPTY "empty" "a stream without rows is committed as one";
+    BATCHES_KEPT "batch-sizes" "every row of every batch is kept, however large it is";
+    PARTS "parts" "every part of a commit is committed, once";
+    REPLACE "replace" "new rows take the place of the older ones";
+    APPEND "append" "new rows come beside the older ones";
+    UPSERT "upsert" "of each key the last row is kept";
+    PLAN_AGAIN "plan-again" "plan changes nothing where there are rows, and says the same again";
+    STREAMS "streams" "a session writes one stream after the other, each by itself";
     STAGED "staged" "nothing is visible before the commit";
     ABORT "abort" "an abort leaves nothing, and the stream can be written again";
     BAD_BATCH "bad-batch" "a batch that is none is refused, and nothing of it stays";

@@ -6,7 +6,7 @@ use super::*;
 
 /// No clause fails, and these alone are skipped.
 #[track_caller]
-fn passes(folder: &Folder, name: &str, config: &Value, more: &[&str], skipped: &[&str]) {
+fn passes(folder: &Folder, name: &str, config: &Value, more: &[&str], skipped: &[&str]) -> Value {
     let (document, code) = test(folder, name, config, more);
     let told = document["clauses"].as_array().expect("clauses").iter();
     let told: Vec<String> = told
@@ -18,6 +18,15 @@ fn passes(folder: &Folder, name: &str, config: &Value, more: &[&str], skipped: &
         (0, skipped.iter().map(|s| (*s).into()).collect()),
         "{told:#?}"
     );
+    document
+}
+
+/// What a clause that holds looked at.
+fn detail(document: &Value, id: &str) -> String {
+    let clauses = document["clauses"].as_array().expect("clauses");
+    let clause = clauses.iter().find(|clause| clause["id"] == id);
+    let detail = clause.and_then(|clause| clause["detail"].as_str());
+    detail.expect("a detail").to_owned()
 }
 
 const NO_INCREMENT: [&str; 4] = ["checkpoints", "order", "resume", "foreign-cursor"];
@@ -120,7 +129,7 @@ fn dest_file_as_one_file_and_as_a_folder_that_grows() {
         let one = format!("one/{{stream}}.{ending}");
         let look = json!({ "path": one }).to_string();
         let more = ["--peer", "source-file", "--peer-config", &look];
-        let no_cursor = ["progress", "commit-once", "fence"];
+        let no_cursor = ["append", "upsert", "progress", "commit-once", "fence"];
         passes(
             &folder,
             "dest-file",
@@ -131,7 +140,13 @@ fn dest_file_as_one_file_and_as_a_folder_that_grows() {
         let grows = format!("{ending}/{{stream}}/part-{{part}}.{ending}");
         let look = json!({ "path": format!("{ending}/{{stream}}/*.{ending}") }).to_string();
         let more = ["--peer", "source-file", "--peer-config", &look];
-        passes(&folder, "dest-file", &json!({ "path": grows }), &more, &[]);
+        passes(
+            &folder,
+            "dest-file",
+            &json!({ "path": grows }),
+            &more,
+            &["upsert"],
+        );
     }
 }
 
@@ -143,8 +158,49 @@ fn dest_postgres_by_copy_and_by_insert() {
         let config = json!({ "url": database.url(), "load_method": method });
         let look = json!({ "url": database.url() }).to_string();
         let more = ["--peer", "source-postgres", "--peer-config", &look];
-        passes(&folder, "dest-postgres", &config, &more, &[]);
+        let document = passes(&folder, "dest-postgres", &config, &more, &[]);
+        for clause in ["types", "values"] {
+            let detail = detail(&document, clause);
+            assert!(!detail.contains("not compared"), "{detail}");
+        }
+        // A NUL is no character of a text, and the refusal names the column.
+        let values = detail(&document, "values");
+        assert!(values.contains("c_string refuses 1"), "{values}");
     }
+}
+
+/// The streams of a peer are keys of its settings: it can only be asked about one that is named there.
+#[test]
+fn a_peer_of_named_streams_reads_each_stream_by_its_name() {
+    let folder = Folder::new();
+    let out = folder.path().join("out");
+    let server = Server::start(move |request| {
+        let name = request.path.trim_start_matches('/');
+        match std::fs::read_to_string(out.join(format!("{name}.jsonl"))) {
+            Ok(text) => Reply::json(format!("[{}]", text.lines().collect::<Vec<_>>().join(","))),
+            Err(_) => Reply::status(404, ""),
+        }
+    });
+    let config = json!({ "path": "out/{stream}.jsonl" });
+    let skipped = ["append", "upsert", "progress", "commit-once", "fence"];
+    let peer = ["--peer", "source-http", "--peer-config"];
+    let streams = json!({ "{stream}": { "path": "{stream}" } });
+    let look = json!({ "base_url": server.url(""), "streams": streams }).to_string();
+    let more = [&peer[..], &[&look]].concat();
+    let document = passes(&folder, "dest-file", &config, &more, &skipped);
+    let streams = detail(&document, "streams");
+    assert_eq!(streams, "3 streams; every value as the peer reads it");
+    // A peer with a name of its own for it.
+    let streams = json!({ "rows": { "path": "{stream}" } });
+    let look = json!({ "base_url": server.url(""), "streams": streams }).to_string();
+    let named = [&peer[..], &[&look, "--peer-stream", "rows"]].concat();
+    passes(&folder, "dest-file", &config, &named, &skipped);
+    let without = [&peer[..], &[&look]].concat();
+    let (document, _) = test(&folder, "dest-file", &config, &without);
+    assert!(
+        with(&document, "skip").contains(&"write".into()),
+        "{document:#}"
+    );
 }
 
 #[test]

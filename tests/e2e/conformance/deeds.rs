@@ -35,7 +35,7 @@ const OF_SOURCES: &[(&str, &str)] = &[
     ("shouts_its_code", "errors"),
 ];
 
-/// The same of the wrong destination.
+/// The same of the wrong destination, which a peer reads. The first eleven fail without a peer, too.
 const OF_DESTINATIONS: &[(&str, &str)] = &[
     ("turns_columns", "plan"),
     ("miscounts_rows", "write"),
@@ -48,7 +48,58 @@ const OF_DESTINATIONS: &[(&str, &str)] = &[
     ("commits_twice", "commit-once"),
     ("lets_both_commit", "fence"),
     ("leaves_a_lock", "cancel"),
+    ("turns_ones_into_twos", "write"),
+    ("empty_text_to_null", "write"),
+    ("repeats_under_null", "write"),
+    ("sorts_columns", "write"),
+    ("drops_column", "types"),
+    ("mixes_up_units", "types"),
+    ("shifts_zone", "types"),
+    ("cuts_time", "types"),
+    ("nan_to_null", "values"),
+    ("infinity_to_max", "values"),
+    ("loses_negative_zero", "values"),
+    ("rounds_through_double", "values"),
+    ("clips_unsigned", "values"),
+    ("loses_sign_below_one", "values"),
+    ("cuts_decimals", "values"),
+    ("rounds_before_epoch", "values"),
+    ("loses_sign_of_date", "values"),
+    ("null_text_to_null", "values"),
+    ("trims_text", "values"),
+    ("escapes_backslash", "write"),
+    ("loses_wide_characters", "values"),
+    ("cuts_long_text", "values"),
+    ("empty_bytes_to_null", "values"),
+    ("drops_null_items", "types"),
+    ("empty_list_to_null", "values"),
+    ("empty_struct_to_null", "values"),
+    ("drops_null_entries", "types"),
+    ("drops_rest_of_chunk", "batch-sizes"),
+    ("forgets_before_empty", "batch-sizes"),
+    ("commits_first_part", "parts"),
+    ("doubles_part", "parts"),
+    ("replace_appends", "replace"),
+    ("append_replaces", "append"),
+    ("keeps_first", "upsert"),
+    ("keeps_old_for_null", "upsert"),
+    ("commits_backwards", "upsert"),
+    ("mixes_streams", "streams"),
+    ("keeps_first_columns", "streams"),
+    ("plan_creates", "plan"),
+    ("plan_empties", "plan-again"),
+    ("leaves_parts", "abort"),
+    ("aborts_committed", "abort"),
+    ("takes_up_leavings", "cancel"),
+    ("progress_lets_in", "progress"),
 ];
+
+/// Deeds that no clause sees, and why.
+const UNSEEN_OF_DESTINATIONS: &[(&str, &str)] =
+    &[("turns_rows", "nothing promises an order of rows")];
+
+/// Deeds of a destination that can be seen by what it counts alone.
+const WITHOUT_PEER: usize = 11;
 
 /// What a connector says of itself, with the clause that each change fails.
 const OF_SPECS: &[(&str, &str, &str)] = &[
@@ -105,8 +156,70 @@ fn each_clause_for_destinations_fails_for_the_one_that_breaks_it() {
     let wrong = testkit("dest-wrong");
     for (deed, clause) in OF_DESTINATIONS {
         let folder = Folder::new();
+        let (document, code) = test(&folder, &wrong, &counted(deed), &PEER);
+        fails_alone(&document, code, clause, deed);
+    }
+    for (deed, why) in UNSEEN_OF_DESTINATIONS {
+        let folder = Folder::new();
+        let (document, code) = test(&folder, &wrong, &counted(deed), &PEER);
+        assert_eq!(code, 0, "{deed} ({why}): {document:#}");
+    }
+    let (caught, unseen) = (OF_DESTINATIONS.len(), UNSEEN_OF_DESTINATIONS.len());
+    println!(
+        "a destination: {caught} deeds of {} are caught",
+        caught + unseen
+    );
+    assert!(caught >= 30 && caught * 100 >= 95 * (caught + unseen));
+}
+
+#[test]
+fn some_faults_of_a_destination_show_without_a_peer() {
+    let wrong = testkit("dest-wrong");
+    for (deed, clause) in &OF_DESTINATIONS[..WITHOUT_PEER] {
+        let folder = Folder::new();
         let (document, code) = test(&folder, &wrong, &counted(deed), &[]);
         fails_alone(&document, code, clause, deed);
+    }
+    let (document, _) = test(&Folder::new(), &wrong, &counted("none"), &[]);
+    let clauses = document["clauses"].as_array().expect("clauses");
+    let write = clauses.iter().find(|c| c["id"] == "write").expect("write");
+    let detail = write["detail"].as_str().expect("a detail");
+    assert!(detail.ends_with("counted only: give --peer"), "{detail}");
+}
+
+#[test]
+fn a_changed_value_is_named_with_its_column_and_row() {
+    let wrong = testkit("dest-wrong");
+    for (deed, seen) in [
+        (
+            "nan_to_null",
+            "column c_float64, row 0: written NaN, read NULL",
+        ),
+        (
+            "empty_text_to_null",
+            "column t, row 0: written \"\", read NULL",
+        ),
+        (
+            "loses_sign_of_date",
+            "column c_date, row 1: written 1969-12-31, read 1970-01-02",
+        ),
+        (
+            "drops_column",
+            "column c_interval was written, and is not among the columns that are read",
+        ),
+        (
+            "turns_ones_into_twos",
+            "column n, row 1: written 1, and no row with it is among the 20",
+        ),
+    ] {
+        let (document, _) = test(&Folder::new(), &wrong, &counted(deed), &PEER);
+        let clauses = document["clauses"].as_array().expect("clauses");
+        let failed = clauses
+            .iter()
+            .find(|c| c["verdict"] == "fail")
+            .expect("one");
+        let told = failed["seen"].as_str().expect("what was seen");
+        assert!(told.contains(seen), "{told}");
     }
 }
 
@@ -129,6 +242,8 @@ fn without_a_deed_every_clause_passes_and_every_clause_has_a_deed() {
     assert_eq!(code, 0, "{source:#}");
     let (destination, code) = test(&folder, &testkit("dest-wrong"), &counted("none"), &[]);
     assert_eq!(code, 0, "{destination:#}");
+    let (seen, code) = test(&folder, &testkit("dest-wrong"), &counted("none"), &PEER);
+    assert_eq!((code, with(&seen, "skip").len()), (0, 0), "{seen:#}");
     let all = |document: &Value| -> BTreeSet<String> {
         let clauses = document["clauses"].as_array().expect("clauses");
         let ids = clauses
@@ -158,23 +273,17 @@ fn without_a_deed_every_clause_passes_and_every_clause_has_a_deed() {
     );
 }
 
-#[test]
-fn a_peer_sees_what_the_contract_does_not_show() {
-    let folder = Folder::new();
-    let peer = ["--peer", "source-file", "--peer-config"];
-    let look = "{ path: \"out/{stream}.jsonl\", schema: { n: int64 } }";
-    let more = [&peer[..], &[look]].concat();
-    let (document, code) = test(&folder, &testkit("dest-wrong"), &counted("none"), &more);
-    assert_eq!(code, 0, "{document:#}");
-    for (deed, clause) in [("shows_early", "staged"), ("keeps_aborted", "abort")] {
-        let (document, code) = test(&folder, &testkit("dest-wrong"), &counted(deed), &more);
-        fails_alone(&document, code, clause, deed);
-    }
-}
+/// Reads what the wrong destination wrote.
+const PEER: [&str; 4] = [
+    "--peer",
+    "source-file",
+    "--peer-config",
+    "{ path: \"out/{stream}.arrow\" }",
+];
 
 fn counted(deed: &str) -> Value {
     json!({
-        "deed": deed, "rows": "out/{stream}.jsonl", "state": "out/{stream}.state",
-        "look": "out/{stream}.state",
+        "deed": deed, "rows": "out/{stream}.arrow", "again": "out/{stream}.arrow",
+        "state": "out/{stream}.state", "look": "out/{stream}.state",
     })
 }

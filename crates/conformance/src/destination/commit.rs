@@ -28,6 +28,18 @@ pub(super) fn progress(subject: &Subject<'_>) -> Judged {
     let target = target(subject, "progress")?;
     let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
     let fails = |trouble: Trouble| trouble.fails(ACTION);
+    if let Some(told) = subject.progress(&target).map_err(fails)? {
+        let seen = format!("before its first run the stream has the progress {told:?}");
+        return Err(fail(
+            seen,
+            "let progress change nothing, and say nothing of a stream without a run",
+        ));
+    }
+    if let Some(told) = subject.progress(&target).map_err(fails)? {
+        let seen =
+            format!("asked again before its first run, the stream has the progress {told:?}");
+        return Err(fail(seen, "let progress change nothing"));
+    }
     let mut load = Load::begin(subject, &target, simple(), "first").map_err(blocks)?;
     let first = load.fenced.clone();
     if (first.seq, &first.cursor) != (0, &None) {
@@ -48,6 +60,12 @@ pub(super) fn progress(subject: &Subject<'_>) -> Judged {
             return Err(fail(format!("{seen} after commit {number}"), ACTION));
         }
     }
+    let written = load.written().map_err(fails)?;
+    // Two commits that append: how that goes is for another clause to say.
+    let kept = match subject.has_failed(&APPEND) {
+        true => String::new(),
+        false => subject.kept(&target, &load.plan, &written, ACTION)?,
+    };
     drop(load);
     let cancel = subject.bench.trial.host.cancel.child();
     let next = Load::let_in(subject, &target, simple(), "second", cancel);
@@ -80,7 +98,7 @@ pub(super) fn progress(subject: &Subject<'_>) -> Judged {
             action,
         ));
     }
-    Ok("3 commits".into())
+    Ok(format!("3 commits; {kept}"))
 }
 
 /// The same commit twice.
@@ -103,8 +121,10 @@ pub(super) fn once(subject: &Subject<'_>) -> Judged {
         Err(Trouble::Error(..) | Trouble::Broken(_)) => {}
         Err(trouble) => return Err(trouble.fails(ACTION)),
     }
-    // Whether it worked is for another clause to say.
-    let _ = load.abort();
+    // Whether it works is for another clause to say.
+    if !subject.has_failed(&ABORT) {
+        let _ = load.abort();
+    }
     drop(load);
     let after = subject.look(&target).map_err(blocks)?;
     match after == before {

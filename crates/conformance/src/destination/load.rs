@@ -3,19 +3,16 @@
 use std::fmt;
 use std::ops::Range;
 
+use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
-use rapidbyte_runtime::{
-    Batch, Cancel, Destination, Event, Part, Progress, ReadRequest, Receipt, Run, Selection, Target,
-};
+use arrow_select::concat::concat_batches;
+use rapidbyte_runtime::{Batch, Cancel, Destination, Part, Plan, Progress, Receipt, Run, Target};
 use rapidbyte_wire::ipc::Encoder;
 
 use super::{PIPELINE, Subject};
 use crate::bench::{Bench, Reach, Trouble};
-use crate::trial::Peer;
-use crate::values;
-
-/// Steps of a peer's read.
-const MAX_STEPS: usize = 10_000;
+use crate::digest::Digest;
+use crate::{peer, values};
 
 /// A session that has been let in and writes.
 pub(crate) struct Load<'b> {
@@ -24,6 +21,9 @@ pub(crate) struct Load<'b> {
     stream: String,
     schema: SchemaRef,
     encoder: Encoder,
+    /// What was said of the columns.
+    pub plan: Plan,
+    written: Vec<RecordBatch>,
     /// As `fence` said.
     pub fenced: Progress,
     /// Commits of the stream so far.
@@ -50,11 +50,30 @@ impl<'b> Load<'b> {
         run: &str,
         cancel: Cancel,
     ) -> Result<Self, Trouble> {
-        let mut load = Self::let_in(subject, target, schema, run, cancel)?;
-        let (epoch, cursor) = (load.fenced.epoch, load.fenced.cursor.clone());
-        let opened = load.destination.open_writer(target, epoch, cursor.as_ref());
-        load.bench.note(opened)?;
-        Ok(load)
+        Self::let_in(subject, target, schema, run, cancel)?.opened(target)
+    }
+
+    fn opened(mut self, target: &Target) -> Result<Self, Trouble> {
+        let (epoch, cursor) = (self.fenced.epoch, self.fenced.cursor.clone());
+        let opened = self.destination.open_writer(target, epoch, cursor.as_ref());
+        self.bench.note(opened)?;
+        Ok(self)
+    }
+
+    /// Begins another stream in the session of one that is committed, as a run does; none where the
+    /// session holds too much for that.
+    pub fn next(
+        mut self,
+        subject: &Subject<'b>,
+        target: &Target,
+        schema: SchemaRef,
+        run: &str,
+    ) -> Result<Option<Self>, Trouble> {
+        if !self.destination.finish() {
+            return Ok(None);
+        }
+        let next = Self::let_in_by(subject, self.destination, target, schema, run)?;
+        next.opened(target).map(Some)
     }
 
     /// Opens a session that is let in and does not write yet.
@@ -67,8 +86,20 @@ impl<'b> Load<'b> {
     ) -> Result<Self, Trouble> {
         let bench = subject.bench;
         let config = bench.config().cloned().unwrap_or_default();
-        let mut destination = bench.destination_until(&config, Reach::Granted, cancel)?;
-        bench.note(destination.plan(target))?;
+        let destination = bench.destination_until(&config, Reach::Granted, cancel)?;
+        Self::let_in_by(subject, destination, target, schema, run)
+    }
+
+    /// The same in an open session.
+    fn let_in_by(
+        subject: &Subject<'b>,
+        mut destination: Destination,
+        target: &Target,
+        schema: SchemaRef,
+        run: &str,
+    ) -> Result<Self, Trouble> {
+        let bench = subject.bench;
+        let plan = bench.note(destination.plan(target))?;
         let run = Run {
             pipeline: PIPELINE.into(),
             id: format!("{}-{run}", subject.tag),
@@ -81,6 +112,8 @@ impl<'b> Load<'b> {
             stream: target.stream.clone(),
             schema,
             encoder,
+            plan,
+            written: Vec::new(),
             seq: fenced.seq,
             fenced,
         })
@@ -88,19 +121,34 @@ impl<'b> Load<'b> {
 
     /// Rows as a message.
     pub fn batch(&mut self, rows: Range<usize>) -> Result<Batch, Trouble> {
-        let broken = |error: String| Trouble::Broken(error);
-        let count = rows.len() as u64;
-        let rows = values::batch(&self.schema, rows).map_err(broken)?;
-        let data = self
-            .encoder
-            .encode(&rows)
-            .map_err(|e| broken(e.to_string()))?;
-        Ok(Batch { data, rows: count })
+        let rows = values::batch(&self.schema, rows).map_err(Trouble::Broken)?;
+        self.encoded(&rows)
+    }
+
+    fn encoded(&mut self, rows: &RecordBatch) -> Result<Batch, Trouble> {
+        let data = self.encoder.encode(rows);
+        let data = data.map_err(|error| Trouble::Broken(error.to_string()))?;
+        let rows = rows.num_rows() as u64;
+        Ok(Batch { data, rows })
     }
 
     pub fn write(&mut self, rows: Range<usize>) -> Result<(), Trouble> {
-        let batch = self.batch(rows)?;
-        self.write_batch(&batch)
+        let rows = values::batch(&self.schema, rows).map_err(Trouble::Broken)?;
+        self.write_rows(&rows)
+    }
+
+    /// Writes rows of the stream's columns, and keeps them for a comparison.
+    pub fn write_rows(&mut self, rows: &RecordBatch) -> Result<(), Trouble> {
+        let batch = self.encoded(rows)?;
+        self.write_batch(&batch)?;
+        self.written.push(rows.clone());
+        Ok(())
+    }
+
+    /// Every row that was written.
+    pub fn written(&self) -> Result<RecordBatch, Trouble> {
+        let rows = concat_batches(&self.schema, &self.written);
+        rows.map_err(|error| Trouble::Broken(error.to_string()))
     }
 
     pub fn write_batch(&mut self, batch: &Batch) -> Result<(), Trouble> {
@@ -156,8 +204,8 @@ pub(crate) struct Sight {
     pub complete: bool,
     /// There is nothing at the location yet.
     pub is_new: bool,
-    /// Rows that the peer reads; none without one, or where it finds no such stream.
-    pub rows: Option<u64>,
+    /// The rows that the peer reads; none without one, or where it finds no such stream.
+    pub rows: Option<Digest>,
 }
 
 impl Sight {
@@ -177,7 +225,14 @@ impl Sight {
             complete: progress.as_ref().is_some_and(|progress| progress.complete),
             is_new: plan.is_new,
             rows: match &bench.trial.peer {
-                Some(peer) => rows_by(bench, peer, &target.stream),
+                Some(peer) => match peer::rows(bench, peer, &target.stream)? {
+                    Some(rows) => {
+                        let mut digest = Digest::default();
+                        digest.add(&rows).map_err(Trouble::Broken)?;
+                        Some(digest)
+                    }
+                    None => None,
+                },
                 None => None,
             },
         })
@@ -204,50 +259,8 @@ impl fmt::Display for Sight {
             write!(f, ", complete")?;
         }
         match self.rows {
-            Some(rows) => write!(f, ", {rows} rows"),
+            Some(digest) => write!(f, ", {digest}"),
             None => Ok(()),
         }
     }
-}
-
-/// How many rows a peer reads of a stream, whatever stands before its name; none where it finds no
-/// such stream.
-fn rows_by(bench: &Bench<'_>, peer: &Peer, stream: &str) -> Option<u64> {
-    let config = &peer.settings.config;
-    let mut source = bench.peer(&peer.connector, config, &peer.grants).ok()?;
-    let found = source.discover(&[]).ok()?;
-    let is_it = |name: &str| name == stream || name.ends_with(&format!(".{stream}"));
-    let name = found
-        .into_iter()
-        .map(|found| found.name)
-        .find(|name| is_it(name))?;
-    let selection = Selection {
-        stream: name.clone(),
-        columns: None,
-        filter: None,
-        increment: None,
-        cursor: None,
-    };
-    let snapshot = source.snapshot(&[selection]).ok()?;
-    let request = ReadRequest {
-        stream: name,
-        snapshot,
-        increment: None,
-        cursor: None,
-        columns: None,
-        filter: None,
-        forms: Vec::new(),
-        batch_bytes: crate::read::BATCH_BYTES,
-        max_record_bytes: 16 << 20,
-    };
-    source.read(&request).ok()?;
-    let mut rows = 0;
-    for _ in 0..MAX_STEPS {
-        match source.next(1000).ok()? {
-            Event::Batch(batch) => rows += batch.rows,
-            Event::Checkpoint(_) | Event::Idle => {}
-            Event::End => return Some(rows),
-        }
-    }
-    None
 }

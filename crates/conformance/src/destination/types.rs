@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use arrow_schema::{Field, Schema};
+use arrow_schema::{DataType, Field, Schema};
 use rapidbyte_runtime::{ErrorKind, Fit, Plan};
 
 use super::{Load, Subject};
 use crate::bench::Trouble;
+use crate::same::KEY;
 use crate::values;
 use crate::verdict::*;
 
@@ -39,14 +40,18 @@ pub(super) fn judge(subject: &Subject<'_>) -> Judged {
         return Err(fail("every type is refused", "take at least one type"));
     }
     let fields: Vec<Field> = taken.iter().map(|(_, field)| field.clone()).collect();
+    let types = fields.clone();
+    let key = Field::new(KEY, DataType::Int64, false);
+    let fields: Vec<Field> = std::iter::once(key).chain(fields).collect();
     let schema = Arc::new(Schema::new(fields));
     let target = subject.target("types", &schema, false);
     let written = Load::begin(subject, &target, schema, "types").and_then(|mut load| {
         load.write(0..ROWS)?;
         let part = load.flush()?;
-        load.commit(&[part], None, true)
+        let receipt = load.commit(&[part], None, true)?;
+        Ok((receipt, load.plan.clone(), load.written()?))
     });
-    let receipt = written.map_err(|trouble| match trouble {
+    let (receipt, plan, rows) = written.map_err(|trouble| match trouble {
         // Where simple rows cannot be written either, another clause says so.
         Trouble::Error(call, error) => fail(
             format!(
@@ -61,9 +66,15 @@ pub(super) fn judge(subject: &Subject<'_>) -> Judged {
         let seen = format!("{ROWS} rows of all types, the receipt has {}", receipt.rows);
         return Err(fail(seen, ACTION));
     }
+    let kept = subject.kept(&target, &plan, &rows, ACTION)?;
+    *subject.taken.borrow_mut() = types;
     Ok(match refused.is_empty() {
-        true => format!("{} types", taken.len()),
-        false => format!("{} types; refused: {}", taken.len(), refused.join(", ")),
+        true => format!("{} types; {kept}", taken.len()),
+        false => format!(
+            "{} types; refused: {}; {kept}",
+            taken.len(),
+            refused.join(", ")
+        ),
     })
 }
 

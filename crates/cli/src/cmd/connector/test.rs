@@ -1,11 +1,10 @@
 //! `rapidbyte connector test`
 
 use std::path::Path;
-use std::sync::Arc;
 
 use rapidbyte_conformance::{Outcome, Peer, Report, Trial, Verdict, clauses, test};
 use rapidbyte_engine::{Class, Environment, Failure, Host, Settings};
-use rapidbyte_runtime::{Grants, Kind};
+use rapidbyte_runtime::Kind;
 use serde_json::json;
 
 use super::{config_schema, failed, load_from};
@@ -86,7 +85,11 @@ fn trial(asked: &ConnectorTest, common: &Common, host: Host) -> Result<Trial, Fa
         return Err(Failure::new(Class::Config, "bad_argument", text).hint("leave it out"));
     }
     let peer = match (&asked.peer, &asked.peer_config) {
-        (Some(name), Some(text)) => Some(peer(name, text, &base_dir, common, &host)?),
+        (Some(name), Some(text)) => {
+            let mut peer = peer(name, text, &base_dir, common, &host)?;
+            peer.stream.clone_from(&asked.peer_stream);
+            Some(peer)
+        }
         _ => None,
     };
     Ok(Trial {
@@ -116,11 +119,11 @@ fn peer(
     let settings = settings(text, "--peer-config", base_dir, common)?;
     let schema = config_schema(&spec)?;
     settings.keep_secrets(&schema);
-    let grants = Grants::from_config(&schema, &settings.config, base_dir);
     Ok(Peer {
         connector,
         settings,
-        grants: Arc::new(grants),
+        schema,
+        stream: None,
     })
 }
 

@@ -1,15 +1,21 @@
 //! A destination that keeps the contract but for one clause, which `deed` names: each [`Deed`] proves
 //! that `rapidbyte connector test` can fail that clause, and that one alone.
 //!
-//! It counts: what is committed of a stream is a file `state` with its progress, and a file `rows` with
-//! one line for each row, for a peer to read.
+//! Rows are values of Arrow, as they came: what is committed of a stream is an Arrow file `rows`, for a
+//! peer to read, and a file `state` with its progress. Parts are staged in files of their own.
 
+mod spoil;
 mod state;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_array::{Array, UInt64Array};
+use arrow_select::concat::concat_batches;
+use arrow_select::take::take;
 use rapidbyte_sdk::bindings::exports_destination::{self as wit, Guest, GuestSession, GuestWriter};
 use rapidbyte_sdk::ipc::Decoder;
 use rapidbyte_sdk::prelude::*;
@@ -17,10 +23,11 @@ use rapidbyte_sdk::types::type_name;
 use rapidbyte_sdk::{Spec, files};
 use serde_json::{Map, Value};
 
-use crate::state::{Place, State};
+use crate::state::{Place, State, part};
 
 /// The JSON Schema of the settings.
-const CONFIG_SCHEMA: &str = r#"{"type":"object","properties":{"deed":{"type":"string"},"rows":{"type":"string","x-grant":"write"},"state":{"type":"string","x-grant":"write"},"look":{"type":"string","x-grant":"read"}},"required":["deed","rows","state","look"],"additionalProperties":false}"#;
+const CONFIG_SCHEMA: &str = r#"{"type":"object","properties":{"deed":{"type":"string"},"rows":{"type":"string","x-grant":"write"},"again":{"type":"string","x-grant":"read"},"state":{"type":"string","x-grant":"write"},"look":{"type":"string","x-grant":"read"}},"required":["deed","rows","again","state","look"],"additionalProperties":false}"#;
+const KEYS: [&str; 5] = ["deed", "rows", "again", "state", "look"];
 
 /// The one thing that is wrong.
 #[derive(serde::Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +57,96 @@ pub enum Deed {
     LetsBothCommit,
     /// `cancel`: who writes locks the stream until it commits or aborts.
     LeavesALock,
+    /// `write`: each digit 1 of a number becomes a 2.
+    TurnsOnesIntoTwos,
+    /// `write`: an empty text becomes NULL.
+    EmptyTextToNull,
+    /// `write`: a NULL becomes the text of the row before it.
+    RepeatsUnderNull,
+    /// `write`: values stand under the columns by the order of their names.
+    SortsColumns,
+    /// `types`: a column whose type it does not know is left out.
+    DropsColumn,
+    /// `types`: milliseconds are taken for seconds.
+    MixesUpUnits,
+    /// `types`: an instant is written by the clock of another zone.
+    ShiftsZone,
+    /// `types`: a time loses its fraction.
+    CutsTime,
+    /// `values`: NaN becomes NULL.
+    NanToNull,
+    /// `values`: the infinities become the largest numbers.
+    InfinityToMax,
+    /// `values`: -0.0 becomes 0.0.
+    LosesNegativeZero,
+    /// `values`: an int64 goes through a double.
+    RoundsThroughDouble,
+    /// `values`: a uint64 goes through an int64.
+    ClipsUnsigned,
+    /// `values`: the sign of a decimal between -1 and 0 is lost.
+    LosesSignBelowOne,
+    /// `values`: of a decimal fifteen digits stay.
+    CutsDecimals,
+    /// `values`: a fraction of a second before 1970 is counted in the wrong direction.
+    RoundsBeforeEpoch,
+    /// `values`: a date before 1970 loses its sign.
+    LosesSignOfDate,
+    /// `values`: the text "NULL" becomes NULL.
+    NullTextToNull,
+    /// `values`: spaces at the end of a text are lost.
+    TrimsText,
+    /// `write`: a backslash is doubled.
+    EscapesBackslash,
+    /// `values`: a character of four bytes becomes a question mark.
+    LosesWideCharacters,
+    /// `values`: a text is cut after 255 characters.
+    CutsLongText,
+    /// `values`: bytes of length 0 become NULL.
+    EmptyBytesToNull,
+    /// `types`: NULL items of a list are left out.
+    DropsNullItems,
+    /// `values`: an empty list becomes NULL.
+    EmptyListToNull,
+    /// `values`: a struct whose members are all NULL becomes NULL.
+    EmptyStructToNull,
+    /// `types`: entries of a map with a NULL are left out.
+    DropsNullEntries,
+    /// `batch-sizes`: rows behind the last thousand of a large batch are lost.
+    DropsRestOfChunk,
+    /// `batch-sizes`: a batch without rows drops the rows before it.
+    ForgetsBeforeEmpty,
+    /// `parts`: of several parts the first is committed.
+    CommitsFirstPart,
+    /// `parts`: a part that is given in again is committed again.
+    DoublesPart,
+    /// `replace`: the older rows stay.
+    ReplaceAppends,
+    /// `append`: the older rows go.
+    AppendReplaces,
+    /// `upsert`: of several rows of a key the first stays.
+    KeepsFirst,
+    /// `upsert`: a NULL does not replace a value.
+    KeepsOldForNull,
+    /// `upsert`: parts are committed backwards.
+    CommitsBackwards,
+    /// `streams`: a stream has the rows of the one before it in the session, too.
+    MixesStreams,
+    /// `streams`: a stream has the columns of the first one of the session.
+    KeepsFirstColumns,
+    /// `plan`: makes the file.
+    PlanCreates,
+    /// `plan-again`: makes room for the rows to come.
+    PlanEmpties,
+    /// `abort`: what was staged stays.
+    LeavesParts,
+    /// `abort`: what was committed before is removed too.
+    AbortsCommitted,
+    /// `cancel`: a run commits what an older one left.
+    TakesUpLeavings,
+    /// `progress`: asking how far a stream is lets somebody in.
+    ProgressLetsIn,
+    /// None: rows stand in another order than they came. Nothing promises an order.
+    TurnsRows,
 }
 
 /// What stands under `config:`.
@@ -57,6 +154,7 @@ pub enum Deed {
 pub struct Config {
     deed: Deed,
     rows: String,
+    again: String,
     state: String,
     look: String,
 }
@@ -65,25 +163,41 @@ pub struct Config {
 struct Open {
     place: Place,
     epoch: u64,
-    replaces: bool,
-    flushed: u64,
+    schema: SchemaRef,
+    mode: WriteMode,
+    key: Vec<String>,
+    /// Names of the parts that are staged.
+    parts: Vec<String>,
+    /// How many were staged so far.
+    number: u64,
+    /// What could be seen before the parts, for a deed.
+    before: Vec<RecordBatch>,
 }
 
-type Streams = Rc<RefCell<BTreeMap<String, Open>>>;
+/// What all streams of the session share.
+#[derive(Default)]
+struct Shared {
+    open: BTreeMap<String, Open>,
+    /// The columns of the first stream, for a deed.
+    first: Option<SchemaRef>,
+    /// The stream of the last part and its rows, for a deed.
+    last: (String, Vec<RecordBatch>),
+}
 
 /// The connector, opened with one configuration.
 pub struct Session {
     config: Config,
-    open: Streams,
+    shared: Rc<RefCell<Shared>>,
 }
 
 /// Writes one stream.
 pub struct Writing {
     deed: Deed,
     stream: String,
-    open: Streams,
+    shared: Rc<RefCell<Shared>>,
     decoder: Decoder,
-    rows: RefCell<u64>,
+    rows: RefCell<Vec<RecordBatch>>,
+    count: RefCell<u64>,
 }
 
 /// What is exported.
@@ -92,8 +206,7 @@ pub struct Export;
 fn parse(text: &str) -> Result<Config> {
     let refused = |error: serde_json::Error| Error::config("invalid_config", error);
     let keys: Map<String, Value> = serde_json::from_str(text).map_err(refused)?;
-    let known = ["deed", "rows", "state", "look"];
-    if let Some(key) = keys.keys().find(|key| !known.contains(&key.as_str())) {
+    if let Some(key) = keys.keys().find(|key| !KEYS.contains(&key.as_str())) {
         return Err(Error::config("unknown_key", format!("{key} is not known")));
     }
     serde_json::from_value(Value::Object(keys)).map_err(refused)
@@ -110,7 +223,7 @@ impl Guest for Export {
             description: "Does one wrong thing, for tests of the tests".into(),
             config_schema: CONFIG_SCHEMA.into(),
             sync_modes: Vec::new(),
-            write_modes: vec![WriteMode::Append, WriteMode::Replace],
+            write_modes: vec![WriteMode::Append, WriteMode::Replace, WriteMode::Upsert],
             native_forms: Vec::new(),
             takes_filter: false,
             keeps_cursor: true,
@@ -121,7 +234,7 @@ impl Guest for Export {
     fn open(config: String) -> Result<wit::Session> {
         Ok(wit::Session::new(Session {
             config: parse(&config)?,
-            open: Streams::default(),
+            shared: Rc::default(),
         }))
     }
 }
@@ -129,9 +242,13 @@ impl Guest for Export {
 impl Session {
     fn place(&self, stream: &str) -> Place {
         let Config {
-            rows, state, look, ..
+            rows,
+            again,
+            state,
+            look,
+            ..
         } = &self.config;
-        Place::new([rows, state, look], stream)
+        Place::new([rows, again, state, look], stream)
     }
 
     fn answer(&self, state: &State) -> Progress {
@@ -169,8 +286,16 @@ impl GuestSession for Session {
         if self.config.deed == Deed::TurnsColumns {
             columns.reverse();
         }
+        let is_new = !place.has_rows()?;
+        match self.config.deed {
+            Deed::PlanCreates if is_new => place.show(&schema, &[])?,
+            Deed::PlanEmpties if !is_new && target.write_mode == WriteMode::Replace => {
+                place.show(&schema, &[])?;
+            }
+            _ => {}
+        }
         Ok(Plan {
-            is_new: !place.has_rows()?,
+            is_new,
             location: place.rows,
             columns,
             statements: Vec::new(),
@@ -179,7 +304,12 @@ impl GuestSession for Session {
     }
 
     fn progress(&self, target: Target, _pipeline: String) -> Result<Option<Progress>> {
-        let state = self.place(&target.stream).read()?;
+        let place = self.place(&target.stream);
+        let state = place.read()?;
+        if self.config.deed == Deed::ProgressLetsIn && state.is_none() {
+            place.write(&State::default())?;
+            return Ok(Some(self.answer(&State::default())));
+        }
         Ok(state.map(|state| self.answer(&state)))
     }
 
@@ -198,14 +328,38 @@ impl GuestSession for Session {
         state.complete &= state.run_id == run.id;
         state.run_id = run.id;
         place.write(&state)?;
+        let deed = self.config.deed;
+        if !matches!(
+            deed,
+            Deed::TakesUpLeavings | Deed::LetsBothCommit | Deed::LeavesParts
+        ) {
+            for part in place.leavings(state.epoch)? {
+                place.unstage(&part)?;
+            }
+        }
         let progress = self.answer(&state);
+        let before = match deed {
+            Deed::ShowsEarly => place.shown()?,
+            _ => Vec::new(),
+        };
+        let schema = spoil::schema(deed, &target.arrow_schema()?)?;
+        let mut shared = self.shared.borrow_mut();
+        let first = shared.first.get_or_insert_with(|| schema.clone());
+        let schema = match deed {
+            Deed::KeepsFirstColumns => first.clone(),
+            _ => schema,
+        };
         let open = Open {
             place,
             epoch: state.epoch,
-            replaces: target.write_mode == WriteMode::Replace,
-            flushed: 0,
+            schema,
+            mode: target.write_mode,
+            key: target.primary_key,
+            parts: Vec::new(),
+            number: 0,
+            before,
         };
-        self.open.borrow_mut().insert(target.stream, open);
+        shared.open.insert(target.stream, open);
         Ok(progress)
     }
 
@@ -222,8 +376,9 @@ impl GuestSession for Session {
             deed: self.config.deed,
             decoder: Decoder::new(&target.schema)?,
             stream: target.stream,
-            open: Rc::clone(&self.open),
+            shared: Rc::clone(&self.shared),
             rows: RefCell::default(),
+            count: RefCell::default(),
         }))
     }
 
@@ -240,8 +395,9 @@ impl GuestSession for Session {
         if deed == Deed::FailsWithoutRows && !parts.is_empty() && rows == 0 {
             return Err(Error::data("no_rows", "there is no row"));
         }
-        let mut open = self.open.borrow_mut();
-        let open = open
+        let mut shared = self.shared.borrow_mut();
+        let open = shared
+            .open
             .get_mut(&stream)
             .ok_or_else(|| Error::internal("nobody was let in"))?;
         let mut state = open.place.read()?.unwrap_or_default();
@@ -252,11 +408,11 @@ impl GuestSession for Session {
         if state.seq != seq && deed != Deed::CommitsTwice {
             return Err(Error::internal(format!("{} commits, not {seq}", state.seq)));
         }
-        state.rows = rows + if open.replaces { 0 } else { state.rows };
         (state.seq, state.cursor, state.complete) = (state.seq + 1, cursor, complete);
-        open.flushed = 0;
+        if !parts.is_empty() {
+            open.commit(deed, &parts)?;
+        }
         open.place.write(&state)?;
-        open.place.show(state.rows)?;
         if deed == Deed::LeavesALock {
             open.place.unlock()?;
         }
@@ -268,15 +424,113 @@ impl GuestSession for Session {
     }
 
     fn abort(&self, stream: String) -> Result<()> {
-        let Some(open) = self.open.borrow_mut().remove(&stream) else {
+        let deed = self.config.deed;
+        let Some(open) = self.shared.borrow_mut().open.remove(&stream) else {
             return Ok(());
         };
-        match self.config.deed {
+        if deed == Deed::KeepsAborted && !open.parts.is_empty() {
+            open.place.show(&open.schema, &open.staged()?)?;
+        }
+        if deed != Deed::LeavesParts {
+            for part in &open.parts {
+                open.place.unstage(part)?;
+            }
+        }
+        match deed {
             Deed::LeavesALock => open.place.unlock(),
-            Deed::KeepsAborted if open.flushed > 0 => open.place.show(open.flushed),
-            Deed::ShowsEarly if open.flushed > 0 => open.place.hide(),
+            Deed::ShowsEarly if open.before.is_empty() => open.place.hide(),
+            Deed::ShowsEarly => open.place.show(&open.schema, &open.before),
+            Deed::AbortsCommitted => open.place.hide(),
             _ => Ok(()),
         }
+    }
+}
+
+impl Open {
+    fn staged(&self) -> Result<Vec<RecordBatch>> {
+        let parts = self.parts.iter().map(|part| self.place.staged(part));
+        Ok(parts.collect::<Result<Vec<_>>>()?.concat())
+    }
+
+    /// Puts the rows of parts beside, or in the place of, those that can be seen.
+    fn commit(&mut self, deed: Deed, parts: &[Part]) -> Result<()> {
+        let names = parts
+            .iter()
+            .map(|part| String::from_utf8_lossy(&part.data).into_owned());
+        let mut names: Vec<String> = names.collect();
+        let doubles = deed == Deed::DoublesPart;
+        if deed == Deed::CommitsTwice {
+            names.retain(|name| self.parts.contains(name));
+        }
+        if !doubles && names.iter().any(|name| !self.parts.contains(name)) {
+            return Err(Error::internal(
+                "a part that was committed, or never written",
+            ));
+        }
+        match deed {
+            Deed::CommitsFirstPart => names.truncate(1),
+            Deed::CommitsBackwards => names.reverse(),
+            Deed::TakesUpLeavings => names.extend(self.place.leavings(self.epoch)?),
+            _ => {}
+        }
+        let new = names.iter().map(|part| self.place.staged(part));
+        let new = new.collect::<Result<Vec<_>>>()?.concat();
+        let old = match (deed, self.mode) {
+            (Deed::ReplaceAppends, WriteMode::Replace) => self.place.shown()?,
+            (_, WriteMode::Replace) => Vec::new(),
+            (Deed::ShowsEarly, _) => std::mem::take(&mut self.before),
+            (Deed::AppendReplaces, WriteMode::Append) => Vec::new(),
+            _ => self.place.shown()?,
+        };
+        // What follows in this run goes behind what it replaced.
+        if self.mode == WriteMode::Replace {
+            self.mode = WriteMode::Append;
+        }
+        let rows = [old, new].concat();
+        let rows = match self.mode {
+            WriteMode::Upsert => vec![self.newest(deed, &rows)?],
+            _ => rows,
+        };
+        self.place.show(&self.schema, &rows)?;
+        if deed == Deed::ShowsEarly {
+            self.before = rows;
+        }
+        if !doubles {
+            for part in self.parts.drain(..) {
+                self.place.unstage(&part)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One row of each key, which is a column of whole numbers.
+    fn newest(&self, deed: Deed, rows: &[RecordBatch]) -> Result<RecordBatch> {
+        let rows = concat_batches(&self.schema, rows)?;
+        let key = self.key.first().and_then(|key| rows.column_by_name(key));
+        let key = key.and_then(|key| key.as_primitive_opt::<Int64Type>());
+        let key = key.ok_or_else(|| Error::config("no_key", "the key is no int64"))?;
+        let mut places: HashMap<i64, usize> = HashMap::new();
+        let mut newest: Vec<Vec<u64>> = vec![Vec::new(); rows.num_columns()];
+        for (row, key) in key.values().iter().enumerate() {
+            let at = places.get(key).copied();
+            let next = places.len();
+            for (column, newest) in rows.columns().iter().zip(&mut newest) {
+                match at {
+                    None => newest.push(row as u64),
+                    Some(_) if deed == Deed::KeepsFirst => {}
+                    Some(_) if deed == Deed::KeepsOldForNull && column.is_null(row) => {}
+                    Some(at) => newest[at] = row as u64,
+                }
+            }
+            if at.is_none() {
+                places.insert(*key, next);
+            }
+        }
+        let columns = rows.columns().iter().zip(newest);
+        let columns =
+            columns.map(|(column, newest)| take(column, &UInt64Array::from(newest), None));
+        let columns = columns.collect::<Result<Vec<_>, _>>()?;
+        Ok(RecordBatch::try_new(rows.schema(), columns)?)
     }
 }
 
@@ -299,22 +553,59 @@ impl GuestWriter for Writing {
                 format!("{} has bytes", field.name()),
             ));
         }
-        *self.rows.borrow_mut() += batch.rows;
+        let mut rows = self.rows.borrow_mut();
+        if self.deed == Deed::ForgetsBeforeEmpty && batch.rows == 0 {
+            rows.clear();
+        }
+        let shared = self.shared.borrow();
+        let open = shared.open.get(&self.stream);
+        let deed = match self.deed {
+            // Which row of a key is the last one is no matter of taste.
+            Deed::TurnsRows if open.is_some_and(|open| open.mode == WriteMode::Upsert) => {
+                Deed::None
+            }
+            deed => deed,
+        };
+        rows.push(spoil::batch(deed, decoded)?);
+        *self.count.borrow_mut() += batch.rows;
         Ok(())
     }
 
     fn flush(&self) -> Result<Part> {
-        let rows = self.rows.take();
-        if let Some(open) = self.open.borrow_mut().get_mut(&self.stream) {
-            open.flushed += rows;
-            if self.deed == Deed::ShowsEarly {
-                open.place.show(open.flushed)?;
+        let (mut rows, count) = (self.rows.take(), self.count.take());
+        let mut shared = self.shared.borrow_mut();
+        let Shared { open, last, .. } = &mut *shared;
+        let open = open
+            .get_mut(&self.stream)
+            .ok_or_else(|| Error::internal("nobody was let in"))?;
+        if self.deed == Deed::MixesStreams {
+            if last.0 != self.stream {
+                let mixed = last.1.iter().filter(|batch| batch.schema() == open.schema);
+                rows.extend(mixed.cloned());
+            }
+            *last = (self.stream.clone(), rows.clone());
+        }
+        if self.deed == Deed::KeepsFirstColumns {
+            let columns = open.schema.fields().iter().map(|field| field.name());
+            let columns: Vec<&String> = columns.collect();
+            for batch in &mut rows {
+                let schema = batch.schema();
+                let places = columns.iter().filter_map(|name| schema.index_of(name).ok());
+                *batch = batch.project(&places.collect::<Vec<_>>())?;
             }
         }
+        let name = part(open.epoch, open.number);
+        open.place.stage(&name, &open.schema, &rows)?;
+        open.number += 1;
+        open.parts.push(name.clone());
+        if self.deed == Deed::ShowsEarly {
+            let rows = [open.before.clone(), open.staged()?].concat();
+            open.place.show(&open.schema, &rows)?;
+        }
         Ok(Part {
-            data: Vec::new(),
-            rows,
-            bytes: rows,
+            data: name.into_bytes(),
+            rows: count,
+            bytes: count,
         })
     }
 }
@@ -331,9 +622,10 @@ mod tests {
 
     #[test]
     fn settings_are_as_the_schema_says() {
-        let good = r#"{"deed": "none", "rows": "r", "state": "s", "look": "s"}"#;
+        let good = r#"{"deed": "none", "rows": "r", "again": "r", "state": "s", "look": "s"}"#;
         assert_eq!(parse(good).unwrap().deed, Deed::None);
-        let missing = parse(r#"{"deed": "none", "rows": "r", "look": "s"}"#).unwrap_err();
+        let missing =
+            parse(r#"{"deed": "none", "rows": "r", "again": "r", "look": "s"}"#).unwrap_err();
         assert!(missing.message.contains("state"), "{}", missing.message);
         let unknown = parse(&good.replace("look", "more")).unwrap_err();
         assert!(unknown.message.contains("more"), "{}", unknown.message);

@@ -1,18 +1,36 @@
 //! The files of one stream.
 
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use rapidbyte_columnar::{File, FileWriter, Kind, Limits, WriteOptions};
 use rapidbyte_sdk::files;
 use rapidbyte_sdk::prelude::*;
 
 /// A state of a test is small.
 const MAX_BYTES: u32 = 1 << 16;
+/// What one call reads of a file.
+const READ_BYTES: u32 = 1 << 20;
+/// What a file of rows is read with: a test writes a few thousand.
+const LIMITS: Limits = Limits {
+    batch_bytes: 1 << 20,
+    max_record_bytes: 1 << 24,
+};
+/// Parts of one run that are looked for, where nobody says how many it staged.
+const MAX_PARTS: u64 = 4;
 
 /// Where a stream lies.
+#[derive(Clone)]
 pub struct Place {
-    /// One line for each row.
+    /// An Arrow file of the committed rows.
     pub rows: String,
+    again: String,
     state: String,
     look: String,
     lock: String,
+    /// Where parts are staged, with `{part}` for the part's name.
+    part: String,
+    look_part: String,
 }
 
 /// What is known of a stream.
@@ -27,16 +45,22 @@ pub struct State {
 }
 
 impl Place {
-    /// The paths of `rows`, of the state to be written and of the state to be read.
-    pub fn new(paths: [&String; 3], stream: &str) -> Self {
-        // What is granted for every stream is granted for one of this name too.
-        let lock = paths[1].replace("{stream}", &format!("{stream}_lock"));
-        let [rows, state, look] = paths.map(|path| path.replace("{stream}", stream));
+    /// The paths of `rows`, the same to be read, of the state to be written and to be read.
+    pub fn new(paths: [&String; 4], stream: &str) -> Self {
+        // What is granted for every stream is granted for one of these names too.
+        let beside =
+            |path: &String, name: &str| path.replace("{stream}", &format!("{stream}_{name}"));
+        let lock = beside(paths[2], "lock");
+        let (part, look_part) = (beside(paths[2], "{part}"), beside(paths[3], "{part}"));
+        let [rows, again, state, look] = paths.map(|path| path.replace("{stream}", stream));
         Self {
             rows,
+            again,
             state,
             look,
             lock,
+            part,
+            look_part,
         }
     }
 
@@ -59,15 +83,45 @@ impl Place {
         Ok(!files::find(&self.rows)?.is_empty())
     }
 
-    /// Lets so many rows be seen.
-    pub fn show(&self, rows: u64) -> Result<()> {
-        let lines: String = (0..rows).map(|n| format!("{{\"n\": {n}}}\n")).collect();
-        put(&self.rows, lines.as_bytes())
+    /// The rows that can be seen.
+    pub fn shown(&self) -> Result<Vec<RecordBatch>> {
+        match self.has_rows()? {
+            true => batches(&self.again),
+            false => Ok(Vec::new()),
+        }
+    }
+
+    /// Lets these rows be seen, in place of others.
+    pub fn show(&self, schema: &SchemaRef, rows: &[RecordBatch]) -> Result<()> {
+        put_batches(&self.rows, schema, rows)
     }
 
     /// Lets none be seen.
     pub fn hide(&self) -> Result<()> {
         files::remove(&self.rows)
+    }
+
+    pub fn stage(&self, part: &str, schema: &SchemaRef, rows: &[RecordBatch]) -> Result<()> {
+        put_batches(&self.part.replace("{part}", part), schema, rows)
+    }
+
+    pub fn staged(&self, part: &str) -> Result<Vec<RecordBatch>> {
+        batches(&self.look_part.replace("{part}", part))
+    }
+
+    pub fn unstage(&self, part: &str) -> Result<()> {
+        files::remove(&self.part.replace("{part}", part))
+    }
+
+    /// Parts that runs before `epoch` left.
+    pub fn leavings(&self, epoch: u64) -> Result<Vec<String>> {
+        let mut found = Vec::new();
+        for name in (1..epoch).flat_map(|epoch| (0..MAX_PARTS).map(move |n| part(epoch, n))) {
+            if !files::find(&self.look_part.replace("{part}", &name))?.is_empty() {
+                found.push(name);
+            }
+        }
+        Ok(found)
     }
 
     pub fn lock(&self) -> Result<()> {
@@ -86,8 +140,42 @@ impl Place {
     }
 }
 
+/// The name of a run's part.
+pub fn part(epoch: u64, number: u64) -> String {
+    format!("part{epoch}_{number}")
+}
+
 fn put(path: &str, bytes: &[u8]) -> Result<()> {
     let mut output = files::create(path)?;
     output.write(bytes)?;
     output.commit()
+}
+
+fn put_batches(path: &str, schema: &SchemaRef, rows: &[RecordBatch]) -> Result<()> {
+    let options = WriteOptions::default();
+    let writer = FileWriter::new(Kind::Arrow, schema.clone(), &options, Vec::new());
+    let mut writer = writer.map_err(Error::internal)?;
+    for batch in rows {
+        writer.write(batch).map_err(Error::internal)?;
+    }
+    put(path, &writer.finish().map_err(Error::internal)?)
+}
+
+fn batches(path: &str) -> Result<Vec<RecordBatch>> {
+    let input = files::open(path)?;
+    let mut bytes = Vec::new();
+    loop {
+        let piece = input.read(bytes.len() as u64, READ_BYTES)?;
+        if piece.is_empty() {
+            break;
+        }
+        bytes.extend(piece);
+    }
+    let file = File::open(Kind::Arrow, Arc::new(bytes)).map_err(Error::internal)?;
+    let mut reader = file.read(None, LIMITS).map_err(Error::internal)?;
+    let mut rows = Vec::new();
+    while let Some(batch) = reader.next_batch().map_err(Error::internal)? {
+        rows.push(batch);
+    }
+    Ok(rows)
 }

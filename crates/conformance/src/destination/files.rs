@@ -1,0 +1,73 @@
+//! The files below the places that a destination may write to.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+use rapidbyte_runtime::Grants;
+
+/// Folders below a granted one: `{stream}`, columns that split it, and one of the host's own.
+const MAX_DEPTH: usize = 8;
+/// More files are not looked at.
+const MAX_FILES: usize = 20_000;
+/// Of a larger file the size and the time count, and not the bytes.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// Each file with a number that changes with it.
+pub(super) type Listing = BTreeMap<PathBuf, u64>;
+
+/// Lists the files below the granted folders, hidden files and the host's own among them.
+pub(super) fn list(grants: &Grants) -> Listing {
+    let mut found = Listing::new();
+    for pattern in grants.written() {
+        let plain = pattern.split(['*', '?']).next().unwrap_or_default();
+        let end = plain.rfind('/').unwrap_or(0);
+        walk(Path::new(&plain[..end]), 0, &mut found);
+    }
+    found
+}
+
+fn walk(folder: &Path, depth: usize, found: &mut Listing) {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() && depth < MAX_DEPTH => walk(&path, depth + 1, found),
+            Ok(kind) if kind.is_file() && found.len() < MAX_FILES => {
+                let state = state(&path);
+                found.insert(path, state);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn state(path: &Path) -> u64 {
+    let mut state = DefaultHasher::new();
+    if let Ok(about) = std::fs::metadata(path) {
+        about.len().hash(&mut state);
+        match about.len() > MAX_BYTES {
+            true => about.modified().ok().hash(&mut state),
+            false => std::fs::read(path).ok().hash(&mut state),
+        }
+    }
+    state.finish()
+}
+
+/// Files that are there after it and were not before, by name.
+pub(super) fn more(before: &Listing, after: &Listing) -> Option<String> {
+    let more = after.keys().find(|path| !before.contains_key(*path));
+    more.map(|path| format!("the file {} is there", path.display()))
+}
+
+/// The first file that came, went or changed.
+pub(super) fn changed(before: &Listing, after: &Listing) -> Option<String> {
+    let gone = before.keys().find(|path| !after.contains_key(*path));
+    let gone = gone.map(|path| format!("the file {} is gone", path.display()));
+    let mut both = before.iter();
+    let other = both.find(|(path, state)| after.get(*path).is_some_and(|s| s != *state));
+    let other = other.map(|(path, _)| format!("the file {} has changed", path.display()));
+    more(before, after).or(gone).or(other)
+}

@@ -1,0 +1,159 @@
+//! What a source that reads along finds of a stream that a destination wrote.
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_select::concat::concat_batches;
+use rapidbyte_runtime::{Error, ErrorKind, Event, Grants, ReadRequest, Selection, Source};
+use rapidbyte_wire::ipc::Decoder;
+use serde_json::{Map, Value};
+
+use crate::bench::{Bench, Trouble};
+use crate::trial::Peer;
+
+/// Stands for the stream's name in the peer's settings.
+const STREAM: &str = "{stream}";
+/// Steps of a read.
+const MAX_STEPS: usize = 10_000;
+/// Rows of a read: a test writes fewer.
+const MAX_ROWS: usize = 200_000;
+/// What one wait for rows takes at the longest, in milliseconds.
+const WAIT_MS: u32 = 1000;
+
+/// The rows of a stream; none where the peer does not find it.
+pub(crate) fn rows(
+    bench: &Bench<'_>,
+    peer: &Peer,
+    stream: &str,
+) -> Result<Option<RecordBatch>, Trouble> {
+    let given = &peer.settings.config;
+    // A name for a peer of one stream is meant for settings that are about one.
+    let as_given = match &peer.stream {
+        None => find(bench, peer, given, stream, stream),
+        Some(_) => None,
+    };
+    let found = as_given.or_else(|| {
+        let named = named(&Value::Object(given.clone()), stream);
+        let config = named.as_object()?;
+        let name = peer
+            .stream
+            .as_deref()
+            .map_or_else(|| stream.to_owned(), |name| name.replace(STREAM, stream));
+        let differs = config != given || peer.stream.is_some();
+        differs.then(|| find(bench, peer, config, stream, &name))?
+    });
+    match found {
+        Some((source, name)) => read(source, &name).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The settings with the stream's name in the place of `{stream}`, in keys and texts.
+fn named(value: &Value, stream: &str) -> Value {
+    match value {
+        Value::String(text) => Value::from(text.replace(STREAM, stream)),
+        Value::Array(items) => items.iter().map(|item| named(item, stream)).collect(),
+        Value::Object(keys) => keys
+            .iter()
+            .map(|(key, value)| (key.replace(STREAM, stream), named(value, stream)))
+            .collect::<Map<_, _>>()
+            .into(),
+        other => other.clone(),
+    }
+}
+
+/// An open peer and its name of the stream, whatever stands before it.
+fn find(
+    bench: &Bench<'_>,
+    peer: &Peer,
+    config: &Map<String, Value>,
+    stream: &str,
+    name: &str,
+) -> Option<(Source, String)> {
+    let grants = Grants::from_config(&peer.schema, config, &bench.trial.base_dir);
+    let mut source = bench
+        .peer(&peer.connector, config, &Arc::new(grants))
+        .ok()?;
+    let found = source.discover(&[]).ok()?;
+    let is_it = |found: &str| {
+        [name, stream]
+            .iter()
+            .any(|name| found == *name || found.ends_with(&format!(".{name}")))
+    };
+    let mut names = found.into_iter().map(|found| found.name);
+    let name = names.find(|name| is_it(name))?;
+    Some((source, name))
+}
+
+fn read(mut source: Source, name: &str) -> Result<RecordBatch, Trouble> {
+    let selection = Selection {
+        stream: name.into(),
+        columns: None,
+        filter: None,
+        increment: None,
+        cursor: None,
+    };
+    let snapshot = source.snapshot(&[selection]).map_err(trouble)?;
+    let request = ReadRequest {
+        stream: name.into(),
+        snapshot,
+        increment: None,
+        cursor: None,
+        columns: None,
+        filter: None,
+        forms: Vec::new(),
+        batch_bytes: crate::read::BATCH_BYTES,
+        max_record_bytes: 16 << 20,
+    };
+    let broken = |text: String| Trouble::Broken(format!("the peer reads {name}: {text}"));
+    let schema = source.read(&request).map_err(trouble)?;
+    let decoder = Decoder::new(&schema).map_err(|error| broken(error.to_string()))?;
+    let (mut batches, mut rows) = (Vec::new(), 0);
+    for _ in 0..MAX_STEPS {
+        match source.next(WAIT_MS).map_err(trouble)? {
+            Event::Batch(batch) => {
+                let batch = decoder.decode(batch.data);
+                let batch = batch.map_err(|error| broken(error.to_string()))?;
+                rows += batch.num_rows();
+                batches.push(batch);
+            }
+            Event::Checkpoint(_) | Event::Idle => {}
+            Event::End => {
+                let all = concat_batches(decoder.schema(), &batches);
+                return all.map_err(|error| broken(error.to_string()));
+            }
+        }
+        if rows > MAX_ROWS {
+            return Err(broken(format!("more than {MAX_ROWS} rows")));
+        }
+    }
+    Err(broken(format!("no end after {MAX_STEPS} steps")))
+}
+
+/// Whether what was written cannot be read, or the peer is not well.
+fn trouble(error: Error) -> Trouble {
+    let Error::Failed { export, error, .. } = error else {
+        return Trouble::Cancelled;
+    };
+    let text = format!(
+        "the peer cannot read it: {export}: {} [{}]",
+        error.message, error.code
+    );
+    match error.kind {
+        ErrorKind::Data | ErrorKind::Schema => Trouble::Broken(text),
+        _ => Trouble::Peer(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_streams_name_stands_in_keys_and_texts() {
+        let given = json!({ "streams": { "{stream}": { "path": "/{stream}/rows", "n": 1 } }, "a": ["{stream}"] });
+        let wanted = json!({ "streams": { "s": { "path": "/s/rows", "n": 1 } }, "a": ["s"] });
+        assert_eq!(named(&given, "s"), wanted);
+    }
+}
