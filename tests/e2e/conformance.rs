@@ -7,6 +7,7 @@ use crate::support::{Folder, built, testkit};
 
 mod bundled;
 mod deeds;
+mod outside;
 
 /// Tests a connector with settings and further arguments; gives the document and the exit code.
 #[track_caller]

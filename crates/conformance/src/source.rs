@@ -371,7 +371,11 @@ impl Subject<'_> {
             ..Asked::whole(&streams[0].name)
         };
         let refused = self.refuses(asked, "a column that is not there")?;
-        let is_incremental = self.bench.spec()?.sync_modes.contains(&SyncMode::Incremental);
+        let is_incremental = self
+            .bench
+            .spec()?
+            .sync_modes
+            .contains(&SyncMode::Incremental);
         let mut streams = streams.iter().filter(|s| !s.cursor_fields.is_empty());
         let Some(stream) = streams.next().filter(|_| is_incremental) else {
             return Ok(refused);

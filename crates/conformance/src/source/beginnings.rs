@@ -92,12 +92,17 @@ impl Increments<'_, '_> {
                 continue;
             };
             let failed = |initial: &str, seen: String| {
-                let text = format!("stream {:?}, {field} from {initial} on: {seen}", stream.name);
+                let text = format!(
+                    "stream {:?}, {field} from {initial} on: {seen}",
+                    stream.name
+                );
                 fail(text, ACTION)
             };
-            let asked = |initial: &str| followed.with(|increment| {
-                increment.initial = Some(vec![initial.to_owned()]);
-            });
+            let asked = |initial: &str| {
+                followed.with(|increment| {
+                    increment.initial = Some(vec![initial.to_owned()]);
+                })
+            };
             let text = first.to_string();
             let found = self.subject.keep(&asked(&text));
             let found = found.map_err(|trouble| trouble.fails(ACTION))?;
@@ -118,7 +123,12 @@ impl Increments<'_, '_> {
                 Err(trouble) if is_refused(&trouble) => {}
                 Err(trouble) => return Err(trouble.fails(ACTION)),
             }
-            detail.push(format!("{}: {} of {} rows", stream.name, found.digest.rows, values.len()));
+            detail.push(format!(
+                "{}: {} of {} rows",
+                stream.name,
+                found.digest.rows,
+                values.len()
+            ));
         }
         match detail.is_empty() {
             true => Err(skip(
@@ -176,7 +186,9 @@ impl Increments<'_, '_> {
             match self.subject.keep(&lag) {
                 Ok(found) => {
                     let rows = found.digest.rows;
-                    let text = format!("stream {name:?}, a lag of {NO_VALUE:?}: {rows} rows came, and no error");
+                    let text = format!(
+                        "stream {name:?}, a lag of {NO_VALUE:?}: {rows} rows came, and no error"
+                    );
                     return Err(fail(text, LAG));
                 }
                 Err(trouble) if is_refused(&trouble) => {}
@@ -196,8 +208,11 @@ impl Increments<'_, '_> {
                 }
                 Err(trouble) => return Err(trouble.fails(EXACT)),
             };
-            let failed = |seen: String| fail(format!("stream {name:?}, late-rows.exact: {seen}"), EXACT);
-            let same = |checkpoint: &super::increment::Checkpoint| Some(&checkpoint.cursor) == found.cursor.as_ref();
+            let failed =
+                |seen: String| fail(format!("stream {name:?}, late-rows.exact: {seen}"), EXACT);
+            let same = |checkpoint: &super::increment::Checkpoint| {
+                Some(&checkpoint.cursor) == found.cursor.as_ref()
+            };
             if let Some(cursor) = followed.checkpoints.iter().find(|c| same(c)) {
                 return Err(failed(format!(
                     "it was taken, and its cursor {} is that of a read in the order of {}, which misses rows that \
@@ -210,7 +225,10 @@ impl Increments<'_, '_> {
             if found.digest.rows >= followed.rows.rows && found.digest != followed.rows {
                 return Err(failed(self.subject.told(stream, |_| true, &found)));
             }
-            detail.push(format!("{name}: exact, {} of {} rows", found.digest.rows, followed.rows.rows));
+            detail.push(format!(
+                "{name}: exact, {} of {} rows",
+                found.digest.rows, followed.rows.rows
+            ));
         }
         Ok(detail.join(", "))
     }
@@ -231,7 +249,8 @@ impl Increments<'_, '_> {
             // One whose value lies among those of the stream tells the most.
             let aim = values.as_deref().and_then(middle).unwrap_or(0);
             let checkpoints = given.checkpoints.iter().filter(|c| c.greatest.is_some());
-            let near = checkpoints.min_by_key(|c| c.greatest.map_or(i128::MAX, |v| (v - aim).abs()));
+            let near =
+                checkpoints.min_by_key(|c| c.greatest.map_or(i128::MAX, |v| (v - aim).abs()));
             let Some(checkpoint) = near.or(given.checkpoints.last()) else {
                 continue;
             };

@@ -42,12 +42,12 @@ impl Subject<'_> {
                     columns: Some(names.clone()),
                     ..Asked::whole(&stream.name)
                 };
-                let found = self.keep(&asked).map_err(|trouble| {
-                    match trouble.fails(ACTION) {
+                let found = self
+                    .keep(&asked)
+                    .map_err(|trouble| match trouble.fails(ACTION) {
                         Verdict::Fail { seen, .. } => failed(seen),
                         other => other,
-                    }
-                })?;
+                    })?;
                 if found.names() != names {
                     return Err(failed(format!("came {}", found.names().join(", "))));
                 }
@@ -151,7 +151,9 @@ fn shapes(all: &[String]) -> Vec<Vec<String>> {
 /// A name that needs no quotes in most languages.
 fn is_plain(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_lowercase())
-        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
 }
 
 /// A value with as many below it as above; none where all are equal.

@@ -43,8 +43,7 @@ struct Row<'k> {
 impl Subject<'_> {
     /// Reads what is asked, in a session of its own.
     pub(super) fn keep(&self, asked: &Asked) -> Result<Kept, Trouble> {
-        self.bench
-            .patiently(|| Kept::read(&mut self.begin(asked)?))
+        self.bench.patiently(|| Kept::read(&mut self.begin(asked)?))
     }
 
     /// Reads a stream as a whole; every row is kept.
@@ -69,7 +68,10 @@ impl Subject<'_> {
     ) -> String {
         match self.keep_whole(stream) {
             Ok(whole) => whole.difference(is_expected, found),
-            Err(_) => format!("{} rows that are not those of a whole read", found.digest.rows),
+            Err(_) => format!(
+                "{} rows that are not those of a whole read",
+                found.digest.rows
+            ),
         }
     }
 }
@@ -150,7 +152,12 @@ impl Kept {
             let hashes = hashes(batch.num_rows(), columns.into_iter())?;
             for (at, hash) in hashes.into_iter().enumerate() {
                 let number = rows.len();
-                rows.push(Row { batch, at, number, hash });
+                rows.push(Row {
+                    batch,
+                    at,
+                    number,
+                    hash,
+                });
             }
         }
         Ok(rows)
@@ -180,7 +187,11 @@ impl Kept {
                     shown(extra.batch, extra.at, name),
                 ),
                 None if expected.iter().any(|row| row.hash == extra.hash) => {
-                    format!("row {} comes again: {}", extra.number + 1, extra.text(&names))
+                    format!(
+                        "row {} comes again: {}",
+                        extra.number + 1,
+                        extra.text(&names)
+                    )
                 }
                 None => format!(
                     "row {} is not to come: {}",
@@ -238,7 +249,9 @@ fn partner<'k, 'n>(
     names: &'n [String],
 ) -> Option<(Row<'k>, &'n str)> {
     let alike = |row: &Row<'_>| {
-        let same = names.iter().filter(|name| row.cell(name) == extra.cell(name));
+        let same = names
+            .iter()
+            .filter(|name| row.cell(name) == extra.cell(name));
         same.count()
     };
     let near = missing.iter().take(MAX_PARTNERS);
@@ -247,7 +260,9 @@ fn partner<'k, 'n>(
     if alike(near) == 0 && names.len() > 1 {
         return None;
     }
-    let differs = names.iter().find(|name| near.cell(name) != extra.cell(name))?;
+    let differs = names
+        .iter()
+        .find(|name| near.cell(name) != extra.cell(name))?;
     Some((*near, differs))
 }
 
@@ -256,11 +271,16 @@ fn shown(batch: &RecordBatch, at: usize, name: &str) -> String {
     let Some(column) = batch.column_by_name(name) else {
         return String::new();
     };
-    if column.logical_nulls().is_some_and(|nulls| nulls.is_null(at)) {
+    if column
+        .logical_nulls()
+        .is_some_and(|nulls| nulls.is_null(at))
+    {
         return "NULL".into();
     }
     let text = format!("{:?}", column.slice(at, 1));
-    let inner = text.split_once("[\n").map_or(text.as_str(), |(_, rest)| rest);
+    let inner = text
+        .split_once("[\n")
+        .map_or(text.as_str(), |(_, rest)| rest);
     let inner = inner.rsplit_once(']').map_or(inner, |(before, _)| before);
     let words: Vec<&str> = inner.split_whitespace().collect();
     let text = words.join(" ");
@@ -291,7 +311,10 @@ mod tests {
             schema: batch.schema(),
             digest,
             cursor: None,
-            batches: vec![batch.slice(0, half), batch.slice(half, batch.num_rows() - half)],
+            batches: vec![
+                batch.slice(0, half),
+                batch.slice(half, batch.num_rows() - half),
+            ],
             is_whole: true,
         }
     }
@@ -302,7 +325,12 @@ mod tests {
         let all = |_: usize| true;
         let told = |rows: &[(i64, Option<&str>)]| whole.difference(all, &kept(rows));
         assert_eq!(
-            told(&[(1, Some("a")), (2, Some("")), (3, Some("c c")), (4, Some("d"))]),
+            told(&[
+                (1, Some("a")),
+                (2, Some("")),
+                (3, Some("c c")),
+                (4, Some("d"))
+            ]),
             "row 2, column \"t\": expected NULL, found \"\""
         );
         assert_eq!(
@@ -310,11 +338,23 @@ mod tests {
             "4 rows expected, 3 came; row 3 of a whole read is missing: n 3, t \"c c\""
         );
         assert_eq!(
-            told(&[(1, Some("a")), (2, None), (3, Some("c c")), (3, Some("c c")), (4, Some("d"))]),
+            told(&[
+                (1, Some("a")),
+                (2, None),
+                (3, Some("c c")),
+                (3, Some("c c")),
+                (4, Some("d"))
+            ]),
             "4 rows expected, 5 came; row 4 comes again: n 3, t \"c c\""
         );
-        let behind = whole.difference(|row| row >= 2, &kept(&[(2, None), (3, Some("c c")), (4, Some("d"))]));
-        assert_eq!(behind, "2 rows expected, 3 came; row 1 is not to come: n 2, t NULL");
+        let behind = whole.difference(
+            |row| row >= 2,
+            &kept(&[(2, None), (3, Some("c c")), (4, Some("d"))]),
+        );
+        assert_eq!(
+            behind,
+            "2 rows expected, 3 came; row 1 is not to come: n 2, t NULL"
+        );
         assert_eq!(whole.integers("n"), Some(vec![1, 2, 3, 4]));
         assert_eq!(whole.integers("t"), None);
         let names = whole.names();

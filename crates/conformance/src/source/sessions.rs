@@ -17,7 +17,11 @@ impl Subject<'_> {
             let (next, _) = streams[(at + 1) % streams.len()];
             match self.one_after_the_other(stream, next)? {
                 true => detail.push(format!("{}, {}", stream.name, next.name)),
-                false => return Err(skip("no session is kept: it holds too much memory at the end")),
+                false => {
+                    return Err(skip(
+                        "no session is kept: it holds too much memory at the end",
+                    ));
+                }
             }
         }
         Ok(detail.join("; "))
@@ -60,9 +64,10 @@ impl Subject<'_> {
             (Err(trouble), None) => return Err(trouble.blocks(&READ)),
             (Err(trouble), Some(before)) => {
                 return Err(match trouble.fails(ACTION) {
-                    Verdict::Fail { seen, action } => {
-                        fail(format!("in a session that has read {before:?}: {seen}"), action)
-                    }
+                    Verdict::Fail { seen, action } => fail(
+                        format!("in a session that has read {before:?}: {seen}"),
+                        action,
+                    ),
                     other => other,
                 });
             }
@@ -95,7 +100,8 @@ impl Subject<'_> {
     }
 
     pub(super) fn snapshot(&self) -> Judged {
-        const ACTION: &str = "let what snapshot gives say to every session of these settings what is read";
+        const ACTION: &str =
+            "let what snapshot gives say to every session of these settings what is read";
         let streams = self.repeated()?;
         let selections: Vec<_> = streams
             .iter()
@@ -114,9 +120,10 @@ impl Subject<'_> {
             Ok(found)
         });
         let found = found.map_err(|trouble| match trouble.fails(ACTION) {
-            Verdict::Fail { seen, action } => {
-                fail(format!("with the snapshot of another session: {seen}"), action)
-            }
+            Verdict::Fail { seen, action } => fail(
+                format!("with the snapshot of another session: {seen}"),
+                action,
+            ),
             other => other,
         })?;
         for ((stream, whole), found) in streams.iter().zip(&found) {

@@ -31,7 +31,9 @@ impl Subject<'_> {
         let all = self.small.get_or_init(|| ended.iter().map(read).collect());
         let mut small = Vec::new();
         for ((stream, whole), found) in ended.into_iter().zip(all) {
-            let found = found.as_ref().map_err(|trouble| trouble.blocks(&OTHER_BATCHES))?;
+            let found = found
+                .as_ref()
+                .map_err(|trouble| trouble.blocks(&OTHER_BATCHES))?;
             small.push((stream, whole, found));
         }
         Ok(small)
@@ -58,7 +60,9 @@ impl Subject<'_> {
         // What `ended` says does not change.
         let ended = self.ended()?;
         for (stream, whole) in &ended {
-            let found = self.small_of(stream).ok_or_else(|| skip("see batch-bytes"))?;
+            let found = self
+                .small_of(stream)
+                .ok_or_else(|| skip("see batch-bytes"))?;
             let found = found.as_ref().map_err(|trouble| trouble.fails(ACTION))?;
             self.same_batches(stream, whole, found, ACTION)?;
             let Some(batch_bytes) = even(found) else {
@@ -78,7 +82,9 @@ impl Subject<'_> {
     fn small_of(&self, stream: &Stream) -> Option<&Result<Whole, Trouble>> {
         let _ = self.small();
         let ended = self.ended().ok()?;
-        let at = ended.iter().position(|(other, _)| other.name == stream.name)?;
+        let at = ended
+            .iter()
+            .position(|(other, _)| other.name == stream.name)?;
         self.small.get()?.get(at)
     }
 

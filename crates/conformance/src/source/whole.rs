@@ -1,9 +1,11 @@
 //! A stream that is read as a whole, once, with everything that several clauses look at.
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Time32MillisecondType, Time32SecondType, Time64MicrosecondType, Time64NanosecondType};
+use arrow_array::types::{
+    Time32MillisecondType, Time32SecondType, Time64MicrosecondType, Time64NanosecondType,
+};
 use arrow_array::{Array, ArrowPrimitiveType, RecordBatch};
-use arrow_schema::{DataType, Schema, SchemaRef, TimeUnit};
+use arrow_schema::{DataType, Schema, TimeUnit};
 use rapidbyte_runtime::Stream;
 use rapidbyte_wire::ipc;
 
@@ -24,7 +26,6 @@ const UNASKED: &str = "a checkpoint in a read";
 
 /// What a whole read showed.
 pub(crate) struct Whole {
-    pub schema: SchemaRef,
     /// All rows.
     pub rows: Digest,
     pub batches: u64,
@@ -81,7 +82,6 @@ impl Whole {
         let schema = reading.schema().clone();
         let mut whole = Self {
             wrong_schema: discovered.and_then(|stream| differs(stream, &schema)),
-            schema,
             rows: Digest::default(),
             batches: 0,
             bytes: 0,
