@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 
 use super::*;
 
+/// Rows of the wrong source: some batches, of whatever size.
+const ROWS: u64 = 5000;
+
 /// Deeds of the wrong source, with the clause that each fails.
 const OF_SOURCES: &[(&str, &str)] = &[
     ("takes_unknown_key", "unknown-key"),
@@ -149,7 +152,7 @@ fn each_clause_for_sources_fails_for_the_one_that_breaks_it() {
     let wrong = testkit("source-wrong");
     for (deed, clause) in OF_SOURCES {
         let folder = Folder::new();
-        let config = json!({ "deed": deed, "rows": 20_000, "state": "state" });
+        let config = json!({ "deed": deed, "rows": ROWS, "state": "state" });
         let (document, code) = test(&folder, &wrong, &config, &[]);
         fails_alone(&document, code, clause, deed);
     }
@@ -164,7 +167,7 @@ fn of_thirty_deeds_of_a_source_all_but_one_in_twenty_are_seen() {
     let wrong = testkit("source-wrong");
     for deed in UNSEEN_OF_SOURCES {
         let folder = Folder::new();
-        let config = json!({ "deed": deed, "rows": 20_000, "state": "state" });
+        let config = json!({ "deed": deed, "rows": ROWS, "state": "state" });
         let (document, code) = test(&folder, &wrong, &config, &[]);
         assert_eq!((with(&document, "fail").len(), code), (0, 0), "{deed}");
     }
@@ -175,7 +178,7 @@ fn a_fault_of_a_value_is_told_by_row_column_and_value() {
     let wrong = testkit("source-wrong");
     for (deed, part) in SEEN {
         let folder = Folder::new();
-        let config = json!({ "deed": deed, "rows": 20_000, "state": "state" });
+        let config = json!({ "deed": deed, "rows": ROWS, "state": "state" });
         let (document, _) = test(&folder, &wrong, &config, &[]);
         let clauses = document["clauses"].as_array().expect("clauses");
         let mut failed = clauses.iter().filter_map(|clause| clause["seen"].as_str());
