@@ -117,13 +117,15 @@ fn source_postgres_with_ties_and_values_of_many_types() {
     database.client().batch_execute(tables).expect("tables");
     let folder = Folder::new();
     let config = json!({ "url": database.url() });
-    passes(&folder, "source-postgres", &config, &[], &[]);
+    // The key of the empty table orders nothing yet.
+    let skipped = ["other-cursor"];
+    passes(&folder, "source-postgres", &config, &[], &skipped);
     passes(
         &folder,
         "source-postgres",
         &config,
         &["--stream", "public.orders"],
-        &[],
+        &skipped,
     );
 }
 

@@ -79,7 +79,7 @@ const UNSEEN_OF_SOURCES: &[&str] = &["empty_text_is_null", "drops_zone"];
 const SEEN: &[(&str, &str)] = &[
     (
         "shifts_nulls",
-        "row 2, column \"note\": expected \"\", found NULL",
+        "row 92, column \"note\": expected \"\", found NULL",
     ),
     ("drops_zone_in_increments", "row 1, column \"at\": expected"),
     ("drops_row_at_border", "is missing: n "),

@@ -202,7 +202,7 @@ impl Rows {
         let deed = self.config.deed;
         if deed == Deed::MakesUpValues {
             let now = SystemTime::now().duration_since(UNIX_EPOCH);
-            self.making.shift = now.map_or(0, |since| since.as_nanos() as u64 % 1_000_000_007);
+            self.making.shift = now.map_or(0, |since| since.as_micros() as u64);
         }
         let mut numbers: Vec<u64> = places
             .map(|place| number(&self.config, &self.stream, place))
