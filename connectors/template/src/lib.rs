@@ -16,7 +16,10 @@ pub struct Config {
 pub struct Numbers(Config);
 
 /// One read of the stream.
-pub struct Rows(std::ops::Range<i64>);
+pub struct Rows {
+    left: std::ops::Range<i64>,
+    batch_rows: usize,
+}
 
 impl Source for Numbers {
     type Config = Config;
@@ -30,7 +33,7 @@ impl Source for Numbers {
     }
 
     fn discover(&mut self, _forms: &[String]) -> Result<Vec<Stream>> {
-        Ok(vec![Stream::new("numbers", &Rows(0..0).schema())?])
+        Ok(vec![Stream::new("numbers", &schema())?])
     }
 
     fn read(&mut self, request: &ReadRequest) -> Result<Rows> {
@@ -47,17 +50,24 @@ impl Source for Numbers {
             let error = Error::schema("unknown_column", "the only column is n");
             return Err(error.in_stream(stream));
         }
-        Ok(Rows(0..self.0.rows))
+        Ok(Rows {
+            left: 0..self.0.rows,
+            batch_rows: (request.batch_bytes as usize / size_of::<i64>()).max(1),
+        })
     }
+}
+
+fn schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]))
 }
 
 impl Reader for Rows {
     fn schema(&self) -> SchemaRef {
-        Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]))
+        schema()
     }
 
     fn next(&mut self, _wait: Duration) -> Result<Event> {
-        let numbers = Int64Array::from_iter_values(self.0.by_ref().take(10_000));
+        let numbers = Int64Array::from_iter_values(self.left.by_ref().take(self.batch_rows));
         if numbers.is_empty() {
             return Ok(Event::End);
         }

@@ -1,7 +1,7 @@
 //! Opens instances of the connector as a run does, and remembers what came back.
 
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use rapidbyte_runtime::{
@@ -11,7 +11,7 @@ use rapidbyte_runtime::{
 use serde_json::{Map, Value};
 
 use crate::trial::Trial;
-use crate::verdict::{Clause, LIMITS, NO_TRAP, REACH, Verdict, fail, skip};
+use crate::verdict::{Clause, LIMITS, NO_TRAP, REACH, Verdict, fail, outside, skip};
 
 /// What a stage has by default: half of `resources.memory`.
 pub(crate) const MEMORY_BYTES: usize = 128 << 20;
@@ -19,6 +19,12 @@ pub(crate) const MEMORY_BYTES: usize = 128 << 20;
 const BUSY: Duration = Duration::from_secs(30);
 /// Time without anything moving.
 const STALL: Duration = Duration::from_secs(60);
+/// How often a call is tried again when something outside failed.
+const RETRIES: u32 = 3;
+/// The pause before the first of them; each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// The longest pause, whatever the other side asks for.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Errors that are kept; a connector that gives more has shown what it does.
 const MAX_HEARD: usize = 1000;
 
@@ -199,6 +205,35 @@ impl<'a> Bench<'a> {
         Ok(source)
     }
 
+    /// Tries again what failed because of something outside, as a run does; gives the last result.
+    pub fn patiently<T>(
+        &self,
+        mut attempt: impl FnMut() -> Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
+        let mut pause = FIRST_PAUSE;
+        for _ in 0..RETRIES {
+            let result = attempt();
+            let Some(asked) = result.as_ref().err().and_then(Trouble::passes_after) else {
+                return result;
+            };
+            self.pause(pause.max(asked).min(LONGEST_PAUSE));
+            pause *= 2;
+        }
+        attempt()
+    }
+
+    /// Waits, until the operator cancels the test.
+    fn pause(&self, pause: Duration) {
+        let (wake, woken) = mpsc::channel();
+        let _registration = self.trial.host.cancel.on_cancel(move || {
+            // Nobody waits any more.
+            let _ = wake.send(());
+        });
+        if !self.trial.host.cancel.is_cancelled() {
+            let _ = woken.recv_timeout(pause);
+        }
+    }
+
     /// Remembers what came back from a call under the connector's grants.
     pub fn note<T>(&self, result: rapidbyte_runtime::Result<T>) -> Result<T, Trouble> {
         self.note_as(Reach::Granted, result)
@@ -279,7 +314,11 @@ impl Trouble {
     /// What happened, on one line.
     pub fn text(&self) -> String {
         match self {
-            Self::Error(call, error) => format!("{call}: {} [{}]", error.message, error.code),
+            Self::Error(call, error) => {
+                let column = error.column.iter().map(|name| format!("column {name:?}: "));
+                let column = column.collect::<String>();
+                format!("{call}: {column}{} [{}]", error.message, error.code)
+            }
             Self::Trap(text)
             | Self::Limit(text)
             | Self::Denied(text)
@@ -288,6 +327,29 @@ impl Trouble {
             | Self::TooMuch(text) => text.clone(),
             Self::Cancelled => "interrupted".into(),
         }
+    }
+
+    /// For a failure of something outside that may pass: how long the other side asks to wait.
+    pub fn passes_after(&self) -> Option<Duration> {
+        let Self::Error(_, error) = self else {
+            return None;
+        };
+        match error.kind {
+            ErrorKind::Connection | ErrorKind::Transient => Some(Duration::ZERO),
+            ErrorKind::RateLimited(after) => Some(Duration::from_millis(after.unwrap_or(0))),
+            _ => None,
+        }
+    }
+
+    /// It says nothing of the connector, so that no clause fails because of it.
+    fn outside(&self) -> Option<Verdict> {
+        let text = || {
+            format!(
+                "the other side answered {}: run the test again",
+                self.text()
+            )
+        };
+        self.passes_after().map(|_| outside(text()))
     }
 
     /// The clause that judges it, unless it is an error or something broken.
@@ -302,6 +364,9 @@ impl Trouble {
 
     /// It stands in the way of this clause; `clause` judges it, if no other does.
     pub fn blocks(&self, clause: &Clause) -> Verdict {
+        if let Some(verdict) = self.outside() {
+            return verdict;
+        }
         let clause = self.owner().unwrap_or(clause);
         skip(format!("{}: see {}", self.text(), clause.id))
     }
@@ -312,7 +377,7 @@ impl Trouble {
             Self::Cancelled => skip("interrupted"),
             Self::TooMuch(text) => skip(format!("{text}: give settings with less")),
             Self::Peer(text) => skip(format!("{text}: mend the peer or --peer-config")),
-            _ if self.owner().is_some() => self.blocks(&NO_TRAP),
+            _ if self.owner().is_some() || self.passes_after().is_some() => self.blocks(&NO_TRAP),
             _ => fail(self.text(), action),
         }
     }

@@ -146,7 +146,7 @@ fn missing_key(bench: &Bench<'_>) -> Judged {
 fn check(bench: &Bench<'_>) -> Judged {
     const ACTION: &str = "give settings with which it is well, or mend open and check";
     let config = bench.config()?;
-    let checked = match bench.trial.connector.kind() {
+    let once = || match bench.trial.connector.kind() {
         Kind::Source => bench
             .source(config, Reach::Granted)
             .and_then(|mut source| bench.note(source.check())),
@@ -154,7 +154,17 @@ fn check(bench: &Bench<'_>) -> Judged {
             .destination(config, Reach::Granted)
             .and_then(|mut destination| bench.note(destination.check())),
     };
-    let items = checked.map_err(|trouble| trouble.fails(ACTION))?;
+    // What passes may as well be told as a problem of an item.
+    let passing = |item: &CheckItem| {
+        let trouble = Trouble::Error("session.check", item.problem.clone()?);
+        trouble.passes_after().map(|_| trouble)
+    };
+    let mut items = Vec::new();
+    let checked = bench.patiently(|| {
+        items = once()?;
+        items.iter().find_map(passing).map_or(Ok(()), Err)
+    });
+    checked.map_err(|trouble| trouble.fails(ACTION))?;
     if items.is_empty() {
         return Err(fail("no item", "say at least one thing that was looked at"));
     }

@@ -35,27 +35,21 @@ impl Digest {
         self.add_columns(batch, batch.columns().iter().map(AsRef::as_ref))
     }
 
-    /// Adds the same of some of its columns, by their places.
-    ///
-    /// # Errors
-    /// As [`Digest::add`].
-    pub fn add_some(&mut self, batch: &RecordBatch, places: &[usize]) -> Result<(), String> {
-        self.add_columns(batch, places.iter().map(|at| batch.column(*at).as_ref()))
-    }
-
     fn add_columns<'a>(
         &mut self,
         batch: &RecordBatch,
         columns: impl Iterator<Item = &'a dyn Array>,
     ) -> Result<(), String> {
-        let mut rows = vec![DefaultHasher::new(); batch.num_rows()];
-        for column in columns {
-            fold(column, &mut rows)?;
+        for hash in hashes(batch.num_rows(), columns)? {
+            self.add_row(hash);
         }
-        self.rows += rows.len() as u64;
-        let sum = rows.iter().map(Hasher::finish);
-        self.sum = sum.fold(self.sum, u64::wrapping_add);
         Ok(())
+    }
+
+    /// Adds one row, by its hash.
+    pub fn add_row(&mut self, hash: u64) {
+        self.rows += 1;
+        self.sum = self.sum.wrapping_add(hash);
     }
 
     /// Both together.
@@ -65,6 +59,21 @@ impl Digest {
             sum: self.sum.wrapping_add(other.sum),
         }
     }
+}
+
+/// A hash of each row, over its values in some columns.
+///
+/// # Errors
+/// A type that does not cross the boundary.
+pub(crate) fn hashes<'a>(
+    rows: usize,
+    columns: impl Iterator<Item = &'a dyn Array>,
+) -> Result<Vec<u64>, String> {
+    let mut rows = vec![DefaultHasher::new(); rows];
+    for column in columns {
+        fold(column, &mut rows)?;
+    }
+    Ok(rows.iter().map(Hasher::finish).collect())
 }
 
 /// Adds each value of `array` to the hash of its row; what stands under a NULL has no effect.

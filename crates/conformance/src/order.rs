@@ -51,6 +51,11 @@ impl Order {
         self.acknowledged = self.greatest;
     }
 
+    /// The greatest value so far.
+    pub fn greatest(&self) -> Option<i128> {
+        self.greatest
+    }
+
     /// What was seen that goes back.
     pub fn back(&self) -> Option<&str> {
         self.back.as_deref()
@@ -60,6 +65,15 @@ impl Order {
     pub fn unknown(&self) -> Option<&str> {
         self.unknown.as_deref()
     }
+}
+
+/// The values of a column of whole numbers, as anybody writes them.
+pub(crate) fn integers(array: &dyn Array) -> Option<Vec<Option<i128>>> {
+    array
+        .data_type()
+        .is_integer()
+        .then(|| numbers(array))
+        .flatten()
 }
 
 /// Values that have one order everywhere, as whole numbers; none of another type.

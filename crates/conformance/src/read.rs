@@ -37,7 +37,9 @@ pub(crate) struct Asked {
     pub columns: Option<Vec<String>>,
     pub increment: Option<Increment>,
     pub cursor: Option<String>,
+    pub filter: Option<String>,
     pub batch_bytes: u32,
+    pub max_record_bytes: u64,
 }
 
 /// One step.
@@ -76,15 +78,17 @@ impl Asked {
             columns: None,
             increment: None,
             cursor: None,
+            filter: None,
             batch_bytes: BATCH_BYTES,
+            max_record_bytes: MAX_RECORD_BYTES,
         }
     }
 
-    fn selection(&self) -> Selection {
+    pub fn selection(&self) -> Selection {
         Selection {
             stream: self.stream.clone(),
             columns: self.columns.clone(),
-            filter: None,
+            filter: self.filter.clone(),
             increment: self.increment.clone(),
             cursor: self.cursor.clone(),
         }
@@ -97,10 +101,10 @@ impl Asked {
             increment: self.increment.clone(),
             cursor: self.cursor.clone(),
             columns: self.columns.clone(),
-            filter: None,
+            filter: self.filter.clone(),
             forms: Vec::new(),
             batch_bytes: self.batch_bytes,
-            max_record_bytes: MAX_RECORD_BYTES,
+            max_record_bytes: self.max_record_bytes,
         }
     }
 }
@@ -110,6 +114,17 @@ impl<'b> Reading<'b> {
     pub fn begin(bench: &'b Bench<'_>, source: Source, asked: &Asked) -> Result<Self, Trouble> {
         let mut source = source;
         let snapshot = bench.note(source.snapshot(&[asked.selection()]))?;
+        Self::begin_at(bench, source, asked, snapshot)
+    }
+
+    /// Begins to read at a moment that a session fixed.
+    pub fn begin_at(
+        bench: &'b Bench<'_>,
+        source: Source,
+        asked: &Asked,
+        snapshot: String,
+    ) -> Result<Self, Trouble> {
+        let mut source = source;
         let schema = bench.note(source.read(&asked.request(snapshot)))?;
         let decoder = Decoder::new(&schema)
             .map_err(|error| Trouble::Broken(format!("reader.schema: {error}")))?;
@@ -123,6 +138,12 @@ impl<'b> Reading<'b> {
             quick_idles: 0,
             slow: None,
         })
+    }
+
+    /// Leaves a read that came to its end; gives the session if it can read another stream.
+    pub fn finish(self) -> Option<Source> {
+        let mut source = self.source;
+        source.finish().then_some(source)
     }
 
     /// The schema of the batches to come.

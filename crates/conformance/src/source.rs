@@ -1,13 +1,18 @@
 //! Clauses for a source: what it has, and what it gives.
 
+mod beginnings;
+mod chosen;
 mod increment;
+mod kept;
+mod sessions;
+mod sizes;
 mod whole;
 
 use std::cell::{Cell, OnceCell};
 use std::time::{Duration, Instant};
 
 use arrow_schema::Schema;
-use rapidbyte_runtime::{ErrorKind, Stream};
+use rapidbyte_runtime::{ErrorKind, Increment, LateRows, Stream, SyncMode};
 use rapidbyte_wire::{ipc, types};
 
 use crate::bench::{Bench, Reach, Trouble};
@@ -31,8 +36,12 @@ pub(crate) struct Subject<'b> {
     streams: OnceCell<Vec<Stream>>,
     /// A whole read of each.
     wholes: OnceCell<Vec<Result<Whole, Trouble>>>,
-    /// The same rows come again, so that reads can be compared.
-    repeats: Cell<bool>,
+    /// The same in small batches, of the streams that came to their end.
+    small: OnceCell<Vec<Result<Whole, Trouble>>>,
+    /// The same rows come again, so that reads can be compared; or the clause that tells why not.
+    repeats: Cell<Result<(), &'static Clause>>,
+    /// Columns can be chosen; or the clause that tells why not.
+    has_columns: Cell<Result<(), &'static Clause>>,
 }
 
 /// Judges all clauses of a source.
@@ -41,7 +50,9 @@ pub(crate) fn judge(bench: &Bench<'_>, judges: &mut Judges<'_>) {
         bench,
         streams: OnceCell::new(),
         wholes: OnceCell::new(),
-        repeats: Cell::new(false),
+        small: OnceCell::new(),
+        repeats: Cell::new(Err(&READ_AGAIN)),
+        has_columns: Cell::new(Err(&COLUMNS)),
     };
     judges.judge(&DISCOVER, || subject.discover());
     judges.judge(&DISCOVER_AGAIN, || subject.discover_again());
@@ -53,12 +64,13 @@ pub(crate) fn judge(bench: &Bench<'_>, judges: &mut Judges<'_>) {
         )
     });
     judges.judge(&BATCHES, || subject.batches());
-    judges.judge(&BATCH_BYTES, || {
+    judges.judge(&VALUES, || {
         subject.all(
-            |whole| whole.too_large.clone(),
-            "end a batch when it has about read-request.batch-bytes",
+            |whole| whole.wrong_value.clone(),
+            "give times as what has passed since midnight, in the unit of the column's type",
         )
     });
+    judges.judge(&BATCH_BYTES, || subject.batch_bytes());
     judges.judge(&WHOLE, || {
         subject.all(
             |whole| whole.unexpected.clone(),
@@ -72,7 +84,12 @@ pub(crate) fn judge(bench: &Bench<'_>, judges: &mut Judges<'_>) {
         )
     });
     judges.judge(&READ_AGAIN, || subject.read_again());
+    judges.judge(&OTHER_BATCHES, || subject.other_batches());
+    judges.judge(&MAX_RECORD, || subject.max_record());
+    judges.judge(&FILTER, || subject.filter());
     judges.judge(&COLUMNS, || subject.columns());
+    judges.judge(&SESSION, || subject.session());
+    judges.judge(&SNAPSHOT, || subject.snapshot());
     judges.judge(&UNKNOWN_STREAM, || {
         subject.refuses(Asked::whole(NO_STREAM), "a stream that is not there")
     });
@@ -81,6 +98,10 @@ pub(crate) fn judge(bench: &Bench<'_>, judges: &mut Judges<'_>) {
     judges.judge(&CHECKPOINTS, || increments.checkpoints());
     judges.judge(&ORDER, || increments.order());
     judges.judge(&RESUME, || increments.resume());
+    judges.judge(&CURSOR_COLUMNS, || increments.cursor_columns());
+    judges.judge(&INITIAL, || increments.initial());
+    judges.judge(&LATE_ROWS, || increments.late_rows());
+    judges.judge(&OTHER_CURSOR, || increments.other_cursor());
     judges.judge(&FOREIGN_CURSOR, || increments.foreign_cursor());
     // The last one: a session that is left in the middle may be in the way of others.
     judges.judge(&SOURCE_CANCEL, || subject.cancel());
@@ -104,13 +125,16 @@ impl Subject<'_> {
     fn found(&self) -> Result<Vec<Stream>, Verdict> {
         const ACTION: &str = "answer discover with the streams that there are";
         let config = self.bench.config()?;
-        self.bench
-            .source(config, Reach::Granted)
-            .map_err(|trouble| trouble.blocks(&CHECK))
-            .and_then(|mut source| {
-                let found = self.bench.note(source.discover(&[]));
-                found.map_err(|trouble| trouble.fails(ACTION))
-            })
+        let found = self.bench.patiently(|| {
+            let source = self.bench.source(config, Reach::Granted);
+            let mut source = match source {
+                Ok(source) => source,
+                Err(trouble) if trouble.passes_after().is_some() => return Err(trouble),
+                Err(trouble) => return Ok(Err(trouble.blocks(&CHECK))),
+            };
+            self.bench.note(source.discover(&[])).map(Ok)
+        });
+        found.map_err(|trouble| trouble.fails(ACTION))?
     }
 
     fn discover(&self) -> Judged {
@@ -193,11 +217,26 @@ impl Subject<'_> {
         Ok(self.wholes.get_or_init(read))
     }
 
+    /// The whole reads of the streams that nothing outside keeps from being read.
+    fn reachable(&self) -> Result<Vec<(&Stream, &Whole)>, Verdict> {
+        let (mut reachable, mut outside) = (Vec::new(), None);
+        for (stream, whole) in self.streams()?.iter().zip(self.wholes()?) {
+            match whole {
+                Ok(whole) => reachable.push((stream, whole)),
+                Err(trouble) if trouble.passes_after().is_some() => outside = Some(trouble),
+                Err(trouble) => return Err(trouble.blocks(&READ)),
+            }
+        }
+        match outside.filter(|_| reachable.is_empty()) {
+            Some(trouble) => Err(trouble.blocks(&READ)),
+            None => Ok(reachable),
+        }
+    }
+
     /// The whole reads that came to their end without a mistake, with their streams.
     pub fn ended(&self) -> Result<Vec<(&Stream, &Whole)>, Verdict> {
         let mut ended = Vec::new();
-        for (stream, whole) in self.streams()?.iter().zip(self.wholes()?) {
-            let whole = whole.as_ref().map_err(|trouble| trouble.blocks(&READ))?;
+        for (stream, whole) in self.reachable()? {
             if let Some(clause) = whole.why_unfinished() {
                 let text = format!(
                     "{:?} was not read to its end: see {}",
@@ -214,8 +253,8 @@ impl Subject<'_> {
     pub fn repeated(&self) -> Result<Vec<(&Stream, &Whole)>, Verdict> {
         let ended = self.ended()?;
         match self.repeats.get() {
-            true => Ok(ended),
-            false => Err(skip("reads cannot be compared: see read-again")),
+            Ok(()) => Ok(ended),
+            Err(clause) => Err(skip(format!("reads cannot be compared: see {}", clause.id))),
         }
     }
 
@@ -227,7 +266,15 @@ impl Subject<'_> {
                 Ok(whole) => whole,
                 // What is no batch is told by another clause.
                 Err(trouble @ Trouble::Broken(_)) => return Err(trouble.blocks(&BATCHES)),
-                Err(trouble) => return Err(trouble.fails(ACTION)),
+                Err(trouble) => {
+                    return Err(match trouble.fails(ACTION) {
+                        Verdict::Skip {
+                            reason,
+                            outside: true,
+                        } => outside(format!("stream {:?}: {reason}", stream.name)),
+                        other => other,
+                    });
+                }
             };
             if let Some(text) = &whole.too_much {
                 return Err(skip(format!(
@@ -246,8 +293,7 @@ impl Subject<'_> {
     /// Looks at one finding of each whole read.
     fn all(&self, wrong: impl Fn(&Whole) -> Option<String>, action: &str) -> Judged {
         let mut detail = Vec::new();
-        for (stream, whole) in self.streams()?.iter().zip(self.wholes()?) {
-            let whole = whole.as_ref().map_err(|trouble| trouble.blocks(&READ))?;
+        for (stream, whole) in self.reachable()? {
             if let Some(seen) = wrong(whole) {
                 return Err(fail(format!("stream {:?}: {seen}", stream.name), action));
             }
@@ -273,10 +319,9 @@ impl Subject<'_> {
         for (stream, whole) in self.ended()? {
             let again = Whole::read(self, stream).map_err(|t| t.fails("read as the first time"))?;
             if again.rows != whole.rows {
-                let seen = match again.rows.rows == whole.rows.rows {
-                    true => format!("other values in {} rows", again.rows.rows),
-                    false => format!("{} rows, then {}", whole.rows.rows, again.rows.rows),
-                };
+                let found = self.keep(&Asked::whole(&stream.name));
+                let found = found.map_err(|trouble| trouble.fails("read as the first time"))?;
+                let seen = self.told(stream, |_| true, &found);
                 return Err(fail(
                     format!("stream {:?}: {seen}", stream.name),
                     "let rows follow from the source alone; or test where nobody else writes",
@@ -284,55 +329,8 @@ impl Subject<'_> {
             }
             rows += again.rows.rows;
         }
-        self.repeats.set(true);
+        self.repeats.set(Ok(()));
         Ok(format!("{rows} rows"))
-    }
-
-    fn columns(&self) -> Judged {
-        let mut detail = Vec::new();
-        for (stream, whole) in self.repeated()? {
-            let Some((places, expected)) = &whole.some else {
-                continue;
-            };
-            let all = whole.schema.fields();
-            let names: Vec<String> = places.iter().map(|at| all[*at].name().clone()).collect();
-            let asked = Asked {
-                columns: Some(names.clone()),
-                ..Asked::whole(&stream.name)
-            };
-            let action = "give the columns of read-request.columns, in that order, and no others";
-            let failed = |seen: String| {
-                fail(
-                    format!(
-                        "stream {:?}, columns {}: {seen}",
-                        stream.name,
-                        names.join(", ")
-                    ),
-                    action,
-                )
-            };
-            let found = Whole::of(self, &asked, None).map_err(|trouble| trouble.fails(action))?;
-            let given: Vec<String> = found
-                .schema
-                .fields()
-                .iter()
-                .map(|f| f.name().clone())
-                .collect();
-            if given != names {
-                return Err(failed(format!("came {}", given.join(", "))));
-            }
-            if found.rows != *expected {
-                return Err(failed(format!(
-                    "{} rows with other values than in a whole read of {}",
-                    found.rows.rows, expected.rows
-                )));
-            }
-            detail.push(format!("{} of {}", names.len(), all.len()));
-        }
-        match detail.is_empty() {
-            true => Err(skip("needs a stream with two columns or more")),
-            false => Ok(detail.join(", ")),
-        }
     }
 
     /// Asks for what is not there, which must be refused before the first row.
@@ -340,8 +338,11 @@ impl Subject<'_> {
         self.streams()?;
         let action =
             format!("answer snapshot or read of {what} with an error of kind schema or config");
-        match self.begin(&asked) {
-            Ok(_) => Err(fail(format!("{what} was taken"), action)),
+        match self.bench.patiently(|| self.begin(&asked).map(drop)) {
+            Ok(()) => Err(fail(format!("{what} was taken"), action)),
+            Err(trouble) if trouble.passes_after().is_some() && !self.is_reachable() => {
+                Err(trouble.fails(action))
+            }
             Err(Trouble::Error(_, error))
                 if !matches!(error.kind, ErrorKind::Schema | ErrorKind::Config) =>
             {
@@ -353,28 +354,61 @@ impl Subject<'_> {
         }
     }
 
+    /// The first stream can be read at this moment.
+    fn is_reachable(&self) -> bool {
+        let read = |stream: &Stream| {
+            let mut reading = self.begin(&Asked::whole(&stream.name))?;
+            reading.next().map(drop)
+        };
+        let streams = self.streams().unwrap_or_default();
+        streams.first().is_some_and(|stream| read(stream).is_ok())
+    }
+
     fn unknown_column(&self) -> Judged {
-        let stream = &self.streams()?[0];
+        let streams = self.streams()?;
         let asked = Asked {
             columns: Some(vec![NO_COLUMN.into()]),
+            ..Asked::whole(&streams[0].name)
+        };
+        let refused = self.refuses(asked, "a column that is not there")?;
+        let is_incremental = self
+            .bench
+            .spec()?
+            .sync_modes
+            .contains(&SyncMode::Incremental);
+        let mut streams = streams.iter().filter(|s| !s.cursor_fields.is_empty());
+        let Some(stream) = streams.next().filter(|_| is_incremental) else {
+            return Ok(refused);
+        };
+        let asked = Asked {
+            increment: Some(Increment {
+                cursor_fields: vec![NO_COLUMN.into()],
+                initial: None,
+                late_rows: LateRows::Lag(None),
+                may_repeat: false,
+            }),
             ..Asked::whole(&stream.name)
         };
-        self.refuses(asked, "a column that is not there")
+        let field = self.refuses(asked, "a cursor field that is not there")?;
+        Ok(format!("{refused}, {field}"))
     }
 
     /// Leaves a read in the middle, and reads again.
     fn cancel(&self) -> Judged {
         let stream = &self.streams()?[0];
         let asked = Asked::whole(&stream.name);
-        let cancel = self.bench.trial.host.cancel.child();
         let config = self.bench.config()?;
-        let source = self
-            .bench
-            .source_until(config, Reach::Granted, cancel.clone());
         let blocked = |trouble: Trouble| trouble.blocks(&READ);
-        let source = source.map_err(blocked)?;
-        let mut reading = Reading::begin(self.bench, source, &asked).map_err(blocked)?;
-        reading.next().map_err(blocked)?;
+        let begun = self.bench.patiently(|| {
+            let cancel = self.bench.trial.host.cancel.child();
+            let source = self
+                .bench
+                .source_until(config, Reach::Granted, cancel.clone())?;
+            let mut reading = Reading::begin(self.bench, source, &asked)?;
+            reading.next()?;
+            Ok((reading, cancel))
+        });
+        let (mut reading, cancel) = begun.map_err(blocked)?;
         cancel.cancel();
         let begun = Instant::now();
         let ended = loop {
@@ -392,11 +426,12 @@ impl Subject<'_> {
         };
         drop(reading);
         let action = "leave nothing behind that the next session stumbles over: a session may end at any moment";
-        let mut reading = self
-            .begin(&asked)
-            .map_err(|trouble| trouble.fails(action))?;
-        let fails = |trouble: Trouble| trouble.fails(action);
-        while let Step::Idle | Step::Checkpoint(_) = reading.next().map_err(fails)? {}
+        let again = self.bench.patiently(|| {
+            let mut reading = self.begin(&asked)?;
+            while let Step::Idle | Step::Checkpoint(_) = reading.next()? {}
+            Ok(())
+        });
+        again.map_err(|trouble| trouble.fails(action))?;
         Ok(format!("ended after {:.0} ms", ended.as_secs_f64() * 1e3))
     }
 }

@@ -67,6 +67,7 @@ pub fn test(trial: &Trial, told: &mut dyn FnMut(&Outcome)) -> Report {
         passed: count(|verdict| matches!(verdict, Verdict::Pass { .. })),
         failed: count(|verdict| matches!(verdict, Verdict::Fail { .. })),
         skipped: count(|verdict| matches!(verdict, Verdict::Skip { .. })),
+        outside: count(|verdict| matches!(verdict, Verdict::Skip { outside: true, .. })),
         clauses,
     }
 }

@@ -29,7 +29,17 @@ fn detail(document: &Value, id: &str) -> String {
     detail.expect("a detail").to_owned()
 }
 
-const NO_INCREMENT: [&str; 4] = ["checkpoints", "order", "resume", "foreign-cursor"];
+const NO_INCREMENT: [&str; 9] = [
+    "filter",
+    "checkpoints",
+    "order",
+    "resume",
+    "cursor-columns",
+    "initial",
+    "late-rows",
+    "other-cursor",
+    "foreign-cursor",
+];
 
 #[test]
 fn source_generate() {
@@ -55,7 +65,9 @@ fn source_file_of_text_and_of_columns() {
     let folder = Folder::new();
     let mut csv = "id,name,total\n".to_owned();
     for n in 0..20_000 {
-        csv.push_str(&format!("{n},\"name, {n}\",{n}.5\n"));
+        csv.push_str(&format!(
+            "{n},\"name, long enough to be a large record, {n}\",{n}.5\n"
+        ));
     }
     folder
         .write("in/a.csv", &csv)
@@ -86,12 +98,13 @@ fn source_file_of_text_and_of_columns() {
 #[test]
 fn source_http_with_a_stream_that_goes_on() {
     let server = Server::start(|request| {
-        let from: u64 = request
-            .param("since")
-            .map_or(0, |text| text.parse().expect("a number"));
+        let since = request.param("since").map_or(Ok(0), str::parse::<u64>);
+        let Ok(from) = since else {
+            return Reply::status(400, "since is not a number");
+        };
         let items: Vec<Value> = (0..500)
             .filter(|n| *n >= from)
-            .map(|n| json!({ "id": n, "name": format!("item {n}") }))
+            .map(|n| json!({ "id": n, "name": format!("item {n:>40}") }))
             .collect();
         Reply::json(Value::from(items).to_string())
     });
@@ -99,26 +112,29 @@ fn source_http_with_a_stream_that_goes_on() {
     let config = json!({
         "base_url": server.url("/v1"), "streams": { "items": { "path": "items", "incremental": incremental } },
     });
-    passes(&Folder::new(), "source-http", &config, &[], &[]);
+    let skipped = ["filter", "other-cursor"];
+    passes(&Folder::new(), "source-http", &config, &[], &skipped);
 }
 
 #[test]
 fn source_postgres_with_ties_and_values_of_many_types() {
     let database = shared().database();
-    let tables = "CREATE TABLE orders AS SELECT i AS id, i / 7 AS version, 'name ' || i AS name, i * 1.01 AS total, \
+    let tables = "CREATE TABLE orders AS SELECT i AS id, i / 7 AS version, 'name ' || lpad(i::text, 40) AS name, i * 1.01 AS total, \
                   now() AS at, ARRAY[i, NULL] AS list FROM generate_series(1, 5000) i; \
                   ALTER TABLE orders ADD PRIMARY KEY (id); \
                   CREATE TABLE empty (id bigint PRIMARY KEY)";
     database.client().batch_execute(tables).expect("tables");
     let folder = Folder::new();
     let config = json!({ "url": database.url() });
-    passes(&folder, "source-postgres", &config, &[], &[]);
+    // The key of the empty table orders nothing yet.
+    let skipped = ["other-cursor"];
+    passes(&folder, "source-postgres", &config, &[], &skipped);
     passes(
         &folder,
         "source-postgres",
         &config,
         &["--stream", "public.orders"],
-        &[],
+        &skipped,
     );
 }
 
@@ -207,10 +223,16 @@ fn a_peer_of_named_streams_reads_each_stream_by_its_name() {
 fn the_template_and_the_source_in_python() {
     let folder = Folder::new();
     let skipped = [
+        "max-record",
+        "filter",
         "columns",
         "checkpoints",
         "order",
         "resume",
+        "cursor-columns",
+        "initial",
+        "late-rows",
+        "other-cursor",
         "foreign-cursor",
     ];
     passes(

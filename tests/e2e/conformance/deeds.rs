@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 
 use super::*;
 
+/// Rows of the wrong source: some batches, of whatever size.
+const ROWS: u64 = 5000;
+
 /// Deeds of the wrong source, with the clause that each fails.
 const OF_SOURCES: &[(&str, &str)] = &[
     ("takes_unknown_key", "unknown-key"),
@@ -33,6 +36,61 @@ const OF_SOURCES: &[(&str, &str)] = &[
     ("panics", "no-trap"),
     ("hoards", "limits"),
     ("shouts_its_code", "errors"),
+    ("mistakes_time_unit", "values"),
+    ("writes_midnight_as24", "values"),
+    ("overflows_decimal", "read"),
+    ("drops_row_at_border", "other-batches"),
+    ("doubles_row_at_border", "other-batches"),
+    ("drops_last_full_batch", "other-batches"),
+    ("drops_last_partial_batch", "other-batches"),
+    ("shifts_nulls", "other-batches"),
+    ("ignores_batch_bytes", "batch-bytes"),
+    ("cuts_long_records", "max-record"),
+    ("skips_long_records", "max-record"),
+    ("sorts_columns", "columns"),
+    ("mixes_up_columns", "columns"),
+    ("adds_its_key", "columns"),
+    ("loses_sign_of_chosen", "columns"),
+    ("adds_cursor_field", "cursor-columns"),
+    ("ignores_filter", "filter"),
+    ("filters_off_by_one", "filter"),
+    ("goes_on_in_session", "session"),
+    ("keeps_columns_in_session", "session"),
+    ("keeps_snapshot_to_itself", "snapshot"),
+    ("takes_any_cursor_field", "unknown-column"),
+    ("leaves_out_last_row", "checkpoints"),
+    ("drops_zone_in_increments", "checkpoints"),
+    ("checks_in_too_early", "resume"),
+    ("loses_a_row", "resume"),
+    ("ignores_initial", "initial"),
+    ("begins_behind_initial", "initial"),
+    ("takes_any_initial", "initial"),
+    ("prefers_initial", "initial"),
+    ("ignores_exact", "late-rows"),
+    ("ignores_lag", "late-rows"),
+    ("takes_others_cursor", "other-cursor"),
+    ("mixes_up_cursors", "other-cursor"),
+];
+
+/// Deeds of the wrong source that no clause can see: the source alone knows its values.
+const UNSEEN_OF_SOURCES: &[&str] = &["empty_text_is_null", "drops_zone"];
+
+/// What the failing clause says of some deeds: where, the value expected and the value found.
+const SEEN: &[(&str, &str)] = &[
+    (
+        "shifts_nulls",
+        "row 92, column \"note\": expected \"\", found NULL",
+    ),
+    ("drops_zone_in_increments", "row 1, column \"at\": expected"),
+    ("drops_row_at_border", "is missing: n "),
+    ("doubles_row_at_border", "comes again: n "),
+    ("loses_a_row", "row 1 of a whole read is missing: n 0"),
+    (
+        "loses_sign_of_chosen",
+        "row 2, column \"amount\": expected ",
+    ),
+    ("mistakes_time_unit", "column \"clock\""),
+    ("overflows_decimal", "column \"amount\": "),
 ];
 
 /// The same of the wrong destination, which a peer reads. The first eleven fail without a peer, too.
@@ -145,9 +203,38 @@ fn each_clause_for_sources_fails_for_the_one_that_breaks_it() {
     let wrong = testkit("source-wrong");
     for (deed, clause) in OF_SOURCES {
         let folder = Folder::new();
-        let config = json!({ "deed": deed, "rows": 20_000, "state": "state" });
+        let config = json!({ "deed": deed, "rows": ROWS, "state": "state" });
         let (document, code) = test(&folder, &wrong, &config, &[]);
         fails_alone(&document, code, clause, deed);
+    }
+}
+
+#[test]
+fn of_thirty_deeds_of_a_source_all_but_one_in_twenty_are_seen() {
+    let (seen, unseen) = (OF_SOURCES.len(), UNSEEN_OF_SOURCES.len());
+    println!("{seen} of {} deeds of a source are seen", seen + unseen);
+    assert!(seen + unseen >= 30);
+    assert!(seen * 100 >= (seen + unseen) * 95);
+    let wrong = testkit("source-wrong");
+    for deed in UNSEEN_OF_SOURCES {
+        let folder = Folder::new();
+        let config = json!({ "deed": deed, "rows": ROWS, "state": "state" });
+        let (document, code) = test(&folder, &wrong, &config, &[]);
+        assert_eq!((with(&document, "fail").len(), code), (0, 0), "{deed}");
+    }
+}
+
+#[test]
+fn a_fault_of_a_value_is_told_by_row_column_and_value() {
+    let wrong = testkit("source-wrong");
+    for (deed, part) in SEEN {
+        let folder = Folder::new();
+        let config = json!({ "deed": deed, "rows": ROWS, "state": "state" });
+        let (document, _) = test(&folder, &wrong, &config, &[]);
+        let clauses = document["clauses"].as_array().expect("clauses");
+        let mut failed = clauses.iter().filter_map(|clause| clause["seen"].as_str());
+        let seen = failed.next().expect("a clause that failed");
+        assert!(seen.contains(part), "{deed}: {seen}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Reads that go on: every checkpoint is a place from which exactly the rest comes.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 
 use rapidbyte_runtime::{ErrorKind, Increment, LateRows, Stream, SyncMode};
 use serde_json::Value;
@@ -22,27 +22,31 @@ const MAX_CURSOR_BYTES: usize = 1 << 20;
 const FOREIGN: &str = r#"{"conformance":["no cursor of this source"]}"#;
 
 /// A place in a stream.
-struct Checkpoint {
-    cursor: String,
+pub(super) struct Checkpoint {
+    pub cursor: String,
     /// The rows before it.
-    before: Digest,
+    pub before: Digest,
+    /// The greatest value of the cursor field before it, of a type that has one order everywhere.
+    pub greatest: Option<i128>,
 }
 
 /// A stream that was read incrementally from its beginning.
-struct Followed {
-    stream: String,
-    asked: Asked,
-    rows: Digest,
+pub(super) struct Followed {
+    pub stream: String,
+    pub asked: Asked,
+    pub rows: Digest,
     order: Order,
-    checkpoints: Vec<Checkpoint>,
+    pub checkpoints: Vec<Checkpoint>,
     /// What the contract does not allow.
     wrong: Option<String>,
 }
 
 /// Incremental reads of the streams that have a cursor field.
 pub(super) struct Increments<'s, 'b> {
-    subject: &'s Subject<'b>,
+    pub subject: &'s Subject<'b>,
     followed: OnceCell<Vec<Result<Followed, Trouble>>>,
+    /// Checkpoints are good places to resume from, or the clause that tells why not.
+    pub holds: Cell<Result<(), &'static Clause>>,
 }
 
 impl<'s, 'b> Increments<'s, 'b> {
@@ -50,6 +54,7 @@ impl<'s, 'b> Increments<'s, 'b> {
         Self {
             subject,
             followed: OnceCell::new(),
+            holds: Cell::new(Err(&CHECKPOINTS)),
         }
     }
 
@@ -69,7 +74,7 @@ impl<'s, 'b> Increments<'s, 'b> {
         }
     }
 
-    fn followed(&self) -> Result<&[Result<Followed, Trouble>], Verdict> {
+    pub fn followed(&self) -> Result<&[Result<Followed, Trouble>], Verdict> {
         let streams = self.streams()?;
         let follow = || streams.iter().map(|stream| self.follow(stream)).collect();
         Ok(self.followed.get_or_init(follow))
@@ -90,6 +95,11 @@ impl<'s, 'b> Increments<'s, 'b> {
     }
 
     fn read(&self, asked: Asked) -> Result<Followed, Trouble> {
+        let bench = self.subject.bench;
+        bench.patiently(|| self.read_once(asked.clone()))
+    }
+
+    fn read_once(&self, asked: Asked) -> Result<Followed, Trouble> {
         let mut reading = self.subject.begin(&asked)?;
         let mut followed = Followed {
             stream: asked.stream.clone(),
@@ -122,7 +132,12 @@ impl<'s, 'b> Increments<'s, 'b> {
                     if followed.checkpoints.len() == MAX_KEPT {
                         followed.checkpoints.pop();
                     }
-                    followed.checkpoints.push(Checkpoint { cursor, before });
+                    let greatest = followed.order.greatest();
+                    followed.checkpoints.push(Checkpoint {
+                        cursor,
+                        before,
+                        greatest,
+                    });
                 }
                 Step::Idle => {}
                 Step::End => break,
@@ -152,16 +167,14 @@ impl<'s, 'b> Increments<'s, 'b> {
             let whole = ended
                 .iter()
                 .find(|(stream, _)| stream.name == followed.stream);
-            if let Some((_, whole)) = whole
+            if let Some((stream, whole)) = whole
                 && whole.rows != followed.rows
             {
-                return Err(fail(
-                    format!(
-                        "stream {:?}: {} rows, and {} in a whole read",
-                        followed.stream, followed.rows.rows, whole.rows.rows
-                    ),
-                    "without a cursor an incremental read gives every row",
-                ));
+                let action = "without a cursor an incremental read gives the rows of a whole read";
+                let found = self.subject.keep(&followed.asked);
+                let found = found.map_err(|trouble| trouble.fails(action))?;
+                let text = self.subject.told(stream, |_| true, &found);
+                return Err(fail(format!("stream {:?}: {text}", stream.name), action));
             }
             detail.push(format!(
                 "{} in {} rows",
@@ -169,6 +182,7 @@ impl<'s, 'b> Increments<'s, 'b> {
                 followed.rows.rows
             ));
         }
+        self.holds.set(Err(&RESUME));
         Ok(detail.join(", "))
     }
 
@@ -216,18 +230,15 @@ impl<'s, 'b> Increments<'s, 'b> {
                 let action = "let a cursor say exactly which rows lie before it";
                 let rest = self.read(asked).map_err(|trouble| trouble.fails(action))?;
                 if checkpoint.before.plus(rest.rows) != followed.rows {
-                    let (before, rest) = (checkpoint.before.rows, rest.rows.rows);
+                    let text = self.from_there(followed, checkpoint, &rest);
                     return Err(fail(
                         format!(
-                            "stream {:?}: {before} rows before {} and {rest} from there, {} in all{}",
+                            "stream {:?}: {} rows before {} and {} from there, {} in all{text}",
                             followed.stream,
+                            checkpoint.before.rows,
                             short(&checkpoint.cursor),
+                            rest.rows.rows,
                             followed.rows.rows,
-                            if before + rest == followed.rows.rows {
-                                ", with other values"
-                            } else {
-                                ""
-                            }
                         ),
                         action,
                     ));
@@ -236,10 +247,26 @@ impl<'s, 'b> Increments<'s, 'b> {
             }
             self.acknowledge(followed)?;
         }
+        if self.holds.get() == Err(&RESUME) {
+            self.holds.set(Ok(()));
+        }
         match resumed {
             0 => Err(skip("there is no checkpoint: see checkpoints")),
             _ => Ok(format!("from {resumed} checkpoints")),
         }
+    }
+
+    /// In what the rows from a checkpoint on differ from those behind it; empty where it is not known.
+    fn from_there(&self, followed: &Followed, from: &Checkpoint, rest: &Followed) -> String {
+        let (all, rest) = (
+            self.subject.keep(&followed.asked),
+            self.subject.keep(&rest.asked),
+        );
+        let (Ok(all), Ok(rest)) = (all, rest) else {
+            return String::new();
+        };
+        let is_behind = |row: usize| row as u64 >= from.before.rows;
+        format!("; {}", all.difference(is_behind, &rest))
     }
 
     /// Only when nothing is read from an earlier place any more: a source may forget it then.
@@ -251,7 +278,8 @@ impl<'s, 'b> Increments<'s, 'b> {
             cursor: Some(last.cursor.clone()),
             ..followed.asked.clone()
         };
-        let told = self.subject.begin(&asked).and_then(|mut reading| {
+        let told = self.subject.bench.patiently(|| {
+            let mut reading = self.subject.begin(&asked)?;
             while matches!(
                 reading.next()?,
                 Step::Rows(..) | Step::Checkpoint(_) | Step::Idle
@@ -274,7 +302,8 @@ impl<'s, 'b> Increments<'s, 'b> {
             cursor: Some(FOREIGN.into()),
             ..first.asked.clone()
         };
-        let begun = self.subject.begin(&asked).and_then(|mut reading| {
+        let begun = self.subject.bench.patiently(|| {
+            let mut reading = self.subject.begin(&asked)?;
             reading.next()?;
             Ok(reading.rows())
         });
@@ -305,7 +334,7 @@ fn wrong_cursor(cursor: &str) -> Option<String> {
     Some(format!("the cursor {} is no JSON: {error}", short(cursor)))
 }
 
-fn short(text: &str) -> String {
+pub(super) fn short(text: &str) -> String {
     const SHOWN: usize = 80;
     match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -329,6 +358,7 @@ mod tests {
             let one = |at: usize| Checkpoint {
                 cursor: at.to_string(),
                 before: Digest::default(),
+                greatest: None,
             };
             (0..count).map(one).collect()
         };

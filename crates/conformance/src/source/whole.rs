@@ -1,19 +1,24 @@
 //! A stream that is read as a whole, once, with everything that several clauses look at.
 
-use arrow_schema::{Schema, SchemaRef};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    Time32MillisecondType, Time32SecondType, Time64MicrosecondType, Time64NanosecondType,
+};
+use arrow_array::{Array, ArrowPrimitiveType, RecordBatch};
+use arrow_schema::{DataType, Schema, TimeUnit};
 use rapidbyte_runtime::Stream;
 use rapidbyte_wire::ipc;
 
 use super::Subject;
 use crate::bench::Trouble;
 use crate::digest::Digest;
-use crate::read::{Asked, BATCH_BYTES, Reading, Step};
+use crate::read::{Asked, Reading, Step};
 use crate::verdict::{BATCHES, Clause, READ, WAIT, WHOLE};
 
 /// A batch of several rows has at most so many times what was asked for.
 const TIMES: usize = 4;
-/// What may come on top, whatever was asked: headers of wide batches.
-const HEADERS: usize = 64 << 10;
+/// What may come on top for each column, as its buffers are padded.
+const PADDING: usize = 256;
 
 /// In the host's words about a checkpoint that nobody asked for; everything else that it finds broken
 /// is a batch or a schema.
@@ -21,12 +26,19 @@ const UNASKED: &str = "a checkpoint in a read";
 
 /// What a whole read showed.
 pub(crate) struct Whole {
-    pub schema: SchemaRef,
     /// All rows.
     pub rows: Digest,
-    /// The same of some columns, by their places: none with one column only.
-    pub some: Option<(Vec<usize>, Digest)>,
     pub batches: u64,
+    /// Of all batches.
+    pub bytes: usize,
+    /// The rows of the first batch.
+    pub first_rows: u64,
+    /// What a batch was asked to have, in bytes.
+    pub asked_bytes: u32,
+    /// The longest text or binary value: its bytes, and its column.
+    pub longest: Option<(usize, String)>,
+    /// A value lies outside of its type.
+    pub wrong_value: Option<String>,
     /// The schema is not the discovered one.
     pub wrong_schema: Option<String>,
     /// A batch is none.
@@ -56,17 +68,27 @@ impl Whole {
         asked: &Asked,
         discovered: Option<&Stream>,
     ) -> Result<Self, Trouble> {
+        subject
+            .bench
+            .patiently(|| Self::once(subject, asked, discovered))
+    }
+
+    fn once(
+        subject: &Subject<'_>,
+        asked: &Asked,
+        discovered: Option<&Stream>,
+    ) -> Result<Self, Trouble> {
         let mut reading = subject.begin(asked)?;
         let schema = reading.schema().clone();
-        let columns = schema.fields().len();
-        // Every second column, the last one first.
-        let places: Vec<usize> = (0..columns).rev().step_by(2).collect();
         let mut whole = Self {
             wrong_schema: discovered.and_then(|stream| differs(stream, &schema)),
-            schema,
             rows: Digest::default(),
-            some: (columns > 1).then(|| (places, Digest::default())),
             batches: 0,
+            bytes: 0,
+            first_rows: 0,
+            asked_bytes: asked.batch_bytes,
+            longest: None,
+            wrong_value: None,
             wrong_batch: None,
             too_large: None,
             unexpected: None,
@@ -98,15 +120,19 @@ impl Whole {
     fn take(&mut self, step: Step, reading: &mut Reading<'_>) -> Result<bool, Trouble> {
         match step {
             Step::Rows(batch, bytes) => {
-                self.batches += 1;
-                let rows = batch.num_rows();
-                let limit = TIMES * BATCH_BYTES as usize + HEADERS;
-                if rows > 1 && bytes > limit && self.too_large.is_none() {
-                    self.too_large = Some(format!(
-                        "a batch of {bytes} bytes with {rows} rows, asked for {BATCH_BYTES}"
-                    ));
+                if self.batches == 0 {
+                    self.first_rows = batch.num_rows() as u64;
                 }
-                self.wrong_batch = self.add(&batch).err();
+                self.batches += 1;
+                self.bytes += bytes;
+                if self.too_large.is_none() {
+                    self.too_large = too_large(&batch, bytes, self.asked_bytes);
+                }
+                if self.wrong_value.is_none() {
+                    self.wrong_value = wrong_value(&batch, self.rows.rows);
+                }
+                self.longest = self.longest.take().max(longest(&batch));
+                self.wrong_batch = self.rows.add(&batch).err();
                 return Ok(self.wrong_batch.is_none());
             }
             Step::Checkpoint(_) => {
@@ -129,14 +155,6 @@ impl Whole {
         Ok(false)
     }
 
-    fn add(&mut self, batch: &arrow_array::RecordBatch) -> Result<(), String> {
-        self.rows.add(batch)?;
-        match &mut self.some {
-            Some((places, rows)) => rows.add_some(batch, places),
-            None => Ok(()),
-        }
-    }
-
     /// The clause that tells why not every row was seen; none when all were.
     pub fn why_unfinished(&self) -> Option<&'static Clause> {
         if self.wrong_batch.is_some() {
@@ -151,6 +169,85 @@ impl Whole {
             None
         }
     }
+}
+
+/// Whether a batch is far above what was asked for. The last row may have brought it there.
+fn too_large(batch: &RecordBatch, bytes: usize, asked: u32) -> Option<String> {
+    let rows = batch.num_rows();
+    if rows < 2 || bytes <= TIMES * asked as usize {
+        return None;
+    }
+    let len = |batch: &RecordBatch| {
+        let encoder = ipc::Encoder::new(batch.schema_ref());
+        let message = encoder.and_then(|mut encoder| encoder.encode(batch));
+        message.map_or(0, |message| message.len())
+    };
+    let headers = len(&batch.slice(0, 0)) + PADDING * batch.num_columns();
+    let without_last = len(&batch.slice(0, rows - 1));
+    (without_last > TIMES * asked as usize + headers)
+        .then(|| format!("a batch of {bytes} bytes with {rows} rows, asked for {asked}"))
+}
+
+/// The longest text or binary value, with its column.
+fn longest(batch: &RecordBatch) -> Option<(usize, String)> {
+    fn most(lens: impl Iterator<Item = Option<usize>>) -> usize {
+        lens.flatten().max().unwrap_or(0)
+    }
+    let schema = batch.schema();
+    let columns = schema.fields().iter().zip(batch.columns());
+    let lens = columns.filter_map(|(field, array)| {
+        let len = match array.data_type() {
+            DataType::Utf8 => most(array.as_string::<i32>().iter().map(|v| v.map(str::len))),
+            DataType::LargeUtf8 => most(array.as_string::<i64>().iter().map(|v| v.map(str::len))),
+            DataType::Binary => most(array.as_binary::<i32>().iter().map(|v| v.map(<[u8]>::len))),
+            DataType::LargeBinary => {
+                most(array.as_binary::<i64>().iter().map(|v| v.map(<[u8]>::len)))
+            }
+            _ => return None,
+        };
+        Some((len, field.name().clone()))
+    });
+    lens.max()
+}
+
+/// A time of day that lies in none. NULL and the digits of decimals are looked at elsewhere, and texts
+/// are UTF-8 or do not decode.
+fn wrong_value(batch: &RecordBatch, before: u64) -> Option<String> {
+    fn outside<T: ArrowPrimitiveType>(array: &dyn Array, day: i64) -> Option<(usize, i64)>
+    where
+        T::Native: Into<i64>,
+    {
+        let values = array.as_primitive::<T>().iter().enumerate();
+        let mut values = values.filter_map(|(at, value)| Some((at, value?.into())));
+        values.find(|(_, value)| !(0..day).contains(value))
+    }
+    const DAY: i64 = 86_400;
+    let schema = batch.schema();
+    let mut columns = schema.fields().iter().zip(batch.columns());
+    columns.find_map(|(field, array)| {
+        let array = array.as_ref();
+        let (found, unit) = match array.data_type() {
+            DataType::Time32(TimeUnit::Second) => (outside::<Time32SecondType>(array, DAY), "s"),
+            DataType::Time32(TimeUnit::Millisecond) => {
+                (outside::<Time32MillisecondType>(array, DAY * 1000), "ms")
+            }
+            DataType::Time64(TimeUnit::Microsecond) => (
+                outside::<Time64MicrosecondType>(array, DAY * 1_000_000),
+                "µs",
+            ),
+            DataType::Time64(TimeUnit::Nanosecond) => (
+                outside::<Time64NanosecondType>(array, DAY * 1_000_000_000),
+                "ns",
+            ),
+            _ => return None,
+        };
+        let (at, value) = found?;
+        Some(format!(
+            "row {}, column {:?}: {value} {unit} since midnight is no time of a day",
+            before + at as u64 + 1,
+            field.name()
+        ))
+    })
 }
 
 /// What comes behind the end; an error is as good as another end.

@@ -48,6 +48,15 @@ pub fn run(
         return Ok(());
     }
     output.known(document);
+    if report.failed == 0 {
+        let text = format!(
+            "{} of {} clauses were not judged: something outside of the connector failed",
+            report.outside,
+            report.clauses.len()
+        );
+        return Err(Failure::new(Class::Run, "not_judged", text)
+            .hint("look at the lines that say SKIP, and run the test again"));
+    }
     let text = format!(
         "{} of {} clauses failed",
         report.failed,
@@ -145,7 +154,7 @@ fn line(outcome: &Outcome, width: usize, output: &Output) -> String {
     let (word, color, said) = match &outcome.verdict {
         Verdict::Pass { detail } => ("PASS", "32", detail.as_str()),
         Verdict::Fail { .. } => ("FAIL", "1;31", ""),
-        Verdict::Skip { reason } => ("SKIP", "33", reason.as_str()),
+        Verdict::Skip { reason, .. } => ("SKIP", "33", reason.as_str()),
     };
     let mut text = format!(
         "{}  {:width$}  {}",
@@ -177,9 +186,15 @@ fn summary(report: &Report, output: &Output) -> String {
         passed,
         failed,
         skipped,
+        outside,
         ..
     } = report;
-    let text =
-        format!("{connector} {version}: {passed} passed, {failed} failed, {skipped} skipped");
+    let outside = match outside {
+        0 => String::new(),
+        count => format!(" ({count} because something outside failed: run the test again)"),
+    };
+    let text = format!(
+        "{connector} {version}: {passed} passed, {failed} failed, {skipped} skipped{outside}"
+    );
     format!("\n{}", output.bold(&text))
 }

@@ -127,7 +127,7 @@ impl Place {
     pub fn lock(&self) -> Result<()> {
         if !files::find(&self.lock)?.is_empty() {
             return Err(Error::new(
-                ErrorKind::Transient,
+                ErrorKind::Config,
                 "locked",
                 "another run writes",
             ));

@@ -1,24 +1,30 @@
 //! A source that keeps the contract but for one clause, which `deed` names: each [`Deed`] proves that
 //! `rapidbyte connector test` can fail that clause, and that one alone.
 //!
-//! Its stream `rows` counts in `n` and says so in `t`; it can be gone on with by `n`. What it says of
-//! itself stands in constants: a test changes bytes of the file to have them wrong.
+//! Its stream `rows` counts in `n`, and `others` does so in steps of two; each has values of some more
+//! types, and resumes by `n`. What it says of itself stands in constants: a test changes bytes of the
+//! file to have them wrong.
 
 mod rows;
+mod values;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 use rapidbyte_sdk::bindings::exports_source::{self as wit, Guest, GuestReader, GuestSession};
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{Spec, files, ipc};
 use serde_json::{Map, Value};
 
-use crate::rows::{Rows, schema};
+use crate::rows::Rows;
+use crate::values::schema;
 
 /// The JSON Schema of the settings.
 const CONFIG_SCHEMA: &str = r#"{"type":"object","properties":{"deed":{"type":"string"},"rows":{"type":"integer","minimum":0},"state":{"type":"string","x-grant":"write"}},"required":["deed","rows"],"additionalProperties":false}"#;
-/// The one stream.
-const STREAM: &str = "rows";
+/// The streams; the second one has a tenth of the rows.
+const STREAMS: [&str; 2] = ["rows", "others"];
+/// What `snapshot` gives.
+const SNAPSHOT: &str = "now";
 /// A file that nobody grants.
 const ELSEWHERE: &str = "/etc/hostname";
 
@@ -82,6 +88,78 @@ pub enum Deed {
     Hoards,
     /// `errors`: an error without a proper code.
     ShoutsItsCode,
+    /// `values`: nanoseconds in a column of microseconds.
+    MistakesTimeUnit,
+    /// `values`: midnight as 24:00.
+    WritesMidnightAs24,
+    /// `read`: a decimal of more digits than its type has.
+    OverflowsDecimal,
+    /// `other-batches`: the last row of a full batch is lost.
+    DropsRowAtBorder,
+    /// `other-batches`: the last row of a full batch is the first of the next one too.
+    DoublesRowAtBorder,
+    /// `other-batches`: the last batch is lost if it is full.
+    DropsLastFullBatch,
+    /// `other-batches`: the last batch is lost unless it is full.
+    DropsLastPartialBatch,
+    /// `other-batches`: counts from the batch on which values are NULL.
+    ShiftsNulls,
+    /// `batch-bytes`: 500 rows, whatever is asked.
+    IgnoresBatchBytes,
+    /// `max-record`: cuts the text of a record that is too large.
+    CutsLongRecords,
+    /// `max-record`: leaves such a record out.
+    SkipsLongRecords,
+    /// `columns`: gives them in the order of the table.
+    SortsColumns,
+    /// `columns`: names them as asked, and fills columns of one type in the order of the table.
+    MixesUpColumns,
+    /// `columns`: the key comes too.
+    AddsItsKey,
+    /// `columns`: numbers lose their sign when columns are chosen.
+    LosesSignOfChosen,
+    /// `cursor-columns`: the cursor field comes too.
+    AddsCursorField,
+    /// `filter`: all rows, whatever the condition.
+    IgnoresFilter,
+    /// `filter`: `>` in place of `>=`.
+    FiltersOffByOne,
+    /// `session`: a second read goes on where the first one ended.
+    GoesOnInSession,
+    /// `session`: a second read has the columns of the first one.
+    KeepsColumnsInSession,
+    /// `snapshot`: another session does not know it.
+    KeepsSnapshotToItself,
+    /// `unknown-column`: a cursor field that there is not is `n`.
+    TakesAnyCursorField,
+    /// `checkpoints`: reads up to the last row, and without it.
+    LeavesOutLastRow,
+    /// `checkpoints`: times are an hour later in an incremental read.
+    DropsZoneInIncrements,
+    /// `resume`: the checkpoint behind a batch comes before it.
+    ChecksInTooEarly,
+    /// `resume`: the first row behind a cursor is lost.
+    LosesARow,
+    /// `initial`: begins at the beginning.
+    IgnoresInitial,
+    /// `initial`: begins behind the value and not with it.
+    BeginsBehindInitial,
+    /// `initial`: a text that is no number is 0.
+    TakesAnyInitial,
+    /// `initial`: begins there again although there is a cursor.
+    PrefersInitial,
+    /// `late-rows`: reads by order where `exact` is asked.
+    IgnoresExact,
+    /// `late-rows`: reads from the cursor on where a lag is asked.
+    IgnoresLag,
+    /// `other-cursor`: begins at the beginning with a cursor of another stream.
+    TakesOthersCursor,
+    /// `other-cursor`: skips as many rows as the cursor of another stream says.
+    MixesUpCursors,
+    /// Nothing sees it: an empty text is NULL, everywhere.
+    EmptyTextIsNull,
+    /// Nothing sees it: times are an hour later, everywhere.
+    DropsZone,
 }
 
 /// What stands under `config:`.
@@ -96,7 +174,21 @@ pub struct Config {
 }
 
 /// The connector, opened with one configuration.
-pub struct Session(Config);
+pub struct Session {
+    config: Config,
+    memory: Memory,
+    /// It gave its snapshot.
+    has_snapshot: Cell<bool>,
+}
+
+/// What a session should not keep from one read to the next.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// Where the last read is.
+    pub at: Rc<Cell<u64>>,
+    /// The columns of the first read.
+    pub columns: Rc<RefCell<Option<Vec<String>>>>,
+}
 
 /// One read.
 pub struct Reading(RefCell<Rows>);
@@ -157,70 +249,90 @@ impl Guest for Export {
             sync_modes: vec![SyncMode::FullRefresh, SyncMode::Incremental],
             write_modes: Vec::new(),
             native_forms: Vec::new(),
-            takes_filter: false,
+            takes_filter: true,
             keeps_cursor: false,
             drops_repeats: false,
         }
     }
 
     fn open(config: String) -> Result<wit::Session> {
-        Ok(wit::Session::new(Session(Config::parse(&config)?)))
+        Ok(wit::Session::new(Session {
+            config: Config::parse(&config)?,
+            memory: Memory::default(),
+            has_snapshot: Cell::new(false),
+        }))
     }
 }
 
 impl GuestSession for Session {
     fn check(&self) -> Result<Vec<CheckItem>> {
-        match self.0.deed {
+        match self.config.deed {
             Deed::ChecksNothing => return Ok(Vec::new()),
             Deed::DiesWhenDenied => {
-                let path = self.0.state.as_deref().unwrap_or_default();
+                let path = self.config.state.as_deref().unwrap_or_default();
                 files::probe(path).expect("it can be written");
             }
             _ => {}
         }
         Ok(vec![CheckItem::ok(
             "count",
-            format!("{} rows", self.0.rows),
+            format!("{} rows", self.config.rows),
         )])
     }
 
     fn discover(&self, _forms: Vec<String>) -> Result<Vec<Stream>> {
-        let deed = self.0.deed;
+        let deed = self.config.deed;
         if deed == Deed::ReachesOut {
             files::open(ELSEWHERE)?;
         }
-        let mut stream = Stream::new(STREAM, &schema(deed, false))?;
-        stream.primary_key = vec!["n".into()];
-        stream.cursor_fields = vec!["n".into()];
+        let mut streams = Vec::new();
+        for name in STREAMS {
+            let mut stream = Stream::new(name, &schema(deed, false))?;
+            stream.primary_key = vec!["n".into()];
+            stream.cursor_fields = vec!["n".into()];
+            streams.push(stream);
+        }
         match deed {
-            Deed::MiscountsTypes => drop(stream.source_types.pop()),
-            Deed::ChangesItsKey if self.0.has_state()? => stream.primary_key = vec!["t".into()],
-            Deed::ChangesItsKey => self.0.make_state()?,
+            Deed::MiscountsTypes => drop(streams[0].source_types.pop()),
+            Deed::ChangesItsKey if self.config.has_state()? => {
+                streams[0].primary_key = vec!["t".into()];
+            }
+            Deed::ChangesItsKey => self.config.make_state()?,
             _ => {}
         }
-        Ok(vec![stream])
+        Ok(streams)
     }
 
     fn snapshot(&self, _streams: Vec<Selection>) -> Result<String> {
-        Ok(String::new())
+        self.has_snapshot.set(true);
+        Ok(SNAPSHOT.into())
     }
 
-    fn read(&self, request: ReadRequest) -> Result<wit::Reader> {
-        if request.stream != STREAM && self.0.deed != Deed::TakesAnyStream {
-            let code = match self.0.deed {
+    fn read(&self, mut request: ReadRequest) -> Result<wit::Reader> {
+        let deed = self.config.deed;
+        if !STREAMS.contains(&request.stream.as_str()) {
+            let code = match deed {
+                Deed::TakesAnyStream => "",
                 Deed::ShoutsItsCode => "NO SUCH STREAM!",
                 _ => "unknown_stream",
             };
             let text = format!("there is no stream {}", request.stream);
-            return Err(Error::schema(code, text));
-        }
-        let rows = Rows::new(self.0.clone(), &request)?;
-        if self.0.deed == Deed::LeavesALock {
-            if self.0.has_state()? {
-                let text = "another reader is at work";
-                return Err(Error::new(ErrorKind::Transient, "locked", text));
+            if deed != Deed::TakesAnyStream {
+                return Err(Error::schema(code, text));
             }
-            self.0.make_state()?;
+            request.stream = STREAMS[0].into();
+        }
+        if deed == Deed::KeepsSnapshotToItself && !self.has_snapshot.get() {
+            let text = format!("there is no snapshot {}", request.snapshot);
+            return Err(Error::config("unknown_snapshot", text));
+        }
+        let rows = Rows::new(self.config.clone(), &request, self.memory.clone())?;
+        if deed == Deed::LeavesALock {
+            if self.config.has_state()? {
+                let text = "another reader is at work: remove its lock when it has ended";
+                return Err(Error::config("locked", text));
+            }
+            self.config.make_state()?;
         }
         Ok(wit::Reader::new(Reading(RefCell::new(rows))))
     }
