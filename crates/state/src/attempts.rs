@@ -87,7 +87,7 @@ impl State {
         let from = match self.version {
             // A reader cannot bring the file to the newer version.
             FIRST_VERSION => {
-                "(SELECT id AS run_id, attempts AS attempt, pipeline, started_at, ended_at, status, \
+                "(SELECT rowid, id AS run_id, attempts AS attempt, pipeline, started_at, ended_at, status, \
                  rows, bytes, error, NULL AS report FROM runs)"
             }
             _ => "attempts",
@@ -95,7 +95,7 @@ impl State {
         let sql = format!(
             "SELECT run_id, pipeline, attempt, started_at, ended_at, status, rows, bytes, error, \
              report FROM {from} WHERE :pipeline IS NULL OR pipeline = :pipeline \
-             ORDER BY started_at DESC, run_id DESC, attempt DESC LIMIT :limit"
+             ORDER BY started_at DESC, rowid DESC LIMIT :limit"
         );
         let mut attempts = self.sql(|db| {
             let mut statement = db.prepare(&sql)?;

@@ -391,7 +391,7 @@ impl State {
             );
             db.execute(&sql, named_params! { ":id": id, ":pipeline": pipeline })?;
             let prune = "DELETE FROM runs WHERE pipeline = :pipeline AND id NOT IN (SELECT id FROM \
-                         runs WHERE pipeline = :pipeline ORDER BY started_at DESC, id DESC LIMIT :max)";
+                         runs WHERE pipeline = :pipeline ORDER BY started_at DESC, rowid DESC LIMIT :max)";
             db.execute(
                 prune,
                 named_params! { ":pipeline": pipeline, ":max": MAX_RUNS },
@@ -513,7 +513,7 @@ impl State {
     pub fn runs(&self, pipeline: Option<&str>, limit: u32) -> Result<Vec<RunRecord>> {
         let sql = "SELECT id, pipeline, started_at, ended_at, status, attempts, rows, bytes, error \
                    FROM runs WHERE :pipeline IS NULL OR pipeline = :pipeline \
-                   ORDER BY started_at DESC, id DESC LIMIT :limit";
+                   ORDER BY started_at DESC, rowid DESC LIMIT :limit";
         let mut runs = self.sql(|db| {
             let mut statement = db.prepare(sql)?;
             let named = named_params! { ":pipeline": pipeline, ":limit": limit };
@@ -613,7 +613,7 @@ fn immutable(path: &Path) -> String {
 /// The newest run of a pipeline, if nobody said that it is done.
 fn unfinished(db: &Connection, pipeline: &str) -> rusqlite::Result<Option<String>> {
     let sql = "SELECT id, status FROM runs WHERE pipeline = :pipeline \
-               ORDER BY started_at DESC, id DESC LIMIT 1";
+               ORDER BY started_at DESC, rowid DESC LIMIT 1";
     let newest = db.query_row(sql, named_params! { ":pipeline": pipeline }, |row| {
         Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
     });
