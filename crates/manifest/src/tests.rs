@@ -52,12 +52,14 @@ fn a_chain_says_where_it_was_cut_or_changed() {
 
 #[test]
 fn a_manifest_that_no_run_writes_is_found_by_the_one_before_it() {
-    let file = |rows| File {
-        path: "a".into(),
-        size: 1,
-        sha256: Hash::of(b"x"),
-        rows,
-    };
+    fn file(rows: u64) -> File {
+        File {
+            path: "a".into(),
+            size: 1,
+            sha256: Hash::of(b"x"),
+            rows,
+        }
+    }
     let mut first = Link::follow(None, RUN).expect("a manifest");
     first.epoch = 1;
     let first = link(&first);
@@ -69,31 +71,32 @@ fn a_manifest_that_no_run_writes_is_found_by_the_one_before_it() {
     let commit = link(&commit);
     let is_good = |before: &Link, next: &Manifest| Link::is_before(Some(before), &link(next));
     is_good(&first, &commit.manifest).expect("a commit");
-    let follow = |change: &dyn Fn(&mut Manifest)| {
+    let follow = |change: fn(&mut Manifest)| {
         let mut next = Link::follow(Some(&commit), RUN).expect("a manifest");
         change(&mut next);
         next
     };
-    for (key, change) in [
-        ("", &(|m| m.epoch = 2) as &dyn Fn(&mut Manifest)),
-        ("", &|m| m.seq = 2),
-        ("", &|m| (m.seq, m.begins, m.rows) = (2, 3, 0)),
-        ("", &|m| {
+    let cases: &[(&str, fn(&mut Manifest))] = &[
+        ("", |m| m.epoch = 2),
+        ("", |m| m.seq = 2),
+        ("", |m| (m.seq, m.begins, m.rows) = (2, 3, 0)),
+        ("", |m| {
             (m.seq, m.begins, m.rows, m.files) = (2, 3, 4, vec![file(4)])
         }),
-        ("seq", &|_| {}),
-        ("epoch", &|m| m.epoch = 3),
-        ("epoch", &|m| m.epoch = 0),
-        ("seq", &|m| (m.epoch, m.seq) = (2, 2)),
-        ("cursor", &|m| (m.epoch, m.cursor) = (2, None)),
-        ("rows", &|m| (m.epoch, m.rows) = (2, 4)),
-        ("begins", &|m| (m.epoch, m.begins) = (2, 1)),
-        ("files", &|m| (m.epoch, m.files) = (2, vec![file(0)])),
-        ("seq", &|m| m.seq = u64::MAX),
-        ("rows", &|m| (m.seq, m.rows) = (2, u64::MAX)),
-        ("rows", &|m| (m.seq, m.files) = (2, vec![file(u64::MAX)])),
-        ("begins", &|m| (m.seq, m.begins) = (2, 2)),
-    ] {
+        ("seq", |_| {}),
+        ("epoch", |m| m.epoch = 3),
+        ("epoch", |m| m.epoch = 0),
+        ("seq", |m| (m.epoch, m.seq) = (2, 2)),
+        ("cursor", |m| (m.epoch, m.cursor) = (2, None)),
+        ("rows", |m| (m.epoch, m.rows) = (2, 4)),
+        ("begins", |m| (m.epoch, m.begins) = (2, 1)),
+        ("files", |m| (m.epoch, m.files) = (2, vec![file(0)])),
+        ("seq", |m| m.seq = u64::MAX),
+        ("rows", |m| (m.seq, m.rows) = (2, u64::MAX)),
+        ("rows", |m| (m.seq, m.files) = (2, vec![file(u64::MAX)])),
+        ("begins", |m| (m.seq, m.begins) = (2, 2)),
+    ];
+    for (key, change) in cases.iter().copied() {
         let next = follow(change);
         match is_good(&commit, &next) {
             Ok(()) => assert_eq!(key, "", "{next:?}"),
