@@ -257,7 +257,8 @@ fn partner<'k, 'n>(
     let near = missing.iter().take(MAX_PARTNERS);
     // Of several that are as near, the first one.
     let near = near.rev().max_by_key(|row| alike(row))?;
-    if alike(near) == 0 && names.len() > 1 {
+    // Rows with less in common are different rows.
+    if 2 * alike(near) < names.len() && names.len() > 1 {
         return None;
     }
     let differs = names
