@@ -64,7 +64,7 @@ pub(crate) fn judge(bench: &Bench<'_>, judges: &mut Judges<'_>) {
     judge(&PLAN, &|| subject.plan());
     judge(&WRITE, &|| subject.write());
     judge(&TYPES, &|| types::judge(&subject));
-    judge(&VALUES, &|| values::judge(&subject));
+    judge(&EDGE_VALUES, &|| values::judge(&subject));
     judge(&EMPTY, &|| subject.empty());
     judge(&BATCHES_KEPT, &|| shapes::batches(&subject));
     judge(&PARTS, &|| shapes::parts(&subject));

@@ -150,7 +150,7 @@ table! {
     PLAN "plan" "plan answers for each column, and changes nothing";
     WRITE "write" "the rows that are written are the rows that are committed";
     TYPES "types" "every type is taken as planned, or refused by name before its first row";
-    VALUES "values" "values at the edges of the types are kept, or refused by column";
+    EDGE_VALUES "edge-values" "values at the edges of the types are kept, or refused by column";
     EMPTY "empty" "a stream without rows is committed as one";
     BATCHES_KEPT "batch-sizes" "every row of every batch is kept, however large it is";
     PARTS "parts" "every part of a commit is committed, once";

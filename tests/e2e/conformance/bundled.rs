@@ -173,12 +173,12 @@ fn dest_postgres_by_copy_and_by_insert() {
         let look = json!({ "url": database.url() }).to_string();
         let more = ["--peer", "source-postgres", "--peer-config", &look];
         let document = passes(&folder, "dest-postgres", &config, &more, &[]);
-        for clause in ["types", "values"] {
+        for clause in ["types", "edge-values"] {
             let detail = detail(&document, clause);
             assert!(!detail.contains("not compared"), "{detail}");
         }
         // A NUL is no character of a text, and the refusal names the column.
-        let values = detail(&document, "values");
+        let values = detail(&document, "edge-values");
         assert!(values.contains("c_string refuses 1"), "{values}");
     }
 }

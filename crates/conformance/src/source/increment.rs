@@ -230,7 +230,7 @@ impl<'s, 'b> Increments<'s, 'b> {
                 let action = "let a cursor say exactly which rows lie before it";
                 let rest = self.read(asked).map_err(|trouble| trouble.fails(action))?;
                 if checkpoint.before.plus(rest.rows) != followed.rows {
-                    let text = self.from_there(followed, checkpoint, &rest);
+                    let text = self.resumed_wrongly(followed, checkpoint, &rest);
                     return Err(fail(
                         format!(
                             "stream {:?}: {} rows before {} and {} from there, {} in all{text}",
@@ -257,7 +257,7 @@ impl<'s, 'b> Increments<'s, 'b> {
     }
 
     /// In what the rows from a checkpoint on differ from those behind it; empty where it is not known.
-    fn from_there(&self, followed: &Followed, from: &Checkpoint, rest: &Followed) -> String {
+    fn resumed_wrongly(&self, followed: &Followed, from: &Checkpoint, rest: &Followed) -> String {
         let (all, rest) = (
             self.subject.keep(&followed.asked),
             self.subject.keep(&rest.asked),

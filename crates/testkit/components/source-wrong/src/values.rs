@@ -112,7 +112,7 @@ impl Making {
 
     fn note(&self, at: usize, n: u64) -> Option<String> {
         match self.deed {
-            Deed::ShiftsNulls if at % 3 == 0 => None,
+            Deed::ShiftsNulls if at.is_multiple_of(3) => None,
             Deed::ShiftsNulls => Some(note(n).unwrap_or_default()),
             Deed::EmptyTextIsNull => note(n).filter(|note| !note.is_empty()),
             _ => note(n),
