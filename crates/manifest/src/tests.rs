@@ -52,6 +52,7 @@ fn a_chain_says_where_it_was_cut_or_changed() {
 
 #[test]
 fn a_manifest_that_no_run_writes_is_found_by_the_one_before_it() {
+    type Change = fn(&mut Manifest);
     fn file(rows: u64) -> File {
         File {
             path: "a".into(),
@@ -71,12 +72,12 @@ fn a_manifest_that_no_run_writes_is_found_by_the_one_before_it() {
     let commit = link(&commit);
     let is_good = |before: &Link, next: &Manifest| Link::is_before(Some(before), &link(next));
     is_good(&first, &commit.manifest).expect("a commit");
-    let follow = |change: fn(&mut Manifest)| {
+    let follow = |change: Change| {
         let mut next = Link::follow(Some(&commit), RUN).expect("a manifest");
         change(&mut next);
         next
     };
-    let cases: &[(&str, fn(&mut Manifest))] = &[
+    let cases: &[(&str, Change)] = &[
         ("", |m| m.epoch = 2),
         ("", |m| m.seq = 2),
         ("", |m| (m.seq, m.begins, m.rows) = (2, 3, 0)),
