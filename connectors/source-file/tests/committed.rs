@@ -51,9 +51,12 @@ impl Folder {
                 rows: 1,
             })
             .collect();
+        next.seq += 1;
         if replaces {
             next.begins = next.number;
+            next.rows = 0;
         }
+        next.rows += next.files.len() as u64;
         let bytes = next.encode().unwrap();
         self.write(
             &format!("_manifest/{:08}.json", next.number),
