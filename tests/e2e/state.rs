@@ -251,3 +251,28 @@ fn a_run_moves_its_rows_while_another_process_holds_the_history() {
     // It ended: the next run is another one, and adds the rows again.
     assert_eq!(place.json(&["run", "p.yaml"])["rows"], 20_000);
 }
+
+#[test]
+fn a_cursor_that_a_run_moved_during_an_edit_is_not_overwritten() {
+    let mut place = Place::new(INCREMENTAL, "append");
+    place.json(&["run", "p.yaml"]);
+    place.from.batch_execute(MORE).expect("more rows");
+    let mut edit = place
+        .folder
+        .command(&["state", "edit", "p.yaml", "public.t"]);
+    let program = edit.get_program().to_owned();
+    // The editor ends after a whole run of the pipeline.
+    let edited: Ended = edit
+        .env("PROGRAM", program)
+        .env(
+            "EDITOR",
+            "\"$PROGRAM\" run -q p.yaml && sed -i s/2026-01/2025-12/",
+        )
+        .output()
+        .expect("the program starts")
+        .into();
+    assert_eq!(edited.code, Some(1), "{}", edited.stderr);
+    assert!(edited.stderr.contains("cursor_moved"), "{}", edited.stderr);
+    assert_eq!(place.json(&["run", "p.yaml"])["rows"], 0);
+    place.is_equal();
+}

@@ -105,3 +105,38 @@ fn xml_keeps_its_declarations_by_copy_insert_and_upsert() {
     let pairs = pipeline("copied", "copy", "replace").replace("public.t", "public.pairs");
     folder.refuses(&pairs, "column_refused", 4, &["declarations of the xml"]);
 }
+
+#[test]
+fn a_target_whose_settings_read_text_in_another_way_keeps_every_value() {
+    let (source, target) = (shared().database(), shared().database());
+    let (mut from, mut to) = (source.client(), target.client());
+    let create = "CREATE TABLE t (id int PRIMARY KEY, a xml[]); INSERT INTO t VALUES (1, ARRAY['<a/>'::xml, NULL])";
+    from.batch_execute(create).expect("a table");
+    let set = "DO $$ BEGIN \
+        EXECUTE format('ALTER DATABASE %I SET array_nulls = off', current_database()); \
+        EXECUTE format('ALTER DATABASE %I SET standard_conforming_strings = off', current_database()); END $$; \
+        CREATE TABLE f (id bigint, a text[], at timestamptz, m money)";
+    to.batch_execute(set).expect("settings");
+    let folder = Folder::new();
+    folder.report(&format!(
+        "version: 1\npipeline: arrays\n\
+         source: {{ use: source-postgres, config: {{ url: \"{}\" }}, streams: [public.t] }}\n\
+         destination: {{ use: dest-postgres, config: {{ url: \"{}\", schema: raw }}, write_mode: replace }}\n",
+        source.url(),
+        target.url()
+    ));
+    folder.write(
+        "f.csv",
+        "id,a,at,m\n1,\"{a,NULL,\"\"\\\\\"\"}\",2020-02-01 03:04:05+00,1.50\n",
+    );
+    folder.report(&format!(
+        "version: 1\npipeline: files\n\
+         source: {{ use: source-file, config: {{ path: f.csv, schema: {{ id: int64, a: string, at: string, m: string }} }}, streams: [f] }}\n\
+         destination: {{ use: dest-postgres, config: {{ url: \"{}\", schema: public }}, write_mode: append }}\n",
+        target.url()
+    ));
+    let sql = "SELECT t.a[2] IS NULL AND f.a[2] IS NULL AND f.a[3] = chr(92) AND f.m = 1.5::money \
+        FROM raw.t AS t, f";
+    let row = to.query_one(sql, &[]).expect("rows");
+    assert_eq!(row.get::<_, Option<bool>>(0), Some(true));
+}

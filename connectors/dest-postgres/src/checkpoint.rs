@@ -539,7 +539,7 @@ pub(crate) fn makers(settings: &Settings, found: &Rows) -> Result<Vec<String>> {
         let user = quote_ident(user);
         return Err(
             Error::new(ErrorKind::Auth, "checkpoint_not_allowed", text).hint(format!(
-                "name a schema of your own with `checkpoint_schema:`, or let an administrator run in psql:\n\
+                "-- name a schema of your own with `checkpoint_schema:`, or let an administrator run in psql:\n\
                  {create_schema};\n{};\nGRANT USAGE ON SCHEMA {quoted_schema} TO {user};\n\
                  GRANT SELECT, INSERT, UPDATE ON {table} TO {user};",
                 one_line(&create_table)

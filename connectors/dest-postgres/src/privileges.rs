@@ -8,7 +8,7 @@ use crate::look::{Found, TableFacts};
 use crate::repeats;
 
 /// Stands before the statements of a script.
-const OWNER_RUNS: &str = "run in psql, as the owner or a superuser:";
+const OWNER_RUNS: &str = "-- run in psql, as the owner or a superuser:";
 
 /// What is missing, and the statements of the script; each statement is there once.
 struct Missing<'a> {

@@ -302,7 +302,7 @@ pub(crate) fn refuse_missing<'a>(
 }
 
 /// Stands before the statements of a script.
-const OWNER_RUNS: &str = "run in psql, as the owner of the tables:";
+const OWNER_RUNS: &str = "-- run in psql, as the owner of the tables:";
 
 /// Where a destination keeps how far its streams are and which runs are at work; in whatever schema, it is
 /// nobody's data.

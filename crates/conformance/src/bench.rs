@@ -37,6 +37,8 @@ pub(crate) struct Bench<'a> {
     pub schema: Value,
     pub grants: Arc<Grants>,
     heard: RefCell<Heard>,
+    /// The last error of a peer that did not find a stream.
+    peer_error: RefCell<Option<String>>,
 }
 
 impl Heard {
@@ -102,7 +104,18 @@ impl<'a> Bench<'a> {
             schema: Value::Null,
             grants: Arc::new(Grants::none()),
             heard: RefCell::default(),
+            peer_error: RefCell::default(),
         }
+    }
+
+    pub fn peer_failed(&self, error: String) {
+        *self.peer_error.borrow_mut() = Some(error);
+    }
+
+    /// Why a peer does not find a stream, where it said so, to stand behind a sentence.
+    pub fn peer_error(&self) -> String {
+        let error = self.peer_error.take();
+        error.map_or_else(String::new, |error| format!(" ({error})"))
     }
 
     pub fn heard(&self) -> std::cell::Ref<'_, Heard> {
@@ -376,7 +389,7 @@ impl Trouble {
         match self {
             Self::Cancelled => skip("interrupted"),
             Self::TooMuch(text) => skip(format!("{text}: give settings with less")),
-            Self::Peer(text) => skip(format!("{text}: mend the peer or --peer-config")),
+            Self::Peer(text) => outside(format!("{text}: mend the peer or --peer-config")),
             _ if self.owner().is_some() || self.passes_after().is_some() => self.blocks(&NO_TRAP),
             _ => fail(self.text(), action),
         }

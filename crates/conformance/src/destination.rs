@@ -232,9 +232,10 @@ impl<'b> Subject<'b> {
             None if rows.num_rows() == 0 => return Ok("no rows, as the peer reads".into()),
             None => {
                 let seen = format!(
-                    "{} rows of {} are committed, and the peer does not find it",
+                    "{} rows of {} are committed, and the peer does not find it{}",
                     rows.num_rows(),
-                    target.stream
+                    target.stream,
+                    self.bench.peer_error()
                 );
                 return Err(fail(seen, action));
             }
@@ -330,9 +331,10 @@ impl<'b> Subject<'b> {
             Some(peer) => {
                 let read = peer::rows(self.bench, peer, &target.stream).map_err(fails)?;
                 if read.is_none() {
-                    return Err(skip(format!(
-                        "the peer does not find the stream {}: mend --peer-config",
-                        target.stream
+                    return Err(outside(format!(
+                        "the peer does not find the stream {}{}: mend --peer-config",
+                        target.stream,
+                        self.bench.peer_error()
                     )));
                 }
                 let written = load.written().map_err(fails)?;

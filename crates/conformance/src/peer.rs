@@ -30,18 +30,36 @@ pub(crate) fn rows(
     // A name for a peer of one stream is meant for settings that are about one.
     let as_given = match &peer.stream {
         None => find(bench, peer, given, stream, stream),
-        Some(_) => None,
+        Some(_) => Ok(None),
     };
-    let found = as_given.or_else(|| {
-        let named = named(&Value::Object(given.clone()), stream);
-        let config = named.as_object()?;
-        let name = peer
-            .stream
-            .as_deref()
-            .map_or_else(|| stream.to_owned(), |name| name.replace(STREAM, stream));
-        let differs = config != given || peer.stream.is_some();
-        differs.then(|| find(bench, peer, config, stream, &name))?
-    });
+    let found = match as_given {
+        Ok(Some(found)) => Some(found),
+        first => {
+            let named = named(&Value::Object(given.clone()), stream);
+            let name = peer
+                .stream
+                .as_deref()
+                .map_or_else(|| stream.to_owned(), |name| name.replace(STREAM, stream));
+            let second = match named.as_object() {
+                Some(config) if config != given || peer.stream.is_some() => {
+                    find(bench, peer, config, stream, &name)
+                }
+                _ => Ok(None),
+            };
+            match (second, first) {
+                (Ok(Some(found)), _) => Some(found),
+                (Err(Trouble::Cancelled), _) | (_, Err(Trouble::Cancelled)) => {
+                    return Err(Trouble::Cancelled);
+                }
+                // A stream that nobody has written is an error to some sources.
+                (Err(trouble), _) | (_, Err(trouble)) => {
+                    bench.peer_failed(trouble.text());
+                    None
+                }
+                (Ok(None), Ok(_)) => None,
+            }
+        }
+    };
     match found {
         Some((source, name)) => read(source, &name).map(Some),
         None => Ok(None),
@@ -69,20 +87,26 @@ fn find(
     config: &Map<String, Value>,
     stream: &str,
     name: &str,
-) -> Option<(Source, String)> {
+) -> Result<Option<(Source, String)>, Trouble> {
+    let unasked = |error: Error| match error {
+        Error::Failed { export, error, .. } => {
+            Trouble::Peer(format!("its {export}: {} [{}]", error.message, error.code))
+        }
+        _ => Trouble::Cancelled,
+    };
     let grants = Grants::from_config(&peer.schema, config, &bench.trial.base_dir);
     let mut source = bench
         .peer(&peer.connector, config, &Arc::new(grants))
-        .ok()?;
-    let found = source.discover(&[]).ok()?;
+        .map_err(unasked)?;
+    let found = source.discover(&[]).map_err(unasked)?;
     let is_it = |found: &str| {
         [name, stream]
             .iter()
             .any(|name| found == *name || found.ends_with(&format!(".{name}")))
     };
     let mut names = found.into_iter().map(|found| found.name);
-    let name = names.find(|name| is_it(name))?;
-    Some((source, name))
+    let found = names.find(|name| is_it(name));
+    Ok(found.map(|name| (source, name)))
 }
 
 fn read(mut source: Source, name: &str) -> Result<RecordBatch, Trouble> {

@@ -162,7 +162,7 @@ impl Subject<'_> {
             .iter()
             .find(|name| !found.iter().any(|s| &s.name == *name));
         if let Some(missing) = missing {
-            return Err(skip(format!(
+            return Err(outside(format!(
                 "there is no stream {missing}: name another with --stream"
             )));
         }

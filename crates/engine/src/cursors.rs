@@ -69,12 +69,16 @@ impl<'a> Cursors<'a> {
     }
 
     /// Puts a stream to another place, or to its beginning. A run of the stream that is at work is
-    /// shut out.
+    /// fenced.
+    ///
+    /// # Errors
+    /// `cursor_moved` where the stream has another commit than `shown`, and those of the destination.
     pub fn put(
         &mut self,
         history: &State,
         stream: &str,
         cursor: Option<&str>,
+        shown: Option<&Progress>,
     ) -> Result<Progress, Failure> {
         let failed = |e| Failure::from_runtime(e, self.document, "destination");
         let target = target(stream, true)?;
@@ -83,6 +87,14 @@ impl<'a> Cursors<'a> {
             id: "state".into(),
         };
         let mut progress = self.session.fence(&target, &run).map_err(failed)?;
+        if shown.is_some_and(|shown| shown.seq != progress.seq) {
+            let text = format!(
+                "{stream}: a run moved the cursor while it was edited, and it is now {}",
+                progress.cursor.as_deref().unwrap_or("at the first row")
+            );
+            return Err(Failure::new(Class::Run, "cursor_moved", text)
+                .hint("nothing was changed; run `rapidbyte state edit` again"));
+        }
         let cursor = cursor.map(str::to_owned);
         self.session
             .commit(stream, &[], progress.seq, cursor.as_ref(), false)

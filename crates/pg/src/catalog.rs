@@ -27,7 +27,9 @@ SET IntervalStyle = 'postgres'; \
 SET TimeZone = 'UTC'; \
 SET extra_float_digits = 1; \
 SET bytea_output = 'hex'; \
-SET xmloption = 'content'";
+SET xmloption = 'content'; \
+SET array_nulls = on; \
+SET standard_conforming_strings = on";
 
 /// An array of OIDs in SQL.
 pub fn oid_array(oids: &[u32]) -> String {

@@ -179,7 +179,7 @@ fn set(
         alone(cursors, document, (history, consent), output)?;
         let history = setup::history(document, history)?;
         ensure_known(document, &history, &of.stream)?;
-        put(cursors, &history, &of.stream, Some(cursor), output)
+        put(cursors, &history, &of.stream, (Some(cursor), None), output)
     })
 }
 
@@ -228,10 +228,10 @@ fn put(
     cursors: &mut Cursors<'_>,
     history: &State,
     stream: &str,
-    cursor: Option<&str>,
+    (cursor, shown): (Option<&str>, Option<&Progress>),
     output: &Output,
 ) -> Result<(), Failure> {
-    let progress = cursors.put(history, stream, cursor)?;
+    let progress = cursors.put(history, stream, cursor, shown)?;
     let at = match cursor {
         Some(cursor) => format!("goes on from {cursor}"),
         None => "begins with its first row".into(),
@@ -263,7 +263,13 @@ fn edit(
         let after = as_json(&after).to_string();
         // A run may have begun while a person edited.
         alone(cursors, document, asked, output)?;
-        put(cursors, &history, &of.stream, Some(&after), output)
+        put(
+            cursors,
+            &history,
+            &of.stream,
+            (Some(&after), progress.as_ref()),
+            output,
+        )
     })
 }
 
@@ -340,7 +346,7 @@ fn rebind(
             // The destination forgets which table held the rows, too.
             let is_exact = cursor.contains_key("system");
             let cursor = Value::Object(cursor).to_string();
-            let progress = cursors.put(&history, &name, Some(&cursor))?;
+            let progress = cursors.put(&history, &name, Some(&cursor), None)?;
             output.text(&match is_exact {
                 false => format!("{name}: the next run takes the source and the target that it finds"),
                 true => format!(
@@ -373,7 +379,7 @@ fn clear(
             if stream.is_none() && cursors.of(&name)?.is_none() {
                 continue;
             }
-            let progress = cursors.put(&history, &name, None)?;
+            let progress = cursors.put(&history, &name, None, None)?;
             output.text(&format!("{name}: the next run begins with its first row"));
             cleared.push(stream_document(&name, Some(&progress)));
         }

@@ -17,6 +17,8 @@ use crate::verdict::{BATCHES, Clause, READ, WAIT, WHOLE};
 
 /// A batch of several rows has at most so many times what was asked for.
 const TIMES: usize = 4;
+/// What one answer of a server or one block of a file brings may be one batch, in bytes.
+const UNDIVIDED: usize = 64 << 10;
 /// What may come on top for each column, as its buffers are padded.
 const PADDING: usize = 256;
 
@@ -184,7 +186,7 @@ fn too_large(batch: &RecordBatch, bytes: usize, asked: u32) -> Option<String> {
     };
     let headers = len(&batch.slice(0, 0)) + PADDING * batch.num_columns();
     let without_last = len(&batch.slice(0, rows - 1));
-    (without_last > TIMES * asked as usize + headers)
+    (without_last > (TIMES * asked as usize).max(UNDIVIDED) + headers)
         .then(|| format!("a batch of {bytes} bytes with {rows} rows, asked for {asked}"))
 }
 

@@ -27,7 +27,7 @@ pub(super) fn merged(missing: Vec<(&'static str, Failure)>) -> Option<Failure> {
     }
     let all = || [&first].into_iter().chain(&rest);
     let mut messages: Vec<String> = Vec::new();
-    let mut script = String::from("a script for psql, one part for each side:");
+    let mut script = String::from("-- a script for psql, one part for each side:");
     for side in ["source", "destination"] {
         let failures: Vec<&Failure> = all()
             .filter(|(of, _)| *of == side)
@@ -47,7 +47,7 @@ pub(super) fn merged(missing: Vec<(&'static str, Failure)>) -> Option<Failure> {
             }
             for line in failure.hint.iter().flat_map(|hint| hint.lines()) {
                 // What is no statement is a comment of the script.
-                let line = match line.ends_with(';') {
+                let line = match line.ends_with(';') || line.starts_with("--") {
                     true => line.to_owned(),
                     false => format!("-- {line}"),
                 };

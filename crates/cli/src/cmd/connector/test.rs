@@ -50,12 +50,13 @@ pub fn run(
     output.known(document);
     if report.failed == 0 {
         let text = format!(
-            "{} of {} clauses were not judged: something outside of the connector failed",
+            "{} of {} clauses were not judged: a server or a peer failed, or a setting of the test is wrong",
             report.outside,
             report.clauses.len()
         );
-        return Err(Failure::new(Class::Run, "not_judged", text)
-            .hint("look at the lines that say SKIP, and run the test again"));
+        return Err(Failure::new(Class::Run, "not_judged", text).hint(
+            "each SKIP says why: mend the server, the peer or the setting, and run the test again",
+        ));
     }
     let text = format!(
         "{} of {} clauses failed",
@@ -191,7 +192,7 @@ fn summary(report: &Report, output: &Output) -> String {
     } = report;
     let outside = match outside {
         0 => String::new(),
-        count => format!(" ({count} because something outside failed: run the test again)"),
+        count => format!(" ({count} not judged because of something outside the connector)"),
     };
     let text = format!(
         "{connector} {version}: {passed} passed, {failed} failed, {skipped} skipped{outside}"
