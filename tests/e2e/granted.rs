@@ -12,6 +12,17 @@ fn part(script: &str, side: &str) -> String {
     rest[..end].to_owned()
 }
 
+/// What `plan` prints where privileges are missing.
+#[track_caller]
+fn refused(folder: &Folder) -> Value {
+    let ended = folder.rapidbyte(&["plan", "p.yaml", "--output", "json"]);
+    assert_eq!(ended.code, Some(3), "{}{}", ended.stdout, ended.stderr);
+    let document: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
+    let error = &document["error"];
+    assert_eq!(error["code"], "no_privilege", "{error:#}");
+    document
+}
+
 #[test]
 fn one_script_grants_all_that_both_roles_lack() {
     let (source, target) = (shared().database(), shared().database());
@@ -33,11 +44,8 @@ fn one_script_grants_all_that_both_roles_lack() {
         target.url_of("g_writer", "w")
     );
     folder.write("p.yaml", &pipeline);
-    let ended = folder.rapidbyte(&["plan", "p.yaml", "--output", "json"]);
-    assert_eq!(ended.code, Some(3), "{}{}", ended.stdout, ended.stderr);
-    let document: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
+    let document = refused(&folder);
     let error = &document["error"];
-    assert_eq!(error["code"], "no_privilege", "{error:#}");
     let script = error["hint"].as_str().expect("a script");
     // `check` has the same script.
     let checked = folder.rapidbyte(&["check", "p.yaml", "--output", "json"]);
@@ -96,11 +104,8 @@ fn the_script_has_what_views_conditions_and_loads_by_insert_need_too() {
         target.url_of("v_writer", "w")
     );
     folder.write("p.yaml", &pipeline);
-    let ended = folder.rapidbyte(&["plan", "p.yaml", "--output", "json"]);
-    assert_eq!(ended.code, Some(3), "{}{}", ended.stdout, ended.stderr);
-    let document: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
+    let document = refused(&folder);
     let error = &document["error"];
-    assert_eq!(error["code"], "no_privilege", "{error:#}");
     let script = error["hint"].as_str().expect("a script");
     let checked = folder.rapidbyte(&["check", "p.yaml", "--output", "json"]);
     assert_eq!(checked.code, Some(3), "{}", checked.stdout);

@@ -14,6 +14,7 @@ use crate::checkpoint::{MAKING, is_missing};
 use crate::config::{BEAT_TABLE, Settings};
 use crate::lock::{NO_PRIVILEGE, PATIENCE_MS};
 use crate::transaction::BEGIN;
+use crate::working::workers;
 
 /// A run that said nothing for so many seconds counts as dead.
 const SILENCE_SECS: u32 = 30;
@@ -173,15 +174,12 @@ pub(crate) fn working(
         }
         answers => answers?,
     };
-    let mut workers = Vec::new();
-    for row in answers.first().into_iter().flat_map(|rows| &rows.rows) {
-        let text = |column: usize| Ok::<_, Error>(row.text(column)?.unwrap_or_default());
-        workers.push(Worker {
-            run_id: text(0)?.into(),
+    workers(&answers, |text| {
+        Ok(Worker {
+            run_id: text(0)?,
             place: format!("{}, behind a pooler", text(1)?),
             seconds: text(2)?.parse().unwrap_or_default(),
-            process: Some(text(3)?.into()),
-        });
-    }
-    Ok(workers)
+            process: Some(text(3)?),
+        })
+    })
 }

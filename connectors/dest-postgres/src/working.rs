@@ -7,7 +7,7 @@
 //! apart.
 
 use rapidbyte_pg::ident::{qualified, quote_literal};
-use rapidbyte_pg_client::Client;
+use rapidbyte_pg_client::{Client, Rows};
 use rapidbyte_sdk::prelude::*;
 
 use crate::beat;
@@ -49,15 +49,22 @@ fn listed(client: &mut Client, settings: &Settings, pipeline: &str) -> Result<Ve
         }
         answers => answers?,
     };
-    let mut workers = Vec::new();
-    for row in answers.first().into_iter().flat_map(|rows| &rows.rows) {
-        let text = |column: usize| Ok::<_, Error>(row.text(column)?.unwrap_or_default());
-        workers.push(Worker {
-            run_id: text(0)?.into(),
+    workers(&answers, |text| {
+        Ok(Worker {
+            run_id: text(0)?,
             place: format!("from {}, server process {}", text(2)?, text(1)?),
             seconds: text(3)?.parse().unwrap_or_default(),
             process: None,
-        });
-    }
-    Ok(workers)
+        })
+    })
+}
+
+/// A run for each row of the first answer, from the strings of its columns; NULL is an empty string.
+pub(crate) fn workers(
+    answers: &[Rows],
+    worker: impl Fn(&dyn Fn(usize) -> Result<String>) -> Result<Worker>,
+) -> Result<Vec<Worker>> {
+    let rows = answers.first().into_iter().flat_map(|rows| &rows.rows);
+    rows.map(|row| worker(&|column| Ok(row.text(column)?.unwrap_or_default().to_owned())))
+        .collect()
 }
