@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rapidbyte_testkit::http::{Reply, Server};
 use serde_json::Value;
 
-use crate::support::{Ended, Folder, built};
+use crate::examples::{Shop, examples};
+use crate::support::{Ended, Folder, built, testkit};
 
 /// Commands that install tools. `cargo xtask test` has installed the same versions; what it calls
 /// them, and where the command would leave them in a project.
@@ -638,6 +639,36 @@ fn the_example_in_python_reads_an_api() {
         "$ python3 -m venv .venv\n",
         "$ python3 -m unittest\n",
     );
+}
+
+#[test]
+fn the_example_of_pipelines_reads_a_feed_and_is_locked() {
+    let (mut author, shop) = (Author::new(), Shop::start());
+    let example = examples().join("python");
+    author.variables.push(("EXAMPLE", example.into()));
+    author.variables.push(("API_URL", shop.url().into()));
+    let printed = author.types(
+        "$ rapidbyte connector new source-feed --kind source --lang python --http > /dev/null\n\
+         $ cp \"$EXAMPLE\"/connector.py \"$EXAMPLE\"/pipeline.yaml source-feed/\n\
+         $ cd source-feed\n\
+         $ python3 -m venv .venv\n\
+         $ rapidbyte connector build > /dev/null\n\
+         $ rapidbyte lock pipeline.yaml > /dev/null\n\
+         $ rapidbyte run pipeline.yaml > /dev/null\n\
+         $ cat out/entries.jsonl",
+    );
+    let expected = "{\"id\":1,\"at\":\"2026-11-01\",\"title\":\"We are open\"}\n\
+        {\"id\":2,\"at\":\"2026-11-02\",\"title\":\"Ünïcode in stock\"}\n\
+        {\"id\":3,\"at\":\"2026-11-03\",\"title\":\"Free delivery & returns\"}\n";
+    assert_eq!(printed, expected);
+    std::fs::copy(
+        testkit("source-python"),
+        author.place.join("source-feed.wasm"),
+    )
+    .expect("a copy");
+    let (error, exit) = author.refused(&["run", "pipeline.yaml"]);
+    assert_eq!(error["code"], "connector_changed", "{error:#}");
+    assert_eq!(exit, Some(2));
 }
 
 #[test]

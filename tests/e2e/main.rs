@@ -16,6 +16,7 @@ mod doctor;
 mod documents;
 mod dotted;
 mod dropped;
+mod examples;
 mod faults;
 mod files;
 mod granted;

@@ -65,6 +65,11 @@ pub(crate) fn authority() -> &'static Authority {
     AUTHORITY.get_or_init(Authority::new)
 }
 
+/// A server whose certificate passes every check of those that connect to `localhost`.
+pub(crate) fn certified_server() -> Server {
+    server(authority().issue("localhost", |_| {}))
+}
+
 /// A server that shows this certificate, lets `certified` in by a certificate and `bare` by
 /// nothing but without TLS, and has a view of the session that reads it.
 fn server((certificate, key): (String, String)) -> Server {
@@ -132,7 +137,7 @@ fn refused(server: &Server, parameters: &str, code: &str, exit: i32) {
 
 #[test]
 fn the_right_certificate_passes_every_check() {
-    let server = server(authority().issue("localhost", |_| {}));
+    let server = certified_server();
     for parameters in [
         "sslmode=verify-full&sslrootcert=ca.pem",
         "sslmode=verify-ca&sslrootcert=ca.pem",
@@ -173,7 +178,7 @@ fn the_right_certificate_passes_every_check() {
 
 #[test]
 fn a_client_is_known_by_its_certificate() {
-    let server = server(authority().issue("localhost", |_| {}));
+    let server = certified_server();
     let issue = |issuer: &Authority| {
         issuer.issue("certified", |params| {
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];

@@ -331,6 +331,14 @@ pub fn count(number: u64) -> String {
     out
 }
 
+/// A number of rows: `1 row`, `1,000 rows`.
+pub fn rows(number: u64) -> String {
+    match number {
+        1 => "1 row".into(),
+        _ => format!("{} rows", count(number)),
+    }
+}
+
 /// A number of bytes with a binary unit.
 pub fn bytes(number: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];

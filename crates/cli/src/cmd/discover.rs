@@ -6,7 +6,7 @@ use rapidbyte_wire::{ipc, types};
 use serde_json::{Value, json};
 
 use crate::args::{Common, Pipeline};
-use crate::output::{Output, bytes, count, one_line, table};
+use crate::output::{Output, bytes, one_line, table};
 use crate::setup;
 
 pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), Failure> {
@@ -20,7 +20,7 @@ pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), 
         let columns = columns(stream)?;
         let mut head = output.paint("1", &one_line(&stream.name));
         if let Some(rows) = stream.estimated_rows {
-            head.push_str(&format!("  about {} rows", count(rows)));
+            head.push_str(&format!("  about {}", crate::output::rows(rows)));
         }
         if let Some(size) = stream.estimated_bytes {
             head.push_str(&format!("  {}", bytes(size)));

@@ -11,7 +11,7 @@ use rapidbyte_wire::{WARNING_NOTE, types};
 use serde_json::{Map, Value, json};
 
 use crate::args::{Common, Pipeline, Plan as Arguments};
-use crate::output::{Output, bytes, count, one_line, short, table, wrapped};
+use crate::output::{Output, bytes, one_line, short, table, wrapped};
 use crate::setup;
 use overview::Line;
 
@@ -355,13 +355,13 @@ fn modes(plan: &Plan, stream: &StreamPlan) -> String {
         });
     }
     if let Some(rows) = estimated_rows(plan, stream) {
-        parts.push(format!("about {} rows", count(rows)));
+        parts.push(format!("about {}", crate::output::rows(rows)));
     }
     if let Some(size) = stream.discovered.estimated_bytes {
         parts.push(bytes(size));
     }
     if let Some(limit) = plan.limit {
-        parts.push(format!("at most {} rows", count(limit)));
+        parts.push(format!("at most {}", crate::output::rows(limit)));
     }
     if let Some(filter) = &stream.filter {
         parts.push(format!("where {filter}"));
@@ -430,7 +430,7 @@ fn total(plan: &Plan) -> String {
         text.push_str(&format!(": {}", shown.join(", ")));
     }
     if let Some(rows) = sum(plan, |stream| estimated_rows(plan, stream)) {
-        text.push_str(&format!("; about {} rows", count(rows)));
+        text.push_str(&format!("; about {}", crate::output::rows(rows)));
     }
     if let Some(size) = sum(plan, |stream| stream.discovered.estimated_bytes) {
         text.push_str(&format!("; {} to read", bytes(size)));

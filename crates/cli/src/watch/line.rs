@@ -3,7 +3,7 @@
 use console::{Alignment, measure_text_width, pad_str, truncate_str};
 use serde_json::{Value, json};
 
-use crate::output::{bytes, count, rate};
+use crate::output::{bytes, rate, rows};
 
 /// Names longer than this are cut on a narrow terminal.
 const NAME_COLUMNS: usize = 16;
@@ -65,7 +65,7 @@ impl Seen {
     fn moved(&self) -> String {
         match self.rows {
             0 => "no rows yet".into(),
-            rows => format!("{} rows", count(rows)),
+            number => rows(number),
         }
     }
 

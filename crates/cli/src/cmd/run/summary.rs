@@ -5,7 +5,7 @@ use std::time::Duration;
 use rapidbyte_engine::report::{Report, StageReport};
 use serde_json::{Map, Value, json};
 
-use crate::output::{Output, bytes, count, one_line, rate, table};
+use crate::output::{Output, bytes, one_line, rate, rows, table};
 
 /// Streams that are listed; of more only the slowest are.
 const MOST_STREAMS: usize = 10;
@@ -15,8 +15,8 @@ pub fn text(report: &Report, output: &Output) -> String {
     let mut lines = vec![streams(report)];
     if let Some(limit) = report.limit {
         lines.push(format!(
-            "limited to {} rows of each stream by --limit: the source may have more",
-            count(limit)
+            "limited to {} of each stream by --limit: the source may have more",
+            rows(limit)
         ));
     }
     if output.is_verbose() {
@@ -26,9 +26,9 @@ pub fn text(report: &Report, output: &Output) -> String {
         lines.push(slowest);
     }
     lines.push(format!(
-        "{} {} rows in {}, {}",
+        "{} {} in {}, {}",
         output.paint("1;32", "done:"),
-        count(report.rows),
+        rows(report.rows),
         seconds(report.total_secs),
         rate(report.rows, report.total_secs),
     ));
@@ -49,7 +49,7 @@ fn streams(report: &Report) -> String {
         };
         vec![
             stream.name.clone(),
-            format!("{} rows{limited}", count(stream.rows)),
+            format!("{}{limited}", rows(stream.rows)),
             bytes(stream.bytes),
             seconds(stream.wall_secs),
             stream.location.clone(),
