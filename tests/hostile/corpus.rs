@@ -105,10 +105,11 @@ const DESTINATION_CALLS: [(&str, &str, Verb); 11] = [
 const ALL_DEEDS_IN: usize = 2;
 
 /// What a source gives that it should not, and how much of it.
-const LIES: [(&str, &str, i32); 22] = [
+const LIES: [(&str, &str, i32); 23] = [
     ("idle", "stalled", 1),
     ("empty_batches", "stalled", 1),
     ("read_nothing, path: in.csv", "no_progress", 1),
+    ("find_again, path: in.csv", "no_progress", 1),
     ("checkpoint_flood", "contract_broken", 1),
     ("checkpoint_first", "contract_broken", 1),
     ("huge_value, batch_rows: 2000000", "too_large", 1),

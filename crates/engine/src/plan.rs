@@ -463,11 +463,13 @@ fn place(
     types::check_portable(&all).map_err(broken)?;
     let mut wanted: Vec<usize> = (0..all.fields().len()).collect();
     if let Some(columns) = &wanted_columns {
+        let names = all.fields().iter().map(|field| field.name().as_str());
+        let known: HashMap<&str, usize> = names.zip(0..).collect();
         wanted = columns
             .iter()
             .map(|column| {
-                all.index_of(column)
-                    .map_err(|_| unknown_column(document, entry, &discovered, &all, column))
+                let found = known.get(column.as_str()).copied();
+                found.ok_or_else(|| unknown_column(document, entry, &discovered, &all, column))
             })
             .collect::<Result<_, _>>()?;
     }

@@ -18,6 +18,7 @@ pub(crate) mod tls;
 use std::collections::HashSet;
 use std::fmt;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use rapidbyte_wire::pattern;
@@ -42,6 +43,8 @@ pub struct Grants {
     env: Hidden,
     /// The folder that relative paths are relative to: the pipeline file's.
     base_dir: PathBuf,
+    /// Who owns that folder: links of this user on the way to a granted folder are the operator's.
+    owner: Option<u32>,
     /// Files of the operator's that nothing grants for writing, named as the disk has them; of a
     /// folder all of it.
     own: Vec<String>,
@@ -114,6 +117,7 @@ impl Grants {
     pub fn from_config(schema: &Value, config: &Map<String, Value>, base_dir: &Path) -> Self {
         let mut grants = Self {
             base_dir: base_dir.to_path_buf(),
+            owner: std::fs::metadata(base_dir).ok().map(|found| found.uid()),
             own: OWN_FILES
                 .iter()
                 .map(|name| on_disk(&absolute(base_dir, name)))
@@ -397,6 +401,7 @@ impl Grants {
         {
             granted.root.pop();
         }
+        granted.trusted = self.owner;
         Some(granted)
     }
 
@@ -423,7 +428,12 @@ impl Grants {
             return None;
         }
         let folder = absolute(&self.base_dir, folder);
-        let Granted { path, root, .. } = self.writable(pattern)?;
+        let Granted {
+            path,
+            root,
+            trusted,
+            ..
+        } = self.writable(pattern)?;
         let is_below = path.strip_prefix(&folder)?.starts_with('/');
         let reaches_out = !Path::new(&folder).starts_with(&root);
         // The whole folder is replaced, and what is in it goes.
@@ -434,6 +444,7 @@ impl Grants {
             folder,
             pattern: path,
             root,
+            trusted,
         })
     }
 }
@@ -468,6 +479,8 @@ pub(crate) struct GrantedFolder {
     pub pattern: String,
     /// The longest part of the grant that is a folder without a pattern.
     pub root: PathBuf,
+    /// As of [`Granted`].
+    pub trusted: Option<u32>,
 }
 
 /// A path under the grant that allows it.
@@ -479,6 +492,8 @@ pub(crate) struct Granted {
     /// The longest part of the grant that is a folder without a pattern: nothing outside of it
     /// is touched, whatever links lie inside.
     pub root: PathBuf,
+    /// The owner of the pipeline's folder, whose links on the way to `root` may be followed.
+    pub trusted: Option<u32>,
 }
 
 impl Granted {
@@ -506,7 +521,12 @@ fn granted(grants: &[String], path: String) -> Option<Granted> {
             _ => format!("{root}/{part}"),
         }),
     );
-    Some(Granted { path, grant, root })
+    Some(Granted {
+        path,
+        grant,
+        root,
+        trusted: None,
+    })
 }
 
 /// The hosts of one object with the ports that were written for them. `replica_port` belongs to

@@ -1,6 +1,8 @@
 //! Which streams and columns move: those that the document names, narrowed by `--select` and
 //! `--exclude`.
 
+use std::collections::HashSet;
+
 use rapidbyte_runtime::{Selection, Source, Spec, Stream};
 use rapidbyte_wire::ipc;
 
@@ -127,7 +129,8 @@ pub(super) fn narrow(
     for (((entry, discovered), candidate), kept) in selected.into_iter().zip(candidates).zip(kept) {
         let Some(kept) = kept else { continue };
         let mut left_out = candidate.columns;
-        left_out.retain(|column| !kept.contains(column));
+        let stays: HashSet<&str> = kept.iter().map(String::as_str).collect();
+        left_out.retain(|column| !stays.contains(column.as_str()));
         let asked = &document.source.streams[entry].columns;
         let columns = match left_out.is_empty() {
             true => asked.clone(),

@@ -66,7 +66,7 @@ fn move_new(from_dir: &Dir, from: &Path, to_dir: &Dir, to: &Path) -> std::io::Re
 fn parent(granted: &Granted, made: Option<&mut Made>) -> std::io::Result<(Dir, PathBuf)> {
     let (root, made) = match made {
         None => (below(granted)?.0, None),
-        Some(made) => (made.root(&granted.root)?, Some(made)),
+        Some(made) => (made.root(&granted.root, granted.trusted)?, Some(made)),
     };
     let inside = granted.inside()?;
     let name = PathBuf::from(inside.file_name().ok_or(Io::InvalidInput)?);
@@ -135,6 +135,7 @@ mod tests {
             grant: path.clone(),
             path,
             root: root.to_owned(),
+            trusted: None,
         }
     }
 

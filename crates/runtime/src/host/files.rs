@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cap_std::ambient_authority;
 use std::time::UNIX_EPOCH;
 
 use cap_std::fs::{Dir, File, OpenOptions, OpenOptionsExt};
@@ -28,6 +27,7 @@ use crate::grants::Granted;
 use crate::host::apart::Abandoned;
 use crate::host::exclusive;
 use crate::host::files::made::{Made, TRIES};
+use crate::host::files::root::ForeignLink;
 use crate::host::folder::unsynced::Unsynced;
 use crate::host::folder::{OutputFolder, begin};
 use crate::limits::MOST_BEGUN;
@@ -35,6 +35,7 @@ use crate::regular::{NONBLOCK, OWN};
 use crate::state::State;
 
 pub(super) mod made;
+pub(super) mod root;
 
 /// A file that is read.
 pub struct Input {
@@ -123,7 +124,6 @@ impl Host for State {
                 files: mut paths,
                 outward,
             }) => {
-                self.progress();
                 if let Some(first) = outward.first() {
                     let text = format!(
                         "{} of the files that match {} lead out of its directory by a link and are \
@@ -354,7 +354,7 @@ impl State {
 
 /// The path below the grant's folder, and a handle on that folder.
 pub(super) fn below(granted: &Granted) -> std::io::Result<(Dir, PathBuf)> {
-    let dir = Dir::open_ambient_dir(&granted.root, ambient_authority())?;
+    let dir = root::open(&granted.root, granted.trusted)?;
     Ok((dir, granted.inside()?))
 }
 
@@ -498,7 +498,7 @@ fn create(granted: &Granted, shown: &str) -> std::io::Result<Output> {
     refuse_special(&granted.path)?;
     let begin = || {
         let mut made = Made::default();
-        let root = made.root(&granted.root)?;
+        let root = made.root(&granted.root, granted.trusted)?;
         create_within(
             (&root, &granted.root),
             &granted.inside()?,
@@ -643,7 +643,7 @@ fn nearest_folder(granted: &Granted) -> std::io::Result<Dir> {
     while !root.try_exists()? {
         root = root.parent().ok_or(Io::InvalidInput)?;
     }
-    Dir::open_ambient_dir(root, ambient_authority())
+    root::open(root, granted.trusted)
 }
 
 impl HostInput for State {
@@ -813,6 +813,13 @@ impl Drop for Output {
 }
 
 pub(super) fn failed(path: &str, error: &std::io::Error) -> Error {
+    if error
+        .get_ref()
+        .is_some_and(|inner| inner.is::<ForeignLink>())
+    {
+        return Error::new(ErrorKind::Auth, "link_refused", format!("{path}: {error}"))
+            .hint("write the path that the link leads to, or make the link anew as your own user");
+    }
     let (kind, code, hint) = match error.kind() {
         Io::NotFound => (
             ErrorKind::Config,
@@ -858,6 +865,8 @@ impl Output {
 
 #[cfg(test)]
 mod tests {
+    use cap_std::ambient_authority;
+
     use super::*;
     use rustix::fs::{CWD, FileType, Mode, mknodat};
 
@@ -872,6 +881,7 @@ mod tests {
             path: root.join(inside).to_str().expect("UTF-8").to_owned(),
             grant: String::new(),
             root: root.to_path_buf(),
+            trusted: None,
         };
         for inside in ["a.csv", "here/a.csv", "new/deep/a.csv"] {
             probe(&granted(&root, inside)).expect("it may be made");
@@ -898,6 +908,7 @@ mod tests {
                 .to_owned(),
             grant: String::new(),
             root: folder.path().join("o"),
+            trusted: None,
         };
         let names = || std::fs::read_dir(folder.path()).expect("a folder").count();
         for number in 0..20 {
@@ -948,6 +959,7 @@ mod tests {
                             path: path.to_str().expect("UTF-8").to_owned(),
                             grant: String::new(),
                             root: root.clone(),
+                            trusted: None,
                         };
                         drop(create(&granted, "x").expect("a file"));
                     }
@@ -968,7 +980,16 @@ mod tests {
         let of = |name: &str| {
             let path = root.join(name).to_str().expect("UTF-8").to_owned();
             let (grant, root) = (path.clone(), root.clone());
-            find(&Granted { path, grant, root }, 1 << 20)
+            let trusted = None;
+            find(
+                &Granted {
+                    path,
+                    grant,
+                    root,
+                    trusted,
+                },
+                1 << 20,
+            )
         };
         let found = of("*.csv").expect("the others");
         let ends = |path: &String| path.rsplit('/').next().map(str::to_owned);

@@ -82,9 +82,9 @@ fn open_parent(granted: &GrantedFolder, made: &mut Made) -> std::io::Result<(Dir
     let around = folder.parent().ok_or(Io::InvalidInput)?;
     // No link inside the grant's root leads out of it; the root itself is the operator's word.
     let Ok(inside) = around.strip_prefix(&granted.root) else {
-        return Ok((made.root(around)?, name));
+        return Ok((made.root(around, granted.trusted)?, name));
     };
-    let root = made.root(&granted.root)?;
+    let root = made.root(&granted.root, granted.trusted)?;
     if inside.as_os_str().is_empty() {
         return Ok((root, name));
     }

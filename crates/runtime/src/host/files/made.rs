@@ -5,8 +5,9 @@ use std::io::ErrorKind as Io;
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use cap_std::ambient_authority;
 use cap_std::fs::Dir;
+
+use super::root;
 
 /// Attempts at a file whose folder another one takes away: it was empty when that one was dropped.
 pub(in crate::host) const TRIES: usize = 8;
@@ -33,19 +34,20 @@ struct Folder {
 }
 
 impl Made {
-    /// Makes the folder of a grant. The operator wrote its path.
-    pub fn root(&mut self, root: &Path) -> std::io::Result<Dir> {
-        let mut folders: Vec<&Path> = root.ancestors().collect();
+    /// Makes the folder of a grant, whose path the operator wrote; `trusted` as for [`root::open`].
+    pub fn root(&mut self, folder: &Path, trusted: Option<u32>) -> std::io::Result<Dir> {
+        let mut folders: Vec<&Path> = folder.ancestors().collect();
         folders.reverse();
-        for path in folders {
-            // Most are there, and may not be made even then.
-            let result = match path.is_dir() {
-                true => Err(Io::AlreadyExists.into()),
-                false => std::fs::create_dir(path),
-            };
-            self.count(result, path.to_owned(), || Ok(None))?;
+        let mut there = Path::new("/");
+        for path in folders.into_iter().take_while(|path| path.is_dir()) {
+            self.count(Err(Io::AlreadyExists.into()), path.to_owned(), || Ok(None))?;
+            there = path;
         }
-        Dir::open_ambient_dir(root, ambient_authority())
+        let dir = root::open(there, trusted)?;
+        match folder.strip_prefix(there) {
+            Ok(missing) if !missing.as_os_str().is_empty() => self.below(&dir, there, missing),
+            _ => Ok(dir),
+        }
     }
 
     /// Makes folders below one that is open and lies at `at`.

@@ -8,6 +8,7 @@ fn granted(root: &Path) -> GrantedFolder {
         pattern: format!("{folder}/day=*/p-*.csv"),
         folder,
         root: root.to_owned(),
+        trusted: None,
     }
 }
 

@@ -150,6 +150,8 @@ pub enum How {
     ErrorControl,
     /// Reads `path` behind its end for ever, or `host`:`port`, which has closed, where no path is given.
     ReadNothing,
+    /// Asks for ever which files `path` matches.
+    FindAgain,
     /// Checkpoints for ever, at once.
     CheckpointFlood,
 

@@ -53,6 +53,12 @@ pub fn act(config: &Config) -> Result<Event> {
                 while server.read(1 << 16, MINUTE)?.is_empty() {}
             }
         },
+        How::FindAgain => {
+            let path = wanted(&config.path, "path")?;
+            loop {
+                black_box(files::find(&path)?);
+            }
+        }
         How::LogControl => log::info("one\r\n\u{1b}[2Jtwo\u{7}\u{202e}three"),
         How::Handles => {
             let path = wanted(&config.path, "path")?;
