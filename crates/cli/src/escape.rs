@@ -12,7 +12,9 @@ pub fn steers(c: char) -> bool {
             | '\u{61c}' | '\u{180b}'..='\u{180e}' | '\u{200b}'..='\u{200f}'
             // Separators of lines and paragraphs, embeddings and overrides; word joiners, isolates.
             | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-            | '\u{3164}' | '\u{ffa0}'
+            | '\u{3164}' | '\u{ffa0}' | '\u{2800}'
+            // Marks of shorthand and of music.
+            | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
             // The mark of byte order, and of notes between lines.
             | '\u{feff}' | '\u{fff0}'..='\u{fffb}'
             // Tags: letters that nobody sees.
@@ -87,6 +89,8 @@ mod tests {
             '\u{202e}',
             '\u{2060}',
             '\u{2066}',
+            '\u{2800}',
+            '\u{1d173}',
             '\u{2069}',
             '\u{3164}',
             '\u{feff}',

@@ -142,15 +142,19 @@ impl Instance {
         match layout.verify_values(&batch.data, batch.rows, value_limit as u64) {
             Err(error) => self.broken(NEXT, error),
             Ok(None) => Ok(()),
-            Ok(Some(Unfit::Decimal {
+            Ok(Some(Unfit::Value {
                 column,
                 value,
                 data_type,
             })) => {
                 self.dead = true;
                 let text = format!("{value} does not fit {data_type}");
-                let mut error = ConnectorError::new(ErrorKind::Data, "value_does_not_fit", text)
-                    .hint("correct the value at its source, or declare more digits there");
+                let hint = match data_type == "time" {
+                    true => "correct the value at its source: a time of day is below 24:00",
+                    false => "correct the value at its source, or declare more digits there",
+                };
+                let mut error =
+                    ConnectorError::new(ErrorKind::Data, "value_does_not_fit", text).hint(hint);
                 error.column = Some(column);
                 Err(self.failed(NEXT, error))
             }

@@ -2,15 +2,15 @@
 //!
 //! The host calls this for every batch that a connector hands over: the bytes are hostile until
 //! their lengths have been compared with the stream's schema and the row count given beside them.
-//! Of the values inside it checks lengths and the digits of decimals. A component decodes the
-//! batch and checks the rest.
+//! Of the values inside it checks lengths, the digits of decimals and times of day. A component
+//! decodes the batch and checks the rest.
 
-use arrow_schema::{DataType, Schema};
+use arrow_schema::{DataType, Schema, TimeUnit};
 
 use crate::WireError;
 
-#[path = "verify/decimals.rs"]
-mod decimals;
+#[path = "verify/numbers.rs"]
+mod numbers;
 #[path = "verify/offsets.rs"]
 mod offsets;
 
@@ -32,13 +32,13 @@ pub struct Layout {
 pub enum Unfit {
     /// A string or binary of this many bytes.
     Long(u64),
-    /// A decimal with more digits than its type declares.
-    Decimal {
+    /// A decimal with more digits than its type declares, or a time outside of a day.
+    Value {
         /// The top-level column that has it, perhaps nested.
         column: String,
-        /// The value in decimal digits.
+        /// The value, of a time with its unit.
         value: String,
-        /// The declared type, such as `decimal(5, 2)`.
+        /// The declared type, such as `decimal(5, 2)`, or `time`.
         data_type: String,
     },
 }
@@ -66,6 +66,8 @@ enum Content {
         precision: u8,
         scale: i8,
     },
+    /// A time of day of so many bytes for each value.
+    Time { width: u64, unit: TimeUnit },
     /// `n + 1` numbers of so many bytes, or none for no value.
     Offsets(u64),
     /// As many bytes as the offsets say.
@@ -78,7 +80,7 @@ impl Content {
         match self {
             Self::Validity if nulls == 0 && bytes == 0 => true,
             Self::Validity | Self::Bits => bytes >= values.div_ceil(8),
-            Self::Values(width) | Self::Decimal { width, .. } => {
+            Self::Values(width) | Self::Decimal { width, .. } | Self::Time { width, .. } => {
                 bytes >= values.saturating_mul(*width)
             }
             Self::Offsets(width) => {
@@ -126,7 +128,8 @@ impl Layout {
 
     /// The same, and checks values: that offsets of texts, binaries and lists rise and stay inside,
     /// that no text or binary is longer than `value_bytes`, and that no decimal has more digits than
-    /// its type declares. Gives the first value that breaks one of the last two rules.
+    /// its type declares, and that times lie within a day. Gives the first value that breaks one of
+    /// the last three rules.
     pub fn verify_values(
         &self,
         whole: &[u8],
@@ -140,7 +143,7 @@ impl Layout {
         if widest > value_bytes {
             return Ok(Some(Unfit::Long(widest)));
         }
-        decimals::unfit(self, &batch, body)
+        numbers::unfit(self, &batch, body)
     }
 
     /// The top-level column that a node belongs to.
@@ -436,6 +439,10 @@ fn list(
                 scale: *scale,
             });
         }
+        DataType::Time32(unit) | DataType::Time64(unit) => add(Content::Time {
+            width: data_type.primitive_width().unwrap_or_default() as u64,
+            unit: *unit,
+        }),
         // What is left has a width, and what has none was refused by `check_portable`.
         other => add(Content::Values(
             other.primitive_width().unwrap_or_default() as u64

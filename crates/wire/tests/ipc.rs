@@ -7,7 +7,7 @@ use arrow_array::types::{Int16Type, Int32Type, Int64Type};
 use arrow_array::{
     Array, ArrayRef, BooleanArray, Decimal128Array, Decimal256Array, FixedSizeBinaryArray,
     FixedSizeListArray, Int64Array, LargeBinaryArray, LargeListArray, ListArray, NullArray,
-    RecordBatch, StringArray, StructArray,
+    RecordBatch, StringArray, StructArray, Time32SecondArray, Time64MicrosecondArray,
 };
 use arrow_buffer::{NullBuffer, OffsetBuffer, i256};
 use arrow_schema::{DataType, Field, Fields, Schema};
@@ -264,6 +264,18 @@ fn a_decimal_with_more_digits_than_declared_is_found_wherever_it_is() {
             Some("1000000000000000000000000000000000000.00"),
         ),
         (hidden, None),
+        (
+            Arc::new(Time32SecondArray::from(vec![Some(0), None, Some(86_399)])) as ArrayRef,
+            None,
+        ),
+        (
+            Arc::new(Time32SecondArray::from(vec![None, Some(86_400), None])),
+            Some("86400 seconds"),
+        ),
+        (
+            Arc::new(Time64MicrosecondArray::from(vec![Some(1), None, Some(-1)])),
+            Some("-1 microseconds"),
+        ),
         (list(decimals(5, [Some(1), None, Some(99_999)])), None),
         (
             list(decimals(5, [Some(1), None, Some(100_000)])),
@@ -286,7 +298,7 @@ fn a_decimal_with_more_digits_than_declared_is_found_wherever_it_is() {
         match (unfit, found) {
             (None, None) => {}
             (
-                Some(Unfit::Decimal {
+                Some(Unfit::Value {
                     column,
                     value,
                     data_type,
@@ -294,7 +306,8 @@ fn a_decimal_with_more_digits_than_declared_is_found_wherever_it_is() {
                 Some(found),
             ) => {
                 assert_eq!((&*column, &*value), ("b", found));
-                assert!(data_type.starts_with("decimal("), "{data_type}");
+                let of_decimals = data_type.starts_with("decimal(");
+                assert!(of_decimals || data_type == "time", "{data_type}");
             }
             other => panic!("{other:?}"),
         }

@@ -92,7 +92,8 @@ fn forms(value: &str) -> Vec<String> {
     }
     let once = escaped(value);
     let twice = once.iter().flat_map(|form| escaped(form));
-    let mut forms: Vec<String> = twice.chain(percent_encoded(value)).collect();
+    let more = percent_encoded(value).into_iter().chain(quoted(value));
+    let mut forms: Vec<String> = twice.chain(more).collect();
     forms.extend(once);
     forms.push(value.to_owned());
     forms.sort();
@@ -128,6 +129,19 @@ fn escaped(value: &str) -> Vec<String> {
         json.replace("\\u00", "\\x"),
         json,
     ]
+}
+
+/// Between quotes in SQL and CSV, and in HTML.
+fn quoted(value: &str) -> Vec<String> {
+    let doubled = [value.replace('"', "\"\""), value.replace('\'', "''")];
+    let html = ["&#39;", "&#x27;", "'"].map(|apostrophe| in_html(value, apostrophe));
+    doubled.into_iter().chain(html).collect()
+}
+
+fn in_html(value: &str, apostrophe: &str) -> String {
+    let escaped = value.replace('&', "&amp;").replace('<', "&lt;");
+    let escaped = escaped.replace('>', "&gt;").replace('"', "&quot;");
+    escaped.replace('\'', apostrophe)
 }
 
 /// As a URL has it: all but letters and digits, or all but what needs no escape there either.
@@ -239,6 +253,9 @@ mod tests {
                 encode(percent_encoding::NON_ALPHANUMERIC),
                 encode(percent_encoding::NON_ALPHANUMERIC).to_lowercase(),
                 encode(percent_encoding::NON_ALPHANUMERIC).replace("%20", "+"),
+                secret.replace('"', "\"\""),
+                secret.replace('\'', "''"),
+                secret.replace('&', "&amp;").replace('"', "&quot;"),
             ] {
                 // What is left of it: the text around it, and no letter of the secret.
                 let redacted = secrets.redact(&said);
