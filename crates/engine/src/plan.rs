@@ -25,7 +25,7 @@ use crate::narrow::Narrowing;
 use crate::overlap::refuse_remote;
 use crate::retry::until_it_passes;
 pub use check::{Checked, Looked, check};
-use choose::{Chosen, narrow, select, some_of};
+use choose::{Chosen, narrow, refuse_unknown_streams, select, some_of};
 use delivery::{identify, increment, progress, refuse_repeats};
 pub(crate) use open::planning_sandbox;
 pub use open::{Clocks, Stage, discover, granted, open_destination};
@@ -164,6 +164,7 @@ impl Plan {
         clocks.source.enter(Phase::ChannelWait);
         clocks.destination.enter(Phase::Other);
         let selected = select(&document, &source.spec, found?, &mut coordinator)?;
+        refuse_unknown_streams(&document, &selected, [&source.spec, &destination.spec])?;
         let chosen = narrow(&document, selected, narrowing)?;
         begin(&document, &mut writer)?;
         let asked = selections(&document, &chosen);
