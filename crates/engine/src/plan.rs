@@ -26,10 +26,11 @@ use crate::overlap::refuse_remote;
 use crate::retry::until_it_passes;
 pub use check::{Checked, Looked, check};
 use choose::{Chosen, narrow, refuse_unknown_streams, select, some_of};
+pub(crate) use delivery::{asked_increment, lost_rows};
 use delivery::{identify, increment, progress, refuse_repeats};
-pub(crate) use open::planning_sandbox;
 pub use open::{Clocks, Stage, discover, granted, open_destination};
-use open::{Opened, Reading, Writing, common_forms, open_both, open_source};
+use open::{Opened, Reading, Writing, common_forms, open_both};
+pub(crate) use open::{open_source, planning_sandbox};
 
 /// Everything that a run will do, settled before the first row.
 pub struct Plan {
@@ -367,7 +368,7 @@ impl Moment<'_> {
     }
 }
 
-fn write_mode(document: &Document) -> WriteMode {
+pub(crate) fn write_mode(document: &Document) -> WriteMode {
     match document.destination.write_mode {
         document::WriteMode::Append => WriteMode::Append,
         document::WriteMode::Replace => WriteMode::Replace,
@@ -428,7 +429,7 @@ fn check_modes(
             let text = format!("{name} cannot replace rows, which --full-refresh needs");
             return Err(
                 Failure::at_key(document, &key, "unsupported_write_mode", text)
-                    .hint("empty the target yourself, then `rapidbyte state clear`"),
+                    .hint("empty the target yourself, then `rapidbyte state clear PIPELINE --all`"),
             );
         }
         return refuse_repeats(document, destination);

@@ -167,7 +167,7 @@ pub fn discover(document: &Document, host: &Host) -> Result<Vec<Stream>, Failure
 }
 
 /// Loads the source, checks its configuration and opens a session.
-pub(super) fn open_source(
+pub(crate) fn open_source(
     document: &Document,
     host: &Host,
     clock: &Clock,
