@@ -360,7 +360,7 @@ fn settings_of_a_stream_that_does_not_move_are_refused_with_the_nearest_name() {
         ),
         ("\"public.sales\": [day]", "the pipeline moves sales, shops"),
     ] {
-        let parts = ["p.yaml:11:7", "partition_by_stream names", told];
+        let parts = ["p.yaml:12:7", "partition_by_stream names", told];
         folder.refuses(&pipeline(by), "unknown_stream", 2, &parts);
         for verb in ["plan", "check"] {
             let ended = folder.rapidbyte(&[verb, "p.yaml"]);

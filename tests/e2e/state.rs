@@ -291,7 +291,7 @@ fn a_cursor_that_no_run_takes_is_refused_when_it_is_set() {
         cursor.to_string()
     };
     let value = |value: &str| with("values", json!([value]));
-    let set = |cursor: &str| {
+    let set = |place: &Place, cursor: &str| {
         let verb = ["state", "set", "p.yaml", "public.t", cursor];
         place.rapidbyte(&[&verb[..], &["--output", "json"]].concat())
     };
@@ -329,7 +329,7 @@ fn a_cursor_that_no_run_takes_is_refused_when_it_is_set() {
             &["2026-13-41", "\"column\":\"at\""],
         ),
     ] {
-        let ended = set(&cursor);
+        let ended = set(&place, &cursor);
         assert_eq!(ended.code, Some(2), "{cursor}: {ended:?}");
         let document: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
         let error = &document["error"];
@@ -377,7 +377,7 @@ fn a_cursor_that_no_run_takes_is_refused_when_it_is_set() {
     }
     // A source that cannot be asked does not forbid it.
     place.from.batch_execute("DROP TABLE t").expect("dropped");
-    let ended = set(&back);
+    let ended = set(&place, &back);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(
         ended.stderr.contains("could not check the cursor"),
