@@ -211,7 +211,7 @@ fn of_two_runs_the_newer_one_goes_on_and_the_older_one_says_why_not() {
         let error = error.unwrap_err();
         assert_eq!(error.code, "run_superseded", "{older_has} {error:?}");
         assert_eq!(kind(&error), "Superseded");
-        for told in ["newer", "epoch 2", "older", "epoch 1"] {
+        for told in ["newer run newer", "run older", "(epoch 2 after 1)"] {
             assert!(error.message.contains(told), "{error:?}");
         }
         let part = newer_writer.flush().unwrap();
