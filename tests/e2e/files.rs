@@ -301,3 +301,81 @@ fn each_stream_has_its_own_partitions() {
         &["config.partition_by_stream.sales", "twice"],
     );
 }
+
+#[test]
+fn streams_that_share_a_folder_are_refused_before_any_row() {
+    let folder = Folder::new();
+    folder.write("in/a.csv", "day,hour,n\n2026-01-01,7,1\n");
+    folder.write("in/b.csv", "day,n\n2026-01-01,2\n");
+    let pipeline = |settings: &str| {
+        format!(
+            "version: 1\npipeline: t\n\
+             source:\n  use: source-file\n  config: {{ path: \"in/{{stream}}.csv\" }}\n  streams: [\"*\"]\n\
+             destination:\n  use: dest-file\n  config: {{ {settings} }}\n  write_mode: replace\n"
+        )
+    };
+    // The files of the two streams differ, and their folder does not.
+    for settings in [
+        "path: out/rows.csv, partition_by: [day], partition_by_stream: { a: [day, hour] }",
+        "path: out/rows.csv, partition_by_stream: { a: [hour], b: [] }",
+        "path: \"out/{stream}-{part}.csv\"",
+        "path: \"out/{stream}-{part}.csv\", split: { rows: 1 }",
+        "path: \"out/{stream}.csv\", partition_by: [day]",
+    ] {
+        folder.write("p.yaml", pipeline(settings));
+        for verb in ["plan", "check", "run"] {
+            let ended = folder.rapidbyte(&[verb, "p.yaml"]);
+            let told = format!("{settings}: {verb}: {}{}", ended.stderr, ended.stdout);
+            assert_eq!(ended.code, Some(2), "{told}");
+            for part in ["shared_target", "a and b would both be written", "{stream}"] {
+                assert!(told.contains(part), "{part}: {told}");
+            }
+        }
+        assert!(!folder.path().join("out").exists(), "{settings}");
+        assert!(!folder.path().join(".rapidbyte").exists(), "{settings}");
+    }
+    // One of them alone has the folder for itself.
+    let alone = folder.rapidbyte(&["run", "p.yaml", "--select", "a"]);
+    assert_eq!(alone.code, Some(0), "{}", alone.stderr);
+}
+
+#[test]
+fn settings_of_a_stream_that_does_not_move_are_refused_with_the_nearest_name() {
+    let folder = Folder::new();
+    folder.write("in/sales.csv", "day,n\n2026-01-01,1\n");
+    folder.write("in/shops.csv", "day,n\n2026-01-01,1\n");
+    let pipeline = |by: &str| {
+        format!(
+            "version: 1\npipeline: t\n\
+             source:\n  use: source-file\n  config: {{ path: \"in/{{stream}}.csv\" }}\n  streams: [\"*\"]\n\
+             destination:\n  use: dest-file\n  config:\n    path: \"out/{{stream}}/rows.csv\"\n    \
+             partition_by_stream:\n      {by}\n  write_mode: replace\n"
+        )
+    };
+    for (by, told) in [
+        ("sale: [day]", "did you mean \"sales\"?"),
+        (
+            "\"s*\": [day]",
+            "takes whole names, without * and ?; the pipeline moves sales, shops",
+        ),
+        ("\"public.sales\": [day]", "the pipeline moves sales, shops"),
+    ] {
+        let parts = ["p.yaml:12:7", "partition_by_stream names", told];
+        folder.refuses(&pipeline(by), "unknown_stream", 2, &parts);
+        for verb in ["plan", "check"] {
+            let ended = folder.rapidbyte(&[verb, "p.yaml"]);
+            assert_eq!(
+                ended.code,
+                Some(2),
+                "{verb}: {}{}",
+                ended.stderr,
+                ended.stdout
+            );
+        }
+        assert!(!folder.path().join("out").exists());
+    }
+    // A stream of the pipeline that does not move this time keeps its setting.
+    folder.write("p.yaml", pipeline("sales: [day]"));
+    let ended = folder.rapidbyte(&["run", "p.yaml", "--select", "shops"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+}

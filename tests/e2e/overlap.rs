@@ -122,7 +122,7 @@ fn a_run_is_refused_or_waits_while_another_one_works_and_not_after_it_was_killed
 
     folder.write("p.yaml", generate(10, "when_running: wait"));
     let waiting = Started::new(&folder, "");
-    let told = waiting.says("waits until it ends");
+    let told = waiting.says("waits for ");
     assert!(told.contains(id), "{told}");
     older.kill();
     let ended = end_of(waiting.child, "waiting");
@@ -140,7 +140,7 @@ fn a_run_that_waits_ends_at_ctrl_c_and_one_that_replaces_does_not_wait() {
     folder.write("p.yaml", generate(10, "when_running: wait"));
     let older = Started::at(&folder, "engine.flush=stall");
     let waiting = Started::new(&folder, "");
-    waiting.says("waits until it ends");
+    waiting.says("waits for ");
     kill_process(Pid::from_child(&waiting.child), Signal::INT).expect("it is there");
     assert_eq!(end_of(waiting.child, "waiting").code, Some(130));
     folder.write("p.yaml", generate(10, "when_running: replace"));
@@ -200,6 +200,34 @@ fn a_run_of_another_folder_is_seen_by_its_session_on_the_server() {
         },
         "the server has noticed",
     );
+    let next = run(&here);
+    assert_eq!(next.code, Some(0), "{next:?}");
+}
+
+/// Both have asked who is at work before one of them is let in.
+#[test]
+fn of_two_runs_that_begin_at_one_moment_in_two_folders_one_waits() {
+    let (source, target) = (shared().database(), shared().database());
+    let table = "CREATE TABLE t AS SELECT i AS id FROM generate_series(1, 10) i";
+    source.client().batch_execute(table).expect("a table");
+    let pipeline = crate::postgres::copy(&source, &target, "[public.t]", "schema: public");
+    let (here, there) = (Folder::new(), Folder::new());
+    for folder in [&here, &there] {
+        folder.write("p.yaml", format!("{pipeline}when_running: wait\n"));
+    }
+    let first = Started::stopped_at(&there, "dest-postgres.fencing");
+    let second = Started::new(&here, "");
+    let told = second.says("waits for ");
+    for part in ["a run that still plans", "server process", "to end"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    kill_process(Pid::from_child(&first.child), Signal::CONT).expect("it is there");
+    for (run, name) in [(first, "the first run"), (second, "the second run")] {
+        let ended = end_of(run.child, name);
+        assert_eq!(ended.code, Some(0), "{name}: {ended:?}");
+    }
+    // A run that was killed before it was let in is not waited for.
+    Started::at(&there, "dest-postgres.fencing=stall").kill();
     let next = run(&here);
     assert_eq!(next.code, Some(0), "{next:?}");
 }

@@ -2,10 +2,13 @@
 //! not doubled; and a target that vanished is told before anything is read.
 
 use rapidbyte_testkit::postgres::{Client, Database, shared};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::overlap::Started;
 use crate::postgres::content;
 use crate::support::Folder;
+use crate::wired::end_of;
 
 const SEED: &str = "CREATE TABLE t (id bigint PRIMARY KEY, at timestamptz, v text); \
                     INSERT INTO t SELECT i, timestamptz '2026-01-01' + i * interval '1 second', 'v' || i \
@@ -365,7 +368,25 @@ fn a_stream_that_lost_its_checkpoint_does_not_append_all_rows_again() {
             );
         }
         place.is("SELECT * FROM t");
-        place.json(&["state", "list", "p.yaml"], 0);
+        let listed = place.json(&["state", "list", "p.yaml"], 0);
+        let refused = &listed["streams"][0]["refused"];
+        assert_eq!(refused["code"], "cursor_missing", "{sql}: {listed:#}");
+        let hint = refused["hint"].as_str().unwrap_or_default();
+        let command = "`rapidbyte state set p.yaml public.t CURSOR`";
+        assert!(hint.contains(command), "{hint}");
+        let told = place.folder.rapidbyte(&["state", "list", "p.yaml"]).stdout;
+        let said = "public.t: the next run is refused with cursor_missing";
+        assert!(told.contains(said), "{told}");
+        let error = &place.json(&["state", "get", "p.yaml", "public.t"], 2)["error"];
+        let told = error.to_string();
+        for part in [
+            "no_cursor",
+            "the next run is refused with cursor_missing",
+            command,
+        ] {
+            assert!(told.contains(part), "{sql}: {part}: {told}");
+        }
+        assert!(!told.contains("begins with the first row"), "{told}");
         // The cursor that an operator sets resumes the stream.
         place.json(&["state", "set", "p.yaml", "public.t", &cursor], 0);
         let report = place.runs();
@@ -388,4 +409,70 @@ fn a_stream_that_lost_its_checkpoint_does_not_append_all_rows_again() {
     place.to.batch_execute(&empty).expect("an empty table");
     place.runs();
     place.is("SELECT * FROM t");
+}
+
+/// A run that stands behind its first commit while `sql` changes its target, and how it ends then.
+#[track_caller]
+fn changed_during_a_run(place: &mut Place, sql: &str) -> Value {
+    let run = Started::stopped_at(&place.folder, "dest-postgres.committed");
+    place.to.batch_execute(sql).expect("changed");
+    kill_process(Pid::from_child(&run.child), Signal::CONT).expect("it is there");
+    let ended = end_of(run.child, "the run");
+    assert_eq!(ended.code, Some(4), "{sql}: {ended:?}");
+    let document: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
+    document["error"].clone()
+}
+
+#[test]
+fn a_target_that_is_emptied_during_a_run_ends_the_run_and_the_next_one() {
+    for sql in ["TRUNCATE raw.t", "DELETE FROM raw.t"] {
+        let mut place = Place::new(APPENDS, "write_mode: append");
+        let error = changed_during_a_run(&mut place, sql);
+        assert_eq!(error["code"], "target_lost_rows", "{sql}: {error:#}");
+        assert_eq!(error["stream"], "public.t", "{sql}: {error:#}");
+        let told = error.to_string();
+        for part in [
+            "raw.t was emptied during the run",
+            "--full-refresh --select public.t",
+            "state rebind p.yaml public.t",
+        ] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+        // Nothing was added behind the rows that are gone, so that the next run knows of it, too.
+        place.is("SELECT * FROM t LIMIT 0");
+        let error = &place.json(&["run", "p.yaml"], 4)["error"];
+        assert_eq!(error["code"], "target_lost_rows", "{sql}: {error:#}");
+        let listed = place.json(&["state", "list", "p.yaml"], 0);
+        let refused = &listed["streams"][0]["refused"];
+        assert_eq!(refused["code"], "target_lost_rows", "{listed:#}");
+        place.json(&["run", "p.yaml", "--full-refresh"], 0);
+        place.is("SELECT * FROM t");
+    }
+}
+
+#[test]
+fn a_checkpoint_that_somebody_changes_during_a_run_is_named() {
+    let table = "_rapidbyte.checkpoint";
+    for (sql, how) in [
+        (
+            format!("UPDATE {table} SET seq = 77"),
+            "set its seq to 77, which was",
+        ),
+        (
+            format!("UPDATE {table} SET epoch = 0"),
+            "set its epoch to 0, which was 1",
+        ),
+        (format!("DELETE FROM {table}"), "deleted it"),
+    ] {
+        let mut place = Place::new(APPENDS, "write_mode: append");
+        let error = changed_during_a_run(&mut place, &sql);
+        assert_eq!(error["code"], "checkpoint_changed", "{sql}: {error:#}");
+        let told = error.to_string();
+        for part in [table, "stream public.t", how, "state get p.yaml public.t"] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+        assert!(!told.contains("newer"), "{told}");
+        let explained = place.folder.rapidbyte(&["explain", "checkpoint_changed"]);
+        assert_eq!(explained.code, Some(0), "{}", explained.stderr);
+    }
 }

@@ -252,3 +252,14 @@ fn a_record_as_large_as_the_default_limit_passes_between_databases() {
         (Some("record_too_large"), 4)
     );
 }
+
+#[test]
+fn an_unknown_key_that_is_merged_is_reported_at_the_merge_key() {
+    let folder = Folder::new();
+    folder.write("in.csv", "id\n1\n");
+    let pipeline = "version: 1\npipeline: t\nsource:\n  use: source-file\n  config: &c\n    path: in.csv\n    \
+                    stream: in\n  streams: [in]\ndestination:\n  use: dest-file\n  config:\n    <<: *c\n    \
+                    path: out.csv\n  write_mode: replace\n";
+    let told = "unknown key \"stream\", which << takes from line 7";
+    folder.refuses(pipeline, "unknown_key", 2, &["p.yaml:12:5", told]);
+}

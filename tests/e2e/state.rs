@@ -1,7 +1,7 @@
 //! Going on: the history of runs, cursors that are looked at and moved, retries.
 
 use rapidbyte_testkit::postgres::{Client, Database, shared};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::postgres::content;
 use crate::support::{Ended, Folder};
@@ -275,4 +275,112 @@ fn a_cursor_that_a_run_moved_during_an_edit_is_not_overwritten() {
     assert!(edited.stderr.contains("cursor_moved"), "{}", edited.stderr);
     assert_eq!(place.json(&["run", "p.yaml"])["rows"], 0);
     place.is_equal();
+}
+
+#[test]
+fn a_cursor_that_no_run_takes_is_refused_when_it_is_set() {
+    let mut place = Place::new(INCREMENTAL, "append");
+    place.json(&["run", "p.yaml"]);
+    let cursor = place
+        .rapidbyte(&["state", "get", "p.yaml", "public.t"])
+        .stdout;
+    let cursor: Value = serde_json::from_str(&cursor).expect("a cursor");
+    let with = |key: &str, value: Value| {
+        let mut cursor = cursor.clone();
+        cursor[key] = value;
+        cursor.to_string()
+    };
+    let value = |value: &str| with("values", json!([value]));
+    let set = |place: &Place, cursor: &str| {
+        let verb = ["state", "set", "p.yaml", "public.t", cursor];
+        place.rapidbyte(&[&verb[..], &["--output", "json"]].concat())
+    };
+    for (cursor, code, parts) in [
+        (
+            "{}".to_owned(),
+            "invalid_cursor",
+            &["state get p.yaml public.t"][..],
+        ),
+        ("[1]".to_owned(), "invalid_cursor", &["a JSON object"]),
+        (
+            "{\"id\": 3}".to_owned(),
+            "cursor_unreadable",
+            &["id", "missing field"],
+        ),
+        (
+            with("version", json!("1")),
+            "cursor_unreadable",
+            &["state set p.yaml public.t CURSOR"],
+        ),
+        (with("fields", json!([])), "cursor_changed", &[]),
+        (
+            value("soon"),
+            "cursor_unreadable",
+            &[
+                "soon",
+                "timestamptz",
+                "state set p.yaml public.t",
+                "state clear p.yaml public.t",
+            ],
+        ),
+        (
+            value("2026-13-41"),
+            "cursor_unreadable",
+            &["2026-13-41", "\"column\":\"at\""],
+        ),
+    ] {
+        let ended = set(&place, &cursor);
+        assert_eq!(ended.code, Some(2), "{cursor}: {ended:?}");
+        let document: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
+        let error = &document["error"];
+        assert_eq!(error["code"], code, "{cursor}: {error:#}");
+        assert_eq!(error["stream"], "public.t", "{cursor}: {error:#}");
+        for part in parts {
+            assert!(error.to_string().contains(part), "{part}: {error:#}");
+        }
+    }
+    // Nothing was set, and a good cursor is.
+    place.from.batch_execute(MORE).expect("more rows");
+    assert_eq!(place.json(&["run", "p.yaml"])["rows"], 10);
+    let verb = ["state", "set", "p.yaml", "public.t"];
+    let back = value("2026-02-01 00:00:00+00");
+    place.json(&[&verb[..], &[back.as_str()]].concat());
+    assert_eq!(place.json(&["run", "p.yaml"])["rows"], 10);
+    // In an editor, too.
+    let mut edit = place
+        .folder
+        .command(&["state", "edit", "p.yaml", "public.t"]);
+    let edited: Ended = edit
+        .env("EDITOR", "sed -i s/2026-02-01/2026-13-41/")
+        .output()
+        .expect("the program starts")
+        .into();
+    assert_eq!(edited.code, Some(2), "{}", edited.stderr);
+    assert!(
+        edited.stderr.contains("cursor_unreadable"),
+        "{}",
+        edited.stderr
+    );
+    // A run that finds such a cursor says the same.
+    let sql =
+        "UPDATE _rapidbyte.checkpoint SET cursor = replace(cursor, '2026-02-01', '2026-13-41')";
+    place.to.batch_execute(sql).expect("edited");
+    let ended = place.rapidbyte(&["run", "p.yaml"]);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    for part in [
+        "cursor_unreadable",
+        "public.t.at",
+        "2026-13-41",
+        "state set p.yaml public.t",
+    ] {
+        assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
+    }
+    // A source that cannot be asked does not forbid it.
+    place.from.batch_execute("DROP TABLE t").expect("dropped");
+    let ended = set(&place, &back);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(
+        ended.stderr.contains("could not check the cursor"),
+        "{ended:?}"
+    );
 }

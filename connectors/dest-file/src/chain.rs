@@ -174,18 +174,18 @@ impl Place {
         if found.cursor.is_some() || found.rows == 0 || !is_of_rows {
             return Ok(());
         }
-        let (stream, number) = (&self.stream, found.number);
+        let number = found.number;
         let text = format!(
             "{folder} has {} rows, and the manifest {number} in {folder}/{FOLDER} has no cursor: the stream would \
              begin with its first row and append every row again",
             found.rows,
             folder = self.folder,
         );
-        Err(Error::schema("cursor_missing", text).hint(format!(
-            "resume after the rows that the folder has: `rapidbyte state set PIPELINE {stream} CURSOR`; or replace \
-             them: `rapidbyte run PIPELINE --full-refresh --select {stream}`; or append all rows to them: \
-             `rapidbyte state clear PIPELINE {stream}`, then run"
-        )))
+        Err(Error::schema("cursor_missing", text).hint(
+            "resume after the rows that the folder has: `rapidbyte state set PIPELINE STREAM CURSOR`; or replace \
+             them: `rapidbyte run PIPELINE --full-refresh --select STREAM`; or append all rows to them: \
+             `rapidbyte state clear PIPELINE STREAM`, then run",
+        ))
     }
 
     /// A folder belongs to one stream of one pipeline.
@@ -440,26 +440,48 @@ impl Lease {
             }
         }
         let (id, epoch) = (&self.run.id, self.last.manifest.epoch);
-        let text = match self.place.newest() {
-            Ok(Some(newest)) if newest.manifest.run_id == *id => format!(
-                "the run {id} was begun again with epoch {}, and what began with epoch {epoch} may \
-                 not commit any more",
-                newest.manifest.epoch
+        let newest = self.place.newest().ok().flatten();
+        let newest = newest.as_ref().map(|newest| &newest.manifest);
+        let (text, hint) = match newest {
+            Some(newest) if newest.run_id == *id => (
+                format!(
+                    "the run {id} resumed the stream again (epoch {} after {epoch}), and the older attempt cannot \
+                     commit",
+                    newest.epoch
+                ),
+                ONE_AT_A_TIME,
             ),
-            Ok(Some(newest)) => format!(
-                "the newer run {} was let in with epoch {}, and the run {id} with epoch {epoch} may \
-                 not commit any more",
-                newest.manifest.run_id, newest.manifest.epoch
+            Some(newest) if newest.run_id == STATE => (
+                format!(
+                    "`rapidbyte state` moved the cursor during the run {id} (epoch {} after {epoch}), which cannot \
+                     commit any more",
+                    newest.epoch
+                ),
+                "run again: the next run resumes from the cursor that was set",
             ),
-            _ => format!(
-                "the run {id} may not commit any more: the manifests in {} are others",
-                self.place.folder
+            Some(newest) => (
+                format!(
+                    "the newer run {} fenced the run {id} (epoch {} after {epoch}), which cannot commit any more",
+                    newest.run_id, newest.epoch
+                ),
+                ONE_AT_A_TIME,
+            ),
+            None => (
+                format!(
+                    "the run {id} cannot commit any more: somebody changed the manifests in {}",
+                    self.place.folder
+                ),
+                "put the folder back as it was, then run again: the next run resumes from its newest manifest",
             ),
         };
-        Error::new(ErrorKind::Superseded, "run_superseded", text)
-            .hint("let one run of a pipeline end before another begins; the newer one goes on")
+        Error::new(ErrorKind::Superseded, "run_superseded", text).hint(hint)
     }
 }
+
+/// The id of the run by which a verb of `state` moves a cursor.
+const STATE: &str = "state";
+const ONE_AT_A_TIME: &str =
+    "let one run of a pipeline end before another begins; the newer one continues";
 
 fn entry_name(entry: &files::Entry) -> &str {
     entry.path.rsplit('/').next().unwrap_or_default()

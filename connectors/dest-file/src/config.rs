@@ -39,7 +39,7 @@ pub struct Config {
     /// The same for single streams, which goes before: `public.events: [day]`. An empty list is a stream without
     /// partitions.
     #[serde(default)]
-    #[schemars(extend("x-grant" = "folders"))]
+    #[schemars(extend("x-grant" = "folders", "x-keys" = "streams"))]
     pub partition_by_stream: BTreeMap<String, Vec<String>>,
     /// Partitions whose files are written at a time: 32 if absent. With `{part}` in the path a
     /// file is ended early when there are more; without it more are refused.

@@ -77,6 +77,7 @@ impl Destination for Files {
     }
 
     fn plan(&mut self, target: &Target) -> Result<Plan> {
+        self.own(&target.stream)?;
         plan::plan(&self.settings, target)
     }
 
@@ -115,28 +116,7 @@ impl Destination for Files {
         epoch: u64,
         _cursor: Option<&str>,
     ) -> Result<FileWriter> {
-        let layout = &self.settings.layout;
-        let place = match &layout.set {
-            None => layout.file(&target.stream)?,
-            Some(_) => layout.folder(&target.stream)?.0,
-        };
-        match self.owners.get(&place) {
-            Some(owner) if *owner != target.stream => {
-                let text = format!(
-                    "{owner} and {} would both be written to {place}",
-                    target.stream
-                );
-                let hint = match &layout.set {
-                    None => "put {stream} into the path",
-                    Some(_) => "put {stream} into a folder of the path: a set has its own",
-                };
-                return Err(Error::config("shared_target", text)
-                    .hint(hint)
-                    .in_stream(&target.stream)
-                    .at("config.path"));
-            }
-            _ => {}
-        }
+        self.own(&target.stream)?;
         plan::refuse_existing(&self.settings, target)?;
         let lease = self.fenced.remove(&target.stream);
         let (known, wanted) = (
@@ -150,7 +130,6 @@ impl Destination for Files {
         let files = self
             .begin(target, lease)
             .map_err(|error| error.in_stream(&target.stream))?;
-        self.owners.insert(place, target.stream.clone());
         self.open.borrow_mut().insert(target.stream.clone(), files);
         Ok(FileWriter::new(self.open.clone(), target.stream.clone()))
     }
@@ -181,6 +160,38 @@ impl Destination for Files {
 }
 
 impl Files {
+    /// Refuses a file or folder that belongs to another stream: the commit of one would replace the files of the
+    /// other. Errors: `shared_target`.
+    fn own(&mut self, stream: &str) -> Result<()> {
+        let layout = &self.settings.layout;
+        let place = match &layout.set {
+            None => layout.file(stream)?,
+            Some(_) => layout.folder(stream)?.0,
+        };
+        let hint = match &layout.set {
+            None => "put {stream} into the path",
+            Some(_) => {
+                "put {stream} into a folder of the path, such as out/{stream}/{part}.csv: each stream needs a \
+                 folder of its own"
+            }
+        };
+        let owner = self
+            .owners
+            .entry(place)
+            .or_insert_with(|| stream.to_owned());
+        if owner == stream {
+            return Ok(());
+        }
+        let text = format!(
+            "{owner} and {stream} would both be written to {}",
+            layout.shown()
+        );
+        Err(Error::config("shared_target", text)
+            .hint(hint)
+            .in_stream(stream)
+            .at("config.path"))
+    }
+
     /// The right to commit to a folder that grows; none where a file or a folder is replaced.
     fn let_in(&self, target: &Target, run: &Run) -> Result<Option<Lease>> {
         if !plan::grows(&self.settings, target)? {

@@ -214,7 +214,7 @@ fn an_older_run_cannot_commit_any_more_and_says_which_is_newer() {
     assert!(
         error
             .message
-            .contains("the newer run new was let in with epoch 2")
+            .contains("the newer run new fenced the run old (epoch 2 after 1)")
     );
     new.commit(1..3, "3", true).unwrap();
     // What an older run has under way is taken away by the newer one.

@@ -321,6 +321,14 @@ fn two_streams_do_not_share_a_folder() {
         .unwrap();
     assert_eq!(error.code, "shared_target");
     assert!(error.hint.unwrap().contains("a folder of the path"));
+    // A plan says so, too, also where the partitions of the streams differ.
+    let config = json!({"path": "p/rows.csv", "partition_by_stream": {"a": ["day"], "b": ["id"]}});
+    let mut files = open(folder.path(), config).unwrap();
+    for _ in 0..2 {
+        files.plan(&target("a", WriteMode::Replace)).unwrap();
+    }
+    let error = files.plan(&target("b", WriteMode::Replace)).unwrap_err();
+    assert_eq!(error.code, "shared_target");
 }
 
 #[test]

@@ -136,8 +136,8 @@ impl Key {
         };
         let hint = match column {
             "cursor" => {
-                "the row was edited; put a cursor in its place with `rapidbyte state set`, or read \
-                         the stream from its beginning with --full-refresh"
+                "the row was edited; put a cursor in its place with `rapidbyte state set PIPELINE STREAM CURSOR`, or \
+                 read the stream from its first row: `rapidbyte run PIPELINE --full-refresh --select STREAM`"
                     .to_owned()
             }
             "complete" => update("false"),
@@ -166,15 +166,17 @@ impl Key {
             "{} has rows, and {why}: the stream would begin with its first row and append every row again",
             self.target
         );
-        let stream = &self.stream;
-        Error::schema("cursor_missing", text).hint(format!(
-            "resume after the rows that the table has: `rapidbyte state set PIPELINE {stream} CURSOR`; or replace \
-             them: `rapidbyte run PIPELINE --full-refresh --select {stream}`; or append all rows to them: \
-             `rapidbyte state clear PIPELINE {stream}`, then run"
-        ))
+        Error::schema("cursor_missing", text).hint(
+            "resume after the rows that the table has: `rapidbyte state set PIPELINE STREAM CURSOR`; or replace \
+             them: `rapidbyte run PIPELINE --full-refresh --select STREAM`; or append all rows to them: \
+             `rapidbyte state clear PIPELINE STREAM`, then run",
+        )
     }
 }
 
+/// What to do about a target that lost its rows.
+pub(crate) const LOST_ROWS: &str = "read this stream from its first row: `rapidbyte run PIPELINE --full-refresh --select \
+    STREAM`; where the rows are meant to be gone, `rapidbyte state rebind PIPELINE STREAM` lets it resume without them";
 const INVALID: &str = "checkpoint_invalid";
 /// Characters of a value that a message shows.
 const SHOWN_CHARS: usize = 60;
@@ -602,6 +604,36 @@ impl Lease {
         &self.key.target
     }
 
+    /// Why rows that were committed are not in the target any more; none where they are there, or where that cannot be
+    /// known. In an open transaction that holds the target.
+    pub(crate) fn lost_rows(&self, client: &mut Client) -> Result<Option<String>> {
+        if !self.knows_target {
+            return Ok(None);
+        }
+        let Key {
+            table, target, oid, ..
+        } = &self.key;
+        // The inner query runs only where the role may read the table.
+        let inner = quote_literal(&format!("SELECT EXISTS (SELECT FROM {target}) AS has"));
+        let sql = format!(
+            "SELECT CASE WHEN c.target_oid <> t.oid THEN 'other' \
+                 WHEN {MAY_LOOK} AND pg_catalog.query_to_xml({inner}, false, true, '')::text LIKE '%<has>false%' \
+                 THEN 'empty' END \
+             FROM {table} AS c JOIN pg_catalog.pg_class AS t ON t.oid = ({oid}) \
+             WHERE {} AND c.cursor IS NOT NULL AND c.target_oid IS NOT NULL",
+            self.key.condition()
+        );
+        let answers = client.simple_query(&sql)?;
+        let lost = match found(&answers) {
+            Some(row) => row.text(0)?,
+            None => None,
+        };
+        Ok(lost.map(|lost| match lost {
+            "other" => format!("{target} was dropped and made again"),
+            _ => format!("{target} was emptied"),
+        }))
+    }
+
     /// The last statement of a commit. It fails where a newer run was let in or `seq` is another,
     /// so that a COMMIT behind it in the same send is not run.
     pub(crate) fn advance(
@@ -634,18 +666,19 @@ impl Lease {
         )
     }
 
-    /// Why the server refused [`Lease::advance`]: `run_superseded`, or `error` if that is not it.
+    /// Why the server refused [`Lease::advance`]: `run_superseded`, `checkpoint_changed`, or `error` if it is neither.
     /// The transaction is rolled back.
     pub(crate) fn refused(&self, client: &mut Client, seq: u64, error: Error) -> Error {
         match self.look(client) {
-            Ok(found) if (found.epoch, found.seq) != (self.epoch, seq) => self.superseded(&found),
-            _ => error,
+            Ok(Some(found)) if (found.epoch, found.seq) == (self.epoch, seq) => error,
+            Ok(found) => self.overtaken(found.as_ref(), seq),
+            Err(_) => error,
         }
     }
 
     /// Says whether the commit with `seq` happened; waits until the server has decided. If it did
-    /// not, it never will: the epoch is one more then. Errors: `run_superseded`; those of the
-    /// connection.
+    /// not, it never will: the epoch is one more then. Errors: `run_superseded`, `checkpoint_changed`; those of
+    /// the connection.
     pub(crate) fn settle(
         &mut self,
         client: &mut Client,
@@ -667,59 +700,72 @@ impl Lease {
             return Ok(false);
         }
         let found = self.look(client)?;
-        if found.epoch == self.epoch && found.seq == seq + 1 {
-            return Ok(true);
+        match &found {
+            Some(found) if (found.epoch, found.seq) == (self.epoch, seq + 1) => Ok(true),
+            found => Err(self.overtaken(found.as_ref(), seq)),
         }
-        Err(self.superseded(&found))
     }
 
-    fn look(&self, client: &mut Client) -> Result<Progress> {
+    /// None where somebody deleted the row.
+    fn look(&self, client: &mut Client) -> Result<Option<Progress>> {
         let sql = format!(
             "SELECT c.epoch, c.seq, c.cursor, c.complete, c.run_id FROM {} AS c WHERE {}",
             self.key.table,
             self.key.condition()
         );
         let answers = client.simple_query(&sql)?;
-        match answers.first().and_then(|rows| rows.rows.first()) {
-            Some(row) => read_progress(row, &self.key),
-            // Somebody cleared it: then it is not this run's any more, either.
-            None => Ok(Progress {
-                epoch: 0,
-                seq: 0,
-                cursor: None,
-                complete: false,
-                run_id: String::new(),
-                lost_rows: None,
-            }),
-        }
+        found(&answers)
+            .map(|row| read_progress(row, &self.key))
+            .transpose()
     }
 
-    fn superseded(&self, found: &Progress) -> Error {
-        let Self {
-            key, run_id, epoch, ..
-        } = self;
-        if found.epoch == *epoch {
-            let text = "a commit with another number than the stream has commits";
-            return Error::internal(format!("{text}: {}", found.seq));
-        }
-        let text = match found {
-            Progress { epoch: 0, .. } => format!(
-                "the run {run_id} may not commit any more: its row in {} is gone",
-                key.table
-            ),
-            Progress { run_id: newer, .. } if newer == run_id => format!(
-                "the run {run_id} was begun again with epoch {}, and what began with epoch {epoch} \
-                 may not commit any more",
-                found.epoch
-            ),
-            _ => format!(
-                "the newer run {} was let in with epoch {}, and the run {run_id} with epoch \
-                 {epoch} may not commit any more",
-                found.run_id, found.epoch
-            ),
+    /// Why this run may not commit with `seq` any more. `run_superseded` if another run was let in;
+    /// `checkpoint_changed` if no run did that.
+    fn overtaken(&self, found: Option<&Progress>, seq: u64) -> Error {
+        let Self { run_id, epoch, .. } = self;
+        let Some(found) = found else {
+            return self.changed("somebody deleted it");
         };
-        Error::new(ErrorKind::Superseded, "run_superseded", text)
-            .hint("let one run of a pipeline end before another begins; the newer one goes on")
+        let text = if found.run_id != *run_id {
+            newer_run(&found.run_id, found.epoch, run_id, *epoch)
+        } else if found.epoch > *epoch {
+            format!(
+                "the run {run_id} resumed the stream again (epoch {} after {epoch}), and the older attempt cannot \
+                 commit",
+                found.epoch
+            )
+        } else {
+            if seq != self.seq {
+                let text = "a commit with another number than the stream has commits";
+                return Error::internal(format!("{text}: {}", self.seq));
+            }
+            let (column, is, was) = match found.epoch == *epoch {
+                true => ("seq", found.seq, seq),
+                false => ("epoch", found.epoch, *epoch),
+            };
+            return self.changed(&format!(
+                "somebody set its {column} to {is}, which was {was} after the last commit"
+            ));
+        };
+        let hint = match found.run_id == STATE {
+            true => "run again: the next run resumes from the cursor that was set",
+            false => "let one run of a pipeline end before another begins; the newer one continues",
+        };
+        Error::new(ErrorKind::Superseded, "run_superseded", text).hint(hint)
+    }
+
+    /// Somebody edited the row while the run was at work.
+    fn changed(&self, how: &str) -> Error {
+        let Self { key, run_id, .. } = self;
+        let text = format!(
+            "the row of the run {run_id} in {} changed during the run ({}): {how}",
+            key.table,
+            key.row()
+        );
+        Error::schema("checkpoint_changed", text).hint(
+            "no run does that, and this run committed nothing after it; check the cursor with `rapidbyte state get \
+             PIPELINE STREAM`, then run again",
+        )
     }
 
     /// Ends the backend of the run before, so that this one does not wait for its locks. The epoch
@@ -764,6 +810,22 @@ impl Lease {
         }
         warn_of_older(None, "its session does not end");
         Ok(())
+    }
+}
+
+/// The id of the run by which a verb of `state` moves a cursor.
+const STATE: &str = "state";
+
+/// The message of a run that a newer one has fenced.
+fn newer_run(newer: &str, newer_epoch: u64, run: &str, epoch: u64) -> String {
+    let epochs = format!("(epoch {newer_epoch} after {epoch})");
+    match newer {
+        STATE => format!(
+            "`rapidbyte state` moved the cursor during the run {run} {epochs}, which cannot commit any more"
+        ),
+        _ => format!(
+            "the newer run {newer} fenced the run {run} {epochs}, which cannot commit any more"
+        ),
     }
 }
 

@@ -183,7 +183,9 @@ fn settle(settings: &Settings, lease: &mut Lease, seq: u64, error: Error) -> Res
     match asked {
         Ok((client, true)) => Ok(client),
         Ok((_, false)) => Err(error),
-        Err(reason) if reason.code == "run_superseded" => Err(reason),
+        Err(reason) if ["run_superseded", "checkpoint_changed"].contains(&reason.code.as_str()) => {
+            Err(reason)
+        }
         Err(reason) if error.code == STALLED => {
             let text = format!(
                 "{}; whether it happened is not known: {}",

@@ -567,7 +567,7 @@ impl Decision {
         let note = column.note.as_deref().unwrap_or("it does not fit");
         let text = format!("the column {:?} cannot go to {name}: {note}", column.column);
         Err(Error::schema("column_refused", text)
-            .hint("`rapidbyte plan` shows every column")
+            .hint("`rapidbyte plan PIPELINE` shows every column")
             .in_column(&column.column))
     }
 

@@ -9,7 +9,7 @@ use rapidbyte_sdk::log::point;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
-use crate::checkpoint::{Fills, Lease};
+use crate::checkpoint::{self, Fills, Lease};
 use crate::commit;
 use crate::config::{Name, Settings};
 use crate::decide::{Decision, decide, lock_prelude, new_columns};
@@ -167,6 +167,9 @@ impl Load {
             return Err(self.vanished());
         }
         decided.ensure_loadable(name)?;
+        if !matches!(first, First::Make(_)) {
+            self.refuse_lost_rows(client)?;
+        }
         point("dest-postgres.opened")?;
         if let (First::Fill, Some(swap)) = (first, &decided.swap) {
             if swap.make(client)? {
@@ -185,6 +188,24 @@ impl Load {
             point("dest-postgres.cleared")?;
         }
         Ok(decided)
+    }
+
+    /// Refuses to add rows behind a cursor whose rows somebody took out of the table during the run. The open
+    /// transaction keeps TRUNCATE and DROP away until its end; a DELETE beside it is not noticed.
+    fn refuse_lost_rows(&self, client: &mut Client) -> Result<()> {
+        let target = &self.target;
+        // Rows of an upsert may all be deleted.
+        let grows = target.keeps_cursor && target.write_mode != WriteMode::Replace;
+        if !grows || target.deleted_field.is_some() {
+            return Ok(());
+        }
+        let Some(why) = self.lease.lost_rows(client)? else {
+            return Ok(());
+        };
+        let text = format!(
+            "{why} during the run, and the stream would resume behind the rows that it held"
+        );
+        Err(Error::schema("target_lost_rows", text).hint(checkpoint::LOST_ROWS))
     }
 
     /// Makes the table.
@@ -236,13 +257,13 @@ impl Load {
 
     /// A table that held the rows before the cursor and is gone.
     fn vanished(&self) -> Error {
-        let (name, stream) = (&self.name, &self.target.stream);
+        let name = &self.name;
         let text = format!(
             "{name} is not there any more, and the stream would go on behind the rows that it held"
         );
-        Error::schema(VANISHED, text).hint(format!(
-            "read this stream from its beginning: `rapidbyte run --full-refresh --select {stream}`"
-        ))
+        Error::schema(VANISHED, text).hint(
+            "read this stream from its first row: `rapidbyte run PIPELINE --full-refresh --select STREAM`",
+        )
     }
 
     /// Takes a batch, in a new transaction behind a commit.

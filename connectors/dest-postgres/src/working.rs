@@ -5,6 +5,10 @@
 //! pooler record none, and say by themselves that they are at work ([`crate::beat`]). The sessions of another role
 //! show no time at which they began: of such runs nothing is known here, and the epoch alone keeps two of them
 //! apart.
+//!
+//! Two runs that ask at the same moment are both not recorded yet. So whoever asks takes an advisory lock of its session
+//! first, and keeps it: the session that asked is the one that loads the run's first stream, and from then on the run is
+//! recorded. A pooler gives the session to others, so that behind one there is no lock.
 
 use rapidbyte_pg::ident::{qualified, quote_literal};
 use rapidbyte_pg_client::{Client, Rows};
@@ -13,6 +17,8 @@ use rapidbyte_sdk::prelude::*;
 use crate::beat;
 use crate::checkpoint::is_missing;
 use crate::config::{CHECKPOINT_TABLE, Settings};
+use crate::lock::{self, PATIENCE_MS};
+use crate::transaction::BEGIN;
 
 /// More are not listed: one is enough to know whom to wait for.
 const MAX_WORKERS: usize = 64;
@@ -24,16 +30,73 @@ pub(crate) fn working(
     pipeline: &str,
 ) -> Result<Vec<Worker>> {
     let mut workers = beat::working(client, settings, pipeline)?;
+    let holder = match client.is_pgbouncer() {
+        true => None,
+        false => take(client, settings, pipeline)?,
+    };
     workers.extend(listed(client, settings, pipeline)?);
+    if let Some(holder) = holder
+        && !workers.iter().any(|worker| worker.place == holder.place)
+    {
+        workers.push(holder);
+    }
     workers.truncate(MAX_WORKERS);
     Ok(workers)
+}
+
+/// The first half of the advisory lock's key.
+const LOCK_CLASS: &str = "pg_catalog.hashtext('rapidbyte.run')";
+
+/// Takes the pipeline's lock for the session; gives the run that has it. A session that has just ended gives it back
+/// within the wait.
+fn take(client: &mut Client, settings: &Settings, pipeline: &str) -> Result<Option<Worker>> {
+    let key = format!(
+        "pg_catalog.hashtext({})",
+        quote_literal(&format!("{} {pipeline}", settings.checkpoint_schema))
+    );
+    let taken = client.simple_query(&format!(
+        "{BEGIN}; SET LOCAL lock_timeout = {PATIENCE_MS}; \
+         SELECT pg_catalog.pg_advisory_lock({LOCK_CLASS}, {key}); COMMIT"
+    ));
+    match taken {
+        Ok(_) => return Ok(None),
+        Err(error) if error.code == lock::NOT_AVAILABLE => client.execute("ROLLBACK")?,
+        Err(error) => return Err(error),
+    };
+    let sql = format!(
+        "SELECT l.pid, COALESCE(pg_catalog.host(a.client_addr), {HERE}), \
+             COALESCE(extract(epoch FROM pg_catalog.now() - a.backend_start)::int8, 0) \
+         FROM pg_catalog.pg_locks AS l LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid \
+         WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 \
+             AND l.classid = {LOCK_CLASS}::oid AND l.objid = {key}::oid \
+             AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d \
+                 WHERE d.datname = pg_catalog.current_database())"
+    );
+    let answers = client.simple_query(&sql)?;
+    let holders = workers(&answers, |text| {
+        Ok(Worker {
+            run_id: String::new(),
+            place: place(&text(1)?, &text(0)?),
+            seconds: text(2)?.parse().unwrap_or_default(),
+            process: None,
+        })
+    })?;
+    Ok(holders.into_iter().next())
+}
+
+/// For a session without an address.
+const HERE: &str = "'the server''s own machine'";
+
+/// Where a run works, for people.
+fn place(address: &str, process: &str) -> String {
+    format!("from {address}, server process {process}")
 }
 
 /// Those whose session the server lists, the one that has worked longest first.
 fn listed(client: &mut Client, settings: &Settings, pipeline: &str) -> Result<Vec<Worker>> {
     let sql = format!(
         "SELECT c.run_id, pg_catalog.min(a.pid), \
-             COALESCE(pg_catalog.min(pg_catalog.host(a.client_addr)), 'the server''s own machine'), \
+             COALESCE(pg_catalog.min(pg_catalog.host(a.client_addr)), {HERE}), \
              pg_catalog.max(extract(epoch FROM pg_catalog.now() - a.backend_start))::int8 \
          FROM {} AS c JOIN pg_catalog.pg_stat_activity AS a \
              ON a.pid = c.backend_pid AND a.backend_start = c.backend_start \
@@ -52,7 +115,7 @@ fn listed(client: &mut Client, settings: &Settings, pipeline: &str) -> Result<Ve
     workers(&answers, |text| {
         Ok(Worker {
             run_id: text(0)?,
-            place: format!("from {}, server process {}", text(2)?, text(1)?),
+            place: place(&text(2)?, &text(1)?),
             seconds: text(3)?.parse().unwrap_or_default(),
             process: None,
         })

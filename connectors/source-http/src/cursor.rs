@@ -322,22 +322,24 @@ fn written(mark: &Mark, format: CursorFormat) -> Result<(String, bool)> {
     })
 }
 
+/// What a message shows of a cursor.
+const MAX_SHOWN_CHARS: usize = 200;
+
 fn parse(text: &str, field: &str) -> Result<(Mark, HashSet<u64>)> {
     let unreadable = || {
-        Error::config(
-            "cursor_unreadable",
-            "the stored cursor is not a cursor of this source",
-        )
-        .hint(
-            "`rapidbyte state get` shows it, `rapidbyte state set` puts another one in its place, and \
-             --full-refresh reads the stream from its beginning",
+        let shown: String = text.chars().take(MAX_SHOWN_CHARS).collect();
+        let text = format!("the cursor {shown} is not a cursor of this source");
+        Error::config("cursor_unreadable", text).hint(
+            "set the cursor where the stream resumes with `rapidbyte state set PIPELINE STREAM CURSOR`; or read the \
+             stream from its first row: `rapidbyte run PIPELINE --full-refresh --select STREAM` replaces the rows of \
+             the target, `rapidbyte state clear PIPELINE STREAM` keeps them",
         )
     };
     let saved: Saved = serde_json::from_str(text).map_err(|_| unreadable())?;
     if saved.field != field {
         let text = format!("the stored cursor is of {}, not of {field}", saved.field);
         return Err(Error::config("cursor_changed", text)
-            .hint("read the stream from its beginning: rapidbyte run --full-refresh"));
+            .hint("read the stream from its first row: `rapidbyte run PIPELINE --full-refresh --select STREAM`"));
     }
     let seen = saved.seen.iter().map(|hash| u64::from_str_radix(hash, 16));
     let seen = seen.collect::<Result<_, _>>().map_err(|_| unreadable())?;

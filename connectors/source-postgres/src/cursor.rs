@@ -103,24 +103,40 @@ impl Cursor {
         struct Version {
             version: u32,
         }
-        let unreadable = |what: String| {
-            Error::config("cursor_unreadable", what).hint(
-                "it is of another version or was edited: `rapidbyte state get` shows it, `rapidbyte state set` puts \
-                 another one in its place, and --full-refresh reads the stream from its beginning",
-            )
+        let malformed = |error: serde_json::Error| {
+            unreadable(format!(
+                "the cursor {} cannot be read: {error}",
+                shown(json)
+            ))
         };
-        let Version { version } = serde_json::from_str(json)
-            .map_err(|error| unreadable(format!("the cursor cannot be read: {error}")))?;
+        let Version { version } = serde_json::from_str(json).map_err(malformed)?;
         if version != VERSION {
             let text = format!("the cursor is of version {version}, and {VERSION} is known");
             return Err(unreadable(text));
         }
-        serde_json::from_str(json)
-            .map_err(|error| unreadable(format!("the cursor cannot be read: {error}")))
+        serde_json::from_str(json).map_err(malformed)
     }
 
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string(self).map_err(Error::internal)
+    }
+}
+
+/// A cursor that no run of this version wrote.
+pub(crate) fn unreadable(text: impl std::fmt::Display) -> Error {
+    Error::config("cursor_unreadable", text).hint(
+        "it is of another version or was edited: set the cursor where the stream resumes with `rapidbyte state set \
+         PIPELINE STREAM CURSOR`; or read the stream from its first row: `rapidbyte run PIPELINE --full-refresh \
+         --select STREAM` replaces the rows of the target, `rapidbyte state clear PIPELINE STREAM` keeps them",
+    )
+}
+
+/// What a message shows of a cursor or of a value in it.
+pub(crate) fn shown(text: &str) -> String {
+    const MAX_CHARS: usize = 200;
+    match text.char_indices().nth(MAX_CHARS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }
 
@@ -177,8 +193,8 @@ impl Identity {
         };
         let text = format!("the cursor is of another {other}; rows below it would never be read");
         Err(Error::config("cursor_of_another_source", text).hint(
-            "run with --full-refresh to start over; after a restore or an upgrade that kept the rows, \
-             `rapidbyte state rebind` keeps the cursor",
+            "start over with `rapidbyte run PIPELINE --full-refresh --select STREAM`; after a restore or an upgrade that kept the rows, \
+             `rapidbyte state rebind PIPELINE STREAM` keeps the cursor",
         ))
     }
 

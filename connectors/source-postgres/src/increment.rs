@@ -75,7 +75,7 @@ pub(crate) struct Checkpoints {
 
 /// Decides how a stream is read, in the transaction that reads it. `was_tried`: it was decided for
 /// this snapshot before. Errors: those of
-/// [`order::keys`], [`order::check_lag`], [`order::check_initial`] and [`window::plan`];
+/// [`order::keys`], [`order::check_lag`], [`order::check_initial`], [`order::check_values`] and [`window::plan`];
 /// `lag_needs_upsert`, `cursor_changed`, `cursor_of_another_source`, `cursor_unreadable`.
 pub(crate) fn plan(
     client: &mut Client,
@@ -107,7 +107,15 @@ pub(crate) fn plan(
                 _ => None,
             };
             let source = identity(client, relation)?;
-            by_order(client, keys, source, increment, lag.as_deref(), at)
+            by_order(
+                client,
+                keys,
+                source,
+                increment,
+                lag.as_deref(),
+                at,
+                was_tried,
+            )
         }
     }
 }
@@ -158,6 +166,7 @@ fn by_order(
     increment: &Increment,
     lag: Option<&str>,
     at: Option<(&Ordered, &str)>,
+    was_tried: bool,
 ) -> Result<Plan> {
     let known = at.and_then(|(cursor, _)| cursor.source.as_ref());
     if let Some(known) = known {
@@ -179,6 +188,10 @@ fn by_order(
     let fields: Vec<_> = keys.iter().map(|key| key.field.clone()).collect();
     if let Some((cursor, _)) = at {
         cursor.check(&fields)?;
+        // A cursor that was tried for this snapshot is not looked at again.
+        if let Some(values) = cursor.values.as_deref().filter(|_| !was_tried) {
+            order::check_values(client, &keys, values)?;
+        }
     }
     let mut parts = VecDeque::new();
     let mut part = |kind, condition| {

@@ -12,7 +12,7 @@ use rapidbyte_pg_client::{Client, Rows};
 use rapidbyte_sdk::prelude::*;
 use serde::Deserialize;
 
-use crate::cursor::Field;
+use crate::cursor::{Field, shown, unreadable};
 use crate::relation::{self, Relation};
 use crate::session::query;
 
@@ -330,13 +330,8 @@ pub(crate) fn check_initial(client: &mut Client, keys: &[Key], values: &[String]
             .hint("give one value for each cursor field, in their order"));
     }
     for (key, value) in keys.iter().zip(values) {
-        let is_cut = value.contains('\0');
-        let read = query(client, &format!("SELECT ({}) IS NULL", key.literal(value)));
-        let reason = match read {
-            Ok(_) if is_cut => "a NUL character is in it".to_owned(),
-            Ok(_) => continue,
-            Err(error) if error.code.starts_with("pg_22") => error.message,
-            Err(error) => return Err(error),
+        let Some(reason) = why_not_read(client, key, value)? else {
+            continue;
         };
         let text = format!("{value:?} is no {}: {reason}", key.field.ty);
         return Err(Error::config("invalid_cursor_initial", text)
@@ -344,6 +339,29 @@ pub(crate) fn check_initial(client: &mut Client, keys: &[Key], values: &[String]
             .in_column(&key.field.name));
     }
     Ok(())
+}
+
+/// Refuses values of a cursor that the columns' types do not read: somebody edited it. Errors:
+/// `cursor_unreadable`.
+pub(crate) fn check_values(client: &mut Client, keys: &[Key], values: &[String]) -> Result<()> {
+    for (key, value) in keys.iter().zip(values) {
+        if let Some(reason) = why_not_read(client, key, value)? {
+            let (name, value, ty) = (&key.field.name, shown(value), &key.field.ty);
+            let text = format!("the cursor's value {value:?} is not of type {ty}: {reason}");
+            return Err(unreadable(text).in_column(name));
+        }
+    }
+    Ok(())
+}
+
+/// Why a type does not read a value. The transaction that is open has failed then.
+fn why_not_read(client: &mut Client, key: &Key, value: &str) -> Result<Option<String>> {
+    match query(client, &format!("SELECT ({}) IS NULL", key.literal(value))) {
+        Ok(_) if value.contains('\0') => Ok(Some("a NUL character is in it".to_owned())),
+        Ok(_) => Ok(None),
+        Err(error) if error.code.starts_with("pg_22") => Ok(Some(error.message)),
+        Err(error) => Err(error),
+    }
 }
 
 /// `a, b`.

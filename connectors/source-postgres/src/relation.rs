@@ -382,7 +382,7 @@ fn unknown(client: &mut Client, stream: &str) -> Error {
     let names: Vec<String> = similar.iter().take(5).map(Relation::stream).collect();
     let hint = if names.is_empty() {
         "streams are named schema.table, in the letters of the catalog, with a part that holds a \
-         dot in double quotes; `rapidbyte discover` lists them"
+         dot in double quotes; `rapidbyte discover PIPELINE` lists them"
             .to_owned()
     } else {
         format!("did you mean {}?", names.join(" or "))

@@ -285,6 +285,13 @@ fn what_cannot_be_read_so_is_refused_before_the_first_row() {
         first.cursor().to_owned()
     };
     let at = Some(cursor.as_str());
+    // Of a person, without the source that it was read from.
+    let set = |value: &str| {
+        format!(
+            r#"{{"mode":"ordered","version":1,"fields":[{{"name":"id","type":"int4"}}],"values":["{value}"]}}"#
+        )
+    };
+    let (soon, large) = (set("soon"), set("99999999999"));
     for (increment, cursor, code, words) in [
         (ordered(&[], true), None, "no_cursor_field", "id, at, name"),
         (
@@ -379,6 +386,18 @@ fn what_cannot_be_read_so_is_refused_before_the_first_row() {
             "cursor_unreadable",
             "--full-refresh",
         ),
+        (
+            ordered(&["id"], true),
+            Some(soon.as_str()),
+            "cursor_unreadable",
+            "state set PIPELINE STREAM",
+        ),
+        (
+            ordered(&["id"], true),
+            Some(large.as_str()),
+            "cursor_unreadable",
+            "state clear PIPELINE STREAM",
+        ),
     ] {
         let selection = Selection {
             increment: Some(increment.clone()),
@@ -396,6 +415,22 @@ fn what_cannot_be_read_so_is_refused_before_the_first_row() {
             assert!(error.hint.as_ref().unwrap().contains(words), "{error:?}");
         }
     }
+    let wrong = news("public.t", &ordered(&["id"], true), Some(&soon));
+    let error = refused(&mut source, &wrong);
+    assert_eq!(error.column.as_deref(), Some("id"), "{error:?}");
+    assert!(
+        error.message.contains("\"soon\" is not of type int4"),
+        "{error:?}"
+    );
+    // The condition is not to blame.
+    let selection = Selection {
+        filter: Some("id > 0".into()),
+        increment: Some(ordered(&["id"], true)),
+        cursor: Some(large.clone()),
+        ..whole("public.t")
+    };
+    let error = source.snapshot(&[selection]).unwrap_err();
+    assert_eq!(error.code, "cursor_unreadable", "{error:?}");
     // A cursor without an incremental read.
     let error = refused(
         &mut source,

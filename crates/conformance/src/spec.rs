@@ -15,7 +15,7 @@ const TYPES: &[&str] = &[
     "null", "boolean", "object", "array", "number", "string", "integer",
 ];
 /// Marks of a property, beside those of JSON Schema.
-const MARKS: &[&str] = &["x-grant", "x-beside", "x-secret"];
+const MARKS: &[&str] = &["x-grant", "x-beside", "x-keys", "x-secret"];
 /// What `x-grant` may say.
 const GRANTS: &[&str] = &[
     "read",
@@ -283,6 +283,10 @@ fn wrong_keys(property: &Value, at: &str) -> Option<(String, String)> {
         let text = format!("{at}: x-secret is {}", keys["x-secret"]);
         return Some((text, "write true or false, without quotes".into()));
     }
+    if let Some(mark) = keys.get("x-keys").filter(|mark| *mark != "streams") {
+        let text = format!("{at}: x-keys {mark} is not known");
+        return Some((text, "known is streams".into()));
+    }
     let beside = keys.get("x-beside")?;
     let grants = keys.get("x-grant").and_then(Value::as_str);
     let is_name = beside.as_str().is_some_and(|name| name.starts_with('_'));
@@ -395,6 +399,7 @@ mod tests {
                     "mode": { "x-grant": "tls-mode" }, "password": { "x-secret": true } }),
             json!({ "path": { "x-grant": "write" }, "by": { "x-grant": "folders" } }),
             json!({ "other": { "x-order": 3 } }),
+            json!({ "by": { "x-keys": "streams" } }),
         ] {
             assert!(judged(good.clone()).is_ok(), "{good}");
         }
@@ -406,6 +411,7 @@ mod tests {
             json!({ "by": { "x-grant": "folders" } }),
             json!({ "mode": { "x-grant": "tls-mode" } }),
             json!({ "path": { "x-beside": "_m" } }),
+            json!({ "by": { "x-keys": "columns" } }),
             json!({ "path": { "x-grant": "read", "x-beside": ".ssh" } }),
             json!({ "password": { "x-secret": "true" } }),
             json!({ "a": { "$ref": "#" }, "b": { "$ref": "#" } }),

@@ -4,29 +4,33 @@
 use std::path::Path;
 
 use arrow_schema::Schema;
-use rapidbyte_runtime::{Clock, Destination, Progress, Run, Target, WriteMode};
+use rapidbyte_runtime::{Clock, Destination, Progress, Run, Selection, Target, WriteMode};
 use rapidbyte_state::State;
 use rapidbyte_wire::ipc;
 
-use crate::document::Document;
+use crate::document::{self, Document};
 use crate::failure::{Class, Failure};
 use crate::host::Host;
 use crate::ledger::known;
 use crate::overlap;
-use crate::plan::open_destination;
+use crate::plan::{asked_increment, lost_rows, open_destination, open_source, write_mode};
 
 /// A destination that is asked how far its streams are.
 pub struct Cursors<'a> {
     document: &'a Document,
+    host: &'a Host,
     session: Destination,
 }
+
+/// The id of the run by which a verb of `state` moves a cursor.
+pub(crate) const STATE: &str = "state";
 
 impl<'a> Cursors<'a> {
     /// Opens the pipeline's destination.
     ///
     /// # Errors
     /// Those of opening, and `keeps_no_cursor`.
-    pub fn open(document: &'a Document, host: &Host) -> Result<Self, Failure> {
+    pub fn open(document: &'a Document, host: &'a Host) -> Result<Self, Failure> {
         let (stage, session) = open_destination(document, host, &Clock::new())?;
         if !stage.spec.keeps_cursor {
             let text = format!(
@@ -37,7 +41,11 @@ impl<'a> Cursors<'a> {
             return Err(Failure::at_key(document, key, "keeps_no_cursor", text)
                 .hint("there is nothing to look at or to change: each run moves whole streams"));
         }
-        Ok(Self { document, session })
+        Ok(Self {
+            document,
+            host,
+            session,
+        })
     }
 
     /// How far a stream is; none when no run was ever let in. Changes nothing.
@@ -46,6 +54,76 @@ impl<'a> Cursors<'a> {
         self.session
             .progress(&target, &self.document.pipeline)
             .map_err(|e| Failure::from_runtime(e, self.document, "destination"))
+    }
+
+    /// Asks the destination what it says to the next run of an incremental stream.
+    ///
+    /// # Errors
+    /// Why that run is refused: `cursor_missing`, `target_lost_rows`, `checkpoint_invalid`; those of the destination.
+    pub fn refuse_next(&mut self, stream: &str) -> Result<(), Failure> {
+        let document = self.document;
+        let Some(asked) = incremental(document, stream) else {
+            return Ok(());
+        };
+        let asked = &document.source.streams[asked];
+        let mut target = target(stream, true)?;
+        target.write_mode = write_mode(document);
+        let deleted = asked.deleted_field.as_ref();
+        target.deleted_field = deleted
+            .or(document.destination.deleted_field.as_ref())
+            .cloned();
+        if target.write_mode == WriteMode::Append && asked.is_read_again() {
+            target.version_fields.clone_from(&asked.cursor_field);
+        }
+        let found = self.session.progress(&target, &document.pipeline);
+        let found = found
+            .map_err(|e| Failure::from_runtime(e, document, "destination").in_stream(stream))?;
+        match found.and_then(|found| found.cursor.and(found.lost_rows)) {
+            Some(why) => Err(lost_rows(&why, stream)),
+            None => Ok(()),
+        }
+    }
+
+    /// Asks the source whether it resumes a stream from a cursor. Gives the reason where the source cannot be asked; a
+    /// stream that the pipeline does not read incrementally has no source to ask.
+    ///
+    /// # Errors
+    /// Why the source refuses the cursor.
+    pub fn refuse_unreadable(
+        &self,
+        stream: &str,
+        cursor: &str,
+    ) -> Result<Option<Failure>, Failure> {
+        let document = self.document;
+        let Some(entry) = incremental(document, stream) else {
+            return Ok(None);
+        };
+        let mut source = match open_source(document, self.host, &Clock::new()) {
+            Ok((_, source)) => source,
+            Err(failure) => return Ok(Some(failure)),
+        };
+        let asked = &document.source.streams[entry];
+        let mut selection = Selection {
+            stream: stream.to_owned(),
+            columns: asked.columns.clone(),
+            filter: asked.filter.clone(),
+            increment: Some(asked_increment(document, entry)),
+            cursor: None,
+        };
+        let mut ask = |selection: &Selection| {
+            let taken = source.snapshot(std::slice::from_ref(selection));
+            taken.map_err(|e| Failure::from_runtime(e, document, "source").in_stream(stream))
+        };
+        // What it refuses without a cursor is not the cursor's fault.
+        if let Err(failure) = ask(&selection) {
+            return Ok(Some(failure));
+        }
+        selection.cursor = Some(cursor.to_owned());
+        match ask(&selection) {
+            Ok(_) => Ok(None),
+            Err(failure) if failure.passes_after_ms.is_some() => Ok(Some(failure)),
+            Err(failure) => Err(failure),
+        }
     }
 
     /// Refuses to move cursors while a run of the pipeline is at work, which would be fenced: by the lock beside
@@ -84,7 +162,7 @@ impl<'a> Cursors<'a> {
         let target = target(stream, true)?;
         let run = Run {
             pipeline: self.document.pipeline.clone(),
-            id: "state".into(),
+            id: STATE.into(),
         };
         let mut progress = self.session.fence(&target, &run).map_err(failed)?;
         if shown.is_some_and(|shown| shown.seq != progress.seq) {
@@ -107,6 +185,14 @@ impl<'a> Cursors<'a> {
             .map_err(Failure::of_state)?;
         Ok(progress)
     }
+}
+
+/// The entry of a stream that the pipeline reads incrementally.
+fn incremental(document: &Document, stream: &str) -> Option<usize> {
+    let entry = document.source.entry_for(stream)?;
+    let is_incremental =
+        document.source.streams[entry].sync_mode == document::SyncMode::Incremental;
+    is_incremental.then_some(entry)
 }
 
 /// Who only looks at the cursor needs no columns, and brings no rows behind it (`keeps_cursor`).

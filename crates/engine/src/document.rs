@@ -420,6 +420,14 @@ impl Document {
         self.root.locate(path)
     }
 
+    /// Where an unknown key stands, and the message about it: the merge key that brought it, if one did.
+    pub(crate) fn unknown_key(&self, path: &str, key: &str) -> (Option<Location>, String) {
+        match self.root.merged(path) {
+            Some((merge, at)) => (Some(merge), keys::merged_key(key, at)),
+            None => (self.locate(path), format!("unknown key {key:?}")),
+        }
+    }
+
     /// Remembers, for this document and its clones, what a connector's config schema marks as
     /// secret (`x-secret`).
     pub(crate) fn keep_secrets(&self, schema: &Value, config: &Map<String, Value>) {

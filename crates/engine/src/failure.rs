@@ -5,7 +5,7 @@ use std::fmt;
 use rapidbyte_runtime::{ConnectorError, Error, ErrorKind, Phase};
 use serde::{Serialize, Serializer};
 
-use crate::document::{Document, DocumentError};
+use crate::document::{Document, DocumentError, Location};
 use crate::machine::{self, name_limit};
 
 /// Who has to act; decides the exit code.
@@ -177,10 +177,13 @@ impl Failure {
     }
 
     pub(crate) fn locate(&mut self, document: &Document, key: &str) {
-        self.location = document
-            .locate(key)
-            .map(|place| format!("{}:{}:{}", document.file, place.line, place.column));
+        self.set_place(document, document.locate(key));
         self.key = Some(key.into());
+    }
+
+    pub(crate) fn set_place(&mut self, document: &Document, place: Option<Location>) {
+        let shown = |place: Location| format!("{}:{}:{}", document.file, place.line, place.column);
+        self.location = place.map(shown);
     }
 
     /// Says what to do next; a limit of the machine has a hint of its own.
@@ -263,8 +266,25 @@ impl Failure {
         failure
     }
 
-    /// Takes the values of the document's secrets out of every text.
+    /// Takes the values of the document's secrets out of every text, and names the pipeline's file and the stream in
+    /// the commands of the hint, which connectors write with PIPELINE and STREAM.
     pub fn redact(&mut self, document: &Document) {
+        let commands = self
+            .hint
+            .as_mut()
+            .filter(|hint| hint.contains("rapidbyte "));
+        if let Some(hint) = commands {
+            let stream = self.stream.as_deref();
+            let names = [
+                ("PIPELINE", Some(document.file.as_str())),
+                ("STREAM", stream),
+            ];
+            for (word, name) in names {
+                if let Some(name) = name {
+                    *hint = hint.replace(&format!(" {word}"), &format!(" {}", shell_word(name)));
+                }
+            }
+        }
         let texts = [
             Some(&mut self.message),
             self.hint.as_mut(),
@@ -289,6 +309,15 @@ impl Failure {
             Class::Busy => 5,
             Class::Run => 1,
         }
+    }
+}
+
+/// A name as it is written in a shell: in quotes where it needs them.
+fn shell_word(name: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "._-/+:@%,=".contains(c);
+    match !name.is_empty() && name.chars().all(is_plain) {
+        true => name.to_owned(),
+        false => format!("'{}'", name.replace('\'', "'\\''")),
     }
 }
 

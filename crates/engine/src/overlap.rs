@@ -96,8 +96,12 @@ fn alive(
     }))
 }
 
-/// The run worked in this folder, and does not any more.
+/// The run worked in this folder, and does not any more. A run that still plans has no id at the destination: there it
+/// is the one whose turn was taken.
 fn has_died(turn: Option<&Turn>, history: &Path, run: &str) -> bool {
+    if run.is_empty() {
+        return turn.is_some_and(|turn| turn.taken_from().is_some());
+    }
     let is_known = turn.is_some_and(|turn| turn.has_died(run));
     let look = || State::look(history).ok().flatten();
     is_known || look().is_some_and(|history| history.has_died(run))
@@ -134,15 +138,20 @@ fn take_turn(document: &Document, history: &Path, host: &Host) -> Result<Option<
 }
 
 fn refused(who: &str) -> Failure {
-    let text = format!("{who} is at work, and this run begins nothing");
+    let text = format!("{who} is at work, and this run did not start");
     Failure::new(Class::Busy, CODE, text).hint(HINT)
 }
 
+/// A run, for people.
+fn named(id: Option<&str>) -> String {
+    match id {
+        Some(id) if !id.is_empty() => format!("the run {id}"),
+        _ => "a run that still plans".to_owned(),
+    }
+}
+
 fn local(document: &Document, worker: &Worker) -> String {
-    let run = match &worker.run {
-        Some(run) => format!("the run {run}"),
-        None => "a run that still plans".to_owned(),
-    };
+    let run = named(worker.run.as_deref());
     format!(
         "{run} of the pipeline {} (process {} on {}, begun {} s ago)",
         document.pipeline,
@@ -154,8 +163,11 @@ fn local(document: &Document, worker: &Worker) -> String {
 
 fn remote(document: &Document, worker: &Remote) -> String {
     format!(
-        "the run {} of the pipeline {} ({}, at work for {} s)",
-        worker.run_id, document.pipeline, worker.place, worker.seconds
+        "{} of the pipeline {} ({}, at work for {} s)",
+        named(Some(&worker.run_id)),
+        document.pipeline,
+        worker.place,
+        worker.seconds
     )
 }
 
@@ -169,7 +181,7 @@ impl Waits {
     /// Waits a moment.
     fn on(&mut self, who: &str, host: &Host) -> Result<(), Failure> {
         if !std::mem::replace(&mut self.is_told, true) {
-            let text = format!("waits until it ends: {who}");
+            let text = format!("waits for {who} to end");
             (host.log)("rapidbyte", None, Level::Warn, &text);
         }
         match retry::wait(PAUSE, &host.cancel) {

@@ -25,11 +25,12 @@ use crate::narrow::Narrowing;
 use crate::overlap::refuse_remote;
 use crate::retry::until_it_passes;
 pub use check::{Checked, Looked, check};
-use choose::{Chosen, narrow, select, some_of};
+use choose::{Chosen, narrow, refuse_unknown_streams, select, some_of};
+pub(crate) use delivery::{asked_increment, lost_rows};
 use delivery::{identify, increment, progress, refuse_repeats};
-pub(crate) use open::planning_sandbox;
 pub use open::{Clocks, Stage, discover, granted, open_destination};
-use open::{Opened, Reading, Writing, common_forms, open_both, open_source};
+use open::{Opened, Reading, Writing, common_forms, open_both};
+pub(crate) use open::{open_source, planning_sandbox};
 
 /// Everything that a run will do, settled before the first row.
 pub struct Plan {
@@ -164,6 +165,7 @@ impl Plan {
         clocks.source.enter(Phase::ChannelWait);
         clocks.destination.enter(Phase::Other);
         let selected = select(&document, &source.spec, found?, &mut coordinator)?;
+        refuse_unknown_streams(&document, &selected, [&source.spec, &destination.spec])?;
         let chosen = narrow(&document, selected, narrowing)?;
         begin(&document, &mut writer)?;
         let asked = selections(&document, &chosen);
@@ -366,7 +368,7 @@ impl Moment<'_> {
     }
 }
 
-fn write_mode(document: &Document) -> WriteMode {
+pub(crate) fn write_mode(document: &Document) -> WriteMode {
     match document.destination.write_mode {
         document::WriteMode::Append => WriteMode::Append,
         document::WriteMode::Replace => WriteMode::Replace,
@@ -427,7 +429,7 @@ fn check_modes(
             let text = format!("{name} cannot replace rows, which --full-refresh needs");
             return Err(
                 Failure::at_key(document, &key, "unsupported_write_mode", text)
-                    .hint("empty the target yourself, then `rapidbyte state clear`"),
+                    .hint("empty the target yourself, then `rapidbyte state clear PIPELINE --all`"),
             );
         }
         return refuse_repeats(document, destination);

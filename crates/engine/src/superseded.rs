@@ -6,6 +6,7 @@
 
 use rapidbyte_runtime::{Clock, Destination, Progress, Run};
 
+use crate::cursors::STATE;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
 use crate::ledger::Ledger;
@@ -62,11 +63,14 @@ impl Asking<'_> {
         }
         match (self.ask(host), self.ledger.of(&self.stream.name).overtaken) {
             (Ok(Some(newer)), _) => self.failure(&newer),
-            (Ok(None), Some(epoch)) => self.told(format!(
-                "a newer run was let in with epoch {epoch} after the run {} had planned, which cannot go \
-                 on behind it ({}: {})",
-                self.run().id, failure.code, failure.message
-            )),
+            (Ok(None), Some(epoch)) => self.told(
+                format!(
+                    "a newer run fenced the run {} (epoch {epoch}) after it had planned, and it cannot resume behind \
+                     the newer run ({}: {})",
+                    self.run().id, failure.code, failure.message
+                ),
+                NEWER,
+            ),
             _ => failure,
         }
     }
@@ -99,19 +103,28 @@ impl Asking<'_> {
     }
 
     fn failure(&self, newer: &Progress) -> Failure {
-        let text = format!(
-            "the newer run {} was let in with epoch {}, and the run {} may not commit any more",
-            newer.run_id,
-            newer.epoch,
-            self.run().id
-        );
-        self.told(text)
+        let (run, epoch) = (&self.run().id, newer.epoch);
+        match newer.run_id.as_str() {
+            STATE => self.told(
+                format!(
+                    "`rapidbyte state` moved the cursor during the run {run} (epoch {epoch}), which cannot commit any \
+                     more"
+                ),
+                "run again: the next run resumes from the cursor that was set",
+            ),
+            newer => self.told(
+                format!(
+                    "the newer run {newer} fenced the run {run} (epoch {epoch}), which cannot commit any more"
+                ),
+                NEWER,
+            ),
+        }
     }
 
-    fn told(&self, text: String) -> Failure {
+    fn told(&self, text: String, hint: &str) -> Failure {
         let failure = Failure::new(Class::Run, CODE, text)
             .in_stream(&self.stream.name)
-            .hint("let one run of a pipeline end before another begins; the newer one continues");
+            .hint(hint);
         Failure {
             stops_run: true,
             ..failure
@@ -120,3 +133,4 @@ impl Asking<'_> {
 }
 
 const CODE: &str = "run_superseded";
+const NEWER: &str = "let one run of a pipeline end before another begins; the newer one continues";

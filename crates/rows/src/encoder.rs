@@ -151,7 +151,7 @@ fn hint_for(code: &str) -> Option<&'static str> {
         "json_not_finite" => "JSON has no NaN and no infinity: make the column a string",
         "unsupported_type" => TYPES,
         "unknown_column" => {
-            "select columns that the stream declares: `rapidbyte discover` lists them"
+            "select columns that the stream declares: `rapidbyte discover PIPELINE` lists them"
         }
         "decoder_failed" | "schema_mismatch" | "arrow" => REPORT,
         _ => return None,

@@ -211,7 +211,7 @@ fn of_two_runs_the_newer_one_goes_on_and_the_older_one_says_why_not() {
         let error = error.unwrap_err();
         assert_eq!(error.code, "run_superseded", "{older_has} {error:?}");
         assert_eq!(kind(&error), "Superseded");
-        for told in ["newer", "epoch 2", "older", "epoch 1"] {
+        for told in ["newer run newer", "run older", "(epoch 2 after 1)"] {
             assert!(error.message.contains(told), "{error:?}");
         }
         let part = newer_writer.flush().unwrap();
@@ -257,14 +257,29 @@ fn a_commit_whose_epoch_is_older_rolls_its_rows_back_even_if_its_session_lives()
         (error.code.as_str(), kind(&error)),
         ("internal", "Internal".into())
     );
-    // Without its row nobody commits, either.
-    let epoch = to.fence(&target, &run("r4")).unwrap().epoch;
-    to.open_writer(&target, epoch, None).unwrap();
-    client
-        .batch_execute("DELETE FROM _rapidbyte.checkpoint")
-        .unwrap();
-    let error = to.commit(commit("t", vec![], 0, None, true)).unwrap_err();
-    assert_eq!(error.code, "run_superseded", "{error:?}");
+    // A number that somebody edited, and a row that somebody deleted, are no newer run.
+    for (sql, how) in [
+        (
+            "UPDATE _rapidbyte.checkpoint SET seq = 9",
+            "set its seq to 9, which was 0",
+        ),
+        (
+            "UPDATE _rapidbyte.checkpoint SET epoch = 1, seq = 0",
+            "set its epoch to 1",
+        ),
+        ("DELETE FROM _rapidbyte.checkpoint", "somebody deleted it"),
+    ] {
+        client
+            .batch_execute("UPDATE _rapidbyte.checkpoint SET seq = 0")
+            .unwrap();
+        let epoch = to.fence(&target, &run("r4")).unwrap().epoch;
+        to.open_writer(&target, epoch, None).unwrap();
+        client.batch_execute(sql).unwrap();
+        let error = to.commit(commit("t", vec![], 0, None, true)).unwrap_err();
+        assert_eq!(error.code, "checkpoint_changed", "{sql}: {error:?}");
+        assert!(error.message.contains(how), "{sql}: {error:?}");
+        assert!(!error.hint.unwrap().contains("newer"), "{sql}");
+    }
 }
 
 #[test]

@@ -95,11 +95,13 @@ fn list(
 ) -> Result<(), Failure> {
     with_cursors(pipeline, common, output, |document, cursors| {
         let history = setup::history_to_look_at(document, history)?;
-        let (mut rows, mut streams) = (Vec::new(), Vec::new());
+        let (mut rows, mut streams, mut refusals) = (Vec::new(), Vec::new(), Vec::new());
         for name in names(document, history.as_ref())? {
             let progress = cursors.of(&name)?;
-            rows.push(row(&name, progress.as_ref()));
-            streams.push(stream_document(&name, progress.as_ref()));
+            let refused = refused_next(document, cursors, &name)?;
+            rows.push(row(&name, progress.as_ref(), refused.as_ref()));
+            streams.push(looked_document(&name, progress.as_ref(), refused.as_ref()));
+            refusals.extend(refused);
         }
         output.text(&match rows.is_empty() {
             true => {
@@ -107,15 +109,51 @@ fn list(
             }
             false => table(&rows, ""),
         });
+        for refused in &refusals {
+            output.text(&refusal(refused));
+        }
         let pipeline = &document.pipeline;
         output.document(&json!({ "status": "ok", "pipeline": pipeline, "streams": streams }));
         Ok(())
     })
 }
 
-fn row(name: &str, progress: Option<&Progress>) -> Vec<String> {
+/// Why the next run of the stream is refused, if it is.
+fn refused_next(
+    document: &Document,
+    cursors: &mut Cursors<'_>,
+    stream: &str,
+) -> Result<Option<Failure>, Failure> {
+    match cursors.refuse_next(stream) {
+        Ok(()) => Ok(None),
+        Err(failure) if failure.class == Class::Contract => {
+            Ok(Some(super::redacted(document)(failure)))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// The same for people.
+fn refusal(failure: &Failure) -> String {
+    let Failure {
+        stream,
+        code,
+        message,
+        hint,
+        ..
+    } = failure;
+    let hint = hint.as_deref().map(|hint| format!("\n  hint: {hint}"));
+    format!(
+        "{}: the next run is refused with {code}: {message}{}",
+        stream.as_deref().unwrap_or_default(),
+        hint.unwrap_or_default()
+    )
+}
+
+fn row(name: &str, progress: Option<&Progress>, refused: Option<&Failure>) -> Vec<String> {
     let mut row = vec![name.to_owned()];
     match progress {
+        None if refused.is_some() => row.push("no cursor".into()),
         None => row.push("not moved yet".into()),
         Some(progress) => {
             row.push(format!("{} commits", count(progress.seq)));
@@ -141,29 +179,52 @@ fn stream_document(name: &str, progress: Option<&Progress>) -> Value {
     })
 }
 
+/// The same with why the next run is refused.
+fn looked_document(name: &str, progress: Option<&Progress>, refused: Option<&Failure>) -> Value {
+    let mut document = stream_document(name, progress);
+    document["refused"] =
+        json!(refused.map(|f| json!({ "code": f.code, "message": f.message, "hint": f.hint })));
+    document
+}
+
 /// A cursor is JSON; one that is not is shown as text.
 fn as_json(cursor: &str) -> Value {
     serde_json::from_str(cursor).unwrap_or_else(|_| json!(cursor))
 }
 
 fn get(of: &OneStream, common: &Common, output: &Output) -> Result<(), Failure> {
-    with_cursors(&of.pipeline, common, output, |_, cursors| {
+    with_cursors(&of.pipeline, common, output, |document, cursors| {
         let progress = cursors.of(&of.stream)?;
-        output.text(cursor_of(progress.as_ref(), &of.stream)?);
-        output.document(&stream_document(&of.stream, progress.as_ref()));
+        let refused = refused_next(document, cursors, &of.stream)?;
+        output.text(cursor_of(progress.as_ref(), &of.stream, refused.as_ref())?);
+        if let Some(refused) = &refused {
+            output.warn(&refusal(refused));
+        }
+        let progress = progress.as_ref();
+        output.document(&looked_document(&of.stream, progress, refused.as_ref()));
         Ok(())
     })
 }
 
-fn cursor_of<'a>(progress: Option<&'a Progress>, stream: &str) -> Result<&'a str, Failure> {
+fn cursor_of<'a>(
+    progress: Option<&'a Progress>,
+    stream: &str,
+    refused: Option<&Failure>,
+) -> Result<&'a str, Failure> {
     let cursor = progress.and_then(|progress| progress.cursor.as_deref());
     cursor.ok_or_else(|| {
-        let text = "the stream has no place to go on from";
+        let text = match refused {
+            Some(refused) => format!(
+                "the stream has no cursor, and the next run is refused with {}: {}",
+                refused.code, refused.message
+            ),
+            None => "the stream has no cursor: the next run begins with the first row".into(),
+        };
+        let hint = refused.and_then(|refused| refused.hint.as_deref());
+        let hint = hint.unwrap_or("`rapidbyte state list PIPELINE` shows the streams");
         Failure::new(Class::Config, "no_cursor", text)
             .in_stream(stream)
-            .hint(
-                "`rapidbyte state list` shows the streams; the next run begins with the first row",
-            )
+            .hint(hint)
     })
 }
 
@@ -174,13 +235,30 @@ fn set(
     common: &Common,
     output: &Output,
 ) -> Result<(), Failure> {
-    ensure_json(cursor, &of.stream)?;
+    ensure_json(cursor, of)?;
     with_cursors(&of.pipeline, common, output, |document, cursors| {
         alone(cursors, document, (history, consent), output)?;
         let history = setup::history(document, history)?;
         ensure_known(document, &history, &of.stream)?;
+        ensure_readable(cursors, &of.stream, cursor, output)?;
         put(cursors, &history, &of.stream, (Some(cursor), None), output)
     })
+}
+
+/// A cursor that no run takes would end the next one.
+fn ensure_readable(
+    cursors: &Cursors<'_>,
+    stream: &str,
+    cursor: &str,
+    output: &Output,
+) -> Result<(), Failure> {
+    if let Some(why) = cursors.refuse_unreadable(stream, cursor)? {
+        output.warn(&format!(
+            "{stream}: the source could not check the cursor ({}: {}), and the next run may refuse it",
+            why.code, why.message
+        ));
+    }
+    Ok(())
 }
 
 /// Refuses while a run of the pipeline is at work, unless the operator wants to fence it.
@@ -206,20 +284,28 @@ fn ensure_known(document: &Document, history: &State, stream: &str) -> Result<()
     let text = format!("the pipeline has no stream {stream:?}");
     let hint = match did_you_mean(stream, known.iter().map(String::as_str)) {
         Some(near) => near,
-        None => "`rapidbyte state list` shows the streams".into(),
+        None => "`rapidbyte state list PIPELINE` shows the streams".into(),
     };
     Err(Failure::new(Class::Config, "unknown_stream", text).hint(hint))
 }
 
-fn ensure_json(cursor: &str, stream: &str) -> Result<(), Failure> {
+fn ensure_json(cursor: &str, of: &OneStream) -> Result<(), Failure> {
     match serde_json::from_str::<Value>(cursor) {
-        Ok(Value::Object(_)) => Ok(()),
+        Ok(Value::Object(keys)) if !keys.is_empty() => Ok(()),
         other => {
             let why = other.err().map(|error| format!(": {error}"));
-            let text = format!("a cursor is a JSON object{}", why.unwrap_or_default());
+            let text = format!(
+                "a cursor is a JSON object with keys{}",
+                why.unwrap_or_default()
+            );
+            let hint = format!(
+                "edit what `rapidbyte state get {} {}` prints, and quote it for the shell",
+                of.pipeline.file.display(),
+                of.stream
+            );
             Err(Failure::new(Class::Config, "invalid_cursor", text)
-                .in_stream(stream)
-                .hint("begin with what `rapidbyte state get` prints, and quote it for the shell"))
+                .in_stream(&of.stream)
+                .hint(hint))
         }
     }
 }
@@ -247,29 +333,32 @@ fn edit(
     common: &Common,
     output: &Output,
 ) -> Result<(), Failure> {
+    let (history, consent) = asked;
+    let mut shown = None;
     with_cursors(&of.pipeline, common, output, |document, cursors| {
-        let (history, consent) = asked;
         cursors.refuse_at_work(&setup::history_path(document, history), consent.force)?;
-        let history = setup::history(document, history)?;
         let progress = cursors.of(&of.stream)?;
-        let before = cursor_of(progress.as_ref(), &of.stream)?;
-        let after = in_editor(&format!("{:#}\n", as_json(before)))?;
-        ensure_json(&after, &of.stream)?;
-        if as_json(&after) == as_json(before) {
-            output.text(&format!("{}: nothing was changed", of.stream));
-            output.document(&stream_document(&of.stream, progress.as_ref()));
-            return Ok(());
-        }
-        let after = as_json(&after).to_string();
-        // A run may have begun while a person edited.
+        let refused = refused_next(document, cursors, &of.stream)?;
+        cursor_of(progress.as_ref(), &of.stream, refused.as_ref())?;
+        shown = progress;
+        Ok(())
+    })?;
+    let before = cursor_of(shown.as_ref(), &of.stream, None)?;
+    // No session stays open while a person edits: a run may begin meanwhile.
+    let after = in_editor(&format!("{:#}\n", as_json(before)))?;
+    ensure_json(&after, of)?;
+    if as_json(&after) == as_json(before) {
+        output.text(&format!("{}: nothing was changed", of.stream));
+        output.document(&stream_document(&of.stream, shown.as_ref()));
+        return Ok(());
+    }
+    let after = as_json(&after).to_string();
+    with_cursors(&of.pipeline, common, output, |document, cursors| {
         alone(cursors, document, asked, output)?;
-        put(
-            cursors,
-            &history,
-            &of.stream,
-            (Some(&after), progress.as_ref()),
-            output,
-        )
+        let history = setup::history(document, history)?;
+        ensure_readable(cursors, &of.stream, &after, output)?;
+        let moved = (Some(after.as_str()), shown.as_ref());
+        put(cursors, &history, &of.stream, moved, output)
     })
 }
 

@@ -367,6 +367,11 @@ pub(super) fn missing(
         .hint(hint)
 }
 
+/// The message for an unknown key that a merge key brought from `at`.
+pub(super) fn merged_key(key: &str, at: Location) -> String {
+    format!("unknown key {key:?}, which << takes from line {}", at.line)
+}
+
 /// A key that has no meaning where it stands.
 pub(super) fn unknown(
     reader: &Reader<'_>,
@@ -395,8 +400,12 @@ pub(super) fn unknown(
     } else {
         format!("the keys here are: {}", known.join(", "))
     };
-    let message = format!("unknown key {:?}", path::shown(key));
+    let shown = path::shown(key);
+    let (at, message) = match entry.merged {
+        Some(merge) => (merge, merged_key(&shown, entry.at)),
+        None => (entry.at, format!("unknown key {shown:?}")),
+    };
     reader
-        .error(code::UNKNOWN_KEY, entry.at, path, message)
+        .error(code::UNKNOWN_KEY, at, path, message)
         .hint(hint)
 }

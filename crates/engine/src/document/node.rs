@@ -54,6 +54,8 @@ pub(super) struct Entry {
     /// The place of the key.
     pub(super) at: Location,
     pub(super) value: Arc<Node>,
+    /// The place of the merge key that brought it from another mapping.
+    pub(super) merged: Option<Location>,
 }
 
 impl Node {
@@ -79,6 +81,26 @@ impl Node {
             (node, best, rest) = (next, Some(place), after);
         }
         best
+    }
+
+    /// Of a key that a merge key brought to where `path` leads: the places of the merge key and of the key.
+    pub(super) fn merged(&self, path: &str) -> Option<(Location, Location)> {
+        let (mut node, mut rest) = (self, path);
+        while let Some((step, after)) = path::split_first(rest) {
+            node = match (&node.value, step) {
+                (NodeValue::Mapping(entries), OwnedStep::Key(key)) => {
+                    let entry = entries.iter().find(|entry| entry.key == key)?;
+                    if after.is_empty() {
+                        return Some((entry.merged?, entry.at));
+                    }
+                    &entry.value
+                }
+                (NodeValue::Sequence(items), OwnedStep::Index(index)) => items.get(index)?,
+                _ => return None,
+            };
+            rest = after;
+        }
+        None
     }
 
     /// Nothing is written there.
@@ -493,6 +515,7 @@ impl Builder<'_> {
                         key: entry.key.clone(),
                         at: entry.at,
                         value: Arc::clone(&entry.value),
+                        merged: Some(merge.at),
                     });
                 }
             }
@@ -517,7 +540,12 @@ impl Builder<'_> {
             }) => {
                 if let Some((key, at)) = key.take() {
                     let value = node;
-                    let entry = Entry { key, at, value };
+                    let entry = Entry {
+                        key,
+                        at,
+                        value,
+                        merged: None,
+                    };
                     match std::mem::take(merges) {
                         true => *merge = Some(entry),
                         false => entries.push(entry),

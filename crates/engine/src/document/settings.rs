@@ -50,6 +50,7 @@ impl Settings {
             key: "config".into(),
             at: root.at,
             value: Arc::clone(&root),
+            merged: None,
         };
         let config = reader.object(&entry, &path.then(&step))?;
         let secrets = reader.secrets;

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use rapidbyte_runtime::{Selection, Source, Spec, Stream};
 use rapidbyte_wire::ipc;
+use serde_json::Value;
 
 use super::{sync_mode, sync_mode_name};
 use crate::document::Document;
@@ -70,6 +71,51 @@ pub(super) fn select(
     selected.sort_by_key(|(index, _)| *index);
     Ok(selected)
 }
+
+/// Refuses settings of single streams (`x-keys: streams` in a connector's schema) whose stream the pipeline does not
+/// move: nothing else would say that they have no effect.
+pub(super) fn refuse_unknown_streams(
+    document: &Document,
+    selected: &[(usize, Stream)],
+    specs: [&Spec; 2],
+) -> Result<(), Failure> {
+    let configs = [&document.source.config, &document.destination.config];
+    let names: Vec<String> = selected.iter().map(|(_, s)| s.name.clone()).collect();
+    for ((side, config), spec) in ["source", "destination"]
+        .into_iter()
+        .zip(configs)
+        .zip(specs)
+    {
+        // `open_stage` has read it before.
+        let schema: Value = serde_json::from_str(&spec.config_schema).unwrap_or_default();
+        for (key, value) in config {
+            let property = &schema["properties"][key];
+            let Some(of_streams) = value.as_object().filter(|_| property[KEYS] == STREAMS) else {
+                continue;
+            };
+            let Some(name) = of_streams.keys().find(|name| !names.contains(name)) else {
+                continue;
+            };
+            let place = format!("{side}.config.{key}[{name:?}]");
+            let text =
+                format!("{key} names {name:?}, and the pipeline moves no stream of this name");
+            let moved = || format!("the pipeline moves {}", some_of(&names));
+            let hint = match did_you_mean(name, names.iter().map(String::as_str)) {
+                _ if name.contains(['*', '?']) => {
+                    format!("{key} takes whole names, without * and ?; {}", moved())
+                }
+                Some(near) => near,
+                None => moved(),
+            };
+            return Err(Failure::at_key(document, &place, "unknown_stream", text).hint(hint));
+        }
+    }
+    Ok(())
+}
+
+/// The mark of a setting whose keys are names, and its value where they are names of streams.
+const KEYS: &str = "x-keys";
+const STREAMS: &str = "streams";
 
 /// Why a name is not a stream, if the source knows the name: a partition of a table, for example. A snapshot
 /// refuses what cannot be read.

@@ -28,7 +28,13 @@ pub(super) fn increment(
             return Err(failure);
         }
     }
-    Ok(Some(Increment {
+    Ok(Some(asked_increment(document, entry)))
+}
+
+/// How the pipeline asks for the rows of an incremental stream.
+pub(crate) fn asked_increment(document: &Document, entry: usize) -> Increment {
+    let asked = &document.source.streams[entry];
+    Increment {
         cursor_fields: asked.cursor_field.clone(),
         initial: asked.cursor_initial.clone(),
         late_rows: match asked.change_detection {
@@ -40,7 +46,7 @@ pub(super) fn increment(
             document::WriteMode::Append => asked.is_read_again(),
             document::WriteMode::Replace => false,
         },
-    }))
+    }
 }
 
 /// What tells rows apart where they may come again: with `upsert` the columns that identify a row, and
@@ -196,14 +202,7 @@ pub(super) fn progress(
         return Ok(found);
     }
     if let Some(why) = found.as_ref().and_then(|found| found.lost_rows.as_ref()) {
-        let stream = &target.stream;
-        let text = format!("{why}, and the stream would go on behind the rows that it held");
-        return Err(Failure::new(Class::Contract, "target_lost_rows", text)
-            .in_stream(stream)
-            .hint(format!(
-                "read this stream from its beginning: `rapidbyte run --full-refresh --select {stream}`; \
-                 `rapidbyte state rebind` lets it go on without those rows"
-            )));
+        return Err(lost_rows(why, &target.stream));
     }
     if !placed.is_new {
         return Ok(found);
@@ -219,8 +218,16 @@ pub(super) fn progress(
     );
     Err(Failure::new(Class::Contract, "target_missing", text)
         .in_stream(&target.stream)
-        .hint(format!(
-            "read this stream from its beginning: `rapidbyte run --full-refresh --select {}`",
-            target.stream
-        )))
+        .hint("read this stream from its first row: `rapidbyte run PIPELINE --full-refresh --select STREAM`"))
+}
+
+/// Rows before the cursor are not in the target any more.
+pub(crate) fn lost_rows(why: &str, stream: &str) -> Failure {
+    let text = format!("{why}, and the stream would resume behind the rows that it held");
+    Failure::new(Class::Contract, "target_lost_rows", text)
+        .in_stream(stream)
+        .hint(
+            "read this stream from its first row: `rapidbyte run PIPELINE --full-refresh --select STREAM`; where the \
+             rows are meant to be gone, `rapidbyte state rebind PIPELINE STREAM` lets it resume without them",
+        )
 }

@@ -167,7 +167,7 @@ pub fn discover(document: &Document, host: &Host) -> Result<Vec<Stream>, Failure
 }
 
 /// Loads the source, checks its configuration and opens a session.
-pub(super) fn open_source(
+pub(crate) fn open_source(
     document: &Document,
     host: &Host,
     clock: &Clock,
@@ -450,8 +450,10 @@ fn check_keys(
                 None if known.is_empty() => "this connector takes no configuration".into(),
                 None => format!("known are {}", known.join(", ")),
             };
-            let text = format!("unknown key {key:?}");
-            return Err(Failure::at_key(document, &path, "unknown_key", text).hint(hint));
+            let (place, text) = document.unknown_key(&path, key);
+            let mut failure = Failure::at_key(document, &path, "unknown_key", text);
+            failure.set_place(document, place);
+            return Err(failure.hint(hint));
         };
         let mark = property.get("x-grant").and_then(Value::as_str);
         if mark.is_some_and(|mark| PATH_MARKS.contains(&mark)) {

@@ -167,6 +167,13 @@ fn a_merge_key_adds_the_keys_that_a_mapping_lacks() {
                 - &base { name: x, colums: [id] }\n    - { <<: *base, name: y }\ndestination: { use: b }\n";
     let error = fails(text);
     assert_eq!((error.line, error.code), (6, code::UNKNOWN_KEY), "{error}");
+    // A key that belongs where it is written, and not where it is merged, is told where it is merged.
+    let text = "version: 1\npipeline: p\nsource: { use: a, streams: [x], config: {} }\nretry: &r\n  max_attempts: 3\n\
+                checkpoint:\n  <<: *r\n  every_rows: 5\ndestination: { use: b }\n";
+    let error = fails(text);
+    assert_eq!((error.line, error.code), (7, code::UNKNOWN_KEY), "{error}");
+    let told = "unknown key \"max_attempts\", which << takes from line 5";
+    assert!(error.message.contains(told), "{error}");
     let twice = fails(&with_config("    a: &a {k: 1}\n    b: {<<: *a, <<: *a}\n"));
     assert_eq!(twice.code, code::DUPLICATE_KEY, "{twice}");
     let of_list = fails(&with_config("    a: &a [k]\n    b: {<<: *a}\n"));
