@@ -156,6 +156,8 @@ pub enum Deed {
     TakesOthersCursor,
     /// `other-cursor`: skips as many rows as the cursor of another stream says.
     MixesUpCursors,
+    /// No fault: its cursors are places in a log, so that `exact` and an ordered read have the same ones.
+    ReadsALog,
     /// Nothing sees it: an empty text is NULL, everywhere.
     EmptyTextIsNull,
     /// Nothing sees it: times are an hour later, everywhere.
