@@ -106,13 +106,12 @@ fn find(
     let grants = Grants::from_config(&peer.schema, config, &bench.trial.base_dir);
     let mut source = bench
         .peer(&peer.connector, config, &Arc::new(grants))
-        .map_err(|error| match (&error, unasked(error.clone())) {
-            (Error::Failed { error, .. }, Trouble::Peer(text))
-                if matches!(error.kind, ErrorKind::Config) =>
-            {
-                Trouble::PeerSettings(text)
+        .map_err(|error| {
+            let is_config = matches!(&error, Error::Failed { error, .. } if matches!(error.kind, ErrorKind::Config));
+            match unasked(error) {
+                Trouble::Peer(text) if is_config => Trouble::PeerSettings(text),
+                trouble => trouble,
             }
-            (_, trouble) => trouble,
         })?;
     let found = source.discover(&[]).map_err(unasked)?;
     let is_it = |found: &str| {

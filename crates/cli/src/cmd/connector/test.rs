@@ -48,14 +48,20 @@ pub fn run(
         return Ok(());
     }
     output.known(document);
+    if let Some(reason) = report.wrong_setup().filter(|_| report.failed == 0) {
+        return Err(Failure::new(Class::Config, "invalid_setup", redact(reason)).hint(
+            "no clause failed: the connector says that the settings, a credential or the data are wrong. Correct them \
+             and test again; if they are right, it is the connector that refuses them",
+        ));
+    }
     if report.failed == 0 {
         let text = format!(
-            "{} of {} clauses were not judged: a server or a peer failed, or a setting of the test is wrong",
+            "{} of {} clauses were not judged: a server or a peer failed",
             report.outside,
             report.clauses.len()
         );
         return Err(Failure::new(Class::Run, "not_judged", text).hint(
-            "each SKIP says why: mend the server, the peer or the setting, and run the test again",
+            "each SKIP says why: mend the server or the peer, and run the test again",
         ));
     }
     let text = format!(
@@ -188,6 +194,7 @@ fn summary(report: &Report, output: &Output) -> String {
         failed,
         skipped,
         outside,
+        left,
         ..
     } = report;
     let outside = match outside {
@@ -197,5 +204,11 @@ fn summary(report: &Report, output: &Output) -> String {
     let text = format!(
         "{connector} {version}: {passed} passed, {failed} failed, {skipped} skipped{outside}"
     );
-    format!("\n{}", output.bold(&text))
+    let left = left.as_ref().map_or_else(String::new, |prefix| {
+        format!(
+            "\nThe test leaves its rows at the destination, in streams named {prefix}…: the contract has no way to \
+             remove them. `docs/connectors/testing.md` says how."
+        )
+    });
+    format!("\n{}{left}", output.bold(&text))
 }
