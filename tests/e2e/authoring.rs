@@ -198,7 +198,9 @@ const RUST: [&str; 4] = ["--kind", "source", "--lang", "rust"];
 #[test]
 fn the_guide_for_rust_leads_to_rows() {
     let mut author = Author::new();
-    author.follows("tutorial-rust.md", |author, _| a_source_keeps_the_contract(author));
+    author.follows("tutorial-rust.md", |author, _| {
+        a_source_keeps_the_contract(author)
+    });
     // From nothing to rows that were moved.
     let first = blocks("tutorial-rust.md").remove(0);
     assert!(first.text.lines().count() < 10);
@@ -550,11 +552,9 @@ fn the_guide_for_javascript_leads_to_rows() {
         return;
     }
     let mut author = Author::new();
-    author.follows("tutorial-javascript.md", |author, name| {
-        match name {
-            "dest-table" => keeps_the_contract(author),
-            _ => a_source_keeps_the_contract(author),
-        }
+    author.follows("tutorial-javascript.md", |author, name| match name {
+        "dest-table" => keeps_the_contract(author),
+        _ => a_source_keeps_the_contract(author),
     });
     a_destination_is_whole_or_not_there(&mut author);
     a_bad_line_is_told_with_its_place(&mut author);

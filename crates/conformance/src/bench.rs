@@ -405,7 +405,7 @@ impl Trouble {
     /// an error that accuses these says nothing of the connector.
     pub fn fails_first(&self, action: impl Into<String>) -> Verdict {
         match self.accuses_setup() {
-            true => self.wrong_setup("the data"),
+            true => self.wrong_setup(),
             false => self.fails(action),
         }
     }
@@ -413,20 +413,22 @@ impl Trouble {
     /// The same of a destination, which gets the test's own rows: an error of kind config or auth.
     pub fn fails_first_write(&self, action: impl Into<String>) -> Verdict {
         match self {
-            Self::Error(_, error)
-                if matches!(error.kind, ErrorKind::Config | ErrorKind::Auth) =>
-            {
-                self.wrong_setup("the destination's privileges")
+            Self::Error(_, error) if matches!(error.kind, ErrorKind::Config | ErrorKind::Auth) => {
+                self.wrong_setup()
             }
             _ => self.fails(action),
         }
     }
 
-    fn wrong_setup(&self, more: &str) -> Verdict {
-        setup(format!(
-            "{}: correct the settings, the credential or {more}",
-            self.text()
-        ))
+    fn wrong_setup(&self) -> Verdict {
+        let what = match self {
+            Self::Error(_, error) if matches!(error.kind, ErrorKind::Config) => "the settings",
+            Self::Error(_, error) if matches!(error.kind, ErrorKind::Auth) => {
+                "the credential or its privileges"
+            }
+            _ => "the data, or the settings that declare them",
+        };
+        setup(format!("{}: correct {what}", self.text()))
     }
 
     /// The same as [`Self::fails`] of a destination that has taken rows with these settings: an error of kind
@@ -434,8 +436,9 @@ impl Trouble {
     pub fn fails_unless_settings(&self, action: impl Into<String>) -> Verdict {
         match self {
             Self::Error(_, error) if matches!(error.kind, ErrorKind::Config) => skip(format!(
-                "cannot be judged with these settings: {}; give others",
-                self.text()
+                "cannot be judged with these settings: {}; {}",
+                self.text(),
+                error.hint.as_deref().unwrap_or("give others")
             )),
             _ => self.fails(action),
         }

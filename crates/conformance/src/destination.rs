@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 
 use crate::bench::{Bench, Reach, Trouble};
 use crate::source::CANCELLED_WITHIN;
-use crate::trial::Judges;
+use crate::trial::{Judges, Peer};
 use crate::verdict::*;
 use crate::{peer, same};
 use load::{Load, Sight};
@@ -369,6 +369,8 @@ impl<'b> Subject<'b> {
                 }
                 let written = load.written().map_err(fails)?;
                 let kept = self.kept(&target, &load.plan, &written, ACTION)?;
+                drop(load);
+                self.reads_apart(peer)?;
                 self.peer_sees.set(true);
                 kept
             }
@@ -376,6 +378,26 @@ impl<'b> Subject<'b> {
         };
         self.writes.set(true);
         Ok(format!("{rows} rows to {}; {kept}", receipt.location))
+    }
+
+    /// Refuses a peer that reads the rows of several streams as one: every later clause would fail by that.
+    fn reads_apart(&self, peer: &Peer) -> Result<(), Verdict> {
+        if !peer::names_none(peer) {
+            return Ok(());
+        }
+        let target = self.target("apart", &simple(), false);
+        let rows = crate::values::batch(&simple(), 100..103).map_err(skip)?;
+        // What becomes of a second stream is for another clause to say.
+        let Ok(plan) = self.load(&target, "apart", std::slice::from_ref(&rows)) else {
+            return Ok(());
+        };
+        match self.kept(&target, &plan, &rows, "") {
+            Err(Verdict::Fail { seen, .. }) => Err(setup(format!(
+                "{seen}. Nothing in --peer-config or --peer-stream holds the stream's name, so that the peer may read \
+                 the rows of several streams as one: put {{stream}} there"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     fn empty(&self) -> Judged {
@@ -484,7 +506,8 @@ impl<'b> Subject<'b> {
         load.write(ROWS..2 * ROWS).map_err(blocks)?;
         load.flush().map_err(blocks)?;
         load.write(2 * ROWS..3 * ROWS).map_err(blocks)?;
-        load.abort().map_err(|trouble| trouble.fails_unless_settings(ACTION))?;
+        load.abort()
+            .map_err(|trouble| trouble.fails_unless_settings(ACTION))?;
         drop(load);
         let more = files::more(&before, &self.files());
         Ok(more.map(|seen| format!("after the abort {seen}")))

@@ -54,9 +54,10 @@ pub(crate) fn rows(
                     return Err(Trouble::Cancelled);
                 }
                 // Settings that one of the two ways takes are right.
-                (Err(trouble @ Trouble::PeerSettings(_)), Ok(_) | Err(Trouble::PeerSettings(_)))
-                    if peer.stream.is_some() || names_it =>
-                {
+                (
+                    Err(trouble @ Trouble::PeerSettings(_)),
+                    Ok(_) | Err(Trouble::PeerSettings(_)),
+                ) if peer.stream.is_some() || names_it => {
                     return Err(trouble);
                 }
                 (Ok(None), Err(trouble @ Trouble::PeerSettings(_))) => return Err(trouble),
@@ -73,6 +74,13 @@ pub(crate) fn rows(
         Some((source, name)) => read(source, &name).map(Some),
         None => Ok(None),
     }
+}
+
+/// Whether a peer reads the same for every stream: nothing that it is given holds the stream's name.
+pub(crate) fn names_none(peer: &Peer) -> bool {
+    let given = Value::Object(peer.settings.config.clone());
+    let is_fixed = |name: &String| !name.contains(STREAM);
+    peer.stream.as_ref().is_some_and(is_fixed) && named(&given, "") == given
 }
 
 /// The settings with the stream's name in the place of `{stream}`, in keys and texts.
@@ -124,7 +132,9 @@ fn find(
         Some(at) => Ok(Some((source, names.swap_remove(at)))),
         None => {
             let has = match names.first() {
-                Some(first) => format!("it has {} streams, such as {first}", names.len()),
+                Some(first) => {
+                    format!("it has the stream {first}, and --peer-stream can name that one")
+                }
                 None => "it has no stream".to_owned(),
             };
             bench.peer_failed(Some(has), false);

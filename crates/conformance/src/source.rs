@@ -278,6 +278,14 @@ impl Subject<'_> {
                 Ok(whole) => whole,
                 // What is no batch is told by another clause.
                 Err(trouble @ Trouble::Broken(_)) => return Err(trouble.blocks(&BATCHES)),
+                Err(trouble) if self.refuses_as_unknown(trouble) => {
+                    let seen = format!(
+                        "stream {:?} is discovered, and refused as one that is not there: {}",
+                        stream.name,
+                        trouble.text()
+                    );
+                    return Err(fail(seen, ACTION));
+                }
                 Err(trouble) => {
                     let at = |reason| format!("stream {:?}: {reason}", stream.name);
                     return Err(match trouble.fails_first(ACTION) {
@@ -307,6 +315,24 @@ impl Subject<'_> {
             rows += whole.rows.rows;
         }
         Ok(format!("{rows} rows"))
+    }
+
+    /// Whether a read was refused with the code of a stream that nobody has. A server may say so of both.
+    fn refuses_as_unknown(&self, trouble: &Trouble) -> bool {
+        let Trouble::Error(_, error) = trouble else {
+            return false;
+        };
+        if !matches!(error.kind, ErrorKind::Schema | ErrorKind::Config) || self.asks_over_http() {
+            return false;
+        }
+        let unknown = self.begin(&Asked::whole(NO_STREAM)).map(drop);
+        matches!(unknown, Err(Trouble::Error(_, other)) if other.code == error.code)
+    }
+
+    /// Whether a server answers, which has its own way to understand what it is asked.
+    pub(super) fn asks_over_http(&self) -> bool {
+        let imports = self.bench.trial.connector.imports();
+        imports.iter().any(|import| import == "http")
     }
 
     /// Looks at one finding of each whole read.

@@ -211,13 +211,15 @@ impl Report {
     /// Why the settings of the test, a credential or the data are wrong, in the words of the first clause
     /// that met it.
     pub fn wrong_setup(&self) -> Option<&str> {
-        self.clauses.iter().find_map(|outcome| match &outcome.verdict {
-            Verdict::Skip {
-                reason,
-                setup: true,
-                ..
-            } => Some(reason.as_str()),
-            _ => None,
-        })
+        self.clauses
+            .iter()
+            .find_map(|outcome| match &outcome.verdict {
+                Verdict::Skip {
+                    reason,
+                    setup: true,
+                    ..
+                } => Some(reason.as_str()),
+                _ => None,
+            })
     }
 }

@@ -150,7 +150,7 @@ fn settings_that_keep_a_clause_from_being_judged_skip_it_and_say_why() {
     let one = json!({ "path": "b/rows.csv" });
     skips(one, &[], "streams", "put {stream} into the path");
     let grows = json!({ "path": "c/{part}.csv" });
-    skips(grows, &[], "streams", "c holds the stream");
+    skips(grows, &[], "streams", "put {stream} into a folder");
     // Files that do not hold the names of their columns.
     let bare = json!({ "path": "d/{stream}.csv", "header": false });
     let look = "{ path: \"d/{stream}.csv\", header: false }";
@@ -158,13 +158,25 @@ fn settings_that_keep_a_clause_from_being_judged_skip_it_and_say_why() {
     skips(bare, &peer, "write", "without names of columns");
 }
 
-/// A stream without rows is a file without a column, and this peer looks at every file.
+/// A stream without rows is a file without a column.
 #[test]
 fn a_peer_that_stumbles_over_another_stream_is_not_blamed_on_the_destination() {
     let folder = Folder::new();
+    // Nothing tells this peer which stream is meant: it reads all of them as one.
+    let config = json!({ "path": "all/{stream}/{part}.jsonl" });
+    let peer = ["--peer", "source-file", "--peer-stream", "all"];
+    let all = [&peer[..], &["--peer-config", "{ path: \"all/*/*.jsonl\" }"]].concat();
+    is_wrong(&folder, "dest-file", &config, &all, "put {stream} there");
+    // One folder for all streams, each of which takes the place of the one before.
+    let config = json!({ "path": "all2/{part}.jsonl" });
+    let peer = ["--peer", "source-file", "--peer-stream", "all2"];
+    let all = [&peer[..], &["--peer-config", "{ path: \"all2/*.jsonl\" }"]].concat();
+    let (document, code) = test(&folder, "dest-file", &config, &all);
+    assert_eq!(with(&document, "fail"), [""; 0], "{document:#}");
+    assert_eq!(code, 0, "{document:#}");
     for part in ["{part}", "part-{part}"] {
-        let config = json!({ "path": format!("out-{part}/{{stream}}/{part}.jsonl") });
-        let look = json!({ "path": format!("out-{part}/{{stream}}/*.jsonl") }).to_string();
+        let config = json!({ "path": format!("out/{{stream}}/{part}.jsonl") });
+        let look = json!({ "path": "out/{stream}/*.jsonl" }).to_string();
         let more = ["--peer", "source-file", "--peer-config", &look];
         let (document, code) = test(&folder, "dest-file", &config, &more);
         assert_eq!(with(&document, "fail"), [""; 0], "{document:#}");
@@ -213,7 +225,10 @@ fn a_source_whose_cursors_are_places_in_a_log_may_read_exactly_by_them() {
     assert_eq!(code, 0, "{document:#}");
     let reason = clause(&document, "late-rows")["reason"].clone();
     let reason = reason.as_str().expect("a SKIP");
-    assert!(reason.contains("a log has one position for both"), "{reason}");
+    assert!(
+        reason.contains("a log has one position for both"),
+        "{reason}"
+    );
 }
 
 #[test]
@@ -231,8 +246,8 @@ fn values_are_told_in_the_order_of_the_reads_and_without_words_of_a_library() {
     let (_, values) = again.split_once("expected ").expect(&again);
     let (expected, found) = values.split_once(", found ").expect(&again);
     let number = |text: &str| text.trim_matches('"').parse::<i64>();
-    let (expected, found) = (number(expected), number(found));
-    assert!(expected.is_ok() && expected < found, "{again}");
+    let expected = number(expected).expect("a number");
+    assert!(expected < number(found).expect("a number"), "{again}");
 }
 
 /// The outcome of a clause.

@@ -143,7 +143,8 @@ pub(super) fn fence(subject: &Subject<'_>) -> Judged {
     let part = older.flush().map_err(blocks)?;
     let cancel = subject.bench.trial.host.cancel.child();
     let newer = Load::let_in(subject, &target, simple(), "newer", cancel);
-    let newer = newer.map_err(|trouble| trouble.fails_unless_settings("let a newer run in at any time"))?;
+    let newer =
+        newer.map_err(|trouble| trouble.fails_unless_settings("let a newer run in at any time"))?;
     if newer.fenced.epoch <= older.fenced.epoch {
         let (older, newer) = (older.fenced.epoch, newer.fenced.epoch);
         return Err(fail(

@@ -88,7 +88,11 @@ mod tests {
         let of_another = |path| is_of_another(path, "conformance_0a_");
         assert!(of_another("out/conformance_0b_write.csv"));
         assert!(of_another("out/.conformance_0b_write.csv.tmp"));
-        for path in ["out/conformance_0a_write.csv", "out/stray", "out/_rapidbyte/7"] {
+        for path in [
+            "out/conformance_0a_write.csv",
+            "out/stray",
+            "out/_rapidbyte/7",
+        ] {
             assert!(!of_another(path), "{path}");
         }
     }

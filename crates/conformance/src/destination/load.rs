@@ -59,7 +59,10 @@ impl<'b> Load<'b> {
         let (epoch, cursor) = (self.fenced.epoch, self.fenced.cursor.clone());
         let opened = self.destination.open_writer(target, epoch, cursor.as_ref());
         self.bench.note(opened)?;
-        self.bench.left.borrow_mut().get_or_insert_with(|| self.prefix.clone());
+        self.bench
+            .left
+            .borrow_mut()
+            .get_or_insert_with(|| self.prefix.clone());
         Ok(self)
     }
 

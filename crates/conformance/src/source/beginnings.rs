@@ -114,7 +114,7 @@ impl Increments<'_, '_> {
             let expected = whole.digest_of(&names, is_meant).map_err(broken)?;
             if found.digest != expected {
                 let behind = whole.digest_of(&names, is_behind).map_err(broken)?;
-                if found.digest == behind && self.asks_over_http() {
+                if found.digest == behind && self.subject.asks_over_http() {
                     return Err(skip(format!(
                         "stream {:?}, {field} from {text} on: all rows behind {text} came, and none with it. The \
                          server may answer rows after the value that it is asked for: test with one that answers \
@@ -149,12 +149,6 @@ impl Increments<'_, '_> {
             )),
             false => Ok(detail.join(", ")),
         }
-    }
-
-    /// Whether rows are chosen by a server that has its own way to understand a parameter.
-    fn asks_over_http(&self) -> bool {
-        let imports = self.subject.bench.trial.connector.imports();
-        imports.iter().any(|import| import == "http")
     }
 
     /// With a cursor the initial value says nothing any more.
@@ -230,9 +224,7 @@ impl Increments<'_, '_> {
             };
             let failed =
                 |seen: String| fail(format!("stream {name:?}, late-rows.exact: {seen}"), EXACT);
-            let same = |checkpoint: &Checkpoint| {
-                Some(&checkpoint.cursor) == found.cursor.as_ref()
-            };
+            let same = |checkpoint: &Checkpoint| Some(&checkpoint.cursor) == found.cursor.as_ref();
             if let Some(checkpoint) = followed.checkpoints.iter().find(|c| same(c))
                 && followed.rows.rows > 0
             {

@@ -325,7 +325,12 @@ mod tests {
             let (batch, bytes) = batch(lens);
             too_large(&batch, bytes, ASKED)
         };
-        for lens in [&[LARGE, 10][..], &[10, LARGE], &[10, 10, LARGE, 10], &[LARGE]] {
+        for lens in [
+            &[LARGE, 10][..],
+            &[10, LARGE],
+            &[10, 10, LARGE, 10],
+            &[LARGE],
+        ] {
             assert_eq!(wrong(lens), None, "{lens:?}");
         }
         for lens in [&[LARGE, LARGE][..], &[LARGE, 10, LARGE], &[200; 5000]] {

@@ -50,8 +50,8 @@ pub fn run(
     output.known(document);
     if let Some(reason) = report.wrong_setup().filter(|_| report.failed == 0) {
         return Err(Failure::new(Class::Config, "invalid_setup", redact(reason)).hint(
-            "no clause failed: the connector says that the settings, a credential or the data are wrong. Correct them \
-             and test again; if they are right, it is the connector that refuses them",
+            "no clause failed: test again when this is right. If it is right already, the connector refuses good \
+             settings or good data",
         ));
     }
     if report.failed == 0 {
@@ -60,9 +60,8 @@ pub fn run(
             report.outside,
             report.clauses.len()
         );
-        return Err(Failure::new(Class::Run, "not_judged", text).hint(
-            "each SKIP says why: mend the server or the peer, and run the test again",
-        ));
+        return Err(Failure::new(Class::Run, "not_judged", text)
+            .hint("each SKIP says why: mend the server or the peer, and run the test again"));
     }
     let text = format!(
         "{} of {} clauses failed",

@@ -48,6 +48,8 @@ pub enum Deed {
     ChangesItsKey,
     /// `read`: an error after the first batch.
     FailsInTheMiddle,
+    /// `read`: does not know its second stream, which it discovers.
+    RefusesItsStream,
     /// `read-schema`: reads a column as nullable that is discovered as it is not.
     ReadsOtherSchema,
     /// `batches`: a row more than there is.
@@ -312,7 +314,8 @@ impl GuestSession for Session {
 
     fn read(&self, mut request: ReadRequest) -> Result<wit::Reader> {
         let deed = self.config.deed;
-        if !STREAMS.contains(&request.stream.as_str()) {
+        let forgets = deed == Deed::RefusesItsStream && request.stream == STREAMS[1];
+        if !STREAMS.contains(&request.stream.as_str()) || forgets {
             let code = match deed {
                 Deed::TakesAnyStream => "",
                 Deed::ShoutsItsCode => "NO SUCH STREAM!",
