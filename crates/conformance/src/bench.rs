@@ -311,6 +311,8 @@ const BOUNDS: &[&str] = &[
     "too_large",
     "too_many_handles",
 ];
+/// The code by which the host says that a value of a batch is outside its column's type. It names no place.
+const UNFIT: &str = "value_does_not_fit";
 /// Codes by which the host refuses what is not granted.
 const DENIALS: &[&str] = &[
     "file_not_granted",
@@ -396,6 +398,8 @@ impl Trouble {
         };
         match error.kind {
             ErrorKind::Config | ErrorKind::Auth | ErrorKind::Schema => true,
+            // The host found it in a batch, whose schema the connector wrote.
+            ErrorKind::Data if error.code == UNFIT => error.location.is_some(),
             ErrorKind::Data => error.column.is_some() || error.location.is_some(),
             _ => false,
         }
