@@ -311,14 +311,23 @@ const BOUNDS: &[&str] = &[
     "too_large",
     "too_many_handles",
 ];
-/// The code by which the host says that a value of a batch is outside its column's type. It names no place.
-const UNFIT: &str = "value_does_not_fit";
+/// The code and the words by which the host says that a decimal of a batch has more digits than its column's type.
+const UNFIT: (&str, &str) = ("value_does_not_fit", " does not fit decimal(");
 /// Codes by which the host refuses what is not granted.
 const DENIALS: &[&str] = &[
     "file_not_granted",
     "network_not_granted",
     "address_not_granted",
 ];
+
+/// Whether the host found a value outside its type: unlike a connector it names no stream and no place.
+fn is_unfit(error: &ConnectorError) -> bool {
+    let (code, words) = UNFIT;
+    error.code == code
+        && error.message.contains(words)
+        && error.stream.is_none()
+        && error.location.is_none()
+}
 
 impl Trouble {
     fn of(error: Error) -> Self {
@@ -398,8 +407,8 @@ impl Trouble {
         };
         match error.kind {
             ErrorKind::Config | ErrorKind::Auth | ErrorKind::Schema => true,
-            // The host found it in a batch, whose schema the connector wrote.
-            ErrorKind::Data if error.code == UNFIT => error.location.is_some(),
+            // What the host finds in a batch is in a column whose type the connector wrote.
+            ErrorKind::Data if is_unfit(error) => false,
             ErrorKind::Data => error.column.is_some() || error.location.is_some(),
             _ => false,
         }

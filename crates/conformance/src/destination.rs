@@ -465,7 +465,7 @@ impl<'b> Subject<'b> {
         self.needs_plan()?;
         let target = self.target("abort", &simple(), self.keeps_cursor());
         let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
-        let fails = |trouble: Trouble| trouble.fails_unless_settings(ACTION);
+        let fails = |trouble: Trouble| trouble.fails(ACTION);
         let before = self.look(&target).map_err(blocks)?;
         let what = self.aborted(&target, "abort")?;
         if let Some(seen) = what {
@@ -506,8 +506,7 @@ impl<'b> Subject<'b> {
         load.write(ROWS..2 * ROWS).map_err(blocks)?;
         load.flush().map_err(blocks)?;
         load.write(2 * ROWS..3 * ROWS).map_err(blocks)?;
-        load.abort()
-            .map_err(|trouble| trouble.fails_unless_settings(ACTION))?;
+        load.abort().map_err(|trouble| trouble.fails(ACTION))?;
         drop(load);
         let more = files::more(&before, &self.files());
         Ok(more.map(|seen| format!("after the abort {seen}")))
@@ -515,7 +514,7 @@ impl<'b> Subject<'b> {
 
     /// A stream that was given up can be written by the next run, and has that run's rows alone.
     fn writes_again(&self, target: &Target, run: &str, action: &str) -> Judged {
-        let fails = |trouble: Trouble| trouble.fails_unless_settings(action);
+        let fails = |trouble: Trouble| trouble.fails(action);
         let mut load = Load::begin(self, target, simple(), run).map_err(fails)?;
         load.write(0..3).map_err(fails)?;
         let part = load.flush().map_err(fails)?;
