@@ -199,7 +199,9 @@ const RUST: [&str; 4] = ["--kind", "source", "--lang", "rust"];
 #[test]
 fn the_guide_for_rust_leads_to_rows() {
     let mut author = Author::new();
-    author.follows("tutorial-rust.md", |_, _| ());
+    author.follows("tutorial-rust.md", |author, _| {
+        a_source_keeps_the_contract(author)
+    });
     // From nothing to rows that were moved.
     let first = blocks("tutorial-rust.md").remove(0);
     assert!(first.text.lines().count() < 10);
@@ -314,7 +316,10 @@ const EVERY_TYPE: &str = r#"{"id": 9007199254740993, "total": -12345678901234567
 fn the_guide_for_python_leads_to_rows() {
     let mut author = Author::new();
     author.follows("tutorial-python.md", |author, name| match name {
-        "source-weather" => does_not_grow_with_its_rows(author),
+        "source-weather" => {
+            does_not_grow_with_its_rows(author);
+            a_source_keeps_the_contract(author);
+        }
         _ => keeps_the_contract(author),
     });
     a_destination_is_whole_or_not_there(&mut author);
@@ -330,6 +335,18 @@ fn does_not_grow_with_its_rows(author: &mut Author) {
     let more = more.replace("pipeline: ", "pipeline: more-") + "resources: { memory: 32mb }\n";
     std::fs::write(author.place.join("more.yaml"), more).expect("a file");
     author.types("$ rapidbyte run more.yaml\n$ rm -r more.yaml out");
+}
+
+/// What a source begins as keeps the contract, the size of its batches among it.
+#[track_caller]
+fn a_source_keeps_the_contract(author: &mut Author) {
+    let printed = author.types(
+        "$ rapidbyte connector test ./source-weather.wasm --config '{ rows: 20000 }' --output json",
+    );
+    let document: Value = serde_json::from_str(&printed).expect("one document");
+    let clauses = document["clauses"].as_array().expect("clauses");
+    let sizes = clauses.iter().find(|clause| clause["id"] == "batch-bytes");
+    assert_eq!(sizes.expect("it")["verdict"], "pass", "{document:#}");
 }
 
 /// What a destination in a scripting language begins as keeps the contract, as far as it can be judged
@@ -536,10 +553,9 @@ fn the_guide_for_javascript_leads_to_rows() {
         return;
     }
     let mut author = Author::new();
-    author.follows("tutorial-javascript.md", |author, name| {
-        if name == "dest-table" {
-            keeps_the_contract(author);
-        }
+    author.follows("tutorial-javascript.md", |author, name| match name {
+        "dest-table" => keeps_the_contract(author),
+        _ => a_source_keeps_the_contract(author),
     });
     a_destination_is_whole_or_not_there(&mut author);
     a_bad_line_is_told_with_its_place(&mut author);

@@ -1,6 +1,6 @@
 //! Opens instances of the connector as a run does, and remembers what came back.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use rapidbyte_runtime::{
 use serde_json::{Map, Value};
 
 use crate::trial::Trial;
-use crate::verdict::{Clause, LIMITS, NO_TRAP, REACH, Verdict, fail, outside, skip};
+use crate::verdict::{Clause, LIMITS, NO_TRAP, REACH, Verdict, fail, outside, setup, skip};
 
 /// What a stage has by default: half of `resources.memory`.
 pub(crate) const MEMORY_BYTES: usize = 128 << 20;
@@ -39,6 +39,10 @@ pub(crate) struct Bench<'a> {
     heard: RefCell<Heard>,
     /// The last error of a peer that did not find a stream.
     peer_error: RefCell<Option<String>>,
+    /// That error may be about another stream: the peer's settings do not name the one that was looked for.
+    peer_error_of_others: Cell<bool>,
+    /// How the names of the streams begin that were written to a destination.
+    pub left: RefCell<Option<String>>,
 }
 
 impl Heard {
@@ -81,6 +85,8 @@ pub(crate) enum Trouble {
     TooMuch(String),
     /// The peer cannot be asked, and why.
     Peer(String),
+    /// The peer's settings are wrong, and why.
+    PeerSettings(String),
     /// Cancelled by the test or by the operator.
     Cancelled,
 }
@@ -105,11 +111,20 @@ impl<'a> Bench<'a> {
             grants: Arc::new(Grants::none()),
             heard: RefCell::default(),
             peer_error: RefCell::default(),
+            peer_error_of_others: Cell::new(false),
+            left: RefCell::default(),
         }
     }
 
-    pub fn peer_failed(&self, error: String) {
-        *self.peer_error.borrow_mut() = Some(error);
+    /// Remembers why a peer does not find a stream; `of_others`: another stream may be the reason.
+    pub fn peer_failed(&self, error: Option<String>, of_others: bool) {
+        *self.peer_error.borrow_mut() = error;
+        self.peer_error_of_others.set(of_others);
+    }
+
+    /// Whether a peer did not find a stream because of an error that another stream may be the reason of.
+    pub fn peer_failed_of_others(&self) -> bool {
+        self.peer_error_of_others.get()
     }
 
     /// Why a peer does not find a stream, where it said so, to stand behind a sentence.
@@ -296,12 +311,23 @@ const BOUNDS: &[&str] = &[
     "too_large",
     "too_many_handles",
 ];
+/// The code and the words by which the host says that a decimal of a batch has more digits than its column's type.
+const UNFIT: (&str, &str) = ("value_does_not_fit", " does not fit decimal(");
 /// Codes by which the host refuses what is not granted.
 const DENIALS: &[&str] = &[
     "file_not_granted",
     "network_not_granted",
     "address_not_granted",
 ];
+
+/// Whether the host found a value outside its type: unlike a connector it names no stream and no place.
+fn is_unfit(error: &ConnectorError) -> bool {
+    let (code, words) = UNFIT;
+    error.code == code
+        && error.message.contains(words)
+        && error.stream.is_none()
+        && error.location.is_none()
+}
 
 impl Trouble {
     fn of(error: Error) -> Self {
@@ -330,13 +356,16 @@ impl Trouble {
             Self::Error(call, error) => {
                 let column = error.column.iter().map(|name| format!("column {name:?}: "));
                 let column = column.collect::<String>();
-                format!("{call}: {column}{} [{}]", error.message, error.code)
+                let place = error.location.iter().map(|place| format!("{place}: "));
+                let place = place.collect::<String>();
+                format!("{call}: {place}{column}{} [{}]", error.message, error.code)
             }
             Self::Trap(text)
             | Self::Limit(text)
             | Self::Denied(text)
             | Self::Broken(text)
             | Self::Peer(text)
+            | Self::PeerSettings(text)
             | Self::TooMuch(text) => text.clone(),
             Self::Cancelled => "interrupted".into(),
         }
@@ -365,6 +394,69 @@ impl Trouble {
         self.passes_after().map(|_| outside(text()))
     }
 
+    /// It says nothing of the connector: something outside failed, or the settings or the data are wrong.
+    pub fn is_outside(&self) -> bool {
+        self.passes_after().is_some() || self.accuses_setup()
+    }
+
+    /// Whether the error names the operator or the data as the one who acts: settings, a credential or a
+    /// privilege, a table or file that is not as declared, or a value at a place that it names.
+    fn accuses_setup(&self) -> bool {
+        let Self::Error(_, error) = self else {
+            return false;
+        };
+        match error.kind {
+            ErrorKind::Config | ErrorKind::Auth | ErrorKind::Schema => true,
+            // What the host finds in a batch is in a column whose type the connector wrote.
+            ErrorKind::Data if is_unfit(error) => false,
+            ErrorKind::Data => error.column.is_some() || error.location.is_some(),
+            _ => false,
+        }
+    }
+
+    /// The same as [`Self::fails`] where the settings and the data meet the connector for the first time:
+    /// an error that accuses these says nothing of the connector.
+    pub fn fails_first(&self, action: impl Into<String>) -> Verdict {
+        match self.accuses_setup() {
+            true => self.wrong_setup(),
+            false => self.fails(action),
+        }
+    }
+
+    /// The same of a destination, which gets the test's own rows: an error of kind config or auth.
+    pub fn fails_first_write(&self, action: impl Into<String>) -> Verdict {
+        match self {
+            Self::Error(_, error) if matches!(error.kind, ErrorKind::Config | ErrorKind::Auth) => {
+                self.wrong_setup()
+            }
+            _ => self.fails(action),
+        }
+    }
+
+    fn wrong_setup(&self) -> Verdict {
+        let what = match self {
+            Self::Error(_, error) if matches!(error.kind, ErrorKind::Config) => "the settings",
+            Self::Error(_, error) if matches!(error.kind, ErrorKind::Auth) => {
+                "the credential or its privileges"
+            }
+            _ => "the data, or the settings that declare them",
+        };
+        setup(format!("{}: correct {what}", self.text()))
+    }
+
+    /// The same as [`Self::fails`] of a destination that has taken rows with these settings: an error of kind
+    /// config says that they do not allow what the clause needs.
+    pub fn fails_unless_settings(&self, action: impl Into<String>) -> Verdict {
+        match self {
+            Self::Error(_, error) if matches!(error.kind, ErrorKind::Config) => skip(format!(
+                "cannot be judged with these settings: {}; {}",
+                self.text(),
+                error.hint.as_deref().unwrap_or("give others")
+            )),
+            _ => self.fails(action),
+        }
+    }
+
     /// The clause that judges it, unless it is an error or something broken.
     fn owner(&self) -> Option<&'static Clause> {
         match self {
@@ -380,6 +472,9 @@ impl Trouble {
         if let Some(verdict) = self.outside() {
             return verdict;
         }
+        if let Self::Peer(_) | Self::PeerSettings(_) = self {
+            return self.fails("");
+        }
         let clause = self.owner().unwrap_or(clause);
         skip(format!("{}: see {}", self.text(), clause.id))
     }
@@ -390,6 +485,7 @@ impl Trouble {
             Self::Cancelled => skip("interrupted"),
             Self::TooMuch(text) => skip(format!("{text}: give settings with less")),
             Self::Peer(text) => outside(format!("{text}: mend the peer or --peer-config")),
+            Self::PeerSettings(text) => setup(format!("{text}: correct --peer-config")),
             _ if self.owner().is_some() || self.passes_after().is_some() => self.blocks(&NO_TRAP),
             _ => fail(self.text(), action),
         }

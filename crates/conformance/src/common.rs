@@ -52,9 +52,14 @@ pub(crate) fn first(bench: &mut Bench<'_>, judges: &mut Judges<'_>) {
     };
     judges.judge(&GRANT_MARKS, || marks);
     judges.judge(&IMPORTS, || imports);
+    // Asked first: where the settings are wrong, every other answer to them is.
+    let checked = check(bench);
+    if let Err(Verdict::Skip { setup: true, .. }) = checked {
+        judges.stop(&CHECK);
+    }
     judges.judge(&UNKNOWN_KEY, || unknown_key(bench));
     judges.judge(&MISSING_KEY, || missing_key(bench));
-    judges.judge(&CHECK, || check(bench));
+    judges.found(&CHECK, checked);
     judges.judge(&DENIED, || denied(bench));
 }
 
@@ -164,7 +169,7 @@ fn check(bench: &Bench<'_>) -> Judged {
         items = once()?;
         items.iter().find_map(passing).map_or(Ok(()), Err)
     });
-    checked.map_err(|trouble| trouble.fails(ACTION))?;
+    checked.map_err(|trouble| trouble.fails_first(ACTION))?;
     if items.is_empty() {
         return Err(fail("no item", "say at least one thing that was looked at"));
     }
@@ -178,10 +183,14 @@ fn check(bench: &Bench<'_>) -> Judged {
         .iter()
         .find_map(|item| Some((item, item.problem.as_ref()?)));
     if let Some((CheckItem { name, .. }, error)) = problem {
-        return Err(fail(
-            format!("{name}: {} [{}]", error.message, error.code),
-            ACTION,
-        ));
+        let trouble = Trouble::Error("session.check", error.clone());
+        return Err(match trouble.fails_first(ACTION) {
+            Verdict::Fail { action, .. } => fail(
+                format!("{name}: {} [{}]", error.message, error.code),
+                action,
+            ),
+            other => other,
+        });
     }
     let items: Vec<_> = items.iter().map(|item| item.name.as_str()).collect();
     Ok(items.join(", "))

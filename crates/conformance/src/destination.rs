@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 
 use crate::bench::{Bench, Reach, Trouble};
 use crate::source::CANCELLED_WITHIN;
-use crate::trial::Judges;
+use crate::trial::{Judges, Peer};
 use crate::verdict::*;
 use crate::{peer, same};
 use load::{Load, Sight};
@@ -29,6 +29,8 @@ use load::{Load, Sight};
 const ROWS: usize = 10;
 /// The detail of a clause where no peer compared the values.
 const COUNTED: &str = "counted only: give --peer";
+/// How the name of every stream of a test begins; the test's own mark follows.
+const STREAMS_BEGIN: &str = "conformance_";
 /// Under which a destination keeps how far the streams of the test are.
 pub(crate) const PIPELINE: &str = "conformance";
 
@@ -53,6 +55,9 @@ pub(crate) struct Subject<'b> {
 pub(crate) fn judge(bench: &Bench<'_>, judges: &mut Judges<'_>) {
     let subject = Subject::new(bench);
     let mut judge = |clause: &'static Clause, judge: &dyn Fn() -> Judged| {
+        if judges.met_wrong_setup() {
+            judges.stop_at_newest();
+        }
         judges.judge(clause, || {
             let judged = judge();
             if let Err(Verdict::Fail { .. }) = judged {
@@ -83,11 +88,12 @@ pub(crate) fn judge(bench: &Bench<'_>, judges: &mut Judges<'_>) {
     judge(&DESTINATION_CANCEL, &|| subject.cancel());
 }
 
-/// Different for tests that begin at different times.
+/// Different for tests that begin at different times, or at the same time in two processes.
 fn tag() -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let nanos = now.map(|since| since.as_nanos()).unwrap_or_default();
-    format!("{:08x}", (nanos / 1_000) & 0xffff_ffff)
+    let process = u128::from(std::process::id());
+    format!("{:08x}", ((nanos / 1_000) ^ (process << 16)) & 0xffff_ffff)
 }
 
 /// Calls of a session that reaches nothing.
@@ -176,7 +182,7 @@ impl<'b> Subject<'b> {
             .map(|spec| spec.write_modes.as_slice());
         let appends = modes.is_some_and(|modes| modes.contains(&WriteMode::Append));
         Target {
-            stream: format!("conformance_{}_{name}", self.tag),
+            stream: format!("{}{name}", self.prefix()),
             schema: ipc::encode_schema(schema).unwrap_or_default(),
             write_mode: match keeps_cursor && appends {
                 true => WriteMode::Append,
@@ -195,6 +201,16 @@ impl<'b> Subject<'b> {
             write_mode,
             ..self.target(name, schema, false)
         }
+    }
+
+    /// The files below the granted places, without those of other tests.
+    pub fn files(&self) -> files::Listing {
+        files::list(&self.bench.grants, &self.prefix())
+    }
+
+    /// How the names of this test's streams begin.
+    pub fn prefix(&self) -> String {
+        format!("{STREAMS_BEGIN}{}_", self.tag)
     }
 
     /// How far a stream is, asked in a session of its own.
@@ -226,10 +242,17 @@ impl<'b> Subject<'b> {
             return Ok(COUNTED.into());
         };
         let read = peer::rows(self.bench, peer, &target.stream);
-        let read = match read.map_err(|trouble| trouble.fails(action))? {
+        let read = match read.map_err(|trouble| trouble.fails_unless_settings(action))? {
             Some(read) => read,
             // Nothing need be there for no rows.
             None if rows.num_rows() == 0 => return Ok("no rows, as the peer reads".into()),
+            None if self.peer_sees.get() && self.bench.peer_failed_of_others() => {
+                return Err(outside(format!(
+                    "the peer cannot be asked about {} alone, and fails{}: put {{stream}} into --peer-config",
+                    target.stream,
+                    self.bench.peer_error()
+                )));
+            }
             None => {
                 let seen = format!(
                     "{} rows of {} are committed, and the peer does not find it{}",
@@ -243,6 +266,13 @@ impl<'b> Subject<'b> {
         // Columns of a stream without rows may be unknown to a peer.
         if (rows.num_rows(), read.num_rows()) == (0, 0) {
             return Ok("no rows, as the peer reads".into());
+        }
+        if let Some(seen) = same::no_names(rows, &read) {
+            return Err(setup(format!(
+                "{}: {seen}. Values cannot be compared without names of columns: let the settings write them, give \
+                 them in --peer-config, or test without a peer",
+                target.stream
+            )));
         }
         match same::compare(rows, plan, &read) {
             Ok(notes) if notes.is_empty() => Ok("every value as the peer reads it".into()),
@@ -266,11 +296,11 @@ impl<'b> Subject<'b> {
             "answer plan with one line for each column, in order, and change nothing";
         self.bench.config()?;
         let target = self.target("plan", &simple(), false);
-        let fails = |trouble: Trouble| trouble.fails(ACTION);
+        let fails = |trouble: Trouble| trouble.fails_first_write(ACTION);
         let before = self.look(&target).map_err(fails)?;
-        let files = files::list(&self.bench.grants);
+        let files = self.files();
         let plan = self.planned(&target).map_err(fails)?;
-        if let Some(seen) = files::changed(&files, &files::list(&self.bench.grants)) {
+        if let Some(seen) = files::changed(&files, &self.files()) {
             self.plan_writes.set(true);
             return Err(fail(format!("after plan {seen}"), ACTION));
         }
@@ -307,7 +337,7 @@ impl<'b> Subject<'b> {
             "write every row of every batch, and count them in the part and in the receipt";
         self.bench.config()?;
         let target = self.target("write", &simple(), false);
-        let fails = |trouble: Trouble| trouble.fails(ACTION);
+        let fails = |trouble: Trouble| trouble.fails_first_write(ACTION);
         let mut load = Load::begin(self, &target, simple(), "write").map_err(fails)?;
         load.write(0..ROWS).map_err(fails)?;
         load.write(ROWS..2 * ROWS).map_err(fails)?;
@@ -339,6 +369,8 @@ impl<'b> Subject<'b> {
                 }
                 let written = load.written().map_err(fails)?;
                 let kept = self.kept(&target, &load.plan, &written, ACTION)?;
+                drop(load);
+                self.reads_apart(peer)?;
                 self.peer_sees.set(true);
                 kept
             }
@@ -348,11 +380,31 @@ impl<'b> Subject<'b> {
         Ok(format!("{rows} rows to {}; {kept}", receipt.location))
     }
 
+    /// Refuses a peer that reads the rows of several streams as one: every later clause would fail by that.
+    fn reads_apart(&self, peer: &Peer) -> Result<(), Verdict> {
+        if !peer::names_none(peer) {
+            return Ok(());
+        }
+        let target = self.target("apart", &simple(), false);
+        let rows = crate::values::batch(&simple(), 100..103).map_err(skip)?;
+        // What becomes of a second stream is for another clause to say.
+        let Ok(plan) = self.load(&target, "apart", std::slice::from_ref(&rows)) else {
+            return Ok(());
+        };
+        match self.kept(&target, &plan, &rows, "") {
+            Err(Verdict::Fail { seen, .. }) => Err(setup(format!(
+                "{seen}. Nothing in --peer-config or --peer-stream holds the stream's name, so that the peer may read \
+                 the rows of several streams as one: put {{stream}} there"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     fn empty(&self) -> Judged {
         const ACTION: &str = "take a part and a commit of no rows";
         self.needs_write()?;
         let target = self.target("empty", &simple(), false);
-        let fails = |trouble: Trouble| trouble.fails(ACTION);
+        let fails = |trouble: Trouble| trouble.fails_unless_settings(ACTION);
         let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
         let mut load = Load::begin(self, &target, simple(), "empty").map_err(blocks)?;
         let part = load.flush().map_err(fails)?;
@@ -366,12 +418,21 @@ impl<'b> Subject<'b> {
             );
             return Err(fail(seen, ACTION));
         }
-        match self.look(&target).map_err(fails)?.rows {
-            Some(read) if read.rows > 0 => {
-                Err(fail(format!("the peer reads {} rows", read.rows), ACTION))
-            }
-            _ => Ok(receipt.location),
+        if let Some(read) = self.look(&target).map_err(fails)?.rows
+            && read.rows > 0
+        {
+            return Err(fail(format!("the peer reads {} rows", read.rows), ACTION));
         }
+        drop(load);
+        self.fill(&target);
+        Ok(receipt.location)
+    }
+
+    /// Writes rows where none are: a peer that has to look at every stream may know no columns of one without
+    /// rows. Whether it works is for other clauses to say.
+    pub fn fill(&self, target: &Target) {
+        let rows = crate::values::batch(&simple(), 0..ROWS);
+        let _ = rows.map(|rows| self.load(target, "filled", &[rows]));
     }
 
     fn staged(&self) -> Judged {
@@ -441,13 +502,13 @@ impl<'b> Subject<'b> {
         let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
         let mut load = Load::begin(self, target, simple(), run).map_err(blocks)?;
         // Files that the fence made may stay.
-        let before = files::list(&self.bench.grants);
+        let before = self.files();
         load.write(ROWS..2 * ROWS).map_err(blocks)?;
         load.flush().map_err(blocks)?;
         load.write(2 * ROWS..3 * ROWS).map_err(blocks)?;
         load.abort().map_err(|trouble| trouble.fails(ACTION))?;
         drop(load);
-        let more = files::more(&before, &files::list(&self.bench.grants));
+        let more = files::more(&before, &self.files());
         Ok(more.map(|seen| format!("after the abort {seen}")))
     }
 

@@ -27,6 +27,7 @@ pub(crate) fn rows(
     stream: &str,
 ) -> Result<Option<RecordBatch>, Trouble> {
     let given = &peer.settings.config;
+    bench.peer_failed(None, false);
     // A name for a peer of one stream is meant for settings that are about one.
     let as_given = match &peer.stream {
         None => find(bench, peer, given, stream, stream),
@@ -40,8 +41,9 @@ pub(crate) fn rows(
                 .stream
                 .as_deref()
                 .map_or_else(|| stream.to_owned(), |name| name.replace(STREAM, stream));
+            let names_it = named.as_object().is_some_and(|config| config != given);
             let second = match named.as_object() {
-                Some(config) if config != given || peer.stream.is_some() => {
+                Some(config) if names_it || peer.stream.is_some() => {
                     find(bench, peer, config, stream, &name)
                 }
                 _ => Ok(None),
@@ -51,9 +53,17 @@ pub(crate) fn rows(
                 (Err(Trouble::Cancelled), _) | (_, Err(Trouble::Cancelled)) => {
                     return Err(Trouble::Cancelled);
                 }
+                // Settings that one of the two ways takes are right.
+                (
+                    Err(trouble @ Trouble::PeerSettings(_)),
+                    Ok(_) | Err(Trouble::PeerSettings(_)),
+                ) if peer.stream.is_some() || names_it => {
+                    return Err(trouble);
+                }
+                (Ok(None), Err(trouble @ Trouble::PeerSettings(_))) => return Err(trouble),
                 // A stream that nobody has written is an error to some sources.
                 (Err(trouble), _) | (_, Err(trouble)) => {
-                    bench.peer_failed(trouble.text());
+                    bench.peer_failed(Some(trouble.text()), !names_it);
                     None
                 }
                 (Ok(None), Ok(_)) => None,
@@ -64,6 +74,13 @@ pub(crate) fn rows(
         Some((source, name)) => read(source, &name).map(Some),
         None => Ok(None),
     }
+}
+
+/// Whether a peer reads the same for every stream: nothing that it is given holds the stream's name.
+pub(crate) fn names_none(peer: &Peer) -> bool {
+    let given = Value::Object(peer.settings.config.clone());
+    let is_fixed = |name: &String| !name.contains(STREAM);
+    peer.stream.as_ref().is_some_and(is_fixed) && named(&given, "") == given
 }
 
 /// The settings with the stream's name in the place of `{stream}`, in keys and texts.
@@ -97,16 +114,33 @@ fn find(
     let grants = Grants::from_config(&peer.schema, config, &bench.trial.base_dir);
     let mut source = bench
         .peer(&peer.connector, config, &Arc::new(grants))
-        .map_err(unasked)?;
+        .map_err(|error| {
+            let is_config = matches!(&error, Error::Failed { error, .. } if matches!(error.kind, ErrorKind::Config));
+            match unasked(error) {
+                Trouble::Peer(text) if is_config => Trouble::PeerSettings(text),
+                trouble => trouble,
+            }
+        })?;
     let found = source.discover(&[]).map_err(unasked)?;
     let is_it = |found: &str| {
         [name, stream]
             .iter()
             .any(|name| found == *name || found.ends_with(&format!(".{name}")))
     };
-    let mut names = found.into_iter().map(|found| found.name);
-    let found = names.find(|name| is_it(name));
-    Ok(found.map(|name| (source, name)))
+    let mut names: Vec<String> = found.into_iter().map(|found| found.name).collect();
+    match names.iter().position(|name| is_it(name)) {
+        Some(at) => Ok(Some((source, names.swap_remove(at)))),
+        None => {
+            let has = match names.first() {
+                Some(first) => {
+                    format!("it has the stream {first}, and --peer-stream can name that one")
+                }
+                None => "it has no stream".to_owned(),
+            };
+            bench.peer_failed(Some(has), false);
+            Ok(None)
+        }
+    }
 }
 
 fn read(mut source: Source, name: &str) -> Result<RecordBatch, Trouble> {

@@ -21,6 +21,8 @@ use serde_json::{Map, Value};
 pub(crate) const KEY: &str = "n";
 /// Of a value, so many characters are shown.
 const SHOWN: usize = 60;
+/// Of names, so many are shown.
+const SHOWN_NAMES: usize = 8;
 /// A day of an interval, in nanoseconds.
 const DAY_NANOS: i128 = 86_400_000_000_000;
 /// What a conversion may change of a number, as a part of it.
@@ -71,6 +73,24 @@ pub(crate) fn compare(
         }
     }
     Ok(notes)
+}
+
+/// Tells that not one of the written columns has its name among those that are read.
+pub(crate) fn no_names(written: &RecordBatch, read: &RecordBatch) -> Option<String> {
+    let names = |rows: &RecordBatch| {
+        let schema = rows.schema();
+        let names = schema.fields().iter().map(|field| field.name().clone());
+        names.take(SHOWN_NAMES).collect::<Vec<_>>()
+    };
+    let wanted = names(written);
+    let has_one = wanted.iter().any(|name| column(read, name).is_some());
+    (!has_one).then(|| {
+        format!(
+            "the peer reads the columns {}, and none of {}",
+            names(read).join(", "),
+            wanted.join(", ")
+        )
+    })
 }
 
 /// The column of a name, in whatever case where no other has the name.

@@ -55,8 +55,14 @@ pub(crate) fn judge(bench: &Bench<'_>, judges: &mut Judges<'_>) {
         has_columns: Cell::new(Err(&COLUMNS)),
     };
     judges.judge(&DISCOVER, || subject.discover());
+    if judges.met_wrong_setup() {
+        judges.stop(&DISCOVER);
+    }
     judges.judge(&DISCOVER_AGAIN, || subject.discover_again());
     judges.judge(&READ, || subject.read());
+    if judges.met_wrong_setup() && subject.reachable().is_err() {
+        judges.stop(&READ);
+    }
     judges.judge(&READ_SCHEMA, || {
         subject.all(
             |whole| whole.wrong_schema.clone(),
@@ -134,7 +140,7 @@ impl Subject<'_> {
             };
             self.bench.note(source.discover(&[])).map(Ok)
         });
-        found.map_err(|trouble| trouble.fails(ACTION))?
+        found.map_err(|trouble| trouble.fails_first(ACTION))?
     }
 
     fn discover(&self) -> Judged {
@@ -162,7 +168,7 @@ impl Subject<'_> {
             .iter()
             .find(|name| !found.iter().any(|s| &s.name == *name));
         if let Some(missing) = missing {
-            return Err(outside(format!(
+            return Err(setup(format!(
                 "there is no stream {missing}: name another with --stream"
             )));
         }
@@ -183,7 +189,12 @@ impl Subject<'_> {
     fn discover_again(&self) -> Judged {
         let before = self.streams()?;
         let again = self.found().map_err(|verdict| match verdict {
-            Verdict::Fail { seen, .. } => fail(seen, "answer each session alike"),
+            Verdict::Fail { seen, .. }
+            | Verdict::Skip {
+                reason: seen,
+                setup: true,
+                ..
+            } => fail(seen, "answer each session alike"),
             other => other,
         })?;
         for stream in before {
@@ -217,13 +228,14 @@ impl Subject<'_> {
         Ok(self.wholes.get_or_init(read))
     }
 
-    /// The whole reads of the streams that nothing outside keeps from being read.
+    /// The whole reads of the streams that nothing outside, and no wrong setting or value, keeps from being
+    /// read.
     fn reachable(&self) -> Result<Vec<(&Stream, &Whole)>, Verdict> {
         let (mut reachable, mut outside) = (Vec::new(), None);
         for (stream, whole) in self.streams()?.iter().zip(self.wholes()?) {
             match whole {
                 Ok(whole) => reachable.push((stream, whole)),
-                Err(trouble) if trouble.passes_after().is_some() => outside = Some(trouble),
+                Err(trouble) if trouble.is_outside() => outside = Some(trouble),
                 Err(trouble) => return Err(trouble.blocks(&READ)),
             }
         }
@@ -266,12 +278,27 @@ impl Subject<'_> {
                 Ok(whole) => whole,
                 // What is no batch is told by another clause.
                 Err(trouble @ Trouble::Broken(_)) => return Err(trouble.blocks(&BATCHES)),
+                Err(trouble) if self.refuses_as_unknown(trouble) => {
+                    let seen = format!(
+                        "stream {:?} is discovered, and refused as one that is not there: {}",
+                        stream.name,
+                        trouble.text()
+                    );
+                    return Err(fail(seen, ACTION));
+                }
                 Err(trouble) => {
-                    return Err(match trouble.fails(ACTION) {
+                    let at = |reason| format!("stream {:?}: {reason}", stream.name);
+                    return Err(match trouble.fails_first(ACTION) {
                         Verdict::Skip {
                             reason,
                             outside: true,
-                        } => outside(format!("stream {:?}: {reason}", stream.name)),
+                            ..
+                        } => outside(at(reason)),
+                        Verdict::Skip {
+                            reason,
+                            setup: true,
+                            ..
+                        } => setup(at(reason)),
                         other => other,
                     });
                 }
@@ -288,6 +315,24 @@ impl Subject<'_> {
             rows += whole.rows.rows;
         }
         Ok(format!("{rows} rows"))
+    }
+
+    /// Whether a read was refused with the code of a stream that nobody has. A server may say so of both.
+    fn refuses_as_unknown(&self, trouble: &Trouble) -> bool {
+        let Trouble::Error(_, error) = trouble else {
+            return false;
+        };
+        if !matches!(error.kind, ErrorKind::Schema | ErrorKind::Config) || self.asks_over_http() {
+            return false;
+        }
+        let unknown = self.begin(&Asked::whole(NO_STREAM)).map(drop);
+        matches!(unknown, Err(Trouble::Error(_, other)) if other.code == error.code)
+    }
+
+    /// Whether a server answers, which has its own way to understand what it is asked.
+    pub(super) fn asks_over_http(&self) -> bool {
+        let imports = self.bench.trial.connector.imports();
+        imports.iter().any(|import| import == "http")
     }
 
     /// Looks at one finding of each whole read.
@@ -319,9 +364,12 @@ impl Subject<'_> {
         for (stream, whole) in self.ended()? {
             let again = Whole::read(self, stream).map_err(|t| t.fails("read as the first time"))?;
             if again.rows != whole.rows {
+                // Two reads that are kept, the earlier one first: its rows are the expected ones.
+                let first = self.keep_whole(stream);
+                let first = first.map_err(|trouble| trouble.fails("read as the first time"))?;
                 let found = self.keep(&Asked::whole(&stream.name));
                 let found = found.map_err(|trouble| trouble.fails("read as the first time"))?;
-                let seen = self.told(stream, |_| true, &found);
+                let seen = first.difference(|_| true, &found);
                 return Err(fail(
                     format!("stream {:?}: {seen}", stream.name),
                     "let rows follow from the source alone; or test where nobody else writes",

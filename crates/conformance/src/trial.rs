@@ -46,6 +46,7 @@ pub fn test(trial: &Trial, told: &mut dyn FnMut(&Outcome)) -> Report {
         told,
         outcomes: Vec::new(),
         cancel: trial.host.cancel.clone(),
+        stopped: None,
     };
     let kind = trial.connector.kind();
     common::first(&mut bench, &mut judges);
@@ -68,6 +69,8 @@ pub fn test(trial: &Trial, told: &mut dyn FnMut(&Outcome)) -> Report {
         failed: count(|verdict| matches!(verdict, Verdict::Fail { .. })),
         skipped: count(|verdict| matches!(verdict, Verdict::Skip { .. })),
         outside: count(|verdict| matches!(verdict, Verdict::Skip { outside: true, .. })),
+        setup: count(|verdict| matches!(verdict, Verdict::Skip { setup: true, .. })),
+        left: bench.left.take(),
         clauses,
     }
 }
@@ -77,21 +80,51 @@ pub(crate) struct Judges<'t> {
     told: &'t mut dyn FnMut(&Outcome),
     outcomes: Vec<Outcome>,
     cancel: Cancel,
+    /// The clause that tells why nothing more is judged.
+    stopped: Option<&'static Clause>,
 }
 
 impl Judges<'_> {
+    /// Judges nothing any more and tells nothing: the settings are wrong, and one line says so.
+    pub fn stop(&mut self, clause: &'static Clause) {
+        self.stopped = Some(clause);
+    }
+
+    /// The same, where the newest clause tells it.
+    pub fn stop_at_newest(&mut self) {
+        self.stopped = self.outcomes.last().map(|outcome| outcome.clause);
+    }
+
+    /// Whether the newest clause was not judged because the settings or the data are wrong.
+    pub fn met_wrong_setup(&self) -> bool {
+        let newest = self.outcomes.last().map(|outcome| &outcome.verdict);
+        matches!(newest, Some(Verdict::Skip { setup: true, .. }))
+    }
+
+    /// Keeps a verdict that was found before, and tells it.
+    pub fn found(&mut self, clause: &'static Clause, judged: Judged) {
+        let stopped = std::mem::take(&mut self.stopped);
+        self.judge(clause, || judged);
+        self.stopped = stopped;
+    }
+
     pub fn judge(&mut self, clause: &'static Clause, judge: impl FnOnce() -> Judged) {
         let begun = Instant::now();
-        let verdict = match self.cancel.is_cancelled() {
-            true => skip("interrupted"),
-            false => judge().map_or_else(|verdict| verdict, |detail| Verdict::Pass { detail }),
+        let verdict = if self.cancel.is_cancelled() {
+            skip("interrupted")
+        } else if let Some(clause) = self.stopped {
+            skip(format!("not judged: see {}", clause.id))
+        } else {
+            judge().map_or_else(|verdict| verdict, |detail| Verdict::Pass { detail })
         };
         let outcome = Outcome {
             clause,
             verdict,
             secs: begun.elapsed().as_secs_f64(),
         };
-        (self.told)(&outcome);
+        if self.stopped.is_none() {
+            (self.told)(&outcome);
+        }
         self.outcomes.push(outcome);
     }
 }

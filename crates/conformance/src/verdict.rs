@@ -34,6 +34,8 @@ pub enum Verdict {
         reason: String,
         /// Something outside failed, such as a server that answers 503: another test may tell.
         outside: bool,
+        /// The settings of the test, a credential or the data are wrong: the operator corrects them.
+        setup: bool,
     },
 }
 
@@ -67,6 +69,11 @@ pub struct Report {
     pub skipped: usize,
     /// How many of these because something outside failed.
     pub outside: usize,
+    /// How many because the settings of the test, a credential or the data are wrong.
+    pub setup: usize,
+    /// How the names of the streams begin that the test left at the destination.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left: Option<String>,
     /// Each clause.
     pub clauses: Vec<Outcome>,
 }
@@ -87,6 +94,7 @@ pub(crate) fn skip(reason: impl Into<String>) -> Verdict {
     Verdict::Skip {
         reason: reason.into(),
         outside: false,
+        setup: false,
     }
 }
 
@@ -95,6 +103,16 @@ pub(crate) fn outside(reason: impl Into<String>) -> Verdict {
     Verdict::Skip {
         reason: reason.into(),
         outside: true,
+        setup: false,
+    }
+}
+
+/// The same, because the settings of the test, a credential or the data are wrong.
+pub(crate) fn setup(reason: impl Into<String>) -> Verdict {
+    Verdict::Skip {
+        reason: reason.into(),
+        outside: false,
+        setup: true,
     }
 }
 
@@ -184,8 +202,24 @@ pub fn clauses(kind: Kind) -> Vec<&'static Clause> {
 }
 
 impl Report {
-    /// Whether no clause failed, and nothing outside kept one from being judged.
+    /// Whether no clause failed, and neither something outside nor the test's own settings kept one from
+    /// being judged.
     pub fn is_well(&self) -> bool {
-        self.failed == 0 && self.outside == 0
+        self.failed == 0 && self.outside == 0 && self.setup == 0
+    }
+
+    /// Why the settings of the test, a credential or the data are wrong, in the words of the first clause
+    /// that met it.
+    pub fn wrong_setup(&self) -> Option<&str> {
+        self.clauses
+            .iter()
+            .find_map(|outcome| match &outcome.verdict {
+                Verdict::Skip {
+                    reason,
+                    setup: true,
+                    ..
+                } => Some(reason.as_str()),
+                _ => None,
+            })
     }
 }

@@ -3,6 +3,8 @@
 import { Checkpoint, Columns, ConnectorError } from "./rapidbyte/rapidbyte.js";
 
 const BATCH_ROWS = 2_000;
+// About what a row has, in bytes: a batch has no more rows than the host asks bytes for.
+const ROW_BYTES = 32;
 
 export class Connector {
   static connectorName = "{{name}}";
@@ -36,8 +38,9 @@ export class Connector {
 
   *read(request) {
     let at = begin(request);
+    const size = Math.max(1, Math.min(BATCH_ROWS, Math.floor(request.batchBytes / ROW_BYTES)));
     while (at < this.rowCount) {
-      const end = Math.min(at + BATCH_ROWS, this.rowCount);
+      const end = Math.min(at + size, this.rowCount);
       const [n, label] = [[], []];
       for (; at < end; at++) {
         n.push(at);

@@ -9,7 +9,7 @@ import { Checkpoint, checkedConfig, Columns } from "./rapidbyte/rapidbyte.js";
 /** How many rows come, and the last checkpoint. */
 function read(rows, request) {
   let [given, last] = [0, undefined];
-  for (const step of new Connector({ rows }).read({ stream: "numbers", ...request })) {
+  for (const step of new Connector({ rows }).read({ stream: "numbers", batchBytes: 1 << 20, ...request })) {
     if (step instanceof Columns) given += step.values.n.length;
     if (step instanceof Checkpoint) last = step.cursor;
   }

@@ -4,6 +4,8 @@ from rapidbyte import Checkpoint, Columns, Error, Stream
 
 STREAM = "numbers"
 BATCH_ROWS = 2_000
+# About what a row has, in bytes: a batch has no more rows than the host asks bytes for.
+ROW_BYTES = 32
 
 
 class Connector:
@@ -31,8 +33,9 @@ class Connector:
 
     def read(self, request):
         at = begin(request)
+        size = max(1, min(BATCH_ROWS, request.batch_bytes // ROW_BYTES))
         while at < self.rows:
-            numbers = range(at, min(at + BATCH_ROWS, self.rows))
+            numbers = range(at, min(at + size, self.rows))
             # Rows as dicts would do as well: yield [{"n": n, "label": f"number {n}"} for n in numbers]
             yield Columns(n=list(numbers), label=[f"number {n}" for n in numbers])
             at = numbers.stop

@@ -16,6 +16,7 @@ const OF_SOURCES: &[(&str, &str)] = &[
     ("miscounts_types", "discover"),
     ("changes_its_key", "discover-again"),
     ("fails_in_the_middle", "read"),
+    ("refuses_its_stream", "read"),
     ("reads_other_schema", "read-schema"),
     ("miscounts_rows", "batches"),
     ("gives_nulls", "batches"),

@@ -73,23 +73,3 @@ fn a_server_that_always_fails_for_one_stream_is_told_and_the_other_stream_is_jud
     let passed = with(&document, "pass");
     assert!(passed.iter().any(|id| id == "columns"), "{passed:?}");
 }
-
-#[test]
-fn a_peer_that_cannot_be_asked_and_a_stream_that_does_not_exist_are_no_success() {
-    let folder = Folder::new();
-    let judged = |name: &str, config: Value, more: &[&str], clause: &str, reason: &str| {
-        let (document, code) = test(&folder, name, &config, more);
-        assert_eq!(code, 1, "{document:#}");
-        assert_eq!(document["error"]["code"], "not_judged", "{document:#}");
-        let clauses = document["clauses"].as_array().expect("clauses");
-        let found = clauses.iter().find(|found| found["id"] == clause);
-        let said = found.expect("it")["reason"].as_str().unwrap_or_default();
-        assert!(said.contains(reason), "{said}");
-    };
-    let peer = ["--peer", "source-file", "--peer-config", "{ pathh: x }"];
-    let config = json!({ "path": "out/{stream}.csv" });
-    judged("dest-file", config, &peer, "write", "pathh");
-    let config = json!({ "rows": 10, "preset": "narrow" });
-    let other = ["--stream", "rowss"];
-    judged("source-generate", config, &other, "discover", "rowss");
-}

@@ -27,7 +27,7 @@ pub(super) fn progress(subject: &Subject<'_>) -> Judged {
     const ACTION: &str = "keep epoch, seq and cursor in the transaction of the rows, and tell them";
     let target = target(subject, "progress")?;
     let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
-    let fails = |trouble: Trouble| trouble.fails(ACTION);
+    let fails = |trouble: Trouble| trouble.fails_unless_settings(ACTION);
     if let Some(told) = subject.progress(&target).map_err(fails)? {
         let seen = format!("before its first run the stream has the progress {told:?}");
         return Err(fail(
@@ -90,7 +90,7 @@ pub(super) fn progress(subject: &Subject<'_>) -> Judged {
     }
     let action = "without parts and without a writer let commit move the cursor alone";
     let moved = next.commit(&[], cursor(&target, 3), true);
-    moved.map_err(|trouble| trouble.fails(action))?;
+    moved.map_err(|trouble| trouble.fails_unless_settings(action))?;
     let seen = subject.look(&target).map_err(fails)?;
     if (seen.seq, &seen.cursor) != (3, &cursor(&target, 3)) {
         return Err(fail(
@@ -119,7 +119,7 @@ pub(super) fn once(subject: &Subject<'_>) -> Judged {
             return Err(fail(seen, ACTION));
         }
         Err(Trouble::Error(..) | Trouble::Broken(_)) => {}
-        Err(trouble) => return Err(trouble.fails(ACTION)),
+        Err(trouble) => return Err(trouble.fails_unless_settings(ACTION)),
     }
     // Whether it works is for another clause to say.
     if !subject.has_failed(&ABORT) {
@@ -143,7 +143,8 @@ pub(super) fn fence(subject: &Subject<'_>) -> Judged {
     let part = older.flush().map_err(blocks)?;
     let cancel = subject.bench.trial.host.cancel.child();
     let newer = Load::let_in(subject, &target, simple(), "newer", cancel);
-    let newer = newer.map_err(|trouble| trouble.fails("let a newer run in at any time"))?;
+    let newer =
+        newer.map_err(|trouble| trouble.fails_unless_settings("let a newer run in at any time"))?;
     if newer.fenced.epoch <= older.fenced.epoch {
         let (older, newer) = (older.fenced.epoch, newer.fenced.epoch);
         return Err(fail(
@@ -159,7 +160,7 @@ pub(super) fn fence(subject: &Subject<'_>) -> Judged {
             return Err(fail(seen, ACTION));
         }
         Err(Trouble::Error(..)) => {}
-        Err(trouble) => return Err(trouble.fails(ACTION)),
+        Err(trouble) => return Err(trouble.fails_unless_settings(ACTION)),
     }
     let after = subject.look(&target).map_err(blocks)?;
     match after == before {

@@ -16,15 +16,22 @@ const MAX_BYTES: u64 = 1 << 20;
 /// Each file with a number that changes with it.
 pub(super) type Listing = BTreeMap<PathBuf, u64>;
 
-/// Lists the files below the granted folders, hidden files and the host's own among them.
-pub(super) fn list(grants: &Grants) -> Listing {
+/// Lists the files below the granted folders, hidden files and the host's own among them. Files with the name of
+/// another test's stream are left out: that test may run at the same time. `ours` begins this test's names.
+pub(super) fn list(grants: &Grants, ours: &str) -> Listing {
     let mut found = Listing::new();
     for pattern in grants.written() {
         let plain = pattern.split(['*', '?']).next().unwrap_or_default();
         let end = plain.rfind('/').unwrap_or(0);
         walk(Path::new(&plain[..end]), 0, &mut found);
     }
+    found.retain(|path, _| !is_of_another(&path.to_string_lossy(), ours));
     found
+}
+
+fn is_of_another(path: &str, ours: &str) -> bool {
+    let mut names = path.match_indices(super::STREAMS_BEGIN);
+    names.any(|(at, _)| !path[at..].starts_with(ours))
 }
 
 fn walk(folder: &Path, depth: usize, found: &mut Listing) {
@@ -70,4 +77,23 @@ pub(super) fn changed(before: &Listing, after: &Listing) -> Option<String> {
     let other = both.find(|(path, state)| after.get(*path).is_some_and(|s| s != *state));
     let other = other.map(|(path, _)| format!("the file {} has changed", path.display()));
     more(before, after).or(gone).or(other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_another_test_are_left_out_and_all_others_count() {
+        let of_another = |path| is_of_another(path, "conformance_0a_");
+        assert!(of_another("out/conformance_0b_write.csv"));
+        assert!(of_another("out/.conformance_0b_write.csv.tmp"));
+        for path in [
+            "out/conformance_0a_write.csv",
+            "out/stray",
+            "out/_rapidbyte/7",
+        ] {
+            assert!(!of_another(path), "{path}");
+        }
+    }
 }

@@ -19,6 +19,8 @@ pub(crate) struct Load<'b> {
     bench: &'b Bench<'b>,
     destination: Destination,
     stream: String,
+    /// How the names of the test's streams begin.
+    prefix: String,
     schema: SchemaRef,
     encoder: Encoder,
     /// What was said of the columns.
@@ -57,6 +59,10 @@ impl<'b> Load<'b> {
         let (epoch, cursor) = (self.fenced.epoch, self.fenced.cursor.clone());
         let opened = self.destination.open_writer(target, epoch, cursor.as_ref());
         self.bench.note(opened)?;
+        self.bench
+            .left
+            .borrow_mut()
+            .get_or_insert_with(|| self.prefix.clone());
         Ok(self)
     }
 
@@ -110,6 +116,7 @@ impl<'b> Load<'b> {
             bench,
             destination,
             stream: target.stream.clone(),
+            prefix: subject.prefix(),
             schema,
             encoder,
             plan,

@@ -52,7 +52,7 @@ pub(super) fn replace(subject: &Subject<'_>) -> Judged {
     const ACTION: &str = "with replace let the rows of the commit take the place of all older ones";
     let target = target(subject, WriteMode::Replace, "replaced")?;
     let rows = |rows| values::batch(&simple(), rows).map_err(skip);
-    let fails = |trouble: Trouble| trouble.fails(ACTION);
+    let fails = |trouble: Trouble| trouble.fails_unless_settings(ACTION);
     let first = subject.load(&target, "replace-1", &[rows(0..10)?]);
     first.map_err(|trouble| trouble.blocks(&WRITE))?;
     let second = rows(100..104)?;
@@ -64,6 +64,7 @@ pub(super) fn replace(subject: &Subject<'_>) -> Judged {
     let plan = subject.load(&target, "replace-3", &[]);
     let plan = plan.map_err(|trouble| trouble.blocks(&EMPTY))?;
     subject.kept(&target, &plan, &none, ACTION)?;
+    subject.fill(&target);
     Ok(kept)
 }
 
@@ -108,7 +109,7 @@ pub(super) fn upsert(subject: &Subject<'_>) -> Judged {
     target.schema = rapidbyte_wire::ipc::encode_schema(&schema).unwrap_or_default();
     target.primary_key = vec![KEY.into()];
     let refused = |trouble| refused(trouble, WriteMode::Upsert);
-    let fails = |trouble: Trouble| trouble.fails(ACTION);
+    let fails = |trouble: Trouble| trouble.fails_unless_settings(ACTION);
     let first = versioned(&[
         (1, Some("one"), Some(1)),
         (2, Some("two"), Some(2)),
@@ -185,7 +186,7 @@ pub(super) fn plan_again(subject: &Subject<'_>) -> Judged {
             continue;
         };
         let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
-        let fails = |trouble: Trouble| trouble.fails(ACTION);
+        let fails = |trouble: Trouble| trouble.fails_unless_settings(ACTION);
         // Written as all others are: how a mode writes is for other clauses to say.
         let first = subject.target(&stream, &simple(), false);
         let plan = subject.load(&first, &stream, std::slice::from_ref(&rows));
@@ -196,14 +197,14 @@ pub(super) fn plan_again(subject: &Subject<'_>) -> Judged {
         }
         let wider = wider(&planned);
         let progress = subject.progress(&planned).map_err(fails)?;
-        let files = files::list(&subject.bench.grants);
+        let files = subject.files();
         let mut plans = Vec::new();
         for target in [&planned, &wider, &planned] {
             match subject.planned(target) {
                 Ok(plan) => plans.push(plan),
                 // Not with this mode or column; what it says of that is its own.
                 Err(Trouble::Error(..)) => {}
-                Err(trouble) => return Err(trouble.fails(ACTION)),
+                Err(trouble) => return Err(trouble.fails_unless_settings(ACTION)),
             }
         }
         let label = name(mode);
@@ -216,7 +217,7 @@ pub(super) fn plan_again(subject: &Subject<'_>) -> Judged {
                 "let plan say the same as long as nothing is written",
             ));
         }
-        if let Some(seen) = files::changed(&files, &files::list(&subject.bench.grants)) {
+        if let Some(seen) = files::changed(&files, &subject.files()) {
             return Err(fail(format!("{label}: after plan {seen}"), ACTION));
         }
         let after = subject.progress(&planned).map_err(fails)?;

@@ -20,7 +20,7 @@ pub(super) fn batches(subject: &Subject<'_>) -> Judged {
     const ACTION: &str = "keep every row of every batch, however large it is";
     subject.needs_write()?;
     let target = subject.target("batches", &simple(), false);
-    let fails = |trouble: Trouble| trouble.fails(ACTION);
+    let fails = |trouble: Trouble| trouble.fails_unless_settings(ACTION);
     let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
     let mut load = Load::begin(subject, &target, simple(), "batches").map_err(blocks)?;
     for number in 0..SMALL {
@@ -65,7 +65,7 @@ pub(super) fn parts(subject: &Subject<'_>) -> Judged {
     const ACTION: &str = "commit the rows of every part, once";
     subject.needs_write()?;
     let target = subject.target("parts", &simple(), subject.keeps_cursor());
-    let fails = |trouble: Trouble| trouble.fails(ACTION);
+    let fails = |trouble: Trouble| trouble.fails_unless_settings(ACTION);
     let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
     let mut load = Load::begin(subject, &target, simple(), "parts").map_err(blocks)?;
     let mut parts = Vec::new();
@@ -89,7 +89,7 @@ pub(super) fn parts(subject: &Subject<'_>) -> Judged {
     let again = load.commit(&parts[2..], cursor(&target, 2), true);
     match again {
         Ok(_) | Err(Trouble::Error(..) | Trouble::Broken(_)) => {}
-        Err(trouble) => return Err(trouble.fails(ACTION)),
+        Err(trouble) => return Err(trouble.fails_unless_settings(ACTION)),
     }
     let action = "do not commit a part again that was committed";
     let plan = load.plan.clone();
@@ -108,7 +108,7 @@ pub(super) fn streams(subject: &Subject<'_>) -> Judged {
         Field::new("more", DataType::Utf8, true),
         Field::new("a", DataType::Int64, false),
     ]));
-    let fails = |trouble: Trouble| trouble.fails(ACTION);
+    let fails = |trouble: Trouble| trouble.fails_unless_settings(ACTION);
     let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
     let streams = [
         ("first", simple(), 0..6),

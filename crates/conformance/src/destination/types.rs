@@ -27,13 +27,15 @@ pub(super) fn judge(subject: &Subject<'_>) -> Judged {
         match takes(subject.planned(&target), &field) {
             Ok(true) => taken.push((*name, field)),
             Ok(false) => refused.push(*name),
-            Err(Trouble::Error(_, error)) => {
-                return Err(fail(
-                    format!("{name}: {} [{}]", error.message, error.code),
-                    ACTION,
-                ));
+            Err(Trouble::Error(call, error)) => {
+                let seen = format!("{name}: {} [{}]", error.message, error.code);
+                let trouble = Trouble::Error(call, error);
+                return Err(match trouble.fails_unless_settings(ACTION) {
+                    Verdict::Fail { action, .. } => fail(seen, action),
+                    other => other,
+                });
             }
-            Err(trouble) => return Err(trouble.fails(ACTION)),
+            Err(trouble) => return Err(trouble.fails_unless_settings(ACTION)),
         }
     }
     if taken.is_empty() {
@@ -53,14 +55,14 @@ pub(super) fn judge(subject: &Subject<'_>) -> Judged {
     });
     let (receipt, plan, rows) = written.map_err(|trouble| match trouble {
         // Where simple rows cannot be written either, another clause says so.
-        Trouble::Error(call, error) => fail(
+        Trouble::Error(call, error) if !matches!(error.kind, ErrorKind::Config) => fail(
             format!(
                 "planned, and then {call}: {} [{}]",
                 error.message, error.code
             ),
             ACTION,
         ),
-        trouble => trouble.fails(ACTION),
+        trouble => trouble.fails_unless_settings(ACTION),
     })?;
     if receipt.rows != ROWS as u64 {
         let seen = format!("{ROWS} rows of all types, the receipt has {}", receipt.rows);

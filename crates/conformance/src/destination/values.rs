@@ -46,7 +46,7 @@ pub(super) fn judge(subject: &Subject<'_>) -> Judged {
                 let rows = alone(subject, &column)?;
                 refused.insert(column.name().clone(), rows);
             }
-            Err(trouble) => return Err(trouble.fails(ACTION)),
+            Err(trouble) => return Err(trouble.fails_unless_settings(ACTION)),
         }
     }
     Err(skip("more values are refused than a test tries"))
@@ -95,7 +95,7 @@ fn alone(subject: &Subject<'_>, field: &Field) -> Result<BTreeSet<usize>, Verdic
                 column(std::slice::from_ref(field), &error)?;
                 found.insert(row);
             }
-            Err(trouble) => return Err(trouble.fails(ACTION)),
+            Err(trouble) => return Err(trouble.fails_unless_settings(ACTION)),
         }
     }
     match found.is_empty() {

@@ -64,7 +64,9 @@ impl<'s, 'b> Increments<'s, 'b> {
         if !spec.sync_modes.contains(&SyncMode::Incremental) {
             return Err(skip("it does not read incrementally (sync_modes)"));
         }
-        let streams = self.subject.streams()?.iter();
+        self.subject.streams()?;
+        let streams = self.subject.reachable()?.into_iter();
+        let streams = streams.map(|(stream, _)| stream);
         let streams: Vec<_> = streams.filter(|s| !s.cursor_fields.is_empty()).collect();
         match streams.is_empty() {
             true => Err(skip(

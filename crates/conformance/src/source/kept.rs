@@ -1,9 +1,11 @@
 //! The rows of a read, kept so that a fault can be told by row, column and value.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use arrow_array::{Array, RecordBatch};
-use arrow_schema::SchemaRef;
+use arrow_schema::{DataType, SchemaRef};
+use rapidbyte_formats::Texts;
 use rapidbyte_runtime::Stream;
 
 use super::Subject;
@@ -278,24 +280,25 @@ fn shown(batch: &RecordBatch, at: usize, name: &str) -> String {
     {
         return "NULL".into();
     }
-    let text = format!("{:?}", column.slice(at, 1));
-    let inner = text
-        .split_once("[\n")
-        .map_or(text.as_str(), |(_, rest)| rest);
-    let inner = inner.rsplit_once(']').map_or(inner, |(before, _)| before);
-    let words: Vec<&str> = inner.split_whitespace().collect();
-    let text = words.join(" ");
-    let text = text.trim_end_matches(',');
+    let mut bytes = Vec::new();
+    let schema = batch.schema();
+    let texts = schema.field_with_name(name).ok();
+    let texts = texts.and_then(|field| Texts::new(&Arc::new(field.clone()), column).ok());
+    let written = texts.is_some_and(|texts| texts.write(at, &mut bytes).is_ok());
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let text = match column.data_type() {
+        _ if !written => "a value without a text".to_owned(),
+        DataType::Utf8 | DataType::LargeUtf8 => format!("{text:?}"),
+        _ => text,
+    };
     match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
+        None => text,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use arrow_array::{ArrayRef, Int64Array, StringArray};
 
     use super::*;

@@ -173,7 +173,8 @@ impl Whole {
     }
 }
 
-/// Whether a batch is far above what was asked for. The last row may have brought it there.
+/// Whether a batch is far above what was asked for. One row may have brought it there, wherever it stands: a
+/// source that takes a page of rows cannot divide the row that is large.
 fn too_large(batch: &RecordBatch, bytes: usize, asked: u32) -> Option<String> {
     let rows = batch.num_rows();
     if rows < 2 || bytes <= TIMES * asked as usize {
@@ -185,8 +186,18 @@ fn too_large(batch: &RecordBatch, bytes: usize, asked: u32) -> Option<String> {
         message.map_or(0, |message| message.len())
     };
     let headers = len(&batch.slice(0, 0)) + PADDING * batch.num_columns();
-    let without_last = len(&batch.slice(0, rows - 1));
-    (without_last > (TIMES * asked as usize).max(UNDIVIDED) + headers)
+    // The half that has more, again and again, ends at the row that outweighs the others.
+    let (mut at, mut count) = (0, rows);
+    while count > 1 {
+        let half = count / 2;
+        let (first, second) = (batch.slice(at, half), batch.slice(at + half, count - half));
+        (at, count) = match len(&first) > len(&second) {
+            true => (at, half),
+            false => (at + half, count - half),
+        };
+    }
+    let others = len(&batch.slice(0, at)) + len(&batch.slice(at + 1, rows - at - 1));
+    (others > (TIMES * asked as usize).max(UNDIVIDED) + 2 * headers)
         .then(|| format!("a batch of {bytes} bytes with {rows} rows, asked for {asked}"))
 }
 
@@ -287,4 +298,43 @@ fn differs(stream: &Stream, found: &Schema) -> Option<String> {
         name(&said),
         name(found)
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::{ArrayRef, StringArray};
+
+    use super::*;
+
+    fn batch(lens: &[usize]) -> (RecordBatch, usize) {
+        let texts = lens.iter().map(|len| Some("x".repeat(*len)));
+        let texts: ArrayRef = Arc::new(texts.collect::<StringArray>());
+        let batch = RecordBatch::try_from_iter([("t", texts)]).unwrap();
+        let mut encoder = ipc::Encoder::new(batch.schema_ref()).unwrap();
+        let bytes = encoder.encode(&batch).unwrap().len();
+        (batch, bytes)
+    }
+
+    #[test]
+    fn one_large_row_makes_no_batch_too_large_wherever_it_stands() {
+        const ASKED: u32 = 4 << 10;
+        const LARGE: usize = 1 << 20;
+        let wrong = |lens: &[usize]| {
+            let (batch, bytes) = batch(lens);
+            too_large(&batch, bytes, ASKED)
+        };
+        for lens in [
+            &[LARGE, 10][..],
+            &[10, LARGE],
+            &[10, 10, LARGE, 10],
+            &[LARGE],
+        ] {
+            assert_eq!(wrong(lens), None, "{lens:?}");
+        }
+        for lens in [&[LARGE, LARGE][..], &[LARGE, 10, LARGE], &[200; 5000]] {
+            assert!(wrong(lens).is_some(), "{lens:?}");
+        }
+    }
 }

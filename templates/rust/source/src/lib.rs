@@ -6,8 +6,8 @@ use rapidbyte_sdk::prelude::*;
 
 /// The only stream and its columns.
 const STREAM: &str = "numbers";
-/// A batch has at most this many rows.
-const BATCH_ROWS: i64 = 10_000;
+/// About what a row has, in bytes: a batch has as many rows as fit into the bytes that the host asks for.
+const ROW_BYTES: u32 = 32;
 
 /// What stands under `config:`. Doc comments become the keys' descriptions.
 #[derive(serde::Deserialize, schemars::JsonSchema)]
@@ -25,6 +25,7 @@ pub struct Rows {
     schema: SchemaRef,
     next: i64,
     end: i64,
+    batch_rows: i64,
     /// Said after each batch of an incremental read; then the run can go on from there.
     checkpoints: bool,
     /// Rows were given since the last checkpoint.
@@ -60,6 +61,7 @@ impl Source for Numbers {
             schema: wanted(request.columns.as_deref())?,
             next: begin(request)?,
             end: self.0.rows.into(),
+            batch_rows: (request.batch_bytes / ROW_BYTES).max(1).into(),
             checkpoints: request.increment.is_some(),
             unsaid: false,
         })
@@ -76,7 +78,7 @@ impl Reader for Rows {
             self.unsaid = false;
             return Ok(Event::Checkpoint((self.next - 1).to_string()));
         }
-        let rows = self.next..self.end.min(self.next + BATCH_ROWS);
+        let rows = self.next..self.end.min(self.next + self.batch_rows);
         if rows.is_empty() {
             return Ok(Event::End);
         }

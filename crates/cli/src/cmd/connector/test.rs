@@ -48,15 +48,20 @@ pub fn run(
         return Ok(());
     }
     output.known(document);
+    if let Some(reason) = report.wrong_setup().filter(|_| report.failed == 0) {
+        return Err(Failure::new(Class::Config, "invalid_setup", redact(reason)).hint(
+            "no clause failed: test again when this is right. If it is right already, the connector refuses good \
+             settings or good data",
+        ));
+    }
     if report.failed == 0 {
         let text = format!(
-            "{} of {} clauses were not judged: a server or a peer failed, or a setting of the test is wrong",
+            "{} of {} clauses were not judged: a server or a peer failed",
             report.outside,
             report.clauses.len()
         );
-        return Err(Failure::new(Class::Run, "not_judged", text).hint(
-            "each SKIP says why: mend the server, the peer or the setting, and run the test again",
-        ));
+        return Err(Failure::new(Class::Run, "not_judged", text)
+            .hint("each SKIP says why: mend the server or the peer, and run the test again"));
     }
     let text = format!(
         "{} of {} clauses failed",
@@ -188,6 +193,7 @@ fn summary(report: &Report, output: &Output) -> String {
         failed,
         skipped,
         outside,
+        left,
         ..
     } = report;
     let outside = match outside {
@@ -197,5 +203,11 @@ fn summary(report: &Report, output: &Output) -> String {
     let text = format!(
         "{connector} {version}: {passed} passed, {failed} failed, {skipped} skipped{outside}"
     );
-    format!("\n{}", output.bold(&text))
+    let left = left.as_ref().map_or_else(String::new, |prefix| {
+        format!(
+            "\nThe test leaves its rows at the destination, in streams named {prefix}…: the contract has no way to \
+             remove them. `docs/connectors/testing.md` says how."
+        )
+    });
+    format!("\n{}{left}", output.bold(&text))
 }

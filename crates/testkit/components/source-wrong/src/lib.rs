@@ -48,6 +48,8 @@ pub enum Deed {
     ChangesItsKey,
     /// `read`: an error after the first batch.
     FailsInTheMiddle,
+    /// `read`: does not know its second stream, which it discovers.
+    RefusesItsStream,
     /// `read-schema`: reads a column as nullable that is discovered as it is not.
     ReadsOtherSchema,
     /// `batches`: a row more than there is.
@@ -156,6 +158,8 @@ pub enum Deed {
     TakesOthersCursor,
     /// `other-cursor`: skips as many rows as the cursor of another stream says.
     MixesUpCursors,
+    /// No fault: its cursors are places in a log, so that `exact` and an ordered read have the same ones.
+    ReadsALog,
     /// Nothing sees it: an empty text is NULL, everywhere.
     EmptyTextIsNull,
     /// Nothing sees it: times are an hour later, everywhere.
@@ -310,7 +314,8 @@ impl GuestSession for Session {
 
     fn read(&self, mut request: ReadRequest) -> Result<wit::Reader> {
         let deed = self.config.deed;
-        if !STREAMS.contains(&request.stream.as_str()) {
+        let forgets = deed == Deed::RefusesItsStream && request.stream == STREAMS[1];
+        if !STREAMS.contains(&request.stream.as_str()) || forgets {
             let code = match deed {
                 Deed::TakesAnyStream => "",
                 Deed::ShoutsItsCode => "NO SUCH STREAM!",

@@ -13,6 +13,8 @@ use rapidbyte_sdk::prelude::{
 use crate::values::{self, Making};
 use crate::{Config, Deed, Memory, STREAMS};
 
+/// Where its log begins.
+const LOG_BEGIN: u64 = 7_000_000;
 /// About what a row has, in bytes.
 const ROW_BYTES: u32 = 180;
 
@@ -165,7 +167,12 @@ impl Rows {
                 Deed::ChecksInTooEarly => until,
                 _ => self.next,
             };
-            let cursor = serde_json::json!({ "stream": self.stream, "n": place });
+            let cursor = match deed {
+                Deed::ReadsALog => {
+                    serde_json::json!({ "stream": self.stream, "log": LOG_BEGIN + place })
+                }
+                _ => serde_json::json!({ "stream": self.stream, "n": place }),
+            };
             return Ok(Event::Checkpoint(cursor.to_string()));
         }
         if is_last {
@@ -358,7 +365,7 @@ fn initial(config: &Config, increment: &Increment) -> Result<Option<u64>> {
     let is_refused = match &increment.late_rows {
         LateRows::Lag(None) => false,
         LateRows::Lag(Some(_)) => deed != Deed::IgnoresLag,
-        LateRows::Exact => deed != Deed::IgnoresExact,
+        LateRows::Exact => !matches!(deed, Deed::IgnoresExact | Deed::ReadsALog),
     };
     if is_refused {
         let text = "rows are read from the cursor on: neither a lag nor change_detection: xmin";
@@ -382,7 +389,10 @@ fn initial(config: &Config, increment: &Increment) -> Result<Option<u64>> {
 /// The place of the first row behind a cursor.
 fn resume(deed: Deed, stream: &str, cursor: &str) -> Result<u64> {
     let parsed: Option<serde_json::Value> = serde_json::from_str(cursor).ok();
-    let at = parsed.as_ref().and_then(|cursor| cursor["n"].as_u64());
+    let at = parsed.as_ref().and_then(|cursor| match deed {
+        Deed::ReadsALog => cursor["log"].as_u64()?.checked_sub(LOG_BEGIN),
+        _ => cursor["n"].as_u64(),
+    });
     let of = parsed.as_ref().and_then(|cursor| cursor["stream"].as_str());
     match (at, deed) {
         (Some(_), Deed::TakesOthersCursor) if of != Some(stream) => Ok(0),
