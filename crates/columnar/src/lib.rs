@@ -70,7 +70,7 @@ impl Limits {
 /// The settings with which a piece of so many bytes can be read: beside it are its arrays, and the copies of
 /// both connectors.
 fn settings_for(piece_bytes: u64) -> String {
-    const MEMORY_SHARE: u64 = 8;
+    const MEMORY_SHARE: u64 = 4;
     let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
     let record = mebibytes(piece_bytes.div_ceil(4)).max(1);
     let memory = mebibytes(piece_bytes.saturating_mul(MEMORY_SHARE));

@@ -189,7 +189,7 @@ fn a_page_above_the_limit_is_refused_before_it_is_read() {
         assert!(error.to_string().contains("row group 1"), "{error}");
         // A piece of 70 MiB and a few bytes.
         let hint = error.hint.unwrap_or_default();
-        let named = "resources.max_record_bytes: 18mb and resources.memory: 561mb";
+        let named = "resources.max_record_bytes: 18mb and resources.memory: 281mb";
         assert!(hint.contains(named), "{hint}");
     }
 }
