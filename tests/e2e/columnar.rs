@@ -370,7 +370,7 @@ fn a_numeric_without_precision_is_a_decimal_where_the_source_is_told_its_digits(
     assert_eq!(line("n"), expected);
     assert!(line("d").contains("DECIMAL(20, 4)"), "{}", line("d"));
     assert_eq!(line("a"), "a numeric[] LIST exact");
-    assert_eq!(line("o"), "o price[] LIST exact");
+    assert_eq!(line("o"), "o public.price[] LIST exact");
     assert!(line("p").contains("DECIMAL(6, 1)"), "{}", line("p"));
     assert!(!shown.contains("is read as text"), "{shown}");
     folder.report(&pipeline(digits, "parquet"));
@@ -459,7 +459,7 @@ fn lists_of_lists_come_back_from_postgres_as_they_were() {
     );
     let from_file = |file: &str, table: &str| {
         format!(
-            "version: 1\npipeline: t\nsource: {{ use: source-file, config: {{ path: {file} }} }}\n{}",
+            "version: 1\npipeline: t\nsource: {{ use: source-file, config: {{ path: {file}, stream: s }}, streams: [s] }}\n{}",
             into.replace("TABLE", table)
         )
     };
