@@ -330,9 +330,10 @@ fn files_of_many_columns_pass_within_the_memory() {
 fn a_numeric_without_precision_is_a_decimal_where_the_source_is_told_its_digits() {
     let database = shared().database();
     let mut client = database.client();
-    let sql = "CREATE DOMAIN money_of AS numeric; \
-        CREATE TABLE t (id bigint PRIMARY KEY, n numeric, d money_of, a numeric[], p numeric(6,1)); \
-        INSERT INTO t VALUES (1, 12345678901.2345, -0.5, '{1, NULL, 2.25}', 3.5), (2, NULL, 7, NULL, NULL)";
+    let sql = "CREATE DOMAIN money_of AS numeric; CREATE DOMAIN price AS money_of; \
+        CREATE TABLE t (id bigint PRIMARY KEY, n numeric, d money_of, a numeric[], p numeric(6,1), o price[]); \
+        INSERT INTO t VALUES (1, 12345678901.2345, -0.5, '{1, NULL, 2.25}', 3.5, '{0.5, NULL}'), \
+            (2, NULL, 7, NULL, NULL, NULL)";
     client.batch_execute(sql).expect("a table");
     let folder = Folder::new();
     let pipeline = |numeric: &str, to: &str| {
@@ -369,13 +370,16 @@ fn a_numeric_without_precision_is_a_decimal_where_the_source_is_told_its_digits(
     assert_eq!(line("n"), expected);
     assert!(line("d").contains("DECIMAL(20, 4)"), "{}", line("d"));
     assert_eq!(line("a"), "a numeric[] LIST exact");
+    assert_eq!(line("o"), "o public.price[] LIST exact");
     assert!(line("p").contains("DECIMAL(6, 1)"), "{}", line("p"));
     assert!(!shown.contains("is read as text"), "{shown}");
     folder.report(&pipeline(digits, "parquet"));
     folder.report(&pipeline(digits, "jsonl"));
     assert_eq!(
         folder.read("out/t.jsonl").lines().next(),
-        Some(r#"{"id":1,"n":12345678901.2345,"d":-0.5000,"a":[1.0000,null,2.2500],"p":3.5}"#)
+        Some(
+            r#"{"id":1,"n":12345678901.2345,"d":-0.5000,"a":[1.0000,null,2.2500],"p":3.5,"o":[0.5000,null]}"#
+        )
     );
     // What does not fit is refused with its column and value.
     for (value, told) in [
@@ -401,14 +405,107 @@ fn a_numeric_without_precision_is_a_decimal_where_the_source_is_told_its_digits(
             ", numeric: { precision: 5, scale: 6 }",
             "config.numeric.scale",
         ),
+        (
+            ", numeric: text",
+            "string \"text\", expected the digits, such as",
+        ),
     ] {
         folder.refuses(
             &pipeline(numeric, "parquet"),
             "invalid_config",
             2,
-            &[told, "numeric: {"],
+            &[told, "{ precision: 38, scale: 9 }"],
         );
     }
+}
+
+#[test]
+fn infinite_dates_and_times_are_refused_at_their_row_in_every_format() {
+    let database = shared().database();
+    let sql = "CREATE TABLE t (id int, d date, t timestamp, z timestamptz, a date[]); \
+        INSERT INTO t VALUES (1, '2026-01-01', '2026-01-01', '2026-01-01Z', '{2026-01-01}'), \
+            (2, 'infinity', '-infinity', 'infinity', '{-infinity}')";
+    database.client().batch_execute(sql).expect("a table");
+    let folder = Folder::new();
+    for column in ["d", "t", "z", "a"] {
+        for format in ["csv", "jsonl", "parquet", "arrow"] {
+            let pipeline = |more: &str| {
+                format!(
+                    "version: 1\npipeline: t\n\
+                     source:\n  use: source-postgres\n  config: {{ url: \"{}\" }}\n\
+                     \x20 streams: [{{ name: public.t, columns: [id, {column}]{more} }}]\n\
+                     destination: {{ use: dest-file, config: {{ path: \"out/t.{format}\" }}, write_mode: replace }}\n",
+                    database.url()
+                )
+            };
+            let place = format!("column \"{column}\", row 2: an infinite value");
+            let told = ["public.t", &place, "leave such rows out by `where:`"];
+            folder.refuses(&pipeline(""), "value_does_not_fit", 4, &told);
+            let report = folder.report(&pipeline(", where: \"id = 1\""));
+            assert_eq!(report["rows"], 1, "{report:#}");
+        }
+    }
+}
+
+#[test]
+fn lists_of_lists_come_back_from_postgres_as_they_were() {
+    let database = shared().database();
+    let folder = Folder::new();
+    let lines = "{\"id\":1,\"l\":[[\"a\",\"b\"],[null,\"d\"]]}\n{\"id\":2,\"l\":[]}\n{\"id\":3,\"l\":null}\n";
+    folder.write("in.jsonl", lines);
+    let url = database.url();
+    let into = format!(
+        "destination: {{ use: dest-postgres, config: {{ url: \"{url}\", table: TABLE }}, write_mode: replace }}\n"
+    );
+    let from_file = |file: &str, table: &str| {
+        format!(
+            "version: 1\npipeline: t\nsource: {{ use: source-file, config: {{ path: {file}, stream: s }}, streams: [s] }}\n{}",
+            into.replace("TABLE", table)
+        )
+    };
+    let from_table = format!(
+        "version: 1\npipeline: t\nsource: {{ use: source-postgres, config: {{ url: \"{url}\" }}, streams: [public.one] }}\n"
+    );
+    let to = |file: &str| {
+        format!(
+            "destination: {{ use: dest-file, config: {{ path: {file} }}, write_mode: replace }}\n"
+        )
+    };
+    folder.report(&from_file("in.jsonl", "one"));
+    // A file has the server's text of it, and `plan` says so.
+    folder.write("p.yaml", format!("{from_table}{}", to("out.jsonl")));
+    let planned = folder.rapidbyte(&["plan", "p.yaml"]);
+    let note = "l (text[]) is read as text: it is declared with more than one dimension";
+    let shown = planned
+        .stdout
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    assert!(shown.contains(note), "{}", planned.stdout);
+    for format in ["jsonl", "parquet", "arrow"] {
+        let file = format!("out.{format}");
+        folder.report(&format!("{from_table}{}", to(&file)));
+        // The server reads the text into such a table.
+        database
+            .client()
+            .batch_execute("CREATE TABLE two (LIKE one)")
+            .expect("a table");
+        folder.report(&from_file(&file, "two"));
+        let same = "SELECT count(*) FROM one JOIN two USING (id) \
+            WHERE one.l IS NOT DISTINCT FROM two.l";
+        let count: i64 = database
+            .client()
+            .query_one(same, &[])
+            .expect("a count")
+            .get(0);
+        assert_eq!(count, 3, "{format}");
+        database
+            .client()
+            .batch_execute("DROP TABLE two")
+            .expect("no table");
+    }
+    let expected = "{\"id\":1,\"l\":\"{{a,b},{NULL,d}}\"}";
+    assert_eq!(folder.read("out.jsonl").lines().next(), Some(expected));
 }
 
 #[test]
@@ -457,5 +554,46 @@ fn a_parquet_file_of_many_columns_is_refused_with_the_memory_that_it_takes() {
         .unwrap_or_else(|| panic!("no number: {hint}"));
     let report = folder.report(&back(memory));
     assert_eq!(report["rows"], 2000, "{memory}: {report:#}");
+    assert!(folder.read("back.csv") == file, "the rows differ");
+    // A destination that has a page of each column, too.
+    let again = pipeline("wide.parquet", "again.parquet", memory);
+    let report = folder.report(&again);
+    assert_eq!(report["rows"], 2000, "{memory}: {report:#}");
+}
+
+#[test]
+fn the_memory_that_an_error_names_is_enough() {
+    const COLUMNS: usize = 400;
+    let folder = Folder::new();
+    let names: Vec<String> = (0..COLUMNS).map(|n| format!("c{n}")).collect();
+    let mut file = names.join(",") + "\n";
+    for row in 0..2000_usize {
+        let field = |n: usize| format!("t{}abcdefghijklmnop", (row * 7919 + n * 104_729) % 99_991);
+        file += &((0..COLUMNS).map(field).collect::<Vec<_>>().join(",") + "\n");
+    }
+    folder.write("wide.csv", &file);
+    let pipeline = |from: &str, to: &str, memory: &str| {
+        format!(
+            "version: 1\npipeline: t\n\
+             source: {{ use: source-file, config: {{ path: {from}, stream: wide }}, streams: [wide] }}\n\
+             destination: {{ use: dest-file, config: {{ path: {to} }}, write_mode: replace }}\n\
+             resources: {{ memory: {memory} }}\n"
+        )
+    };
+    folder.report(&pipeline("wide.csv", "wide.parquet", "256mb"));
+    let (error, code) = folder.error(&pipeline("wide.parquet", "again.parquet", "64mb"));
+    assert_eq!(
+        (&error["code"], code),
+        (&"memory_limit".into(), 1),
+        "{error:#}"
+    );
+    let hint = error["hint"].as_str().unwrap_or_default();
+    let memory = hint
+        .split_once("resources.memory: ")
+        .and_then(|(_, rest)| rest.split([',', ' ']).next())
+        .unwrap_or_else(|| panic!("no number: {hint}"));
+    let report = folder.report(&pipeline("wide.parquet", "again.parquet", memory));
+    assert_eq!(report["rows"], 2000, "{memory}: {report:#}");
+    folder.report(&pipeline("again.parquet", "back.csv", memory));
     assert!(folder.read("back.csv") == file, "the rows differ");
 }

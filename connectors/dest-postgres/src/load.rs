@@ -459,7 +459,7 @@ fn violated(error: Error, name: &Name, mode: WriteMode) -> Error {
             ),
         },
         // A domain that refuses NULL is named instead of the column.
-        ("pg_23502", Some(column)) if error.message.contains(&format!("\"{column}\"")) => format!(
+        ("pg_23502", Some(column)) if names(&error.message, column) => format!(
             "the stream has NULL there, run on the target: ALTER TABLE {name} ALTER COLUMN {} DROP \
              NOT NULL; {leave}",
             quote_ident(column)
@@ -479,6 +479,13 @@ fn violated(error: Error, name: &Name, mode: WriteMode) -> Error {
         _ => return error,
     };
     error.hint(hint)
+}
+
+/// True where the server's own words name the column, and not only the place that we put before them.
+fn names(message: &str, column: &str) -> bool {
+    let place = format!(", column {column:?}: ");
+    let said = message.split_once(&place).map_or(message, |(_, said)| said);
+    said.contains(&format!("\"{column}\""))
 }
 
 /// Another session may make the same table between our look and our statement; what the server

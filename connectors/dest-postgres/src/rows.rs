@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
+use rapidbyte_pg::Column;
 use rapidbyte_pg::copy::Encoder;
-use rapidbyte_pg::ident::{qualified, quote_ident};
-use rapidbyte_pg::insert::{self, Parameter};
-use rapidbyte_pg::model::Generated;
-use rapidbyte_pg::{Column, Fit as PgFit, cast, ddl, fit};
+use rapidbyte_pg::ident::quote_ident;
+use rapidbyte_pg::insert::Parameter;
 use rapidbyte_pg_client::{
-    COPY_HEADER_BYTES, Client, CopyAsked, CopyIn, Format, Param, Pipeline, Statement,
-    TransactionStatus,
+    COPY_HEADER_BYTES, Client, CopyAsked, CopyIn, Pipeline, Statement, TransactionStatus,
 };
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
@@ -17,21 +15,16 @@ use rapidbyte_sdk::prelude::*;
 use crate::config::{Name, Settings};
 use crate::convert;
 use crate::decide::{Decision, Method};
+use crate::inserts::{self, INSERT_BYTES};
 use crate::load::Place;
 use crate::lock;
-use crate::look::{Wanted, Within, look};
+use crate::refusal::Casts;
 use crate::swap::Swap;
 use crate::transaction::OWN_PATH;
 use crate::upsert::Stage;
 
-/// Of one INSERT; the server holds its parameter in memory, and so do we.
-const INSERT_BYTES: usize = 4 << 20;
 /// A buffer above this is sent in pieces and given back: one huge row must not keep its room.
 const MAX_KEPT_BYTES: usize = 16 << 20;
-/// Columns that are named in an error; more only make it long.
-const MAX_NAMED: usize = 20;
-/// The temporary table whose row type the rows of an INSERT have.
-const STAGED: &str = "rapidbyte_rows";
 
 /// Takes the rows of one transaction. Dropped, the server forgets them with the connection.
 pub(crate) struct Sink {
@@ -116,7 +109,8 @@ impl Sink {
                 Rows::Copy(encoder.counting_from(before))
             }
             Method::Insert { staged } => {
-                let (parameter, statement) = prepare(&mut client, name, schema, columns, staged)?;
+                let (parameter, statement) =
+                    inserts::prepare(&mut client, name, schema, columns, staged)?;
                 Rows::Insert(parameter.counting_from(before), statement)
             }
         };
@@ -161,9 +155,9 @@ impl Sink {
             (Rows::Copy(_), Some((stage, schema))) => {
                 stage.refuse_null_keys(batch, self.before + self.rows + 1)?;
                 let batch = with_numbers(batch, schema, self.rows)?;
-                self.copy(&batch)?;
+                self.copy(&batch).map_err(|error| self.placed(error))?;
             }
-            (Rows::Copy(_), None) => self.copy(batch)?,
+            (Rows::Copy(_), None) => self.copy(batch).map_err(|error| self.placed(error))?,
             (Rows::Insert(..), _) => self.insert(batch)?,
         }
         self.rows += batch.num_rows() as u64;
@@ -200,6 +194,60 @@ impl Sink {
     }
 
     fn insert(&mut self, batch: &RecordBatch) -> Result<()> {
+        let sent = self.send_inserts(batch);
+        if self.cast.is_empty() {
+            return sent;
+        }
+        // The answers come before the next batch: whose text is refused is found in this one.
+        let sent = sent.and_then(|()| self.end_insert());
+        sent.map_err(|error| self.unread(error, batch))
+    }
+
+    /// Finds the row of the batch that a failed cast is about.
+    fn unread(&mut self, error: Error, batch: &RecordBatch) -> Error {
+        let first_row = self.before + self.rows + 1;
+        let casts = Casts {
+            targets: &self.targets,
+            places: &self.cast,
+            first_row,
+        };
+        if !casts.may_have_raised(&error) {
+            return casts.explained_alone(error);
+        }
+        let Wire::Idle(client) = &mut self.wire else {
+            return error;
+        };
+        inserts::located(client, casts, error, batch, self.insert_rows)
+    }
+
+    /// The error of a COPY with its row in the stream: the server counts from the beginning of the COPY.
+    fn placed(&self, error: Error) -> Error {
+        let first_row = self.before + self.confirmed;
+        let context = error.location.as_deref().unwrap_or_default();
+        let Some(line) = rapidbyte_pg_client::line_of_copy(context) else {
+            return error;
+        };
+        let staged = |name: &str| name.strip_prefix('c')?.parse().ok();
+        let column = match (&error.column, &self.stage) {
+            (Some(name), Some(_)) => {
+                staged(name).and_then(|place: usize| Some(self.targets.get(place)?.name.clone()))
+            }
+            (column, _) => column.clone(),
+        };
+        let row = first_row + line;
+        let place = match &column {
+            Some(column) => format!("row {row}, column {column:?}"),
+            None => format!("row {row}"),
+        };
+        Error {
+            message: format!("{place}: {}", error.message),
+            column,
+            location: None,
+            ..error
+        }
+    }
+
+    fn send_inserts(&mut self, batch: &RecordBatch) -> Result<()> {
         self.wire = match std::mem::replace(&mut self.wire, Wire::Lost) {
             Wire::Idle(client) => Wire::Inserting(client.into_pipeline()?, 0),
             other => other,
@@ -226,24 +274,13 @@ impl Sink {
                     .map_err(convert)?;
             }
             self.bytes += self.buffer.len() as u64;
-            let params = [
-                Param {
-                    type_oid: 0,
-                    format: Format::Binary,
-                    value: Some(&self.buffer),
-                },
-                Param {
-                    type_oid: 0,
-                    format: Format::Binary,
-                    value: Some(&first),
-                },
-            ];
+            let params = inserts::parameters(&self.buffer, &first);
             // Only a statement that casts wants the number of the first row.
             let params = &params[..1 + usize::from(self.numbers_rows)];
             if let Err(error) = pipeline.execute(statement, params) {
                 // The session can be closed in order then; why is known.
                 let _ = self.end_insert();
-                return Err(unread(error, &self.targets, &self.cast));
+                return Err(error);
             }
         }
         *sent += rows.len() as u64;
@@ -262,7 +299,7 @@ impl Sink {
         };
         let touched = pipeline.finish();
         self.wire = Wire::Idle(pipeline.into_client());
-        let touched = touched.map_err(|error| unread(error, &self.targets, &self.cast))?;
+        let touched = touched?;
         self.confirmed += touched;
         ensure_all(&self.name, sent, touched)
     }
@@ -270,7 +307,7 @@ impl Sink {
     /// Ends the COPY, or the INSERTs: every row is in the transaction then.
     pub(crate) fn flush(&mut self) -> Result<Part> {
         let _phase = phase::enter(Kind::Flush);
-        self.end_copy()?;
+        self.end_copy().map_err(|error| self.placed(error))?;
         self.end_insert()?;
         if self.confirmed != self.rows {
             return Err(Error::internal(format!(
@@ -333,8 +370,13 @@ impl Sink {
         }
         if let Some((stage, _)) = self.stage.filter(|_| rows > 0) {
             let merged = stage.merge(&mut client, settings, &self.name, rows);
+            let casts = Casts {
+                targets: &self.targets,
+                places: &self.cast,
+                first_row: self.before + 1,
+            };
             merged.map_err(|error| {
-                let error = unread(error, &self.targets, &self.cast);
+                let error = stage.located(&mut client, casts, error, rows);
                 if client.is_usable() && client.execute("ROLLBACK").is_ok() {
                     return lock::timed_out(&mut client, error, &self.name.sql());
                 }
@@ -432,154 +474,6 @@ fn send(copy: &mut CopyIn<Client>, buffer: &mut Vec<u8>) -> Result<u64> {
     buffer.truncate(COPY_HEADER_BYTES);
     buffer.shrink_to(MAX_KEPT_BYTES);
     Ok(bytes as u64)
-}
-
-/// The statement of an INSERT and its parameter.
-fn prepare(
-    client: &mut Client,
-    name: &Name,
-    schema: &Schema,
-    columns: &[Column],
-    staged: bool,
-) -> Result<(Parameter, Statement)> {
-    let (sql, row_columns, relation) = if staged {
-        let (row_columns, casts) = staged_columns(schema, columns)?;
-        let table = ddl::create_table("pg_temp", STAGED, &row_columns, &[]).map_err(convert)?;
-        let table = table.replacen("CREATE TABLE", "CREATE TEMPORARY TABLE", 1);
-        client.simple_query(&format!("{table} ON COMMIT DROP"))?;
-        let schema_name = client.simple_query(
-            "SELECT nspname FROM pg_catalog.pg_namespace WHERE oid = pg_catalog.pg_my_temp_schema()",
-        )?;
-        let schema_name = schema_name
-            .first()
-            .map(rapidbyte_pg_client::Rows::single)
-            .transpose()?
-            .unwrap_or_default()
-            .to_owned();
-        let sql = cast_statement(name, &schema_name, columns, &casts);
-        let staging = Name {
-            schema: schema_name,
-            table: STAGED.into(),
-        };
-        let found = look(client, Within::Open, &staging, &[], Wanted::Table, None)?;
-        (sql, row_columns, found.relation)
-    } else {
-        let sql = insert::statement(&name.schema, &name.table, columns);
-        (
-            sql,
-            columns.to_vec(),
-            look(client, Within::Open, name, &[], Wanted::Table, None)?.relation,
-        )
-    };
-    let Some(relation) = relation else {
-        return Err(Error::internal(
-            "the table whose rows are written is not there",
-        ));
-    };
-    // The row's own types, with this server's numbers.
-    let targets: Vec<Column> = row_columns
-        .iter()
-        .filter_map(|wanted| relation.columns.iter().find(|c| c.name == wanted.name))
-        .cloned()
-        .collect();
-    let parameter = Parameter::new(schema, &targets, &relation.row_type()).map_err(convert)?;
-    let statement = client.prepare(&sql, &[])?;
-    Ok((parameter, statement))
-}
-
-/// The columns of the staged rows, and which are cast from text.
-fn staged_columns(schema: &Schema, columns: &[Column]) -> Result<(Vec<Column>, Vec<bool>)> {
-    let mut rows = Vec::with_capacity(columns.len());
-    let mut casts = Vec::with_capacity(columns.len());
-    for (field, column) in schema.fields().iter().zip(columns) {
-        let is_cast = matches!(fit(field, column).map_err(convert)?, PgFit::Cast(_));
-        rows.push(match is_cast {
-            true => column.as_text(),
-            false => Column {
-                not_null: false,
-                ..column.clone()
-            },
-        });
-        casts.push(is_cast);
-    }
-    Ok((rows, casts))
-}
-
-fn cast_statement(name: &Name, temp_schema: &str, columns: &[Column], casts: &[bool]) -> String {
-    let names: Vec<_> = columns.iter().map(|c| quote_ident(&c.name)).collect();
-    let given: Vec<_> = columns
-        .iter()
-        .zip(casts)
-        .enumerate()
-        .map(|(place, (column, is_cast))| {
-            let given = format!("u.c{place}");
-            match is_cast {
-                true => cast::expression(&given, "u.n + $2::int8", place, column),
-                false => given,
-            }
-        })
-        .collect();
-    let always = |column: &Column| column.generated == Generated::IdentityAlways;
-    let overriding = if columns.iter().any(always) {
-        " OVERRIDING SYSTEM VALUE"
-    } else {
-        ""
-    };
-    // The numbers of the rows are for the error; `$2` is used where no column is cast, too.
-    let aliases: String = (0..columns.len())
-        .map(|place| format!("c{place}, "))
-        .collect();
-    format!(
-        "INSERT INTO {name} ({}){overriding} SELECT {} FROM unnest($1::{}[]) WITH ORDINALITY AS u({aliases}n) \
-         WHERE $2::int8 IS NOT NULL",
-        names.join(", "),
-        given.join(", "),
-        qualified(temp_schema, STAGED)
-    )
-}
-
-/// Names the columns that a text may not have gone into: the server does not.
-fn one_of(error: Error, targets: &[Column], cast: &[usize]) -> Error {
-    let is_of_a_value = error.code.starts_with("pg_22") && error.column.is_none();
-    let columns: Vec<&Column> = cast.iter().filter_map(|at| targets.get(*at)).collect();
-    match columns.as_slice() {
-        [column] if is_of_a_value => error.in_column(&column.name),
-        [_, ..] if is_of_a_value => {
-            let names = columns.iter().take(MAX_NAMED).map(|c| quote_ident(&c.name));
-            let names: Vec<_> = names.collect();
-            let more = if columns.len() > MAX_NAMED {
-                ", …"
-            } else {
-                ""
-            };
-            error.hint(format!(
-                "one of the columns that the server reads from text: {}{more}",
-                names.join(", ")
-            ))
-        }
-        _ => error,
-    }
-}
-
-/// Says which column a text does not go into as it is.
-fn unread(error: Error, targets: &[Column], cast: &[usize]) -> Error {
-    let refused = cast::refusal(&error.message);
-    let Some((column, refused)) =
-        refused.and_then(|refused| Some((targets.get(refused.place)?, refused)))
-    else {
-        return one_of(error, targets, cast);
-    };
-    let (name, ty) = (&column.name, &column.type_text);
-    let said = format!(
-        "row {}, column {name:?}: {ty} does not hold the text {:?} as it is",
-        refused.row, refused.text
-    );
-    Error::data("value_does_not_fit", said)
-        .hint(
-            "the server would cut, round or reinterpret it: give the target's column another type (text holds \
-             it), or convert the text in the source",
-        )
-        .in_column(name)
 }
 
 /// A row that the server did not keep is lost; that may not go unsaid.

@@ -4,6 +4,8 @@
 //! Everything about keys is left to the server: what is staged has the types and collations of the
 //! table, so that two keys which are equal there (`1.0` and `1.00`) are one key here.
 
+use std::ops::Range;
+
 use rapidbyte_pg::ident::{quote_ident, quote_literal};
 use rapidbyte_pg::model::Generated;
 use rapidbyte_pg::{Column, Fit as PgFit, cast, fit};
@@ -15,6 +17,7 @@ use crate::commit::answer;
 use crate::config::{Name, Settings};
 use crate::convert;
 use crate::look::{Found, TableFacts};
+use crate::refusal::{self, Casts, SAVEPOINT, Trial, counted};
 
 /// The temporary table. Its columns are `c0`, `c1` … and `n`, the row's number.
 const STAGED: &str = "pg_temp.rapidbyte_staged";
@@ -336,8 +339,12 @@ impl Stage {
         name: &Name,
         rows: u64,
     ) -> Result<()> {
+        let savepoint = match self.casts.contains(&true) {
+            true => format!("SAVEPOINT {SAVEPOINT}; "),
+            false => String::new(),
+        };
         client.simple_query(&format!(
-            "SELECT pg_catalog.set_config('work_mem', '{MIN_WORK_MEM}', true) FROM \
+            "{savepoint}SELECT pg_catalog.set_config('work_mem', '{MIN_WORK_MEM}', true) FROM \
              pg_catalog.pg_settings WHERE name = 'work_mem' AND setting::int8 < {MIN_WORK_MEM}"
         ))?;
         if let Some(version) = &self.merge.version {
@@ -362,6 +369,24 @@ impl Stage {
             crate::rows::ensure_all(name, wanted, written)?;
         }
         point("dest-postgres.merged")
+    }
+
+    /// The error of a merge with the staged row that it is about.
+    pub(crate) fn located(
+        &self,
+        client: &mut Client,
+        casts: Casts<'_>,
+        error: Error,
+        rows: u64,
+    ) -> Error {
+        let back = format!("ROLLBACK TO SAVEPOINT {SAVEPOINT}");
+        if !casts.may_have_raised(&error) {
+            return casts.explained_alone(error);
+        }
+        if !client.is_usable() || client.execute(&back).is_err() {
+            return error;
+        }
+        casts.located(error, &mut StagedRows { client, casts }, 0..rows)
     }
 
     /// Adds the rows whose key and version are not in the table.
@@ -531,6 +556,53 @@ impl Stage {
             self.living(),
             key.join(", ")
         )
+    }
+}
+
+/// The rows in the temporary table.
+struct StagedRows<'a> {
+    client: &'a mut Client,
+    casts: Casts<'a>,
+}
+
+impl Trial for StagedRows<'_> {
+    fn cast(&mut self, rows: Range<u64>, casts: Range<usize>) -> Result<Option<Error>> {
+        let Casts {
+            targets,
+            places,
+            first_row,
+        } = self.casts;
+        let row = format!("s.n + {first_row}");
+        let some = places.get(casts).unwrap_or_default();
+        let expressions: Vec<String> = some
+            .iter()
+            .filter_map(|place| {
+                let column = targets.get(*place)?;
+                Some(cast::expression(
+                    &format!("s.c{place}"),
+                    &row,
+                    *place,
+                    column,
+                ))
+            })
+            .collect();
+        let asked = self.client.simple_query(&format!(
+            "{} FROM {STAGED} AS s WHERE s.n >= {} AND s.n < {}",
+            counted(&expressions),
+            rows.start,
+            rows.end
+        ));
+        refusal::refused(self.client, asked.map(drop))
+    }
+
+    fn text(&mut self, row: u64, cast: usize) -> Result<Option<String>> {
+        let place = self.casts.places.get(cast).copied().unwrap_or_default();
+        let text = refusal::shown("s", place);
+        let sql = format!("SELECT {text} FROM {STAGED} AS s WHERE s.n = {row}");
+        let answers = self.client.simple_query(&sql)?;
+        let row = answers.first().and_then(|rows| rows.rows.first());
+        let text = row.map(|row| row.text(0)).transpose()?;
+        Ok(text.flatten().map(str::to_owned))
     }
 }
 

@@ -159,7 +159,7 @@ impl ColumnRows {
             None => open.file.schema().fields().len(),
         };
         // Seven eighths of the memory are for both connectors.
-        let memory = (needed + OTHERS_BYTES) / 7 * 8;
+        let memory = (needed + needed / 2 + OTHERS_BYTES) / 7 * 8;
         let memory = memory.div_ceil(MEMORY_STEP) * MEMORY_STEP;
         let (needed, memory) = (needed.div_ceil(1 << 20), memory >> 20);
         let text = format!(
@@ -176,7 +176,8 @@ impl ColumnRows {
     }
 }
 
-/// What footers, batches and the other connector take beside the pages of a wide file.
+/// What footers, batches and the other connector take beside the pages of a wide file, and beside half as much
+/// again: a destination that writes Parquet has a page of each column, too.
 const OTHERS_BYTES: u64 = 24 << 20;
 /// `resources.memory` is told in steps of this.
 const MEMORY_STEP: u64 = 16 << 20;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rapidbyte_pg::Column;
 use rapidbyte_pg::builtin::{self, numeric_typmod, to_numeric_typmod};
-use rapidbyte_pg::model::Kind;
+use rapidbyte_pg::model::{Kind, PgType};
 use rapidbyte_pg_client::{Fields, Settings};
 use rapidbyte_sdk::prelude::*;
 use schemars::JsonSchema;
@@ -80,7 +80,10 @@ pub struct Config {
 
 /// The digits of a decimal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "the digits, such as { precision: 38, scale: 9 } (text if the key is left out)"
+)]
 pub struct Numeric {
     /// Digits in all: 1 to 76.
     #[schemars(range(min = 1, max = 76))]
@@ -97,11 +100,11 @@ impl Numeric {
     /// True for a `numeric` without a precision, below a domain or in an array too.
     pub(crate) fn is_missing(column: &Column) -> bool {
         let (base, typmod) = column.stripped();
-        let of = match &base.kind {
-            Kind::Array { element } => element.as_ref(),
-            _ => base,
+        let (of, typmod) = match &base.kind {
+            Kind::Array { element } => element.stripped(typmod),
+            _ => (base, typmod),
         };
-        of.oid == NUMERIC && numeric_typmod(typmod).is_none()
+        !column.is_nested() && of.oid == NUMERIC && numeric_typmod(typmod).is_none()
     }
 
     fn settle(self) -> Result<Self> {
@@ -146,6 +149,9 @@ impl Settled {
             if Numeric::is_missing(column) {
                 column.ty = column.stripped().0.clone();
                 column.typmod = to_numeric_typmod(precision, scale);
+                if let Kind::Array { element } = &mut column.ty.kind {
+                    limit(element, column.typmod);
+                }
             }
         }
     }
@@ -153,6 +159,15 @@ impl Settled {
     /// The operator wants what row-level security shows of a table, whatever that leaves out.
     pub fn takes_visible_rows(&self) -> bool {
         self.connection.sets("row_security")
+    }
+}
+
+/// Gives the type below domains a modifier: an array does not pass its own on to a domain.
+fn limit(ty: &mut PgType, limit: i32) {
+    let mut ty = ty;
+    while let Kind::Domain { base, typmod, .. } = &mut ty.kind {
+        *typmod = limit;
+        ty = base;
     }
 }
 

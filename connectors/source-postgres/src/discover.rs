@@ -148,9 +148,10 @@ fn notes(relation: &Relation, described: &catalog::Relation, native: bool) -> Ve
     for column in &described.columns {
         let is_text = form(column, native).needs_text_cast();
         let is_bare = Numeric::is_missing(column);
-        let advice = match is_bare {
-            true => "; `numeric: { precision, scale }` in source.config makes it a decimal",
-            false => "",
+        let advice = match (is_bare, column.is_nested()) {
+            (true, _) => "; `numeric: { precision, scale }` in source.config makes it a decimal",
+            (_, true) => ": it is declared with more than one dimension",
+            _ => "",
         };
         note(
             is_text,

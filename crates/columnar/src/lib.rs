@@ -67,6 +67,19 @@ impl Limits {
     }
 }
 
+/// The settings with which a piece of so many bytes can be read: beside it are its arrays, and the copies of
+/// both connectors.
+fn settings_for(piece_bytes: u64) -> String {
+    const MEMORY_SHARE: u64 = 4;
+    let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
+    let record = mebibytes(piece_bytes.div_ceil(4)).max(1);
+    let memory = mebibytes(piece_bytes.saturating_mul(MEMORY_SHARE));
+    format!(
+        "set resources.max_record_bytes: {record}mb and resources.memory: {memory}mb (times resources.parallelism \
+         if that is not 1)"
+    )
+}
+
 impl Default for Limits {
     /// Batches of 1 MiB, records up to 64 MiB.
     fn default() -> Self {

@@ -70,6 +70,15 @@ impl Report {
         text
     }
 
+    /// [`Self::sentence`], and what of a JSON document in a COPY is wrong.
+    fn whole_sentence(&self) -> String {
+        let inner = first_line(&self.context);
+        match inner.starts_with("JSON data, ") {
+            true => format!("{}; {inner}", self.sentence()),
+            false => self.sentence(),
+        }
+    }
+
     pub fn into_error(self) -> Error {
         // A code is for programs: five letters and digits, or none that we know.
         let is_letter = |byte: u8| byte.is_ascii_digit() || byte.is_ascii_uppercase();
@@ -79,17 +88,20 @@ impl Report {
         } else {
             "XX000"
         };
-        let mut error = Error::new(kind(code), &format!("pg_{code}"), self.sentence());
+        let mut error = Error::new(kind(code), &format!("pg_{code}"), self.whole_sentence());
         error.hint = if self.hint.is_empty() {
             hint(code).map(str::to_owned)
         } else {
             Some(self.hint)
         };
-        error.location = Some(first_line(&self.context))
+        // The innermost place is first: of JSON in a COPY its own line, then the row of the COPY.
+        let copy = self.context.lines().find(|line| is_of_copy(line));
+        let place = copy.unwrap_or_else(|| first_line(&self.context));
+        error.location = Some(place)
             .filter(|line| !line.is_empty())
             .map(str::to_owned);
         error.column = if self.column.is_empty() {
-            column_of_copy(first_line(&self.context)).map(str::to_owned)
+            column_of_copy(place).map(str::to_owned)
         } else {
             Some(self.column)
         };
@@ -150,6 +162,18 @@ fn hint(code: &str) -> Option<&'static str> {
         }
         _ => return None,
     })
+}
+
+fn is_of_copy(context: &str) -> bool {
+    line_of_copy(context).is_some()
+}
+
+/// The line of `COPY t, line 5, column a: "…"`, which is the [location](Error::location) of an error in a COPY.
+/// The server counts from 1, at the beginning of each COPY.
+pub fn line_of_copy(context: &str) -> Option<u64> {
+    let (_, place) = context.strip_prefix("COPY ")?.split_once(", line ")?;
+    let end = place.find([',', ':']).unwrap_or(place.len());
+    place[..end].parse().ok()
 }
 
 /// The column of `COPY t, line 5, column a: "…"`.
@@ -230,6 +254,10 @@ mod tests {
             Some("b\"")
         );
         assert_eq!(column_of_copy("SQL statement"), None);
+        assert_eq!(line_of_copy("COPY t, line 5, column a: \"x\""), Some(5));
+        assert_eq!(line_of_copy("COPY t, line 12: \"1\""), Some(12));
+        assert_eq!(line_of_copy("COPY t, line 7"), Some(7));
+        assert_eq!(line_of_copy("JSON data, line 1: {"), None);
     }
 
     #[test]

@@ -88,7 +88,7 @@ SELECT pg_catalog.json_build_object(
     'columns', (
         SELECT pg_catalog.json_agg(pg_catalog.json_build_object(
             'name', a.attname, 'type', a.atttypid::int8, 'typmod', a.atttypmod,
-            'type_text', pg_catalog.format_type(a.atttypid, a.atttypmod),
+            'type_text', pg_catalog.format_type(a.atttypid, a.atttypmod), 'dimensions', a.attndims,
             'not_null', a.attnotnull, 'generated', a.attgenerated, 'identity', a.attidentity,
             'default', (
                 SELECT pg_catalog.pg_get_expr(d.adbin, d.adrelid) FROM pg_catalog.pg_attrdef d
@@ -252,6 +252,8 @@ struct RawColumn {
     default: Option<String>,
     comment: Option<String>,
     collation: Option<String>,
+    #[serde(default)]
+    dimensions: u16,
 }
 
 #[derive(Deserialize)]
@@ -480,6 +482,7 @@ impl RawColumn {
             default: self.default,
             comment: self.comment,
             collation: self.collation,
+            dimensions: self.dimensions,
         })
     }
 }

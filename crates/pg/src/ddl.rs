@@ -30,8 +30,13 @@ pub fn create_table(
     for column in columns {
         check_name(&column.name).map_err(|error| error.in_column(&column.name))?;
         let not_null = if column.not_null { " NOT NULL" } else { "" };
+        // `text[]` is the first of them; the server takes six.
+        let more = match column.is_nested() {
+            true => "[]".repeat(usize::from(column.dimensions.min(6)) - 1),
+            false => String::new(),
+        };
         lines.push(format!(
-            "    {} {}{not_null}",
+            "    {} {}{more}{not_null}",
             quote_ident(&column.name),
             column.type_text
         ));

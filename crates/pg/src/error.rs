@@ -173,6 +173,14 @@ impl Problem {
                 "let the decimal hold more digits (`numeric:` of source-postgres), leave the column \
                  out, or convert it in the source"
             }
+            Self::Infinite | Self::EndOfDay => {
+                "leave such rows out by `where:`, read the column as text through a view (SELECT …::text), or \
+                 write to PostgreSQL, which gets the value as it is"
+            }
+            Self::Dimensions => {
+                "declare the column's dimensions (ALTER TABLE … ALTER COLUMN … TYPE integer[][]), and it is \
+                 read as text; or read it through a view with to_jsonb(…)"
+            }
             Self::Null => "drop NOT NULL there, or leave such rows out by `where:`",
             Self::Blanks => "give the target's column the type varchar or text",
             Self::RepeatedKey | Self::JsonDepth => {

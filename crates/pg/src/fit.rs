@@ -112,12 +112,16 @@ fn plain_type(field: &Field, depth: usize) -> Result<Column, String> {
             }
             let element = plain_type(item, depth + 1)?;
             if let Kind::Array { .. } = element.ty.kind {
-                return Ok(element);
+                return Ok(Column {
+                    dimensions: element.dimensions + 1,
+                    ..element
+                });
             }
             let array = builtin::by_oid(element.ty.oid).map(Builtin::array_ty);
             Column {
                 ty: array.ok_or("there is no array of the element's type")?,
                 type_text: format!("{}[]", element.type_text),
+                dimensions: 1,
                 ..element
             }
         }

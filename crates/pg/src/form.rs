@@ -160,6 +160,10 @@ pub fn form(column: &Column, native: bool) -> Form {
         let length = builtin::by_oid(base.oid).and_then(|builtin| builtin.length);
         return Form::Opaque(length);
     }
+    // A list holds arrays of one dimension, and these have more.
+    if column.is_nested() {
+        return Form::TextCast;
+    }
     portable(&column.ty, column.typmod).unwrap_or(Form::TextCast)
 }
 

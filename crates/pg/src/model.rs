@@ -167,6 +167,14 @@ pub struct Column {
     /// A collation other than the type's own, qualified and quoted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collation: Option<String>,
+    /// The dimensions that the table declares for an array (`text[][]` has 2): the server keeps them and
+    /// checks nothing. At most 1 for other columns.
+    #[serde(default, skip_serializing_if = "is_flat")]
+    pub dimensions: u16,
+}
+
+fn is_flat(dimensions: &u16) -> bool {
+    *dimensions <= 1
 }
 
 fn is_false(value: &bool) -> bool {
@@ -190,6 +198,7 @@ impl Column {
             default: None,
             comment: None,
             collation: None,
+            dimensions: 0,
         }
     }
 
@@ -207,6 +216,11 @@ impl Column {
     /// The type and modifier below all domains.
     pub fn stripped(&self) -> (&PgType, i32) {
         self.ty.stripped(self.typmod)
+    }
+
+    /// True for an array that is declared with more than one dimension.
+    pub fn is_nested(&self) -> bool {
+        !is_flat(&self.dimensions) && matches!(self.stripped().0.kind, Kind::Array { .. })
     }
 }
 

@@ -126,6 +126,19 @@ pub(crate) fn failed(state: &State, export: &'static str, mut error: ConnectorEr
     }
 }
 
+/// `resources.memory` is told in steps of this.
+const MEMORY_STEP: usize = 16 << 20;
+
+/// The `resources.memory` that is told where the budget of a stream's connectors, seven eighths of it, was too
+/// small: twice the budget, because what was refused is seldom the last that a connector asks for.
+fn enough_memory(budget: usize, wanted: usize) -> usize {
+    let enough = budget.saturating_mul(2).max(wanted);
+    (enough / 7)
+        .saturating_mul(8)
+        .checked_next_multiple_of(MEMORY_STEP)
+        .unwrap_or(usize::MAX)
+}
+
 /// Says why the guest ended: cancelled, out of memory or time, a panic with its message.
 pub(crate) fn trapped(state: &State, export: &'static str, trap: &wasmtime::Error) -> Error {
     if trap.is::<Cancelled>() || state.sandbox.cancel.is_cancelled() {
@@ -135,14 +148,15 @@ pub(crate) fn trapped(state: &State, export: &'static str, trap: &wasmtime::Erro
     let said = state.stderr.text();
     let error = if state.memory_refused() {
         let mib = state.memory.budget_bytes() >> 20;
+        let memory = enough_memory(state.memory.budget_bytes(), state.memory.wanted_bytes()) >> 20;
         internal(
             "memory_limit",
             format!("needs more memory than the {mib} MiB it shares"),
         )
-        .hint(
-            "raise resources.memory, or lower batch_bytes or parallelism; a record takes several \
-             times its size, so lower max_record_bytes to have large ones refused by name",
-        )
+        .hint(format!(
+            "set resources.memory: {memory}mb, times resources.parallelism if that is not 1, or lower batch_bytes; \
+             a record takes several times its size, so lower max_record_bytes to have large ones refused by name"
+        ))
     } else if trap.is::<Busy>() {
         let seconds = state.sandbox.limits.busy.as_secs();
         internal(

@@ -209,6 +209,8 @@ pub(crate) struct MemoryLimiter {
     held: usize,
     /// Set when the budget refused: the trap that follows is then explained by it.
     pub refused: AtomicBool,
+    /// What the whole budget would have had to be when it refused; 0 before.
+    wanted: AtomicUsize,
 }
 
 impl MemoryLimiter {
@@ -217,7 +219,13 @@ impl MemoryLimiter {
             budget,
             held: 0,
             refused: AtomicBool::new(false),
+            wanted: AtomicUsize::new(0),
         }
+    }
+
+    /// The budget that would have been enough for what it refused. More may be asked for after that.
+    pub fn wanted_bytes(&self) -> usize {
+        self.wanted.load(Ordering::Relaxed)
     }
 
     pub fn budget_bytes(&self) -> usize {
@@ -264,6 +272,9 @@ impl MemoryLimiter {
         if granted {
             self.held += more;
         } else {
+            let used = self.budget.used.load(Ordering::Relaxed);
+            let wanted = used.saturating_add(more);
+            self.wanted.fetch_max(wanted, Ordering::Relaxed);
             self.refused.store(true, Ordering::Relaxed);
         }
         granted

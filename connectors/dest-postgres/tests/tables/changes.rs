@@ -6,7 +6,9 @@ use std::sync::Arc;
 use crate::common::*;
 use rapidbyte_sdk::prelude::arrow_array::builder::{ListBuilder, StringBuilder};
 use rapidbyte_sdk::prelude::arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
-use rapidbyte_sdk::prelude::{DataType, Error, Field, Schema};
+use rapidbyte_sdk::prelude::{
+    DataType, Destination, Error, Field, Schema, Target, WriteMode, Writer,
+};
 use serde_json::json;
 
 /// One column `v` of text.
@@ -153,5 +155,127 @@ fn a_text_that_the_server_would_round_or_cut_is_refused_with_its_column() {
         let error = through("copy", ty, &texts(&[Some("{}")])).unwrap_err();
         assert_eq!(error.code, "column_refused", "{ty} {error:?}");
         assert!(error.message.contains("round"), "{error:?}");
+    }
+}
+
+/// `n` rows of texts `id`, `a` and `b`, of which `refused` are (row, column, text).
+fn numbered(n: usize, refused: &[(usize, usize, &str)]) -> RecordBatch {
+    let text = |row: usize, column: usize| {
+        let other = refused
+            .iter()
+            .find(|cell| (cell.0, cell.1) == (row, column));
+        Some(other.map_or_else(|| row.to_string(), |cell| cell.2.to_owned()))
+    };
+    let column = |column| {
+        let texts = (1..=n).map(|row| text(row, column));
+        Arc::new(StringArray::from_iter(texts)) as ArrayRef
+    };
+    let fields = ["id", "a", "b"].map(|name| Field::new(name, DataType::Utf8, true));
+    let columns = vec![column(0), column(1), column(2)];
+    RecordBatch::try_new(Arc::new(Schema::new(fields.to_vec())), columns).unwrap()
+}
+
+const SMALL: &str = "CREATE SCHEMA raw; CREATE DOMAIN raw.small AS int CHECK (VALUE < 5000); \
+    CREATE TABLE raw.t (id int8 PRIMARY KEY, a raw.small, b int)";
+
+#[test]
+fn a_text_that_the_server_cannot_read_is_named_with_its_row_and_column() {
+    for mode in [WriteMode::Append, WriteMode::Replace, WriteMode::Upsert] {
+        for (cells, code, row, column, text) in [
+            (&[(3000, 2, "1.0")][..], "pg_22P02", 3000, "b", "\"1.0\""),
+            (&[(1, 0, "x")], "pg_22P02", 1, "id", "\"x\""),
+            (
+                &[(4000, 2, "99999999999")],
+                "pg_22003",
+                4000,
+                "b",
+                "\"99999999999\"",
+            ),
+            // Of a domain the server says neither the value nor the column.
+            (
+                &[(2500, 1, "6000"), (2501, 2, "y")],
+                "pg_23514",
+                2500,
+                "a",
+                "\"6000\"",
+            ),
+            (
+                &[(3999, 1, "z"), (3999, 2, "y")],
+                "pg_22P02",
+                3999,
+                "a",
+                "\"z\"",
+            ),
+        ] {
+            let database = database();
+            database.client().batch_execute(SMALL).unwrap();
+            let config = json!({"schema": "raw", "insert_rows": 700});
+            let mut to = open_with(&database.url(), config);
+            let whole = numbered(4000, cells);
+            let target = Target {
+                primary_key: vec!["id".into()],
+                ..target("t", &whole.schema(), mode)
+            };
+            let batches = [whole.slice(0, 1500), whole.slice(1500, 2500)];
+            let error = write_to(&mut to, &target, &batches).unwrap_err();
+            let found = (error.code.as_str(), error.column.as_deref());
+            assert_eq!(found, (code, Some(column)), "{mode:?} {error:?}");
+            let place = format!("row {row}, column {column:?}: ");
+            let message = &error.message;
+            assert!(message.starts_with(&place), "{mode:?} {error:?}");
+            assert!(message.contains(text), "{mode:?} {error:?}");
+            assert!(error.hint.is_some(), "{error:?}");
+            // A text is not repeated whole.
+            assert!(message.len() < 1000, "{error:?}");
+            let rows = one(&mut database.client(), "SELECT count(*) FROM raw.t");
+            assert_eq!(rows, "0", "{mode:?}");
+        }
+    }
+}
+
+#[test]
+fn a_long_text_that_the_server_cannot_read_is_cut() {
+    let database = database();
+    let make = "CREATE SCHEMA raw; CREATE TABLE raw.t (id int8, a date, b xml)";
+    database.client().batch_execute(make).unwrap();
+    let long = "<".repeat(5000);
+    let batch = numbered(
+        3,
+        &[(2, 1, &long), (1, 1, "2026-01-01"), (3, 1, "2026-01-02")],
+    );
+    let error = append(&mut open(&database), "t", &batch).unwrap_err();
+    let shown = format!("the text {:?}… as date", "<".repeat(100));
+    assert!(error.message.contains(&shown), "{error:?}");
+    assert!(error.message.len() < 3000, "{}", error.message.len());
+}
+
+#[test]
+fn json_that_the_server_cannot_read_is_named_with_its_row_in_the_stream() {
+    let database = database();
+    let make = "CREATE SCHEMA raw; CREATE TABLE raw.t (id text PRIMARY KEY, a jsonb, b text)";
+    database.client().batch_execute(make).unwrap();
+    for mode in [WriteMode::Append, WriteMode::Upsert] {
+        let whole = numbered(40, &[(33, 1, "{\"a\": tru}")]);
+        let target = Target {
+            primary_key: vec!["id".into()],
+            ..target("t", &whole.schema(), mode)
+        };
+        let mut to = open(&database);
+        to.plan(&target).unwrap();
+        let mut writer = begin(&mut to, &target).unwrap();
+        // The server counts anew in each COPY.
+        writer.write(&whole.slice(0, 10)).unwrap();
+        writer.flush().unwrap();
+        let error = (writer.write(&whole.slice(10, 30)))
+            .and_then(|()| writer.flush())
+            .unwrap_err();
+        let found = (error.code.as_str(), error.column.as_deref());
+        assert_eq!(found, ("pg_22P02", Some("a")), "{mode:?} {error:?}");
+        let message = &error.message;
+        assert!(
+            message.starts_with("row 33, column \"a\": "),
+            "{mode:?} {error:?}"
+        );
+        assert!(message.contains("tru"), "{mode:?} {error:?}");
     }
 }

@@ -207,10 +207,10 @@ impl<R: ReadAt> ArrowReader<R> {
     fn too_large(&self, bytes: u64) -> ColumnarError {
         let largest = self.limits.max_piece_bytes();
         let text = format!("a record batch of {bytes} bytes, the limit is {largest}");
-        ColumnarError::new("batch_too_large", text).hint(
-            "a record batch is read whole: raise resources.max_record_bytes (and resources.memory), \
-             or have the file written with smaller batches",
-        )
+        ColumnarError::new("batch_too_large", text).hint(format!(
+            "a record batch is read whole: {}, or have the file written with smaller batches",
+            crate::settings_for(bytes)
+        ))
     }
 }
 

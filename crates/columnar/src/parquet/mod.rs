@@ -46,10 +46,17 @@ fn malformed(error: &ParquetError) -> ColumnarError {
         other => other.to_string(),
     };
     if text.contains(page::TOO_LARGE) && text.contains("the limit is") {
-        return ColumnarError::new("page_too_large", text).hint(
-            "a page is read whole: raise resources.max_record_bytes (and resources.memory), or have \
-             the file written with smaller pages",
-        );
+        let of = format!("{} of ", page::TOO_LARGE);
+        let bytes = text
+            .split_once(&of)
+            .and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+        let settings = match bytes {
+            Some(bytes) => crate::settings_for(bytes),
+            None => "raise resources.max_record_bytes and resources.memory".to_owned(),
+        };
+        return ColumnarError::new("page_too_large", text).hint(format!(
+            "a page is read whole: {settings}, or have the file written with smaller pages"
+        ));
     }
     ColumnarError::new("parquet_malformed", text)
         .hint("the file is damaged, or was not written to its end")

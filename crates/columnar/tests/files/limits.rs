@@ -187,6 +187,10 @@ fn a_page_above_the_limit_is_refused_before_it_is_read() {
         let error = read(kind, Counted(file, count), None, limits(1 << 20, 1 << 20)).unwrap_err();
         assert_eq!(error.code, code, "{error}");
         assert!(error.to_string().contains("row group 1"), "{error}");
+        // A piece of 70 MiB and a few bytes.
+        let hint = error.hint.unwrap_or_default();
+        let named = "resources.max_record_bytes: 18mb and resources.memory: 281mb";
+        assert!(hint.contains(named), "{hint}");
     }
 }
 

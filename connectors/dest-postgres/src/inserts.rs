@@ -1,0 +1,270 @@
+//! The statement of an INSERT, which takes many rows as one parameter, and where some columns are cast from text.
+
+use std::ops::Range;
+
+use rapidbyte_pg::ident::{qualified, quote_ident};
+use rapidbyte_pg::insert::{self, BoundRows, Parameter};
+use rapidbyte_pg::model::Generated;
+use rapidbyte_pg::{Column, Fit as PgFit, cast, ddl, fit};
+use rapidbyte_pg_client::{Client, Format, Param, Row, Statement};
+use rapidbyte_sdk::prelude::*;
+
+use crate::config::Name;
+use crate::convert;
+use crate::look::{Wanted, Within, local_settings, look};
+use crate::refusal::{self, Casts, SAVEPOINT, Trial, counted};
+
+/// Of one INSERT; the server holds its parameter in memory, and so do we.
+pub(crate) const INSERT_BYTES: usize = 4 << 20;
+/// The temporary table whose row type the rows of an INSERT have.
+const STAGED: &str = "rapidbyte_rows";
+
+/// The rows, and the number of the row before their first one.
+pub(crate) fn parameters<'a>(rows: &'a [u8], first: &'a [u8]) -> [Param<'a>; 2] {
+    [rows, first].map(|value| Param {
+        type_oid: 0,
+        format: Format::Binary,
+        value: Some(value),
+    })
+}
+
+/// The statement of an INSERT and its parameter.
+pub(crate) fn prepare(
+    client: &mut Client,
+    name: &Name,
+    schema: &Schema,
+    columns: &[Column],
+    staged: bool,
+) -> Result<(Parameter, Statement)> {
+    let (sql, parameter) = if staged {
+        let staged = Staged::make(client, schema, columns)?;
+        (staged.statement(name, columns), staged.parameter)
+    } else {
+        let sql = insert::statement(&name.schema, &name.table, columns);
+        (sql, parameter(client, name, schema, columns)?)
+    };
+    let statement = client.prepare(&sql, &[])?;
+    Ok((parameter, statement))
+}
+
+/// The parameter that has the rows of a table.
+fn parameter(
+    client: &mut Client,
+    name: &Name,
+    schema: &Schema,
+    columns: &[Column],
+) -> Result<Parameter> {
+    let found = look(client, Within::Open, name, &[], Wanted::Table, None)?;
+    let Some(relation) = found.relation else {
+        return Err(Error::internal(
+            "the table whose rows are written is not there",
+        ));
+    };
+    // The row's own types, with this server's numbers.
+    let targets: Vec<Column> = columns
+        .iter()
+        .filter_map(|wanted| relation.columns.iter().find(|c| c.name == wanted.name))
+        .cloned()
+        .collect();
+    Parameter::new(schema, &targets, &relation.row_type()).map_err(convert)
+}
+
+/// A temporary table for its row type alone, in which the columns that are cast are text.
+struct Staged {
+    /// The row type.
+    ty: String,
+    /// For each column whether it is cast.
+    casts: Vec<bool>,
+    parameter: Parameter,
+}
+
+impl Staged {
+    fn make(client: &mut Client, schema: &Schema, columns: &[Column]) -> Result<Self> {
+        let (row_columns, casts) = staged_columns(schema, columns)?;
+        let table = ddl::create_table("pg_temp", STAGED, &row_columns, &[]).map_err(convert)?;
+        let table = table.replacen("CREATE TABLE", "CREATE TEMPORARY TABLE", 1);
+        client.simple_query(&format!("{table} ON COMMIT DROP"))?;
+        let schema_name = client.simple_query(
+            "SELECT nspname FROM pg_catalog.pg_namespace WHERE oid = pg_catalog.pg_my_temp_schema()",
+        )?;
+        let schema_name = schema_name
+            .first()
+            .map(rapidbyte_pg_client::Rows::single)
+            .transpose()?
+            .unwrap_or_default()
+            .to_owned();
+        let staging = Name {
+            schema: schema_name,
+            table: STAGED.into(),
+        };
+        Ok(Self {
+            ty: qualified(&staging.schema, STAGED),
+            casts,
+            parameter: parameter(client, &staging, schema, &row_columns)?,
+        })
+    }
+
+    /// The rows of `$1`; `$2` is the number of the row before them.
+    fn rows(&self) -> String {
+        let columns = 0..self.casts.len();
+        let aliases: String = columns.map(|place| format!("c{place}, ")).collect();
+        // The numbers of the rows are for the error; `$2` is used where no column is cast, too.
+        format!(
+            "FROM unnest($1::{}[]) WITH ORDINALITY AS u({aliases}n) WHERE $2::int8 IS NOT NULL",
+            self.ty
+        )
+    }
+
+    fn statement(&self, name: &Name, columns: &[Column]) -> String {
+        let names: Vec<_> = columns.iter().map(|c| quote_ident(&c.name)).collect();
+        let given: Vec<_> = columns
+            .iter()
+            .zip(&self.casts)
+            .enumerate()
+            .map(|(place, (column, is_cast))| match is_cast {
+                true => read(place, column),
+                false => format!("u.c{place}"),
+            })
+            .collect();
+        let always = |column: &Column| column.generated == Generated::IdentityAlways;
+        let overriding = if columns.iter().any(always) {
+            " OVERRIDING SYSTEM VALUE"
+        } else {
+            ""
+        };
+        format!(
+            "INSERT INTO {name} ({}){overriding} SELECT {} {}",
+            names.join(", "),
+            given.join(", "),
+            self.rows()
+        )
+    }
+}
+
+/// The columns of the staged rows, and which are cast from text.
+fn staged_columns(schema: &Schema, columns: &[Column]) -> Result<(Vec<Column>, Vec<bool>)> {
+    let mut rows = Vec::with_capacity(columns.len());
+    let mut casts = Vec::with_capacity(columns.len());
+    for (field, column) in schema.fields().iter().zip(columns) {
+        let is_cast = matches!(fit(field, column).map_err(convert)?, PgFit::Cast(_));
+        rows.push(match is_cast {
+            true => column.as_text(),
+            false => Column {
+                not_null: false,
+                ..column.clone()
+            },
+        });
+        casts.push(is_cast);
+    }
+    Ok((rows, casts))
+}
+
+/// Reads the text of a column.
+fn read(place: usize, column: &Column) -> String {
+    cast::expression(&format!("u.c{place}"), "u.n + $2::int8", place, column)
+}
+
+/// The error of an INSERT with the row of the batch that it is about. The transaction is lost; the rows are cast
+/// again in a new one, which stays open.
+pub(crate) fn located(
+    client: &mut Client,
+    casts: Casts<'_>,
+    error: Error,
+    batch: &RecordBatch,
+    insert_rows: usize,
+) -> Error {
+    if !client.is_usable() {
+        return error;
+    }
+    match search(client, casts, &error, batch, insert_rows) {
+        Ok(found) => found,
+        Err(_) => error,
+    }
+}
+
+fn search(
+    client: &mut Client,
+    casts: Casts<'_>,
+    error: &Error,
+    batch: &RecordBatch,
+    insert_rows: usize,
+) -> Result<Error> {
+    client.execute(&format!("ROLLBACK; BEGIN; {}", local_settings()))?;
+    let mut staged = Staged::make(client, &batch.schema(), casts.targets)?;
+    client.execute(&format!("SAVEPOINT {SAVEPOINT}"))?;
+    let rows_of = staged.rows();
+    let rows = staged.parameter.bind(batch).map_err(convert)?;
+    let mut trial = Rows {
+        client,
+        casts,
+        rows_of,
+        rows,
+        buffer: Vec::new(),
+    };
+    // In pieces as large as an INSERT, which the server holds in memory.
+    let mut row = 0;
+    while row < batch.num_rows() {
+        let end = trial.encode(row..row.saturating_add(insert_rows))?;
+        if trial
+            .cast(row as u64..end as u64, 0..casts.places.len())?
+            .is_some()
+        {
+            let piece = row as u64..end as u64;
+            return Ok(casts.located(error.clone(), &mut trial, piece));
+        }
+        row = end;
+    }
+    Ok(error.clone())
+}
+
+/// The rows of a batch, which are sent again.
+struct Rows<'a> {
+    client: &'a mut Client,
+    casts: Casts<'a>,
+    rows_of: String,
+    rows: BoundRows<'a>,
+    buffer: Vec<u8>,
+}
+
+impl Rows<'_> {
+    /// Gives the row after the last one that the buffer has.
+    fn encode(&mut self, rows: Range<usize>) -> Result<usize> {
+        self.buffer.clear();
+        let encoded = self.rows.encode(rows, INSERT_BYTES, &mut self.buffer);
+        encoded.map_err(convert)
+    }
+
+    fn ask(&mut self, rows: Range<u64>, select: &str) -> Result<Vec<Row>> {
+        let begin = rows.start as usize;
+        self.encode(begin..rows.end as usize)?;
+        let before = (self.casts.first_row - 1 + rows.start).to_be_bytes();
+        let sql = format!("{select} {}", self.rows_of);
+        let params = parameters(&self.buffer, &before);
+        Ok(self.client.query(&sql, &params, Format::Text)?.rows)
+    }
+}
+
+impl Trial for Rows<'_> {
+    fn cast(&mut self, rows: Range<u64>, casts: Range<usize>) -> Result<Option<Error>> {
+        let Casts {
+            targets, places, ..
+        } = self.casts;
+        let some = places.get(casts).unwrap_or_default();
+        let expressions: Vec<String> = some
+            .iter()
+            .filter_map(|place| Some(read(*place, targets.get(*place)?)))
+            .collect();
+        let asked = self.ask(rows, &counted(&expressions));
+        refusal::refused(self.client, asked.map(drop))
+    }
+
+    fn text(&mut self, row: u64, cast: usize) -> Result<Option<String>> {
+        let place = self.casts.places.get(cast).copied().unwrap_or_default();
+        let rows = self.ask(
+            row..row + 1,
+            &format!("SELECT {}", refusal::shown("u", place)),
+        )?;
+        let text = rows.first().map(|row| row.text(0)).transpose()?;
+        Ok(text.flatten().map(str::to_owned))
+    }
+}
