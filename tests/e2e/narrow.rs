@@ -133,7 +133,7 @@ fn limit_moves_the_first_rows_and_says_so() {
     folder.write("p.yaml", pipeline("append"));
     let ended = folder.rapidbyte(&["run", "p.yaml", "--limit", "7"]);
     assert!(
-        ended.stdout.contains("limited to 7 rows"),
+        ended.stdout.contains("at most 7 rows"),
         "{}",
         ended.stdout
     );

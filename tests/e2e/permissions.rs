@@ -174,7 +174,7 @@ fn a_connector_that_asks_for_more_is_refused() {
         &pipeline,
         "connector_changed",
         2,
-        &["asks for more", "config.host host"],
+        &["asks for further grants", "config.host host"],
     );
     folder.write("rapidbyte.lock", text);
     folder.report(&pipeline);

@@ -98,7 +98,7 @@ fn only_what_is_new_moves_and_the_cursor_can_be_looked_at_and_moved() {
     assert_eq!(listed["streams"][0]["name"], "public.t");
     assert_eq!(listed["streams"][0]["complete"], true);
     let planned = place.rapidbyte(&["plan", "p.yaml"]).stdout;
-    assert!(planned.contains("goes on"), "{planned}");
+    assert!(planned.contains("resumes from"), "{planned}");
 
     // Ten rows back, and they come again: that is what was asked for.
     let back = cursor.replace("2026-02-01 08:20:10", "2026-01-15 00:00:00");

@@ -36,7 +36,7 @@ pub fn run(output: &Output) -> Result<(), Failure> {
     for verb in command.get_subcommands() {
         verbs(verb, "rapidbyte", &mut text);
     }
-    text += "\n## Keys of a pipeline\n\n| key | value | what it says |\n| --- | --- | --- |\n";
+    text += "\n## Keys of a pipeline\n\n| key | value | meaning |\n| --- | --- | --- |\n";
     let schema = json_schema(&connectors);
     keys(&schema, &mut text);
     text += "\n## Settings of the bundled connectors\n";
@@ -48,7 +48,8 @@ pub fn run(output: &Output) -> Result<(), Failure> {
         };
         let _ = write!(
             text,
-            "\n### `{}`\n\n{}. Stands under `{side}.config`.\n\n| key | value | what it says |\n| --- | --- | --- |\n",
+            "\n### `{}`\n\n{}. Belongs under `{side}.config`.\n\n| key | value | meaning |\n| \
+                 --- | --- | --- |\n",
             connector.name, connector.description
         );
         keys(&connector.config, &mut text);
@@ -100,7 +101,7 @@ fn verbs(command: &Command, before: &str, text: &mut String) {
 }
 
 fn flags(arguments: &[&Arg]) -> String {
-    let mut text = "| argument | what it says |\n| --- | --- |\n".to_owned();
+    let mut text = "| argument | meaning |\n| --- | --- |\n".to_owned();
     for argument in arguments {
         let mut name = String::new();
         if let Some(short) = argument.get_short() {

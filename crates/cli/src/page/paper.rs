@@ -41,7 +41,7 @@ impl Paper {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let unwritten = |why: &dyn std::fmt::Display| unwritten(&path, why, named_by);
         if path.is_dir() || name.is_empty() {
-            return Err(unwritten(&"it is a folder"));
+            return Err(unwritten(&"it is a directory"));
         }
         refuse_other(&path, named_by)?;
         let temporary = path.with_file_name(format!(".{name}.{}.report", std::process::id()));
@@ -75,7 +75,7 @@ impl Paper {
                     stream.name
                 );
                 return Err(Failure::new(Class::Config, CODE, text)
-                    .hint(format!("give {} a file in another folder", self.named_by)));
+                    .hint(format!("set {} to a file in another directory", self.named_by)));
             }
         }
         Ok(())
@@ -124,7 +124,7 @@ fn refuse_other(path: &Path, named_by: &str) -> Result<(), Failure> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(unwritten(path, &error, named_by)),
         Ok(false) => {
-            let why = "there is another file, which is no report";
+            let why = "the file exists and is not a report";
             Err(unwritten(path, &why, named_by))
         }
     }
@@ -144,7 +144,7 @@ const CODE: &str = "report_not_written";
 pub(super) fn unwritten(path: &Path, why: &dyn std::fmt::Display, named_by: &str) -> Failure {
     let text = format!("{}: {why}", path.display());
     Failure::new(Class::Config, CODE, text).hint(format!(
-        "give {named_by} a file in a folder that can be written to"
+        "set {named_by} to a file in a writable directory"
     ))
 }
 
