@@ -122,7 +122,7 @@ fn a_run_is_refused_or_waits_while_another_one_works_and_not_after_it_was_killed
 
     folder.write("p.yaml", generate(10, "when_running: wait"));
     let waiting = Started::new(&folder, "");
-    let told = waiting.says("waits until it ends");
+    let told = waiting.says("waits until the other run ends");
     assert!(told.contains(id), "{told}");
     older.kill();
     let ended = end_of(waiting.child, "waiting");
@@ -140,7 +140,7 @@ fn a_run_that_waits_ends_at_ctrl_c_and_one_that_replaces_does_not_wait() {
     folder.write("p.yaml", generate(10, "when_running: wait"));
     let older = Started::at(&folder, "engine.flush=stall");
     let waiting = Started::new(&folder, "");
-    waiting.says("waits until it ends");
+    waiting.says("waits until the other run ends");
     kill_process(Pid::from_child(&waiting.child), Signal::INT).expect("it is there");
     assert_eq!(end_of(waiting.child, "waiting").code, Some(130));
     folder.write("p.yaml", generate(10, "when_running: replace"));

@@ -289,7 +289,7 @@ fn a_run_waits_for_one_behind_a_pooler_or_replaces_it() {
     let older = apart.works();
     apart.here_running("wait");
     let waiting = Started::new(&apart.here, "");
-    let told = waiting.says("waits until it ends");
+    let told = waiting.says("waits until the other run ends");
     assert!(told.contains(&format!("process {}", older.pid())), "{told}");
     holder.batch_execute("COMMIT").expect("the lock is free");
     ends_well(older);

@@ -122,7 +122,7 @@ fn code_of(ended: &Ended, about: &str) -> Option<String> {
     match code {
         // It says who was let in instead.
         "run_superseded" => assert!(
-            message.contains("newer run") || message.contains("begun again"),
+            message.contains("newer run") || message.contains("newer attempt"),
             "{about}: {message}"
         ),
         // Two first runs that make one schema or table: one of them finds it made.

@@ -63,8 +63,8 @@ impl Place {
     fn broken(&self, number: u64, error: &ManifestError) -> Error {
         let text = format!("{}/{FOLDER}: the manifest {number} {error}", self.folder);
         Error::new(ErrorKind::Schema, BROKEN, text).hint(
-            "put the folder back as it was, or write to a new one: rows and the place to go on from \
-             are in it",
+            "restore the directory, or write to a new one: the directory holds the rows and the \
+                 cursor",
         )
     }
 
@@ -176,15 +176,16 @@ impl Place {
         }
         let (stream, number) = (&self.stream, found.number);
         let text = format!(
-            "{folder} has {} rows, and the manifest {number} in {folder}/{FOLDER} has no cursor: the stream would \
-             begin with its first row and append every row again",
+            "{folder} has {} rows, and the manifest {number} in {folder}/{FOLDER} has no cursor: \
+                 the stream would start with its first row and append every row again",
             found.rows,
             folder = self.folder,
         );
         Err(Error::schema("cursor_missing", text).hint(format!(
-            "resume after the rows that the folder has: `rapidbyte state set PIPELINE {stream} CURSOR`; or replace \
-             them: `rapidbyte run PIPELINE --full-refresh --select {stream}`; or append all rows to them: \
-             `rapidbyte state clear PIPELINE {stream}`, then run"
+            "resume after the rows in the directory: `rapidbyte state set PIPELINE {stream} \
+                 CURSOR`; or replace them: `rapidbyte run PIPELINE --full-refresh --select \
+                 {stream}`; or append all rows to them: `rapidbyte state clear PIPELINE \
+                 {stream}`, then run"
         )))
     }
 
@@ -194,11 +195,11 @@ impl Place {
             return Ok(());
         }
         let text = format!(
-            "{} holds the stream {} of the pipeline {}",
+            "{} belongs to the stream {} of the pipeline {}",
             self.folder, found.stream, found.pipeline
         );
         Err(Error::config("folder_of_another_stream", text)
-            .hint("write to a folder of its own: it also keeps how far the stream is")
+            .hint("write to another directory: this one also holds the cursor of that stream")
             .at("config.path"))
     }
 
@@ -209,11 +210,11 @@ impl Place {
             return Ok(());
         };
         let text = format!(
-            "{} is there, and no manifest names it: it was not written by append",
+            "{} exists, and no manifest names it: `append` did not write it",
             file.path
         );
         Err(Error::config("folder_not_appendable", text)
-            .hint("write to a new folder, or move what is in this one away")
+            .hint("write to a new directory, or move the files of this one away")
             .at("config.path"))
     }
 
@@ -243,7 +244,10 @@ impl Place {
             point("dest-file.settled")?;
             return Ok(lease);
         }
-        let text = format!("{}: other runs are let in again and again", self.folder);
+        let text = format!(
+            "{}: other runs fence the stream again and again",
+            self.folder
+        );
         Err(Error::new(ErrorKind::Transient, "fence_contended", text)
             .hint("let one run of a pipeline end before another begins"))
     }
@@ -272,7 +276,7 @@ impl Place {
                 {
                     return files::remove(&self.pending(file.name()));
                 }
-                let text = format!("{path} is there already, and was not written by this stream");
+                let text = format!("{path} already exists, and this stream did not write it");
                 Err(Error::config("file_exists", text).hint("move it away and run again"))
             }
             renamed => renamed,
@@ -388,7 +392,7 @@ impl Lease {
         let mut next = Link::follow(Some(&self.last), place.run(&self.run))
             .map_err(|error| place.broken(self.next(), &error))?;
         if next.seq != commit.seq {
-            let text = "a commit with another number than the stream has commits";
+            let text = "the number of the commit differs from the number of the stream's commits";
             return Err(Error::internal(format!("{text}: {}", next.seq)));
         }
         let rows: u64 = files.iter().map(|file| file.rows).sum();
@@ -442,22 +446,22 @@ impl Lease {
         let (id, epoch) = (&self.run.id, self.last.manifest.epoch);
         let text = match self.place.newest() {
             Ok(Some(newest)) if newest.manifest.run_id == *id => format!(
-                "the run {id} was begun again with epoch {}, and what began with epoch {epoch} may \
-                 not commit any more",
+                "a newer attempt of the run {id} with epoch {} fenced this one, which has epoch \
+                     {epoch} and cannot commit any more",
                 newest.manifest.epoch
             ),
             Ok(Some(newest)) => format!(
-                "the newer run {} was let in with epoch {}, and the run {id} with epoch {epoch} may \
-                 not commit any more",
+                "the newer run {} with epoch {} fenced the run {id} with epoch {epoch}, which \
+                     cannot commit any more",
                 newest.manifest.run_id, newest.manifest.epoch
             ),
             _ => format!(
-                "the run {id} may not commit any more: the manifests in {} are others",
+                "the run {id} cannot commit any more: the manifests in {} have changed",
                 self.place.folder
             ),
         };
         Error::new(ErrorKind::Superseded, "run_superseded", text)
-            .hint("let one run of a pipeline end before another begins; the newer one goes on")
+            .hint("let one run of a pipeline end before another begins; the newer one continues")
     }
 }
 

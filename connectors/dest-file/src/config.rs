@@ -108,7 +108,7 @@ impl Config {
         {
             let text = "only Parquet has row groups";
             return Err(Error::config("unused_option", text)
-                .hint("leave it out")
+                .hint("remove the key")
                 .at("config.row_group_bytes"));
         }
         Ok(Settings { layout, format })
@@ -143,9 +143,9 @@ impl Config {
                 .clamp(MIN_ROW_GROUP_BYTES, WriteOptions::ROW_GROUP_BYTES),
         };
         if bytes < MIN_ROW_GROUP_BYTES {
-            let text = format!("a row group of {bytes} bytes");
+            let text = format!("{bytes} bytes are too few for a row group");
             return Err(Error::config("invalid_config", text)
-                .hint(format!("give {MIN_ROW_GROUP_BYTES} or more"))
+                .hint(format!("set {MIN_ROW_GROUP_BYTES} or more"))
                 .at("config.row_group_bytes"));
         }
         let options = WriteOptions {
@@ -156,9 +156,9 @@ impl Config {
     }
 
     fn no_compression(&self, said: columnar::Compression, what: &str) -> Error {
-        let text = format!("{what} are not compressed with {}", said.name());
+        let text = format!("{what} cannot be compressed with {}", said.name());
         Error::config("invalid_config", text)
-            .hint("none, gzip, zstd or lz4; Arrow files only none, zstd or lz4")
+            .hint("use none, gzip, zstd or lz4; for Arrow files only none, zstd or lz4")
             .at("config.compression")
     }
 }

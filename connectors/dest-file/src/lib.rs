@@ -128,7 +128,10 @@ impl Destination for Files {
                 );
                 let hint = match &layout.set {
                     None => "put {stream} into the path",
-                    Some(_) => "put {stream} into a folder of the path: a set has its own",
+                    Some(_) => {
+                        "put {stream} into a directory of the path: each set of files has \
+                         its own"
+                    }
                 };
                 return Err(Error::config("shared_target", text)
                     .hint(hint)
@@ -144,7 +147,7 @@ impl Destination for Files {
             plan::grows(&self.settings, target)?,
         );
         if known.unwrap_or(0) != epoch || known.is_some() != wanted {
-            let text = format!("no run was let in with epoch {epoch}");
+            let text = format!("no run with epoch {epoch} fenced this stream");
             return Err(Error::internal(text).in_stream(&target.stream));
         }
         let files = self
@@ -197,7 +200,7 @@ impl Files {
             return Err(write::no_cursor(&location));
         };
         if commit.rows() > 0 {
-            return Err(Error::internal("a commit without rows that are written"));
+            return Err(Error::internal("a commit without written rows"));
         }
         let committed = lease.commit(commit, Vec::new(), false);
         committed.map_err(|error| lease.explain(error))?;

@@ -101,12 +101,12 @@ impl Config {
         if self.path.is_empty() || placeholders > 1 {
             let text = match placeholders {
                 0 => "the path is empty".to_owned(),
-                n => format!("{STREAM} stands {n} times in the path, once is enough"),
+                n => format!("the path has {STREAM} {n} times, and may have it once"),
             };
             return Err(Error::config("invalid_path", text).at("config.path"));
         }
         if placeholders == 1 && self.stream.is_some() {
-            let text = format!("{STREAM} in the path names the streams already");
+            let text = format!("{STREAM} in the path already names the streams");
             return Err(Error::config("unused_option", text).at("config.stream"));
         }
         for (key, value) in [
@@ -115,7 +115,7 @@ impl Config {
         ] {
             if value == Some(0) {
                 return Err(
-                    Error::config("invalid_config", "0 is nothing to guess from")
+                    Error::config("invalid_config", "0 rows or bytes are not a sample")
                         .at(format!("config.{key}")),
                 );
             }
@@ -189,10 +189,12 @@ impl Config {
         match options.iter().find(|(_, given)| *given) {
             None => Ok(FileFormat::Columns(kind)),
             Some((key, _)) => {
-                let text =
-                    format!("{key} is for CSV and JSON Lines: a {kind:?} file says it itself");
+                let text = format!(
+                    "{key} is for CSV and JSON Lines: a {kind:?} file contains this \
+                         information"
+                );
                 Err(Error::config("unused_option", text)
-                    .hint("leave it out")
+                    .hint("remove the key")
                     .at(format!("config.{key}")))
             }
         }

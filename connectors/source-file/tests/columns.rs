@@ -122,7 +122,7 @@ fn missing_and_new_columns_and_other_types_name_file_and_column() {
                 ("id", "int64!", ids(&[2])),
             ],
             "more",
-            "it is not in",
+            "does not have it",
         ),
         (
             &[("t", "int64", ids(&[2])), ("id", "int64!", ids(&[2]))],

@@ -271,7 +271,11 @@ fn warnings(report: &Report) -> String {
 /// The groups that phases are drawn as: a class of the style sheet, what it says, and the ends of
 /// the report's keys.
 const GROUPS: [(&str, &str, &[&str]); 8] = [
-    ("setup", "load and instantiate", &["module_load", "vm_setup"]),
+    (
+        "setup",
+        "load and instantiate",
+        &["module_load", "vm_setup"],
+    ),
     ("connect", "connect and query", &["connect", "query"]),
     ("outside", "wait for the server or disk", &["fetch"]),
     (

@@ -88,7 +88,10 @@ pub fn history_of_run(
         Ok(history) => Ok(Some(history)),
         Err(failure) if named.state.is_some() || plan.streams.iter().any(matters) => Err(failure),
         Err(failure) => {
-            output.warn(&format!("cannot open the history of runs: {}", failure.message));
+            output.warn(&format!(
+                "cannot open the history of runs: {}",
+                failure.message
+            ));
             Ok(None)
         }
     }

@@ -20,8 +20,8 @@ use crate::retry;
 /// How often a run that waits looks.
 const PAUSE: Duration = Duration::from_secs(1);
 pub(crate) const CODE: &str = "already_running";
-const HINT: &str = "wait until that run has ended; with `when_running: wait` in the pipeline file a run \
-                    waits by itself, with `when_running: replace` it fences the other one";
+const HINT: &str = "wait until that run has ended; or set `when_running: wait` in the pipeline \
+     file to wait for it, or `when_running: replace` to fence it";
 
 /// Plans a run once no other run of the pipeline is at work, or as `when_running` says. The turn is the
 /// folder's of the `history`, to be kept to the end of the run; none where the folder takes no lock.
@@ -111,7 +111,7 @@ fn take_turn(document: &Document, history: &Path, host: &Host) -> Result<Option<
             Ok(Asked::Taken(turn)) => {
                 if let Some(dead) = turn.taken_from().filter(|_| !replaces) {
                     let text = format!(
-                        "{} has not answered for {} s, and this run fences it",
+                        "{} has not answered for {} s, so this run fences it",
                         local(document, dead),
                         dead.silence.as_secs()
                     );
@@ -125,7 +125,7 @@ fn take_turn(document: &Document, history: &Path, host: &Host) -> Result<Option<
             Ok(Asked::Held(worker)) => return Err(refused(&local(document, &worker))),
             // A folder that cannot be written: whether the run needs its history is told later.
             Err(error) => {
-                let text = format!("a run that overlaps this one would not be noticed: {error}");
+                let text = format!("this run cannot detect an overlapping run: {error}");
                 (host.log)("rapidbyte", None, Level::Debug, &text);
                 return Ok(None);
             }
@@ -134,17 +134,17 @@ fn take_turn(document: &Document, history: &Path, host: &Host) -> Result<Option<
 }
 
 fn refused(who: &str) -> Failure {
-    let text = format!("{who} is at work, and this run begins nothing");
+    let text = format!("{who} is at work, so this run does nothing");
     Failure::new(Class::Busy, CODE, text).hint(HINT)
 }
 
 fn local(document: &Document, worker: &Worker) -> String {
     let run = match &worker.run {
         Some(run) => format!("the run {run}"),
-        None => "a run that still plans".to_owned(),
+        None => "a run in its planning phase".to_owned(),
     };
     format!(
-        "{run} of the pipeline {} (process {} on {}, begun {} s ago)",
+        "{run} of the pipeline {} (process {} on {}, started {} s ago)",
         document.pipeline,
         worker.pid,
         worker.host,
@@ -169,7 +169,7 @@ impl Waits {
     /// Waits a moment.
     fn on(&mut self, who: &str, host: &Host) -> Result<(), Failure> {
         if !std::mem::replace(&mut self.is_told, true) {
-            let text = format!("waits until it ends: {who}");
+            let text = format!("waits until the other run ends: {who}");
             (host.log)("rapidbyte", None, Level::Warn, &text);
         }
         match retry::wait(PAUSE, &host.cancel) {

@@ -63,9 +63,11 @@ impl Asking<'_> {
         match (self.ask(host), self.ledger.of(&self.stream.name).overtaken) {
             (Ok(Some(newer)), _) => self.failure(&newer),
             (Ok(None), Some(epoch)) => self.told(format!(
-                "a newer run was let in with epoch {epoch} after the run {} had planned, which cannot go \
-                 on behind it ({}: {})",
-                self.run().id, failure.code, failure.message
+                "a newer run with epoch {epoch} fenced the run {} after its plan, so it cannot \
+                     resume ({}: {})",
+                self.run().id,
+                failure.code,
+                failure.message
             )),
             _ => failure,
         }
@@ -100,7 +102,7 @@ impl Asking<'_> {
 
     fn failure(&self, newer: &Progress) -> Failure {
         let text = format!(
-            "the newer run {} was let in with epoch {}, and the run {} may not commit any more",
+            "the newer run {} with epoch {} fenced the run {}, which cannot commit any more",
             newer.run_id,
             newer.epoch,
             self.run().id

@@ -159,8 +159,12 @@ fn ask(
     default: &str,
 ) -> Result<String, Failure> {
     let failed = |error: std::io::Error| {
-        Failure::new(Class::Config, "bad_argument", format!("could not read the answer: {error}"))
-            .hint("use the flags instead: rapidbyte help init")
+        Failure::new(
+            Class::Config,
+            "bad_argument",
+            format!("could not read the answer: {error}"),
+        )
+        .hint("use the flags instead: rapidbyte help init")
     };
     write!(questions, "{question} [{default}] ").map_err(failed)?;
     questions.flush().map_err(failed)?;
@@ -209,8 +213,7 @@ fn write(path: &Path, text: &str, force: bool) -> Result<(), Failure> {
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
     let text = format!("{}: {error}", path.display());
-    Failure::new(Class::Environment, "file_io", text)
-        .hint("choose a writable directory with --dir")
+    Failure::new(Class::Environment, "file_io", text).hint("choose a writable directory with --dir")
 }
 
 /// Adds the lines that a file does not have yet; true if there were any.

@@ -74,8 +74,10 @@ impl Paper {
                     self.path.display(),
                     stream.name
                 );
-                return Err(Failure::new(Class::Config, CODE, text)
-                    .hint(format!("set {} to a file in another directory", self.named_by)));
+                return Err(Failure::new(Class::Config, CODE, text).hint(format!(
+                    "set {} to a file in another directory",
+                    self.named_by
+                )));
             }
         }
         Ok(())
@@ -143,9 +145,8 @@ const CODE: &str = "report_not_written";
 
 pub(super) fn unwritten(path: &Path, why: &dyn std::fmt::Display, named_by: &str) -> Failure {
     let text = format!("{}: {why}", path.display());
-    Failure::new(Class::Config, CODE, text).hint(format!(
-        "set {named_by} to a file in a writable directory"
-    ))
+    Failure::new(Class::Config, CODE, text)
+        .hint(format!("set {named_by} to a file in a writable directory"))
 }
 
 /// What comes before the first part of a path with a sign: the whole path if it has none.

@@ -189,7 +189,7 @@ impl<R: ReadAt> ArrowReader<R> {
             .map_err(|error| malformed(&error))?
             .ok_or_else(|| wrong("a message without a batch"))?;
         if batch.num_rows() as u64 != block.rows {
-            return Err(wrong("another number of rows than its header says"));
+            return Err(wrong("the number of rows differs from the header"));
         }
         let columns = self.schema.fields().iter().map(|field| {
             let column = batch.column_by_name(field.name()).cloned();
@@ -208,8 +208,8 @@ impl<R: ReadAt> ArrowReader<R> {
         let largest = self.limits.max_piece_bytes();
         let text = format!("a record batch of {bytes} bytes, the limit is {largest}");
         ColumnarError::new("batch_too_large", text).hint(
-            "a record batch is read whole: raise resources.max_record_bytes (and resources.memory), \
-             or have the file written with smaller batches",
+            "raise resources.max_record_bytes (and resources.memory), or write the file with \
+                 smaller batches: a batch is read whole",
         )
     }
 }

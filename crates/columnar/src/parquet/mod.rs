@@ -28,7 +28,7 @@ fn guarded<T>(decode: impl FnOnce() -> T) -> Result<T, ColumnarError> {
     // After an error nothing of the reader is used any more.
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)).map_err(|_| {
         ColumnarError::new("parquet_malformed", "a page that cannot be decoded")
-            .hint("the file is damaged, or was not written to its end")
+            .hint("copy the file again: it is damaged or incomplete")
     })
 }
 
@@ -40,17 +40,17 @@ fn malformed(error: &ParquetError) -> ColumnarError {
         }
         ParquetError::External(error) => error.to_string(),
         ParquetError::NYI(text) => {
-            let text = format!("not read by this version: {text}");
+            let text = format!("not supported by this version: {text}");
             return ColumnarError::new("unsupported_type", text);
         }
         other => other.to_string(),
     };
     if text.contains(page::TOO_LARGE) && text.contains("the limit is") {
         return ColumnarError::new("page_too_large", text).hint(
-            "a page is read whole: raise resources.max_record_bytes (and resources.memory), or have \
-             the file written with smaller pages",
+            "raise resources.max_record_bytes (and resources.memory), or write the file with \
+                 smaller pages: a page is read whole",
         );
     }
     ColumnarError::new("parquet_malformed", text)
-        .hint("the file is damaged, or was not written to its end")
+        .hint("copy the file again: it is damaged or incomplete")
 }

@@ -22,7 +22,7 @@ impl Encoder {
     pub fn new(schema: SchemaRef, dialect: Dialect) -> Result<Self, FormatError> {
         dialect.validate()?;
         let Some(null_text) = dialect.null_text.first() else {
-            return Err(FormatError::new("bad_dialect", "there is no text for NULL"));
+            return Err(FormatError::new("bad_dialect", "CSV needs a text for NULL"));
         };
         if schema.fields().is_empty() {
             return Err(

@@ -45,8 +45,10 @@ fn part(name: &str) -> Result<Vec<u8>, Failure> {
     }
     let carried = setup::PARTS.iter().find(|(known, _)| *known == name);
     carried.map(|(_, bytes)| bytes.to_vec()).ok_or_else(|| {
-        failed(format!("this program was built without its adapter `{name}`"))
-            .hint("build it with `cargo xtask build`, or install a released program")
+        failed(format!(
+            "this program was built without its adapter `{name}`"
+        ))
+        .hint("build it with `cargo xtask build`, or install a released program")
     })
 }
 
@@ -54,7 +56,10 @@ fn part(name: &str) -> Result<Vec<u8>, Failure> {
 /// are none.
 fn plug(socket: &[u8], plug: Vec<u8>) -> Result<Option<Vec<u8>>, Failure> {
     connected(socket, plug).map_err(|error| {
-        failed(format!("the connector and its adapter do not fit together: {error:#}")).hint(NEW_PROJECT)
+        failed(format!(
+            "the connector and its adapter do not fit together: {error:#}"
+        ))
+        .hint(NEW_PROJECT)
     })
 }
 

@@ -68,6 +68,5 @@ fn write(path: &Path, text: &str) -> std::io::Result<()> {
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
     let text = format!("{}: {error}", path.display());
-    Failure::new(Class::Environment, "file_io", text)
-        .hint("choose a writable directory with --dir")
+    Failure::new(Class::Environment, "file_io", text).hint("choose a writable directory with --dir")
 }
