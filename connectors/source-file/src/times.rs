@@ -55,7 +55,7 @@ impl TimeForms {
                 return Err(error.at(at));
             }
             TimePattern::parse(text).map_err(|why| {
-                Error::config("bad_time_pattern", format!("{text:?}: {why}"))
+                Error::config("invalid_time_pattern", format!("{text:?}: {why}"))
                     .hint(
                         "write a pattern such as \"%d.%m.%Y %H:%M:%S\"; the directives are %Y %m \
                              %b %d %H %I %p %M %S %f %z",

@@ -129,7 +129,7 @@ fn words<T: ValueEnum>() -> Vec<String> {
 
 fn missing(flag: &str, known: Vec<String>) -> Failure {
     let text = format!("{flag} is missing, and there is no terminal for questions");
-    Failure::new(Class::Config, "bad_argument", text)
+    Failure::new(Class::Config, "invalid_argument", text)
         .hint(format!("{flag} takes {}", known.join(", ")))
 }
 
@@ -148,7 +148,7 @@ fn choose<T: ValueEnum>(
         }
     }
     let text = format!("no answer was one of {}", known.join(", "));
-    Err(Failure::new(Class::Config, "bad_argument", text).hint(format!("use {flag}")))
+    Err(Failure::new(Class::Config, "invalid_argument", text).hint(format!("use {flag}")))
 }
 
 /// One question; an empty answer is the default.
@@ -161,7 +161,7 @@ fn ask(
     let failed = |error: std::io::Error| {
         Failure::new(
             Class::Config,
-            "bad_argument",
+            "invalid_argument",
             format!("could not read the answer: {error}"),
         )
         .hint("use the flags instead: rapidbyte help init")
@@ -186,7 +186,7 @@ fn check(text: &str, name: &str) -> Result<(), Failure> {
         return Ok(());
     }
     let text = format!("{name:?} is not a valid pipeline name");
-    Err(Failure::new(Class::Config, "bad_argument", text)
+    Err(Failure::new(Class::Config, "invalid_argument", text)
         .hint("--name takes 1 to 64 letters, digits, \"_\", \"-\" and \".\""))
 }
 

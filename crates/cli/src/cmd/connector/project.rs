@@ -66,7 +66,7 @@ impl Project {
             });
         if !is_valid || TAKEN.contains(&name) || is_keyword(name) {
             let text = format!("{name:?} is not a valid connector name");
-            return Err(Failure::new(Class::Config, "bad_argument", text).hint(
+            return Err(Failure::new(Class::Config, "invalid_argument", text).hint(
                 "use 1 to 64 lower-case letters and digits, words joined by \"-\", starting with \
                      a letter, such as source-shop; not a Rust keyword and not the name of a \
                      crate that connectors use",
@@ -85,12 +85,12 @@ impl Project {
     pub fn with_http(self) -> Result<Self, Failure> {
         if self.language == Language::Rust {
             let text = "projects in Rust always have HTTP: rapidbyte_sdk::http";
-            let failure = Failure::new(Class::Config, "bad_argument", text);
+            let failure = Failure::new(Class::Config, "invalid_argument", text);
             return Err(failure.hint("remove --http"));
         }
         if self.kind == ConnectorKind::Destination {
             let text = "destinations in Python and JavaScript write files, and have no HTTP";
-            let failure = Failure::new(Class::Config, "bad_argument", text);
+            let failure = Failure::new(Class::Config, "invalid_argument", text);
             return Err(failure.hint("remove --http, or use --lang rust"));
         }
         Ok(Self { http: true, ..self })

@@ -95,7 +95,7 @@ fn trial(asked: &ConnectorTest, common: &Common, host: Host) -> Result<Trial, Fa
     };
     if let Some(text) = misplaced {
         let text = format!("{text}, and {} is not", asked.name);
-        return Err(Failure::new(Class::Config, "bad_argument", text).hint("remove the flag"));
+        return Err(Failure::new(Class::Config, "invalid_argument", text).hint("remove the flag"));
     }
     let peer = match (&asked.peer, &asked.peer_config) {
         (Some(name), Some(text)) => {
@@ -126,7 +126,7 @@ fn peer(
     if connector.kind() != Kind::Source {
         let text = format!("{name} is a destination");
         return Err(
-            Failure::new(Class::Config, "wrong_world", text).hint("name a source in --peer")
+            Failure::new(Class::Config, "invalid_world", text).hint("name a source in --peer")
         );
     }
     let settings = settings(text, "--peer-config", base_dir, common)?;
