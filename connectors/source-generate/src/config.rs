@@ -114,7 +114,7 @@ impl Config {
             }
             (None, None) => {
                 return Err(
-                    Error::config("no_columns", "neither `columns` nor `preset` is given")
+                    Error::config("no_columns", "neither `columns` nor `preset` is set")
                         .hint(
                             "declare columns such as `columns: { id: int64 }`, or `preset: narrow`",
                         )
@@ -126,7 +126,7 @@ impl Config {
         for (name, config) in declared {
             let at = |error: Error| error.in_column(name).at(format!("config.columns.{name}"));
             if columns.iter().any(|c| c.field.name() == name) {
-                let message = format!("two columns are named {name:?}");
+                let message = format!("the column {name:?} is named twice");
                 return Err(at(Error::config("duplicate_column", message)));
             }
             columns.push(config.column(name, self.rows).map_err(at)?);
@@ -137,7 +137,7 @@ impl Config {
     fn check_streams(&self) -> Result<()> {
         if self.streams.is_empty() {
             return Err(Error::config("no_streams", "the list of streams is empty")
-                .hint("name a stream, or leave `streams` out for one named `rows`")
+                .hint("name a stream, or remove `streams` to get one named `rows`")
                 .at("config.streams"));
         }
         for (at, name) in self.streams.iter().enumerate() {
@@ -146,7 +146,7 @@ impl Config {
             } else if self.streams[..at].contains(name) {
                 Error::config(
                     "duplicate_stream",
-                    format!("two streams are named {name:?}"),
+                    format!("the stream {name:?} is named twice"),
                 )
             } else {
                 continue;
@@ -199,12 +199,12 @@ impl Detail {
         match self.null_share {
             Some(_) if !self.nullable => Err(Error::config(
                 "null_share_without_nullable",
-                "`null_share` is given for a column that is not nullable",
+                "the column has a `null_share`, but is not nullable",
             )
             .hint("add `nullable: true`, or remove `null_share`")),
             Some(share) if !(0.0..=1.0).contains(&share) => Err(Error::config(
                 "invalid_null_share",
-                format!("a share of {share} is not between 0 and 1"),
+                format!("{share} is not a share between 0 and 1"),
             )),
             Some(share) => Ok(share),
             None if self.nullable => Ok(DEFAULT_NULL_SHARE),
@@ -223,12 +223,12 @@ impl Detail {
         if !text_or_bytes || types::is_json(field) {
             let message = format!("a column of type {} takes no `length`", self.type_name);
             return Err(Error::config("length_not_applicable", message)
-                .hint("`length` is for string, large_string, binary and large_binary"));
+                .hint("remove `length`: it is for string, large_string, binary and large_binary"));
         }
         if min > max || max > MAX_LENGTH {
-            let message = format!("[{min}, {max}] is no range of lengths");
+            let message = format!("[{min}, {max}] is not a valid range of lengths");
             return Err(Error::config("invalid_length", message).hint(format!(
-                "give the least and the greatest length in bytes, up to {MAX_LENGTH}"
+                "set the minimum and the maximum length in bytes, up to {MAX_LENGTH}"
             )));
         }
         Ok([min, max])
@@ -247,9 +247,12 @@ fn check_sequence(field: &Field, rows: Option<u64>) -> Result<()> {
         DataType::UInt32 => u32::MAX.into(),
         DataType::UInt64 => u64::MAX,
         _ => {
-            let message = format!("a sequence of type {}", types::type_name(field));
+            let message = format!(
+                "a column of type {} cannot be a sequence",
+                types::type_name(field)
+            );
             return Err(Error::config("sequence_not_integer", message)
-                .hint("`sequence: true` is for integer types"));
+                .hint("use an integer type for `sequence: true`"));
         }
     };
     // Nobody reads an endless stream to the end of an int64.
@@ -259,7 +262,7 @@ fn check_sequence(field: &Field, rows: Option<u64>) -> Result<()> {
         let name = types::type_name(field);
         return Err(Error::config(
             "sequence_too_long",
-            format!("{name} cannot number {rows} rows"),
+            format!("{name} is too narrow to number {rows} rows"),
         )
         .hint("use a wider integer type, or fewer `rows`"));
     }

@@ -174,7 +174,7 @@ impl<'de> serde::Deserialize<'de> for Scalar {
         };
         Err(D::Error::invalid_type(
             what,
-            &"a text, a number or a boolean",
+            &"a string, a number or a boolean",
         ))
     }
 }

@@ -88,7 +88,7 @@ impl Instance {
         call: impl FnOnce(&mut Store<State>) -> wasmtime::Result<Result<T, ConnectorError>>,
     ) -> Result<T> {
         if self.dead {
-            let text = "the instance has failed before and cannot be used";
+            let text = "the instance failed before and cannot be used again";
             return Err(self.failed(
                 export,
                 ConnectorError::new(ErrorKind::Internal, "instance_unusable", text),
@@ -150,7 +150,7 @@ impl Instance {
                 self.dead = true;
                 let text = format!("{value} does not fit {data_type}");
                 let mut error = ConnectorError::new(ErrorKind::Data, "value_does_not_fit", text)
-                    .hint("correct the value at its source, or declare more digits there");
+                    .hint("correct the value in the source, or declare more digits there");
                 error.column = Some(column);
                 Err(self.failed(NEXT, error))
             }
@@ -223,7 +223,7 @@ impl Instance {
     fn broken<T>(&mut self, export: &'static str, message: impl std::fmt::Display) -> Result<T> {
         self.dead = true;
         let error = ConnectorError::new(ErrorKind::Internal, "contract_broken", message)
-            .hint("this is a fault of the connector: tell its author");
+            .hint("report it to the connector's author: the connector has a bug");
         Err(self.failed(export, error))
     }
 }

@@ -326,7 +326,7 @@ fn fit(
         return wrong("sync_mode", text.into(), hint);
     }
     if stream.change_detection == ChangeDetection::Xmin && stream.lag.is_some() {
-        let text = "change_detection: xmin misses nothing: there is no lag to read again";
+        let text = "change_detection: xmin misses no row, and has no use for a lag";
         return wrong("lag", text.into(), "remove lag, or change_detection");
     }
     if stream.change_detection == ChangeDetection::Cursor && stream.cursor_field.is_empty() {

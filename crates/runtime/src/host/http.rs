@@ -235,8 +235,8 @@ fn target(connector: &str, grants: &Grants, request: &Request<WasiBody>) -> Resu
         let text = format!("{shown} is not granted to {connector}");
         return Err(
             Error::new(ErrorKind::Config, "network_not_granted", text).hint(format!(
-                "a connector reaches only the hosts that its configuration names; if this one is \
-             meant, add permissions: {{ network: [\"{shown}\"] }}"
+                "name the host in the configuration, or add permissions: {{ network: \
+                 [\"{shown}\"] }}"
             )),
         );
     };

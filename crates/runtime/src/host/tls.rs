@@ -105,7 +105,7 @@ impl Session {
     pub fn new(host: &str, policy: &Policy, grants: &Grants) -> Result<Self, Error> {
         let config = client_config(policy, grants)?;
         let name = ServerName::try_from(host.to_owned()).map_err(|_| {
-            let text = format!("`{host}` is no name that a certificate can carry");
+            let text = format!("`{host}` is not a name that a certificate can have");
             Error::new(ErrorKind::Config, "tls_handshake", text)
         })?;
         let mut tls = ClientConnection::new(Arc::new(config), name).map_err(internal)?;

@@ -508,7 +508,7 @@ fn how_a_stream_goes_on() {
         ),
         (
             with_stream(&format!("{incremental}change_detection: xmin\nlag: 5")),
-            "p.yaml:10:7: change_detection: xmin misses nothing: there is no lag to read again (remove lag, \
+            "p.yaml:10:7: change_detection: xmin misses no row, and has no use for a lag (remove lag, \
              or change_detection)",
         ),
         (
