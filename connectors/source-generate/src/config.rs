@@ -14,25 +14,25 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 const DEFAULT_LENGTH: [u32; 2] = [8, 24];
 /// A longer value could not stand in a batch of 32-bit offsets beside others.
 const MAX_LENGTH: u32 = 1 << 30;
-/// The share of NULLs in a nullable column when `null_share` is not given.
+/// The share of NULLs in a nullable column, from 0 to 1 (default 0.1).
 const DEFAULT_NULL_SHARE: f64 = 0.1;
 
 /// Rows to generate. Either `columns` or `preset` is required.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Rows in each stream; absent: endless.
+    /// The number of rows in each stream (default: endless).
     pub rows: Option<u64>,
-    /// Other values for another seed, the same values for the same one.
+    /// The seed: the same seed gives the same values, another seed gives others.
     #[serde(default)]
     pub seed: u64,
     /// The columns in order: name to type, such as `id: int64`, or name to a mapping with `type`
-    /// and more.
+    /// and other keys.
     #[schemars(with = "Option<BTreeMap<String, ColumnConfig>>")]
     pub columns: Option<Columns>,
-    /// Columns that need no declaration.
+    /// Predefined columns.
     pub preset: Option<Preset>,
-    /// Names of the streams, which differ in their values only.
+    /// The names of the streams, which differ only in their values.
     #[serde(default = "default_streams")]
     pub streams: Vec<String>,
 }
@@ -41,7 +41,7 @@ fn default_streams() -> Vec<String> {
     vec!["rows".into()]
 }
 
-/// Columns that need no declaration.
+/// Predefined columns.
 #[derive(Deserialize, JsonSchema, Clone, Copy)]
 #[serde(rename_all = "snake_case")]
 pub enum Preset {
@@ -71,15 +71,15 @@ pub struct Detail {
     /// A type name such as `int64`, `decimal(18, 4)` or `list<string>`.
     #[serde(rename = "type")]
     pub type_name: String,
-    /// Whether values can be NULL, those inside lists, structs and maps too.
+    /// Whether the column has NULLs, also inside lists, structs and maps.
     #[serde(default)]
     pub nullable: bool,
-    /// The share of NULLs in a nullable column, from 0 to 1 (0.1 when absent).
+    /// The share of NULLs in a nullable column, from 0 to 1 (default 0.1).
     pub null_share: Option<f64>,
-    /// The least and the greatest length in bytes of a string or binary value ([8, 24] when
-    /// absent). Strings are ASCII.
+    /// The minimum and the maximum length of a string or binary value in bytes (default [8, 24]).
+    /// Strings are ASCII.
     pub length: Option<[u32; 2]>,
-    /// An integer column that holds the row's number, from 0.
+    /// Fill an integer column with the row's number, from 0.
     #[serde(default)]
     pub sequence: bool,
 }

@@ -44,7 +44,7 @@ pub(crate) fn items(settings: &Settled) -> Vec<CheckItem> {
     }
     client.close();
     items.push(match snapshot(settings) {
-        Ok(()) => CheckItem::ok("snapshot", "all streams can be read as of one moment"),
+        Ok(()) => CheckItem::ok("snapshot", "all streams can be read in one snapshot"),
         Err(error) => CheckItem::failed("snapshot", error),
     });
     items.push(match relations(settings) {
@@ -60,7 +60,7 @@ fn about(client: &mut Client, items: &mut Vec<CheckItem>) -> Result<String> {
     let row = rows
         .rows
         .first()
-        .ok_or_else(|| Error::internal("no answer to who we are"))?;
+        .ok_or_else(|| Error::internal("the server did not say which role is logged in"))?;
     let text = |column| -> Result<String> { Ok(row.text(column)?.unwrap_or_default().to_owned()) };
     let (role, database, tls) = (text(0)?, text(1)?, text(2)?);
     let tls = if tls.is_empty() {

@@ -175,10 +175,13 @@ impl Identity {
         } else {
             return Ok(());
         };
-        let text = format!("the cursor is of another {other}; rows below it would never be read");
+        let text = format!(
+            "the cursor belongs to another {other}; rows below it would never be \
+             read"
+        );
         Err(Error::config("cursor_of_another_source", text).hint(
-            "run with --full-refresh to start over; after a restore or an upgrade that kept the rows, \
-             `rapidbyte state rebind` keeps the cursor",
+            "run with --full-refresh to start over; after a restore or an upgrade that kept the \
+                 rows, run `rapidbyte state rebind` to keep the cursor",
         ))
     }
 

@@ -168,7 +168,8 @@ fn by_order(
         if !increment.may_repeat {
             let text = format!("rows from {lag} below the cursor on would be written twice");
             return Err(Error::config("lag_needs_upsert", text).hint(
-                "write_mode: upsert with a primary_key keeps one of each; or change_detection: xmin",
+                "use write_mode: upsert with a primary_key, which keeps one row of each key; or \
+                     change_detection: xmin",
             ));
         }
         order::check_lag(client, key, lag)?;

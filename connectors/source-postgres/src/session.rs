@@ -161,7 +161,7 @@ pub(crate) fn check_version(client: &Client) -> Result<()> {
         "server_too_old",
         format!("the server's version is {version}"),
     )
-    .hint("PostgreSQL 12 or newer is needed"))
+    .hint("upgrade the server to PostgreSQL 12 or newer"))
 }
 
 /// Begins a transaction that reads, with the session's settings; nothing is looked at yet.
@@ -201,7 +201,10 @@ pub(crate) fn join(settings: &Settled, token: &str) -> Result<Client> {
         .hosts
         .retain(|host| host.name == token.host && host.port == token.port);
     if settings.connection.hosts.is_empty() {
-        let text = format!("the snapshot is of {}, which is not named", token.server());
+        let text = format!(
+            "the snapshot belongs to {}, which the configuration does not name",
+            token.server()
+        );
         return Err(Error::internal(text));
     }
     let mut client = connect(&settings)?;
@@ -212,7 +215,7 @@ pub(crate) fn join(settings: &Settled, token: &str) -> Result<Client> {
                 ErrorKind::Connection,
                 "snapshot_gone",
                 format!(
-                    "the server does not know the snapshot of this run: {}",
+                    "the server no longer has the snapshot of this run: {}",
                     error.message
                 ),
             )
@@ -420,9 +423,13 @@ fn refuse_rewritten(rewritten: &Rows) -> Result<()> {
         return Ok(());
     };
     let text =
-        format!("{table} was rewritten or exchanged since the snapshot, which would find it empty");
-    Err(Error::new(ErrorKind::Transient, "snapshot_outdated", text)
-        .hint("run again when no ALTER TABLE, TRUNCATE, CLUSTER or VACUUM FULL is at work on it"))
+        format!("{table} was rewritten or replaced after the snapshot, which would find it empty");
+    Err(
+        Error::new(ErrorKind::Transient, "snapshot_outdated", text).hint(
+            "run again when no ALTER TABLE, TRUNCATE, CLUSTER or VACUUM FULL is at work on the \
+             table",
+        ),
+    )
 }
 
 /// Begins a transaction and locks tables in it before anything is looked at. Refuses all that

@@ -116,7 +116,7 @@ fn plain_type(field: &Field, depth: usize) -> Result<Column, String> {
             }
             let array = builtin::by_oid(element.ty.oid).map(Builtin::array_ty);
             Column {
-                ty: array.ok_or("there is no array of the element's type")?,
+                ty: array.ok_or("the element's type does not have an array type")?,
                 type_text: format!("{}[]", element.type_text),
                 ..element
             }
@@ -128,7 +128,7 @@ fn plain_type(field: &Field, depth: usize) -> Result<Column, String> {
                     .into(),
             );
         }
-        other => return Err(format!("{other} has no type in PostgreSQL")),
+        other => return Err(format!("PostgreSQL has no type for {other}")),
     })
 }
 
@@ -188,7 +188,7 @@ pub(crate) fn decide(field: &Field, target: &Column) -> Result<(Fit, Option<Op>)
     }
     if let Some(ty) = target.ty.without_input() {
         let reason = format!(
-            "only the server itself makes values of {}",
+            "only the server itself creates values of {}",
             ty.display_name()
         );
         return Ok((Fit::Refused(reason), None));
@@ -207,7 +207,7 @@ fn refused<T>(reason: impl Into<String>) -> Result<T, Fit> {
 }
 
 const JSONB_NOTE: &str =
-    "jsonb keeps neither the order of keys nor blanks; an object that has a key twice is refused";
+    "jsonb drops blanks and the order of keys; an object with a duplicate key is refused";
 
 impl Source {
     fn decide_for(&self, field: &Field, target: &Column) -> Decision {

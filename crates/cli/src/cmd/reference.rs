@@ -15,8 +15,8 @@ use crate::setup;
 const HEAD: &str = "\
 # Reference
 
-Every verb, flag and key. This page is what `rapidbyte reference` prints; a test holds it to that.
-The error codes have a page of their own, [errors.md](errors.md), and `rapidbyte explain CODE`.
+All verbs, flags and keys. `rapidbyte reference` prints this page. For error codes see [errors.md](errors.md) or
+`rapidbyte explain CODE`.
 ";
 
 /// Prints the page.
@@ -27,7 +27,7 @@ pub fn run(output: &Output) -> Result<(), Failure> {
     text += "\n## Commands\n";
     let mut command = Arguments::command();
     command.build();
-    text += "\nFlags that every verb takes:\n\n";
+    text += "\nFlags of every verb:\n\n";
     let common: Vec<&Arg> = command
         .get_arguments()
         .filter(|arg| arg.is_global_set())

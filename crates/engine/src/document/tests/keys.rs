@@ -24,8 +24,7 @@ fn the_least_document_has_the_defaults() {
 #[test]
 fn every_key_is_read() {
     let document = good(
-        "\
-version: 1
+        "version: 1
 pipeline: my.orders-2_x
 defaults: { sync_mode: incremental, cursor_field: updated_at, lag: 1 hour }
 source:
@@ -459,8 +458,8 @@ fn with_stream(keys: &str) -> String {
 #[test]
 fn how_a_stream_goes_on() {
     let text = with_stream(
-        "sync_mode: incremental\ncursor_field: [updated_at, id]\n\
-         cursor_initial: [2026-01-01, 7.50]\nlag: 5 minutes",
+        "sync_mode: incremental\ncursor_field: [updated_at, id]\ncursor_initial: [2026-01-01, \
+         7.50]\nlag: 5 minutes",
     );
     let stream = &good(&text).source.streams[0];
     assert_eq!(stream.cursor_field, ["updated_at", "id"]);
