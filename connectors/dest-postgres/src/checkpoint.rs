@@ -168,9 +168,9 @@ impl Key {
         );
         let stream = &self.stream;
         Error::schema("cursor_missing", text).hint(format!(
-            "resume after the rows that the table has: `rapidbyte state set PIPELINE {stream} CURSOR`; or replace \
-             them: `rapidbyte run PIPELINE --full-refresh --select {stream}`; or append all rows to them: \
-             `rapidbyte state clear PIPELINE {stream}`, then run"
+            "resume after the rows in the table: `rapidbyte state set PIPELINE {stream} CURSOR`; \
+                 or replace them: `rapidbyte run PIPELINE --full-refresh --select {stream}`; or \
+                 append all rows to them: `rapidbyte state clear PIPELINE {stream}`, then run"
         ))
     }
 }
@@ -307,7 +307,7 @@ fn is_empty(client: &mut Client, table: &str) -> Result<Option<bool>> {
         Err(error) if client.is_usable() => {
             client.execute("ROLLBACK")?;
             log::debug(format!(
-                "whether {table} has rows is not known: {}",
+                "cannot find out whether {table} has rows: {}",
                 error.message
             ));
             Ok(None)
@@ -462,7 +462,7 @@ fn add_target(client: &mut Client, table: &str) -> Result<bool> {
         Err(error) if client.is_usable() => {
             client.execute("ROLLBACK")?;
             log::debug(format!(
-                "a target that was emptied will not be noticed; let the owner run: {alter} ({})",
+                "an emptied target will not be noticed; have the owner run: {alter} ({})",
                 error.message
             ));
             Ok(false)
@@ -699,12 +699,12 @@ impl Lease {
             key, run_id, epoch, ..
         } = self;
         if found.epoch == *epoch {
-            let text = "a commit with another number than the stream has commits";
+            let text = "the number of the commit differs from the number of the stream's commits";
             return Error::internal(format!("{text}: {}", found.seq));
         }
         let text = match found {
             Progress { epoch: 0, .. } => format!(
-                "the run {run_id} may not commit any more: its row in {} is gone",
+                "the run {run_id} cannot commit any more: its row in {} was deleted",
                 key.table
             ),
             Progress { run_id: newer, .. } if newer == run_id => format!(
@@ -719,7 +719,7 @@ impl Lease {
             ),
         };
         Error::new(ErrorKind::Superseded, "run_superseded", text)
-            .hint("let one run of a pipeline end before another begins; the newer one goes on")
+            .hint("let one run of a pipeline end before another begins; the newer one continues")
     }
 
     /// Ends the backend of the run before, so that this one does not wait for its locks. The epoch
@@ -744,7 +744,7 @@ impl Lease {
             Ok(None) => return Ok(()),
             Ok(Some(row)) if row.text(1)? == Some("t") => {}
             Ok(Some(row)) => {
-                warn_of_older(row.text(0)?, "its session is another role's");
+                warn_of_older(row.text(0)?, "its session belongs to another role");
                 return Ok(());
             }
             Err(error) if client.is_usable() => {

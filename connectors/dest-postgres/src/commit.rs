@@ -87,11 +87,11 @@ fn answer_by(
             Err(error) => format!("and the server cannot be asked: {}", error.message),
         };
         let text = format!(
-            "the commit had no answer for {} s: {reason}",
+            "the server did not answer the commit for {} s: {reason}",
             limit.as_secs()
         );
         return Err(Error::new(ErrorKind::Transient, STALLED, text)
-            .hint("let what it waits for end, or raise commit_timeout"));
+            .hint("let the other session end, or raise commit_timeout"));
     }
     receive(client)
 }
@@ -186,14 +186,14 @@ fn settle(settings: &Settings, lease: &mut Lease, seq: u64, error: Error) -> Res
         Err(reason) if reason.code == "run_superseded" => Err(reason),
         Err(reason) if error.code == STALLED => {
             let text = format!(
-                "{}; whether it happened is not known: {}",
+                "{}; its outcome is unknown: {}",
                 error.message, reason.message
             );
             Err(Error::new(ErrorKind::Transient, STALLED, text).hint(ASKS))
         }
         Err(reason) => {
             let text = format!(
-                "no answer came to the commit, which may have happened: {}; {}",
+                "the server did not answer the commit, so its outcome is unknown: {}; {}",
                 error.message, reason.message
             );
             Err(Error::new(ErrorKind::Connection, "commit_unknown", text).hint(ASKS))

@@ -276,7 +276,7 @@ fn refuse_system(schema: &str, key: &str) -> Result<()> {
     let name = key.trim_start_matches("config.");
     let text = format!("the schema {schema:?} is the server's own");
     Err(Error::config("invalid_name", text)
-        .hint(format!("name another with `{name}:`"))
+        .hint(format!("name another one with `{name}:`"))
         .at(key))
 }
 
@@ -339,9 +339,12 @@ impl Settings {
         refuse_system(&name.schema, "config.schema").map_err(|error| error.in_stream(stream))?;
         let is_own = [CHECKPOINT_TABLE, BEAT_TABLE].contains(&name.table.as_str());
         if name.schema == self.checkpoint_schema && is_own {
-            let text = format!("{name} holds the checkpoints or the heartbeats of runs");
+            let text = format!(
+                "{name} is a table of Rapidbyte itself, for checkpoints or runs \
+                 at work"
+            );
             return Err(Error::config("invalid_name", text)
-                .hint("write to another table, or name another `checkpoint_schema:`")
+                .hint("write to another table, or set another `checkpoint_schema:`")
                 .in_stream(stream)
                 .at("config.table"));
         }

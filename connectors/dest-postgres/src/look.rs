@@ -319,7 +319,7 @@ fn types(client: &mut Client, within: &mut Within<'_>, question: String) -> Resu
 }
 
 fn vanished() -> Error {
-    let text = "the table is gone that was there a moment ago";
+    let text = "the table was dropped during the run";
     Error::schema("table_missing", text).hint("run again")
 }
 

@@ -168,7 +168,7 @@ impl Missing<'_> {
             let mut read = target.primary_key.iter().chain(&target.version_fields);
             if read.any(|column| facts.closed_reads.contains(column)) {
                 self.add(
-                    format!("read the rows of {name}, to leave out those that it has"),
+                    format!("read the rows of {name}, to skip rows that it already has"),
                     [format!("GRANT SELECT, INSERT ON {name} TO {user}")],
                 );
             }

@@ -151,8 +151,8 @@ pub(crate) fn existing(
     notes.push(HOW.into());
     if table.kind != 'p' && facts.has_row_triggers {
         notes.push(format!(
-            "a BEFORE trigger of {name} sees each row first: one that changes the key or the cursor \
-             makes rows that are read again look like new ones"
+            "a BEFORE trigger of {name} sees each row first: if it changes the key or the \
+                 cursor, rows that are read again look new"
         ));
     }
     notes.extend(facts.about_indexes(target, name));
@@ -165,13 +165,13 @@ pub(crate) fn existing(
 }
 
 fn refused(name: &Name, what: &str, hint: &str) -> Error {
-    let text = format!("{name} cannot take rows that a lag reads again: {what}");
+    let text = format!("{name} does not support append with a lag: {what}");
     Error::schema("lag_not_possible", text).hint(format!("{hint}, or remove lag"))
 }
 
 pub(crate) fn refuse_table(name: &Name, table: &TableFacts) -> Result<()> {
     if !matches!(table.kind, 'r' | 'p') {
-        let what = "it is no table of this server";
+        let what = "it is not a table of this server";
         return Err(refused(name, what, "write to the table itself"));
     }
     if table.row_security {
@@ -221,8 +221,8 @@ impl RepeatFacts {
         let mut notes = Vec::new();
         if !self.indexes.iter().any(is_of_key) {
             notes.push(format!(
-                "each commit reads the whole table, because no index leads to a key; this one makes \
-                 it fast: {}",
+                "each commit reads the whole table, because no index starts with the key; create \
+                     one: {}",
                 index(name, target)
             ));
         }

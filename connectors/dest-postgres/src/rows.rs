@@ -274,7 +274,7 @@ impl Sink {
         self.end_insert()?;
         if self.confirmed != self.rows {
             return Err(Error::internal(format!(
-                "{} rows were written, the server has {}",
+                "{} rows were written, but the server has {}",
                 self.rows, self.confirmed
             )));
         }
@@ -416,7 +416,7 @@ fn begin_copy(
 
 /// Gives the client back; failing, the connection is closed, and the server rolls back by itself.
 fn give_up_copy(mut copy: CopyIn<Client>) -> Option<Client> {
-    copy.fail("the load was given up").ok()?;
+    copy.fail("the load was aborted").ok()?;
     Some(copy.into_client())
 }
 
@@ -472,9 +472,7 @@ fn prepare(
         )
     };
     let Some(relation) = relation else {
-        return Err(Error::internal(
-            "the table whose rows are written is not there",
-        ));
+        return Err(Error::internal("the table to write does not exist"));
     };
     // The row's own types, with this server's numbers.
     let targets: Vec<Column> = row_columns
@@ -588,8 +586,10 @@ pub(crate) fn ensure_all(name: &Name, sent: u64, taken: u64) -> Result<()> {
         return Ok(());
     }
     let text = format!("{sent} rows were sent to {name}, and the server kept {taken}");
-    Err(Error::data("rows_not_kept", text)
-        .hint("a trigger or rule of the table drops or redirects rows: change it, or write to another table"))
+    Err(Error::data("rows_not_kept", text).hint(
+        "change the trigger or rule of the table that drops or redirects rows, or write to \
+             another table",
+    ))
 }
 
 pub(crate) fn lost() -> Error {

@@ -338,7 +338,7 @@ impl Swap {
         client.simple_query(&texts(statements)?.join("; "))?;
         let [after] = client.query_all(&describe)?;
         let difference = difference(&pairs(before)?, &pairs(&after)?);
-        Ok(difference.map(|what| format!("{what} would not be as before")))
+        Ok(difference.map(|what| format!("{what} would change")))
     }
 
     /// Brings the rows of the new table into the old one.

@@ -427,13 +427,16 @@ fn check_modes(
             let text = format!("{name} cannot replace rows, which --full-refresh needs");
             return Err(
                 Failure::at_key(document, &key, "unsupported_write_mode", text)
-                    .hint("empty the target yourself, then `rapidbyte state clear`"),
+                    .hint("empty the target yourself, then run `rapidbyte state clear`"),
             );
         }
         return refuse_repeats(document, destination);
     }
     let known: Vec<_> = known.iter().map(|mode| write_mode_name(*mode)).collect();
-    let text = format!("{name} does not know write_mode {}", write_mode_name(mode));
+    let text = format!(
+        "{name} does not support write_mode {}",
+        write_mode_name(mode)
+    );
     Err(Failure::at_key(
         document,
         "destination.write_mode",
@@ -480,7 +483,7 @@ fn place(
     let increment = increment(document, entry, &discovered, &all)?;
     if let (Some(_), Some(column)) = (&increment, left_out.first()) {
         let key = format!("source.streams[{entry}].sync_mode");
-        let text = format!("without {column} the next run would take its values for delivered");
+        let text = format!("without {column}, the next run would never deliver its values");
         return Err(Failure::at_key(document, &key, "columns_incremental", text)
             .in_stream(&discovered.name)
             .hint("leave columns out in the pipeline file: columns: [...]"));
@@ -590,7 +593,7 @@ fn unknown_column(
         Some(near) => near,
         None => format!("it has {}", some_of(&names)),
     };
-    let text = format!("no column {column:?}");
+    let text = format!("the stream does not have a column {column:?}");
     let key = format!("source.streams[{entry}].columns");
     Failure::at_key(document, &key, "unknown_column", text)
         .in_stream(&stream.name)
@@ -634,7 +637,7 @@ fn refuse_own_source(
             let key = "destination.config";
             return Err(Failure::at_key(document, key, "target_is_source", text)
                 .in_stream(&stream.name)
-                .hint("write to another file or folder"));
+                .hint("write to another file or directory"));
         }
     }
     Ok(())

@@ -310,11 +310,11 @@ fn the_plan_says_which_index_is_missing_and_which_stands_in_the_way() {
         assert_eq!(notes.contains(slow), is_slow, "{ddl}: {notes}");
         assert_eq!(notes.contains(only), is_only, "{ddl}: {notes}");
         assert!(
-            notes.contains("column more has no source: new rows get its default"),
+            notes.contains("target's column more: new rows get its default"),
             "{notes}"
         );
         assert!(
-            notes.contains("column empty has no source: new rows get NULL"),
+            notes.contains("target's column empty: new rows get NULL"),
             "{notes}"
         );
     }

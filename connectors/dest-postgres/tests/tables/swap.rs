@@ -451,7 +451,7 @@ fn a_property_that_the_new_table_lacks_takes_the_swap_back() {
     assert!(
         error
             .message
-            .contains("the triggers of its constraints would not be as before"),
+            .contains("the triggers of its constraints would change"),
         "{error:?}"
     );
     assert_eq!(

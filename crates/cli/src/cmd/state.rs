@@ -158,11 +158,12 @@ fn get(of: &OneStream, common: &Common, output: &Output) -> Result<(), Failure> 
 fn cursor_of<'a>(progress: Option<&'a Progress>, stream: &str) -> Result<&'a str, Failure> {
     let cursor = progress.and_then(|progress| progress.cursor.as_deref());
     cursor.ok_or_else(|| {
-        let text = "the stream has no place to go on from";
+        let text = "the stream has no cursor";
         Failure::new(Class::Config, "no_cursor", text)
             .in_stream(stream)
             .hint(
-                "`rapidbyte state list` shows the streams; the next run begins with the first row",
+                "run `rapidbyte state list` to see the streams; the next run starts with the \
+                     first row",
             )
     })
 }
@@ -206,7 +207,7 @@ fn ensure_known(document: &Document, history: &State, stream: &str) -> Result<()
     let text = format!("the pipeline has no stream {stream:?}");
     let hint = match did_you_mean(stream, known.iter().map(String::as_str)) {
         Some(near) => near,
-        None => "`rapidbyte state list` shows the streams".into(),
+        None => "run `rapidbyte state list` to see the streams".into(),
     };
     Err(Failure::new(Class::Config, "unknown_stream", text).hint(hint))
 }
@@ -219,7 +220,7 @@ fn ensure_json(cursor: &str, stream: &str) -> Result<(), Failure> {
             let text = format!("a cursor is a JSON object{}", why.unwrap_or_default());
             Err(Failure::new(Class::Config, "invalid_cursor", text)
                 .in_stream(stream)
-                .hint("begin with what `rapidbyte state get` prints, and quote it for the shell"))
+                .hint("start from the output of `rapidbyte state get`, and quote it for the shell"))
         }
     }
 }
@@ -233,8 +234,8 @@ fn put(
 ) -> Result<(), Failure> {
     let progress = cursors.put(history, stream, cursor, shown)?;
     let at = match cursor {
-        Some(cursor) => format!("goes on from {cursor}"),
-        None => "begins with its first row".into(),
+        Some(cursor) => format!("resumes from {cursor}"),
+        None => "starts with its first row".into(),
     };
     output.text(&format!("{stream}: the next run {at}"));
     output.document(&stream_document(stream, Some(&progress)));
@@ -277,7 +278,7 @@ fn edit(
 fn in_editor(text: &str) -> Result<String, Failure> {
     let failed = |what: &dyn std::fmt::Display| {
         Failure::new(Class::Environment, "no_editor", what)
-            .hint("set EDITOR to a program that edits the file it is given, or use state set")
+            .hint("set EDITOR to a program that edits the file in its argument, or use state set")
     };
     let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let editor = variable("VISUAL").or_else(|| variable("EDITOR"));
@@ -348,7 +349,8 @@ fn rebind(
             let cursor = Value::Object(cursor).to_string();
             let progress = cursors.put(&history, &name, Some(&cursor), None)?;
             output.text(&match is_exact {
-                false => format!("{name}: the next run takes the source and the target that it finds"),
+                false => format!("{name}: the next run accepts the source and the target that it \
+                     finds"),
                 true => format!(
                     "{name}: the next run takes the target that it finds; a cursor of `change_detection: xmin` \
                      holds for its own server only, and another one needs --full-refresh"
@@ -380,14 +382,14 @@ fn clear(
                 continue;
             }
             let progress = cursors.put(&history, &name, None, None)?;
-            output.text(&format!("{name}: the next run begins with its first row"));
+            output.text(&format!("{name}: the next run starts with its first row"));
             cleared.push(stream_document(&name, Some(&progress)));
         }
         history
             .give_up(&document.pipeline)
             .map_err(Failure::of_state)?;
         if cleared.is_empty() {
-            output.text("nothing was there to clear");
+            output.text("there was nothing to clear");
         }
         output.document(&json!({ "status": "ok", "streams": cleared }));
         Ok(())

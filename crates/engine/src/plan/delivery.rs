@@ -101,7 +101,7 @@ pub(super) fn identify(
             let names = schema.fields().iter().map(|field| field.name().as_str());
             let hint = match did_you_mean(column, names) {
                 Some(near) => near,
-                None => "names are those in the destination, behind rename".into(),
+                None => "use the column names of the destination, after rename".into(),
             };
             return Err(unmoved(document, &key, column)
                 .in_stream(&target.stream)
@@ -113,7 +113,7 @@ pub(super) fn identify(
 }
 
 fn unmoved(document: &Document, key: &str, column: &str) -> Failure {
-    let text = format!("no column {column:?} moves");
+    let text = format!("no column {column:?} is moved");
     let mut failure = Failure::new(Class::Config, "unknown_column", text);
     failure.locate(document, key);
     failure
@@ -123,17 +123,17 @@ fn unmoved(document: &Document, key: &str, column: &str) -> Failure {
 fn keyless(document: &Document, entry: usize, appends: bool) -> Failure {
     if appends {
         let key = format!("source.streams[{entry}].lag");
-        let text = "rows that a lag reads again would be appended twice: nothing says which of them \
-                    the destination has";
+        let text = "a lag reads rows again, and without a key the destination would append them \
+             twice";
         return Failure::at_key(document, &key, "no_primary_key", text).hint(
-            "name the columns that identify a row: primary_key: [id]; or write_mode: upsert; or \
-             change_detection: xmin, which needs no lag",
+            "name the columns that identify a row: primary_key: [id]; or use write_mode: upsert, \
+                 or change_detection: xmin, which needs no lag",
         );
     }
     let text = "write_mode: upsert needs the columns that identify a row, and the source has no key \
                 that moves whole";
     Failure::at_key(document, "destination.primary_key", "no_primary_key", text)
-        .hint("name them: primary_key: [id]")
+        .hint("name the columns: primary_key: [id]")
 }
 
 /// The cursor's columns under their names in the destination.
@@ -172,8 +172,8 @@ pub(super) fn refuse_repeats(document: &Document, destination: &Stage) -> Result
     let key = format!("source.streams[{index}].lag");
     Err(
         Failure::at_key(document, &key, "unsupported_lag", text).hint(
-            "remove lag: then rows that are committed late are missed; or change_detection: xmin, or \
-             another destination",
+            "remove lag, which misses rows that are committed late; or use change_detection: \
+                 xmin, or another destination",
         ),
     )
 }
