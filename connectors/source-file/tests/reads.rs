@@ -703,7 +703,7 @@ fn dates_and_timestamps_of_a_declared_form_are_read_strictly() {
     });
     let error = open(folder.path(), config).err().unwrap();
     assert_eq!(error.code, "unused_option");
-    let text = "column \"day\" stands in the names of folders";
+    let text = "column \"day\" comes from the names of directories";
     assert!(error.message.starts_with(text), "{}", error.message);
     let config = json!({"path": "a.csv", "timestamp_format": "%F %T"});
     assert_eq!(

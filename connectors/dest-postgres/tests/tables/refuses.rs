@@ -558,8 +558,8 @@ fn a_constraint_that_refuses_rows_is_named_with_what_to_do() {
             "id int8 CONSTRAINT whole PRIMARY KEY, t text",
             "pg_23505",
             "\"whole\"; Key (id)=(2) already exists. (table raw.t)",
-            "raw.t already, or come twice: write_mode: upsert with primary_key updates them, \
-             write_mode: replace",
+            "use write_mode: upsert with primary_key to update rows whose key is already in raw.t, \
+             or write_mode: replace",
         ),
         (
             "id int8, t text, CONSTRAINT apart EXCLUDE (id WITH =)",

@@ -129,7 +129,7 @@ impl Reader<'_> {
     /// Text that is not empty.
     pub(super) fn name(&mut self, node: &Node, path: &Path<'_>) -> Result<String, DocumentError> {
         if !matches!(node.value, NodeValue::Scalar(_)) {
-            return Err(self.wrong_type(node.at, path, "text", node.kind()));
+            return Err(self.wrong_type(node.at, path, "a string", node.kind()));
         }
         let text = self.text(node, path)?;
         match self.typed(&text, node, path) {
@@ -138,10 +138,10 @@ impl Reader<'_> {
                 Err(self.bad_value(node.at, path, format!("{path} is empty")))
             }
             Ok(Value::Bool(_)) => Err(self
-                .wrong_type(node.at, path, "text", "true or false")
+                .wrong_type(node.at, path, "a string", "true or false")
                 .hint("put it in quotes")),
             Ok(_) => Err(self
-                .wrong_type(node.at, path, "text", "a number")
+                .wrong_type(node.at, path, "a string", "a number")
                 .hint("put it in quotes")),
             Err(error) => Err(error),
         }

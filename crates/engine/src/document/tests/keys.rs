@@ -193,7 +193,7 @@ fn mistakes_in_keys_and_values_say_what_to_do() {
         ),
         (
             LEAST.replace("pipeline: orders", "pipeline: 2024"),
-            "p.yaml:2:11: pipeline must be text, but is a number (put it in quotes)",
+            "p.yaml:2:11: pipeline must be a string, but is a number (put it in quotes)",
         ),
         (
             LEAST.replace("pipeline: orders", "pipeline:"),
@@ -241,11 +241,11 @@ fn mistakes_in_keys_and_values_say_what_to_do() {
         ),
         (
             source("  streams: [[a]]\n"),
-            "p.yaml:5:13: source.streams[0] must be text, but is a list",
+            "p.yaml:5:13: source.streams[0] must be a string, but is a list",
         ),
         (
             source("  streams: [true]\n"),
-            "p.yaml:5:13: source.streams[0] must be text, but is true or false (put it in quotes)",
+            "p.yaml:5:13: source.streams[0] must be a string, but is true or false (put it in quotes)",
         ),
         (
             with_config("    - a\n"),
