@@ -128,18 +128,17 @@ impl Key {
         );
         let update = |value: &str| {
             format!(
-                "no run writes such a value, so the row was edited; repair it in psql while no run of the pipeline \
-                 is at work: UPDATE {} AS c SET {column} = {value} WHERE {};",
+                "the row was edited, because no run writes such a value; repair it in psql while \
+                     no run of the pipeline is at work: UPDATE {} AS c SET {column} = {value} \
+                     WHERE {};",
                 self.table,
                 self.condition()
             )
         };
         let hint = match column {
-            "cursor" => {
-                "the row was edited; put a cursor in its place with `rapidbyte state set`, or read \
-                         the stream from its beginning with --full-refresh"
-                    .to_owned()
-            }
+            "cursor" => "set the cursor with `rapidbyte state set`, or start the stream over with \
+                     --full-refresh: the row was edited"
+                .to_owned(),
             "complete" => update("false"),
             "run_id" => update("''"),
             _ => update("1"),
@@ -163,7 +162,8 @@ impl Key {
 
     fn cursor_missing(&self, why: &str) -> Error {
         let text = format!(
-            "{} has rows, and {why}: the stream would begin with its first row and append every row again",
+            "{} has rows, and {why}: the stream would start with its first row and append every \
+                 row again",
             self.target
         );
         let stream = &self.stream;
@@ -266,7 +266,7 @@ pub(crate) fn progress(
         // Rows of an upsert may all be deleted.
         let may_look = may_look && target.deleted_field.is_none();
         progress.lost_rows = if known != found {
-            Some(format!("{} was dropped and made again", key.target))
+            Some(format!("{} was dropped and created again", key.target))
         } else if may_look && is_empty(client, &key.target)? == Some(true) {
             Some(format!("{} was emptied", key.target))
         } else {
@@ -368,7 +368,7 @@ pub(crate) fn fence(
         }
     }
     let Some(row) = row else {
-        let text = format!("the table {} is dropped again and again", key.table);
+        let text = format!("somebody drops the table {} again and again", key.table);
         return Err(Error::new(ErrorKind::Transient, "checkpoint_missing", text));
     };
     let progress = read_progress(&row, &key)?;
@@ -534,7 +534,8 @@ pub(crate) fn makers(settings: &Settings, found: &Rows) -> Result<Vec<String>> {
             }
         };
         let text = format!(
-            "{user} may not {what}, where it is kept how far each stream is and which run writes it"
+            "{user} may not {what}, which holds the cursor of each stream and the run that \
+                 writes it"
         );
         let user = quote_ident(user);
         return Err(
@@ -708,13 +709,13 @@ impl Lease {
                 key.table
             ),
             Progress { run_id: newer, .. } if newer == run_id => format!(
-                "the run {run_id} was begun again with epoch {}, and what began with epoch {epoch} \
-                 may not commit any more",
+                "a newer attempt of the run {run_id} with epoch {} fenced this one, which has \
+                     epoch {epoch} and cannot commit any more",
                 found.epoch
             ),
             _ => format!(
-                "the newer run {} was let in with epoch {}, and the run {run_id} with epoch \
-                 {epoch} may not commit any more",
+                "the newer run {} with epoch {} fenced the run {run_id} with epoch {epoch}, \
+                     which cannot commit any more",
                 found.run_id, found.epoch
             ),
         };
@@ -774,7 +775,7 @@ fn found(answers: &[Rows]) -> Option<&Row> {
 fn warn_of_older(pid: Option<&str>, why: &str) {
     let pid = pid.map(|pid| format!(" ({pid})")).unwrap_or_default();
     log::warn(format!(
-        "an older run may still hold locks, and this one may wait for it{pid}: {why}; it cannot \
-         commit any more. pg_signal_backend lets a role end the sessions of others"
+        "an older run cannot commit any more, but may still hold locks that this one waits \
+             for{pid}: {why}. With pg_signal_backend, a role can end the sessions of others"
     ));
 }

@@ -104,7 +104,8 @@ pub(crate) fn refuse_unfilled(name: &Name, unfilled: &[&Column]) -> Result<()> {
     let quoted = quote_ident(&column.name);
     Err(Error::schema(
         "unfilled_column",
-        format!("the column {quoted} of {name} refuses NULL, has no default, and the stream does not fill it"),
+        format!("the column {quoted} of {name} is NOT NULL without a default, and the stream \
+             does not fill it"),
     )
     .hint(format!(
         "run on the target: ALTER TABLE {name} ALTER COLUMN {quoted} DROP NOT NULL, or give it a default"
@@ -136,8 +137,8 @@ pub(crate) fn unfilled_note(column: &Column, mode: WriteMode) -> String {
         return note;
     }
     format!(
-        "{WARNING_NOTE}{note}{kept}; where the source dropped the column, drop it at the target too, once \
-         nobody needs {rest}"
+        "{WARNING_NOTE}{note}{kept}; if the source dropped the column, drop it at the target \
+             too, once nobody needs {rest}"
     )
 }
 
@@ -159,7 +160,7 @@ fn has_type_default(ty: &PgType) -> bool {
 pub(crate) fn sequence_note(column: &Column) -> Option<String> {
     has_sequence(column).then(|| {
         let column = quote_ident(&column.name);
-        format!("{column} keeps the stream's values, and its sequence stays where it is")
+        format!("{column} keeps the stream's values, and its sequence does not advance")
     })
 }
 

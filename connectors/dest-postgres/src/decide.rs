@@ -202,11 +202,11 @@ fn fresh(
         about.comment.as_deref(),
         &targets,
     ));
-    let mut notes = vec!["a new table; it is there from the commit on".to_owned()];
+    let mut notes = vec!["a new table; it exists from the commit on".to_owned()];
     if !prelude.is_empty() {
         notes.push(
-            "schemas and types are made in a short transaction before the load, so that streams \
-             do not wait for each other; they stay when the load is given up"
+            "a short transaction before the load creates schemas and types, so that streams do \
+                 not wait for each other; they stay if the load is aborted"
                 .into(),
         );
     }
@@ -312,7 +312,7 @@ fn existing(
     let clear = match target.write_mode {
         WriteMode::Replace => Some(clear(name, table, truncates, &mut notes)?),
         WriteMode::Append => {
-            notes.push("rows are added to the table, and seen at each commit".into());
+            notes.push("adds rows to the table, visible at each commit".into());
             None
         }
         WriteMode::Upsert => None,
@@ -456,13 +456,13 @@ fn clear(
     }
     if table.children > 0 {
         return refused(
-            "other tables inherit from it, and their rows would be seen besides".into(),
+            "other tables inherit from it, so readers would also see their rows".into(),
             "write to another table",
         );
     }
     if table.row_security && !truncates {
         return refused(
-            "row-level security may hide rows from this role, and they would stay".into(),
+            "row-level security may hide rows from this role, so they would not be deleted".into(),
             "run as the table's owner, or as a role with BYPASSRLS",
         );
     }
@@ -495,8 +495,8 @@ fn clear(
     }
     if !table.incoming_keys.is_empty() {
         notes.push(format!(
-            "fails if rows elsewhere refer to rows of it by these foreign keys, unless they are \
-             DEFERRABLE and hold again at the end: {}",
+            "fails if rows of other tables refer to its rows by these foreign keys, unless the \
+                 keys are DEFERRABLE and hold again at the end: {}",
             table.incoming_keys.join(", ")
         ));
     }
@@ -516,8 +516,8 @@ fn clear_note(truncates: bool) -> &'static str {
              commit; triggers for DELETE do not fire"
         }
         false => {
-            "DELETE and load in one transaction: readers see the old rows until the commit; other \
-             writers wait; vacuum frees the old rows' room later"
+            "DELETE and load in one transaction: readers see the old rows until the commit; \
+                 other writers wait; vacuum frees the space of the old rows later"
         }
     }
 }

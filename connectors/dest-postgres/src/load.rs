@@ -238,10 +238,11 @@ impl Load {
     fn vanished(&self) -> Error {
         let (name, stream) = (&self.name, &self.target.stream);
         let text = format!(
-            "{name} is not there any more, and the stream would go on behind the rows that it held"
+            "{name} does not exist any more, so the stream cannot resume after the rows that it \
+                 had"
         );
         Error::schema(VANISHED, text).hint(format!(
-            "read this stream from its beginning: `rapidbyte run --full-refresh --select {stream}`"
+            "load this stream again: `rapidbyte run --full-refresh --select {stream}`"
         ))
     }
 

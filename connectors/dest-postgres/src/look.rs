@@ -370,8 +370,10 @@ fn missing_types(
     let Some((name, column)) = refused else {
         return Ok(missing);
     };
-    let text =
-        format!("the target has no type {name}, and only enums and domains are made unasked");
+    let text = format!(
+        "the target does not have the type {name}, and Rapidbyte creates only enums and \
+             domains"
+    );
     let statements = prelude(&missing)?.join("; ");
     Err(Error::schema("missing_type", text)
         .hint(format!("run on the target: {statements}"))

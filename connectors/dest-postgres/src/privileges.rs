@@ -157,7 +157,7 @@ impl Missing<'_> {
             if closed.any(|column| is_filled(&column)) || deletes && !may_delete {
                 let delete = if deletes { ", DELETE" } else { "" };
                 self.add(
-                    format!("read and change the rows of {name}, as upsert must"),
+                    format!("read and change the rows of {name}, for upsert"),
                     [format!(
                         "GRANT SELECT, INSERT, UPDATE{delete} ON {name} TO {user}"
                     )],

@@ -101,8 +101,8 @@ pub(crate) fn question(table: &str, target: &Target) -> String {
         .replace("$NAMES", &names.join(", "))
 }
 
-const HOW: &str = "rows are staged by COPY in a temporary table; each commit adds those whose key and \
-    cursor are not in the table yet, and of doubles the last";
+const HOW: &str = "COPY loads the rows into a temporary table; each commit adds the rows whose \
+     key and cursor are not in the table yet, and of duplicates only the last";
 
 /// True where rows may come again.
 pub(crate) fn may_come(target: &Target) -> bool {
@@ -229,8 +229,8 @@ impl RepeatFacts {
         let is_whole = |index: &&Index| index.is_unique && index.columns.len() == key.len();
         if self.indexes.iter().filter(is_whole).any(is_of_key) {
             notes.push(
-                "its unique index takes one row of each key: a row that is changed and comes with a \
-                 higher cursor is refused"
+                "its unique index allows one row for each key: a changed row with a higher \
+                     cursor is refused"
                     .into(),
             );
         }

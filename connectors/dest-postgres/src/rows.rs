@@ -313,7 +313,7 @@ impl Sink {
     pub(crate) fn finish(mut self, rows: u64, settings: &Settings) -> Result<(Client, u64)> {
         if (self.rows, self.flushed.0) != (rows, rows) {
             return Err(Error::internal(format!(
-                "a commit of {rows} rows, {} were written and {} flushed",
+                "a commit of {rows} rows, but {} were written and {} flushed",
                 self.rows, self.flushed.0
             )));
         }
@@ -551,7 +551,7 @@ fn one_of(error: Error, targets: &[Column], cast: &[usize]) -> Error {
                 ""
             };
             error.hint(format!(
-                "one of the columns that the server reads from text: {}{more}",
+                "one of the columns that the server casts from text: {}{more}",
                 names.join(", ")
             ))
         }
@@ -593,5 +593,5 @@ pub(crate) fn ensure_all(name: &Name, sent: u64, taken: u64) -> Result<()> {
 }
 
 pub(crate) fn lost() -> Error {
-    Error::internal("the load has failed and is given up")
+    Error::internal("the load failed and was aborted")
 }

@@ -21,9 +21,12 @@ pub(crate) fn explain(settings: &Settings, process_id: i32, error: Error, what: 
     let reason = match ask(settings, process_id) {
         Ok(Some(reason)) => reason,
         Ok(None) => "it is still at work on it".into(),
-        Err(error) => format!("and it cannot be asked: {}", error.message),
+        Err(error) => format!("and it does not answer: {}", error.message),
     };
-    let text = format!("the server said and took nothing for {seconds} s while {what}: {reason}");
+    let text = format!(
+        "the server neither sent nor accepted anything for {seconds} s while \
+         {what}: {reason}"
+    );
     Error::new(ErrorKind::Transient, "write_stalled", text).hint(
         "let the other session end, check the network, or raise write_timeout; nothing of this \
              load is visible",

@@ -195,7 +195,7 @@ pub(crate) fn refuse_table(
         return Err(refused(name, what, "write to the table itself"));
     }
     if table.children > 0 {
-        let what = "other tables inherit from it, and a key may be there";
+        let what = "other tables inherit from it, and may have a row of the key";
         return Err(refused(name, what, "write to another table"));
     }
     if table.row_security {
@@ -223,7 +223,8 @@ fn find_key<'a>(target: &Target, name: &Name, facts: &'a UpsertFacts) -> Result<
     let columns: Vec<_> = wanted.iter().map(|column| quote_ident(column)).collect();
     let columns = columns.join(", ");
     let text = format!(
-        "{name} has no unique index on ({columns}) that is whole, of columns and not deferrable"
+        "{name} has no unique index on exactly ({columns}) that is neither partial nor on \
+             expressions nor deferrable"
     );
     Err(Error::schema("no_unique_index", text).hint(format!(
         "run on the target: CREATE UNIQUE INDEX ON {name} ({columns})"

@@ -37,9 +37,9 @@ pub(crate) fn items(settings: &Settled) -> Vec<CheckItem> {
     if client.is_pgbouncer() {
         items.push(CheckItem::ok(
             "pooler",
-            "a connection pooler stands between: it must give a server for at least a whole \
-             transaction (session or transaction pooling), one for each stream at a time and one \
-             more, and must not end long transactions",
+            "a connection pooler is in between: it must give a server for at least a whole \
+                 transaction (session or transaction pooling), one for each stream at the same \
+                 time and one more, and must not end long transactions",
         ));
     }
     client.close();
@@ -79,9 +79,9 @@ fn about(client: &mut Client, items: &mut Vec<CheckItem>) -> Result<String> {
     if text(3)? == "t" {
         items.push(CheckItem::ok(
             "standby",
-            "the server is a standby: it may cancel long reads that stand in the way of replay \
-             (hot_standby_feedback, max_standby_streaming_delay), and unlogged tables are not \
-             readable there",
+            "the server is a standby: it may cancel long reads that delay replay \
+                 (hot_standby_feedback, max_standby_streaming_delay), and unlogged tables are not \
+                 readable there",
         ));
     }
     Ok(role)

@@ -121,7 +121,10 @@ impl Numeric {
             return Ok(self);
         };
         Err(Error::config("invalid_config", text)
-            .hint("numeric: { precision: 38, scale: 9 } holds 29 digits before the point and 9 behind it")
+            .hint(
+                "write, for example, numeric: { precision: 38, scale: 9 }, which has 29 digits \
+                 before the point and 9 after it",
+            )
             .at(format!("config.numeric.{key}")))
     }
 }

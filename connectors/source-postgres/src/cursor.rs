@@ -105,14 +105,18 @@ impl Cursor {
         }
         let unreadable = |what: String| {
             Error::config("cursor_unreadable", what).hint(
-                "it is of another version or was edited: `rapidbyte state get` shows it, `rapidbyte state set` puts \
-                 another one in its place, and --full-refresh reads the stream from its beginning",
+                "show the cursor with `rapidbyte state get`, replace it with `rapidbyte state \
+                     set`, or start the stream over with --full-refresh: it has another version \
+                     or was edited",
             )
         };
         let Version { version } = serde_json::from_str(json)
             .map_err(|error| unreadable(format!("the cursor cannot be read: {error}")))?;
         if version != VERSION {
-            let text = format!("the cursor is of version {version}, and {VERSION} is known");
+            let text = format!(
+                "the cursor has version {version}, and this program supports \
+                 {VERSION}"
+            );
             return Err(unreadable(text));
         }
         serde_json::from_str(json)
@@ -157,7 +161,7 @@ impl Ordered {
         };
         let (was, is) = (shown(&self.fields), shown(fields));
         Err(changed(format!(
-            "the cursor is of {was}, and the stream is read by {is}"
+            "the cursor was written with {was}, but the stream is read by {is}"
         )))
     }
 }
@@ -171,7 +175,7 @@ impl Identity {
         } else if self.database != read.database {
             "database"
         } else if self.relation != read.relation {
-            "table: it was dropped and made again, or renamed"
+            "table: it was dropped and created again, or renamed"
         } else {
             return Ok(());
         };

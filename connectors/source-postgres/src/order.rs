@@ -159,7 +159,7 @@ pub(crate) fn keys(
             wanted.len()
         );
         return Err(Error::config("too_many_cursor_fields", text)
-            .hint("name the columns that tell rows apart: a time and a key are enough"));
+            .hint("name only the columns that identify a row: a time and a key suffice"));
     }
     let mut keys: Vec<Key> = Vec::with_capacity(wanted.len());
     for name in wanted {
@@ -294,7 +294,7 @@ pub(crate) fn check_lag(client: &mut Client, key: &Key, lag: &str) -> Result<()>
             .in_column(name))
     };
     let Some(ty) = key.lag_type() else {
-        let text = format!("nothing can be subtracted from a {}", key.field.ty);
+        let text = format!("a {} does not support subtraction", key.field.ty);
         return invalid(
             text,
             "remove the lag, or order by a number, a date or a timestamp",

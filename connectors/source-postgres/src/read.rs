@@ -324,7 +324,7 @@ impl Reading {
 
 /// The server counts what it sends: a row that is lost or added on the way is not overlooked.
 fn lost_rows(sent: u64, came: u64) -> Error {
-    let text = format!("the server says that it sent {sent} rows, and {came} came");
+    let text = format!("the server reports {sent} sent rows, but {came} arrived");
     Error::new(ErrorKind::Connection, "rows_lost", text).hint(
         "connect to the server directly: a proxy or pooler in between changes the data, or \
              the server is not PostgreSQL",
@@ -566,8 +566,8 @@ fn explain(error: Error, relation: &Relation, settings: &Settled) -> Error {
     let grants = relation.grants(&quote_ident(&settings.connection.user));
     let more = match relation.kind {
         'v' => {
-            "the owner of a view needs the same for what is below it, and BYPASSRLS where row-level \
-             security would hide rows"
+            "the owner of a view needs the same privileges for the relations below it, and \
+                 BYPASSRLS if row-level security would hide rows"
         }
         _ => "or leave out the columns that the role cannot read",
     };

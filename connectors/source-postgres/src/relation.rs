@@ -185,7 +185,7 @@ impl Relation {
         };
         let whole = name::join([schema.as_str(), table.as_str()]);
         let text = format!(
-            "{} is a partition of {whole}, and its rows are read with that stream",
+            "{} is a partition of {whole}, whose stream includes its rows",
             self.stream()
         );
         Err(Error::schema("not_a_stream", text)

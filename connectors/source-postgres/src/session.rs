@@ -220,8 +220,8 @@ pub(crate) fn join(settings: &Settled, token: &str) -> Result<Client> {
                 ),
             )
             .hint(
-                "the run's first connection was lost, or the address leads to several servers; \
-                 run again, and name one server",
+                "run again, and name one server: the run's first connection was lost, or the \
+                     address leads to several servers",
             ),
             _ => error,
         }
@@ -406,12 +406,13 @@ pub(crate) fn hold(
             return backend.explain(error, FIRST_ROWS);
         }
         let text = format!(
-            "another session waits to change {} and is let in before this read, which it waits for",
+            "another session waits to change {}: the server lets it go before this read, but it \
+                 waits for this run",
             relation.sql()
         );
         Error::schema("lock_queued", text).hint(
-            "run again: with the end of this run it goes on; LOCK, ALTER TABLE, TRUNCATE, VACUUM FULL \
-             and the like are best kept away from tables that a run has still to read",
+            "run again: the other session continues when this run ends; avoid LOCK, ALTER TABLE, \
+                 TRUNCATE, VACUUM FULL and the like on tables that a run has still to read",
         )
     })?;
     refuse_rewritten(&answers.pop().unwrap_or_default())

@@ -174,7 +174,7 @@ fn tables(client: &mut Client, relation: &Relation) -> Result<Vec<Table>> {
             "exact_unsupported",
             "the server is a standby, which does not know the transactions at work",
         )
-        .hint("read from the primary, or change_detection: cursor with a cursor_field"));
+        .hint("read from the primary, or use change_detection: cursor with a cursor_field"));
     }
     let sql = TABLES.replace("$RELATION", &relation.oid.to_string());
     let rows = query(client, &sql)?;
@@ -267,20 +267,20 @@ fn check(cursor: &Exact, moment: &Moment, low: u64) -> Result<()> {
         return Err(Error::config(
             "cursor_ahead",
             format!(
-                "the cursor is at transaction {}, and the server only at {low}",
+                "the cursor is at transaction {}, but the server only at {low}",
                 cursor.next
             ),
         )
         .hint(
-            "the server was restored from an older copy; run with --full-refresh to start over",
+            "run with --full-refresh to start over: the server was restored from an older copy",
         ));
     }
     if low - cursor.first >= HALF {
         return Err(Error::config(
             "cursor_too_old",
             format!(
-                "{} transaction ids were used since the first read, and rows can be told apart \
-                 by {HALF} of them",
+                "{} transaction ids were used since the first read, and only {HALF} of them can \
+                     be distinguished",
                 low - cursor.first
             ),
         )
@@ -313,11 +313,14 @@ fn refuse_ambiguous(
     Err(Error::config(
         "exact_ambiguous",
         format!(
-            "rows of {table} were written more than {HALF} transactions ago: a later read could \
-             not tell them from new ones"
+            "rows of {table} were written more than {HALF} transactions ago, and would look new \
+                 to a later read"
         ),
     )
-    .hint("rewrite the old rows once (dump and reload the table, or update each row), or change_detection: cursor with a cursor_field"))
+    .hint(
+        "rewrite the old rows once (dump and reload the table, or update each row), or use \
+         change_detection: cursor with a cursor_field",
+    ))
 }
 
 /// Tables by what the last read knew of them.
@@ -445,7 +448,7 @@ const RECREATED: &str =
     "the table was dropped and created again: its rows may have been delivered before";
 const REWRITTEN: &str = "a change of its columns rewrote all rows, so they look new";
 const REATTACHED: &str =
-    "it was taken out of the stream and is back: its rows may have been delivered before";
+    "it left the stream and has returned: its rows may have been delivered before";
 
 fn refuse_unless(may_repeat: bool, code: &str, table: &Table, what: &str) -> Result<()> {
     let text = format!("{}: {what}", table.name);

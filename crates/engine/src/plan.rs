@@ -417,7 +417,7 @@ fn check_modes(
         };
         let key = format!("source.streams[{index}]");
         if !destination.spec.keeps_cursor {
-            let text = format!("{name} does not keep the place where a stream goes on");
+            let text = format!("{name} cannot store a cursor");
             return Err(
                 Failure::at_key(document, &key, "unsupported_sync_mode", text)
                     .hint("set sync_mode: full_refresh, or write to another destination"),
@@ -633,7 +633,7 @@ fn refuse_own_source(
     for stream in streams {
         let location = stream.placed.location.as_str();
         if destination.writes_what_is_read(location, &read) {
-            let text = format!("{location} would be written, and the source reads it");
+            let text = format!("the run would write {location}, which the source reads");
             let key = "destination.config";
             return Err(Failure::at_key(document, key, "target_is_source", text)
                 .in_stream(&stream.name)
@@ -671,8 +671,8 @@ impl StreamPlan {
         let mut failure = Failure::new(Class::Contract, "column_refused", note)
             .in_stream(&self.name)
             .hint(
-                "leave it out with columns:, have the source give another type (schema:, where it \
-                 takes one), or change the destination",
+                "leave it out with columns:, choose another type at the source (schema:, if it \
+                     has that key), or change the destination",
             );
         failure.column = Some(column.column.clone());
         Err(failure)

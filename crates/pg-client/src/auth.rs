@@ -62,7 +62,7 @@ fn exchange(
             Error::new(
                 ErrorKind::Auth,
                 "channel_binding_missing",
-                "channel_binding=require, and the server asks for something else",
+                "channel_binding=require is set, but the server asks for another method",
             )
             .hint("use SCRAM over TLS on the server, or channel_binding=prefer")
             .at(&settings.location)
@@ -161,7 +161,7 @@ fn mechanism(
         return Err(Error::new(
             ErrorKind::Auth,
             "channel_binding_missing",
-            format!("channel_binding=require, and {why}"),
+            format!("channel_binding=require is set, but {why}"),
         )
         .hint(
             "use sslmode=verify-full with a server that supports binding, or \
@@ -201,17 +201,19 @@ fn wrong(wrong: Wrong) -> Error {
             format!("the server breaks SCRAM: {what}"),
         )
         .hint(
-            "somebody may stand between us and the server; check the host, use sslmode=verify-full",
+            "check the host and use sslmode=verify-full: somebody may stand between client and \
+                 server",
         ),
         Wrong::Iterations(count) => auth(
             "scram_iterations",
             format!(
-                "the server asks for {count} iterations of SCRAM, and {MAX_ITERATIONS} are done"
+                "the server asks for {count} iterations of SCRAM, and the limit is \
+                     {MAX_ITERATIONS}"
             ),
         )
         .hint(
-            "somebody may stand between us and the server; else lower the server's \
-             scram_iterations and set the password anew",
+            "check the host and use sslmode=verify-full: somebody may stand between client and \
+                 server; or lower the server's scram_iterations and set the password again",
         ),
         // As PostgreSQL itself says it, which sends an error of its own instead.
         Wrong::Refused(why) => auth(

@@ -194,7 +194,7 @@ pub(crate) fn unsendable(what: impl std::fmt::Display) -> Error {
         "unsendable",
         format!("cannot be sent to the server: {what}"),
     )
-    .hint("PostgreSQL takes no NUL byte in names, statements and text")
+    .hint("PostgreSQL does not accept NUL bytes in names, statements and text")
 }
 
 #[cfg(test)]

@@ -202,7 +202,7 @@ impl Wire {
             let limit = self.max_message_bytes;
             return Err(Error::data(
                 "message_too_large",
-                format!("the server announces a message of {body} bytes, and {limit} are allowed"),
+                format!("the server announces a message of {body} bytes, but {limit} are allowed"),
             )
             .hint("a single row is too large, or the server is not PostgreSQL"));
         }

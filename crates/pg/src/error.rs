@@ -153,10 +153,11 @@ impl Problem {
                 ));
             }
             Self::Blanks => {
-                "the text ends with blanks, which character(n) does not tell from its padding"
+                "the text ends with blanks, which character(n) does not distinguish from its \
+                     padding"
             }
             Self::RepeatedKey => {
-                "a JSON object has a key twice, and jsonb would keep the last of the values alone"
+                "a JSON object has a key twice, and jsonb would keep only the last value"
             }
             Self::JsonDepth => "the JSON is nested more than 65,536 levels deep",
         })
@@ -166,7 +167,10 @@ impl Problem {
         match self {
             Self::SubMicrosecond => "round the value to microseconds in the source",
             Self::Nul | Self::Text => "clean the text in the source",
-            Self::NotRectangular => "make the inner lists equally long and not null, or write JSON",
+            Self::NotRectangular => {
+                "make the inner lists equally long and not null, or write \
+                 JSON"
+            }
             Self::TooLarge => "lower resources.batch_bytes",
             Self::LongList => "raise resources.max_record_bytes",
             Self::Precision | Self::Scale => {

@@ -77,9 +77,7 @@ fn plain_type(field: &Field, depth: usize) -> Result<Column, String> {
         ..builtin.column("")
     };
     if types::extension_name(field) == Some(OPAQUE) {
-        return Err(
-            "its values are in the own form of a system, and what type they are is not said".into(),
-        );
+        return Err("its values are in a system's own form, and their type is not declared".into());
     }
     Ok(match field.data_type() {
         DataType::Boolean => of(builtin::BOOL),
@@ -123,8 +121,8 @@ fn plain_type(field: &Field, depth: usize) -> Result<Column, String> {
         }
         DataType::Struct(_) | DataType::Map(..) => {
             return Err(
-                "structs and maps have no type of their own here: write them as JSON, or take \
-                 them apart into columns"
+                "write structs and maps as JSON, or split them into columns: PostgreSQL has no \
+                     type for them here"
                     .into(),
             );
         }
@@ -342,7 +340,7 @@ fn length_note(from: &PgType, from_typmod: i32, to: &PgType, to_typmod: i32) -> 
     let given = characters(from, from_typmod);
     if limit((from, from_typmod), (to, to_typmod)).is_some() {
         let pads = if pads {
-            "; shorter ones are padded with blanks, and those that end with a blank are refused"
+            "; shorter ones are padded with blanks, and strings that end with a blank are refused"
         } else {
             ""
         };

@@ -149,7 +149,7 @@ fn hint_for(code: &str) -> Option<&'static str> {
             "declare another type for the column, or convert the value; the type json accepts \
                  every value"
         }
-        "json_not_finite" => "JSON has no NaN and no infinity: make the column a string",
+        "json_not_finite" => "make the column a string: JSON has neither NaN nor infinity",
         "unsupported_type" => TYPES,
         "unknown_column" => {
             "select columns that the stream declares: `rapidbyte discover` lists them"

@@ -75,7 +75,7 @@ fn an_existing_table_takes_what_fits_and_refuses_the_rest_by_name() {
         ),
         (
             "id int8, t text, extra int NOT NULL",
-            "unfilled_column: the column extra of raw.t refuses NULL",
+            "unfilled_column: the column extra of raw.t is NOT NULL",
             "unfilled_column extra",
         ),
         (

@@ -288,7 +288,7 @@ fn the_plan_says_which_index_is_missing_and_which_stands_in_the_way() {
     let mut to = open(&database);
     let batch = rows(&[(Some(1), Some(1), "a")]);
     let target = repeats(&batch, &["id", "t"], &["at"]);
-    let (slow, only) = ("create one: CREATE INDEX ON", "one row of each key");
+    let (slow, only) = ("create one: CREATE INDEX ON", "one row for each key");
     for (ddl, is_slow, is_only) in [
         ("", true, false),
         ("CREATE INDEX i ON raw.t (id)", true, false),

@@ -193,7 +193,7 @@ fn alone(
 ) -> Result<(), Failure> {
     let history = setup::history_path(document, history);
     if let Some(who) = cursors.refuse_at_work(&history, consent.force)? {
-        output.warn(&format!("{who} is at work, and is fenced"));
+        output.warn(&format!("{who} is at work, and this command fences it"));
     }
     Ok(())
 }
@@ -349,11 +349,14 @@ fn rebind(
             let cursor = Value::Object(cursor).to_string();
             let progress = cursors.put(&history, &name, Some(&cursor), None)?;
             output.text(&match is_exact {
-                false => format!("{name}: the next run accepts the source and the target that it \
-                     finds"),
+                false => format!(
+                    "{name}: the next run accepts the source and the target that it \
+                     finds"
+                ),
                 true => format!(
-                    "{name}: the next run takes the target that it finds; a cursor of `change_detection: xmin` \
-                     holds for its own server only, and another one needs --full-refresh"
+                    "{name}: the next run accepts the target that it finds; a cursor of \
+                         `change_detection: xmin` is valid only for its own server, and another \
+                         server needs --full-refresh"
                 ),
             });
             streams.push(stream_document(&name, Some(&progress)));

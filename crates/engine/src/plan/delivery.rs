@@ -130,8 +130,8 @@ fn keyless(document: &Document, entry: usize, appends: bool) -> Failure {
                  or change_detection: xmin, which needs no lag",
         );
     }
-    let text = "write_mode: upsert needs the columns that identify a row, and the source has no key \
-                that moves whole";
+    let text = "write_mode: upsert needs the columns that identify a row, and the source has no \
+         key whose columns are all moved";
     Failure::at_key(document, "destination.primary_key", "no_primary_key", text)
         .hint("name the columns: primary_key: [id]")
 }
@@ -148,10 +148,8 @@ fn version_fields(
         Ok(index) => Ok(schema.field(index).name().clone()),
         Err(_) => {
             let key = format!("source.streams[{entry}].columns");
-            Err(unmoved(document, &key, column).hint(
-                "add it: with append and a lag a row is known in the destination by its key and its \
-                 cursor",
-            ))
+            Err(unmoved(document, &key, column)
+                .hint("add it: append with a lag recognizes a row by its key and its cursor"))
         }
     };
     asked.cursor_field.iter().map(moved).collect()
@@ -168,7 +166,7 @@ pub(super) fn refuse_repeats(document: &Document, destination: &Stage) -> Result
         return Ok(());
     };
     let name = destination.connector.name();
-    let text = format!("{name} cannot leave out rows that it has, and a lag reads them again");
+    let text = format!("{name} cannot drop rows that it already has, and a lag reads them again");
     let key = format!("source.streams[{index}].lag");
     Err(
         Failure::at_key(document, &key, "unsupported_lag", text).hint(
@@ -197,12 +195,12 @@ pub(super) fn progress(
     }
     if let Some(why) = found.as_ref().and_then(|found| found.lost_rows.as_ref()) {
         let stream = &target.stream;
-        let text = format!("{why}, and the stream would go on behind the rows that it held");
+        let text = format!("{why}, so the stream cannot resume after the rows that it had");
         return Err(Failure::new(Class::Contract, "target_lost_rows", text)
             .in_stream(stream)
             .hint(format!(
-                "read this stream from its beginning: `rapidbyte run --full-refresh --select {stream}`; \
-                 `rapidbyte state rebind` lets it go on without those rows"
+                "load this stream again: `rapidbyte run --full-refresh --select {stream}`; or \
+                     resume without those rows after `rapidbyte state rebind`"
             )));
     }
     if !placed.is_new {
@@ -214,13 +212,13 @@ pub(super) fn progress(
         return Ok(found);
     }
     let text = format!(
-        "{} is not there any more, and the stream would go on behind the rows that it held",
+        "{} does not exist any more, so the stream cannot resume after the rows that it had",
         placed.location
     );
     Err(Failure::new(Class::Contract, "target_missing", text)
         .in_stream(&target.stream)
         .hint(format!(
-            "read this stream from its beginning: `rapidbyte run --full-refresh --select {}`",
+            "load this stream again: `rapidbyte run --full-refresh --select {}`",
             target.stream
         )))
 }

@@ -309,7 +309,7 @@ fn open_stage(
     })?;
     if let Some(key) = unmarked_tls(&schema) {
         let text = format!(
-            "{}: its schema names a key `{key}` and does not mark it as a TLS setting",
+            "{}: its schema has a key `{key}` that is not marked as a TLS setting",
             connector.name()
         );
         return Err(Failure::new(Class::Run, "contract_broken", text)

@@ -118,8 +118,11 @@ fn not_possible(stream: &script::Stream) -> Error {
         fields => {
             let fields = fields.join(", ");
             (
-                format!("reads go on behind {fields}, without lag and change_detection"),
-                format!("write cursor_field: {fields}, and leave lag and change_detection out"),
+                format!(
+                    "the stream is read from a cursor on {fields}, without lag and \
+                     change_detection"
+                ),
+                format!("write cursor_field: {fields}, and remove lag and change_detection"),
             )
         }
     };
