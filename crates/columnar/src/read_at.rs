@@ -111,6 +111,6 @@ mod tests {
         assert!(read_exact(&file, 20, 0).unwrap().is_empty());
         let error = read_exact(&file, 15, 10).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
-        assert!(error.to_string().contains("ends at 20, 5 bytes"), "{error}");
+        assert!(error.to_string().contains("ends at 20: 5 bytes"), "{error}");
     }
 }

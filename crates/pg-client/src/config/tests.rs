@@ -74,7 +74,7 @@ fn sockets_and_missing_parts_are_refused() {
         ("postgres://u@%2Fvar%2Frun/d", "a Unix socket"),
         ("postgres:///d", "user is missing"),
         ("postgres://u@/d", "host is missing"),
-        ("postgres://u@a,,b/d", "host is missing"),
+        ("postgres://u@a,,b/d", "no host"),
         ("postgres://h/d", "user is missing"),
         ("postgres://u@::1/d", "without brackets"),
         ("postgres://u@[::1/d", "closing bracket"),

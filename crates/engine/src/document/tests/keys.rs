@@ -412,7 +412,7 @@ fn permissions_are_read_and_mistakes_are_named() {
             code::BAD_VALUE,
             "only a shell",
         ),
-        ("{ env: [\"A=B\"] }", code::BAD_VALUE, "no name"),
+        ("{ env: [\"A=B\"] }", code::BAD_VALUE, "not a variable name"),
         ("{ env: [MISSING] }", code::UNSET_VARIABLE, "MISSING"),
         ("[network]", code::WRONG_TYPE, "a mapping"),
     ] {

@@ -124,7 +124,7 @@ fn more_streams_than_the_memory_is_enough_for_are_refused() {
     );
     resources("memory: 1gb, parallelism: 64");
     // Whichever of the two is written first.
-    assert!(message("parallelism: 64, memory: 32mb").contains("enough for 2 streams"));
+    assert!(message("parallelism: 64, memory: 32mb").contains("suffices for 2 streams"));
 }
 
 #[test]
