@@ -127,7 +127,7 @@ fn missing_and_new_columns_and_other_types_name_file_and_column() {
         (
             &[("t", "int64", ids(&[2])), ("id", "int64!", ids(&[2]))],
             "t",
-            "it is int64, in",
+            "it is int64 here, and",
         ),
     ];
     for (columns, column, part) in cases {
