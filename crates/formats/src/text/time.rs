@@ -431,7 +431,7 @@ mod tests {
         }
         assert_eq!(parse("2026-11-21T12:11:12.123456+0200", true), Ok(value));
         for (timestamp, zoned, part) in [
-            ("2026-11-21T10:11:12Z", false, "without a zone"),
+            ("2026-11-21T10:11:12Z", false, "has no zone"),
             ("2026-11-21T10:11:12", true, "no offset"),
             ("2026-11-21", false, "not a timestamp"),
             ("2026-11-21T10:11:12+2", true, "offset"),
