@@ -228,7 +228,7 @@ fn data_that_would_be_changed_or_lost() {
         &number,
         "invalid_config",
         2,
-        &["p.yaml:7", "a text (in quotes"],
+        &["p.yaml:7", "a string (in quotes"],
     );
 }
 

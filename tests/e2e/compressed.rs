@@ -180,7 +180,7 @@ fn errors_name_the_line_of_the_text() {
         return;
     };
     folder.write("in.csv.gz", file);
-    let parts = ["in.csv.gz:120002", "must stand in quotes", "`gzip -t`"];
+    let parts = ["in.csv.gz:120002", "in quotes", "`gzip -t`"];
     folder.refuses(&copy("csv.gz", "csv"), "csv_ragged_row", 4, &parts);
 }
 
@@ -240,7 +240,7 @@ fn a_folder_of_parts_is_replaced_as_a_whole() {
         &pipeline,
         "foreign_file",
         2,
-        &["notes.txt", "folder of its own"],
+        &["notes.txt", "its own directory"],
     );
     assert_eq!(folder.files("out/rows").len(), 3);
 }

@@ -55,7 +55,9 @@ fn a_column_dropped_at_the_source_is_a_warning_of_each_run() {
         let page = folder.read("r.html");
         assert!(page.contains("<h2>Warnings</h2>"));
         assert!(
-            page.contains("<li>public.t: the target&#39;s column old has no source"),
+            page.contains(
+                "<li>public.t: no column of the stream fills the target&#39;s column old"
+            ),
             "{page}"
         );
     }

@@ -23,7 +23,7 @@ fn each_wrong_thing_has_its_code() {
         ("panic", "panicked", 1, "a panic on purpose"),
         ("trap", "trapped", 1, "unreachable"),
         ("stack", "trapped", 1, "recursion"),
-        ("garbage", "contract_broken", 1, "tell its author"),
+        ("garbage", "contract_broken", 1, "the connector's author"),
         ("truncated", "contract_broken", 1, "body of"),
         ("lie_rows", "contract_broken", 1, "1000 rows in the header"),
         ("other_schema", "contract_broken", 1, "field nodes"),

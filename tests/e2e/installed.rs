@@ -47,7 +47,7 @@ fn one_file_is_all_there_is_to_install() {
     // Without HOME there is no cache, which is said, and the run works.
     let ended_alone = ended(alone(&program, &work, &run));
     assert_eq!(ended_alone.code, Some(0), "{}", ended_alone.stderr);
-    assert!(ended_alone.stderr.contains("compiled in each run"));
+    assert!(ended_alone.stderr.contains("every run compiles"));
     assert_eq!(work.read("out/x.jsonl"), "{\"id\":1,\"name\":\"a\"}\n");
 
     let home = Folder::new();

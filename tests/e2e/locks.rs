@@ -91,7 +91,7 @@ fn a_table_that_another_session_is_making_is_waited_for_and_told() {
         ] {
             maker.batch_execute(sql).expect("a table");
         }
-        let (child, told) = start_and_wait_for(&folder, "waits to make public.t");
+        let (child, told) = start_and_wait_for(&folder, "waits to create public.t");
         assert!(told.contains("CREATE TABLE t (other int)"), "{told}");
         maker.batch_execute(ending).expect("the other has ended");
         let ended = Ended::from(child.wait_with_output().expect("it ends"));

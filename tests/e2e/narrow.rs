@@ -86,7 +86,7 @@ fn names_that_nothing_has_are_errors_with_a_suggestion() {
         (
             &["--select", "a.one", "--exclude", "a.*"],
             "nothing_selected",
-            "--exclude wins",
+            "--exclude overrides",
         ),
         (&["--limit", "0"], "invalid_argument", "0"),
         (&["--limit-replaces"], "invalid_argument", "--limit"),
@@ -132,11 +132,7 @@ fn limit_moves_the_first_rows_and_says_so() {
     let folder = Folder::new();
     folder.write("p.yaml", pipeline("append"));
     let ended = folder.rapidbyte(&["run", "p.yaml", "--limit", "7"]);
-    assert!(
-        ended.stdout.contains("limited to 7 rows"),
-        "{}",
-        ended.stdout
-    );
+    assert!(ended.stdout.contains("at most 7 rows"), "{}", ended.stdout);
     let folder = Folder::new();
     folder.write("p.yaml", pipeline("append"));
     let report = json(&folder.rapidbyte(&["run", "p.yaml", "--limit", "2000", "--output", "json"]));

@@ -239,7 +239,7 @@ fn a_home_that_is_not_there_is_not_made() {
             .into();
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
         assert!(
-            ended.stderr.contains("compiled in each run"),
+            ended.stderr.contains("every run compiles"),
             "{}",
             ended.stderr
         );

@@ -275,7 +275,7 @@ fn cursors_are_not_moved_under_a_run_at_work_without_consent() {
     assert_eq!(list.code, Some(0), "{list:?}");
     let forced = here.rapidbyte(&["state", "clear", "p.yaml", "--all", "--force"]);
     assert_eq!(forced.code, Some(0), "{forced:?}");
-    assert!(forced.stderr.contains("is fenced"), "{forced:?}");
+    assert!(forced.stderr.contains("fences it"), "{forced:?}");
     assert!(forced.stderr.contains(session), "{forced:?}");
     older.kill();
 }

@@ -135,7 +135,7 @@ fn a_changed_connector_is_refused_until_the_lock_is_updated() {
         &pipeline,
         "connector_changed",
         2,
-        &["another file", "source.use", "--update"],
+        &["differs from the file", "source.use", "--update"],
     );
     for verb in ["check", "plan", "discover"] {
         let ended = folder.rapidbyte(&[verb, "p.yaml"]);
@@ -174,7 +174,7 @@ fn a_connector_that_asks_for_more_is_refused() {
         &pipeline,
         "connector_changed",
         2,
-        &["asks for more", "config.host host"],
+        &["asks for further grants", "config.host host"],
     );
     folder.write("rapidbyte.lock", text);
     folder.report(&pipeline);

@@ -57,8 +57,8 @@ fn asked(folder: &Folder, arguments: &[&str], dialog: &[(&str, &str)]) -> (Optio
 }
 
 const FROM: &str = "Where do the rows come from? (postgres, file, http, generate) [postgres] ";
-const TO: &str = "Where do they go to? (postgres, file) [postgres] ";
-const NAME: &str = "The pipeline's name? [pipeline] ";
+const TO: &str = "Where do the rows go to? (postgres, file) [postgres] ";
+const NAME: &str = "What is the pipeline's name? [pipeline] ";
 
 #[test]
 fn answers_become_a_pipeline_that_runs() {
@@ -109,7 +109,7 @@ fn what_is_no_answer_is_asked_again_and_then_given_up() {
         &[(FROM, "1\n"), (FROM, "2\n"), (FROM, "3\n")],
     );
     assert_eq!(code, Some(2), "{shown}");
-    assert!(shown.contains("say it with --source"), "{shown}");
+    assert!(shown.contains("use --source"), "{shown}");
     // A name that cannot be one, and a keyboard that is gone (Ctrl-D).
     let named = [(FROM, "file\n"), (TO, "file\n"), (NAME, "../b\n")];
     let (code, shown) = asked(&folder, &["init"], &named);
@@ -117,7 +117,7 @@ fn what_is_no_answer_is_asked_again_and_then_given_up() {
     assert!(shown.contains("letters"), "{shown}");
     let (code, shown) = asked(&folder, &["init"], &[(FROM, "\u{4}")]);
     assert_eq!(code, Some(2), "{shown}");
-    assert!(shown.contains("no answer"), "{shown}");
+    assert!(shown.contains("could not read the answer"), "{shown}");
     assert_eq!(folder.files("."), [".gitignore", "a.yaml"]);
 }
 

@@ -104,7 +104,7 @@ fn a_report_that_cannot_be_written_is_told_before_the_run() {
         let before = folder.read(report);
         let ended = folder.rapidbyte(&["run", "p.yaml", "--report", report]);
         assert_eq!(ended.code, Some(2), "{}", ended.stderr);
-        assert!(ended.stderr.contains("is no report"), "{}", ended.stderr);
+        assert!(ended.stderr.contains("is not a report"), "{}", ended.stderr);
         assert_eq!(folder.read(report), before);
     }
     for _ in 0..2 {
@@ -134,7 +134,7 @@ fn refused(folder: &Folder, report: &str) {
     for part in [
         "report_not_written",
         "--report",
-        "another folder",
+        "another directory",
         "stream in",
     ] {
         assert!(ended.stderr.contains(part), "{report}: {}", ended.stderr);

@@ -92,7 +92,7 @@ fn primary_key_belongs_to_upsert() {
     let upsert = generate(1, "").replace("write_mode: replace", "write_mode: upsert");
     folder.refuses(&upsert, "unsupported_write_mode", 2, &["upsert"]);
     let keyed = upsert.replace("upsert", "append, primary_key: [id]");
-    folder.refuses(&keyed, "invalid_value", 2, &["primary_key has no meaning"]);
+    folder.refuses(&keyed, "invalid_value", 2, &["primary_key has no effect"]);
 }
 
 #[test]

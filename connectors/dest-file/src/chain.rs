@@ -63,8 +63,8 @@ impl Place {
     fn broken(&self, number: u64, error: &ManifestError) -> Error {
         let text = format!("{}/{FOLDER}: the manifest {number} {error}", self.folder);
         Error::new(ErrorKind::Schema, BROKEN, text).hint(
-            "put the folder back as it was, or write to a new one: rows and the place to go on from \
-             are in it",
+            "restore the directory, or write to a new one: the directory holds the rows and the \
+                 cursor",
         )
     }
 
@@ -176,8 +176,8 @@ impl Place {
         }
         let number = found.number;
         let text = format!(
-            "{folder} has {} rows, and the manifest {number} in {folder}/{FOLDER} has no cursor: the stream would \
-             begin with its first row and append every row again",
+            "{folder} has {} rows, and the manifest {number} in {folder}/{FOLDER} has no cursor: \
+                 the stream would start with its first row and append every row again",
             found.rows,
             folder = self.folder,
         );
@@ -194,11 +194,11 @@ impl Place {
             return Ok(());
         }
         let text = format!(
-            "{} holds the stream {} of the pipeline {}",
+            "{} belongs to the stream {} of the pipeline {}",
             self.folder, found.stream, found.pipeline
         );
         Err(Error::config("folder_of_another_stream", text)
-            .hint("write to a folder of its own: it also keeps how far the stream is")
+            .hint("write to another directory: this one also holds the cursor of that stream")
             .at("config.path"))
     }
 
@@ -209,11 +209,11 @@ impl Place {
             return Ok(());
         };
         let text = format!(
-            "{} is there, and no manifest names it: it was not written by append",
+            "{} exists, and no manifest names it: `append` did not write it",
             file.path
         );
         Err(Error::config("folder_not_appendable", text)
-            .hint("write to a new folder, or move what is in this one away")
+            .hint("write to a new directory, or move the files of this one away")
             .at("config.path"))
     }
 
@@ -243,7 +243,10 @@ impl Place {
             point("dest-file.settled")?;
             return Ok(lease);
         }
-        let text = format!("{}: other runs are let in again and again", self.folder);
+        let text = format!(
+            "{}: other runs fence the stream again and again",
+            self.folder
+        );
         Err(Error::new(ErrorKind::Transient, "fence_contended", text)
             .hint("let one run of a pipeline end before another begins"))
     }
@@ -272,7 +275,7 @@ impl Place {
                 {
                     return files::remove(&self.pending(file.name()));
                 }
-                let text = format!("{path} is there already, and was not written by this stream");
+                let text = format!("{path} already exists, and this stream did not write it");
                 Err(Error::config("file_exists", text).hint("move it away and run again"))
             }
             renamed => renamed,
@@ -388,7 +391,7 @@ impl Lease {
         let mut next = Link::follow(Some(&self.last), place.run(&self.run))
             .map_err(|error| place.broken(self.next(), &error))?;
         if next.seq != commit.seq {
-            let text = "a commit with another number than the stream has commits";
+            let text = "the number of the commit differs from the number of the stream's commits";
             return Err(Error::internal(format!("{text}: {}", next.seq)));
         }
         let rows: u64 = files.iter().map(|file| file.rows).sum();

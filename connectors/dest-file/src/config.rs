@@ -15,42 +15,43 @@ use crate::size::{Size, rows};
 #[derive(Debug, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The file. `{stream}` in it stands for the stream's name; more than one stream needs it.
-    /// With `split` the file's name has `{part}`, the number of the file from 00000 on.
-    /// `append` to a folder needs `{part}` too.
+    /// The file. `{stream}` stands for the stream's name; more than one stream needs it. `{part}`
+    /// in the file's name stands for the number of the file, from 00000; `split` and `append` to a
+    /// directory need it.
     #[schemars(extend("x-grant" = "write", "x-beside" = "_manifest"))]
     pub path: String,
-    /// `csv`, `jsonl`, `parquet` or `arrow`. Without it the ending tells: .csv, .tsv, .jsonl,
-    /// .ndjson, also before .gz, .zst or .lz4; .parquet, .pq; .arrow, .feather, .ipc.
+    /// `csv`, `jsonl`, `parquet` or `arrow` (default: by the path's ending: .csv, .tsv, .jsonl,
+    /// .ndjson, each also before .gz, .zst or .lz4; .parquet, .pq; .arrow, .feather, .ipc).
     pub format: Option<FormatName>,
-    /// `none`, `gzip`, `zstd` or `lz4`, Parquet also `snappy` or `brotli`. Without it the ending
-    /// tells for CSV and JSON Lines: .gz, .zst, .lz4. Parquet has zstd if absent, Arrow none.
+    /// `none`, `gzip`, `zstd` or `lz4`; for Parquet also `snappy` or `brotli` (default for CSV and
+    /// JSON Lines: by the ending .gz, .zst or .lz4; for Parquet `zstd`; for Arrow `none`).
     pub compression: Option<columnar::Compression>,
-    /// Parquet: a row group ends once it takes so much memory, encoded: 16mb if absent, with
-    /// `partition_by` 32mb divided by `open_files`, from 1mb to 16mb. A row above a quarter of it, and
-    /// above 2mb, is written without compression and statistics, which would take several times its size.
+    /// Parquet: end a row group at this size in memory, encoded (default 16mb; with `partition_by`,
+    /// 32mb divided by `open_files`, between 1mb and 16mb). A row larger than a quarter of it and
+    /// than 2mb is written without compression and statistics, which would need several times its
+    /// size.
     pub row_group_bytes: Option<Size>,
-    /// Several files instead of one, which take the place of the path's folder together.
+    /// Write several files instead of one. They replace the path's directory as a whole.
     pub split: Option<Split>,
-    /// Columns that become folders, `day=2026-11-21/`, and leave the rows.
+    /// Columns that become directories, `day=2026-11-21/`, and are left out of the rows.
     #[serde(default)]
     #[schemars(extend("x-grant" = "folders"))]
     pub partition_by: Vec<String>,
-    /// The same for single streams, which goes before: `public.events: [day]`. An empty list is a stream without
-    /// partitions.
+    /// The same for single streams, such as `public.events: [day]`; it overrides `partition_by`. An
+    /// empty list means no partitions.
     #[serde(default)]
     #[schemars(extend("x-grant" = "folders", "x-keys" = "streams"))]
     pub partition_by_stream: BTreeMap<String, Vec<String>>,
-    /// Partitions whose files are written at a time: 32 if absent. With `{part}` in the path a
-    /// file is ended early when there are more; without it more are refused.
+    /// The number of partitions whose files may be open at the same time (default 32). With
+    /// `{part}` in the path, a file ends early when there are more; without it, more are refused.
     pub open_files: Option<u32>,
-    /// CSV: between two fields. A comma if absent, a tab for .tsv.
+    /// CSV: the delimiter between fields (default: a comma; for .tsv a tab).
     pub delimiter: Option<String>,
-    /// CSV: around fields that need it. A double quote if absent.
+    /// CSV: the quote around fields that need it (default: a double quote).
     pub quote: Option<String>,
-    /// CSV: the first line names the columns. True if absent.
+    /// CSV: whether the first line names the columns (default true).
     pub header: Option<bool>,
-    /// CSV: what stands for NULL, the first of several texts. Empty if absent.
+    /// CSV: the string for NULL, the first of a list (default: the empty string).
     pub null_text: Option<NullText>,
 }
 
@@ -58,9 +59,10 @@ pub struct Config {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Split {
-    /// A file ends with the row that brings it to so many bytes (after compression), such as 256mb.
+    /// End a file with the row that brings it to this many bytes (after compression), such as
+    /// 256mb.
     pub bytes: Option<Size>,
-    /// A file has at most so many rows.
+    /// Write at most this many rows into a file.
     #[serde(default, deserialize_with = "rows")]
     pub rows: Option<u64>,
 }
@@ -108,7 +110,7 @@ impl Config {
         {
             let text = "only Parquet has row groups";
             return Err(Error::config("unused_option", text)
-                .hint("leave it out")
+                .hint("remove the key")
                 .at("config.row_group_bytes"));
         }
         Ok(Settings { layout, format })
@@ -143,9 +145,9 @@ impl Config {
                 .clamp(MIN_ROW_GROUP_BYTES, WriteOptions::ROW_GROUP_BYTES),
         };
         if bytes < MIN_ROW_GROUP_BYTES {
-            let text = format!("a row group of {bytes} bytes");
+            let text = format!("{bytes} bytes are too few for a row group");
             return Err(Error::config("invalid_config", text)
-                .hint(format!("give {MIN_ROW_GROUP_BYTES} or more"))
+                .hint(format!("set {MIN_ROW_GROUP_BYTES} or more"))
                 .at("config.row_group_bytes"));
         }
         let options = WriteOptions {
@@ -156,9 +158,9 @@ impl Config {
     }
 
     fn no_compression(&self, said: columnar::Compression, what: &str) -> Error {
-        let text = format!("{what} are not compressed with {}", said.name());
+        let text = format!("{what} cannot be compressed with {}", said.name());
         Error::config("invalid_config", text)
-            .hint("none, gzip, zstd or lz4; Arrow files only none, zstd or lz4")
+            .hint("use none, gzip, zstd or lz4; for Arrow files only none, zstd or lz4")
             .at("config.compression")
     }
 }

@@ -40,13 +40,13 @@ impl Layout {
         let path = &config.path;
         let invalid = |text: &str| Err(Error::config("invalid_path", text).at("config.path"));
         if path.is_empty() || path.ends_with('/') {
-            return invalid("the path names no file");
+            return invalid("the path does not name a file");
         }
         if pattern::is_pattern(path) {
-            return invalid("a path to write to has no * and no ?");
+            return invalid("a path to write to cannot contain * or ?");
         }
         if let Some(other) = unknown_placeholder(path) {
-            let text = format!("{other} stands for nothing");
+            let text = format!("{other} is not a known placeholder");
             return Err(Error::config("unknown_placeholder", text)
                 .hint("write {stream} for the stream's name, {part} for a file's number")
                 .at("config.path"));
@@ -73,7 +73,7 @@ impl Layout {
             && !stream.contains(PART)
             && !stream.contains(STREAM);
         if !is_name {
-            let text = format!("{stream:?} cannot be a part of a file's name");
+            let text = format!("{stream:?} cannot be part of a file name");
             return Err(Error::config("invalid_file_name", text)
                 .hint("rename the stream, or write it to a path without {stream}")
                 .in_stream(stream)
@@ -142,44 +142,54 @@ impl Set {
         let (folder, name) = config.path.rsplit_once('/').unwrap_or(("", &config.path));
         let counted = name.contains(PART);
         if folder.contains(PART) || name.matches(PART).count() > 1 {
-            let text = format!("{PART} stands once, in the file's name");
+            let text = format!("{PART} is allowed once, and only in the file's name");
             return refused(
                 "invalid_path",
                 text,
-                "such as orders/part-{part}.csv",
+                "write a path such as orders/part-{part}.csv",
                 "path",
             );
         }
         if config.split.is_some() && split == Split::default() {
-            let text = "split says neither bytes nor rows".to_owned();
-            return refused("invalid_config", text, "split: { bytes: 256mb }", "split");
+            let text = "split has neither bytes nor rows".to_owned();
+            return refused(
+                "invalid_config",
+                text,
+                "write, for example, split: { bytes: 256mb }",
+                "split",
+            );
         }
         if split.rows == Some(0) || split.bytes.is_some_and(|size| size.0 == 0) {
-            let text = "a file of nothing".to_owned();
-            return refused("invalid_config", text, "give 1 or more", "split");
+            let text = "a file of this size would be empty".to_owned();
+            return refused("invalid_config", text, "set 1 or more", "split");
         }
         let by_stream = &config.partition_by_stream;
         let is_one_file = config.partition_by.is_empty() && by_stream.is_empty();
         if is_one_file && config.split.is_none() && !counted {
             if config.open_files.is_some() {
-                let text = "open_files counts the files of partitions".to_owned();
-                return refused("unused_option", text, "set partition_by:", "open_files");
+                let text = "open_files has no effect without partition_by".to_owned();
+                return refused(
+                    "unused_option",
+                    text,
+                    "set partition_by, or remove open_files",
+                    "open_files",
+                );
             }
             return Ok(None);
         }
         if config.split.is_some() && !counted {
-            let text = format!("several files need names that differ: {PART} is missing");
+            let text = format!("{PART} is missing: several files need different names");
             return refused(
                 "missing_part",
                 text,
-                "such as orders/part-{part}.csv",
+                "write a path such as orders/part-{part}.csv",
                 "path",
             );
         }
         let last = folder.rsplit('/').next().unwrap_or_default();
         if matches!(last, "" | "." | "..") {
-            let text = "a set of files needs a folder of its own, which it replaces as a whole";
-            let hint = "such as orders/part-{part}.csv";
+            let text = "a set of files needs its own directory, which the run replaces as a whole";
+            let hint = "write a path such as orders/part-{part}.csv";
             return refused("invalid_path", text.to_owned(), hint, "path");
         }
         let of_streams = by_stream
@@ -189,9 +199,9 @@ impl Set {
         for (key, columns) in std::iter::once(of_all).chain(of_streams) {
             for (at, column) in columns.iter().enumerate() {
                 let text = match column.as_str() {
-                    "" => "an empty name is not a column's".to_owned(),
+                    "" => "a column's name cannot be empty".to_owned(),
                     _ if columns[..at].contains(column) => {
-                        format!("column {column:?} stands there twice")
+                        format!("column {column:?} is named twice")
                     }
                     _ => continue,
                 };
@@ -201,8 +211,8 @@ impl Set {
         }
         let open_files = config.open_files.unwrap_or(OPEN_FILES);
         if !(1..=MAX_OPEN_FILES).contains(&open_files) {
-            let text = format!("{open_files} files at a time");
-            let hint = format!("1 to {MAX_OPEN_FILES}");
+            let text = format!("{open_files} open files are not allowed");
+            let hint = format!("set 1 to {MAX_OPEN_FILES}");
             return refused("invalid_config", text, &hint, "open_files");
         }
         Ok(Some(Self {

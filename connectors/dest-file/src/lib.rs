@@ -124,7 +124,7 @@ impl Destination for Files {
             plan::grows(&self.settings, target)?,
         );
         if known.unwrap_or(0) != epoch || known.is_some() != wanted {
-            let text = format!("no run was let in with epoch {epoch}");
+            let text = format!("no run with epoch {epoch} fenced this stream");
             return Err(Error::internal(text).in_stream(&target.stream));
         }
         let files = self
@@ -208,7 +208,7 @@ impl Files {
             return Err(write::no_cursor(&location));
         };
         if commit.rows() > 0 {
-            return Err(Error::internal("a commit without rows that are written"));
+            return Err(Error::internal("a commit without written rows"));
         }
         let committed = lease.commit(commit, Vec::new(), false);
         committed.map_err(|error| lease.explain(error))?;

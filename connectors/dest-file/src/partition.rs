@@ -31,17 +31,22 @@ impl Partitions {
             let Some((at, field)) = schema.fields().find(name) else {
                 return Err(Error::config(
                     "unknown_column",
-                    format!("no column is named {name:?}"),
+                    format!("the stream does not have a column {name:?}"),
                 )
-                .hint("partition_by names columns of the stream")
+                .hint("name columns of the stream in partition_by")
                 .in_column(name)
                 .at(key));
             };
             if let Some(why) = refusal(field) {
-                return Err(Error::config("partition_type", format!("column {name:?} {why}"))
-                    .hint("partition by a column of dates, whole numbers, decimals, texts or bool")
-                    .in_column(name)
-                    .at(key));
+                return Err(
+                    Error::config("partition_type", format!("column {name:?} {why}"))
+                        .hint(
+                            "partition by a column of dates, integers, decimals, strings or \
+                         booleans",
+                        )
+                        .in_column(name)
+                        .at(key),
+                );
             }
             columns.push(at);
         }
@@ -49,7 +54,7 @@ impl Partitions {
             .filter(|at| !columns.contains(at))
             .collect();
         if kept.is_empty() {
-            let text = "every column is a partition column: no value is left for the rows";
+            let text = "every column is a partition column, so the rows have no values left";
             return Err(Error::config("no_columns", text).at(key));
         }
         let rest = schema
@@ -118,7 +123,7 @@ fn refused(column: &str, why: &str, before: u64, row: usize) -> Error {
     let row = before + row as u64 + 1;
     let text = format!("row {row}: column {column:?}: {why}");
     Error::data("partition_value", text)
-        .hint("a folder's name cannot hold it: partition by another column")
+        .hint("partition by another column: a directory's name cannot hold this value")
         .in_column(column)
 }
 
@@ -126,7 +131,7 @@ fn refused(column: &str, why: &str, before: u64, row: usize) -> Error {
 fn folder(column: &str, value: Option<&str>, path: &mut String) -> Result<(), String> {
     let value = match value {
         None => hive::NULL.to_owned(),
-        Some(hive::NULL) => return Err(format!("the text {} means NULL", hive::NULL)),
+        Some(hive::NULL) => return Err(format!("the string {} means NULL", hive::NULL)),
         Some(value) => hive::escape(value),
     };
     let start = path.len();
@@ -136,7 +141,7 @@ fn folder(column: &str, value: Option<&str>, path: &mut String) -> Result<(), St
     let len = path.len() - start;
     if len > hive::MAX_NAME_BYTES {
         return Err(format!(
-            "the folder's name would have {len} bytes, {} are possible",
+            "the directory's name would have {len} bytes, and at most {} are possible",
             hive::MAX_NAME_BYTES
         ));
     }
@@ -159,7 +164,7 @@ fn refusal(field: &Field) -> Option<String> {
         DataType::FixedSizeBinary(16) => types::is_uuid(field),
         other => other.is_integer(),
     };
-    (!exact).then(|| format!("is of the type {}", types::type_name(field)))
+    (!exact).then(|| format!("it has the type {}", types::type_name(field)))
 }
 
 #[cfg(test)]

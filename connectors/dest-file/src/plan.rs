@@ -56,23 +56,23 @@ pub(crate) fn plan(settings: &Settings, target: &Target) -> Result<Plan> {
 fn notes(settings: &Settings, target: &Target) -> Result<Vec<String>> {
     let what = match settings.layout.set {
         None => "file",
-        Some(_) => "folder of files",
+        Some(_) => "directory of files",
     };
     let mut notes = vec![match target.write_mode {
         WriteMode::Append if settings.layout.set.is_some() => {
-            "new files beside the older ones; manifests in _manifest/ say which are committed".into()
+            "adds files; the manifests in _manifest/ list the committed ones".into()
         }
         WriteMode::Replace if grows(settings, target)? => {
-            "new files take the place of all older ones by one manifest, at the end; who reads by a \
-             pattern may see both for a moment"
+            "one manifest replaces all older files at the end; readers that use a pattern may \
+                 briefly see old and new files"
                 .into()
         }
         WriteMode::Append => format!("a new {what}; a later run needs write_mode: replace"),
-        _ => format!("a new {what} takes the place of an older one in one step, at the end"),
+        _ => format!("a new {what} replaces the old one in one step, at the end"),
     }];
     notes.push(
-        "another run of the pipeline is noticed by the lock in the pipeline's folder alone: start runs \
-         from one folder of one machine"
+        "only the lock in the pipeline's directory detects another run of the pipeline: start \
+             runs from one directory of one machine"
             .into(),
     );
     if let Some(set) = &settings.layout.set {
@@ -83,7 +83,10 @@ fn notes(settings: &Settings, target: &Target) -> Result<Vec<String>> {
             notes.push(format!("a file ends at {}", limits.join(" or ")));
         }
         if !set.partition_by(&target.stream).is_empty() {
-            notes.push(format!("NULL is the folder {}", rapidbyte_sdk::hive::NULL));
+            notes.push(format!(
+                "the directory {} stands for NULL",
+                rapidbyte_sdk::hive::NULL
+            ));
         }
     }
     let format = match &settings.format {
@@ -102,8 +105,8 @@ fn notes(settings: &Settings, target: &Target) -> Result<Vec<String>> {
     if let Format::Csv(dialect) = format {
         let null = dialect.null_text.first().map(String::as_str);
         notes.push(match null {
-            Some("") | None => "NULL is an empty field, an empty string is \"\"".to_owned(),
-            Some(text) => format!("NULL is {text}, that text as a value stands in quotes"),
+            Some("") | None => "an empty field is NULL, \"\" is an empty string".to_owned(),
+            Some(text) => format!("{text} is NULL; the same value as a string is in quotes"),
         });
     }
     Ok(notes)
@@ -143,14 +146,14 @@ pub(crate) fn refuse_existing(settings: &Settings, target: &Target) -> Result<()
         WriteMode::Replace => Ok(()),
         WriteMode::Upsert => refused(
             "write_mode_not_supported",
-            "rows of a file cannot be changed one by one".into(),
+            "single rows of a file cannot be changed".into(),
         ),
         WriteMode::Append if settings.layout.set.is_some() => {
             let place = Place::of(&settings.layout, &target.stream)?;
             let Some(place) = place else {
-                let text = "files that are added need names that differ: {part} is missing";
+                let text = "{part} is missing: added files need different names";
                 return Err(Error::config("missing_part", text)
-                    .hint("such as orders/part-{part}.csv")
+                    .hint("write a path such as orders/part-{part}.csv")
                     .in_stream(&target.stream)
                     .at("config.path"));
             };
@@ -165,7 +168,7 @@ pub(crate) fn refuse_existing(settings: &Settings, target: &Target) -> Result<()
             Ok(found) if found.is_empty() => Ok(()),
             Ok(_) => refused(
                 "file_exists",
-                format!("{path} is there already, and a committed file is never appended to"),
+                format!("{path} already exists, and Rapidbyte never appends to a committed file"),
             ),
             Err(error) => Err(error.in_stream(&target.stream)),
         },
@@ -272,8 +275,8 @@ fn refuses_values(format: &Format, field: &Field) -> bool {
 fn form(format: &Format, field: &Field) -> (&'static str, Option<&'static str>) {
     let data_type = field.data_type();
     let finite = "NaN and infinity are refused: JSON does not have them";
-    let document =
-        "the document null is refused, and so is a text with line breaks or white space around it";
+    let document = "the document null, and documents with line breaks or surrounding white space, are \
+             refused";
     let csv = matches!(format, Format::Csv(_));
     if types::is_json(field) {
         return if csv {

@@ -254,20 +254,21 @@ impl FileSet {
             self.folder
         );
         Err(Error::config("too_many_parts", text)
-            .hint("partition by columns of fewer values, or split into larger files"))
+            .hint("partition by columns with fewer values, or split into larger files"))
     }
 
     /// Ends the file that was not written to for the longest time.
     fn end_idle(&mut self) -> Result<()> {
         if !self.set.counted {
             let text = format!(
-                "rows of more than {} partitions come mixed, and each has one file that is open",
+                "rows of more than {} partitions are mixed, and each partition keeps one file \
+                     open",
                 self.set.open_files
             );
             return Err(Error::config("too_many_partitions", text)
                 .hint(
-                    "put {part} into the file's name, so that a partition may have several files, \
-                     or raise open_files",
+                    "put {part} into the file's name, so that a partition may have several \
+                         files, or raise open_files",
                 )
                 .at("config.open_files"));
         }
@@ -326,7 +327,7 @@ impl FileSet {
         self.end_all(true)?;
         match self.goes {
             Goes::Folder(folder) => folder.commit()?,
-            Goes::Pending(_) => return Err(Error::internal("a folder that grows is replaced")),
+            Goes::Pending(_) => return Err(Error::internal("a directory that grows is replaced")),
         }
         Ok(self.bytes)
     }
@@ -336,7 +337,7 @@ impl FileSet {
     pub(crate) fn finish(&mut self, is_empty: bool) -> Result<Vec<File>> {
         self.end_all(is_empty)?;
         match &mut self.goes {
-            Goes::Folder(_) => Err(Error::internal("a folder that is replaced grows")),
+            Goes::Folder(_) => Err(Error::internal("a directory that is replaced grows")),
             Goes::Pending(pending) => Ok(std::mem::take(&mut pending.complete)),
         }
     }

@@ -407,7 +407,7 @@ impl Unfinished {
         let (known, flushed) = (self.rows - self.committed.0, self.flushed.0);
         if (known, flushed) != (rows, self.rows) {
             return Err(Error::internal(format!(
-                "a commit of {rows} rows, {known} were written and {flushed} of {} flushed",
+                "a commit of {rows} rows, but {known} were written and {flushed} of {} flushed",
                 self.rows
             )));
         }
@@ -448,7 +448,9 @@ impl Unfinished {
         let bytes = match self.files {
             Shape::One(file) => file.commit(Synced::Alone)?.bytes,
             Shape::Set(set) => set.commit()?,
-            Shape::Chain { .. } => return Err(Error::internal("a folder that grows is replaced")),
+            Shape::Chain { .. } => {
+                return Err(Error::internal("a directory that grows is replaced"));
+            }
         };
         point("dest-file.replaced")?;
         Ok(bytes)
@@ -457,11 +459,11 @@ impl Unfinished {
 
 /// What is replaced as a whole says nowhere how far its stream is.
 pub(crate) fn no_cursor(location: &str) -> Error {
-    let text = format!("{location} does not keep the place where a stream goes on");
+    let text = format!("{location} cannot store a cursor");
     Error::config("cursor_needs_folder", text)
         .hint(
-            "put {part} into the file's name, such as out/{stream}/part-{part}.jsonl: a folder of files \
-             keeps it",
+            "put {part} into the file's name, such as out/{stream}/part-{part}.jsonl: the \
+                 directory of files stores the cursor",
         )
         .at("config.path")
 }
@@ -483,7 +485,7 @@ impl FileWriter {
     fn with_files<T>(&self, act: impl FnOnce(&mut Unfinished) -> Result<T>) -> Result<T> {
         let mut open = self.open.borrow_mut();
         let Some(files) = open.get_mut(&*self.stream) else {
-            let text = "the file is committed or given up: it is never appended to";
+            let text = "the file is already committed or aborted, and cannot grow";
             return Err(Error::internal(text).in_stream(&*self.stream));
         };
         let done = act(files)

@@ -427,11 +427,11 @@ fn wrong_numbers_and_names_are_told_in_words() {
         ),
         (
             json!({"partition_by": ["day", "day"]}),
-            "column \"day\" stands there twice",
+            "column \"day\" is named twice",
         ),
         (
             json!({"partition_by": [""]}),
-            "an empty name is not a column's",
+            "a column's name cannot be empty",
         ),
     ] {
         let mut config = config;
@@ -458,7 +458,7 @@ fn a_plan_says_where_the_columns_go() {
     assert_eq!(plan.columns[1].target_type, "folder name");
     let notes = plan.notes.join("; ");
     for part in [
-        "folder of files",
+        "directory of files",
         "1048576 bytes",
         "__HIVE_DEFAULT_PARTITION__",
         "zstd",

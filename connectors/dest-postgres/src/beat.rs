@@ -144,8 +144,8 @@ fn explain(settings: &Settings, error: Error) -> Error {
     }
     let (schema, table) = (quote_ident(&settings.checkpoint_schema), table(settings));
     error.hint(format!(
-        "let the owner GRANT SELECT, INSERT, UPDATE, DELETE ON {table}, or let this role make it: GRANT \
-         CREATE, USAGE ON SCHEMA {schema}"
+        "have the owner GRANT SELECT, INSERT, UPDATE, DELETE ON {table}, or let this role create \
+             it: GRANT CREATE, USAGE ON SCHEMA {schema}"
     ))
 }
 
@@ -169,7 +169,7 @@ pub(crate) fn working(
         // Something else may have the table's name.
         Err(error) if client.is_usable() => {
             let text = &error.message;
-            log::warn(format!("runs behind a pooler are not seen: {text}"));
+            log::warn(format!("runs behind a pooler cannot be detected: {text}"));
             return Ok(Vec::new());
         }
         answers => answers?,

@@ -128,8 +128,9 @@ impl Key {
         );
         let update = |value: &str| {
             format!(
-                "no run writes such a value, so the row was edited; repair it in psql while no run of the pipeline \
-                 is at work: UPDATE {} AS c SET {column} = {value} WHERE {};",
+                "the row was edited, because no run writes such a value; repair it in psql while \
+                     no run of the pipeline is at work: UPDATE {} AS c SET {column} = {value} \
+                     WHERE {};",
                 self.table,
                 self.condition()
             )
@@ -163,7 +164,8 @@ impl Key {
 
     fn cursor_missing(&self, why: &str) -> Error {
         let text = format!(
-            "{} has rows, and {why}: the stream would begin with its first row and append every row again",
+            "{} has rows, and {why}: the stream would start with its first row and append every \
+                 row again",
             self.target
         );
         Error::schema("cursor_missing", text).hint(
@@ -268,7 +270,7 @@ pub(crate) fn progress(
         // Rows of an upsert may all be deleted.
         let may_look = may_look && target.deleted_field.is_none();
         progress.lost_rows = if known != found {
-            Some(format!("{} was dropped and made again", key.target))
+            Some(format!("{} was dropped and created again", key.target))
         } else if may_look && is_empty(client, &key.target)? == Some(true) {
             Some(format!("{} was emptied", key.target))
         } else {
@@ -309,7 +311,7 @@ fn is_empty(client: &mut Client, table: &str) -> Result<Option<bool>> {
         Err(error) if client.is_usable() => {
             client.execute("ROLLBACK")?;
             log::debug(format!(
-                "whether {table} has rows is not known: {}",
+                "cannot find out whether {table} has rows: {}",
                 error.message
             ));
             Ok(None)
@@ -370,7 +372,7 @@ pub(crate) fn fence(
         }
     }
     let Some(row) = row else {
-        let text = format!("the table {} is dropped again and again", key.table);
+        let text = format!("somebody drops the table {} again and again", key.table);
         return Err(Error::new(ErrorKind::Transient, "checkpoint_missing", text));
     };
     let progress = read_progress(&row, &key)?;
@@ -464,7 +466,7 @@ fn add_target(client: &mut Client, table: &str) -> Result<bool> {
         Err(error) if client.is_usable() => {
             client.execute("ROLLBACK")?;
             log::debug(format!(
-                "a target that was emptied will not be noticed; let the owner run: {alter} ({})",
+                "an emptied target will not be noticed; have the owner run: {alter} ({})",
                 error.message
             ));
             Ok(false)
@@ -536,7 +538,8 @@ pub(crate) fn makers(settings: &Settings, found: &Rows) -> Result<Vec<String>> {
             }
         };
         let text = format!(
-            "{user} may not {what}, where it is kept how far each stream is and which run writes it"
+            "{user} may not {what}, which holds the cursor of each stream and the run that \
+                 writes it"
         );
         let user = quote_ident(user);
         return Err(
@@ -790,7 +793,7 @@ impl Lease {
             Ok(None) => return Ok(()),
             Ok(Some(row)) if row.text(1)? == Some("t") => {}
             Ok(Some(row)) => {
-                warn_of_older(row.text(0)?, "its session is another role's");
+                warn_of_older(row.text(0)?, "its session belongs to another role");
                 return Ok(());
             }
             Err(error) if client.is_usable() => {
@@ -836,7 +839,7 @@ fn found(answers: &[Rows]) -> Option<&Row> {
 fn warn_of_older(pid: Option<&str>, why: &str) {
     let pid = pid.map(|pid| format!(" ({pid})")).unwrap_or_default();
     log::warn(format!(
-        "an older run may still hold locks, and this one may wait for it{pid}: {why}; it cannot \
-         commit any more. pg_signal_backend lets a role end the sessions of others"
+        "an older run cannot commit any more, but may still hold locks that this one waits \
+             for{pid}: {why}. With pg_signal_backend, a role can end the sessions of others"
     ));
 }

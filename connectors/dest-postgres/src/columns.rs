@@ -25,11 +25,12 @@ pub(crate) fn column_plan(
         PgFit::Cast(ty) => (
             Fit::Checked,
             Some(format!(
-                "the server reads the text as {ty}; a text that would lose something is refused"
+                "the server casts the text to {ty}; a text that would not keep its value is \
+                     refused"
             )),
         ),
         PgFit::Refused(reason) if column.is_computed() => {
-            let hint = "leave it out by `columns:`";
+            let hint = "leave the column out with `columns:`";
             (Fit::Refused, Some(format!("{reason}: {hint}")))
         }
         PgFit::Refused(reason) => {
@@ -64,7 +65,8 @@ fn change_of_type(name: &Name, field: &Field, column: &Column) -> Result<Option<
     }
     let (column, ty) = (quote_ident(&column.name), new.type_text);
     Ok(Some(format!(
-        "run on the target: ALTER TABLE {name} ALTER COLUMN {column} TYPE {ty} USING {column}::{ty}"
+        "run on the target: ALTER TABLE {name} ALTER COLUMN {column} TYPE {ty} USING \
+             {column}::{ty}"
     )))
 }
 
@@ -76,8 +78,8 @@ pub(crate) fn absent(name: &Name, field: &Field) -> Result<ColumnPlan> {
     let note = match target_type.as_str() {
         "" => format!("{name} has no column {column}"),
         ty => format!(
-            "{name} has no column {column}; run on the target: \
-             ALTER TABLE {name} ADD COLUMN {column} {ty}; or leave it out by `columns:`"
+            "{name} has no column {column}; run on the target: ALTER TABLE {name} ADD COLUMN \
+                 {column} {ty}; or leave it out with `columns:`"
         ),
     };
     Ok(ColumnPlan {
@@ -102,7 +104,8 @@ pub(crate) fn refuse_unfilled(name: &Name, unfilled: &[&Column]) -> Result<()> {
     let quoted = quote_ident(&column.name);
     Err(Error::schema(
         "unfilled_column",
-        format!("the column {quoted} of {name} refuses NULL, has no default, and the stream does not fill it"),
+        format!("the column {quoted} of {name} is NOT NULL without a default, and the stream \
+             does not fill it"),
     )
     .hint(format!(
         "run on the target: ALTER TABLE {name} ALTER COLUMN {quoted} DROP NOT NULL, or give it a default"
@@ -115,13 +118,16 @@ pub(crate) fn refuse_unfilled(name: &Name, unfilled: &[&Column]) -> Result<()> {
 /// with a default is one that the target's owner added, such as `loaded_at DEFAULT now()`.
 pub(crate) fn unfilled_note(column: &Column, mode: WriteMode) -> String {
     let gets = match column.generated {
-        _ if column.is_computed() => "what the server computes",
+        _ if column.is_computed() => "a value that the server computes",
         Generated::IdentityAlways | Generated::IdentityByDefault => "the next number",
         _ if column.default.is_some() || has_type_default(&column.ty) => "its default",
         _ => "NULL",
     };
     let name = quote_ident(&column.name);
-    let note = format!("the target's column {name} has no source: new rows get {gets} there");
+    let note = format!(
+        "no column of the stream fills the target's column {name}: new rows get \
+         {gets} there"
+    );
     let (kept, rest) = match mode {
         WriteMode::Upsert => (", and updated rows keep their old value", "the old values"),
         _ => ("", "the values of older rows"),
@@ -131,8 +137,8 @@ pub(crate) fn unfilled_note(column: &Column, mode: WriteMode) -> String {
         return note;
     }
     format!(
-        "{WARNING_NOTE}{note}{kept}; where the source dropped the column, drop it at the target too, once \
-         nobody needs {rest}"
+        "{WARNING_NOTE}{note}{kept}; if the source dropped the column, drop it at the target \
+             too, once nobody needs {rest}"
     )
 }
 
@@ -154,7 +160,7 @@ fn has_type_default(ty: &PgType) -> bool {
 pub(crate) fn sequence_note(column: &Column) -> Option<String> {
     has_sequence(column).then(|| {
         let column = quote_ident(&column.name);
-        format!("{column} keeps the stream's values, and its sequence stays where it is")
+        format!("{column} keeps the stream's values, and its sequence does not advance")
     })
 }
 

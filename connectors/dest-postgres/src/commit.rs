@@ -17,7 +17,7 @@ use crate::transaction::{self, OWN_PATH};
 const ASK_TIMEOUT: Duration = Duration::from_secs(30);
 /// What the commit waits for does not end.
 const STALLED: &str = "commit_stalled";
-const ASKS: &str = "a run that goes on asks the server first: the checkpoint says it";
+const ASKS: &str = "run again: the run asks the server first whether the commit happened";
 /// What `SELECT 1 / 0` is.
 const DIVIDED_BY_ZERO: &str = "pg_22012";
 
@@ -74,7 +74,7 @@ fn answer_by(
         let reason = match asked {
             Ok(None) => {
                 log::warn(format!(
-                    "the commit takes longer than {} s, and the server works on it",
+                    "the commit takes longer than {} s, and the server is at work on it",
                     limit.as_secs()
                 ));
                 continue;
@@ -84,14 +84,14 @@ fn answer_by(
                 Some(touched) => return Ok(touched),
                 None => wait.reason,
             },
-            Err(error) => format!("and the server cannot be asked: {}", error.message),
+            Err(error) => format!("and the server does not answer: {}", error.message),
         };
         let text = format!(
-            "the commit had no answer for {} s: {reason}",
+            "the server did not answer the commit for {} s: {reason}",
             limit.as_secs()
         );
         return Err(Error::new(ErrorKind::Transient, STALLED, text)
-            .hint("let what it waits for end, or raise commit_timeout"));
+            .hint("let the other session end, or raise commit_timeout"));
     }
     receive(client)
 }
@@ -188,14 +188,14 @@ fn settle(settings: &Settings, lease: &mut Lease, seq: u64, error: Error) -> Res
         }
         Err(reason) if error.code == STALLED => {
             let text = format!(
-                "{}; whether it happened is not known: {}",
+                "{}; its outcome is unknown: {}",
                 error.message, reason.message
             );
             Err(Error::new(ErrorKind::Transient, STALLED, text).hint(ASKS))
         }
         Err(reason) => {
             let text = format!(
-                "no answer came to the commit, which may have happened: {}; {}",
+                "the server did not answer the commit, so its outcome is unknown: {}; {}",
                 error.message, reason.message
             );
             Err(Error::new(ErrorKind::Connection, "commit_unknown", text).hint(ASKS))

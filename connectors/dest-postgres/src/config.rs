@@ -47,7 +47,7 @@ pub struct Config {
     /// The server's name or address.
     #[schemars(extend("x-grant" = "host"))]
     pub host: Option<String>,
-    /// The server's port; 5432 if absent.
+    /// The server's port (default 5432).
     #[serde(default = "default_port")]
     #[schemars(extend("x-grant" = "port"))]
     pub port: Option<u16>,
@@ -56,59 +56,59 @@ pub struct Config {
     /// Its password.
     #[schemars(extend("x-secret" = true))]
     pub password: Option<String>,
-    /// The database; that of the user's name if absent.
+    /// The database (default: the user's name).
     pub database: Option<String>,
     /// disable, allow, prefer, require, verify-ca or verify-full; see docs/tls.md.
     #[schemars(extend("x-grant" = "tls-mode"))]
     pub sslmode: Option<String>,
-    /// A PEM file with the authorities to believe; the host reads it.
+    /// A PEM file with the authorities to trust.
     #[schemars(extend("x-grant" = "tls-root-cert"))]
     pub sslrootcert: Option<String>,
-    /// A PEM file with the client's certificate; the host reads it.
+    /// A PEM file with the client's certificate.
     #[schemars(extend("x-grant" = "tls-cert"))]
     pub sslcert: Option<String>,
-    /// A PEM file with the key of `sslcert`; the host reads it.
+    /// A PEM file with the key of `sslcert`.
     #[schemars(extend("x-grant" = "tls-key"))]
     pub sslkey: Option<String>,
-    /// disable, prefer or require: whether the password's proof is bound to the TLS session.
+    /// disable, prefer or require: whether to bind the login to the TLS connection.
     pub channel_binding: Option<String>,
     /// any, read-write, read-only, primary, standby or prefer-standby.
     pub target_session_attrs: Option<String>,
-    /// Shown in pg_stat_activity; `rapidbyte` if absent.
+    /// The name in pg_stat_activity (default `rapidbyte`).
     pub application_name: Option<String>,
     /// Command-line options for the server, such as `-c statement_timeout=5min`.
     pub options: Option<String>,
-    /// Seconds; 30 if absent.
+    /// The time limit for connecting, in seconds (default 30).
     pub connect_timeout: Option<u32>,
-    /// The schema to write to. If absent that of the stream (`public` of `public.orders`), or
-    /// `public`.
+    /// The schema to write to (default: the stream's schema, such as `public` of `public.orders`,
+    /// or `public`).
     pub schema: Option<String>,
-    /// The table to write to; `{stream}` stands for the stream's name without its schema (`orders`
-    /// of `public.orders`), and is all of it if absent. More than one stream needs it.
+    /// The table to write to (default `{stream}`, which stands for the stream's name without its
+    /// schema, such as `orders` of `public.orders`). More than one stream needs `{stream}` in it.
     pub table: Option<String>,
-    /// How rows are loaded: `copy` unless said otherwise. A table that COPY cannot fill is filled
-    /// by INSERT all the same.
+    /// How to load rows (default `copy`). A table that COPY cannot fill is filled by INSERT in any
+    /// case.
     #[serde(default)]
     pub load_method: LoadMethod,
-    /// How `write_mode: replace` exchanges the rows of a table that exists; `auto` if absent.
+    /// How `write_mode: replace` replaces the rows of an existing table (default `auto`).
     #[serde(default)]
     pub replace_method: ReplaceMethod,
-    /// Rows for each INSERT, 1 to 100,000; 2,000 if absent.
+    /// The number of rows for each INSERT, 1 to 100,000 (default 2,000).
     pub insert_rows: Option<u32>,
-    /// Bytes that COPY sends at a time, 4 KiB to 8 MiB; 128 KiB if absent.
+    /// The number of bytes that COPY sends in one step, 4 KiB to 8 MiB (default 128 KiB).
     pub copy_flush_bytes: Option<u32>,
-    /// The schema of the table `checkpoint`, which holds how far each stream is, and of
-    /// `checkpoint_beat`, which holds the runs at work behind a pooler; `_rapidbyte` if absent.
+    /// The schema of the tables `checkpoint`, which has the cursor of each stream, and
+    /// `checkpoint_beat`, which has the runs at work behind a pooler (default `_rapidbyte`).
     pub checkpoint_schema: Option<String>,
-    /// Seconds that a commit may wait for something else than its own work; 600 if absent, 0 for
-    /// ever.
+    /// The maximum time in seconds that a commit may wait for something other than its own work
+    /// (default 600; 0 for no limit).
     pub commit_timeout: Option<u32>,
-    /// Seconds that the server may take nothing and say nothing while rows are written; 3600 if
-    /// absent, 0 for ever. Waiting for a lock counts.
+    /// The maximum time in seconds without any answer or progress from the server during writing
+    /// (default 3600; 0 for no limit). Waiting for a lock counts.
     #[schemars(extend("default" = 3600))]
     pub write_timeout: Option<u32>,
-    /// Seconds to wait for each lock; for ever if absent or 0, unless the role or `options` sets an
-    /// end.
+    /// The maximum wait for each lock in seconds (default: no limit, as with 0, unless the role or
+    /// `options` sets one).
     pub lock_timeout: Option<u32>,
 }
 
@@ -131,14 +131,14 @@ pub enum LoadMethod {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReplaceMethod {
-    /// `swap` where the table allows it and is not small, else `delete`.
+    /// `swap` if the table allows it and is not small, else `delete`.
     #[default]
     Auto,
     /// `DELETE` and load in one transaction. The old rows take up space until vacuum frees it.
     Delete,
     /// `TRUNCATE` and load in one transaction. Readers wait until the commit.
     Truncate,
-    /// Load into a new table that takes the place of the old one at the commit. No old rows remain.
+    /// Load into a new table that replaces the old one at the commit. No old rows remain.
     Swap,
 }
 
@@ -276,7 +276,7 @@ fn refuse_system(schema: &str, key: &str) -> Result<()> {
     let name = key.trim_start_matches("config.");
     let text = format!("the schema {schema:?} is the server's own");
     Err(Error::config("invalid_name", text)
-        .hint(format!("name another with `{name}:`"))
+        .hint(format!("name another one with `{name}:`"))
         .at(key))
 }
 
@@ -339,9 +339,12 @@ impl Settings {
         refuse_system(&name.schema, "config.schema").map_err(|error| error.in_stream(stream))?;
         let is_own = [CHECKPOINT_TABLE, BEAT_TABLE].contains(&name.table.as_str());
         if name.schema == self.checkpoint_schema && is_own {
-            let text = format!("{name} holds the checkpoints or the heartbeats of runs");
+            let text = format!(
+                "{name} is a table of Rapidbyte itself, for checkpoints or runs \
+                 at work"
+            );
             return Err(Error::config("invalid_name", text)
-                .hint("write to another table, or name another `checkpoint_schema:`")
+                .hint("write to another table, or set another `checkpoint_schema:`")
                 .in_stream(stream)
                 .at("config.table"));
         }

@@ -131,7 +131,7 @@ pub(crate) fn read_only(in_recovery: bool) -> Error {
     if in_recovery {
         Error::config(
             "read_only_server",
-            "the server is a standby, which takes no rows",
+            "the server is a standby, which cannot take rows",
         )
         .hint("connect to the primary, or name all servers and set target_session_attrs=primary")
     } else {
@@ -139,7 +139,10 @@ pub(crate) fn read_only(in_recovery: bool) -> Error {
             "read_only_server",
             "transactions are read-only here (default_transaction_read_only = on)",
         )
-        .hint("ALTER ROLE … SET default_transaction_read_only = off, or connect to another server")
+        .hint(
+            "run ALTER ROLE … SET default_transaction_read_only = off, or connect to another \
+             server",
+        )
     }
 }
 
@@ -199,11 +202,11 @@ fn fresh(
         about.comment.as_deref(),
         &targets,
     ));
-    let mut notes = vec!["a new table; it is there from the commit on".to_owned()];
+    let mut notes = vec!["a new table; it exists from the commit on".to_owned()];
     if !prelude.is_empty() {
         notes.push(
-            "schemas and types are made in a short transaction before the load, so that streams \
-             do not wait for each other; they stay when the load is given up"
+            "a short transaction before the load creates schemas and types, so that streams do \
+                 not wait for each other; they stay if the load is aborted"
                 .into(),
         );
     }
@@ -213,7 +216,7 @@ fn fresh(
         let key: Vec<_> = primary_key.iter().map(|c| quote_ident(c)).collect();
         let refusal = match target.write_mode {
             WriteMode::Upsert => "",
-            _ => ": rows whose key is there already will be refused",
+            _ => ": rows whose key already exists will be refused",
         };
         let key = key.join(", ");
         notes.push(format!("its primary key is ({key}){refusal}"));
@@ -259,7 +262,7 @@ fn refuse_unknown_key(target: &Target, schema: &Schema) -> Result<()> {
     match key.chain(version).find(|(_, key)| missing(key)) {
         Some((what, key)) => Err(Error::config(
             "unknown_key",
-            format!("the {what} names {key:?}, which is no column of the stream"),
+            format!("the {what} names {key:?}, which is not a column of the stream"),
         )
         .in_column(key)),
         None => Ok(()),
@@ -309,7 +312,7 @@ fn existing(
     let clear = match target.write_mode {
         WriteMode::Replace => Some(clear(name, table, truncates, &mut notes)?),
         WriteMode::Append => {
-            notes.push("rows are added to the table, and seen at each commit".into());
+            notes.push("adds rows to the table, visible at each commit".into());
             None
         }
         WriteMode::Upsert => None,
@@ -412,7 +415,7 @@ fn refuse_itself(name: &Name, schema: &Schema, relation: &Relation) -> Result<()
 
 fn refuse_kind(name: &Name, table: &TableFacts) -> Result<()> {
     if table.kind == 'v' && !table.is_insertable {
-        let text = format!("{name} is a view that takes no rows");
+        let text = format!("{name} is a view that cannot take rows");
         return Err(Error::schema("not_a_table", text)
             .hint("write to its table, or give the view a trigger INSTEAD OF INSERT"));
     }
@@ -424,7 +427,7 @@ fn refuse_kind(name: &Name, table: &TableFacts) -> Result<()> {
         'c' => "a composite type",
         _ => "no table",
     };
-    let text = format!("{name} is {what}, which takes no rows");
+    let text = format!("{name} is {what}, which cannot take rows");
     Err(Error::schema("not_a_table", text).hint("name another table with `schema:` or `table:`"))
 }
 
@@ -447,19 +450,19 @@ fn clear(
     };
     if !matches!(table.kind, 'r' | 'p') {
         return refused(
-            "it is no table of this server".into(),
+            "it is not a table of this server".into(),
             "write to the table itself",
         );
     }
     if table.children > 0 {
         return refused(
-            "other tables inherit from it, and their rows would be seen besides".into(),
+            "other tables inherit from it, so readers would also see their rows".into(),
             "write to another table",
         );
     }
     if table.row_security && !truncates {
         return refused(
-            "row-level security may hide rows from this role, and they would stay".into(),
+            "row-level security may hide rows from this role, so they would not be deleted".into(),
             "run as the table's owner, or as a role with BYPASSRLS",
         );
     }
@@ -472,7 +475,7 @@ fn clear(
     if !table.cascading_keys.is_empty() {
         return refused(
             format!(
-                "rows elsewhere would be deleted or changed by the foreign keys {}",
+                "the foreign keys {} would delete or change rows in other tables",
                 table.cascading_keys.join(", ")
             ),
             "write to another table, or make the keys ON DELETE NO ACTION",
@@ -482,7 +485,7 @@ fn clear(
         if !table.incoming_keys.is_empty() {
             return refused(
                 format!(
-                    "the server does not truncate a table that foreign keys refer to: {}",
+                    "the server cannot truncate a table that these foreign keys refer to: {}",
                     table.incoming_keys.join(", ")
                 ),
                 "set replace_method: delete, or drop the keys",
@@ -492,8 +495,8 @@ fn clear(
     }
     if !table.incoming_keys.is_empty() {
         notes.push(format!(
-            "fails if rows elsewhere refer to rows of it by these foreign keys, unless they are \
-             DEFERRABLE and hold again at the end: {}",
+            "fails if rows of other tables refer to its rows by these foreign keys, unless the \
+                 keys are DEFERRABLE and hold again at the end: {}",
             table.incoming_keys.join(", ")
         ));
     }
@@ -513,8 +516,8 @@ fn clear_note(truncates: bool) -> &'static str {
              commit; triggers for DELETE do not fire"
         }
         false => {
-            "DELETE and load in one transaction: readers see the old rows until the commit; other \
-             writers wait; vacuum frees the old rows' room later"
+            "DELETE and load in one transaction: readers see the old rows until the commit; \
+                 other writers wait; vacuum frees the space of the old rows later"
         }
     }
 }
@@ -532,7 +535,7 @@ fn method(
     let why = match table {
         _ if settings.load_method == LoadMethod::Insert => Some("load_method is insert"),
         Some(table) if table.kind == 'v' => Some("it is a view"),
-        Some(table) if table.insert_rules > 0 => Some("COPY passes over the table's rules"),
+        Some(table) if table.insert_rules > 0 => Some("COPY bypasses the table's rules"),
         Some(table) if table.row_security => Some("COPY does not work with row-level security"),
         _ if casts => Some("values are cast from text"),
         _ => None,

@@ -197,7 +197,7 @@ impl Destination for Postgres {
         self.abort(stream)?;
         let mut client = self.client()?;
         let process_id = client.process_id();
-        let what = "letting the run in";
+        let what = "fencing older runs";
         let (lease, progress) = checkpoint::fence(&mut client, &self.settings, key, run)
             .map_err(|error| stall::explain(&self.settings, process_id, error, what))
             .map_err(|error| given_up(error, stream))?;
@@ -216,7 +216,7 @@ impl Destination for Postgres {
         self.own(&name, stream)?;
         let fenced = self.fenced.remove(stream);
         let Some((client, lease)) = fenced.filter(|(_, lease)| lease.epoch == epoch) else {
-            let text = format!("no run was let in with epoch {epoch}");
+            let text = format!("no run with epoch {epoch} fenced this stream");
             return Err(Error::internal(text).in_stream(stream));
         };
         let planned = self.planned.remove(stream);
@@ -289,7 +289,7 @@ impl Postgres {
         }
         let text = format!("{owner} and {stream} would both be written to {name}");
         Err(Error::config("shared_target", text)
-            .hint("put {stream} into `table`, or leave `schema` out")
+            .hint("put {stream} into `table`, or remove `schema`")
             .in_stream(stream)
             .at("config.table"))
     }
@@ -299,7 +299,7 @@ impl Postgres {
         let stream = commit.stream;
         let fenced = self.fenced.remove(stream);
         let Some((client, mut lease)) = fenced.filter(|_| commit.rows() == 0) else {
-            let text = "a commit without rows that are written";
+            let text = "a commit without written rows";
             return Err(Error::internal(text).in_stream(stream));
         };
         let location = lease.target().to_owned();
@@ -346,7 +346,8 @@ fn check_session(client: &mut Client, schema: Option<&str>) -> Result<Vec<CheckI
     if client.is_pgbouncer() {
         items.push(CheckItem::ok(
             "pooler",
-            "a pooler such as PgBouncer seems to stand between; every load stays in one transaction",
+            "a pooler such as PgBouncer seems to be in between; every load stays in one \
+                 transaction",
         ));
     }
     let wanted = schema.unwrap_or("public");
@@ -362,7 +363,7 @@ fn check_session(client: &mut Client, schema: Option<&str>) -> Result<Vec<CheckI
         // Enough for tables that are there.
         (true, false) => CheckItem::ok(
             name,
-            "tables may not be created; only those there can be written",
+            "tables cannot be created; only existing ones can be written",
         ),
         (false, _) if facts.may_create_schema => CheckItem::ok(name, "missing, will be created"),
         (false, _) => CheckItem::failed(
@@ -372,7 +373,7 @@ fn check_session(client: &mut Client, schema: Option<&str>) -> Result<Vec<CheckI
                 "no_privilege",
                 format!("it is missing, and {} may not create schemas", facts.user),
             )
-            .hint("let its owner create the schema, or GRANT CREATE ON DATABASE"),
+            .hint("have its owner create the schema, or GRANT CREATE ON DATABASE"),
         ),
     });
     Ok(items)
@@ -388,7 +389,7 @@ impl PostgresWriter {
     fn with_load<T>(&self, act: impl FnOnce(&mut Load) -> Result<T>) -> Result<T> {
         let mut open = self.open.borrow_mut();
         let Some(load) = open.get_mut(&*self.stream) else {
-            let text = "the load is committed or given up";
+            let text = "the load was already committed or aborted";
             return Err(Error::internal(text).in_stream(&*self.stream));
         };
         let done = act(load);

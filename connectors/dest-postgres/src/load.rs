@@ -259,7 +259,8 @@ impl Load {
     fn vanished(&self) -> Error {
         let name = &self.name;
         let text = format!(
-            "{name} is not there any more, and the stream would go on behind the rows that it held"
+            "{name} does not exist any more, so the stream cannot resume after the rows that it \
+                 had"
         );
         Error::schema(VANISHED, text).hint(
             "read this stream from its first row: `rapidbyte run PIPELINE --full-refresh --select STREAM`",
@@ -303,7 +304,7 @@ impl Load {
     /// Makes the rows of the parts visible and moves the cursor.
     pub(crate) fn commit(&mut self, commit: &Commit<'_>) -> Result<Receipt> {
         if self.target.write_mode == WriteMode::Replace && !commit.complete {
-            let text = "rows that are replaced are committed once, at the end";
+            let text = "a replace commits once, at the end";
             return Err(Error::internal(text));
         }
         let _phase = phase::enter(Kind::Commit);
@@ -432,8 +433,9 @@ fn still_referenced(error: Error) -> Error {
         return error;
     }
     error.hint(
-        "rows of another table refer to rows that are replaced: make that foreign key DEFERRABLE \
-         (ALTER TABLE … ALTER CONSTRAINT … DEFERRABLE), so that it is checked at the end",
+        "make the foreign key DEFERRABLE (ALTER TABLE … ALTER CONSTRAINT … DEFERRABLE), so that \
+             the server checks it at the end: rows of another table refer to rows that the run \
+             replaces",
     )
 }
 
@@ -442,20 +444,20 @@ fn violated(error: Error, name: &Name, mode: WriteMode) -> Error {
     if error.hint.is_some() {
         return error;
     }
-    let leave = "or leave such rows out by `where:`";
+    let leave = "or leave such rows out with `where:`";
     let hint = match (error.code.as_str(), &error.column) {
         ("pg_23505" | "pg_23P01", _) => match mode {
             WriteMode::Append => format!(
-                "rows with this key are in {name} already, or come twice: write_mode: upsert with \
-                 primary_key updates them, write_mode: replace exchanges all rows; {leave}"
+                "use write_mode: upsert with primary_key to update rows whose key is already in \
+                     {name}, or write_mode: replace to replace all rows; {leave}"
             ),
             WriteMode::Replace => format!(
-                "the stream has rows of one key twice: write_mode: upsert with primary_key keeps the \
-                 last of each; drop the constraint, {leave}"
+                "use write_mode: upsert with primary_key to keep the last row of each key, \
+                     because the stream has a key twice; drop the constraint, {leave}"
             ),
             WriteMode::Upsert => format!(
-                "another row of {name} has these values: name the columns of this constraint as \
-                 primary_key if they identify a row; drop the constraint, {leave}"
+                "if the columns of this constraint identify a row, name them as primary_key: \
+                     another row of {name} has these values; drop the constraint, {leave}"
             ),
         },
         // A domain that refuses NULL is named instead of the column.
@@ -465,16 +467,16 @@ fn violated(error: Error, name: &Name, mode: WriteMode) -> Error {
             quote_ident(column)
         ),
         ("pg_23502", _) => format!(
-            "the stream has NULL there, run on the target: ALTER DOMAIN … DROP NOT NULL, or give the \
-             column another type; {leave}"
+            "the stream has NULL there; run on the target: ALTER DOMAIN … DROP NOT NULL, or give \
+                 the column another type; {leave}"
         ),
         ("pg_23503" | "pg_23001", _) => format!(
-            "rows that a foreign key names must be there: write the table that they are in first, \
-             make the key DEFERRABLE or drop it; {leave}"
+            "write the table that the foreign key refers to first, make the key DEFERRABLE, or \
+                 drop it; {leave}"
         ),
         ("pg_23514", _) => format!(
-            "the values break a CHECK of {name}, or fit none of its partitions: change the check or \
-             add the partition; {leave}"
+            "change the CHECK or add a partition: the values break a CHECK of {name}, or fit \
+                 none of its partitions; {leave}"
         ),
         _ => return error,
     };
@@ -493,7 +495,10 @@ fn names(message: &str, column: &str) -> bool {
 fn made_meanwhile(name: &Name, error: Error) -> Error {
     match error.code.as_str() {
         "pg_42P07" | "pg_23505" | "pg_42710" => {
-            let text = format!("another session made {name} meanwhile: {}", error.message);
+            let text = format!(
+                "another session created {name} at the same time: {}",
+                error.message
+            );
             Error::new(ErrorKind::Transient, "table_appeared", text).hint("run again")
         }
         _ => error,
@@ -505,7 +510,7 @@ fn ensure_empty(name: &Name, left: &Rows) -> Result<()> {
     if left.single()? == "false" {
         return Ok(());
     }
-    let text = format!("rows of {name} are still there after they were deleted");
+    let text = format!("deleted rows of {name} are still there");
     Err(Error::schema("rows_kept", text)
-        .hint("a BEFORE DELETE trigger keeps them: drop it, or write to another table"))
+        .hint("drop the BEFORE DELETE trigger that keeps them, or write to another table"))
 }

@@ -152,7 +152,7 @@ pub(crate) fn waits_for(client: &mut Client, pid: i32) -> Result<Option<Wait>> {
             format!("it waits for {kind} {event}")
         }
         (Some("active"), _) => return Ok(None),
-        (Some(state), _) => format!("its session is {state}, and no answer came"),
+        (Some(state), _) => format!("its session is {state}, and did not answer"),
     };
     Ok(Some(Wait {
         reason,
@@ -206,8 +206,8 @@ pub(crate) fn make(client: &mut Client, begin: &str, name: &Name, statement: &st
         client.simple_query(ROLLBACK)?;
         let makers = sessions(client, MAKERS)?;
         log::warn(format!(
-            "waits to make {name}: another session may be making it, too, and has not committed: \
-             {makers}"
+            "waits to create {name}: another session may be creating it and has not committed: \
+                 {makers}"
         ));
     }
     let makers = || "another session that makes a table of that name".to_owned();

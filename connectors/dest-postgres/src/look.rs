@@ -329,7 +329,7 @@ fn types(client: &mut Client, within: &mut Within<'_>, question: String) -> Resu
 }
 
 fn vanished() -> Error {
-    let text = "the table is gone that was there a moment ago";
+    let text = "the table was dropped during the run";
     Error::schema("table_missing", text).hint("run again")
 }
 
@@ -380,8 +380,10 @@ fn missing_types(
     let Some((name, column)) = refused else {
         return Ok(missing);
     };
-    let text =
-        format!("the target has no type {name}, and only enums and domains are made unasked");
+    let text = format!(
+        "the target does not have the type {name}, and Rapidbyte creates only enums and \
+             domains"
+    );
     let statements = prelude(&missing)?.join("; ");
     Err(Error::schema("missing_type", text)
         .hint(format!("run on the target: {statements}"))

@@ -157,7 +157,7 @@ impl Missing<'_> {
             if closed.any(|column| is_filled(&column)) || deletes && !may_delete {
                 let delete = if deletes { ", DELETE" } else { "" };
                 self.add(
-                    format!("read and change the rows of {name}, as upsert must"),
+                    format!("read and change the rows of {name}, for upsert"),
                     [format!(
                         "GRANT SELECT, INSERT, UPDATE{delete} ON {name} TO {user}"
                     )],
@@ -168,7 +168,7 @@ impl Missing<'_> {
             let mut read = target.primary_key.iter().chain(&target.version_fields);
             if read.any(|column| facts.closed_reads.contains(column)) {
                 self.add(
-                    format!("read the rows of {name}, to leave out those that it has"),
+                    format!("read the rows of {name}, to skip rows that it already has"),
                     [format!("GRANT SELECT, INSERT ON {name} TO {user}")],
                 );
             }

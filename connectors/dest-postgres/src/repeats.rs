@@ -101,8 +101,8 @@ pub(crate) fn question(table: &str, target: &Target) -> String {
         .replace("$NAMES", &names.join(", "))
 }
 
-const HOW: &str = "rows are staged by COPY in a temporary table; each commit adds those whose key and \
-    cursor are not in the table yet, and of doubles the last";
+const HOW: &str = "COPY loads the rows into a temporary table; each commit adds the rows whose \
+     key and cursor are not in the table yet, and of duplicates only the last";
 
 /// True where rows may come again.
 pub(crate) fn may_come(target: &Target) -> bool {
@@ -151,8 +151,8 @@ pub(crate) fn existing(
     notes.push(HOW.into());
     if table.kind != 'p' && facts.has_row_triggers {
         notes.push(format!(
-            "a BEFORE trigger of {name} sees each row first: one that changes the key or the cursor \
-             makes rows that are read again look like new ones"
+            "a BEFORE trigger of {name} sees each row first: if it changes the key or the \
+                 cursor, rows that are read again look new"
         ));
     }
     notes.extend(facts.about_indexes(target, name));
@@ -165,13 +165,13 @@ pub(crate) fn existing(
 }
 
 fn refused(name: &Name, what: &str, hint: &str) -> Error {
-    let text = format!("{name} cannot take rows that a lag reads again: {what}");
+    let text = format!("{name} does not support append with a lag: {what}");
     Error::schema("lag_not_possible", text).hint(format!("{hint}, or remove lag"))
 }
 
 pub(crate) fn refuse_table(name: &Name, table: &TableFacts) -> Result<()> {
     if !matches!(table.kind, 'r' | 'p') {
-        let what = "it is no table of this server";
+        let what = "it is not a table of this server";
         return Err(refused(name, what, "write to the table itself"));
     }
     if table.row_security {
@@ -221,16 +221,16 @@ impl RepeatFacts {
         let mut notes = Vec::new();
         if !self.indexes.iter().any(is_of_key) {
             notes.push(format!(
-                "each commit reads the whole table, because no index leads to a key; this one makes \
-                 it fast: {}",
+                "each commit reads the whole table, because no index starts with the key; create \
+                     one: {}",
                 index(name, target)
             ));
         }
         let is_whole = |index: &&Index| index.is_unique && index.columns.len() == key.len();
         if self.indexes.iter().filter(is_whole).any(is_of_key) {
             notes.push(
-                "its unique index takes one row of each key: a row that is changed and comes with a \
-                 higher cursor is refused"
+                "its unique index allows one row for each key: a changed row with a higher \
+                     cursor is refused"
                     .into(),
             );
         }

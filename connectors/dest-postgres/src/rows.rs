@@ -311,7 +311,7 @@ impl Sink {
         self.end_insert()?;
         if self.confirmed != self.rows {
             return Err(Error::internal(format!(
-                "{} rows were written, the server has {}",
+                "{} rows were written, but the server has {}",
                 self.rows, self.confirmed
             )));
         }
@@ -350,7 +350,7 @@ impl Sink {
     pub(crate) fn finish(mut self, rows: u64, settings: &Settings) -> Result<(Client, u64)> {
         if (self.rows, self.flushed.0) != (rows, rows) {
             return Err(Error::internal(format!(
-                "a commit of {rows} rows, {} were written and {} flushed",
+                "a commit of {rows} rows, but {} were written and {} flushed",
                 self.rows, self.flushed.0
             )));
         }
@@ -458,7 +458,7 @@ fn begin_copy(
 
 /// Gives the client back; failing, the connection is closed, and the server rolls back by itself.
 fn give_up_copy(mut copy: CopyIn<Client>) -> Option<Client> {
-    copy.fail("the load was given up").ok()?;
+    copy.fail("the load was aborted").ok()?;
     Some(copy.into_client())
 }
 
@@ -482,10 +482,12 @@ pub(crate) fn ensure_all(name: &Name, sent: u64, taken: u64) -> Result<()> {
         return Ok(());
     }
     let text = format!("{sent} rows were sent to {name}, and the server kept {taken}");
-    Err(Error::data("rows_not_kept", text)
-        .hint("a trigger or rule of the table drops or redirects rows: change it, or write to another table"))
+    Err(Error::data("rows_not_kept", text).hint(
+        "change the trigger or rule of the table that drops or redirects rows, or write to \
+             another table",
+    ))
 }
 
 pub(crate) fn lost() -> Error {
-    Error::internal("the load has failed and is given up")
+    Error::internal("the load failed and was aborted")
 }

@@ -20,13 +20,16 @@ pub(crate) fn explain(settings: &Settings, process_id: i32, error: Error, what: 
     let seconds = settings.write_timeout.as_secs();
     let reason = match ask(settings, process_id) {
         Ok(Some(reason)) => reason,
-        Ok(None) => "it still works on it".into(),
-        Err(error) => format!("and it cannot be asked: {}", error.message),
+        Ok(None) => "it is still at work on it".into(),
+        Err(error) => format!("and it does not answer: {}", error.message),
     };
-    let text = format!("the server said and took nothing for {seconds} s while {what}: {reason}");
+    let text = format!(
+        "the server neither sent nor accepted anything for {seconds} s while \
+         {what}: {reason}"
+    );
     Error::new(ErrorKind::Transient, "write_stalled", text).hint(
-        "nothing of this load is visible; let what it waits for end, look at the network between, \
-         or raise write_timeout",
+        "let the other session end, check the network, or raise write_timeout; nothing of this \
+             load is visible",
     )
 }
 

@@ -172,10 +172,10 @@ pub(crate) fn decide(
 /// Who notices what while the table is replaced.
 fn note(settings: &Settings, name: &Name) -> String {
     format!(
-        "load into a new table that takes the place of {name} at the commit: readers see the old \
-         rows until then and wait for a moment, other writers wait for the whole load; tables of one \
-         run are swapped one after another; a session that holds {name} for longer than {} s makes \
-         the load fall back to DELETE",
+        "load into a new table that replaces {name} at the commit: readers see the old rows \
+             until then and wait for a moment, other writers wait for the whole load; tables of \
+             one run are swapped one after another; if a session holds {name} for longer than {} \
+             s, the load falls back to DELETE",
         tries(settings)
     )
 }
@@ -192,7 +192,10 @@ fn listed(reasons: &[String]) -> String {
 fn refused(name: &Name, why: &str) -> Error {
     let text = format!("{name} cannot be swapped: {why}");
     Error::schema("replace_not_possible", text)
-        .hint("set replace_method: delete, which keeps the table and everything that depends on it")
+        .hint(
+            "set replace_method: delete, which keeps the table and everything that depends on \
+             it",
+        )
         .at("config.replace_method")
 }
 
@@ -338,7 +341,7 @@ impl Swap {
         client.simple_query(&texts(statements)?.join("; "))?;
         let [after] = client.query_all(&describe)?;
         let difference = difference(&pairs(before)?, &pairs(&after)?);
-        Ok(difference.map(|what| format!("{what} would not be as before")))
+        Ok(difference.map(|what| format!("{what} would change")))
     }
 
     /// Brings the rows of the new table into the old one.

@@ -128,7 +128,10 @@ impl ColumnRows {
         let open = OpenFile::open(self.kind, &path, &self.stream)?;
         // A file that is another one since the schema was known.
         if open.merge(&self.schema, &self.first)?.fields() != self.schema.fields() {
-            let text = format!("{path}: a column may hold NULL now that had none in any file");
+            let text = format!(
+                "{path}: a column may now hold NULL, and did not in any file \
+                 before"
+            );
             return Err(Error::data("file_changed", text)
                 .hint("let its writer finish, and run again")
                 .in_stream(&self.stream)
@@ -265,7 +268,7 @@ impl OpenFile {
         for field in expected.fields() {
             let name = field.name();
             let Some((_, here)) = found.fields().find(name) else {
-                let text = format!("it is missing here and stands in {first}");
+                let text = format!("it is missing here, and {first} has it");
                 return Err(self.differs(name, &text));
             };
             let Some(both) = columnar::merge(field, here) else {
@@ -273,8 +276,8 @@ impl OpenFile {
                 return Err(self.differs(
                     name,
                     &match a == b {
-                        true => format!("it has other metadata than in {first}"),
-                        false => format!("it is {b}, in {first} it is {a}"),
+                        true => format!("its metadata differs from {first}"),
+                        false => format!("it is {b} here, and {a} in {first}"),
                     },
                 ));
             };
@@ -285,7 +288,7 @@ impl OpenFile {
             .into_iter()
             .find(|name| expected.fields().find(name).is_none())
         {
-            Some(name) => Err(self.differs(name, &format!("it is not in {first}"))),
+            Some(name) => Err(self.differs(name, &format!("{first} does not have it"))),
             None => Ok(Arc::new(Schema::new_with_metadata(
                 merged,
                 expected.metadata().clone(),
@@ -294,7 +297,7 @@ impl OpenFile {
     }
 
     fn differs(&self, column: &str, what: &str) -> Error {
-        let text = format!("the files of a stream have one schema; column {column:?}: {what}");
+        let text = format!("the files of a stream need one schema; column {column:?}: {what}");
         Error::schema("schema_differs", text)
             .hint("read the files as several streams, with {stream} in the path")
             .in_stream(&self.stream)
@@ -310,7 +313,7 @@ fn damaged(kind: Kind, path: &str, stream: &str) -> Error {
         Kind::Arrow => ("arrow_malformed", "a batch that cannot be decoded"),
     };
     Error::data(code, what)
-        .hint("the file is damaged, or was not written to its end")
+        .hint("copy the file again: it is damaged or incomplete")
         .in_stream(stream)
         .at(path)
 }
@@ -370,9 +373,9 @@ impl Watched {
         }
         let how = match size == self.size {
             true => "it was written to".to_owned(),
-            false => format!("it had {} bytes and has {size}", self.size),
+            false => format!("it had {} bytes, and now has {size}", self.size),
         };
-        let text = format!("{path} changed while it was read: {how}");
+        let text = format!("{path} changed during the read: {how}");
         Err(Error::data("file_changed", text)
             .hint("let its writer finish, or have it write a new file and rename it")
             .at(path))

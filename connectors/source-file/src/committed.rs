@@ -59,17 +59,17 @@ fn choose(asked: &str, folders: &[Folder], entries: Vec<Entry>) -> Result<(Vec<E
                 Some(size) if *size == file.size => {}
                 Some(size) => {
                     let text = format!(
-                        "{path} has {size} bytes, and was committed with {}",
+                        "{path} has {size} bytes, but was committed with {}",
                         file.size
                     );
                     return Err(Error::data("committed_file_changed", text)
-                        .hint("a committed file never changes: put it back as it was")
+                        .hint("restore the file: a committed file never changes")
                         .at(&path));
                 }
                 None => {
-                    let text = format!("{path} is committed, and is not there");
+                    let text = format!("{path} is committed, but does not exist");
                     return Err(Error::data("committed_file_missing", text)
-                        .hint("put it back; what is to go is taken out by write_mode: replace")
+                        .hint("restore the file; to remove rows, use write_mode: replace")
                         .at(&path));
                 }
             }
@@ -138,7 +138,7 @@ impl Folder {
             let broken = |error: ManifestError| {
                 let text = format!("{manifest} {error}");
                 Error::schema("manifest_broken", text)
-                    .hint("put the folder back as it was")
+                    .hint("restore the directory")
                     .at(&manifest)
             };
             let bytes = read(&manifest)?;

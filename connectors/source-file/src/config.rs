@@ -21,52 +21,53 @@ const SAMPLE_BYTES: u64 = 1 << 20;
 #[derive(Debug, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// A file, or a pattern with `*` and `?` for characters of one name. With `{stream}` in it,
-    /// each name found in its place is a stream; without, all files together are one.
+    /// A file, or a pattern in which `*` and `?` stand for characters of one name. With `{stream}`
+    /// in it, each name found there is a stream; without it, all matching files are one stream.
     #[schemars(extend("x-grant" = "read", "x-beside" = "_manifest"))]
     pub path: String,
-    /// The name of the one stream. Without it: the file's name without its ending and signs of
-    /// patterns.
+    /// The name of the stream, if the path has no `{stream}` (default: the file's name without its
+    /// ending and without `*` and `?`).
     pub stream: Option<String>,
-    /// `csv`, `jsonl`, `parquet` or `arrow`. Without it the ending tells: .csv, .tsv, .jsonl,
-    /// .ndjson, also before .gz, .zst or .lz4; .parquet, .pq; .arrow, .feather, .ipc.
+    /// `csv`, `jsonl`, `parquet` or `arrow` (default: by the path's ending: .csv, .tsv, .jsonl,
+    /// .ndjson, each also before .gz, .zst or .lz4; .parquet, .pq; .arrow, .feather, .ipc).
     pub format: Option<FormatName>,
-    /// CSV and JSON Lines: `none`, `gzip`, `zstd` or `lz4`. Without it each file's ending tells:
-    /// .gz, .zst, .lz4.
+    /// CSV and JSON Lines: `none`, `gzip`, `zstd` or `lz4` (default: by each file's ending: .gz,
+    /// .zst, .lz4).
     pub compression: Option<Compression>,
-    /// CSV: between two fields. A comma if absent, a tab for .tsv.
+    /// CSV: the delimiter between fields (default: a comma; for .tsv a tab).
     pub delimiter: Option<String>,
-    /// CSV: around fields that need it. A double quote if absent.
+    /// CSV: the quote around fields that need it (default: a double quote).
     pub quote: Option<String>,
-    /// CSV: the first line of each file names the columns. True if absent.
+    /// CSV: whether the first line of each file names the columns (default true).
     pub header: Option<bool>,
-    /// CSV: unquoted fields with this text, or one of these, are NULL. Empty if absent.
+    /// CSV: unquoted fields with this string, or one of these, are NULL (default: the empty
+    /// string).
     pub null_text: Option<NullText>,
-    /// CSV: `same` if all files of a stream name the same columns, in any order; `union` if they may
-    /// differ, and a file that lacks a column has NULL there. `same` if absent.
+    /// CSV: `same` if all files of a stream have the same columns, in any order (the default);
+    /// `union` if they may differ: a column that a file lacks is NULL in its rows.
     pub headers: Option<Headers>,
-    /// CSV: fields that are true in a bool column, besides `true`, `t` and `1`.
+    /// CSV: strings that mean true in a bool column, in addition to `true`, `t` and `1`.
     pub true_values: Option<Vec<String>>,
-    /// CSV: fields that are false in a bool column, besides `false`, `f` and `0`.
+    /// CSV: strings that mean false in a bool column, in addition to `false`, `f` and `0`.
     pub false_values: Option<Vec<String>>,
-    /// CSV and JSON Lines: the columns in order, as `name: type` or `name: type not null`.
-    /// Inferred if absent.
+    /// CSV and JSON Lines: the columns in order, as `name: type` or `name: type not null` (default:
+    /// inferred).
     pub schema: Option<Columns>,
-    /// The columns of single streams.
+    /// The same as `schema`, for single streams.
     #[serde(default)]
     pub schemas: BTreeMap<String, Columns>,
-    /// How declared timestamps stand in the files, such as `%d.%m.%Y %H:%M`. ISO 8601 if absent.
+    /// The pattern of declared timestamps, such as `%d.%m.%Y %H:%M` (default: ISO 8601).
     pub timestamp_format: Option<String>,
-    /// How declared dates stand in the files, such as `%d.%m.%Y`. ISO 8601 if absent.
+    /// The pattern of declared dates, such as `%d.%m.%Y` (default: ISO 8601).
     pub date_format: Option<String>,
-    /// The same for single columns, which goes before.
+    /// The pattern of single columns; it overrides the two keys above.
     #[serde(default)]
     pub column_formats: BTreeMap<String, String>,
-    /// Columns whose values stand in the names of folders, `day=2026-11-21`, with their types.
+    /// Columns that come from the names of directories, `day=2026-11-21`, with their types.
     pub partitions: Option<Columns>,
-    /// Rows of each stream that types are inferred from: 10000 if absent.
+    /// The number of rows of each stream from which types are inferred (default 10000).
     pub sample_rows: Option<u64>,
-    /// Bytes of each stream that types are inferred from: 1048576 if absent.
+    /// The number of bytes of each stream from which types are inferred (default 1048576).
     pub sample_bytes: Option<u64>,
 }
 
@@ -101,12 +102,12 @@ impl Config {
         if self.path.is_empty() || placeholders > 1 {
             let text = match placeholders {
                 0 => "the path is empty".to_owned(),
-                n => format!("{STREAM} stands {n} times in the path, once is enough"),
+                n => format!("the path has {STREAM} {n} times, and may have it once"),
             };
             return Err(Error::config("invalid_path", text).at("config.path"));
         }
         if placeholders == 1 && self.stream.is_some() {
-            let text = format!("{STREAM} in the path names the streams already");
+            let text = format!("{STREAM} in the path already names the streams");
             return Err(Error::config("unused_option", text).at("config.stream"));
         }
         for (key, value) in [
@@ -115,7 +116,7 @@ impl Config {
         ] {
             if value == Some(0) {
                 return Err(
-                    Error::config("invalid_config", "0 is nothing to guess from")
+                    Error::config("invalid_config", "0 rows or bytes are not a sample")
                         .at(format!("config.{key}")),
                 );
             }
@@ -189,10 +190,12 @@ impl Config {
         match options.iter().find(|(_, given)| *given) {
             None => Ok(FileFormat::Columns(kind)),
             Some((key, _)) => {
-                let text =
-                    format!("{key} is for CSV and JSON Lines: a {kind:?} file says it itself");
+                let text = format!(
+                    "{key} is for CSV and JSON Lines: a {kind:?} file contains this \
+                         information"
+                );
                 Err(Error::config("unused_option", text)
-                    .hint("leave it out")
+                    .hint("remove the key")
                     .at(format!("config.{key}")))
             }
         }

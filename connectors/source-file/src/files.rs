@@ -26,8 +26,8 @@ impl FileStream {
     /// What to know about which files are read.
     pub(crate) fn manifest_note(&self) -> Option<String> {
         Some(match self.left_out? {
-            0 => "the files that manifests name".to_owned(),
-            files => format!("the files that manifests name; {files} others are left out"),
+            0 => "reads the files that the manifests name".to_owned(),
+            files => format!("reads the files that the manifests name; skips {files} others"),
         })
     }
 
@@ -42,7 +42,12 @@ impl FileStream {
             .collect();
         names.sort_unstable();
         names.dedup();
-        (!names.is_empty()).then(|| format!("sizes are of the {} files", names.join(" and ")))
+        (!names.is_empty()).then(|| {
+            format!(
+                "sizes are of the compressed files ({})",
+                names.join(" and ")
+            )
+        })
     }
 }
 
@@ -54,7 +59,7 @@ fn refuse_other_kinds(path: &str) -> Result<()> {
     match files::open(path) {
         Err(error) if error.code == "not_a_file" => Err(error
             .hint(format!(
-                "give the path of a regular file; the files of a folder are {path}/*.csv"
+                "give the path of a regular file; for the files of a directory write {path}/*.csv"
             ))
             .at("config.path")),
         _ => Ok(()),
@@ -69,7 +74,7 @@ pub(crate) fn find(settings: &Settings) -> Result<Vec<FileStream>> {
         refuse_other_kinds(path)?;
         let text = format!("no file matches {path}");
         return Err(Error::config("no_file_matches", text)
-            .hint("check the path; it is relative to the pipeline file")
+            .hint("correct the path, which is relative to the pipeline file")
             .at("config.path"));
     }
     let streams = match path.split_once(STREAM) {
@@ -106,7 +111,7 @@ pub(crate) fn unknown_stream(name: &str, streams: &[FileStream]) -> Error {
         "unknown_stream",
         format!("no file belongs to stream {name:?}"),
     )
-    .hint(format!("there are {}{more}", names.join(", ")))
+    .hint(format!("use one of {}{more}", names.join(", ")))
     .in_stream(name)
 }
 

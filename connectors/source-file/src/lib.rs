@@ -102,9 +102,9 @@ impl Source for Files {
         if request.cursor.is_some() {
             return Err(Error::config(
                 "no_cursor",
-                "files are read whole: there is no place to go on from",
+                "files are read whole, so a stream cannot resume",
             )
-            .hint("sync_mode: full_refresh")
+            .hint("set sync_mode: full_refresh")
             .in_stream(&request.stream));
         }
         let streams = files::find(&self.settings)?;

@@ -77,7 +77,7 @@ impl Text {
         if is_data && self.compression != Compression::None {
             // Checksums stand at the end: damage may be met as a wrong value before.
             let test = format!(
-                "if nobody wrote such a value, the file is damaged: `{} -t` tells",
+                "if nobody wrote such a value, check the file for damage: `{} -t`",
                 self.compression.name()
             );
             error.hint = Some(match error.hint {
@@ -102,8 +102,8 @@ fn no_text(bytes: &[u8], compressed: bool) -> Option<Error> {
     let begins = |sign: &[u8]| bytes.starts_with(sign);
     if let Some((_, name)) = COMPRESSED.iter().find(|(sign, _)| begins(sign)) {
         let read = match compressed {
-            true => "and is compressed once more",
-            false => "and is read as plain text",
+            true => "and was compressed twice",
+            false => "but is read as plain text",
         };
         let text = format!("the file looks like {name}, {read}");
         let error = Error::config("file_compressed", text);
@@ -118,9 +118,9 @@ fn no_text(bytes: &[u8], compressed: bool) -> Option<Error> {
         return Some(
             Error::data(
                 "file_not_utf8",
-                "the file looks like UTF-16, and UTF-8 is read",
+                "the file is UTF-16, and Rapidbyte reads UTF-8",
             )
-            .hint("convert it, such as by: iconv -f UTF-16 -t UTF-8"),
+            .hint("convert it, for example: iconv -f UTF-16 -t UTF-8"),
         );
     }
     None
@@ -176,9 +176,9 @@ impl Pieces {
         }
         let how = match size == self.size {
             true => "it was written to".to_owned(),
-            false => format!("it had {} bytes and has {size}", self.size),
+            false => format!("it had {} bytes, and now has {size}", self.size),
         };
-        let text = format!("{} changed while it was read: {how}", self.path);
+        let text = format!("{} changed during the read: {how}", self.path);
         Err(Error::data("file_changed", text)
             .hint("let its writer finish, or have it write a new file and rename it")
             .at(&self.path))

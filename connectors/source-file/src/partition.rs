@@ -35,9 +35,9 @@ impl Partitions {
     pub(crate) fn add_to(&self, files: &SchemaRef) -> Result<SchemaRef> {
         let both = files.fields().iter().find(|f| self.is_partition(f.name()));
         if let Some(field) = both {
-            let text = format!("the files have a column {:?} too", field.name());
+            let text = format!("the files also have a column {:?}", field.name());
             return Err(Error::schema("duplicate_column", text)
-                .hint("take it out of partitions:, or out of the files")
+                .hint("remove it from partitions:, or from the files")
                 .in_column(field.name())
                 .at("config.partitions"));
         }
@@ -71,16 +71,21 @@ impl Partitions {
                 });
             let refused = |text: String| {
                 Error::schema("partition_folder", text)
-                    .hint("partitions: names the columns whose folders every file lies in")
+                    .hint(
+                        "put every file below a directory for each column that partitions: \
+                         names",
+                    )
                     .in_column(field.name())
                     .at(path)
             };
             match found {
-                None => Err(refused(format!("no folder {name}=… is above the file"))),
+                None => Err(refused(format!(
+                    "the file is not below a directory {name}=…"
+                ))),
                 Some((_, hive::NULL)) => Ok(None),
                 Some((_, value)) => hive::unescape(value)
                     .map(Some)
-                    .ok_or_else(|| refused(format!("the folder {name}=… is not UTF-8"))),
+                    .ok_or_else(|| refused(format!("the directory {name}=… is not UTF-8"))),
             }
         };
         self.fields.fields().iter().map(value).collect()

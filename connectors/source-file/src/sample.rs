@@ -96,7 +96,7 @@ fn infer(settings: &Settings, format: &Format, stream: &FileStream, text: &str) 
     }
     let inferred = sampler.finish().map_err(|error| failed(error, None))?;
     if inferred.schema.fields().is_empty() {
-        let text = "no sampled row names a column";
+        let text = "no sampled row has a column";
         return Err(Error::schema("no_columns", text)
             .hint(declare)
             .in_stream(&stream.name));

@@ -37,25 +37,28 @@ impl TimeForms {
                 let error = match folder {
                     Some(name) => {
                         let text = format!(
-                            "column {name:?} stands in the names of folders, which have one form: \
-                             2026-11-21 or 2026-11-21T10:11:12"
+                            "column {name:?} comes from the names of directories, which have one \
+                                 form: 2026-11-21 or 2026-11-21T10:11:12"
                         );
                         Error::config("unused_option", text).hint(
-                            "leave it out; folders of another form are declared as string under \
-                             partitions:",
+                            "remove the pattern; for another form of directory names, declare \
+                                 the column as string under partitions:",
                         )
                     }
-                    None => Error::config("unused_option", "no declared column has that form")
-                        .hint(
-                            "declare the columns under schema: as date, timestamp or timestamptz",
-                        ),
+                    None => Error::config(
+                        "unused_option",
+                        "no declared column is a date or \
+                         timestamp",
+                    )
+                    .hint("declare such columns under schema: as date, timestamp or timestamptz"),
                 };
                 return Err(error.at(at));
             }
             TimePattern::parse(text).map_err(|why| {
                 Error::config("invalid_time_pattern", format!("{text:?}: {why}"))
                     .hint(
-                        "such as \"%d.%m.%Y %H:%M:%S\"; %Y %m %b %d %H %I %p %M %S %f %z are read",
+                        "write a pattern such as \"%d.%m.%Y %H:%M:%S\"; the directives are %Y %m \
+                             %b %d %H %I %p %M %S %f %z",
                     )
                     .at(at)
             })

@@ -122,12 +122,12 @@ fn missing_and_new_columns_and_other_types_name_file_and_column() {
                 ("id", "int64!", ids(&[2])),
             ],
             "more",
-            "it is not in",
+            "does not have it",
         ),
         (
             &[("t", "int64", ids(&[2])), ("id", "int64!", ids(&[2]))],
             "t",
-            "it is int64, in",
+            "it is int64 here, and",
         ),
     ];
     for (columns, column, part) in cases {

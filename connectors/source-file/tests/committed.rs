@@ -112,7 +112,7 @@ fn exactly_what_manifests_name_is_read() {
     folder.write("p-0001-00000009-00000.csv", "id\n9\n");
     let (found, notes) = ids(folder.folder.path(), "o/*.csv").unwrap();
     assert_eq!(found, [1]);
-    assert!(notes.contains(&"the files that manifests name; 1 others are left out".to_owned()));
+    assert!(notes.contains(&"reads the files that the manifests name; skips 1 others".to_owned()));
     // Another folder is read as it is, and so is one file by its name.
     fs::create_dir(folder.folder.path().join("n")).unwrap();
     fs::write(folder.folder.path().join("n/a.csv"), "id\n7\n").unwrap();

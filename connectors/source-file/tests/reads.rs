@@ -464,18 +464,8 @@ fn files_that_are_no_text_say_what_they_look_like() {
             "looks like zip",
             "decompress it",
         ),
-        (
-            b"\xff\xfea\0,\0",
-            "file_not_utf8",
-            "looks like UTF-16",
-            "iconv",
-        ),
-        (
-            b"\xfe\xff\0a\0,",
-            "file_not_utf8",
-            "looks like UTF-16",
-            "iconv",
-        ),
+        (b"\xff\xfea\0,\0", "file_not_utf8", "is UTF-16", "iconv"),
+        (b"\xfe\xff\0a\0,", "file_not_utf8", "is UTF-16", "iconv"),
     ];
     for (bytes, code, message, hint) in cases {
         for (name, declared) in [("a.csv", false), ("a.jsonl", false), ("a.csv", true)] {
@@ -510,7 +500,7 @@ fn half_a_character_in_json_is_named() {
     assert!(
         error
             .message
-            .ends_with("has half of a surrogate pair, which is no character")
+            .ends_with("has half of a surrogate pair, which is not a character")
     );
     assert!(error.hint.unwrap().contains("declare the column as json"));
     let mut source = open(folder.path(), json!({"path": "k.jsonl"})).unwrap();
@@ -713,7 +703,7 @@ fn dates_and_timestamps_of_a_declared_form_are_read_strictly() {
     });
     let error = open(folder.path(), config).err().unwrap();
     assert_eq!(error.code, "unused_option");
-    let text = "column \"day\" stands in the names of folders";
+    let text = "column \"day\" comes from the names of directories";
     assert!(error.message.starts_with(text), "{}", error.message);
     let config = json!({"path": "a.csv", "timestamp_format": "%F %T"});
     assert_eq!(

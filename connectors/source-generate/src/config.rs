@@ -14,25 +14,25 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 const DEFAULT_LENGTH: [u32; 2] = [8, 24];
 /// A longer value could not stand in a batch of 32-bit offsets beside others.
 const MAX_LENGTH: u32 = 1 << 30;
-/// The share of NULLs in a nullable column when `null_share` is not given.
+/// The share of NULLs in a nullable column, from 0 to 1 (default 0.1).
 const DEFAULT_NULL_SHARE: f64 = 0.1;
 
 /// Rows to generate. Either `columns` or `preset` is required.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Rows in each stream; absent: endless.
+    /// The number of rows in each stream (default: endless).
     pub rows: Option<u64>,
-    /// Other values for another seed, the same values for the same one.
+    /// The seed: the same seed gives the same values, another seed gives others.
     #[serde(default)]
     pub seed: u64,
     /// The columns in order: name to type, such as `id: int64`, or name to a mapping with `type`
-    /// and more.
+    /// and other keys.
     #[schemars(with = "Option<BTreeMap<String, ColumnConfig>>")]
     pub columns: Option<Columns>,
-    /// Columns that need no declaration.
+    /// Predefined columns.
     pub preset: Option<Preset>,
-    /// Names of the streams, which differ in their values only.
+    /// The names of the streams, which differ only in their values.
     #[serde(default = "default_streams")]
     pub streams: Vec<String>,
 }
@@ -41,7 +41,7 @@ fn default_streams() -> Vec<String> {
     vec!["rows".into()]
 }
 
-/// Columns that need no declaration.
+/// Predefined columns.
 #[derive(Deserialize, JsonSchema, Clone, Copy)]
 #[serde(rename_all = "snake_case")]
 pub enum Preset {
@@ -71,15 +71,15 @@ pub struct Detail {
     /// A type name such as `int64`, `decimal(18, 4)` or `list<string>`.
     #[serde(rename = "type")]
     pub type_name: String,
-    /// Whether values can be NULL, those inside lists, structs and maps too.
+    /// Whether the column has NULLs, also inside lists, structs and maps.
     #[serde(default)]
     pub nullable: bool,
-    /// The share of NULLs in a nullable column, from 0 to 1 (0.1 when absent).
+    /// The share of NULLs in a nullable column, from 0 to 1 (default 0.1).
     pub null_share: Option<f64>,
-    /// The least and the greatest length in bytes of a string or binary value ([8, 24] when
-    /// absent). Strings are ASCII.
+    /// The minimum and the maximum length of a string or binary value in bytes (default [8, 24]).
+    /// Strings are ASCII.
     pub length: Option<[u32; 2]>,
-    /// An integer column that holds the row's number, from 0.
+    /// Fill an integer column with the row's number, from 0.
     #[serde(default)]
     pub sequence: bool,
 }
@@ -114,7 +114,7 @@ impl Config {
             }
             (None, None) => {
                 return Err(
-                    Error::config("no_columns", "neither `columns` nor `preset` is given")
+                    Error::config("no_columns", "neither `columns` nor `preset` is set")
                         .hint(
                             "declare columns such as `columns: { id: int64 }`, or `preset: narrow`",
                         )
@@ -126,7 +126,7 @@ impl Config {
         for (name, config) in declared {
             let at = |error: Error| error.in_column(name).at(format!("config.columns.{name}"));
             if columns.iter().any(|c| c.field.name() == name) {
-                let message = format!("two columns are named {name:?}");
+                let message = format!("the column {name:?} is named twice");
                 return Err(at(Error::config("duplicate_column", message)));
             }
             columns.push(config.column(name, self.rows).map_err(at)?);
@@ -137,7 +137,7 @@ impl Config {
     fn check_streams(&self) -> Result<()> {
         if self.streams.is_empty() {
             return Err(Error::config("no_streams", "the list of streams is empty")
-                .hint("name a stream, or leave `streams` out for one named `rows`")
+                .hint("name a stream, or remove `streams` to get one named `rows`")
                 .at("config.streams"));
         }
         for (at, name) in self.streams.iter().enumerate() {
@@ -146,7 +146,7 @@ impl Config {
             } else if self.streams[..at].contains(name) {
                 Error::config(
                     "duplicate_stream",
-                    format!("two streams are named {name:?}"),
+                    format!("the stream {name:?} is named twice"),
                 )
             } else {
                 continue;
@@ -199,12 +199,12 @@ impl Detail {
         match self.null_share {
             Some(_) if !self.nullable => Err(Error::config(
                 "null_share_without_nullable",
-                "`null_share` is given for a column that is not nullable",
+                "the column has a `null_share`, but is not nullable",
             )
             .hint("add `nullable: true`, or remove `null_share`")),
             Some(share) if !(0.0..=1.0).contains(&share) => Err(Error::config(
                 "invalid_null_share",
-                format!("a share of {share} is not between 0 and 1"),
+                format!("{share} is not a share between 0 and 1"),
             )),
             Some(share) => Ok(share),
             None if self.nullable => Ok(DEFAULT_NULL_SHARE),
@@ -223,12 +223,12 @@ impl Detail {
         if !text_or_bytes || types::is_json(field) {
             let message = format!("a column of type {} takes no `length`", self.type_name);
             return Err(Error::config("length_not_applicable", message)
-                .hint("`length` is for string, large_string, binary and large_binary"));
+                .hint("remove `length`: it is for string, large_string, binary and large_binary"));
         }
         if min > max || max > MAX_LENGTH {
-            let message = format!("[{min}, {max}] is no range of lengths");
+            let message = format!("[{min}, {max}] is not a valid range of lengths");
             return Err(Error::config("invalid_length", message).hint(format!(
-                "give the least and the greatest length in bytes, up to {MAX_LENGTH}"
+                "set the minimum and the maximum length in bytes, up to {MAX_LENGTH}"
             )));
         }
         Ok([min, max])
@@ -247,9 +247,12 @@ fn check_sequence(field: &Field, rows: Option<u64>) -> Result<()> {
         DataType::UInt32 => u32::MAX.into(),
         DataType::UInt64 => u64::MAX,
         _ => {
-            let message = format!("a sequence of type {}", types::type_name(field));
+            let message = format!(
+                "a column of type {} cannot be a sequence",
+                types::type_name(field)
+            );
             return Err(Error::config("sequence_not_integer", message)
-                .hint("`sequence: true` is for integer types"));
+                .hint("use an integer type for `sequence: true`"));
         }
     };
     // Nobody reads an endless stream to the end of an int64.
@@ -259,7 +262,7 @@ fn check_sequence(field: &Field, rows: Option<u64>) -> Result<()> {
         let name = types::type_name(field);
         return Err(Error::config(
             "sequence_too_long",
-            format!("{name} cannot number {rows} rows"),
+            format!("{name} is too narrow to number {rows} rows"),
         )
         .hint("use a wider integer type, or fewer `rows`"));
     }

@@ -87,7 +87,7 @@ impl Source for Generate {
                 if self.config.rows.is_none() {
                     stream
                         .notes
-                        .push("endless: the run goes on until it is stopped".into());
+                        .push("endless: the run continues until it is stopped".into());
                 }
                 Ok(stream)
             })
@@ -103,9 +103,9 @@ impl Source for Generate {
         if request.cursor.is_some() {
             return Err(Error::config(
                 "cursor_not_supported",
-                "generated rows have no cursor to go on from",
+                "generated rows have no cursor, so a stream cannot resume",
             )
-            .hint("use `sync_mode: full_refresh`")
+            .hint("set `sync_mode: full_refresh`")
             .in_stream(stream));
         }
         let chosen = self
@@ -143,7 +143,7 @@ impl Generate {
                 return Err(unknown("column", name, names).in_column(name));
             };
             if chosen.contains(&at) {
-                let message = format!("column {name:?} is asked for twice");
+                let message = format!("column {name:?} is selected twice");
                 return Err(Error::schema("duplicate_column", message).in_column(name));
             }
             chosen.push(at);
@@ -231,7 +231,7 @@ impl Reader for Rows {
 fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> Error {
     let error = Error::schema(
         &format!("unknown_{what}"),
-        format!("there is no {what} {name:?}"),
+        format!("the {what} {name:?} does not exist"),
     );
     match known.min_by_key(|known| strsim::damerau_levenshtein(known, name)) {
         Some(nearest) => error.hint(format!("did you mean {nearest:?}?")),

@@ -96,7 +96,7 @@ impl Client {
             if wait >= Duration::from_secs(1) {
                 let Error { message, .. } = self.without_secrets(error);
                 log::warn(format!(
-                    "{message}; asks again in {} s",
+                    "{message}; retries in {} s",
                     wait.as_millis().div_ceil(1000)
                 ));
             }
@@ -295,11 +295,11 @@ fn ask_for_token(client: &OauthClient, timeout: Duration) -> Result<Token> {
     // What the parser says may hold a part of the token.
     let no_token = || {
         let text = format!(
-            "{} answers without a token",
+            "the answer of {} has no token",
             client.token_url.without_query()
         );
         Error::new(ErrorKind::Auth, "http_no_token", text)
-            .hint("token_url is the URL that gives tokens for client credentials")
+            .hint("set token_url to the URL that gives tokens for client credentials")
             .at("config.auth.token_url")
     };
     let granted: Granted = serde_json::from_slice(&body).map_err(|_| no_token())?;

@@ -10,44 +10,46 @@ use schemars::JsonSchema;
 #[derive(serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where all paths begin, such as `https://api.example.com/v1`. Without a user, a query or a
-    /// fragment.
+    /// The URL to which paths are relative, such as `https://api.example.com/v1`, without user,
+    /// query and fragment.
     #[schemars(extend("x-grant" = "url"))]
     pub base_url: String,
-    /// Who is asking.
+    /// The credentials.
     #[serde(default)]
     pub auth: Auth,
-    /// Headers of every request. A secret belongs under `auth`.
+    /// Headers of every request. Put secrets under `auth`.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// A PEM file of authorities whose certificates are believed, instead of the public ones.
+    /// A PEM file with the authorities to trust instead of the public ones.
     #[schemars(extend("x-grant" = "tls-root-cert"))]
     pub sslrootcert: Option<String>,
-    /// The streams by their names.
+    /// The streams by name.
     #[schemars(extend("minProperties" = 1))]
     pub streams: BTreeMap<String, StreamConfig>,
-    /// Requests in a second, at most. Without it as fast as the server answers.
+    /// The maximum number of requests per second (default: as fast as the server answers).
     pub requests_per_second: Option<f64>,
-    /// How often a request is made again that may succeed later: 5 if absent.
+    /// How often to retry a request after a transient error (default 5).
     pub max_retries: Option<u32>,
-    /// Seconds until an answer begins, and between two pieces of it: 60 if absent.
+    /// The maximum wait in seconds for the start of an answer, and for each next piece of it
+    /// (default 60).
     pub timeout_seconds: Option<u32>,
-    /// Bytes of one answer: 16777216 if absent.
+    /// The maximum size of an answer in bytes (default 16777216).
     pub max_response_bytes: Option<u32>,
-    /// Records of each stream that types are inferred from. If absent 1000, on at most 10 pages.
+    /// The number of records of each stream from which types are inferred (default 1000, on at most
+    /// 10 pages).
     pub sample_records: Option<u64>,
 }
 
-/// Who is asking.
+/// The credentials.
 #[derive(serde::Deserialize, JsonSchema, Default)]
 #[serde(deny_unknown_fields)]
 pub struct Auth {
     /// `none`, `header`, `basic`, `bearer` or `oauth2_client_credentials`.
     #[serde(rename = "type", default)]
     pub kind: AuthKind,
-    /// `header`: its name, such as `x-api-key`.
+    /// `header`: the header's name, such as `x-api-key`.
     pub name: Option<String>,
-    /// `header`: its value.
+    /// `header`: the header's value.
     #[schemars(extend("x-secret" = true))]
     pub value: Option<String>,
     /// `basic`: the user.
@@ -58,25 +60,25 @@ pub struct Auth {
     /// `bearer`: the token.
     #[schemars(extend("x-secret" = true))]
     pub token: Option<String>,
-    /// `oauth2_client_credentials`: who gives tokens.
+    /// `oauth2_client_credentials`: the URL that gives tokens.
     #[schemars(extend("x-grant" = "url"))]
     pub token_url: Option<String>,
-    /// `oauth2_client_credentials`: the client.
+    /// `oauth2_client_credentials`: the client's id.
     pub client_id: Option<String>,
-    /// `oauth2_client_credentials`: its secret.
+    /// `oauth2_client_credentials`: the client's secret.
     #[schemars(extend("x-secret" = true))]
     pub client_secret: Option<String>,
-    /// `oauth2_client_credentials`: what the token is for.
+    /// `oauth2_client_credentials`: the scope of the token.
     pub scope: Option<String>,
-    /// `oauth2_client_credentials`: client and secret stand in the `body` of the request, or in a
-    /// `header` (HTTP Basic). `body` if absent.
+    /// `oauth2_client_credentials`: send client and secret in the `body` of the request (the
+    /// default) or in a `header` (HTTP Basic).
     pub send_in: Option<SendIn>,
-    /// `oauth2_client_credentials`: as `sslrootcert` beside `base_url`, for `token_url`.
+    /// `oauth2_client_credentials`: like the top-level `sslrootcert`, for `token_url`.
     #[schemars(extend("x-grant" = "tls-root-cert"))]
     pub sslrootcert: Option<String>,
 }
 
-/// How a request says who is asking.
+/// How a request proves who sends it.
 #[derive(serde::Deserialize, JsonSchema, Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum AuthKind {
@@ -107,42 +109,42 @@ pub enum SendIn {
 #[derive(serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StreamConfig {
-    /// Behind `base_url`.
+    /// The path, relative to `base_url`.
     pub path: String,
-    /// `get` or `post`. `get` if absent.
+    /// `get` (the default) or `post`.
     #[serde(default)]
     pub method: MethodName,
-    /// Parameters of every request, behind the path.
+    /// Parameters of every request, in the URL.
     #[serde(default)]
     pub query: BTreeMap<String, Scalar>,
-    /// `post`: the JSON object that is sent. What pagination and `incremental` add stands in it.
+    /// `post`: the JSON object to send. Pagination and `incremental` add their parameters to it.
     pub body: Option<serde_json::Map<String, serde_json::Value>>,
     /// Headers of this stream's requests.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// Where the records stand in the body: a dotted path such as `data.items`, or a JSON Pointer
-    /// such as `/data/items`. The body itself if absent. An array is its records; an object at a
-    /// path that was written is one record, unless it holds arrays of objects and none of the
-    /// columns that `schema`, `primary_key` or `incremental` name; `null` is none.
+    /// The place of the records in the body: a dotted path such as `data.items`, or a JSON Pointer
+    /// such as `/data/items` (default: the body itself). Each item of an array is a record. An
+    /// object at an explicit path is one record, unless it contains arrays of objects and none of
+    /// the columns in `schema`, `primary_key` or `incremental`. `null` means no records.
     pub records: Option<String>,
-    /// How the next page is asked for.
+    /// How to ask for the next page.
     #[serde(default)]
     pub pagination: Pagination,
-    /// The columns in order, as `name: type` or `name: type not null`. Inferred from the first
-    /// pages if absent.
+    /// The columns in order, as `name: type` or `name: type not null` (default: inferred from the
+    /// first pages).
     pub schema: Option<Columns>,
     /// Types of single columns, as in `schema`; the others are inferred.
     pub types: Option<Columns>,
-    /// What happens to keys that are not columns: `collect` them as JSON in the column `_rest`,
-    /// `ignore` or `refuse` them. If absent `collect`, with `schema` `refuse`.
+    /// Keys that are not columns: `collect` them as JSON in the column `_rest`, `ignore` or
+    /// `refuse` them (default `collect`; with `schema`, `refuse`).
     pub unknown_keys: Option<UnknownKeys>,
-    /// What objects and arrays become if types are inferred: `json` text, or `columns` of structs
-    /// and lists. `json` if absent.
+    /// With inferred types, store objects and arrays as `json` text (the default) or as `columns`
+    /// of structs and lists.
     pub nested: Option<Nested>,
     /// The columns that identify a record.
     #[serde(default)]
     pub primary_key: Vec<String>,
-    /// How only what is new is asked for.
+    /// How to ask for new records only.
     pub incremental: Option<Incremental>,
 }
 
@@ -174,7 +176,7 @@ impl<'de> serde::Deserialize<'de> for Scalar {
         };
         Err(D::Error::invalid_type(
             what,
-            &"a text, a number or a boolean",
+            &"a string, a number or a boolean",
         ))
     }
 }
@@ -200,33 +202,34 @@ pub enum MethodName {
     Post,
 }
 
-/// How the next page is asked for.
+/// How to ask for the next page.
 #[derive(serde::Deserialize, JsonSchema, Default)]
 #[serde(deny_unknown_fields)]
 pub struct Pagination {
     /// `none`, `page`, `offset`, `cursor`, `link_header` or `next_url`.
     #[serde(rename = "type", default)]
     pub kind: PaginationKind,
-    /// `page`, `offset`, `cursor`: the parameter that names the page. If absent `page`, `offset`,
-    /// and `cursor`.
+    /// `page`, `offset`, `cursor`: the parameter that selects the page (default `page`, `offset`
+    /// and `cursor`, respectively).
     pub param: Option<String>,
-    /// `page`, `offset`: the first page's value. 1 and 0 if absent.
+    /// `page`, `offset`: the value for the first page (default 1 for `page`, 0 for `offset`).
     pub start: Option<u64>,
-    /// `page`, `offset`: the parameter that asks for so many records a page. None if absent.
+    /// `page`, `offset`: the parameter for the number of records per page (default: none).
     pub size_param: Option<String>,
     /// `page`, `offset`: the value of `size_param`.
     pub size: Option<u64>,
-    /// `cursor`: where the body names the next page; the last page has nothing, `null` or an empty
-    /// text there. `-1` stands for the last item of an array.
+    /// `cursor`: the place of the next page's cursor in the body. On the last page it is missing,
+    /// `null` or an empty string. `-1` stands for the last item of an array.
     pub next: Option<String>,
-    /// `next_url`: where the body holds the URL of the next page.
+    /// `next_url`: the place of the next page's URL in the body.
     pub path: Option<String>,
-    /// `page`, `offset`, `cursor`: where the body says by `true` that there are more pages. Without
-    /// it pages are asked for until one is empty (`page`, `offset`) or names no next one.
+    /// `page`, `offset`, `cursor`: the place of a boolean in the body that is `true` if there are
+    /// more pages. Without it, source-http continues until a page is empty (`page`, `offset`) or
+    /// has no next cursor (`cursor`).
     pub more: Option<String>,
 }
 
-/// How the next page is asked for.
+/// How to ask for the next page.
 #[derive(serde::Deserialize, JsonSchema, Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum PaginationKind {
@@ -245,7 +248,8 @@ pub enum PaginationKind {
     NextUrl,
 }
 
-/// What happens to keys that are not columns.
+/// Keys that are not columns: `collect` them as JSON in the column `_rest`, `ignore` or `refuse`
+/// them (default `collect`; with `schema`, `refuse`).
 #[derive(serde::Deserialize, JsonSchema, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum UnknownKeys {
@@ -257,7 +261,8 @@ pub enum UnknownKeys {
     Ignore,
 }
 
-/// What objects and arrays become if types are inferred.
+/// With inferred types, store objects and arrays as `json` text (the default) or as `columns` of
+/// structs and lists.
 #[derive(serde::Deserialize, JsonSchema, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Nested {
@@ -267,17 +272,17 @@ pub enum Nested {
     Json,
 }
 
-/// How only what is new is asked for.
+/// How to ask for new records only.
 #[derive(serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Incremental {
-    /// The key of a record that grows: a whole number, a date, a timestamp, or a text by its
-    /// characters.
+    /// The key of a record whose value grows: an integer, a date, a timestamp, or a string, ordered
+    /// by its characters.
     pub cursor_field: String,
     /// The parameter that asks for records from a value on.
     pub param: String,
-    /// How the value stands there: `as_is`, as the server wrote it; of a timestamp also `date`,
-    /// `unix_seconds` or `unix_millis`. `as_is` if absent.
+    /// The form of the value in the request: `as_is`, as the server wrote it (the default); for a
+    /// timestamp also `date`, `unix_seconds` or `unix_millis`.
     pub format: Option<CursorFormat>,
 }
 

@@ -77,7 +77,7 @@ impl Tracker {
     pub fn new(cursor: &Cursor, increment: &Increment, saved: Option<&str>) -> Result<Self> {
         if increment.cursor_fields != [cursor.field.as_str()] {
             let text = format!(
-                "the stream goes on by {}, and the server is asked by {}",
+                "the stream's cursor_field is {}, but the source asks the server by {}",
                 increment.cursor_fields.join(", "),
                 cursor.field
             );
@@ -89,9 +89,10 @@ impl Tracker {
         match &increment.late_rows {
             LateRows::Lag(None) => {}
             LateRows::Lag(Some(_)) | LateRows::Exact => {
-                let text = "a server is asked from its cursor on: neither a lag nor change_detection: xmin";
+                let text = "source-http supports neither a lag nor change_detection: xmin: it \
+                     asks the server for records from the cursor on";
                 return Err(
-                    Error::config("http_no_lag", text).hint("leave lag and change_detection out")
+                    Error::config("http_no_lag", text).hint("remove lag and change_detection")
                 );
             }
         }
@@ -175,10 +176,10 @@ impl Tracker {
             self.ties.insert(hash);
             if self.ties.len() > MAX_TIES {
                 let field = &self.cursor.field;
-                let text = format!("more than {MAX_TIES} records have one value of {field}");
+                let text = format!("more than {MAX_TIES} records have the same value of {field}");
                 return Err(Error::data("http_too_many_ties", text)
                     .in_column(field)
-                    .hint("write_mode: upsert needs not tell them apart"));
+                    .hint("use write_mode: upsert, which has no such limit"));
             }
         }
         Ok(true)
@@ -209,7 +210,7 @@ impl Tracker {
     fn mark(&self, record: &RawValue) -> Result<Mark> {
         let field = &self.cursor.field;
         let wrong = |what: &str| {
-            let text = format!("a record has {what} as {field}, by which the stream goes on");
+            let text = format!("a record has {what} as its cursor field {field}");
             Error::data("http_cursor_type", text).in_column(field)
         };
         // What is no object is refused where it becomes a row.
@@ -220,7 +221,7 @@ impl Tracker {
             .ok_or_else(|| wrong("nothing"))?;
         let text = scalar(value).map_err(wrong)?.ok_or_else(|| wrong("null"))?;
         let is_number = !value.get().starts_with('"');
-        let key = key(&text, is_number).ok_or_else(|| wrong("no whole number and no text"))?;
+        let key = key(&text, is_number).ok_or_else(|| wrong("neither an integer nor a string"))?;
         Ok(Mark {
             key,
             text,
@@ -289,7 +290,7 @@ fn compare(a: &Key, b: &Key, field: &str) -> Result<Ordering> {
         (Key::Instant(a), Key::Instant(b)) | (Key::Local(a), Key::Local(b)) => a.cmp(b),
         (Key::Text(a), Key::Text(b)) => a.cmp(b),
         _ => {
-            let text = format!("values of {field} are of several kinds, which have no order");
+            let text = format!("values of {field} have several types, which have no common order");
             return Err(Error::data("http_cursor_type", text).in_column(field));
         }
     })
@@ -303,10 +304,10 @@ fn written(mark: &Mark, format: CursorFormat) -> Result<(String, bool)> {
         (Key::Date(days), _) => i128::from(*days) * DAY_SECONDS * NANOS,
         (Key::Number(_) | Key::Text(_), _) => {
             let text = format!(
-                "{:?} is no timestamp that another format can be made of",
+                "{:?} is not a timestamp, so it cannot be converted to another format",
                 mark.text
             );
-            return Err(Error::config("http_cursor_type", text).hint("leave `format` out"));
+            return Err(Error::config("http_cursor_type", text).hint("remove `format`"));
         }
     };
     Ok(match format {
@@ -337,7 +338,10 @@ fn parse(text: &str, field: &str) -> Result<(Mark, HashSet<u64>)> {
     };
     let saved: Saved = serde_json::from_str(text).map_err(|_| unreadable())?;
     if saved.field != field {
-        let text = format!("the stored cursor is of {}, not of {field}", saved.field);
+        let text = format!(
+            "the stored cursor belongs to {}, not to {field}",
+            saved.field
+        );
         return Err(Error::config("cursor_changed", text)
             .hint("read the stream from its first row: `rapidbyte run PIPELINE --full-refresh --select STREAM`"));
     }

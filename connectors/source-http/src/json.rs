@@ -32,7 +32,7 @@ impl Path {
             return Err(format!("a path has at most {MAX_PARTS} parts"));
         }
         if !text.starts_with('/') && parts.iter().any(String::is_empty) {
-            return Err(format!("{text:?} has an empty part between two points"));
+            return Err(format!("{text:?} has an empty part between two dots"));
         }
         Ok(Self {
             parts,
@@ -142,7 +142,7 @@ pub(crate) fn scalar(value: &RawValue) -> Result<Option<String>, &'static str> {
         Some(b'[') => Err("an array"),
         Some(b'"') => serde_json::from_str(text)
             .map(Some)
-            .map_err(|_| "no text in Unicode"),
+            .map_err(|_| "not valid Unicode"),
         _ => Ok(Some(text.to_owned())),
     }
 }

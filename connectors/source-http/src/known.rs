@@ -93,7 +93,7 @@ fn infer(client: &Client, stream: &Settled, sample: Sample) -> Result<Known> {
         }
     }
     if fields.is_empty() {
-        let text = "no record names a column, so that none can be inferred";
+        let text = "no record has a key, so the columns cannot be inferred";
         return Err(Error::schema("no_columns", text)
             .hint("declare the columns under the stream's schema:")
             .in_stream(walk.stream()));

@@ -130,9 +130,15 @@ impl Api {
         let found = self.streams.iter().find(|stream| stream.name == name);
         found.cloned().ok_or_else(|| {
             let names: Vec<&str> = self.streams.iter().map(|s| s.name.as_str()).collect();
-            Error::config("unknown_stream", format!("there is no stream {name}"))
-                .hint(format!("config.streams names {}", names.join(", ")))
-                .in_stream(name)
+            Error::config(
+                "unknown_stream",
+                format!("the stream {name} does not exist"),
+            )
+            .hint(format!(
+                "use a stream of config.streams: {}",
+                names.join(", ")
+            ))
+            .in_stream(name)
         })
     }
 
@@ -179,9 +185,12 @@ fn tracker(
         return Ok(None);
     };
     let Some(asked) = &stream.incremental else {
-        let text = "nothing says how the server is asked for what is new";
+        let text = "the configuration does not say how to ask the server for new records";
         return Err(Error::config("no_cursor", text)
-            .hint("add incremental: { cursor_field: …, param: … } to the stream, or sync_mode: full_refresh")
+            .hint(
+                "add incremental: { cursor_field: …, param: … } to the stream, or set \
+                 sync_mode: full_refresh",
+            )
             .in_stream(&stream.name));
     };
     Tracker::new(asked, increment, cursor)

@@ -129,9 +129,8 @@ impl Pager {
     fn check_new(&mut self, next: Option<&Place>, records: &[&RawValue]) -> Result<()> {
         let repeated = |what: &str| {
             let text = format!("the server gives {what} again: its pages would never end");
-            Err(Error::data("http_repeated_page", text).hint(
-                "look at the setting `pagination`: its type, and the names of its parameters",
-            ))
+            Err(Error::data("http_repeated_page", text)
+                .hint("check `pagination`: its type, and the names of its parameters"))
         };
         let is_new = match next {
             None => true,
@@ -149,10 +148,10 @@ impl Pager {
             Some(Place::First) => false,
         };
         if !is_new {
-            return repeated("a page that it gave before");
+            return repeated("an earlier page");
         }
         if self.seen.len() > MAX_PAGES {
-            let text = format!("there are more than {MAX_PAGES} pages");
+            let text = format!("the stream has more than {MAX_PAGES} pages");
             return Err(Error::data("http_too_many_pages", text).hint("ask for larger pages"));
         }
         Ok(())
@@ -170,7 +169,7 @@ pub(crate) fn records<'a>(stream: &Settled, document: &'a RawValue) -> Result<Ve
         if is(document, b'[') {
             return items(document).map_err(broken);
         }
-        let error = Error::schema("http_no_records", "the answer is no array of records");
+        let error = Error::schema("http_no_records", "the answer is not an array of records");
         if !is(document, b'{') {
             return Err(error);
         }
@@ -181,7 +180,7 @@ pub(crate) fn records<'a>(stream: &Settled, document: &'a RawValue) -> Result<Ve
             .take(SHOWN_KEYS)
             .collect();
         return Err(error.hint(format!(
-            "it is an object with the keys {}: let `records` name the one that holds them",
+            "the answer is an object with the keys {}: set `records` to the key of the array",
             keys.join(", ")
         )));
     };
@@ -197,7 +196,7 @@ pub(crate) fn records<'a>(stream: &Settled, document: &'a RawValue) -> Result<Ve
                 None => "nothing",
                 Some(_) => "neither an array nor an object",
             };
-            let text = format!("there is {what} at records: {path} of the answer");
+            let text = format!("the answer has {what} at records: {path}");
             Err(Error::schema("http_no_records", text).hint("check the setting `records`"))
         }
     }
@@ -237,8 +236,8 @@ fn is_wrapper(path: &Path, arrays: &[String]) -> Error {
     };
     let text = format!("{place} is one object around arrays of objects");
     Error::schema("http_no_records", text).hint(format!(
-        "if those are the records, write records: {}; if the object is one record, name its columns \
-         under the stream's schema: or primary_key:",
+        "if the arrays hold the records, write records: {}; if the object is one record, name \
+             its columns under the stream's schema: or primary_key:",
         arrays.join(" or ")
     ))
 }
@@ -246,13 +245,13 @@ fn is_wrapper(path: &Path, arrays: &[String]) -> Error {
 /// The body as a JSON document.
 pub(crate) fn document(body: &[u8]) -> Result<&RawValue> {
     let text = std::str::from_utf8(body)
-        .map_err(|_| Error::data("http_not_json", "the answer is no JSON: it is not UTF-8"))?;
+        .map_err(|_| Error::data("http_not_json", "the answer is not JSON: it is not UTF-8"))?;
     serde_json::from_str(text).map_err(|error| {
         let shown = text.chars().take(SHOWN_CHARS);
         let shown: String = shown
             .map(|c| if c.is_control() { ' ' } else { c })
             .collect();
-        let text = format!("the answer is no JSON: {error}; it begins with: {shown}");
+        let text = format!("the answer is not JSON: {error}; it begins with: {shown}");
         Error::data("http_not_json", text)
     })
 }
@@ -263,7 +262,7 @@ fn has_more(path: Option<&Path>, document: &RawValue) -> Result<Option<bool>> {
         Some("true") => Ok(Some(true)),
         Some("false") => Ok(Some(false)),
         _ => Err(bad_page(format!(
-            "there is no true or false at more: {path}"
+            "the answer has neither true nor false at more: {path}"
         ))),
     }
 }
@@ -274,7 +273,7 @@ fn text_at(path: &Path, document: &RawValue) -> Result<Option<String>> {
         .map_err(|error| Error::data("http_not_json", error))?;
     match found.map(scalar).transpose() {
         Ok(text) => Ok(text.flatten()),
-        Err(what) => Err(bad_page(format!("there is {what} at {path} of the answer"))),
+        Err(what) => Err(bad_page(format!("the answer has {what} at {path}"))),
     }
 }
 
@@ -286,12 +285,12 @@ fn bad_page(text: String) -> Error {
 fn url(base: &Url, text: &str) -> Result<Place> {
     let next = base
         .join(text)
-        .map_err(|error| bad_page(format!("the next page is no URL: {}", error.message)))?;
+        .map_err(|error| bad_page(format!("the next page is not a URL: {}", error.message)))?;
     if !base.is_same_server(&next) {
         let (from, to) = (base.without_query(), next.without_query());
         return Err(
-            bad_page(format!("{from} names a next page at another server: {to}"))
-                .hint("if that is meant, write its scheme, host and port in base_url"),
+            bad_page(format!("{from} names a next page on another server: {to}"))
+                .hint("if you trust that server, write its scheme, host and port in base_url"),
         );
     }
     Ok(Place::Url(next))

@@ -132,8 +132,8 @@ impl Walk {
         match self.stream.names_column(column) {
             true => advice,
             false => format!(
-                "the type was inferred from the first records: {advice}; or raise \
-                 config.sample_records so that inference sees such values"
+                "{advice}; or raise config.sample_records so that the sample contains such \
+                     values: the type was inferred from the first records"
             ),
         }
     }
@@ -259,8 +259,8 @@ impl Rows {
             rows => format!("{rows} records have"),
         };
         log::warn(format!(
-            "stream {}: {records} keys that are not columns ({names}{more}); the column \
-             {REST} keeps them",
+            "stream {}: {records} keys that are not columns ({names}{more}); the column {REST} \
+                 keeps them",
             self.walk.stream()
         ));
     }

@@ -134,19 +134,22 @@ impl Config {
     pub(crate) fn settle(self) -> Result<(Server, Vec<Settled>, Sample)> {
         let base = url(&self.base_url, "config.base_url")?;
         if self.base_url.contains(['?', '#']) {
-            let text = "a query or fragment does not stand in it";
-            return Err(invalid(text, "config.base_url").hint("it belongs to a stream's query"));
+            let text = "the URL must not have a query or fragment";
+            return Err(invalid(text, "config.base_url").hint("move it to a stream's query"));
         }
         let pause = match self.requests_per_second {
             None => Duration::ZERO,
             Some(rate) if rate >= 0.001 && rate.is_finite() => Duration::from_secs_f64(1.0 / rate),
             Some(rate) => {
-                let text = format!("{rate} is no number of requests, at least 0.001");
+                let text = format!("{rate} is not a valid number of requests: at least 0.001");
                 return Err(invalid(text, "config.requests_per_second"));
             }
         };
         let least = |key: &str, value: Option<u32>, usual: u32| match value {
-            Some(0) => Err(invalid("0 is too little", format!("config.{key}"))),
+            Some(0) => Err(invalid(
+                "0 is below the minimum of 1",
+                format!("config.{key}"),
+            )),
             value => Ok(value.unwrap_or(usual)),
         };
         let timeout = least("timeout_seconds", self.timeout_seconds, TIMEOUT_SECONDS)?;
@@ -157,7 +160,7 @@ impl Config {
         )?;
         if self.sample_records == Some(0) {
             return Err(invalid(
-                "0 is nothing to guess from",
+                "0 records are not a sample",
                 "config.sample_records",
             ));
         }
@@ -171,7 +174,7 @@ impl Config {
             base,
         };
         if self.streams.is_empty() {
-            return Err(invalid("no stream is named", "config.streams"));
+            return Err(invalid("no stream is configured", "config.streams"));
         }
         let streams = self.streams.into_iter();
         let streams = streams.map(|(name, stream)| stream.settle(name, &server.base));
@@ -265,7 +268,7 @@ fn check_keys(
         if *is_given && !is_needed && !may.contains(key) {
             let text = format!("{at} of type {kind} has no {key}");
             return Err(Error::config("unused_option", text)
-                .hint("leave it out, or write another type")
+                .hint("remove it, or set another type")
                 .at(format!("config.{at}.{key}")));
         }
     }
@@ -302,7 +305,7 @@ impl StreamConfig {
             .with_query(pairs)
             .map_err(|e| e.at(format!("{at}.query")))?;
         if self.body.is_some() && self.method == MethodName::Get {
-            let text = "a body is sent with method: post";
+            let text = "a body needs method: post";
             return Err(Error::config("unused_option", text).at(format!("{at}.body")));
         }
         let schema = self
@@ -321,9 +324,12 @@ impl StreamConfig {
         ];
         for (key, is_given) in unused {
             if is_given && schema.is_some() {
-                let text = format!("{key} has no effect beside schema, which names all columns");
+                let text = format!(
+                    "{key} has no effect together with schema, which names all \
+                     columns"
+                );
                 return Err(Error::config("unused_option", text)
-                    .hint(format!("delete {key} or schema"))
+                    .hint(format!("remove {key} or schema"))
                     .at(format!("{at}.{key}")));
             }
         }
@@ -336,10 +342,10 @@ impl StreamConfig {
                 .as_ref()
                 .is_some_and(|s| s.field_with_name(REST).is_ok());
             if has_rest && unknown_keys == UnknownKeys::Collect {
-                let text = format!("unknown_keys: collect makes the column {REST} itself");
+                let text = format!("unknown_keys: collect creates the column {REST} itself");
                 return Err(Error::config("invalid_config", text)
                     .hint(format!(
-                        "delete {REST} from {key}, or write unknown_keys: refuse"
+                        "remove {REST} from {key}, or write unknown_keys: refuse"
                     ))
                     .at(format!("{at}.{key}")));
             }
@@ -413,7 +419,7 @@ impl Pagination {
                     (None, None) => None,
                     (Some(param), Some(size)) if size > 0 => Some((param, size)),
                     _ => {
-                        let text = "size_param and size, above 0, go together";
+                        let text = "set both size_param and size (above 0), or neither";
                         return Err(invalid(text, format!("config.{at}.size")));
                     }
                 };

@@ -37,14 +37,14 @@ pub(crate) fn items(settings: &Settled) -> Vec<CheckItem> {
     if client.is_pgbouncer() {
         items.push(CheckItem::ok(
             "pooler",
-            "a connection pooler stands between: it must give a server for at least a whole \
-             transaction (session or transaction pooling), one for each stream at a time and one \
-             more, and must not end long transactions",
+            "a connection pooler is in between: it must give a server for at least a whole \
+                 transaction (session or transaction pooling), one for each stream at the same \
+                 time and one more, and must not end long transactions",
         ));
     }
     client.close();
     items.push(match snapshot(settings) {
-        Ok(()) => CheckItem::ok("snapshot", "all streams can be read as of one moment"),
+        Ok(()) => CheckItem::ok("snapshot", "all streams can be read in one snapshot"),
         Err(error) => CheckItem::failed("snapshot", error),
     });
     items.push(match relations(settings) {
@@ -60,7 +60,7 @@ fn about(client: &mut Client, items: &mut Vec<CheckItem>) -> Result<String> {
     let row = rows
         .rows
         .first()
-        .ok_or_else(|| Error::internal("no answer to who we are"))?;
+        .ok_or_else(|| Error::internal("the server did not say which role is logged in"))?;
     let text = |column| -> Result<String> { Ok(row.text(column)?.unwrap_or_default().to_owned()) };
     let (role, database, tls) = (text(0)?, text(1)?, text(2)?);
     let tls = if tls.is_empty() {
@@ -79,9 +79,9 @@ fn about(client: &mut Client, items: &mut Vec<CheckItem>) -> Result<String> {
     if text(3)? == "t" {
         items.push(CheckItem::ok(
             "standby",
-            "the server is a standby: it may cancel long reads that stand in the way of replay \
-             (hot_standby_feedback, max_standby_streaming_delay), and unlogged tables are not \
-             readable there",
+            "the server is a standby: it may cancel long reads that delay replay \
+                 (hot_standby_feedback, max_standby_streaming_delay), and unlogged tables are not \
+                 readable there",
         ));
     }
     Ok(role)

@@ -27,8 +27,8 @@ const READ_TIMEOUT_S: u32 = 900;
 #[derive(serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// `postgres://user:password@host:port/database?sslmode=…`; several servers as
-    /// `host1:port,host2:port`. The keys below may stand beside it, but not contradict it.
+    /// `postgres://user:password@host:port/database?sslmode=…`; for several servers
+    /// `host1:port,host2:port`. The keys below may be set as well, but must not contradict the URL.
     #[schemars(extend("x-grant" = "url", "x-secret" = true))]
     pub url: Option<String>,
     /// The server's name or address. Several servers need a `url`.
@@ -42,39 +42,40 @@ pub struct Config {
     /// Its password.
     #[schemars(extend("x-secret" = true))]
     pub password: Option<String>,
-    /// The database; the user's name if absent.
+    /// The database (default: the user's name).
     pub database: Option<String>,
-    /// `disable`, `allow`, `prefer` (if absent), `require`, `verify-ca` or `verify-full`.
+    /// `disable`, `allow`, `prefer` (the default), `require`, `verify-ca` or `verify-full`.
     #[schemars(extend("x-grant" = "tls-mode"))]
     pub sslmode: Option<String>,
-    /// A PEM file with certificates of authorities, or `system`.
+    /// A PEM file with the certificates of authorities to trust, or `system`.
     #[schemars(extend("x-grant" = "tls-root-cert"))]
     pub sslrootcert: Option<String>,
-    /// The client's certificate, a PEM file.
+    /// A PEM file with the client's certificate.
     #[schemars(extend("x-grant" = "tls-cert"))]
     pub sslcert: Option<String>,
-    /// The key of `sslcert`, a PEM file.
+    /// A PEM file with the key of `sslcert`.
     #[schemars(extend("x-grant" = "tls-key"))]
     pub sslkey: Option<String>,
     /// Options for the server, such as `-c statement_timeout=5min`.
     pub options: Option<String>,
-    /// Shown in `pg_stat_activity`; `rapidbyte` if absent.
+    /// The name in `pg_stat_activity` (default `rapidbyte`).
     pub application_name: Option<String>,
-    /// Seconds for each server; 30 if absent, 0 for ever.
+    /// The time limit for connecting to each server, in seconds (default 30; 0 for no limit).
     pub connect_timeout: Option<u32>,
-    /// `disable`, `prefer` (if absent) or `require`.
+    /// `disable`, `prefer` (the default) or `require`.
     pub channel_binding: Option<String>,
-    /// `any` (if absent), `read-write`, `read-only`, `primary`, `standby` or `prefer-standby`.
+    /// `any` (the default), `read-write`, `read-only`, `primary`, `standby` or `prefer-standby`.
     pub target_session_attrs: Option<String>,
-    /// How much is read from the connection at a time, in bytes: 4096 to 16777216.
+    /// The number of bytes to read from the connection in one step, 4096 to 16777216.
     #[schemars(extend("default" = 65536, "minimum" = 4096, "maximum" = 16777216))]
     pub fetch_bytes: Option<u32>,
-    /// Seconds that the server may say nothing while rows or an answer are waited for; 900 if absent,
-    /// 0 for ever. A sort before the first row counts.
+    /// The maximum wait for rows or an answer in seconds (default 900; 0 for no limit). A sort
+    /// before the first row counts.
     #[schemars(extend("default" = 900))]
     pub read_timeout: Option<u32>,
-    /// Reads every column of type `numeric` without a precision as a decimal of so many digits; as text if
-    /// absent. A value that does not fit is refused, never rounded. A PostgreSQL destination gets `numeric` as it is.
+    /// Read columns of type `numeric` without a precision as decimals with this many digits
+    /// (default: as text). A value that does not fit is refused, never rounded. A PostgreSQL
+    /// destination gets `numeric` unchanged.
     pub numeric: Option<Numeric>,
 }
 
@@ -85,10 +86,10 @@ pub struct Config {
     expecting = "the digits, such as { precision: 38, scale: 9 } (text if the key is left out)"
 )]
 pub struct Numeric {
-    /// Digits in all: 1 to 76.
+    /// The total number of digits: 1 to 76.
     #[schemars(range(min = 1, max = 76))]
     pub precision: u16,
-    /// Digits behind the point, at most `precision`.
+    /// The number of digits after the point, at most `precision`.
     #[schemars(range(min = 0, max = 76))]
     pub scale: i16,
 }
@@ -123,7 +124,10 @@ impl Numeric {
             return Ok(self);
         };
         Err(Error::config("invalid_config", text)
-            .hint("numeric: { precision: 38, scale: 9 } holds 29 digits before the point and 9 behind it")
+            .hint(
+                "write, for example, numeric: { precision: 38, scale: 9 }, which has 29 digits \
+                 before the point and 9 after it",
+            )
             .at(format!("config.numeric.{key}")))
     }
 }
@@ -180,7 +184,7 @@ impl Config {
                 "invalid_config",
                 format!("{fetch_bytes} is not from {low} to {high}"),
             )
-            .hint(format!("leave it out: {FETCH_BYTES} is enough"))
+            .hint(format!("remove the key, or set at most {FETCH_BYTES}"))
             .at("config.fetch_bytes"));
         }
         let numeric = self.numeric.map(Numeric::settle).transpose()?;

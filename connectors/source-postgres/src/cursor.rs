@@ -111,7 +111,10 @@ impl Cursor {
         };
         let Version { version } = serde_json::from_str(json).map_err(malformed)?;
         if version != VERSION {
-            let text = format!("the cursor is of version {version}, and {VERSION} is known");
+            let text = format!(
+                "the cursor has version {version}, and this program supports \
+                 {VERSION}"
+            );
             return Err(unreadable(text));
         }
         serde_json::from_str(json).map_err(malformed)
@@ -173,7 +176,7 @@ impl Ordered {
         };
         let (was, is) = (shown(&self.fields), shown(fields));
         Err(changed(format!(
-            "the cursor is of {was}, and the stream is read by {is}"
+            "the cursor was written with {was}, but the stream is read by {is}"
         )))
     }
 }
@@ -187,11 +190,14 @@ impl Identity {
         } else if self.database != read.database {
             "database"
         } else if self.relation != read.relation {
-            "table: it was dropped and made again, or renamed"
+            "table: it was dropped and created again, or renamed"
         } else {
             return Ok(());
         };
-        let text = format!("the cursor is of another {other}; rows below it would never be read");
+        let text = format!(
+            "the cursor belongs to another {other}; rows below it would never be \
+             read"
+        );
         Err(Error::config("cursor_of_another_source", text).hint(
             "start over with `rapidbyte run PIPELINE --full-refresh --select STREAM`; after a restore or an upgrade that kept the rows, \
              `rapidbyte state rebind PIPELINE STREAM` keeps the cursor",

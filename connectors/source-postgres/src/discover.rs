@@ -119,11 +119,12 @@ fn notes(relation: &Relation, described: &catalog::Relation, native: bool) -> Ve
         }
     };
     let is_part = relation.is_readable() && !relation.is_readable_whole();
-    note(!relation.is_readable(), "this role may not read it");
-    note(is_part, "this role may read some of its columns only");
+    note(!relation.is_readable(), "this role cannot read it");
+    note(is_part, "this role can read only some of its columns");
     note(
         relation.has_row_security,
-        "row-level security is active for this role: a run refuses it, unless options set row_security=on",
+        "row-level security is active for this role: a run refuses the table unless options set \
+             row_security=on",
     );
     note(
         relation.has_children,
@@ -134,7 +135,7 @@ fn notes(relation: &Relation, described: &catalog::Relation, native: bool) -> Ve
     note(relation.kind == 'm', "a materialized view");
     note(
         relation.kind == 'f',
-        "a foreign table: its rows are not of the snapshot of the others",
+        "a foreign table: its rows are not in the snapshot of the other tables",
     );
     note(
         relation.is_unlogged,

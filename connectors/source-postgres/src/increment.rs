@@ -89,10 +89,12 @@ pub(crate) fn plan(
     let parsed = cursor.map(Cursor::parse).transpose()?;
     match (&increment.late_rows, &parsed) {
         (LateRows::Lag(_), Some(Cursor::Exact(_))) => Err(changed(
-            "the cursor is of change_detection: xmin, and the stream is read by its cursor column",
+            "the cursor was written with change_detection: xmin, but the stream is read by its \
+                 cursor column",
         )),
         (LateRows::Exact, Some(Cursor::Ordered(_))) => Err(changed(
-            "the cursor is of change_detection: cursor, and the stream is read by transaction ids",
+            "the cursor was written with change_detection: cursor, but the stream is read by \
+                 transaction ids",
         )),
         (LateRows::Exact, Some(Cursor::Exact(at))) => {
             by_window(client, settings, relation, increment, Some(at), was_tried)
@@ -131,9 +133,9 @@ fn by_window(
     if increment.initial.is_some() {
         return Err(Error::config(
             "invalid_cursor_initial",
-            "change_detection: xmin has no order, and so no value to begin with",
+            "change_detection: xmin has no order, so there is no value to start with",
         )
-        .hint("leave cursor_initial out; a where condition chooses rows"));
+        .hint("remove cursor_initial; a where condition selects rows"));
     }
     let window = window::plan(
         client,
@@ -175,9 +177,10 @@ fn by_order(
     let source = source.merged(known);
     if let (Some(lag), Some(key)) = (lag, keys.first()) {
         if !increment.may_repeat {
-            let text = format!("rows from {lag} below the cursor on would be written twice");
+            let text = format!("the rows from {lag} below the cursor would be written twice");
             return Err(Error::config("lag_needs_upsert", text).hint(
-                "write_mode: upsert with a primary_key keeps one of each; or change_detection: xmin",
+                "use write_mode: upsert with a primary_key, which keeps one row of each key; or \
+                     change_detection: xmin",
             ));
         }
         order::check_lag(client, key, lag)?;
@@ -325,8 +328,8 @@ impl Checkpoints {
         if kind == PartKind::Nulls && rows > 0 {
             let names: Vec<&str> = self.keys.iter().map(|key| &*key.field.name).collect();
             log::info(format_args!(
-                "{rows} rows without a value of {}: they are delivered by this first read, and \
-                 later ones never are",
+                "{rows} rows without a value of {}: this first read delivers them; later rows \
+                     without a value are never delivered",
                 names.join(", ")
             ));
             return Ok(Some(self.base.clone()));
@@ -340,8 +343,8 @@ impl Checkpoints {
         {
             log::warn(format_args!(
                 "the last value of {} is {value}: no later row is above it, so none will be \
-                 delivered; change that row, or leave it out by a where condition, and start over \
-                 with --full-refresh",
+                     delivered; change that row, or leave it out with a where condition, and \
+                     start over with --full-refresh",
                 key.field.name
             ));
         }

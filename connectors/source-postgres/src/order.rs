@@ -149,19 +149,22 @@ pub(crate) fn keys(
     let collations = parse_collations(&collations)?;
     let hint = || usable(&candidates(relation.oid, columns, &collations));
     if wanted.is_empty() {
-        let text = "no column is named that orders the rows";
+        let text = "cursor_field does not name a column that orders the rows";
         return Err(Error::config("no_cursor_field", text)
-            .hint(format!("name one as cursor_field; {}", hint())));
+            .hint(format!("set cursor_field to a column; {}", hint())));
     }
     if wanted.len() > MAX_FIELDS {
-        let text = format!("{} columns; {MAX_FIELDS} are allowed", wanted.len());
+        let text = format!(
+            "{} columns, but at most {MAX_FIELDS} are allowed",
+            wanted.len()
+        );
         return Err(Error::config("too_many_cursor_fields", text)
-            .hint("name the columns that tell rows apart: a time and a key are enough"));
+            .hint("name only the columns that identify a row: a time and a key suffice"));
     }
     let mut keys: Vec<Key> = Vec::with_capacity(wanted.len());
     for name in wanted {
         let Some(column) = columns.iter().find(|column| column.name == *name) else {
-            let text = format!("there is no column {name:?}");
+            let text = format!("the column {name:?} does not exist");
             return Err(Error::config("unknown_cursor_field", text)
                 .hint(hint())
                 .in_column(name));
@@ -186,13 +189,13 @@ pub(crate) fn keys(
 /// Says which columns can order a read.
 fn usable(names: &[String]) -> String {
     if names.is_empty() {
-        return "no column of it can order rows; sync_mode: full_refresh, or a table with \
-                change_detection: xmin, needs none"
+        return "it has no column that orders rows; use sync_mode: full_refresh, or for a table \
+             change_detection: xmin"
             .to_owned();
     }
     let more = if names.len() > MAX_NAMED { ", …" } else { "" };
     let names: Vec<&str> = names.iter().map(|n| &**n).take(MAX_NAMED).collect();
-    format!("columns that can: {}{more}", names.join(", "))
+    format!("these columns can: {}{more}", names.join(", "))
 }
 
 impl Key {
@@ -207,7 +210,9 @@ impl Key {
             return Err(format!("a column of type {ty} cannot order rows"));
         };
         if let Some(Collation { rule, .. }) = collation.filter(|c| !c.is_deterministic) {
-            return Err(format!("its collation {rule} calls different texts equal"));
+            return Err(format!(
+                "its collation {rule} treats different strings as equal"
+            ));
         }
         Ok(Self {
             field: Field {
@@ -289,14 +294,14 @@ pub(crate) fn check_lag(client: &mut Client, key: &Key, lag: &str) -> Result<()>
             .in_column(name))
     };
     let Some(ty) = key.lag_type() else {
-        let text = format!("nothing can be subtracted from a {}", key.field.ty);
+        let text = format!("a {} does not support subtraction", key.field.ty);
         return invalid(
             text,
-            "leave the lag out, or order by a number or a point in time",
+            "remove the lag, or order by a number, a date or a timestamp",
         );
     };
     let (form, example) = match ty {
-        "interval" => ("a length of time with its unit", "5 minutes"),
+        "interval" => ("a duration with its unit", "5 minutes"),
         "int8" => ("a whole number", "1000"),
         _ => ("a number", "1000"),
     };
@@ -307,7 +312,7 @@ pub(crate) fn check_lag(client: &mut Client, key: &Key, lag: &str) -> Result<()>
         _ => is_number,
     };
     let wrong = format!("{lag:?} is not {form}");
-    let hint = format!("write it as in: lag: {example}");
+    let hint = format!("write, for example, lag: {example}");
     if !is_formed || lag.contains('\0') {
         return invalid(wrong, &hint);
     }
@@ -315,7 +320,7 @@ pub(crate) fn check_lag(client: &mut Client, key: &Key, lag: &str) -> Result<()>
     let sql = format!("SELECT ({literal}::pg_catalog.{ty} >= '0'::pg_catalog.{ty})::text");
     match query(client, &sql) {
         Ok(answer) if answer.single()? == "true" => Ok(()),
-        Ok(_) => invalid(format!("{lag:?} is below zero"), &hint),
+        Ok(_) => invalid(format!("{lag:?} is negative"), &hint),
         Err(error) if error.code.starts_with("pg_22") => invalid(wrong, &hint),
         Err(error) => Err(error),
     }
@@ -333,9 +338,12 @@ pub(crate) fn check_initial(client: &mut Client, keys: &[Key], values: &[String]
         let Some(reason) = why_not_read(client, key, value)? else {
             continue;
         };
-        let text = format!("{value:?} is no {}: {reason}", key.field.ty);
+        let text = format!("{value:?} is not a valid {}: {reason}", key.field.ty);
         return Err(Error::config("invalid_cursor_initial", text)
-            .hint("write it as the server does, such as 2026-11-21 10:11:12+00; without a zone it is in UTC")
+            .hint(
+                "write it as the server prints it, such as 2026-11-21 10:11:12+00; a time \
+                 without a zone is UTC",
+            )
             .in_column(&key.field.name));
     }
     Ok(())

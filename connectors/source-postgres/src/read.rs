@@ -324,9 +324,11 @@ impl Reading {
 
 /// The server counts what it sends: a row that is lost or added on the way is not overlooked.
 fn lost_rows(sent: u64, came: u64) -> Error {
-    let text = format!("the server says that it sent {sent} rows, and {came} came");
-    Error::new(ErrorKind::Connection, "rows_lost", text)
-        .hint("something between changes what is sent: a proxy, a pooler, or no PostgreSQL server")
+    let text = format!("the server reports {sent} sent rows, but {came} arrived");
+    Error::new(ErrorKind::Connection, "rows_lost", text).hint(
+        "connect to the server directly: a proxy or pooler in between changes the data, or \
+             the server is not PostgreSQL",
+    )
 }
 
 /// Begins a COPY; waits until the server has something to send.
@@ -357,7 +359,7 @@ fn look_up(client: &mut Client, stream: &str) -> Result<Seen> {
 fn describe(client: &mut Client, relation: &Relation) -> Result<catalog::Relation> {
     let described = relation::describe(client, &[relation.oid])?.pop();
     described.ok_or_else(|| {
-        let text = "the table was dropped since the run began";
+        let text = "the table was dropped after the start of the run";
         Error::schema("unknown_stream", text)
     })?
 }
@@ -431,11 +433,8 @@ pub(crate) fn trial(select: &str) -> String {
 }
 
 fn no_increment() -> Error {
-    Error::config(
-        "no_cursor",
-        "a table that is read whole has no place to go on from",
-    )
-    .hint("sync_mode: incremental")
+    Error::config("no_cursor", "a table that is read whole cannot resume")
+        .hint("set sync_mode: incremental")
 }
 
 /// What is to be sent to read what is selected. Errors: those of [`relation::choose`] and
@@ -503,8 +502,7 @@ fn is_of_filter(error: &Error) -> bool {
 fn wrong_filter(error: Error, filter: &str) -> Error {
     let text = format!("where: {filter}: {}", error.message);
     let hint = error.hint.unwrap_or_else(|| {
-        "write one condition as it would stand behind WHERE, with names as the server has them"
-            .into()
+        "write one condition as after WHERE, with names as in the catalog".into()
     });
     Error::config("invalid_where", text).hint(hint)
 }
@@ -568,10 +566,10 @@ fn explain(error: Error, relation: &Relation, settings: &Settled) -> Error {
     let grants = relation.grants(&quote_ident(&settings.connection.user));
     let more = match relation.kind {
         'v' => {
-            "the owner of a view needs the same for what is below it, and BYPASSRLS where row-level \
-             security would hide rows"
+            "the owner of a view needs the same privileges for the relations below it, and \
+                 BYPASSRLS if row-level security would hide rows"
         }
-        _ => "or leave out the columns that may not be read",
+        _ => "or leave out the columns that the role cannot read",
     };
     error.hint(format!("{grants}; {more}"))
 }

@@ -185,12 +185,13 @@ impl Relation {
         };
         let whole = name::join([schema.as_str(), table.as_str()]);
         let text = format!(
-            "{} is a partition of {whole}, and its rows are read with that stream",
+            "{} is a partition of {whole}, whose stream includes its rows",
             self.stream()
         );
         Err(Error::schema("not_a_stream", text)
             .hint(format!(
-                "write {whole} instead; a `where:` beside its name reads the rows of one partition alone"
+                "write {whole} instead; to read the rows of one partition, add a `where:` to \
+                     that stream"
             ))
             .in_stream(self.stream()))
     }
@@ -387,7 +388,7 @@ fn unknown(client: &mut Client, stream: &str) -> Error {
     } else {
         format!("did you mean {}?", names.join(" or "))
     };
-    let text = "there is no such table or view in this database";
+    let text = "this database does not have such a table or view";
     Error::schema("unknown_stream", text)
         .hint(hint)
         .in_stream(stream)
@@ -451,7 +452,7 @@ pub(crate) fn choose(all: Vec<Column>, wanted: Option<&[String]>) -> Result<Vec<
     };
     if wanted.is_empty() {
         return Err(Error::config("no_columns", "the list of columns is empty")
-            .hint("name a column, or leave the list out to read all"));
+            .hint("name a column, or remove the list to read all columns"));
     }
     let mut chosen: Vec<Column> = Vec::with_capacity(wanted.len());
     for name in wanted {
@@ -461,11 +462,12 @@ pub(crate) fn choose(all: Vec<Column>, wanted: Option<&[String]>) -> Result<Vec<
         }
         let Some(column) = all.iter().find(|column| column.name == *name) else {
             let names: Vec<&str> = all.iter().map(|c| c.name.as_str()).take(50).collect();
-            return Err(
-                Error::schema("unknown_column", format!("there is no column {name:?}"))
-                    .hint(format!("the columns are {}", names.join(", ")))
-                    .in_column(name),
-            );
+            return Err(Error::schema(
+                "unknown_column",
+                format!("the column {name:?} does not exist"),
+            )
+            .hint(format!("use one of {}", names.join(", ")))
+            .in_column(name));
         };
         chosen.push(column.clone());
     }

@@ -161,7 +161,7 @@ pub(crate) fn check_version(client: &Client) -> Result<()> {
         "server_too_old",
         format!("the server's version is {version}"),
     )
-    .hint("PostgreSQL 12 or newer is needed"))
+    .hint("upgrade the server to PostgreSQL 12 or newer"))
 }
 
 /// Begins a transaction that reads, with the session's settings; nothing is looked at yet.
@@ -201,7 +201,10 @@ pub(crate) fn join(settings: &Settled, token: &str) -> Result<Client> {
         .hosts
         .retain(|host| host.name == token.host && host.port == token.port);
     if settings.connection.hosts.is_empty() {
-        let text = format!("the snapshot is of {}, which is not named", token.server());
+        let text = format!(
+            "the snapshot belongs to {}, which the configuration does not name",
+            token.server()
+        );
         return Err(Error::internal(text));
     }
     let mut client = connect(&settings)?;
@@ -212,13 +215,13 @@ pub(crate) fn join(settings: &Settled, token: &str) -> Result<Client> {
                 ErrorKind::Connection,
                 "snapshot_gone",
                 format!(
-                    "the server does not know the snapshot of this run: {}",
+                    "the server no longer has the snapshot of this run: {}",
                     error.message
                 ),
             )
             .hint(
-                "the run's first connection was lost, or the address leads to several servers; \
-                 run again, and name one server",
+                "run again, and name one server: the run's first connection was lost, or the \
+                     address leads to several servers",
             ),
             _ => error,
         }
@@ -403,12 +406,13 @@ pub(crate) fn hold(
             return backend.explain(error, FIRST_ROWS);
         }
         let text = format!(
-            "another session waits to change {} and is let in before this read, which it waits for",
+            "another session waits to change {}: the server lets it go before this read, but it \
+                 waits for this run",
             relation.sql()
         );
         Error::schema("lock_queued", text).hint(
-            "run again: with the end of this run it goes on; LOCK, ALTER TABLE, TRUNCATE, VACUUM FULL \
-             and the like are best kept away from tables that a run has still to read",
+            "run again: the other session continues when this run ends; avoid LOCK, ALTER TABLE, \
+                 TRUNCATE, VACUUM FULL and the like on tables that a run has still to read",
         )
     })?;
     refuse_rewritten(&answers.pop().unwrap_or_default())
@@ -420,9 +424,13 @@ fn refuse_rewritten(rewritten: &Rows) -> Result<()> {
         return Ok(());
     };
     let text =
-        format!("{table} was rewritten or exchanged since the snapshot, which would find it empty");
-    Err(Error::new(ErrorKind::Transient, "snapshot_outdated", text)
-        .hint("run again when no ALTER TABLE, TRUNCATE, CLUSTER or VACUUM FULL is at work on it"))
+        format!("{table} was rewritten or replaced after the snapshot, which would find it empty");
+    Err(
+        Error::new(ErrorKind::Transient, "snapshot_outdated", text).hint(
+            "run again when no ALTER TABLE, TRUNCATE, CLUSTER or VACUUM FULL is at work on the \
+             table",
+        ),
+    )
 }
 
 /// Begins a transaction and locks tables in it before anything is looked at. Refuses all that

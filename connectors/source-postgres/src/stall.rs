@@ -55,7 +55,7 @@ impl Backend {
     /// `read_stalled`: the server said nothing for all the time that it has. Asks it to stop.
     pub fn stalled(&self, what: &str) -> Error {
         let seconds = self.settings.read_timeout.as_secs();
-        let mut text = format!("the server said nothing for {seconds} s; waited for {what}");
+        let mut text = format!("the server sent nothing for {seconds} s; waited for {what}");
         let mut is_blocked = false;
         if let Some((state, blockers)) = self.kept_by() {
             if !state.is_empty() {
@@ -69,10 +69,10 @@ impl Backend {
         // Nobody waits for it any more. Failing, it ends when it gets to us.
         let _ = self.token.cancel(&self.settings.connection, ASK_TIMEOUT);
         let hint = if is_blocked {
-            "end that transaction (pg_terminate_backend), or wait for it: a larger read_timeout"
+            "end that transaction (pg_terminate_backend), or raise read_timeout to wait for it"
         } else {
-            "a sort before the first row may take long: an index on the cursor fields avoids it; \
-             else set a larger read_timeout in the source's config, 0 waits for ever"
+            "create an index on the cursor fields if the server sorts the rows first; or raise \
+                 read_timeout in the source's config (0 for no limit)"
         };
         Error::new(ErrorKind::Transient, "read_stalled", text).hint(hint)
     }

@@ -161,20 +161,20 @@ fn number(text: &str) -> Result<u64> {
 fn tables(client: &mut Client, relation: &Relation) -> Result<Vec<Table>> {
     let unsupported = |text: String| {
         Err(Error::config("exact_unsupported", text)
-            .hint("change_detection: cursor with a cursor_field, or sync_mode: full_refresh"))
+            .hint("use change_detection: cursor with a cursor_field, or sync_mode: full_refresh"))
     };
     match relation.kind {
         'r' | 'p' => {}
-        'v' | 'm' => return unsupported("a view keeps no transaction ids of its rows".into()),
-        _ => return unsupported("a foreign table keeps no transaction ids of its rows".into()),
+        'v' | 'm' => return unsupported("a view has no transaction ids".into()),
+        _ => return unsupported("a foreign table has no transaction ids".into()),
     }
     let recovery = query(client, "SELECT pg_catalog.pg_is_in_recovery()::text")?;
     if recovery.single()? == "true" {
         return Err(Error::config(
             "exact_unsupported",
-            "the server is a standby: it knows nothing of the transactions that are at work",
+            "the server is a standby, which does not know the transactions at work",
         )
-        .hint("read from the primary, or change_detection: cursor with a cursor_field"));
+        .hint("read from the primary, or use change_detection: cursor with a cursor_field"));
     }
     let sql = TABLES.replace("$RELATION", &relation.oid.to_string());
     let rows = query(client, &sql)?;
@@ -186,13 +186,16 @@ fn tables(client: &mut Client, relation: &Relation) -> Result<Vec<Table>> {
             ('p', _) => {}
             ('r', HEAP) => tables.push(table),
             _ => {
-                let text = format!("{} keeps no transaction ids of its rows", table.name);
+                let text = format!("{} has no transaction ids", table.name);
                 return unsupported(text);
             }
         }
     }
     if tables.len() > MAX_TABLES {
-        let text = format!("{} tables; {MAX_TABLES} are allowed", tables.len());
+        let text = format!(
+            "{} tables, but at most {MAX_TABLES} are allowed",
+            tables.len()
+        );
         return unsupported(text);
     }
     Ok(tables)
@@ -249,14 +252,14 @@ fn warn_of_holder(client: &mut Client, low: u64) -> Result<()> {
 fn check(cursor: &Exact, moment: &Moment, low: u64) -> Result<()> {
     if cursor.system != moment.system || cursor.database != moment.database {
         return Err(changed(
-            "the cursor is of another server or another database, whose transaction ids mean \
-             nothing here",
+            "the cursor belongs to another server or database, whose transaction ids have \
+                 another meaning here",
         ));
     }
     if cursor.timeline != moment.timeline {
         return Err(changed(format!(
             "the server was restored or a standby took over (timeline {} became {}): it may have \
-             used transaction ids again",
+                 used transaction ids again",
             cursor.timeline, moment.timeline
         )));
     }
@@ -264,20 +267,20 @@ fn check(cursor: &Exact, moment: &Moment, low: u64) -> Result<()> {
         return Err(Error::config(
             "cursor_ahead",
             format!(
-                "the cursor is at transaction {}, and the server only at {low}",
+                "the cursor is at transaction {}, but the server only at {low}",
                 cursor.next
             ),
         )
         .hint(
-            "the server was restored from an older copy; run with --full-refresh to start over",
+            "run with --full-refresh to start over: the server was restored from an older copy",
         ));
     }
     if low - cursor.first >= HALF {
         return Err(Error::config(
             "cursor_too_old",
             format!(
-                "{} transaction ids were used since the first read, and rows can be told apart \
-                 by {HALF} of them",
+                "{} transaction ids were used since the first read, and only {HALF} of them can \
+                     be distinguished",
                 low - cursor.first
             ),
         )
@@ -310,11 +313,14 @@ fn refuse_ambiguous(
     Err(Error::config(
         "exact_ambiguous",
         format!(
-            "rows of {table} were written more than {HALF} transactions ago: a later read could \
-             not tell them from new ones"
+            "rows of {table} were written more than {HALF} transactions ago, and would look new \
+                 to a later read"
         ),
     )
-    .hint("rewrite the old rows once (dump and reload the table, or update each row), or change_detection: cursor with a cursor_field"))
+    .hint(
+        "rewrite the old rows once (dump and reload the table, or update each row), or use \
+         change_detection: cursor with a cursor_field",
+    ))
 }
 
 /// Tables by what the last read knew of them.
@@ -439,10 +445,10 @@ SELECT pg_catalog.concat('process ', a.pid, ' of ', COALESCE(a.usename::text, '?
         AND a.xact_start < pg_catalog.clock_timestamp() - interval '$PATIENCE s'";
 
 const RECREATED: &str =
-    "it is another table than the one that was read before: its rows may have been delivered";
-const REWRITTEN: &str = "its columns were changed in a way that wrote all rows anew: they look new";
+    "the table was dropped and created again: its rows may have been delivered before";
+const REWRITTEN: &str = "a change of its columns rewrote all rows, so they look new";
 const REATTACHED: &str =
-    "it was taken out of the stream and is back: its rows may have been delivered before";
+    "it left the stream and has returned: its rows may have been delivered before";
 
 fn refuse_unless(may_repeat: bool, code: &str, table: &Table, what: &str) -> Result<()> {
     let text = format!("{}: {what}", table.name);
@@ -450,8 +456,10 @@ fn refuse_unless(may_repeat: bool, code: &str, table: &Table, what: &str) -> Res
         log::info(format_args!("{text}; they are delivered again"));
         return Ok(());
     }
-    Err(Error::schema(code, text)
-        .hint("run with --full-refresh to start over; write_mode: upsert takes rows again"))
+    Err(Error::schema(code, text).hint(
+        "run with --full-refresh to start over, or use write_mode: upsert, which accepts \
+             the rows again",
+    ))
 }
 
 /// The rows whose id lies in `[begin, end)`, which spans less than 2^32; nothing for an empty one.

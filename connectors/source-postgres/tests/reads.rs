@@ -87,7 +87,7 @@ fn a_foreign_table_gives_its_rows() {
     let notes = &find(&source.discover(&[]).unwrap(), "public.t")
         .notes
         .clone();
-    assert!(notes[0].contains("not of the snapshot"), "{notes:?}");
+    assert!(notes[0].contains("not in the snapshot"), "{notes:?}");
     for request in [
         request("public.t"),
         native("public.t"),

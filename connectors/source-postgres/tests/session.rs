@@ -228,7 +228,7 @@ fn a_missing_privilege_says_what_to_grant() {
     let streams = source.discover(&[]).unwrap();
     let has = |name: &str, note: &str| find(&streams, name).notes.iter().any(|n| n.contains(note));
     assert!(has("s.ruled", "row-level security"));
-    assert!(has("s.secret", "may not read"));
+    assert!(has("s.secret", "cannot read"));
     assert!(has("s.part", "some of its columns"));
 
     let items = source.check().unwrap();

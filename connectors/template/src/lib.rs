@@ -39,15 +39,21 @@ impl Source for Numbers {
     fn read(&mut self, request: &ReadRequest) -> Result<Rows> {
         let stream = &request.stream;
         if stream != "numbers" {
-            let error = Error::schema("unknown_stream", format!("there is no stream {stream}"));
-            return Err(error.hint("the only one is numbers").in_stream(stream));
+            let error = Error::schema(
+                "unknown_stream",
+                format!(
+                    "the stream {stream} does not \
+                 exist"
+                ),
+            );
+            return Err(error.hint("use the only stream, numbers").in_stream(stream));
         }
         if request
             .columns
             .as_ref()
             .is_some_and(|columns| columns != &["n"])
         {
-            let error = Error::schema("unknown_column", "the only column is n");
+            let error = Error::schema("unknown_column", "use the only column, n");
             return Err(error.in_stream(stream));
         }
         Ok(Rows {

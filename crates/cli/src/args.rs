@@ -10,16 +10,16 @@ use rapidbyte_engine::{Class, Failure, Narrowing};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// Moves tables between databases and files: fast, with every type intact, in bounded memory.
+/// Copies and syncs tables between PostgreSQL databases, files and HTTP APIs, with exact values, in bounded memory.
 #[derive(Debug, Parser)]
 #[command(
     name = "rapidbyte",
     version,
     max_term_width = 100,
     after_help = "\
-Exit codes: 0 done, 1 the run failed, 2 the pipeline file or an argument is wrong, 3 something \
-outside cannot be reached or is not allowed, 4 the data does not keep its schema, 5 another run \
-of the pipeline is at work, 129, 130 and 143 interrupted."
+Exit codes: 0 success; 1 the run failed; 2 the pipeline file or an argument is wrong; 3 something \
+outside is unreachable or denied; 4 the data does not match its schema; 5 another run of the \
+pipeline is at work; 129, 130 and 143 interrupted."
 )]
 pub struct Arguments {
     #[command(flatten)]
@@ -30,19 +30,19 @@ pub struct Arguments {
 
 #[derive(Debug, Args)]
 pub struct Common {
-    /// How results are printed: text for people, or one JSON document.
+    /// Print results in this format: text, or one JSON document.
     #[arg(long, global = true, value_enum, default_value_t = Format::Text)]
     pub output: Format,
-    /// How messages on standard error are printed: text, or one JSON object a line.
+    /// Print messages on standard error in this format: text, or one JSON object per line.
     #[arg(long, global = true, value_enum, default_value_t = Format::Text)]
     pub log_format: Format,
     /// Print errors only.
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Print what connectors say in detail.
+    /// Print details, including the messages of connectors.
     #[arg(short, long, global = true)]
     pub verbose: bool,
-    /// Print without colours; the variable NO_COLOR does the same.
+    /// Print without colours, as with the variable NO_COLOR.
     #[arg(long, global = true)]
     pub no_color: bool,
     /// Read variables from this file instead of `.env` beside the pipeline.
@@ -75,7 +75,7 @@ Examples:
   rapidbyte runs shop.yaml --page reports/index.html
   rapidbyte runs shop.yaml --last 100 --output json")]
     Runs(Runs),
-    /// Look at the places where incremental streams go on, and change them.
+    /// Show and change the cursors of incremental streams.
     #[command(
         subcommand,
         after_help = "\
@@ -85,13 +85,13 @@ Examples:
   rapidbyte state clear shop.yaml public.orders"
     )]
     State(StateVerb),
-    /// Look at everything a run would need, and change nothing.
+    /// Check everything that a run needs, and change nothing.
     #[command(after_help = "\
 Examples:
   rapidbyte check pipelines/quickstart.yaml
   rapidbyte check shop.yaml --env-file production.env --output json")]
     Check(Pipeline),
-    /// List the streams and columns that the pipeline's source has.
+    /// List the streams and columns of the pipeline's source.
     #[command(after_help = "\
 Examples:
   rapidbyte discover pipelines/quickstart.yaml
@@ -103,29 +103,29 @@ Examples:
   rapidbyte plan pipelines/quickstart.yaml
   rapidbyte plan shop.yaml --select 'public.*' --exclude '*.email'")]
     Plan(Plan),
-    /// Write a commented pipeline to begin with; asks for what the flags do not say.
+    /// Create a commented pipeline file; ask for each setting without a flag.
     #[command(after_help = "\
 Examples:
   rapidbyte init
   rapidbyte init --source postgres --destination postgres --name shop
   rapidbyte init --source file --destination postgres --dir pipelines --force")]
     Init(Init),
-    /// Look at the installation: cache, connectors, disk, and what a pipeline needs.
+    /// Check the installation: cache, connectors, disk, and the needs of a pipeline.
     #[command(after_help = "\
 Examples:
   rapidbyte doctor
   rapidbyte doctor shop.yaml --output json")]
     Doctor(Doctor),
-    /// Write `rapidbyte.lock`: which connector files a pipeline runs, and what they ask for.
+    /// Write `rapidbyte.lock`: the connector files of a pipeline, and the grants they ask for.
     #[command(after_help = "\
-Where the file is there, a run stops when a connector's file changes or asks for more. Connectors
-inside the program are not in it.
+If `rapidbyte.lock` exists, a run stops when a connector's file changes or asks for further grants.
+The lock file does not list the connectors inside the program.
 
 Examples:
   rapidbyte lock shop.yaml
   rapidbyte lock shop.yaml --update")]
     Lock(Lock),
-    /// Explain an error code, or list all.
+    /// Explain an error code, or list all codes.
     #[command(after_help = "\
 Examples:
   rapidbyte explain
@@ -134,7 +134,7 @@ Examples:
     Explain(Explain),
     /// Print the JSON Schema of a pipeline file, for editors and other programs.
     #[command(after_help = "\
-A first line in a pipeline lets editors complete and check it:
+With this first line in a pipeline file, editors complete and check it:
   # yaml-language-server: $schema=pipeline.schema.json
 
 Examples:
@@ -145,7 +145,7 @@ Examples:
 Examples:
   rapidbyte reference > docs/reference.md")]
     Reference,
-    /// Print a script that completes commands in a shell.
+    /// Print a completion script for a shell.
     #[command(after_help = "\
 Examples:
   rapidbyte completions bash > ~/.local/share/bash-completion/completions/rapidbyte
@@ -157,7 +157,7 @@ Examples:
         #[arg(value_enum)]
         shell: Shell,
     },
-    /// List, inspect, test or compile connectors, or make one of your own.
+    /// List, inspect, test and compile connectors, or create your own.
     #[command(
         subcommand,
         after_help = "\
@@ -191,10 +191,10 @@ pub struct Run {
     pub pipeline: Pipeline,
     #[command(flatten)]
     pub narrow: Narrow,
-    /// Only show what would be done, as `plan` does.
+    /// Show the plan and stop, as `plan` does.
     #[arg(long)]
     pub dry_run: bool,
-    /// Begin incremental streams again with their first row; what was appended is replaced.
+    /// Start incremental streams over with their first row, and replace the rows in their targets.
     #[arg(long)]
     pub full_refresh: bool,
     /// Stop the run at the first stream that fails, as `on_stream_failure: stop` does.
@@ -202,7 +202,7 @@ pub struct Run {
     pub fail_fast: bool,
     #[command(flatten)]
     pub history: History,
-    /// Write the run as one HTML page: timing, speed and memory over time, types, grants.
+    /// Write a report of the run as an HTML page: timing, speed and memory over time, types, grants.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "dry_run")]
     pub report: Option<PathBuf>,
 }
@@ -214,7 +214,7 @@ pub struct Plan {
     pub pipeline: Pipeline,
     #[command(flatten)]
     pub narrow: Narrow,
-    /// Show only what both connectors would be granted: neither is opened, and nothing is reached.
+    /// Show only the grants of both connectors, without opening either or reaching anything outside.
     #[arg(long, conflicts_with_all = ["select", "exclude", "limit"])]
     pub grants_only: bool,
 }
@@ -225,25 +225,25 @@ pub struct Narrow {
     /// Move only this stream, or this column of it; `*` and `?` match several. May be repeated.
     #[arg(short, long, value_name = "STREAM[.COLUMN]")]
     pub select: Vec<String>,
-    /// Leave this stream, or this column of it, out. Wins over --select. May be repeated.
+    /// Leave out this stream, or this column of it; overrides --select. May be repeated.
     #[arg(long, value_name = "STREAM[.COLUMN]")]
     pub exclude: Vec<String>,
     /// Move at most this many rows of each stream.
     #[arg(long, value_name = "ROWS", value_parser = rows, allow_negative_numbers = true)]
     pub limit: Option<u64>,
-    /// Let the limited rows replace all that a target has (with write_mode: replace).
+    /// Allow the limited rows to replace all rows of a target (with write_mode: replace).
     #[arg(long, requires = "limit")]
     pub limit_replaces: bool,
 }
 
 /// A number of rows. Errors say what is due instead.
 fn rows(text: &str) -> Result<u64, String> {
-    let due = "a whole number of rows is due, 1 or more, in digits alone";
+    let due = "expected a whole number of rows, 1 or more, in digits only";
     match text.parse::<u64>() {
-        Ok(0) => Err(format!("{due}; --dry-run moves none")),
+        Ok(0) => Err(format!("{due}; use --dry-run to move no rows")),
         Ok(rows) => Ok(rows),
         Err(error) if *error.kind() == IntErrorKind::PosOverflow => {
-            Err(format!("that is above {}", u64::MAX))
+            Err(format!("the number is above {}", u64::MAX))
         }
         Err(_) => Err(due.into()),
     }
@@ -277,10 +277,10 @@ pub struct Runs {
     pub pipeline: Pipeline,
     #[command(flatten)]
     pub history: History,
-    /// Show at most so many attempts, the newest.
+    /// Show at most this many attempts, the newest.
     #[arg(long, value_name = "ATTEMPTS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub last: u32,
-    /// Write the attempts as one HTML page too, with links to the pages of `report:`.
+    /// Also write the attempts as an HTML page, with links to the pages of `report:`.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub page: Option<PathBuf>,
 }
@@ -288,7 +288,7 @@ pub struct Runs {
 /// `state`
 #[derive(Debug, Subcommand)]
 pub enum StateVerb {
-    /// Show how far each stream is, as the destination says.
+    /// Show the cursor and state of each stream, as the destination stores them.
     #[command(after_help = "Examples:\n  rapidbyte state list shop.yaml --output json")]
     List {
         #[command(flatten)]
@@ -296,19 +296,19 @@ pub enum StateVerb {
         #[command(flatten)]
         history: History,
     },
-    /// Print the place where a stream goes on, as JSON.
+    /// Print the cursor of a stream as JSON.
     #[command(
         after_help = "Examples:\n  rapidbyte state get shop.yaml public.orders > cursor.json"
     )]
     Get(OneStream),
-    /// Put a stream to another place: JSON as `get` prints it.
+    /// Set the cursor of a stream: JSON in the form that `get` prints.
     #[command(after_help = "\
 Examples:
   rapidbyte state set shop.yaml public.orders '{\"mode\":\"ordered\",\"version\":1,\"fields\":[{\"name\":\"id\",\"type\":\"int8\"}],\"values\":[\"1000\"]}'")]
     Set {
         #[command(flatten)]
         of: OneStream,
-        /// The place.
+        /// The cursor.
         #[arg(value_name = "CURSOR")]
         cursor: String,
         #[command(flatten)]
@@ -316,7 +316,7 @@ Examples:
         #[command(flatten)]
         consent: Consent,
     },
-    /// Change the place where a stream goes on in $VISUAL or $EDITOR.
+    /// Edit the cursor of a stream in $VISUAL or $EDITOR.
     #[command(after_help = "Examples:\n  rapidbyte state edit shop.yaml public.orders")]
     Edit {
         #[command(flatten)]
@@ -326,8 +326,8 @@ Examples:
         #[command(flatten)]
         consent: Consent,
     },
-    /// Let streams go on from another copy of their source: after a restore, an upgrade, or a table that was made
-    /// again with the same rows. The next run takes the source and the target that it finds.
+    /// Resume streams from another copy of their source: after a restore, an upgrade, or when a table was created
+    /// again with the same rows. The next run accepts the source and the target that it finds.
     #[command(after_help = "\
 Examples:
   rapidbyte state rebind shop.yaml public.orders
@@ -346,7 +346,7 @@ Examples:
         #[command(flatten)]
         consent: Consent,
     },
-    /// Put streams to their beginning, and forget a run that did not finish. Rows stay.
+    /// Delete the cursors of streams, and forget an unfinished run. Rows stay.
     #[command(after_help = "\
 Examples:
   rapidbyte state clear shop.yaml public.orders
@@ -370,7 +370,7 @@ Examples:
 /// For verbs that a run at work does not survive.
 #[derive(Debug, Args)]
 pub struct Consent {
-    /// Do it although a run of the pipeline is at work. That run is fenced.
+    /// Continue although a run of the pipeline is at work, and fence that run.
     #[arg(long)]
     pub force: bool,
 }
@@ -388,7 +388,7 @@ pub struct OneStream {
 /// `explain`
 #[derive(Debug, Args)]
 pub struct Explain {
-    /// The code, as it stands in `error[…]`. Without it all codes are listed.
+    /// The code, as shown in `error[…]` (default: list all codes).
     #[arg(value_name = "CODE")]
     pub code: Option<String>,
 }
@@ -398,7 +398,7 @@ pub struct Explain {
 pub struct Lock {
     #[command(flatten)]
     pub pipeline: Pipeline,
-    /// Take what has changed or asks for more.
+    /// Accept connector files that changed or ask for further grants.
     #[arg(long)]
     pub update: bool,
 }
@@ -406,7 +406,7 @@ pub struct Lock {
 /// `doctor`
 #[derive(Debug, Args)]
 pub struct Doctor {
-    /// A pipeline file, whose connectors, hosts and files are looked at too.
+    /// A pipeline file: also check its connectors, hosts and files.
     #[arg(value_name = "PIPELINE", value_hint = ValueHint::FilePath)]
     pub file: Option<PathBuf>,
 }
@@ -414,19 +414,19 @@ pub struct Doctor {
 /// `init`
 #[derive(Debug, Args)]
 pub struct Init {
-    /// Where the rows come from.
+    /// The kind of source.
     #[arg(long, value_enum)]
     pub source: Option<SourceKind>,
-    /// Where the rows go to.
+    /// The kind of destination.
     #[arg(long, value_enum)]
     pub destination: Option<DestinationKind>,
-    /// The pipeline's name, and the file's without its ending.
+    /// The pipeline's name, which is also the file's name without its ending.
     #[arg(long)]
     pub name: Option<String>,
-    /// The folder of the files.
+    /// The directory of the files.
     #[arg(long, default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
-    /// Overwrite files that are there.
+    /// Overwrite existing files.
     #[arg(long)]
     pub force: bool,
 }
@@ -461,16 +461,16 @@ pub enum ConnectorVerb {
     /// List the bundled connectors.
     #[command(after_help = "Examples:\n  rapidbyte connector list --output json")]
     List,
-    /// Show a connector's modes, configuration keys and what it asks for.
+    /// Show a connector's modes, configuration keys and the grants it asks for.
     #[command(after_help = "Examples:\n  rapidbyte connector inspect source-file")]
     Inspect {
         /// A bundled name or a path to a .wasm.
         name: String,
     },
-    /// Test whether a connector keeps the contract, clause by clause.
+    /// Test a connector against the contract, clause by clause.
     #[command(after_help = "\
-A destination is written to: give settings of a place for tests. Its streams are named
-conformance_… and stay there. Ends with 1 when a clause fails.
+The test writes to a destination: give it a configuration for tests. Its streams are named
+conformance_… and stay there. The exit code is 1 if a clause fails.
 
 Examples:
   rapidbyte connector test source-generate --config '{ rows: 1000, preset: narrow }'
@@ -478,26 +478,26 @@ Examples:
   rapidbyte connector test dest-file --config '{ path: \"out/{stream}.csv\" }' \\
     --peer source-file --peer-config '{ path: \"out/{stream}.csv\" }' --output json")]
     Test(ConnectorTest),
-    /// Compile connectors ahead of time into the cache, so that no run has to.
+    /// Compile connectors into the cache ahead of time, so that no run has to wait for it.
     #[command(after_help = "Examples:\n  rapidbyte connector compile source-file dest-postgres")]
     Compile {
-        /// Bundled names or paths; without any, all bundled connectors.
+        /// Bundled names or paths (default: all bundled connectors).
         names: Vec<String>,
     },
-    /// Begin a connector of your own: a folder with a project that builds at once.
+    /// Create a connector project that builds immediately.
     #[command(after_help = "\
 Examples:
   rapidbyte connector new source-shop --kind source --lang rust
   rapidbyte connector new source-shop --kind source --lang python --http
   rapidbyte connector new dest-shop --kind destination --lang rust --dir connectors")]
     New(NewConnector),
-    /// Build such a project into a .wasm in its folder.
+    /// Build a connector project into a .wasm in its directory.
     #[command(after_help = "\
 Examples:
   rapidbyte connector build
   rapidbyte connector build source-shop --output json")]
     Build {
-        /// The folder of the project.
+        /// The directory of the project.
         #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
         folder: PathBuf,
     },
@@ -506,18 +506,18 @@ Examples:
 /// `connector new`
 #[derive(Debug, Args)]
 pub struct NewConnector {
-    /// The connector's name, and that of its folder: small letters, digits and "-".
+    /// The name of the connector and of its directory: lower-case letters, digits and "-".
     pub name: String,
-    /// Whether rows come from it or go to it.
+    /// Whether the connector is a source or a destination.
     #[arg(long, value_enum)]
     pub kind: ConnectorKind,
-    /// The language to write it in.
+    /// The language of the connector.
     #[arg(long, value_enum)]
     pub lang: Language,
-    /// Begin with a source that reads a JSON API; in Python and JavaScript, which else ask for no HTTP.
+    /// Start from a source that reads a JSON API. In Python and JavaScript, only such a project has HTTP.
     #[arg(long)]
     pub http: bool,
-    /// Where the folder is made.
+    /// The directory in which the project directory is created.
     #[arg(long, default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
 }
@@ -545,24 +545,24 @@ pub struct ConnectorTest {
     /// A bundled name or a path to a .wasm.
     #[arg(value_name = "CONNECTOR", value_hint = ValueHint::FilePath)]
     pub name: String,
-    /// Its settings, as they stand under config: (YAML or JSON). Without any, only what needs none
-    /// is judged.
+    /// Its configuration, as under config: in a pipeline (YAML or JSON). Without it, only the clauses that need
+    /// no configuration are tested.
     #[arg(long, value_name = "SETTINGS", conflicts_with = "config_file")]
     pub config: Option<String>,
-    /// A file with its settings.
+    /// A file with its configuration.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub config_file: Option<PathBuf>,
-    /// Read this stream of a source; without it the first four. May be repeated.
+    /// Read this stream of a source (default: the first four). May be repeated.
     #[arg(long, value_name = "STREAM")]
     pub stream: Vec<String>,
-    /// A source that reads what a destination wrote, so that more can be seen.
+    /// A source that reads the rows that a destination wrote, so that more clauses can be tested.
     #[arg(long, value_name = "CONNECTOR", requires = "peer_config")]
     pub peer: Option<String>,
-    /// The settings of that source. Where it does not find a stream by them, {stream} in them becomes
+    /// The configuration of the peer. If the peer does not find a stream, {stream} in the configuration becomes
     /// the stream's name.
     #[arg(long, value_name = "SETTINGS", requires = "peer")]
     pub peer_config: Option<String>,
-    /// Its name of the stream, if that is another one than the destination's; with {stream} for that name.
+    /// The peer's name of the stream, if it differs from the destination's; {stream} stands for the destination's name.
     #[arg(long, value_name = "STREAM", requires = "peer")]
     pub peer_stream: Option<String>,
 }

@@ -172,8 +172,6 @@ fn words(root: &Value, property: &Value, parts: &mut usize) -> String {
 
 fn named(name: &str) -> &str {
     match name {
-        "string" => "text",
-        "integer" => "whole number",
         "boolean" => "true or false",
         "object" => "mapping",
         other => other,
@@ -190,19 +188,19 @@ mod tests {
     fn values_are_told_in_words() {
         let root = json!({"$defs": {"Name": {"oneOf": [{"const": "a"}, {"const": "b"}]}}});
         let cases = [
-            (json!({"type": ["string", "null"]}), "text"),
+            (json!({"type": ["string", "null"]}), "string"),
             (
                 json!({"anyOf": [{"$ref": "#/$defs/Name"}, {"type": "null"}]}),
                 "`a` or `b`",
             ),
             (
                 json!({"type": "array", "items": {"type": "integer"}}),
-                "list of whole number",
+                "list of integer",
             ),
             (json!({"enum": ["x", "y"]}), "`x`, `y`"),
             (
                 json!({"anyOf": [{"type": "integer"}, {"type": "string", "pattern": "\\$\\{.+\\}"}]}),
-                "whole number",
+                "integer",
             ),
         ];
         for (schema, words) in cases {

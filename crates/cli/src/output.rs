@@ -144,14 +144,14 @@ impl Output {
         if self.committed.load(Ordering::Relaxed) {
             let text = format!(
                 "the run succeeded and its rows are committed, but its result could not be \
-                 written to standard output: {error}; do not run it again for this"
+                     written to standard output: {error}; do not repeat the run for this"
             );
             self.missed(&Failure::new(Class::Run, "output_failed", text));
             return Ok(());
         }
         let text = format!("the result could not be written to standard output: {error}");
         Err(Failure::new(Class::Run, "output_failed", text)
-            .hint("the command itself was done; free space, or send its output elsewhere"))
+            .hint("free space, or send the output elsewhere; the command itself succeeded"))
     }
 
     /// Something the operator should look at.

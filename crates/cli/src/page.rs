@@ -214,7 +214,7 @@ fn reached(progress: &Progress) -> String {
     let head = ["stream", "outcome", "#rows taken", "#Arrow data"];
     section(
         "Streams",
-        "How far each was when the run ended.",
+        "The progress of each stream when the run ended.",
         &folded(&rows, |rows| table(&head, rows)),
     )
 }
@@ -262,7 +262,7 @@ fn warnings(report: &Report) -> String {
         true => items,
         false => section(
             "Warnings",
-            "The run succeeded; look at these all the same.",
+            "The run succeeded, but check these warnings.",
             &format!("<ul>\n{items}</ul>\n"),
         ),
     }
@@ -271,8 +271,12 @@ fn warnings(report: &Report) -> String {
 /// The groups that phases are drawn as: a class of the style sheet, what it says, and the ends of
 /// the report's keys.
 const GROUPS: [(&str, &str, &[&str]); 8] = [
-    ("setup", "load and set up", &["module_load", "vm_setup"]),
-    ("connect", "connect and ask", &["connect", "query"]),
+    (
+        "setup",
+        "load and instantiate",
+        &["module_load", "vm_setup"],
+    ),
+    ("connect", "connect and query", &["connect", "query"]),
     ("outside", "wait for the server or disk", &["fetch"]),
     (
         "work",
@@ -281,11 +285,11 @@ const GROUPS: [(&str, &str, &[&str]); 8] = [
     ),
     (
         "host",
-        "cross the sandbox, compress",
+        "cross the sandbox boundary, compress",
         &["crossing", "decompress", "compress"],
     ),
     ("peer", "wait for the other side", &["channel_wait", "recv"]),
-    ("write", "hand over and commit", &["flush", "commit"]),
+    ("write", "flush and commit", &["flush", "commit"]),
     ("other", "other", &["other"]),
 ];
 
@@ -327,8 +331,8 @@ fn waterfall(report: &Report) -> String {
     );
     section(
         "Where the time went",
-        "Each bar lies where its stage ran. Its parts are sums, in the order of a batch's way: the \
-         two sides of a stream work at the same time.",
+        "Each bar shows when its stage ran. Its parts are sums of the time in each phase. The \
+             source and the destination of a stream work at the same time.",
         &lanes,
     )
 }
@@ -432,8 +436,8 @@ fn streams(report: &Report) -> String {
         "#speed",
     ];
     let about = match rows.len() > MANY {
-        true => "Each was committed whole. The slowest come first.",
-        false => "Each was committed whole.",
+        true => "Every stream was committed as a whole. The slowest come first.",
+        false => "Every stream was committed as a whole.",
     };
     section("Streams", about, &folded(&rows, |rows| table(&head, rows)))
 }
@@ -501,7 +505,7 @@ fn types(plan: &Value) -> String {
     };
     section(
         "Types",
-        "What each column was at the source, on its way, and at the target.",
+        "The type of each column at the source, in the pipeline, and at the target.",
         &text,
     )
 }
@@ -550,7 +554,7 @@ fn grants(plan: &Value) -> String {
     }
     section(
         "Grants",
-        "All that the connectors could reach.",
+        "Everything that the connectors could reach.",
         &table(&["side", "connector", "may"], &rows),
     )
 }

@@ -88,7 +88,10 @@ pub fn history_of_run(
         Ok(history) => Ok(Some(history)),
         Err(failure) if named.state.is_some() || plan.streams.iter().any(matters) => Err(failure),
         Err(failure) => {
-            output.warn(&format!("no history of runs: {}", failure.message));
+            output.warn(&format!(
+                "cannot open the history of runs: {}",
+                failure.message
+            ));
             Ok(None)
         }
     }
@@ -114,14 +117,14 @@ pub fn cache() -> Result<Cache, String> {
     let state = variable("XDG_STATE_HOME").or_else(|| below_home(".local/state"));
     let (Some(cache), Some(state)) = (cache, state) else {
         let text =
-            "neither HOME nor XDG_CACHE_HOME is a folder: connectors are compiled in each run";
+            "neither HOME nor XDG_CACHE_HOME is a directory, so every run compiles the connectors";
         return Err(text.into());
     };
     Cache::open(
         &cache.join("rapidbyte/code"),
         &state.join("rapidbyte/cache.key"),
     )
-    .map_err(|error| format!("no cache of compiled connectors: {error}"))
+    .map_err(|error| format!("cannot open the cache of compiled connectors: {error}"))
 }
 
 /// `RAPIDBYTE_CONNECTORS`, then `connectors` beside the program.

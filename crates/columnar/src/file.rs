@@ -143,13 +143,13 @@ fn places(schema: &SchemaRef, wanted: Option<&[String]>) -> Result<Vec<usize>, C
     for name in wanted {
         let Some((place, _)) = schema.fields().find(name) else {
             let known: Vec<_> = schema.fields().iter().map(|f| f.name().as_str()).collect();
-            let text = format!("no column is named {name:?}");
+            let text = format!("the file does not have a column {name:?}");
             return Err(ColumnarError::new("unknown_column", text)
-                .hint(format!("the columns are {}", known.join(", ")))
+                .hint(format!("use one of {}", known.join(", ")))
                 .column(name));
         };
         if places.contains(&place) {
-            let text = format!("column {name:?} is wanted twice");
+            let text = format!("column {name:?} is selected twice");
             return Err(ColumnarError::new("unknown_column", text).column(name));
         }
         places.push(place);

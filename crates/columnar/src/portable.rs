@@ -56,7 +56,7 @@ pub(crate) fn changes(field: &Field) -> Option<String> {
         ),
         (
             holds(field, &|t| *t == DataType::Date64),
-            "date64 is read as date, and a value within a day is refused at its row",
+            "date64 is read as date; a value with a time of day is refused at its row",
         ),
     ] {
         parts.extend(is_there.then_some(what));
@@ -146,7 +146,7 @@ fn portable_type(data_type: &DataType, depth: usize) -> Result<DataType, String>
         DataType::FixedSizeBinary(n) if *n < 0 => return Err(format!("its values have {n} bytes")),
         DataType::Union(..) | DataType::ListView(_) | DataType::LargeListView(_) => {
             let name = data_type_name(data_type);
-            return Err(format!("its type {name} is not carried"));
+            return Err(format!("its type {name} is not supported"));
         }
         plain => plain.clone(),
     })
@@ -229,7 +229,7 @@ pub(crate) fn convert(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, Arrow
         }
         (from, to) => {
             let (from, to) = (data_type_name(from), data_type_name(to));
-            let text = format!("no exact way from {from} to {to}");
+            let text = format!("{from} cannot be converted to {to} exactly");
             return Err(ArrowError::CastError(text));
         }
     })
@@ -238,7 +238,10 @@ pub(crate) fn convert(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, Arrow
 /// Whole days, of milliseconds since 1970.
 fn days(millis: i64) -> Result<i32, ArrowError> {
     if millis % MILLIS_PER_DAY != 0 {
-        let text = format!("{millis} ms since 1970 are no whole days, and date64 is a date");
+        let text = format!(
+            "{millis} ms since 1970 are not whole days, and date64 is read as a \
+             date"
+        );
         return Err(ArrowError::CastError(text));
     }
     i32::try_from(millis / MILLIS_PER_DAY)
@@ -292,7 +295,10 @@ fn intervals(array: &ArrayRef, from: &DataType) -> Result<ArrayRef, ArrowError> 
             values.collect::<Result<_, _>>()?
         }
         other => {
-            let text = format!("no exact way from {} to interval", data_type_name(other));
+            let text = format!(
+                "{} cannot be converted to an interval exactly",
+                data_type_name(other)
+            );
             return Err(ArrowError::CastError(text));
         }
     };

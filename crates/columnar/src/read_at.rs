@@ -53,7 +53,7 @@ pub(crate) fn read_exact<R: ReadAt>(source: &R, offset: u64, len: usize) -> io::
         // At most `READ_BYTES`.
         let piece = source.read(at, rest.min(READ_BYTES) as u32)?;
         if piece.is_empty() {
-            let text = format!("the file ends at {at}, {rest} bytes are missing");
+            let text = format!("the file ends at {at}: {rest} bytes are missing");
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
         }
         if bytes.is_empty() {
@@ -111,6 +111,6 @@ mod tests {
         assert!(read_exact(&file, 20, 0).unwrap().is_empty());
         let error = read_exact(&file, 15, 10).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
-        assert!(error.to_string().contains("ends at 20, 5 bytes"), "{error}");
+        assert!(error.to_string().contains("ends at 20: 5 bytes"), "{error}");
     }
 }

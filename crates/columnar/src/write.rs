@@ -135,9 +135,13 @@ pub fn form(kind: Kind, field: &Field) -> Form {
                     fit: exact_if(!widened && back.is_none()),
                     note: match (widened, field.data_type()) {
                         _ if back.is_some() => back,
-                        (true, _) => Some("Parquet has no seconds: milliseconds".into()),
+                        (true, _) => Some(
+                            "Parquet has no unit of seconds: milliseconds are \
+                             written"
+                                .into(),
+                        ),
                         (_, DataType::Duration(_)) => Some(
-                            "the unit stands in ARROW:schema; readers without Arrow see a number"
+                            "the unit is in ARROW:schema; readers without Arrow see a number"
                                 .into(),
                         ),
                         _ => None,
@@ -166,8 +170,8 @@ pub(crate) fn stored_type(data_type: &DataType) -> Result<DataType, String> {
         DataType::Time32(TimeUnit::Second) => DataType::Time32(TimeUnit::Millisecond),
         DataType::Interval(_) => {
             return Err(
-                "Parquet has intervals of milliseconds without a sign, which do not hold every \
-                 value; write it as text, or to an Arrow file"
+                "Parquet has only unsigned intervals of milliseconds, which cannot hold every \
+                     value; write it as a string, or to an Arrow file"
                     .into(),
             );
         }

@@ -56,7 +56,7 @@ pub struct Frame {
 #[derive(Debug, thiserror::Error)]
 pub enum CompressError {
     /// The batch is longer than what may pass.
-    #[error("a batch of {len} bytes is above the limit of {limit} bytes")]
+    #[error("a batch of {len} bytes exceeds the limit of {limit} bytes")]
     TooLarge {
         /// The length of the batch in bytes.
         len: usize,
@@ -80,7 +80,7 @@ pub enum CompressError {
         reason: String,
     },
     /// There is no memory for the batch.
-    #[error("no memory for a batch of {len} bytes")]
+    #[error("not enough memory for a batch of {len} bytes")]
     Memory {
         /// The length in bytes.
         len: usize,
@@ -226,7 +226,7 @@ impl Decompressor {
             Compression::Lz4 => {
                 if frame.original_len / LZ4_MAX_RATIO > frame.bytes.len() {
                     return Err(damaged(format!(
-                        "{} bytes cannot hold the {} they should",
+                        "{} bytes are too few for the expected {}",
                         frame.bytes.len(),
                         frame.original_len
                     )));
@@ -242,7 +242,7 @@ impl Decompressor {
         };
         if batch.len() != frame.original_len {
             return Err(damaged(format!(
-                "{} bytes came out where {} are due",
+                "decompression gave {} bytes instead of {}",
                 batch.len(),
                 frame.original_len
             )));

@@ -33,13 +33,10 @@ impl<'a> Cursors<'a> {
     pub fn open(document: &'a Document, host: &'a Host) -> Result<Self, Failure> {
         let (stage, session) = open_destination(document, host, &Clock::new())?;
         if !stage.spec.keeps_cursor {
-            let text = format!(
-                "{} does not keep the place where a stream goes on",
-                stage.connector.name()
-            );
+            let text = format!("{} does not store cursors", stage.connector.name());
             let key = "destination.use";
             return Err(Failure::at_key(document, key, "keeps_no_cursor", text)
-                .hint("there is nothing to look at or to change: each run moves whole streams"));
+                .hint("there is nothing to show or change: each run moves whole streams"));
         }
         Ok(Self {
             document,
@@ -138,7 +135,7 @@ impl<'a> Cursors<'a> {
     ) -> Result<Option<String>, Failure> {
         match overlap::at_work(self.document, &mut self.session, history)? {
             Some(who) if !force => {
-                let text = format!("{who} is at work, and this would fence it");
+                let text = format!("{who} is at work, and this command would fence it");
                 Err(Failure::new(Class::Busy, overlap::CODE, text)
                     .hint("wait until that run has ended, or fence it with --force"))
             }
@@ -171,7 +168,7 @@ impl<'a> Cursors<'a> {
                 progress.cursor.as_deref().unwrap_or("at the first row")
             );
             return Err(Failure::new(Class::Run, "cursor_moved", text)
-                .hint("nothing was changed; run `rapidbyte state edit` again"));
+                .hint("run `rapidbyte state edit` again; nothing was changed"));
         }
         let cursor = cursor.map(str::to_owned);
         self.session

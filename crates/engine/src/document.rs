@@ -360,7 +360,7 @@ impl Document {
             _ => Path::new("."),
         };
         let base_dir = base_dir.canonicalize().map_err(|error| {
-            let text = format!("the folder of the pipeline file cannot be found: {error}");
+            let text = format!("cannot find the directory of the pipeline file: {error}");
             DocumentError::whole(code::FILE_UNREADABLE, &file, text)
         })?;
         Self::parse(&text, &file, &base_dir, environment)
@@ -377,7 +377,7 @@ impl Document {
     ) -> Result<Self, DocumentError> {
         let empty = || {
             DocumentError::whole(code::EMPTY_FILE, file, "the pipeline file is empty")
-                .hint("begin with version: 1 and pipeline: <name>")
+                .hint("start with version: 1 and pipeline: <name>")
         };
         let root = node::parse(text, file)?.ok_or_else(empty)?;
         if root.is_empty() {

@@ -128,8 +128,8 @@ impl Failure {
         };
         let text = format!("{} of {streams} streams failed", failures.len());
         let mut failure = Self::new(class, &code, text).hint(
-            "fix what each error names, then run again: the next run reads every stream, and the \
-             failed ones from their last commit on",
+            "follow the hint of each error, then run again: the next run reads every stream, and \
+                 resumes the failed ones from their last commit",
         );
         failure.streams.failures = failures;
         Some(failure)
@@ -137,7 +137,7 @@ impl Failure {
 
     /// A thread of ours panicked while it worked for one side.
     pub(crate) fn panicked(side: &str) -> Self {
-        let text = format!("the {side}'s thread panicked: this is a fault of the engine");
+        let text = format!("the {side}'s thread panicked: the engine has a bug");
         Self::new(Class::Run, "internal", text)
     }
 
@@ -151,16 +151,16 @@ impl Failure {
                 ),
                 Some(_) => "wait until that process has ended, or end it; then run again".into(),
                 None => {
-                    "look for a stopped rapidbyte process, or one that hangs; continue it or end \
-                         it, then run again"
+                    "find a rapidbyte process that is stopped or hangs; continue it or end it, \
+                         then run again"
                         .into()
                 }
             };
             return Self::new(Class::Environment, "state_busy", error).hint(hint);
         }
         Self::new(Class::Environment, "state_unusable", error).hint(
-            "the history of runs is kept beside the pipeline, in .rapidbyte/state.db: make that \
-             folder writable, or name another file with --state",
+            "make the directory of .rapidbyte/state.db beside the pipeline writable, or name \
+                 another file for the history of runs with --state",
         )
     }
 

@@ -86,17 +86,17 @@ impl Host {
                 let hint = match did_you_mean(name, bundled.iter().map(String::as_str)) {
                     Some(near) => near,
                     None if bundled.is_empty() => {
-                        "no connectors are installed beside the program: build them first".into()
+                        "build the connectors first: none are installed beside the program".into()
                     }
                     None => format!(
-                        "bundled are {}; or give a path to a .wasm",
+                        "use a bundled connector ({}), or give the path of a .wasm file",
                         bundled.join(", ")
                     ),
                 };
                 Failure::new(
                     Class::Config,
                     "unknown_connector",
-                    format!("no connector {name:?}"),
+                    format!("the connector {name:?} does not exist"),
                 )
                 .hint(hint)
             })

@@ -30,7 +30,7 @@ const MAX_DEPTH: usize = 16;
 /// 131,070. Ours have less than a hundred.
 const MAX_KEYS: usize = 10_000;
 /// The command that makes it right.
-const UPDATE: &str = "if the new one is to be trusted, run: rapidbyte lock --update PIPELINE";
+const UPDATE: &str = "if you trust the new file, run: rapidbyte lock --update PIPELINE";
 
 /// The file's content: connectors by their path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,12 +94,12 @@ impl Lock {
         let mut limited = file.take(MAX_LOCK_BYTES + 1);
         let read = limited.read_to_string(&mut text);
         if read.map_err(|error| wrong(&error))? as u64 > MAX_LOCK_BYTES {
-            return Err(wrong(&"larger than any lock is"));
+            return Err(wrong(&"larger than any lock file"));
         }
         let lock: Self = serde_json::from_str(&text).map_err(|error| wrong(&error))?;
         match lock.version {
             LOCK_VERSION => Ok(Some(lock)),
-            other => Err(wrong(&format_args!("version {other} is not known"))),
+            other => Err(wrong(&format_args!("version {other} is unknown"))),
         }
     }
 
@@ -112,7 +112,7 @@ impl Lock {
         let failed = |error: std::io::Error| {
             let text = format!("{}: {error}", path.display());
             Failure::new(Class::Environment, "lock_not_written", text)
-                .hint("make the folder of the pipeline writable")
+                .hint("make the directory of the pipeline writable")
         };
         let text = serde_json::to_string_pretty(self).map_err(|error| failed(error.into()))?;
         let temporary = folder.join(format!(".{LOCK_FILE}.{}.tmp", std::process::id()));
@@ -152,13 +152,13 @@ impl Lock {
             };
             let text = format!("{used}{place} is not in {LOCK_FILE}");
             return Err(Failure::new(Class::Config, "connector_not_locked", text)
-                .hint("if it is to be trusted, run: rapidbyte lock PIPELINE"));
+                .hint("if you trust the file, run: rapidbyte lock PIPELINE"));
         };
         match sha256(origin, connector)? {
             Some(found) if found == pin.sha256 => Ok(()),
             Some(found) => {
                 let text = format!(
-                    "{used} is another file than the one in {LOCK_FILE}: sha256 {}, locked is {}",
+                    "{used} differs from the file in {LOCK_FILE}: sha256 {}, locked is {}",
                     short(&found),
                     short(&pin.sha256)
                 );
@@ -192,7 +192,7 @@ impl Lock {
             return Ok(());
         }
         let text = format!(
-            "{used} asks for more than {LOCK_FILE} has: {}",
+            "{used} asks for further grants, which {LOCK_FILE} does not have: {}",
             more.join(", ")
         );
         Err(Failure::new(Class::Config, "connector_changed", text).hint(UPDATE))
@@ -211,7 +211,7 @@ impl Pin {
         spec: &Spec,
     ) -> Result<Self, Failure> {
         let schema: Value = serde_json::from_str(&spec.config_schema).map_err(|error| {
-            let text = format!("{used}: the config schema is no JSON: {error}");
+            let text = format!("{used}: the config schema is not JSON: {error}");
             Failure::new(Class::Run, "contract_broken", text)
         })?;
         Ok(Self {
@@ -222,8 +222,11 @@ impl Pin {
 }
 
 fn changing(used: &str) -> Failure {
-    let text = format!("{used} changed while it was loaded");
-    Failure::new(Class::Config, "connector_changed", text).hint("wait until it is written")
+    let text = format!("{used} changed while Rapidbyte loaded it");
+    Failure::new(Class::Config, "connector_changed", text).hint(
+        "wait until its writer has \
+         finished, and run again",
+    )
 }
 
 fn sha256(origin: &Origin, connector: &Connector) -> Result<Option<String>, Failure> {
@@ -252,11 +255,11 @@ pub fn asks_for(connector: &Connector, schema: &Value) -> Result<Vec<String>, Fa
     let found = marked(schema, schema, "config", 0, &mut left, &mut wishes);
     found.ok_or_else(|| {
         let text = format!(
-            "the config schema of {} has more than {MAX_KEYS} keys, its references followed",
+            "the config schema of {} has more than {MAX_KEYS} keys, counting references",
             connector.name()
         );
         Failure::new(Class::Run, "contract_broken", text)
-            .hint("this is a fault of the connector: tell its author")
+            .hint("report it to the connector's author: the connector has a bug")
     })?;
     wishes.sort();
     wishes.dedup();

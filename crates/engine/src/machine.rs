@@ -9,24 +9,24 @@ pub(crate) const CODE: &str = "machine_limit";
 const LIMITS: [(&str, &str); 4] = [
     (
         "(os error 12)",
-        "the system gives the process no more memory or addresses, which is no fault of the \
-         connector: raise or remove the limit (`ulimit -v unlimited`; each connector reserves some \
-         GiB of addresses that take no memory), or free memory",
+        "raise or remove the limit (`ulimit -v unlimited`), or free memory: the system gives the \
+             process no more memory or addresses; the connector is not the cause (each connector \
+             reserves some GiB of addresses that use no memory)",
     ),
     (
         "(os error 23)",
-        "all processes of the machine together have too many files open: close some, or raise \
-         fs.file-max",
+        "close some files, or raise fs.file-max: all processes of the machine together have too \
+             many open files",
     ),
     (
         "(os error 24)",
-        "the process may not open more files: raise the limit (`ulimit -n 1024`, LimitNOFILE= of \
-         systemd), or lower resources.parallelism",
+        "raise the limit of open files (`ulimit -n 1024`, LimitNOFILE= of systemd), or lower \
+             resources.parallelism",
     ),
     (
         "(os error 27)",
-        "a file would become larger than the process may write: raise or remove the limit \
-         (`ulimit -f unlimited`, LimitFSIZE= of systemd), or split the files",
+        "raise or remove the limit of file sizes (`ulimit -f unlimited`, LimitFSIZE= of \
+             systemd), or split the files",
     ),
 ];
 
@@ -60,7 +60,7 @@ mod tests {
             ("out/a.csv: File too large (os error 27)", "ulimit -f"),
         ] {
             let mut failure = Failure::new(Class::Run, "trapped", message)
-                .hint("this is a fault of the connector: tell its author");
+                .hint("report it to the connector's author: the connector has a bug");
             failure.passes_after_ms = Some(0);
             name_limit(&mut failure);
             assert_eq!(failure.code, "machine_limit", "{message}");

@@ -44,11 +44,11 @@ impl Narrowing {
             .position(|stream| stream.sync_mode == SyncMode::Incremental);
         if let (Some(index), Some(_)) = (incremental, self.limit) {
             let key = format!("source.streams[{index}]");
-            let text = "--limit would leave rows behind that the next run takes for delivered";
+            let text = "with --limit, the next run would skip the rows behind the limit";
             return Err(
                 Failure::at_key(document, &key, "limit_incremental", text).hint(
-                    "use checkpoint: { every_rows } for smaller commits, where: for fewer rows, or \
-                 leave --limit out",
+                    "remove --limit; use checkpoint: { every_rows } for smaller commits, or \
+                         where: for fewer rows",
                 ),
             );
         }
@@ -56,13 +56,12 @@ impl Narrowing {
         match self.limit {
             Some(rows) if replaces && !self.limit_replaces => {
                 let text = format!(
-                    "with write_mode: replace, {rows} rows would take the place of all rows that \
-                     a target has"
+                    "with write_mode: replace, {rows} rows would replace all rows of a target"
                 );
                 let key = "destination.write_mode";
                 Err(Failure::at_key(document, key, "limit_replaces", text).hint(
-                    "add --limit-replaces if that is wanted, as for a target that is new; or \
-                     leave --limit out",
+                    "remove --limit, or add --limit-replaces if the target may hold only these \
+                         rows, for example because it is new",
                 ))
             }
             _ => Ok(()),
@@ -110,7 +109,7 @@ impl Narrowing {
         if kept.iter().all(Option::is_none) && !streams.is_empty() {
             let text = "--select and --exclude leave nothing to move";
             return Err(Failure::new(Class::Config, "nothing_selected", text)
-                .hint("leave one of them out; --exclude wins"));
+                .hint("remove one of them; --exclude overrides --select"));
         }
         Ok(kept)
     }
@@ -147,7 +146,7 @@ fn covered(pattern: &str, streams: &[Candidate], select: bool) -> Result<Vec<Cov
 
 fn unknown(pattern: &str, streams: &[Candidate], select: bool) -> Failure {
     let flag = if select { "--select" } else { "--exclude" };
-    let text = format!("{flag} {pattern:?} names nothing that the pipeline moves");
+    let text = format!("{flag} {pattern:?} matches nothing that the pipeline moves");
     let names = streams.iter().map(|stream| stream.name.clone());
     let columns = streams.iter().flat_map(|s| {
         s.columns
@@ -157,7 +156,7 @@ fn unknown(pattern: &str, streams: &[Candidate], select: bool) -> Failure {
     let names: Vec<String> = names.chain(columns).collect();
     let hint = match did_you_mean(pattern, names.iter().map(String::as_str)) {
         Some(near) => near,
-        None => "`rapidbyte plan` lists its streams and columns".into(),
+        None => "run `rapidbyte plan` to list its streams and columns".into(),
     };
     Failure::new(Class::Config, "unknown_selection", text).hint(hint)
 }

@@ -20,8 +20,8 @@ use crate::retry;
 /// How often a run that waits looks.
 const PAUSE: Duration = Duration::from_secs(1);
 pub(crate) const CODE: &str = "already_running";
-const HINT: &str = "wait until that run has ended; with `when_running: wait` in the pipeline file a run \
-                    waits by itself, with `when_running: replace` it fences the other one";
+const HINT: &str = "wait until that run has ended; or set `when_running: wait` in the pipeline \
+     file to wait for it, or `when_running: replace` to fence it";
 
 /// Plans a run once no other run of the pipeline is at work, or as `when_running` says. The turn is the
 /// folder's of the `history`, to be kept to the end of the run; none where the folder takes no lock.
@@ -115,7 +115,7 @@ fn take_turn(document: &Document, history: &Path, host: &Host) -> Result<Option<
             Ok(Asked::Taken(turn)) => {
                 if let Some(dead) = turn.taken_from().filter(|_| !replaces) {
                     let text = format!(
-                        "{} has not answered for {} s, and this run fences it",
+                        "{} has not answered for {} s, so this run fences it",
                         local(document, dead),
                         dead.silence.as_secs()
                     );
@@ -129,7 +129,7 @@ fn take_turn(document: &Document, history: &Path, host: &Host) -> Result<Option<
             Ok(Asked::Held(worker)) => return Err(refused(&local(document, &worker))),
             // A folder that cannot be written: whether the run needs its history is told later.
             Err(error) => {
-                let text = format!("a run that overlaps this one would not be noticed: {error}");
+                let text = format!("this run cannot detect an overlapping run: {error}");
                 (host.log)("rapidbyte", None, Level::Debug, &text);
                 return Ok(None);
             }
@@ -153,7 +153,7 @@ fn named(id: Option<&str>) -> String {
 fn local(document: &Document, worker: &Worker) -> String {
     let run = named(worker.run.as_deref());
     format!(
-        "{run} of the pipeline {} (process {} on {}, begun {} s ago)",
+        "{run} of the pipeline {} (process {} on {}, started {} s ago)",
         document.pipeline,
         worker.pid,
         worker.host,

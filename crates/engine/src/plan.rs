@@ -419,7 +419,7 @@ fn check_modes(
         };
         let key = format!("source.streams[{index}]");
         if !destination.spec.keeps_cursor {
-            let text = format!("{name} does not keep the place where a stream goes on");
+            let text = format!("{name} cannot store a cursor");
             return Err(
                 Failure::at_key(document, &key, "unsupported_sync_mode", text)
                     .hint("set sync_mode: full_refresh, or write to another destination"),
@@ -435,7 +435,10 @@ fn check_modes(
         return refuse_repeats(document, destination);
     }
     let known: Vec<_> = known.iter().map(|mode| write_mode_name(*mode)).collect();
-    let text = format!("{name} does not know write_mode {}", write_mode_name(mode));
+    let text = format!(
+        "{name} does not support write_mode {}",
+        write_mode_name(mode)
+    );
     Err(Failure::at_key(
         document,
         "destination.write_mode",
@@ -484,7 +487,7 @@ fn place(
     let increment = increment(document, entry, &discovered, &all)?;
     if let (Some(_), Some(column)) = (&increment, left_out.first()) {
         let key = format!("source.streams[{entry}].sync_mode");
-        let text = format!("without {column} the next run would take its values for delivered");
+        let text = format!("without {column}, the next run would never deliver its values");
         return Err(Failure::at_key(document, &key, "columns_incremental", text)
             .in_stream(&discovered.name)
             .hint("leave columns out in the pipeline file: columns: [...]"));
@@ -594,7 +597,7 @@ fn unknown_column(
         Some(near) => near,
         None => format!("it has {}", some_of(&names)),
     };
-    let text = format!("no column {column:?}");
+    let text = format!("the stream does not have a column {column:?}");
     let key = format!("source.streams[{entry}].columns");
     Failure::at_key(document, &key, "unknown_column", text)
         .in_stream(&stream.name)
@@ -634,11 +637,11 @@ fn refuse_own_source(
     for stream in streams {
         let location = stream.placed.location.as_str();
         if destination.writes_what_is_read(location, &read) {
-            let text = format!("{location} would be written, and the source reads it");
+            let text = format!("the run would write {location}, which the source reads");
             let key = "destination.config";
             return Err(Failure::at_key(document, key, "target_is_source", text)
                 .in_stream(&stream.name)
-                .hint("write to another file or folder"));
+                .hint("write to another file or directory"));
         }
     }
     Ok(())
@@ -672,8 +675,8 @@ impl StreamPlan {
         let mut failure = Failure::new(Class::Contract, "column_refused", note)
             .in_stream(&self.name)
             .hint(
-                "leave it out with columns:, have the source give another type (schema:, where it \
-                 takes one), or change the destination",
+                "leave it out with columns:, choose another type at the source (schema:, if it \
+                     has that key), or change the destination",
             );
         failure.column = Some(column.column.clone());
         Err(failure)

@@ -64,7 +64,7 @@ impl Backoff {
             None => String::new(),
         };
         let text = format!(
-            "{of}{}: {}; {kept}; tries again in {:.1} s",
+            "{of}{}: {}; {kept}; retries in {:.1} s",
             failure.code,
             failure.message,
             pause.as_secs_f64()
@@ -116,7 +116,7 @@ pub(crate) fn until_it_passes<T>(
         let passes = failure.passes_after_ms;
         if let Some(ms) = passes.filter(|ms| is_too_long(*ms, host.longest_pause)) {
             let seconds = ms.div_ceil(1000);
-            let hint = format!("the server asks to wait {seconds} s: run the command again then");
+            let hint = format!("run the command again after {seconds} s, as the server asks");
             return Err(backoff.told(failure.hint(hint)));
         }
         let next = backoff.after(&failure, passes, "no row has moved yet", &host.cancel);
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(pause, Duration::from_secs(3600));
         assert_eq!(
             text,
-            "source-http: http_rate_limited: answers 429; nothing moved; tries again in 3600.0 s"
+            "source-http: http_rate_limited: answers 429; nothing moved; retries in 3600.0 s"
         );
         assert_eq!(after(LONGEST_ASKED_MS + 1), None);
     }

@@ -93,7 +93,7 @@ pub fn run(
     });
     if let Some(why) = history.and_then(State::behind) {
         let text = format!(
-            "{why}: the run goes on, and `rapidbyte runs` learns of it when the lock is free"
+            "{why}: the run continues, and `rapidbyte runs` records it when the lock is free"
         );
         (host.log)("rapidbyte", None, Level::Warn, &text);
     }
@@ -112,10 +112,7 @@ pub fn run(
     };
     let names: Vec<String> = plan.streams.iter().map(|s| s.name.clone()).collect();
     if active.as_ref().is_some_and(ActiveRun::goes_on) {
-        let text = format!(
-            "goes on with the run {}, which did not finish",
-            ledger.run.id
-        );
+        let text = format!("resumes the run {}, which did not finish", ledger.run.id);
         (host.log)("rapidbyte", None, Level::Info, &text);
     }
     let moved = Beat::begin(&plan, host, &ledger.run).and_then(|beat| {
@@ -493,7 +490,7 @@ impl Moving<'_> {
         if self.plan.streams.len() > 1 {
             self.say(
                 Level::Warn,
-                "is read as of a later moment than the other streams of this run",
+                "reads from a later snapshot than the other streams of this run",
             );
         }
         Ok((source, token))

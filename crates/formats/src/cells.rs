@@ -155,7 +155,7 @@ impl Cells {
             return Err(FormatError::new(
                 "schema_mismatch",
                 format!(
-                    "column {:?} has values of type {}, {} was declared",
+                    "column {:?} has values of type {}, but {} was declared",
                     field.name(),
                     data_type_name(array.data_type()),
                     data_type_name(field.data_type())
@@ -334,7 +334,7 @@ impl Cells {
             Ok("null") => Err(Misfit::new(
                 "json_null_value",
                 &self.field,
-                "the JSON document null cannot be told from NULL in JSON Lines",
+                "the JSON document null cannot be distinguished from NULL in JSON Lines",
             )),
             // White space around a value belongs to the line. A line break ends it.
             Ok(json) if json.len() != document.len() || json.contains(['\n', '\r']) => {

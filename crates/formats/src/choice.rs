@@ -42,7 +42,7 @@ impl<'de> Deserialize<'de> for NullText {
         impl<'de> Visitor<'de> for Texts {
             type Value = NullText;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text (in quotes if it looks like a number) or a list of texts")
+                f.write_str("a string (in quotes if it looks like a number) or a list of strings")
             }
             fn visit_str<E: Error>(self, text: &str) -> Result<NullText, E> {
                 Ok(NullText(vec![text.to_owned()]))
@@ -116,7 +116,7 @@ impl Choice<'_> {
             _ => None,
         };
         let Some(format) = self.format.or(told) else {
-            let text = format!("the ending of {:?} does not tell its format", self.path);
+            let text = format!("the ending of {:?} does not name a format", self.path);
             return Err(FormatError::new("unknown_format", text)
                 .hint("set format: csv, jsonl, parquet or arrow")
                 .column("format"));
@@ -133,11 +133,11 @@ impl Choice<'_> {
         self.without_options(columns.0)?;
         if compression != Compression::None {
             let text = format!(
-                "{:?}: {} is compressed within its file, not as a whole",
+                "{:?}: {} is compressed inside its file, not as a whole",
                 self.path, columns.0
             );
             return Err(FormatError::new("compressed_columns", text)
-                .hint("leave the last ending away")
+                .hint("remove the last ending")
                 .column("path"));
         }
         Ok(columns.1)
@@ -151,7 +151,7 @@ impl Choice<'_> {
             Some(text) => match text.as_bytes() {
                 [byte] => Ok(*byte),
                 _ => {
-                    let text = format!("{text:?} is not one ASCII character");
+                    let text = format!("{text:?} is not a single ASCII character");
                     Err(FormatError::new("invalid_dialect", text).column(key))
                 }
             },
@@ -173,9 +173,9 @@ impl Choice<'_> {
             false_values: self.false_values.unwrap_or_default().to_vec(),
         };
         if !dialect.header && self.headers.is_some() {
-            let text = "without a header no file names its columns";
+            let text = "without a header, no file names its columns";
             return Err(FormatError::new("unused_option", text)
-                .hint("leave it out, or leave out header: false")
+                .hint("remove headers, or remove header: false")
                 .column("headers"));
         }
         dialect.validate()?;
@@ -197,7 +197,7 @@ impl Choice<'_> {
             Some((key, _)) => {
                 let text = format!("{format} has no {key}");
                 Err(FormatError::new("unused_option", text)
-                    .hint("leave it out, or set format: csv")
+                    .hint("remove it, or set format: csv")
                     .column(key))
             }
         }

@@ -209,12 +209,15 @@ impl Column {
         }
         let name = self.field.name();
         let text = format!(
-            "column {name:?} ({}): {:?} has other parts than the type",
+            "column {name:?} ({}): the parts of {:?} differ from the type",
             rapidbyte_wire::types::type_name(&self.field),
             pattern.as_str()
         );
         Err(FormatError::new("invalid_time_pattern", text)
-            .hint("a date has no time, a timestamp has one, a timestamptz has an offset (%z) too")
+            .hint(
+                "give a date no time, a timestamp a time, and a timestamptz an offset (%z) as \
+                 well",
+            )
             .column(name))
     }
 
@@ -327,7 +330,7 @@ impl Column {
     /// Appends the value that a text is. Lists, structs and maps are read from JSON text.
     pub(crate) fn push_text(&mut self, text: &[u8]) -> Fit {
         let pushed = match &mut self.values {
-            Values::Null => Err("stands in a column that has only NULLs"),
+            Values::Null => Err("is in a column that has only NULLs"),
             Values::Bool(v) => text::parse_bool(text).map(|x| v.append(x)),
             Values::I8(v) => number::parse_signed(text).map(|x| v.push(x)),
             Values::I16(v) => number::parse_signed(text).map(|x| v.push(x)),
@@ -436,7 +439,7 @@ impl Column {
             JsonKind::String => match json::unescape(json) {
                 Some(text) => self.push_text(text.as_bytes()),
                 None => {
-                    let why = "has half of a surrogate pair, which is no character";
+                    let why = "has half of a surrogate pair, which is not a character";
                     let misfit = Misfit::value(&self.field, json.as_bytes(), why);
                     Err(misfit.coded("json_lone_surrogate"))
                 }
@@ -575,10 +578,10 @@ impl Kept {
     fn check(self, text: &[u8]) -> Result<(), Reason> {
         match self {
             Self::Text(spelling) if !spelling.is_own(text) => {
-                Err("would be written back in another way")
+                Err("would not be written back unchanged")
             }
             Self::Digits if !spelling::float_keeps(text) => {
-                Err("has more digits than a float64 keeps")
+                Err("has more digits than a float64 can hold")
             }
             _ => Ok(()),
         }
@@ -591,7 +594,7 @@ const BAD_UTF8: &str = "csv_bad_utf8";
 
 fn expectation(kinds: &[JsonKind]) -> Reason {
     match kinds {
-        [] => "stands in a column that has only NULLs",
+        [] => "is in a column that has only NULLs",
         [JsonKind::Bool] => "is not true or false",
         [JsonKind::Number] => "is not a JSON number",
         [JsonKind::Array] => "is not a JSON array",

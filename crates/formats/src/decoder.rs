@@ -187,7 +187,7 @@ impl Decoder {
         if self.failed {
             return Err(FormatError::new(
                 "decoder_failed",
-                "the decoder cannot go on after an error",
+                "the decoder cannot continue after an error",
             ));
         }
         Ok(())

@@ -142,7 +142,7 @@ impl FormatError {
         Self::new(
             "unsupported_type",
             format!(
-                "column {:?} has type {}, which has no text form",
+                "column {:?} has the type {}, which has no text form",
                 field.name(),
                 type_name(field)
             ),
@@ -210,7 +210,7 @@ impl Misfit {
         Self::new(
             "null_in_required_column",
             field,
-            "NULL where none is allowed",
+            "NULL in a column that does not allow it",
         )
     }
 
@@ -229,20 +229,21 @@ impl Misfit {
         let error = FormatError::new(self.code, message).column(column);
         match self.code {
             "json_not_finite" => error
-                .hint("JSON has no NaN and no infinity: write CSV, or make the column a string"),
-            "json_null_value" => {
-                error.hint("it would be read back as NULL: write CSV, or make the column a string")
-            }
+                .hint("write CSV, or make the column a string: JSON has neither NaN nor infinity"),
+            "json_null_value" => error.hint(
+                "write CSV, or make the column a string: the value would be read back \
+                     as NULL",
+            ),
             "json_not_one_line" => error.hint(
-                "write CSV, Parquet or Arrow, which keep the text; or have the source give it on one \
-                 line, such as by a cast to jsonb in PostgreSQL",
+                "write CSV, Parquet or Arrow, which keep the document; or have the source give \
+                     it on one line, in PostgreSQL by a cast to jsonb",
             ),
             "decimal_comma" => error.hint(
-                "decimal commas and separators of thousands are not read as numbers: export the \
-                 file with decimal points, or declare the column as string and convert it later",
+                "export the file with decimal points and without separators of thousands, or \
+                     declare the column as string and convert it later",
             ),
             "json_lone_surrogate" => error.hint(
-                "repair the file, or declare the column as json, which keeps the text as it stands",
+                "repair the file, or declare the column as json, which keeps the text unchanged",
             ),
             "null_in_required_column" => error.hint("declare the column nullable"),
             _ => error,

@@ -56,7 +56,7 @@ pub(crate) fn encode(
 pub(crate) fn cells(schema: &SchemaRef, batch: &RecordBatch) -> Result<Vec<Cells>, FormatError> {
     let (found, declared) = (batch.num_columns(), schema.fields().len());
     if found != declared {
-        let text = format!("a batch of {found} columns where {declared} were declared");
+        let text = format!("a batch of {found} columns, but {declared} were declared");
         return Err(FormatError::new("schema_mismatch", text));
     }
     let columns = schema.fields().iter().zip(batch.columns());
@@ -170,7 +170,7 @@ impl Rows {
                     if targets[at].replace(fields.len()).is_some() {
                         return Err(FormatError::new(
                             "unknown_column",
-                            format!("column {name:?} is wanted twice"),
+                            format!("column {name:?} is selected twice"),
                         )
                         .column(name));
                     }
@@ -204,8 +204,8 @@ impl Rows {
             return error;
         }
         error.hint(
-            "the type was inferred from the first rows: declare the column's type under schema:, \
-             or raise sample_rows and sample_bytes so that inference sees such values",
+            "declare the column's type under schema:, or raise sample_rows and sample_bytes so \
+                 that the sample contains such values: the type was inferred from the first rows",
         )
     }
 
@@ -251,7 +251,10 @@ impl Rows {
 
 pub(crate) fn unknown_column(name: &str, schema: &Schema) -> FormatError {
     let known: Vec<_> = schema.fields().iter().map(|f| f.name().as_str()).collect();
-    FormatError::new("unknown_column", format!("no column is named {name:?}"))
-        .hint(format!("the columns are {}", known.join(", ")))
-        .column(name)
+    FormatError::new(
+        "unknown_column",
+        format!("the stream does not have a column {name:?}"),
+    )
+    .hint(format!("use one of {}", known.join(", ")))
+    .column(name)
 }

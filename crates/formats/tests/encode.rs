@@ -192,13 +192,13 @@ fn what_a_format_cannot_hold_is_refused_by_name() {
             &Format::jsonl(),
             batch("time", late()),
             "value_does_not_fit",
-            "no time of day",
+            "not a time of day",
         ),
         (
             &csv,
             batch("time", late()),
             "value_does_not_fit",
-            "no time of day",
+            "not a time of day",
         ),
         (
             &csv,

@@ -83,13 +83,13 @@ impl File {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
     /// It was not written by this version, or not by us at all.
-    #[error("is no manifest: {0}")]
+    #[error("is not a valid manifest: {0}")]
     Malformed(String),
     /// A number is missing, or a manifest is not the one that its follower names.
     #[error("does not follow the manifest before it: {0}")]
     Broken(String),
     /// There are no numbers left.
-    #[error("has the last number that is possible")]
+    #[error("has the highest possible number")]
     Full,
 }
 
@@ -171,13 +171,13 @@ impl Link {
             .map_err(|error| ManifestError::Malformed(error.to_string()))?;
         let malformed = |text: &str| Err(ManifestError::Malformed(text.to_owned()));
         if manifest.version != VERSION {
-            return malformed("it has another version than 1");
+            return malformed("its version is not 1");
         }
         if manifest.number != number {
-            return malformed("it has another number than its name says");
+            return malformed("its number differs from its name");
         }
         if manifest.begins > manifest.number {
-            return malformed("it begins behind itself");
+            return malformed("its key `begins` is above its number");
         }
         let leads_out = |file: &File| {
             file.path
@@ -185,7 +185,7 @@ impl Link {
                 .any(|part| matches!(part, "" | "." | "..") || part.contains(['*', '?']))
         };
         if manifest.files.iter().any(leads_out) {
-            return malformed("it names a file outside of its folder");
+            return malformed("it names a file outside its directory");
         }
         Ok(Self {
             manifest,
@@ -230,7 +230,7 @@ impl Link {
             return Err(ManifestError::Broken(text));
         }
         if next.previous.as_deref() != this.map(|this| this.sha256.as_str()) {
-            let text = "that one was changed, or belongs to another folder".to_owned();
+            let text = "that manifest was changed, or belongs to another directory".to_owned();
             return Err(ManifestError::Broken(text));
         }
         match next.changed_by_hand(this.map(|this| &this.manifest)) {

@@ -25,8 +25,8 @@ fn no_byte() -> Error {
     Error {
         kind: ErrorKind::Internal,
         code: "not_latin1".into(),
-        message: "a character above 255 where each stands for a byte".into(),
-        hint: Some("each character of `write_latin` is a byte: give a text to `write_text`".into()),
+        message: "a character above 255, where each character stands for a byte".into(),
+        hint: Some("call `write_text` for text: each character of `write_latin` is a byte".into()),
         stream: None,
         column: None,
         location: None,

@@ -62,7 +62,7 @@ fn exchange(
             Error::new(
                 ErrorKind::Auth,
                 "channel_binding_missing",
-                "channel_binding=require, and the server asks for something else",
+                "channel_binding=require is set, but the server asks for another method",
             )
             .hint("use SCRAM over TLS on the server, or channel_binding=prefer")
             .at(&settings.location)
@@ -71,7 +71,7 @@ fn exchange(
             Message::AuthenticationOk if requires_binding && !is_bound => return Err(unbound()),
             Message::AuthenticationOk => return Ok(()),
             Message::ErrorResponse(body) => return Err(server_error(&body)),
-            _ if is_proven => return Err(protocol("it asks for more behind SCRAM")),
+            _ if is_proven => return Err(protocol("it continues after SCRAM was complete")),
             Message::AuthenticationCleartextPassword | Message::AuthenticationMd5Password(_)
                 if requires_binding =>
             {
@@ -103,7 +103,7 @@ fn exchange(
         *was_asked = true;
         wire.send(deadline)?;
     }
-    Err(protocol("it asks for one proof after the other"))
+    Err(protocol("it asks for two proofs"))
 }
 
 /// Runs SCRAM to the server's own proof; true when it was bound to the TLS session.
@@ -154,16 +154,19 @@ fn mechanism(
         let why = if !session.is_tls {
             "the connection has no TLS"
         } else if can_bind {
-            "the server offers none"
+            "the server does not offer it"
         } else {
-            "the server's certificate is signed in a way that allows none"
+            "the signature of the server's certificate does not allow it"
         };
         return Err(Error::new(
             ErrorKind::Auth,
             "channel_binding_missing",
-            format!("channel_binding=require, and {why}"),
+            format!("channel_binding=require is set, but {why}"),
         )
-        .hint("use sslmode=verify-full with a server that binds, or channel_binding=prefer"));
+        .hint(
+            "use sslmode=verify-full with a server that supports binding, or \
+             channel_binding=prefer",
+        ));
     }
     if !offers(SCRAM_SHA_256) {
         return Err(unsupported(&format!("SASL by {}", offered.join(", "))));
@@ -184,7 +187,7 @@ fn password(settings: &Settings) -> Result<&str> {
             "password_missing",
             format!("the server asks for the password of {}", settings.user),
         )
-        .hint("add the password to the connection, by ${VARIABLE} rather than in plain text")
+        .hint("add the password to the connection, as ${VARIABLE} rather than in plain text")
         .at(&settings.location)
     })
 }
@@ -195,20 +198,22 @@ fn wrong(wrong: Wrong) -> Error {
         // It does not know the password either, or does not speak SCRAM.
         Wrong::Message(what) => auth(
             "server_not_proven",
-            format!("the server fails SCRAM: {what}"),
+            format!("the server breaks SCRAM: {what}"),
         )
         .hint(
-            "somebody may stand between us and the server; check the host, use sslmode=verify-full",
+            "check the host and use sslmode=verify-full: somebody may stand between client and \
+                 server",
         ),
         Wrong::Iterations(count) => auth(
             "scram_iterations",
             format!(
-                "the server asks for {count} iterations of SCRAM, and {MAX_ITERATIONS} are done"
+                "the server asks for {count} iterations of SCRAM, and the limit is \
+                     {MAX_ITERATIONS}"
             ),
         )
         .hint(
-            "somebody may stand between us and the server; else lower the server's \
-             scram_iterations and set the password anew",
+            "check the host and use sslmode=verify-full: somebody may stand between client and \
+                 server; or lower the server's scram_iterations and set the password again",
         ),
         // As PostgreSQL itself says it, which sends an error of its own instead.
         Wrong::Refused(why) => auth(
@@ -224,9 +229,9 @@ fn unsupported(method: &str) -> Error {
     Error::new(
         ErrorKind::Auth,
         "auth_unsupported",
-        format!("the server asks for {method}, which this client does not speak"),
+        format!("the server asks for {method}, which this client does not support"),
     )
-    .hint("in the server's pg_hba.conf give this user scram-sha-256, md5, password or trust")
+    .hint("in the server's pg_hba.conf, give this user scram-sha-256, md5, password or trust")
 }
 
 #[cfg(test)]

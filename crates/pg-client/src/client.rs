@@ -138,7 +138,7 @@ impl Client {
                     if !is_done && body.tag().map_err(protocol)? == "ROLLBACK" => {}
                 Message::ReadyForQuery(body) if is_done && body.status() == b'I' => {}
                 Message::ErrorResponse(body) => return Err(server_error(&body)),
-                _ => return Err(protocol("something else than the answer to a ROLLBACK")),
+                _ => return Err(protocol("an answer other than to ROLLBACK")),
             }
         }
         self.state = state;
@@ -186,9 +186,9 @@ impl Client {
             return Ok(touched);
         }
         self.state = State::Unusable;
-        let text = format!("the server answers a COMMIT with {:?}", self.last_command);
+        let text = format!("the server answers COMMIT with {:?}", self.last_command);
         Err(Error::new(ErrorKind::Connection, "not_committed", text)
-            .hint("the server's log has the reason; a pooler or proxy in between may have one too"))
+            .hint("read the server's log; a pooler or proxy in between may have a log too"))
     }
 
     /// The answer to [`Client::send`], as [`Client::simple_query`] gives it.
@@ -300,7 +300,7 @@ impl Client {
             return Err(Error::new(
                 ErrorKind::Internal,
                 "connection_unusable",
-                "the connection was left in the middle of a request",
+                "the connection is in the middle of a request",
             ));
         }
         self.state = State::Unusable;
@@ -464,11 +464,8 @@ impl Answers {
 }
 
 fn too_large() -> Error {
-    Error::data(
-        "result_too_large",
-        "the answer is larger than may be held in memory",
-    )
-    .hint("ask for fewer rows, or read them by COPY")
+    Error::data("result_too_large", "the answer exceeds the memory limit")
+        .hint("ask for fewer rows, or read them by COPY")
 }
 
 fn unexpected_copy() -> Error {

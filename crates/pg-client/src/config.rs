@@ -181,7 +181,7 @@ impl Settings {
                 let text = format!("`{a}` without `{b}`");
                 return Err(keywords
                     .bad(a, text)
-                    .hint("a client certificate needs both: name both files, or none"));
+                    .hint("name both files of the client certificate, or none"));
             }
         }
         // As the host has it: whoever names an authority wants it checked.
@@ -248,7 +248,7 @@ fn timeout(seconds: u32) -> Duration {
 
 /// `a,b` with `1,2`, or with one port for all, or with none.
 fn hosts(keywords: &Keywords) -> Result<Vec<Host>> {
-    let names = keywords.required("host", "where the server is")?;
+    let names = keywords.required("host", "the server's address")?;
     let names: Vec<&str> = names.split(',').collect();
     let ports: Vec<&str> = match keywords.text("port") {
         Some(ports) => ports.split(',').collect(),
@@ -261,7 +261,7 @@ fn hosts(keywords: &Keywords) -> Result<Vec<Host>> {
         let (names, ports) = (names.len(), ports.len());
         return Err(keywords
             .bad("port", format!("{ports} ports for {names} hosts"))
-            .hint("give one port for all hosts, or one for each"));
+            .hint("give one port for all hosts, or one port for each host"));
     }
     let host = |(at, name): (usize, &&str)| {
         if name.is_empty() || name.starts_with(['/', '@']) {
@@ -271,8 +271,8 @@ fn hosts(keywords: &Keywords) -> Result<Vec<Host>> {
                 "a Unix socket"
             };
             return Err(keywords.bad("host", what).hint(
-                "a connector reaches servers over TCP only: name a host, such as localhost, \
-                 and let the server listen there",
+                "name a host, such as localhost, and let the server listen there: a connector \
+                     reaches servers over TCP only",
             ));
         }
         let text = ports[if ports.len() == 1 { 0 } else { at }];
@@ -280,8 +280,8 @@ fn hosts(keywords: &Keywords) -> Result<Vec<Host>> {
             "" => DEFAULT_PORT,
             text => text.parse().ok().filter(|port| *port != 0).ok_or_else(|| {
                 keywords
-                    .bad("port", format!("`{text}` is no port"))
-                    .hint("a port is a number of 1 to 65535; PostgreSQL's own is 5432")
+                    .bad("port", format!("`{text}` is not a port"))
+                    .hint("write a number from 1 to 65535; the default of PostgreSQL is 5432")
             })?,
         };
         let name = (*name).to_owned();

@@ -85,14 +85,14 @@ fn summary(mut failures: Vec<(&Host, Error)>, settings: &Settings) -> Error {
     Error::new(
         kind,
         "connect_failed",
-        format!("no server could be used: {}", each.join("; ")),
+        format!("no server is usable: {}", each.join("; ")),
     )
     .hint(UNREACHABLE)
     .at(&settings.location)
 }
 
-const UNREACHABLE: &str = "check host and port, that the server runs and listens there \
-    (listen_addresses), and that no firewall is in between";
+const UNREACHABLE: &str = "check host, port and firewall, and that the server runs and listens \
+     there (listen_addresses)";
 const NO_SUCH_SESSION: &str = "no_such_session";
 
 /// One host, with and without TLS as `sslmode` says.
@@ -182,20 +182,20 @@ pub(crate) fn secure(
         b"N" if is_optional => Ok((connection, Session::default())),
         b"N" => Err(Error::config(
             "tls_required",
-            format!("{host}: the server has no TLS, and sslmode requires it"),
+            format!("{host}: the server does not offer TLS, and sslmode requires it"),
         )
         .hint(
-            "switch TLS on in the server (ssl = on), or choose sslmode=prefer knowing that \
-               anybody in between can read along",
+            "switch TLS on in the server (ssl = on), or set sslmode=prefer if others on the \
+                 network may read the data",
         )
         .at(&settings.location)),
         b"" => Err(Error::new(
             ErrorKind::Connection,
             "connection_lost",
-            format!("{host}: the server closed the connection when it was asked for TLS"),
+            format!("{host}: the server closed the connection after the request for TLS"),
         )
-        .hint("it is starting or stopping, or what listens there is no PostgreSQL server")),
-        _ => Err(protocol("neither yes nor no when asked for TLS")),
+        .hint("check that a PostgreSQL server listens there; it may be starting or stopping")),
+        _ => Err(protocol("neither yes nor no to the request for TLS")),
     }
 }
 
@@ -230,7 +230,7 @@ fn begin(mut wire: Wire, host: &Host, deadline: Deadline) -> Result<Client> {
                 return Ok(client);
             }
             Message::ErrorResponse(body) => return Err(server_error(&body)),
-            _ => return Err(protocol("an answer before the session has begun")),
+            _ => return Err(protocol("an answer before the start of the session")),
         }
     }
 }

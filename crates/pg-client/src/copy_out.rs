@@ -138,5 +138,5 @@ impl<C: BorrowMut<Client>> CopyOut<C> {
 }
 
 pub(crate) fn not_a_copy(direction: &str) -> Error {
-    Error::internal(format!("the statement is no COPY … {direction}"))
+    Error::internal(format!("the statement is not a COPY … {direction}"))
 }

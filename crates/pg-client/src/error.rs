@@ -138,27 +138,30 @@ fn hint(code: &str) -> Option<&'static str> {
     Some(match code {
         "28P01" => "check the user and the password of the connection",
         "28000" => {
-            "the server's pg_hba.conf decides who may come from where: it needs a line for this \
-             user, this database and our address (with or without TLS), and the role needs LOGIN"
+            "add a line for this user, this database and our address (with or without TLS) to \
+                 the server's pg_hba.conf, and give the role LOGIN"
         }
-        "3D000" => "check the name of the database in the connection, letter by letter",
-        "42501" => "ask the owner of the object, or a superuser, for the privilege (GRANT)",
-        "53100" => "the server's disk is full: free space there",
-        "53200" => "the server is out of memory; see its log",
+        "3D000" => "check the name of the database, including upper and lower case",
+        "42501" => "ask the owner of the object, or a superuser, to GRANT the privilege",
+        "53100" => "free space on the server's disk",
+        "53200" => "read the server's log: the server is out of memory",
         "53300" => {
-            "all of the server's connections are taken: end idle ones, raise max_connections or \
-             lower the pipeline's parallelism"
+            "end idle connections, raise max_connections, or lower the pipeline's parallelism: \
+                 all of the server's connections are in use"
         }
-        "57P01" => "an administrator ended the session or the server; run again when it is up",
-        "57P02" => "another server process crashed; the server's log says which",
-        "57P03" => "the server is starting, stopping or recovering; run again in a moment",
-        "57014" => "statement_timeout, or somebody cancelled the statement",
-        "40001" | "40P01" => "another session was in the way; run again",
-        "55P03" => "another session holds a lock; pg_stat_activity and pg_locks show which",
-        "25006" => "the server is a standby or read-only: connect to the primary",
+        "57P01" => {
+            "run again when the server is up: an administrator ended the session or the \
+             server"
+        }
+        "57P02" => "read the server's log: another server process crashed",
+        "57P03" => "run again in a moment: the server is starting, stopping or recovering",
+        "57014" => "raise statement_timeout, or run again: the statement was cancelled",
+        "40001" | "40P01" => "run again: another session conflicted with this one",
+        "55P03" => "find the session that holds the lock in pg_stat_activity and pg_locks",
+        "25006" => "connect to the primary: the server is a standby or read-only",
         "08P01" => {
-            "a connection pooler refuses what it does not know: leave out `options`, or list the \
-             parameter in PgBouncer's ignore_startup_parameters"
+            "remove `options`, or list the parameter in PgBouncer's ignore_startup_parameters: \
+                 the pooler refuses unknown parameters"
         }
         _ => return None,
     })
@@ -206,7 +209,7 @@ pub(crate) fn protocol(what: impl std::fmt::Display) -> Error {
         "protocol_violation",
         format!("the server breaks the protocol: {what}"),
     )
-    .hint("is it a PostgreSQL server that listens there?")
+    .hint("check that a PostgreSQL server listens there")
 }
 
 /// Something that we are asked to send and cannot, such as a NUL byte in a statement.
@@ -215,7 +218,7 @@ pub(crate) fn unsendable(what: impl std::fmt::Display) -> Error {
         "unsendable",
         format!("cannot be sent to the server: {what}"),
     )
-    .hint("PostgreSQL takes no NUL byte in names, statements and text")
+    .hint("PostgreSQL does not accept NUL bytes in names, statements and text")
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ impl Rows {
         value.flatten().ok_or_else(|| {
             Error::schema(
                 "unexpected_answer",
-                "the server gave no value where it always has one",
+                "the server returned NULL where it always returns a value",
             )
         })
     }

@@ -97,7 +97,7 @@ impl Wire {
         match self.connection.write(bytes, deadline.left()) {
             Ok(()) => Ok(()),
             Err(error) if is_timeout(&error) => {
-                Err(late("the server takes no more bytes", "writing"))
+                Err(late("the server does not accept more bytes", "writing"))
             }
             Err(error) => Err(self.last_words().unwrap_or(error)),
         }
@@ -111,7 +111,7 @@ impl Wire {
                 return Ok(message);
             }
             if deadline.has_passed() || !self.fill(deadline.left())? {
-                return Err(late("the server gave no answer in time", "waiting"));
+                return Err(late("the server did not answer in time", "waiting"));
             }
         }
     }
@@ -126,7 +126,7 @@ impl Wire {
             let both = [Readiness::Readable, Readiness::Writable];
             let ready = self.connection.wait(&both, deadline.left())?;
             if ready.is_empty() || deadline.has_passed() {
-                return Err(late("the server takes no more bytes", "writing"));
+                return Err(late("the server does not accept more bytes", "writing"));
             }
             let is_readable = ready.contains(&Readiness::Readable);
             let is_enough = read >= MAX_UNASKED_READS && ready.contains(&Readiness::Writable);
@@ -167,7 +167,10 @@ impl Wire {
                 "connection_lost",
                 "the server closed the connection",
             )
-            .hint("the server's log has the reason: a restart, a crash, or somebody ended it"));
+            .hint(
+                "read the server's log: it restarted or crashed, or somebody ended the \
+                 connection",
+            ));
         }
         if self.at == self.input.len() {
             // Everything was looked at: the new bytes take the place of the old, uncopied.
@@ -199,9 +202,9 @@ impl Wire {
             let limit = self.max_message_bytes;
             return Err(Error::data(
                 "message_too_large",
-                format!("the server announces a message of {body} bytes, and {limit} are allowed"),
+                format!("the server announces a message of {body} bytes, but {limit} are allowed"),
             )
-            .hint("a single row is too large, or the other side is no PostgreSQL server"));
+            .hint("a single row is too large, or the server is not PostgreSQL"));
         }
         Ok(header)
     }
@@ -279,5 +282,5 @@ pub(crate) fn is_timeout(error: &Error) -> bool {
 
 fn late(what: &str, doing: &str) -> Error {
     Error::new(ErrorKind::Transient, "timeout", format!("{what}, {doing}"))
-        .hint("the server may be stopped, overloaded or out of reach; pg_stat_activity shows what it does")
+        .hint("check that the server is up and reachable; pg_stat_activity shows what it does")
 }

@@ -143,7 +143,7 @@ pub fn missing_types(
             Err(PgError::new(
                 Owner::Schema,
                 "missing_type",
-                format!("the target has no type {name}"),
+                format!("the target does not have the type {name}"),
             )
             .hint(format!("run on the target: {}", statement.sql)))
         })

@@ -128,37 +128,38 @@ impl Problem {
 
     fn what(self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
-            Self::Malformed => "the value's bytes are not of the column's type",
+            Self::Malformed => "the value's bytes do not match the column's type",
             Self::NotANumber => "NaN does not fit into a decimal",
             Self::Infinite => "an infinite value does not fit",
             Self::Precision => "more digits before the point than the decimal holds",
             Self::Scale => "more digits after the point than the decimal holds",
-            Self::OutOfRange => "the value is out of the range that the other side holds",
-            Self::EndOfDay => "24:00:00 is no time of day",
+            Self::OutOfRange => "the value is out of range for the other side",
+            Self::EndOfDay => "24:00:00 is not a time of day",
             Self::SubMicrosecond => "the value is finer than a microsecond",
             Self::Dimensions => {
-                "an array that does not have one dimension does not fit into a list"
+                "an array with more or fewer than one dimension does not fit into a list"
             }
-            Self::LowerBound => "an array that does not begin at index 1 does not fit into a list",
-            Self::NotRectangular => "nested lists of different lengths are no array",
+            Self::LowerBound => "an array that does not start at index 1 does not fit into a list",
+            Self::NotRectangular => "nested lists of different lengths are not an array",
             Self::Text => "the text is not UTF-8",
-            Self::Nul => "the text holds a NUL character, which PostgreSQL cannot store",
-            Self::TooLarge => "the value or the batch is above 2 GiB",
-            Self::LongList => "the array takes more memory than max_record_bytes",
-            Self::Null => "NULL in a column that the server calls NOT NULL",
+            Self::Nul => "the text contains a NUL character, which PostgreSQL cannot store",
+            Self::TooLarge => "the value or the batch exceeds 2 GiB",
+            Self::LongList => "the array needs more memory than max_record_bytes",
+            Self::Null => "NULL in a column that the server declares NOT NULL",
             Self::TooLong(limit) => {
                 return Cow::Owned(format!(
-                    "the text has more than the {limit} characters that the target's column \
-                     holds (blanks at its end count)"
+                    "the text has more than the {limit} characters of the target's column \
+                         (blanks at its end count)"
                 ));
             }
             Self::Blanks => {
-                "the text ends with blanks, which character(n) does not tell from its padding"
+                "the text ends with blanks, which character(n) does not distinguish from its \
+                     padding"
             }
             Self::RepeatedKey => {
-                "a JSON object has a key twice, and jsonb would keep the last of the values alone"
+                "a JSON object has a key twice, and jsonb would keep only the last value"
             }
-            Self::JsonDepth => "the JSON is nested in more than 65,536 levels",
+            Self::JsonDepth => "the JSON is nested more than 65,536 levels deep",
         })
     }
 
@@ -166,12 +167,15 @@ impl Problem {
         match self {
             Self::SubMicrosecond => "round the value to microseconds in the source",
             Self::Nul | Self::Text => "clean the text in the source",
-            Self::NotRectangular => "make the inner lists equally long and not null, or write JSON",
+            Self::NotRectangular => {
+                "make the inner lists equally long and not null, or write \
+                 JSON"
+            }
             Self::TooLarge => "lower resources.batch_bytes",
             Self::LongList => "raise resources.max_record_bytes",
             Self::Precision | Self::Scale => {
-                "let the decimal hold more digits (`numeric:` of source-postgres), leave the column \
-                 out, or convert it in the source"
+                "give the decimal more digits (`numeric:` of source-postgres), leave the column \
+                     out, or convert it in the source"
             }
             Self::Infinite | Self::EndOfDay => {
                 "leave such rows out by `where:`, read the column as text through a view (SELECT …::text), or \
@@ -184,15 +188,15 @@ impl Problem {
             Self::Null => "drop NOT NULL there, or leave such rows out by `where:`",
             Self::Blanks => "give the target's column the type varchar or text",
             Self::RepeatedKey | Self::JsonDepth => {
-                "give the target's column the type json, which keeps the text"
+                "change the target's column to json, which keeps the text"
             }
             Self::TooLong(_) => {
                 "make the target's column longer (ALTER TABLE … ALTER COLUMN … TYPE …), or cut the \
                  text in the source"
             }
             _ => {
-                "choose a destination that takes PostgreSQL's own forms, leave the column out, \
-                 or convert it in the source"
+                "choose a destination that stores PostgreSQL's own values, leave the column out, \
+                     or convert it in the source"
             }
         }
     }

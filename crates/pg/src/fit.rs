@@ -77,9 +77,7 @@ fn plain_type(field: &Field, depth: usize) -> Result<Column, String> {
         ..builtin.column("")
     };
     if types::extension_name(field) == Some(OPAQUE) {
-        return Err(
-            "its values are in the own form of a system, and what type they are is not said".into(),
-        );
+        return Err("its values are in a system's own form, and their type is not declared".into());
     }
     Ok(match field.data_type() {
         DataType::Boolean => of(builtin::BOOL),
@@ -119,7 +117,7 @@ fn plain_type(field: &Field, depth: usize) -> Result<Column, String> {
             }
             let array = builtin::by_oid(element.ty.oid).map(Builtin::array_ty);
             Column {
-                ty: array.ok_or("there is no array of the element's type")?,
+                ty: array.ok_or("the element's type does not have an array type")?,
                 type_text: format!("{}[]", element.type_text),
                 dimensions: 1,
                 ..element
@@ -127,12 +125,12 @@ fn plain_type(field: &Field, depth: usize) -> Result<Column, String> {
         }
         DataType::Struct(_) | DataType::Map(..) => {
             return Err(
-                "structs and maps have no type of their own here: write them as JSON, or take \
-                 them apart into columns"
+                "write structs and maps as JSON, or split them into columns: PostgreSQL has no \
+                     type for them here"
                     .into(),
             );
         }
-        other => return Err(format!("{other} has no type in PostgreSQL")),
+        other => return Err(format!("PostgreSQL has no type for {other}")),
     })
 }
 
@@ -192,7 +190,7 @@ pub(crate) fn decide(field: &Field, target: &Column) -> Result<(Fit, Option<Op>)
     }
     if let Some(ty) = target.ty.without_input() {
         let reason = format!(
-            "only the server itself makes values of {}",
+            "only the server itself creates values of {}",
             ty.display_name()
         );
         return Ok((Fit::Refused(reason), None));
@@ -211,7 +209,7 @@ fn refused<T>(reason: impl Into<String>) -> Result<T, Fit> {
 }
 
 const JSONB_NOTE: &str =
-    "jsonb keeps neither the order of keys nor blanks; an object that has a key twice is refused";
+    "jsonb drops blanks and the order of keys; an object with a duplicate key is refused";
 
 impl Source {
     fn decide_for(&self, field: &Field, target: &Column) -> Decision {
@@ -346,7 +344,7 @@ fn length_note(from: &PgType, from_typmod: i32, to: &PgType, to_typmod: i32) -> 
     let given = characters(from, from_typmod);
     if limit((from, from_typmod), (to, to_typmod)).is_some() {
         let pads = if pads {
-            "; shorter ones are padded with blanks, and those that end with a blank are refused"
+            "; shorter ones are padded with blanks, and strings that end with a blank are refused"
         } else {
             ""
         };

@@ -61,7 +61,7 @@ pub fn check_name(name: &str) -> Result<(), PgError> {
         return bad("is empty");
     }
     if name.contains('\0') {
-        return bad("holds a NUL character");
+        return bad("contains a NUL character");
     }
     if name.len() > MAX_NAME_BYTES {
         return bad("has more than 63 bytes, and the server would cut it");

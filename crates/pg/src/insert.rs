@@ -32,7 +32,7 @@ impl Parameter {
         let mismatch = |message: String| PgError::new(Owner::Internal, "schema_mismatch", message);
         let Kind::Composite { fields } = &row_type.kind else {
             return Err(mismatch(format!(
-                "{} is no row type",
+                "{} is not a row type",
                 row_type.display_name()
             )));
         };

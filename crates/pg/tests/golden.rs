@@ -247,7 +247,7 @@ fn values_that_do_not_fit_name_their_column() {
         ("infinity", "infinite"),
         ("tz_infinity", "infinite"),
         ("end_of_day", "24:00:00"),
-        ("long_interval", "out of the range"),
+        ("long_interval", "out of range"),
         ("two_dimensions", "one dimension"),
         ("lower_bound", "index 1"),
     ];

@@ -90,7 +90,7 @@ impl Decoder {
             .map_err(|error| Refusal::internal("invalid_batch", error.to_string()).hint(REPORT))?;
         let found = batch.num_rows();
         if found as u64 != rows {
-            let text = format!("a batch of {found} rows where {rows} were said");
+            let text = format!("a batch of {found} rows, but {rows} were announced");
             return Err(Refusal::internal("invalid_batch", text).hint(REPORT));
         }
         let step = found.div_ceil(parts).max(1);

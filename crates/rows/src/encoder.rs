@@ -11,8 +11,8 @@ use rapidbyte_wire::types::type_name;
 use crate::declared::{self, TYPES};
 
 /// What to do about what neither a script nor an operator can cause.
-pub const REPORT: &str = "it is a fault of the program: report it";
-const NOT_UTF8: &str = "texts are UTF-8: decode bytes before they become a value";
+pub const REPORT: &str = "report it: Rapidbyte has a bug";
+const NOT_UTF8: &str = "decode bytes before they become a value: texts are UTF-8";
 
 /// Makes the batches of one read of a stream.
 pub struct Encoder {
@@ -138,17 +138,18 @@ impl Encoder {
 /// What an author does, where it is not what the operator of a file does.
 fn hint_for(code: &str) -> Option<&'static str> {
     Some(match code {
-        "jsonl_unknown_field" => "declare the column, or leave the key out",
+        "jsonl_unknown_field" => "declare the column, or remove the key",
         "jsonl_duplicate_key" | "jsonl_broken_line" | "jsonl_not_an_object" => {
-            "write rows as JSON with the library of the language: one object a line"
+            "write rows as JSON with the library of the language, one object per line"
         }
         "jsonl_bad_utf8" => NOT_UTF8,
         "columns_uneven" => "give a value or null for every row of every column",
         "null_in_required_column" => "declare the column without `not null`",
         "value_does_not_fit" => {
-            "declare another type for the column, or convert the value: json holds whatever comes"
+            "declare another type for the column, or convert the value; the type json accepts \
+                 every value"
         }
-        "json_not_finite" => "JSON has no NaN and no infinity: make the column a string",
+        "json_not_finite" => "make the column a string: JSON has neither NaN nor infinity",
         "unsupported_type" => TYPES,
         "unknown_column" => {
             "select columns that the stream declares: `rapidbyte discover PIPELINE` lists them"

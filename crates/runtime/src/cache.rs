@@ -62,7 +62,7 @@ impl Cache {
         let metadata = fs::symlink_metadata(dir)?;
         if !metadata.is_dir() || metadata.uid() != own_uid() {
             return Err(io::Error::other(format!(
-                "{} is not a folder of this user",
+                "{} is not a directory of this user",
                 dir.display()
             )));
         }

@@ -35,21 +35,21 @@ impl Cursors {
     /// What is wrong with it.
     pub fn take(&mut self, cursor: &str) -> Result<(), String> {
         if !self.due {
-            return Err("a checkpoint in a read that has none".into());
+            return Err("a checkpoint in a read without checkpoints".into());
         }
         let len = cursor.len();
         if len > MAX_CURSOR_BYTES {
             return Err(format!("a cursor of {len} bytes, above {MAX_CURSOR_BYTES}"));
         }
         if let Err(error) = serde_json::from_str::<serde_json::Value>(cursor) {
-            return Err(format!("a cursor that is no JSON: {error}"));
+            return Err(format!("a cursor that is not JSON: {error}"));
         }
         let hash = *blake3::hash(cursor.as_bytes()).as_bytes();
         if self.last == Some(hash) {
             return Ok(());
         }
         if self.seen.contains(&hash) {
-            return Err("a cursor that went back to where the read has been before".into());
+            return Err("a cursor that an earlier checkpoint of this read already had".into());
         }
         if self.seen.len() < MAX_REMEMBERED {
             self.seen.insert(hash);
@@ -69,8 +69,8 @@ mod tests {
         for cursor in ["1", "1", "2", "\"a\"", "{}"] {
             cursors.take(cursor).unwrap();
         }
-        assert!(cursors.take("2").unwrap_err().contains("went back"));
-        assert!(cursors.take("{").unwrap_err().contains("no JSON"));
+        assert!(cursors.take("2").unwrap_err().contains("already had"));
+        assert!(cursors.take("{").unwrap_err().contains("not JSON"));
         let long = format!("\"{}\"", "x".repeat(MAX_CURSOR_BYTES));
         assert!(cursors.take(&long).unwrap_err().contains("1048578 bytes"));
         assert!(Cursors::of(false).take("1").is_err());

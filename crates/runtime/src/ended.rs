@@ -108,7 +108,7 @@ fn shorten_notes(notes: &mut Vec<String>) {
     let lost = notes.len() - kept;
     if lost > 0 {
         notes.truncate(kept);
-        notes.push(format!("… and {lost} more notes"));
+        notes.push(format!("… and {lost} more messages"));
     }
 }
 
@@ -151,7 +151,7 @@ pub(crate) fn trapped(state: &State, export: &'static str, trap: &wasmtime::Erro
         let memory = enough_memory(state.memory.budget_bytes(), state.memory.wanted_bytes()) >> 20;
         internal(
             "memory_limit",
-            format!("needs more memory than the {mib} MiB it shares"),
+            format!("needs more memory than its share of {mib} MiB"),
         )
         .hint(format!(
             "set resources.memory: {memory}mb, times resources.parallelism if that is not 1, or lower batch_bytes; \
@@ -170,18 +170,27 @@ pub(crate) fn trapped(state: &State, export: &'static str, trap: &wasmtime::Erro
         let limit = state.sandbox.limits.handles;
         internal(
             "too_many_handles",
-            format!("holds more than {limit} handles at a time"),
+            format!("holds more than {limit} handles at the same time"),
         )
         .hint(RAISE_LIMITS)
     } else if format!("{trap:#}").contains(TOO_MUCH_COPIED) {
         let mib = (state.sandbox.limits.batch_bytes + COPY_OVERHEAD) >> 20;
-        internal("too_large", format!("handed over more than {mib} MiB in one call"))
-            .hint("this is a fault of the connector unless one record is that large: then raise resources.max_record_bytes")
+        internal(
+            "too_large",
+            format!("returned more than {mib} MiB in one call"),
+        )
+        .hint(
+            "raise resources.max_record_bytes if one record is that large; otherwise \
+                 report it to the connector's author",
+        )
     } else if trap.downcast_ref::<Trap>() == Some(&Trap::StackOverflow) {
         internal("stack_overflow", "ran out of stack".into())
     } else if trap.is::<I32Exit>() {
-        let text = "ended itself, which a connector does not: it gives an error";
-        internal("trapped", text.into()).hint("this is a fault of the connector: tell its author")
+        let text = "exited like a program instead of returning an error";
+        internal("trapped", text.into()).hint(
+            "report it to the connector's author: the \
+             connector has a bug",
+        )
     } else if let Some(error) = last_words(&said).filter(|_| trap.is::<Trap>()) {
         error
     } else if let Some(message) = panic_message(&said) {
@@ -189,26 +198,23 @@ pub(crate) fn trapped(state: &State, export: &'static str, trap: &wasmtime::Erro
     } else if !trap.is::<Trap>() && !trap.is::<std::io::Error>() && !trap.is::<Errno>() {
         // What it handed over could not be taken out of its memory.
         let cause = trap.root_cause();
-        internal(
-            "contract_broken",
-            format!("handed over what no contract allows: {cause}"),
-        )
-        .hint("this is a fault of the connector: tell its author")
+        internal("contract_broken", format!("broke the contract: {cause}"))
+            .hint("report it to the connector's author: the connector has a bug")
     } else {
         let tail = said.lines().last().unwrap_or_default();
         let cause = trap.root_cause();
         let said = if tail.is_empty() {
             String::new()
         } else {
-            format!("; it said: {tail}")
+            format!("; its message: {tail}")
         };
         // Recursion runs over the end of the guest's own stack before wasmtime's.
         let known = match trap.downcast_ref::<Trap>() {
-            Some(Trap::MemoryOutOfBounds) => " (deep recursion does that)",
+            Some(Trap::MemoryOutOfBounds) => " (a deep recursion can cause this)",
             _ => "",
         };
         internal("trapped", format!("stopped: {cause}{known}{said}"))
-            .hint("this is a fault of the connector: tell its author")
+            .hint("report it to the connector's author: the connector has a bug")
     };
     failed(state, export, error)
 }
@@ -222,8 +228,8 @@ fn is_full(trap: &wasmtime::Error) -> bool {
 }
 
 /// What an operator can do about a limit.
-const RAISE_LIMITS: &str =
-    "if that is normal here, raise it under permissions: { limits: … }; else tell its author";
+const RAISE_LIMITS: &str = "if this is normal here, raise the limit under permissions: { limits: … }; otherwise report \
+         it to the connector's author";
 
 /// Nothing has moved for too long.
 pub(crate) fn stalled(state: &State) -> ConnectorError {
@@ -303,7 +309,7 @@ mod tests {
             assert!(bytes <= MAX_SHOWN + 100, "{bytes}");
             let last = notes.last().expect("a note");
             assert!(
-                last.contains(" bytes)") || last.contains("more notes"),
+                last.contains(" bytes)") || last.contains("more messages"),
                 "{}",
                 last.len()
             );

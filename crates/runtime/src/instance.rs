@@ -88,7 +88,7 @@ impl Instance {
         call: impl FnOnce(&mut Store<State>) -> wasmtime::Result<Result<T, ConnectorError>>,
     ) -> Result<T> {
         if self.dead {
-            let text = "the instance has failed before and cannot be used";
+            let text = "the instance failed before and cannot be used again";
             return Err(self.failed(
                 export,
                 ConnectorError::new(ErrorKind::Internal, "instance_unusable", text),
@@ -227,7 +227,7 @@ impl Instance {
     fn broken<T>(&mut self, export: &'static str, message: impl std::fmt::Display) -> Result<T> {
         self.dead = true;
         let error = ConnectorError::new(ErrorKind::Internal, "contract_broken", message)
-            .hint("this is a fault of the connector: tell its author");
+            .hint("report it to the connector's author: the connector has a bug");
         Err(self.failed(export, error))
     }
 }

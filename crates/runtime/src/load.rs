@@ -239,8 +239,8 @@ impl Runtime {
             .collect();
         let wrong = |message: String| {
             ConnectorError::new(ErrorKind::Config, "invalid_world", message).hint(
-                "a connector exports rapidbyte:connector/source@0.1.0 or \
-                 rapidbyte:connector/destination@0.1.0",
+                "name a connector: a component that exports rapidbyte:connector/source@0.1.0 or \
+                     rapidbyte:connector/destination@0.1.0",
             )
         };
         let kind = if exports
@@ -260,7 +260,7 @@ impl Runtime {
                 exports.join(", ")
             };
             return Err(wrong(format!(
-                "{origin} is no connector: it exports {what}"
+                "{origin} is not a connector: it exports {what}"
             )));
         };
         let pre = linker.instantiate_pre(component);
@@ -270,7 +270,7 @@ impl Runtime {
                 .and_then(DestinationConnectorPre::new)
                 .map(World::Destination),
         };
-        world.map_err(|error| wrong(format!("{origin} does not fit the contract: {error:#}")))
+        world.map_err(|error| wrong(format!("{origin} does not match the contract: {error:#}")))
     }
 }
 
@@ -341,7 +341,7 @@ impl Origin {
                 .map_err(|error| {
                     let text = format!("{self}: {error}");
                     ConnectorError::new(ErrorKind::Internal, "not_a_component", text)
-                        .hint("the program is damaged: install it again")
+                        .hint("install the program again: it is damaged")
                 }),
         }
     }
@@ -389,9 +389,9 @@ impl Connector {
         if *self.described.get_or_init(|| said) == said {
             return Ok(spec);
         }
-        let text = "describes itself in another way than before";
+        let text = "changed its description";
         let error = ConnectorError::new(ErrorKind::Internal, "contract_broken", text)
-            .hint("this is a fault of the connector: tell its author");
+            .hint("report it to the connector's author: the connector has a bug");
         Err(Error::Failed {
             connector: self.name.to_string(),
             export: "describe",
@@ -417,7 +417,7 @@ impl Connector {
     }
 
     fn is_not(&self, kind: &str) -> Error {
-        let text = format!("{} is no {kind}", self.name);
+        let text = format!("{} is not a {kind}", self.name);
         load_error(
             &self.name,
             ConnectorError::new(ErrorKind::Config, "invalid_world", text),
@@ -490,7 +490,11 @@ fn unread(path: &Path, error: &std::io::Error) -> ConnectorError {
 }
 
 fn wrong_size(path: &Path) -> ConnectorError {
-    not_loadable(path, "not_a_component", &"not a file of a connector's size")
+    not_loadable(
+        path,
+        "not_a_component",
+        &"not a regular file with the size of a connector",
+    )
 }
 
 /// Opens a regular file; it ends behind `limit`.

@@ -180,9 +180,9 @@ impl State {
         }
         let limit = self.sandbox.limits.host_bytes;
         let text =
-            format!("the host would hold more than {limit} bytes for its connections and files");
+            format!("the host would use more than {limit} bytes for its connections and files");
         Err(Error::new(ErrorKind::Internal, "host_memory_limit", text)
-            .hint("raise permissions: { limits: { host_memory: … } } if that is normal here"))
+            .hint("if this is normal here, raise permissions: { limits: { host_memory: … } }"))
     }
 
     /// Gives back what [`State::hold`] counted.

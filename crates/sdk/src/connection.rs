@@ -142,9 +142,10 @@ mod native {
         }
 
         pub fn start_tls(&self, _server_name: &str, _timeout_ms: u32) -> Result<TlsInfo> {
-            let text = "a connector that is built natively has no TLS";
+            let text = "a connector that runs natively has no TLS";
             Err(Error::config("tls_unavailable", text).hint(
-                "TLS is the host's: run the connector as a component, or set `sslmode=disable`",
+                "run the connector as a component, or set `sslmode=disable`: the host provides \
+                     TLS",
             ))
         }
 
@@ -161,7 +162,7 @@ mod native {
     fn broken(error: &std::io::Error) -> Error {
         match error.kind() {
             Io::WouldBlock | Io::TimedOut => {
-                Error::new(ErrorKind::Transient, "timeout", "nothing came in time")
+                Error::new(ErrorKind::Transient, "timeout", "no data arrived in time")
             }
             _ => Error::new(ErrorKind::Connection, "connection_lost", error),
         }

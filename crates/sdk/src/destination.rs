@@ -264,7 +264,7 @@ impl<W: Writer> wit::GuestWriter for WriterExport<W> {
         };
         if decoded.num_rows() as u64 != batch.rows {
             return Err(Error::internal(
-                "a batch with another number of rows than was said",
+                "the batch has another number of rows than announced",
             ));
         }
         writer.write(&decoded)

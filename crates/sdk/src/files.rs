@@ -304,7 +304,7 @@ mod native {
                     &self.pattern,
                     &path.display().to_string(),
                 ) {
-                    let text = format!("{} is no file of this stream", path.display());
+                    let text = format!("{} is not a file of this stream", path.display());
                     return Err(Error::config("foreign_file", text));
                 }
             }

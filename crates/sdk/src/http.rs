@@ -221,8 +221,10 @@ impl Response {
                 "{}: the answer is encoded as {coding}",
                 self.url.without_query()
             );
-            return Err(Error::data("http_encoding", text)
-                .hint("nothing was asked for but plain bytes: the server does not keep to it"));
+            return Err(Error::data("http_encoding", text).hint(
+                "configure the server or proxy to respect accept-encoding: the request \
+                     asked for plain bytes",
+            ));
         }
         let mut body = Vec::new();
         loop {
@@ -232,7 +234,7 @@ impl Response {
             }
             if body.len() + piece.len() > limit {
                 let url = self.url.without_query();
-                let text = format!("{url}: the answer is larger than {limit} bytes");
+                let text = format!("{url}: the answer exceeds {limit} bytes");
                 return Err(Error::data("http_body_too_large", text));
             }
             body.extend_from_slice(&piece);

@@ -200,7 +200,7 @@ impl<R: Reader> wit::GuestReader for ReaderExport<R> {
                 let _phase = phase::enter(Kind::ArrowEncode);
                 if batch.schema_ref() != &reading.schema {
                     return Err(Error::internal(
-                        "a batch with another schema than the reader's",
+                        "the schema of a batch differs from the reader's",
                     ));
                 }
                 let data = reading.encoder.encode(&batch)?;

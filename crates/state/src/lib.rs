@@ -286,7 +286,7 @@ impl State {
 
     fn checked(path: &Path, db: Connection, version: u32) -> Result<Self> {
         if !(FIRST_VERSION..=VERSION).contains(&version) {
-            let problem = format!("is of version {version}, and this program knows {VERSION}");
+            let problem = format!("has version {version}, and this program supports {VERSION}");
             return Err(StateError::at(path, problem));
         }
         Ok(Self {

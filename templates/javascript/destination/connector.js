@@ -1,5 +1,5 @@
 // {{name}}: a destination that writes each stream as a file of JSON Lines, complete or not at all.
-// Replace the file by your system.
+// Replace the file with your system.
 
 import { exists, Output, probe } from "./rapidbyte/files.js";
 import { objectText } from "./rapidbyte/text.js";
@@ -8,25 +8,25 @@ export class Connector {
   static connectorName = "{{name}}";
   static version = "0.1.0";
   static description = "Writes JSON Lines";
-  // What stands under `config:`, as a JSON Schema; other keys are refused.
+  // The keys of `config:`, as a JSON Schema; other keys are refused.
   static config = {
     properties: {
       path: {
         type: "string",
         "x-grant": "write",
-        description: "The file of each stream; `{stream}` stands for its name. Nothing else can be written.",
+        description: "The file of each stream; `{stream}` stands for its name. The connector can write no other file.",
       },
     },
     required: ["path"],
   };
-  // `append` would be the other one: a new file for each run, with `{part}` in `path` for its number.
+  // The other mode is `append`: a new file for each run, with `{part}` in `path` for its number.
   static writeModes = ["replace"];
 
   constructor(config) {
     this.path = config.path;
   }
 
-  /** What a run would need; gives what was looked at. */
+  /** Checks what a run needs; returns what it checked. */
   check() {
     probe(this.file("check"));
     return "a file can be created";
@@ -46,7 +46,7 @@ export class Connector {
   }
 }
 
-/** Writes one stream. Nobody sees anything of it before `commit`. */
+/** Writes one stream. Nothing of it is visible before `commit`. */
 class Writer {
   constructor(path) {
     this.file = new Output(path);
@@ -58,13 +58,13 @@ class Writer {
     this.file.write(`${rows.toArray().map(objectText).join("\n")}\n`);
   }
 
-  /** Everything becomes visible, at once. Gives where, and how many bytes it is. */
+  /** Makes all rows visible in one step. Returns the place and the number of bytes. */
   commit() {
     this.file.commit();
     return { location: this.file.path, bytes: this.file.bytes };
   }
 
-  /** Nothing is left of what was written. */
+  /** Removes everything that was written. */
   abort() {
     this.file.abort();
   }

@@ -39,7 +39,7 @@ test("what is given up leaves nothing", () => {
   assert.deepEqual(readdirSync(folder), []);
 });
 
-test("what is no configuration is refused", () => {
+test("an invalid configuration is refused", () => {
   for (const config of [{ file: "a" }, { path: 1 }, {}]) {
     assert.throws(() => checkedConfig(Connector.config, config), { kind: "config" });
   }

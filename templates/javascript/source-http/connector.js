@@ -1,4 +1,4 @@
-// {{name}}: a source that reads records from a JSON API, page by page. Make it that of your API.
+// {{name}}: a source that reads records from a JSON API, page by page. Adapt it to your API.
 
 import { getJson } from "./rapidbyte/http.js";
 import { ConnectorError } from "./rapidbyte/rapidbyte.js";
@@ -9,13 +9,13 @@ export class Connector {
   static connectorName = "{{name}}";
   static version = "0.1.0";
   static description = "Reads a JSON API";
-  // What stands under `config:`, as a JSON Schema; other keys are refused.
+  // The keys of `config:`, as a JSON Schema; other keys are refused.
   static config = {
     properties: {
       base_url: {
         type: "string",
         "x-grant": "url",
-        description: "Where all paths begin. Only this server can be reached.",
+        description: "The URL of the API. The connector can reach only this server.",
       },
       token: { type: "string", "x-secret": true, description: "A bearer token." },
     },
@@ -42,7 +42,7 @@ export class Connector {
       const after = page.next ?? undefined;
       if (after === undefined) return;
       if (seen.has(after)) {
-        throw new ConnectorError("data", "http_repeated_page", `the page "${after}" comes again`);
+        throw new ConnectorError("data", "http_repeated_page", `the page "${after}" is repeated`);
       }
       seen.add(after);
       query = { after };

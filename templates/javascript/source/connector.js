@@ -1,4 +1,4 @@
-// {{name}}: a source that counts. Replace the numbers by the rows of your system.
+// {{name}}: a source that counts. Replace the numbers with the rows of your system.
 
 import { Checkpoint, Columns, ConnectorError } from "./rapidbyte/rapidbyte.js";
 
@@ -10,14 +10,14 @@ export class Connector {
   static connectorName = "{{name}}";
   static version = "0.1.0";
   static description = "Counts";
-  // What stands under `config:`, as a JSON Schema; other keys are refused.
+  // The keys of `config:`, as a JSON Schema; other keys are refused.
   static config = {
     properties: {
-      rows: { type: "integer", minimum: 0, description: "How many numbers there are." },
+      rows: { type: "integer", minimum: 0, description: "The number of rows." },
     },
     required: ["rows"],
   };
-  // `read` goes on behind a checkpoint.
+  // `read` can resume after a checkpoint.
   static incremental = true;
 
   constructor(config) {
@@ -46,26 +46,26 @@ export class Connector {
         n.push(at);
         label.push(`number ${at}`);
       }
-      // Rows as objects would do as well: yield [{ n: 0, label: "number 0" }, …]
+      // Rows as objects also work: yield [{ n: 0, label: "number 0" }, …]
       yield new Columns({ n, label });
       if (request.incremental) yield new Checkpoint(at - 1);
     }
   }
 }
 
-/** The first number: behind the checkpoint, or at the start that the operator chose. */
+/** The first number: after the checkpoint, or at the start that the operator chose. */
 function begin(request) {
   if (request.cursor !== undefined) {
     if (!Number.isSafeInteger(request.cursor)) {
-      throw new ConnectorError("config", "invalid_cursor", "no checkpoint of this source");
+      throw new ConnectorError("config", "invalid_cursor", "not a checkpoint of this source");
     }
     return request.cursor + 1;
   }
   const [initial] = request.initial ?? ["0"];
   const number = Number(initial);
   if (!Number.isSafeInteger(number)) {
-    const hint = "cursor_initial takes a whole number";
-    throw new ConnectorError("config", "invalid_cursor", `"${initial}" is no number`, { hint });
+    const hint = "set cursor_initial to an integer";
+    throw new ConnectorError("config", "invalid_cursor", `"${initial}" is not a number`, { hint });
   }
   return number;
 }

@@ -26,7 +26,7 @@ test("a read goes on behind its cursor", () => {
   assert.deepEqual(read(25_000, { incremental: true, cursor: 24_999 }), [0, undefined]);
 });
 
-test("what is no configuration is refused", () => {
+test("an invalid configuration is refused", () => {
   for (const config of [{ row: 1 }, { rows: "1" }, { rows: -1 }, {}]) {
     assert.throws(() => checkedConfig(Connector.config, config), { kind: "config" });
   }

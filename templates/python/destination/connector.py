@@ -1,5 +1,5 @@
 """{{name}}: a destination that writes each stream as a file of JSON Lines, complete or not at all.
-Replace the file by your system."""
+Replace the file with your system."""
 
 import json
 
@@ -13,25 +13,25 @@ class Connector:
     name = "{{name}}"
     version = "0.1.0"
     description = "Writes JSON Lines"
-    # What stands under `config:`, as a JSON Schema; other keys are refused.
+    # The keys of `config:`, as a JSON Schema; other keys are refused.
     config = {
         "properties": {
             "path": {
                 "type": "string",
                 "x-grant": "write",
-                "description": "The file of each stream; `{stream}` stands for its name. Nothing else can be written.",
+                "description": "The file of each stream; `{stream}` stands for its name. The connector can write no other file.",
             }
         },
         "required": ["path"],
     }
-    # `append` would be the other one: a new file for each run, with `{part}` in `path` for its number.
+    # The other mode is `append`: a new file for each run, with `{part}` in `path` for its number.
     write_modes = ["replace"]
 
     def __init__(self, config):
         self.path = config["path"]
 
     def check(self):
-        """What a run would need; gives what was looked at."""
+        """Checks what a run needs; returns what it checked."""
         probe(self.file("check"))
         return "a file can be created"
 
@@ -47,20 +47,20 @@ class Connector:
 
 
 class Writer:
-    """Writes one stream. Nobody sees anything of it before `commit`."""
+    """Writes one stream. Nothing of it is visible before `commit`."""
 
     def __init__(self, path):
         self.file = Output(path)
 
     def write(self, rows):
-        # Rows are dicts; `rows.columns` has the same as a list for each column.
+        # Rows are dicts; `rows.columns` has the same values as a list for each column.
         self.file.write("".join(ENCODE(row) + "\n" for row in rows))
 
     def commit(self):
-        """Everything becomes visible, at once. Gives where, and how many bytes it is."""
+        """Makes all rows visible in one step. Returns the place and the number of bytes."""
         self.file.commit()
         return self.file.path, self.file.bytes
 
     def abort(self):
-        """Nothing is left of what was written."""
+        """Removes everything that was written."""
         self.file.abort()

@@ -1,4 +1,4 @@
-"""{{name}}: a source that reads records from a JSON API, page by page. Make it that of your API."""
+"""{{name}}: a source that reads records from a JSON API, page by page. Adapt it to your API."""
 
 from rapidbyte import Error, Stream
 from rapidbyte.http import get_json
@@ -10,13 +10,13 @@ class Connector:
     name = "{{name}}"
     version = "0.1.0"
     description = "Reads a JSON API"
-    # What stands under `config:`, as a JSON Schema; other keys are refused.
+    # The keys of `config:`, as a JSON Schema; other keys are refused.
     config = {
         "properties": {
             "base_url": {
                 "type": "string",
                 "x-grant": "url",
-                "description": "Where all paths begin. Only this server can be reached.",
+                "description": "The URL of the API. The connector can reach only this server.",
             },
             "token": {"type": "string", "x-secret": True, "description": "A bearer token."},
         },
@@ -41,6 +41,6 @@ class Connector:
             if after is None:
                 return
             if after in seen:
-                raise Error("data", "http_repeated_page", f"the page {after!r} comes again")
+                raise Error("data", "http_repeated_page", f"the page {after!r} is repeated")
             seen.add(after)
             query = {"after": after}

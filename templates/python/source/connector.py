@@ -1,4 +1,4 @@
-"""{{name}}: a source that counts. Replace the numbers by the rows of your system."""
+"""{{name}}: a source that counts. Replace the numbers with the rows of your system."""
 
 from rapidbyte import Checkpoint, Columns, Error, Stream
 
@@ -12,14 +12,14 @@ class Connector:
     name = "{{name}}"
     version = "0.1.0"
     description = "Counts"
-    # What stands under `config:`, as a JSON Schema; other keys are refused.
+    # The keys of `config:`, as a JSON Schema; other keys are refused.
     config = {
         "properties": {
-            "rows": {"type": "integer", "minimum": 0, "description": "How many numbers there are."}
+            "rows": {"type": "integer", "minimum": 0, "description": "The number of rows."}
         },
         "required": ["rows"],
     }
-    # `read` goes on behind a checkpoint.
+    # `read` can resume after a checkpoint.
     incremental = True
 
     def __init__(self, config):
@@ -44,15 +44,15 @@ class Connector:
 
 
 def begin(request):
-    """The first number: behind the checkpoint, or at the start that the operator chose."""
+    """The first number: after the checkpoint, or at the start that the operator chose."""
     if request.cursor is not None:
         if type(request.cursor) is not int:
-            raise Error("config", "invalid_cursor", f"{request.cursor!r} is no checkpoint of this source")
+            raise Error("config", "invalid_cursor", f"{request.cursor!r} is not a checkpoint of this source")
         return request.cursor + 1
     if request.initial:
         try:
             return int(request.initial[0])
         except ValueError:
-            text = f"{request.initial[0]!r} is no number"
-            raise Error("config", "invalid_cursor", text, "cursor_initial takes a whole number")
+            text = f"{request.initial[0]!r} is not a number"
+            raise Error("config", "invalid_cursor", text, "set cursor_initial to an integer")
     return 0

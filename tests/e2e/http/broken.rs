@@ -53,7 +53,7 @@ fn a_long_wait_is_told_and_a_short_one_is_not() {
         folder.write("p.yaml", pipeline(&server.url(""), &[], &[]));
         let ended = folder.rapidbyte(&["run", "p.yaml"]);
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-        let told = ended.stderr.contains("slow down; asks again in 1 s");
+        let told = ended.stderr.contains("slow down; retries in 1 s");
         assert_eq!(told, is_told, "{}", ended.stderr);
     }
 }
@@ -108,7 +108,7 @@ fn what_does_not_pass_is_said_by_code() {
         (Reply::json("{\"data\": []}"), "http_no_records", 4, "data"),
         (Reply::json(""), "http_not_json", 4, "JSON"),
         (Reply::lying("[]", 1000), "connection_lost", 3, "127.0.0.1"),
-        (Reply::stalled("["), "timeout", 1, "did not go on"),
+        (Reply::stalled("["), "timeout", 1, "did not arrive"),
         (
             Reply::endless("[1, ".repeat(1000)),
             "http_body_too_large",
@@ -161,7 +161,7 @@ fn what_passes_while_it_is_planned_is_tried_again() {
             folder.write("p.yaml", inferred(&server, 2));
             let ended = folder.rapidbyte(&[verb, "p.yaml"]);
             assert_eq!(ended.code, Some(0), "{verb}: {shown}: {}", ended.stderr);
-            for part in ["no row has moved yet", "tries again in"] {
+            for part in ["no row has moved yet", "retries in"] {
                 assert!(ended.stderr.contains(part), "{verb}: {}", ended.stderr);
             }
             assert!(asked.load(Ordering::SeqCst) >= 2, "{verb}: {shown}");
@@ -173,7 +173,7 @@ fn what_passes_while_it_is_planned_is_tried_again() {
     folder.write("p.yaml", inferred(&server, 2));
     let ended = folder.rapidbyte(&["check", "p.yaml"]);
     assert!(
-        ended.code != Some(0) && !ended.stderr.contains("tries again"),
+        ended.code != Some(0) && !ended.stderr.contains("retries in"),
         "{}",
         ended.stderr
     );

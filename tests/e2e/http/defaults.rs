@@ -181,12 +181,12 @@ fn options_without_an_effect_are_refused() {
         (
             ["schema: { id: int64 }", "types: { a: json }"],
             "unused_option",
-            "delete types or schema",
+            "remove types or schema",
         ),
         (
             ["schema: { id: int64 }", "nested: json"],
             "unused_option",
-            "delete nested or schema",
+            "remove nested or schema",
         ),
         (
             ["types: { _rest: json }", "unknown_keys: collect"],

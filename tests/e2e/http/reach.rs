@@ -49,7 +49,11 @@ fn a_redirect_leads_only_to_what_is_granted() {
             "network_not_granted",
             "[::1]:9",
         ),
-        ("file:///etc/passwd".to_owned(), "http_redirect", "no URL"),
+        (
+            "file:///etc/passwd".to_owned(),
+            "http_redirect",
+            "not a URL",
+        ),
         ("/items".to_owned(), "http_redirect", "more than 5 times"),
     ] {
         let outer = Server::start(move |_| Reply::redirect(to.clone()));

@@ -150,7 +150,7 @@ fn a_parameter_that_is_no_scalar_says_what_is_allowed() {
         let query = format!("query: {{ since: {value} }}");
         let text = pipeline("http://127.0.0.1:1", &[], &[&query]);
         let parts = [
-            "expected a text, a number or a boolean",
+            "expected a string, a number or a boolean",
             what,
             "streams.items.query.since",
         ];

@@ -357,7 +357,7 @@ fn a_table_that_was_emptied_or_made_again_has_lost_its_rows() {
     client.batch_execute(again).unwrap();
     assert_eq!(
         lost(&mut to, &target).unwrap(),
-        "raw.t was dropped and made again"
+        "raw.t was dropped and created again"
     );
     // Nobody else's lock is waited for long, and what cannot be seen is not called lost.
     let seq = to.fence(&target, &run("state")).unwrap().seq;

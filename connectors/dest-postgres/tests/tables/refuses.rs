@@ -75,7 +75,7 @@ fn an_existing_table_takes_what_fits_and_refuses_the_rest_by_name() {
         ),
         (
             "id int8, t text, extra int NOT NULL",
-            "unfilled_column: the column extra of raw.t refuses NULL",
+            "unfilled_column: the column extra of raw.t is NOT NULL",
             "unfilled_column extra",
         ),
         (
@@ -101,7 +101,7 @@ fn an_existing_table_takes_what_fits_and_refuses_the_rest_by_name() {
         ),
         (
             "id int8, t text GENERATED ALWAYS AS ('x') STORED",
-            "t: the server computes this column: leave it out by `columns:`",
+            "t: the server computes this column: leave the column out with `columns:`",
             "column_refused t",
         ),
         ("id int8 CHECK (id < 2), t text", "fits", "pg_23514 "),
@@ -252,10 +252,7 @@ fn insert_is_chosen_where_copy_would_pass_something_over() {
         .unwrap();
     let mut to = open(&database);
     for (stream, says) in [
-        (
-            "ruled",
-            "loaded by INSERT: COPY passes over the table's rules",
-        ),
+        ("ruled", "loaded by INSERT: COPY bypasses the table's rules"),
         ("seen", "loaded by INSERT: it is a view"),
         ("plain", "loaded by COPY in binary"),
     ] {
@@ -561,8 +558,8 @@ fn a_constraint_that_refuses_rows_is_named_with_what_to_do() {
             "id int8 CONSTRAINT whole PRIMARY KEY, t text",
             "pg_23505",
             "\"whole\"; Key (id)=(2) already exists. (table raw.t)",
-            "raw.t already, or come twice: write_mode: upsert with primary_key updates them, \
-             write_mode: replace",
+            "use write_mode: upsert with primary_key to update rows whose key is already in raw.t, \
+             or write_mode: replace",
         ),
         (
             "id int8, t text, CONSTRAINT apart EXCLUDE (id WITH =)",
@@ -574,7 +571,7 @@ fn a_constraint_that_refuses_rows_is_named_with_what_to_do() {
             "id int8, t text NOT NULL DEFAULT 'x'",
             "pg_23502",
             "column \"t\"",
-            "ALTER TABLE raw.t ALTER COLUMN t DROP NOT NULL; or leave such rows out by `where:`",
+            "ALTER TABLE raw.t ALTER COLUMN t DROP NOT NULL; or leave such rows out with `where:`",
         ),
         (
             "id int8, t full_text",
@@ -586,7 +583,7 @@ fn a_constraint_that_refuses_rows_is_named_with_what_to_do() {
             "id int8 CONSTRAINT known REFERENCES others, t text",
             "pg_23503",
             "\"known\"; Key (id)=(1) is not present in table \"others\".",
-            "write the table that they are in first",
+            "refers to first",
         ),
         (
             "id int8 CONSTRAINT small CHECK (id < 3 AND id <> 1), t text",

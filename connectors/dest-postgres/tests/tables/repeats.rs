@@ -288,7 +288,7 @@ fn the_plan_says_which_index_is_missing_and_which_stands_in_the_way() {
     let mut to = open(&database);
     let batch = rows(&[(Some(1), Some(1), "a")]);
     let target = repeats(&batch, &["id", "t"], &["at"]);
-    let (slow, only) = ("makes it fast: CREATE INDEX ON", "one row of each key");
+    let (slow, only) = ("create one: CREATE INDEX ON", "one row for each key");
     for (ddl, is_slow, is_only) in [
         ("", true, false),
         ("CREATE INDEX i ON raw.t (id)", true, false),
@@ -310,11 +310,11 @@ fn the_plan_says_which_index_is_missing_and_which_stands_in_the_way() {
         assert_eq!(notes.contains(slow), is_slow, "{ddl}: {notes}");
         assert_eq!(notes.contains(only), is_only, "{ddl}: {notes}");
         assert!(
-            notes.contains("column more has no source: new rows get its default"),
+            notes.contains("target's column more: new rows get its default"),
             "{notes}"
         );
         assert!(
-            notes.contains("column empty has no source: new rows get NULL"),
+            notes.contains("target's column empty: new rows get NULL"),
             "{notes}"
         );
     }

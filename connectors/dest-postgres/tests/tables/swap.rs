@@ -451,7 +451,7 @@ fn a_property_that_the_new_table_lacks_takes_the_swap_back() {
     assert!(
         error
             .message
-            .contains("the triggers of its constraints would not be as before"),
+            .contains("the triggers of its constraints would change"),
         "{error:?}"
     );
     assert_eq!(
@@ -545,7 +545,7 @@ fn auto_swaps_a_large_table_and_deletes_the_rows_of_others() {
             "INSERT INTO raw.t SELECT n, repeat('x', 100) FROM generate_series(1, 20000) n",
         )
         .unwrap();
-    assert!(notes(&mut to).contains("takes the place of raw.t"));
+    assert!(notes(&mut to).contains("replaces raw.t"));
     client
         .batch_execute("CREATE VIEW raw.v AS SELECT id FROM raw.t")
         .unwrap();

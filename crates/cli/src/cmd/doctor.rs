@@ -113,7 +113,7 @@ pub fn run(doctor: &Doctor, common: &Common, output: &Output) -> Result<(), Fail
     let text = match failed().count() {
         1 => format!("{}: {}", worst.name, worst.detail),
         count => format!(
-            "{count} things have failed, such as {}: {}",
+            "{count} checks failed, such as {}: {}",
             worst.name, worst.detail
         ),
     };
@@ -164,15 +164,15 @@ fn cache() -> Vec<Finding> {
     let cache = match setup::cache() {
         Ok(cache) => cache,
         Err(why) => {
-            let hint = "set HOME, or XDG_CACHE_HOME and XDG_STATE_HOME, to folders that this user \
-                        may write to; without a cache each run takes seconds longer";
+            let hint = "set HOME, or XDG_CACHE_HOME and XDG_STATE_HOME, to directories that this \
+                 user may write to; without a cache each run takes seconds longer";
             return vec![Finding::ok(area, "open", why).warning(hint)];
         }
     };
     let found = match cache.inspect() {
         Ok(found) => found,
         Err(error) => {
-            let hint = "give this user the folder";
+            let hint = "make the directory writable for this user";
             return vec![Finding::ok(area, "read", error.to_string()).warning(hint)];
         }
     };
@@ -185,11 +185,13 @@ fn cache() -> Vec<Finding> {
             .iter()
             .map(|p| p.display().to_string())
             .collect();
-        let hint = "harmless: they are not used, and compiled again; remove them";
+        let hint = "remove them; they are harmless: Rapidbyte does not use them and compiles the \
+             connectors again";
         findings.push(Finding::ok(area, "damaged", names.join(", ")).warning(hint));
     }
     if let Err(error) = writable(&found.dir) {
-        let hint = "what is compiled cannot be kept: give this user the folder, or free space";
+        let hint = "make the directory writable for this user, or free space; otherwise every \
+             run compiles the connectors again";
         let detail = format!("{place}: {error}");
         findings.push(Finding::ok(area, "write", detail).warning(hint));
     }
@@ -213,7 +215,7 @@ fn disk(folder: &Path) -> Option<Finding> {
     let finding = Finding::ok("disk", place, format!("{} free", bytes(free)));
     Some(match free {
         0 => finding.failed(Class::Run, Some("free space there")),
-        free if free < LOW_DISK_BYTES => finding.warning("that is little: free space there"),
+        free if free < LOW_DISK_BYTES => finding.warning("free space there: little is left"),
         _ => finding,
     })
 }
@@ -227,8 +229,8 @@ fn connectors(host: &Host) -> Vec<Finding> {
             .iter()
             .map(|dir| dir.display().to_string())
             .collect();
-        let hint = "the connectors lie in the folder `connectors` beside the program, or where \
-                    RAPIDBYTE_CONNECTORS says";
+        let hint = "put the connectors into the directory `connectors` beside the program, or \
+             set RAPIDBYTE_CONNECTORS";
         let detail = format!("none in {}", places.join(", "));
         return vec![Finding::ok(area, "bundled", detail).failed(Class::Run, Some(hint))];
     }
@@ -329,6 +331,6 @@ fn private(file: &Path) -> Option<Finding> {
     );
     Some(match mode & 0o077 {
         0 => finding,
-        _ => finding.warning("others can read the secrets in it: chmod 600 .env"),
+        _ => finding.warning("run chmod 600 .env: others can read the secrets in it"),
     })
 }

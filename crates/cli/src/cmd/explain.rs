@@ -62,14 +62,14 @@ fn unknown(code: &str) -> Failure {
     let hint = match nearest(&lower, codes()) {
         Some(near) => format!("did you mean {near:?}?"),
         None if (1..=MAX_NAMED).contains(&part.len()) => {
-            format!("codes with it in them: {}", part.join(", "))
+            format!("these codes contain it: {}", part.join(", "))
         }
-        None => "`rapidbyte explain` without a code lists all".into(),
+        None => "run `rapidbyte explain` without a code to list all codes".into(),
     };
     Failure::new(
         Class::Config,
         "unknown_code",
-        format!("no error has the code {code:?}"),
+        format!("the error code {code:?} does not exist"),
     )
     .hint(hint)
 }
@@ -150,12 +150,12 @@ mod tests {
         for (typed, named) in [
             ("UNKNWON_KEY", "\"unknown_key\""),
             ("ragged", "csv_ragged_row"),
-            ("e", "lists all"),
-            ("bogus", "lists all"),
-            ("", "lists all"),
-            ("DATA_ERROR", "lists all"),
-            ("E1234", "lists all"),
-            ("X1234", "lists all"),
+            ("e", "to list all codes"),
+            ("bogus", "to list all codes"),
+            ("", "to list all codes"),
+            ("DATA_ERROR", "to list all codes"),
+            ("E1234", "to list all codes"),
+            ("X1234", "to list all codes"),
         ] {
             let hint = unknown(&meant(typed)).hint.unwrap_or_default();
             assert!(hint.contains(named), "{typed:?}: {hint}");

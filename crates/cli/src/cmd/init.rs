@@ -112,11 +112,11 @@ fn wanted(init: &Init) -> Result<Wanted, Failure> {
         },
         destination: match init.destination {
             Some(destination) => destination,
-            None => choose(&mut asked, "Where do they go to?", "--destination")?,
+            None => choose(&mut asked, "Where do the rows go to?", "--destination")?,
         },
         name: match &init.name {
             Some(name) => name.clone(),
-            None => asked("The pipeline's name?", NAME)?,
+            None => asked("What is the pipeline's name?", NAME)?,
         },
     })
 }
@@ -128,7 +128,7 @@ fn words<T: ValueEnum>() -> Vec<String> {
 }
 
 fn missing(flag: &str, known: Vec<String>) -> Failure {
-    let text = format!("{flag} is missing, and there is no terminal to ask at");
+    let text = format!("{flag} is missing, and there is no terminal for questions");
     Failure::new(Class::Config, "invalid_argument", text)
         .hint(format!("{flag} takes {}", known.join(", ")))
 }
@@ -148,7 +148,7 @@ fn choose<T: ValueEnum>(
         }
     }
     let text = format!("no answer was one of {}", known.join(", "));
-    Err(Failure::new(Class::Config, "invalid_argument", text).hint(format!("say it with {flag}")))
+    Err(Failure::new(Class::Config, "invalid_argument", text).hint(format!("use {flag}")))
 }
 
 /// One question; an empty answer is the default.
@@ -162,9 +162,9 @@ fn ask(
         Failure::new(
             Class::Config,
             "invalid_argument",
-            format!("no answer: {error}"),
+            format!("could not read the answer: {error}"),
         )
-        .hint("say it with the flags: rapidbyte help init")
+        .hint("use the flags instead: rapidbyte help init")
     };
     write!(questions, "{question} [{default}] ").map_err(failed)?;
     questions.flush().map_err(failed)?;
@@ -185,7 +185,7 @@ fn check(text: &str, name: &str) -> Result<(), Failure> {
     if read.is_ok_and(|document| document.pipeline == name) {
         return Ok(());
     }
-    let text = format!("{name:?} cannot be the name of a pipeline");
+    let text = format!("{name:?} is not a valid pipeline name");
     Err(Failure::new(Class::Config, "invalid_argument", text)
         .hint("--name takes 1 to 64 letters, digits, \"_\", \"-\" and \".\""))
 }
@@ -203,9 +203,9 @@ fn write(path: &Path, text: &str, force: bool) -> Result<(), Failure> {
         .and_then(|mut file| file.write_all(text.as_bytes()));
     written.map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => {
-            let text = format!("{} is there already", path.display());
+            let text = format!("{} already exists", path.display());
             Failure::new(Class::Config, "file_exists", text)
-                .hint("choose another --name, or overwrite it with --force")
+                .hint("choose another --name, or add --force to overwrite it")
         }
         _ => unwritable(path, &error),
     })
@@ -213,8 +213,7 @@ fn write(path: &Path, text: &str, force: bool) -> Result<(), Failure> {
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
     let text = format!("{}: {error}", path.display());
-    Failure::new(Class::Environment, "file_io", text)
-        .hint("choose a folder that this user may write to with --dir")
+    Failure::new(Class::Environment, "file_io", text).hint("choose a writable directory with --dir")
 }
 
 /// Adds the lines that a file does not have yet; true if there were any.
@@ -223,7 +222,7 @@ fn extend(path: &PathBuf, lines: &[String]) -> std::io::Result<bool> {
         Ok(file) => {
             let size = file.metadata()?.len();
             if size > MAX_TEXT_BYTES {
-                return Err(std::io::Error::other("the file is above 1 MiB"));
+                return Err(std::io::Error::other("the file exceeds 1 MiB"));
             }
             std::io::read_to_string(file)?
         }
@@ -282,18 +281,18 @@ fn pipeline(wanted: &Wanted) -> String {
     let name = &wanted.name;
     format!(
         "\
-# What this pipeline moves. First `rapidbyte plan {name}.yaml`, then `rapidbyte run {name}.yaml`.
-# Relative paths begin at the folder of this file. `rapidbyte help schema` says how an editor can
-# complete and check it.
+# First run `rapidbyte plan {name}.yaml`, then `rapidbyte run {name}.yaml`.
+# Relative paths start at the directory of this file. `rapidbyte help schema` says how an editor
+# can complete and check it.
 
-version: 1                        # of this format
+version: 1                        # of the file format
 pipeline: {name}
 
 {source}
 {destination}
 # resources:
-#   memory: 256mb                 # for everything together
-#   parallelism: 1                # streams at a time
+#   memory: 256mb                 # limit for the whole run
+#   parallelism: 1                # streams at the same time
 "
     )
 }
@@ -306,16 +305,16 @@ source:
   streams:
     - name: public.*              # schema.table; `*` and `?` match several
       # columns: [id, total]      # only these, in this order
-      # where: \"total > 0\"        # only rows that meet a condition in SQL
+      # where: \"total > 0\"        # only rows that match this SQL condition
 ";
 
 const FILE_SOURCE: &str = "\
 source:
   use: source-file
   config:
-    path: \"data/{stream}.csv\"     # each file is a stream; .jsonl is read too
-    # null_text: [\"\", \"NULL\"]     # unquoted texts that mean NULL
-    # schemas:                    # instead of what is inferred: `rapidbyte plan` shows it
+    path: \"data/{stream}.csv\"     # each file is a stream; .jsonl works too
+    # null_text: [\"\", \"NULL\"]     # unquoted strings that mean NULL
+    # schemas:                    # types instead of the inferred ones (`rapidbyte plan`)
     #   orders: { id: int64 not null, total: \"decimal(18, 2)\" }
   streams:
     - name: \"*\"                   # or single names: orders
@@ -330,10 +329,10 @@ source:
     auth: { type: bearer, token: \"${API_TOKEN}\" }
     streams:
       orders:
-        path: orders              # behind base_url
-        # records: data.items     # where the records stand in the answer
+        path: orders              # relative to base_url
+        # records: data.items     # the place of the records in the answer
         # pagination: { type: page, size_param: per_page, size: 100 }
-        # schema: { id: int64 not null, total: \"decimal(18, 2)\" }   # instead of what is inferred
+        # schema: { id: int64 not null, total: \"decimal(18, 2)\" }   # instead of the inferred types
   streams:
     - orders
 ";
@@ -354,8 +353,8 @@ destination:
   config:
     url: \"${TARGET_URL}\"          # from the environment or .env; no other host can be reached
     schema: raw                   # public.orders becomes raw.orders
-    # load_method: insert         # where a server refuses COPY
-  write_mode: replace             # readers see the old rows or the new ones; or append
+    # load_method: insert         # if the server refuses COPY
+  write_mode: replace             # or append; readers see either the old or the new rows
 ";
 
 const FILE_DESTINATION: &str = "\
@@ -363,7 +362,7 @@ destination:
   use: dest-file
   config:
     path: \"out/{stream}.jsonl\"    # or .csv; nothing else can be written
-  write_mode: replace             # the new file takes the old one's place in one step
+  write_mode: replace             # the new file replaces the old one in one step
 ";
 
 #[cfg(test)]

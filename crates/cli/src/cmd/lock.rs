@@ -39,7 +39,7 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
     }
     output.document(&json!({ "status": "ok", "file": LOCK_FILE, "connectors": found }));
     output.text(&match rows.as_slice() {
-        [] => "both connectors are inside the program: there is nothing to lock".into(),
+        [] => "both connectors are inside the program: nothing to lock".into(),
         rows => table(rows, ""),
     });
     Ok(())
@@ -57,10 +57,10 @@ fn changed(used: &str, known: &Pin, found: &Pin) -> Failure {
         .filter(|wish| !known.asks_for.contains(wish));
     let more: Vec<&str> = more.map(String::as_str).collect();
     let wishes = match more.as_slice() {
-        [] => "and asks for nothing more".to_owned(),
-        more => format!("and asks for more: {}", more.join(", ")),
+        [] => "and asks for no further grants".to_owned(),
+        more => format!("and asks for further grants: {}", more.join(", ")),
     };
-    let text = format!("{used} is another file than the one in {LOCK_FILE}, {wishes}");
+    let text = format!("{used} differs from the file in {LOCK_FILE}, {wishes}");
     Failure::new(Class::Config, "connector_changed", text)
-        .hint("if the new one is to be trusted, run the same with --update")
+        .hint("if you trust the new file, run the same command with --update")
 }

@@ -339,7 +339,7 @@ fn modes(plan: &Plan, stream: &StreamPlan) -> String {
         parts.push(format!("key {}", stream.target.primary_key.join(", ")));
     }
     if let Some(field) = &stream.target.deleted_field {
-        parts.push(format!("deleted by {field}"));
+        parts.push(format!("deleted rows are marked in {field}"));
     }
     if let Some(increment) = &stream.increment {
         if !increment.cursor_fields.is_empty() {
@@ -347,10 +347,10 @@ fn modes(plan: &Plan, stream: &StreamPlan) -> String {
         }
         parts.push(promise(increment));
         parts.push(match goes_on_from(plan, stream) {
-            Some(cursor) => format!("goes on from {}", short(cursor)),
+            Some(cursor) => format!("resumes from {}", short(cursor)),
             None => match &increment.initial {
-                Some(values) => format!("from {} on", values.join(", ")),
-                None => "from the first row on".into(),
+                Some(values) => format!("starts at {}", values.join(", ")),
+                None => "starts with the first row".into(),
             },
         });
     }

@@ -15,8 +15,8 @@ use crate::setup;
 const HEAD: &str = "\
 # Reference
 
-Every verb, flag and key. This page is what `rapidbyte reference` prints; a test holds it to that.
-The error codes have a page of their own, [errors.md](errors.md), and `rapidbyte explain CODE`.
+All verbs, flags and keys. `rapidbyte reference` prints this page. For error codes see [errors.md](errors.md) or
+`rapidbyte explain CODE`.
 ";
 
 /// Prints the page.
@@ -27,7 +27,7 @@ pub fn run(output: &Output) -> Result<(), Failure> {
     text += "\n## Commands\n";
     let mut command = Arguments::command();
     command.build();
-    text += "\nFlags that every verb takes:\n\n";
+    text += "\nFlags of every verb:\n\n";
     let common: Vec<&Arg> = command
         .get_arguments()
         .filter(|arg| arg.is_global_set())
@@ -36,7 +36,7 @@ pub fn run(output: &Output) -> Result<(), Failure> {
     for verb in command.get_subcommands() {
         verbs(verb, "rapidbyte", &mut text);
     }
-    text += "\n## Keys of a pipeline\n\n| key | value | what it says |\n| --- | --- | --- |\n";
+    text += "\n## Keys of a pipeline\n\n| key | value | meaning |\n| --- | --- | --- |\n";
     let schema = json_schema(&connectors);
     keys(&schema, &mut text);
     text += "\n## Settings of the bundled connectors\n";
@@ -48,7 +48,8 @@ pub fn run(output: &Output) -> Result<(), Failure> {
         };
         let _ = write!(
             text,
-            "\n### `{}`\n\n{}. Stands under `{side}.config`.\n\n| key | value | what it says |\n| --- | --- | --- |\n",
+            "\n### `{}`\n\n{}. Belongs under `{side}.config`.\n\n| key | value | meaning |\n| \
+                 --- | --- | --- |\n",
             connector.name, connector.description
         );
         keys(&connector.config, &mut text);
@@ -100,7 +101,7 @@ fn verbs(command: &Command, before: &str, text: &mut String) {
 }
 
 fn flags(arguments: &[&Arg]) -> String {
-    let mut text = "| argument | what it says |\n| --- | --- |\n".to_owned();
+    let mut text = "| argument | meaning |\n| --- | --- |\n".to_owned();
     for argument in arguments {
         let mut name = String::new();
         if let Some(short) = argument.get_short() {

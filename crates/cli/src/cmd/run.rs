@@ -140,12 +140,12 @@ impl Pages {
                         history.reported(attempt, paper.path())
                     });
                     if let Err(error) = noted {
-                        output.warn(&format!("the history does not know the report: {error}"));
+                        output.warn(&format!("the history does not record the report: {error}"));
                     }
                 }
             }
             if let Err(error) = old.remove() {
-                output.warn(&format!("older reports are not removed: {error}"));
+                output.warn(&format!("older reports were not removed: {error}"));
             }
         }
         if let Some(paper) = self.paper.take() {

@@ -39,7 +39,7 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
     }
     output.text(&match attempts.is_empty() {
         true => format!(
-            "{} has not run yet, as far as {} knows",
+            "no run of {} is recorded in {}",
             document.pipeline,
             setup::history_path(&document, &arguments.history).display()
         ),

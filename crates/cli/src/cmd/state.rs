@@ -270,7 +270,7 @@ fn alone(
 ) -> Result<(), Failure> {
     let history = setup::history_path(document, history);
     if let Some(who) = cursors.refuse_at_work(&history, consent.force)? {
-        output.warn(&format!("{who} is at work, and is fenced"));
+        output.warn(&format!("{who} is at work, and this command fences it"));
     }
     Ok(())
 }
@@ -319,8 +319,8 @@ fn put(
 ) -> Result<(), Failure> {
     let progress = cursors.put(history, stream, cursor, shown)?;
     let at = match cursor {
-        Some(cursor) => format!("goes on from {cursor}"),
-        None => "begins with its first row".into(),
+        Some(cursor) => format!("resumes from {cursor}"),
+        None => "starts with its first row".into(),
     };
     output.text(&format!("{stream}: the next run {at}"));
     output.document(&stream_document(stream, Some(&progress)));
@@ -366,7 +366,7 @@ fn edit(
 fn in_editor(text: &str) -> Result<String, Failure> {
     let failed = |what: &dyn std::fmt::Display| {
         Failure::new(Class::Environment, "no_editor", what)
-            .hint("set EDITOR to a program that edits the file it is given, or use state set")
+            .hint("set EDITOR to a program that edits the file in its argument, or use state set")
     };
     let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let editor = variable("VISUAL").or_else(|| variable("EDITOR"));
@@ -437,10 +437,14 @@ fn rebind(
             let cursor = Value::Object(cursor).to_string();
             let progress = cursors.put(&history, &name, Some(&cursor), None)?;
             output.text(&match is_exact {
-                false => format!("{name}: the next run takes the source and the target that it finds"),
+                false => format!(
+                    "{name}: the next run accepts the source and the target that it \
+                     finds"
+                ),
                 true => format!(
-                    "{name}: the next run takes the target that it finds; a cursor of `change_detection: xmin` \
-                     holds for its own server only, and another one needs --full-refresh"
+                    "{name}: the next run accepts the target that it finds; a cursor of \
+                         `change_detection: xmin` is valid only for its own server, and another \
+                         server needs --full-refresh"
                 ),
             });
             streams.push(stream_document(&name, Some(&progress)));
@@ -469,14 +473,14 @@ fn clear(
                 continue;
             }
             let progress = cursors.put(&history, &name, None, None)?;
-            output.text(&format!("{name}: the next run begins with its first row"));
+            output.text(&format!("{name}: the next run starts with its first row"));
             cleared.push(stream_document(&name, Some(&progress)));
         }
         history
             .give_up(&document.pipeline)
             .map_err(Failure::of_state)?;
         if cleared.is_empty() {
-            output.text("nothing was there to clear");
+            output.text("there was nothing to clear");
         }
         output.document(&json!({ "status": "ok", "streams": cleared }));
         Ok(())

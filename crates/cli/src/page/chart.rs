@@ -31,7 +31,8 @@ pub fn rates(samples: &[Sample]) -> Vec<(f64, f64)> {
 pub fn line(title: &str, points: &[(f64, f64)], label: impl Fn(f64) -> String) -> String {
     let (Some(first), Some(last)) = (points.first(), points.last()) else {
         return format!(
-            "<figure><figcaption>{title}</figcaption><p class=\"quiet\">too short to tell</p></figure>\n"
+            "<figure><figcaption>{title}</figcaption><p class=\"quiet\">too short to \
+                 measure</p></figure>\n"
         );
     };
     let peak = points.iter().map(|point| point.1).fold(0.0, f64::max);

@@ -41,7 +41,7 @@ impl Paper {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let unwritten = |why: &dyn std::fmt::Display| unwritten(&path, why, named_by);
         if path.is_dir() || name.is_empty() {
-            return Err(unwritten(&"it is a folder"));
+            return Err(unwritten(&"it is a directory"));
         }
         refuse_other(&path, named_by)?;
         let temporary = path.with_file_name(format!(".{name}.{}.report", std::process::id()));
@@ -74,8 +74,10 @@ impl Paper {
                     self.path.display(),
                     stream.name
                 );
-                return Err(Failure::new(Class::Config, CODE, text)
-                    .hint(format!("give {} a file in another folder", self.named_by)));
+                return Err(Failure::new(Class::Config, CODE, text).hint(format!(
+                    "set {} to a file in another directory",
+                    self.named_by
+                )));
             }
         }
         Ok(())
@@ -124,7 +126,7 @@ fn refuse_other(path: &Path, named_by: &str) -> Result<(), Failure> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(unwritten(path, &error, named_by)),
         Ok(false) => {
-            let why = "there is another file, which is no report";
+            let why = "the file exists and is not a report";
             Err(unwritten(path, &why, named_by))
         }
     }
@@ -143,9 +145,8 @@ const CODE: &str = "report_not_written";
 
 pub(super) fn unwritten(path: &Path, why: &dyn std::fmt::Display, named_by: &str) -> Failure {
     let text = format!("{}: {why}", path.display());
-    Failure::new(Class::Config, CODE, text).hint(format!(
-        "give {named_by} a file in a folder that can be written to"
-    ))
+    Failure::new(Class::Config, CODE, text)
+        .hint(format!("set {named_by} to a file in a writable directory"))
 }
 
 /// What comes before the first part of a path with a sign: the whole path if it has none.

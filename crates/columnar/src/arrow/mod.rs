@@ -20,7 +20,7 @@ pub const MAGIC: [u8; 6] = *b"ARROW1";
 
 fn wrong(text: impl Into<String>) -> ColumnarError {
     ColumnarError::new("arrow_malformed", text)
-        .hint("the file is damaged, or was not written to its end")
+        .hint("copy the file again: it is damaged or incomplete")
 }
 
 /// Calls the decoder, which panics for some damaged buffers, such as offsets that are compressed and

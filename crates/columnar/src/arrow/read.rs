@@ -189,7 +189,7 @@ impl<R: ReadAt> ArrowReader<R> {
             .map_err(|error| malformed(&error))?
             .ok_or_else(|| wrong("a message without a batch"))?;
         if batch.num_rows() as u64 != block.rows {
-            return Err(wrong("another number of rows than its header says"));
+            return Err(wrong("the number of rows differs from the header"));
         }
         let columns = self.schema.fields().iter().map(|field| {
             let column = batch.column_by_name(field.name()).cloned();

@@ -50,22 +50,24 @@ pub(crate) fn scan<R: ReadAt>(source: &R) -> Result<Contents, ColumnarError> {
     } else if head.starts_with(&CONTINUATION) {
         scan_stream(source, size)
     } else if head.starts_with(b"FEA1") {
-        let text = "the first version of Feather, which is another format";
+        let text = "the file is in version 1 of Feather, which is not Arrow IPC";
         Err(ColumnarError::new("arrow_feather_v1", text)
-            .hint("write it again as Feather of version 2, or as Parquet"))
+            .hint("write it again as Feather version 2, or as Parquet"))
     } else {
-        Err(wrong("the file does not begin as an Arrow file does"))
+        Err(wrong("the file does not start like an Arrow file"))
     }
 }
 
 fn scan_file<R: ReadAt>(source: &R, size: u64) -> Result<Contents, ColumnarError> {
     if size < 8 + TAIL_BYTES {
-        return Err(wrong(format!("{size} bytes are no Arrow file")));
+        return Err(wrong(format!(
+            "a file of {size} bytes is not an Arrow file"
+        )));
     }
     let tail = fetch(source, size - TAIL_BYTES, TAIL_BYTES as usize)?;
     let (length, magic) = tail.split_at(4);
     if magic != MAGIC {
-        return Err(wrong("the file does not end as an Arrow file does"));
+        return Err(wrong("the file does not end like an Arrow file"));
     }
     let length = little_endian(length);
     if length + TAIL_BYTES + 8 > size || length > MAX_FOOTER_BYTES {
@@ -100,7 +102,7 @@ fn scan_file<R: ReadAt>(source: &R, size: u64) -> Result<Contents, ColumnarError
             };
             let found = read_block(source, offset, Some(header_bytes), end)?;
             if found.is_dictionary != is_dictionary || found.body_bytes != body_bytes {
-                let text = format!("the batch at {offset} is not what the footer says");
+                let text = format!("the batch at {offset} differs from the footer");
                 return Err(wrong(text));
             }
             contents.blocks.push(found);
@@ -114,7 +116,7 @@ fn scan_stream<R: ReadAt>(source: &R, size: u64) -> Result<Contents, ColumnarErr
     let message = parse(&header)?;
     let schema = message
         .header_as_schema()
-        .ok_or_else(|| wrong("a stream that does not begin with its schema"))?;
+        .ok_or_else(|| wrong("an Arrow stream that does not start with its schema"))?;
     let mut contents = Contents {
         schema: read_schema(schema)?,
         version: message.version(),
@@ -122,7 +124,7 @@ fn scan_stream<R: ReadAt>(source: &R, size: u64) -> Result<Contents, ColumnarErr
     };
     loop {
         if at >= size {
-            return Err(wrong("a stream without the mark at its end"));
+            return Err(wrong("an Arrow stream without its end marker"));
         }
         let mark = fetch(source, at, (size - at).min(8) as usize)?;
         if mark.len() == 8 && mark[..4] == CONTINUATION && little_endian(&mark[4..]) == 0 {
@@ -227,7 +229,7 @@ fn parse(header: &[u8]) -> Result<Message<'_>, ColumnarError> {
 
 fn read_schema(schema: arrow_ipc::Schema<'_>) -> Result<Schema, ColumnarError> {
     if schema.endianness() != Endianness::Little {
-        return Err(wrong("a file with the most significant byte first"));
+        return Err(wrong("a big-endian file"));
     }
     arrow_ipc::convert::try_fb_to_schema(schema).map_err(|error| malformed(&error))
 }

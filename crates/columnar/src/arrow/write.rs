@@ -27,7 +27,7 @@ impl<W: Write> ArrowWriter<W> {
             Compression::Lz4 => Some(CompressionType::LZ4_FRAME),
             Compression::Zstd => Some(CompressionType::ZSTD),
             other => {
-                let text = format!("Arrow files have no compression {}", other.name());
+                let text = format!("Arrow files cannot be compressed with {}", other.name());
                 return Err(ColumnarError::new("unsupported_type", text));
             }
         };
@@ -40,7 +40,7 @@ impl<W: Write> ArrowWriter<W> {
 
     pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<(), ColumnarError> {
         if batch.schema_ref().fields() != self.schema.fields() {
-            let text = "a batch of another schema than the file's";
+            let text = "the schema of a batch differs from the file's";
             return Err(ColumnarError::new("schema_mismatch", text));
         }
         self.writer.write(batch).map_err(broken)

@@ -119,13 +119,15 @@ fn rows_of(metadata: &ParquetMetaData) -> u64 {
 
 fn wrong(text: impl Into<String>) -> ColumnarError {
     ColumnarError::new("parquet_malformed", text)
-        .hint("the file is damaged, or was not written to its end")
+        .hint("copy the file again: it is damaged or incomplete")
 }
 
 fn read_metadata<R: ReadAt>(source: &R, size: u64) -> Result<ParquetMetaData, ColumnarError> {
     // The magic at the beginning, and the tail.
     if size < 4 + TAIL_BYTES {
-        return Err(wrong(format!("{size} bytes are no Parquet file")));
+        return Err(wrong(format!(
+            "a file of {size} bytes is not a Parquet file"
+        )));
     }
     let tail = fetch(source, size - TAIL_BYTES, TAIL_BYTES as usize)?;
     let (length, magic) = tail.split_at(4);
@@ -136,7 +138,7 @@ fn read_metadata<R: ReadAt>(source: &R, size: u64) -> Result<ParquetMetaData, Co
         ));
     }
     if magic != MAGIC {
-        return Err(wrong("the file does not end as a Parquet file does"));
+        return Err(wrong("the file does not end like a Parquet file"));
     }
     let length = length
         .iter()
@@ -149,7 +151,7 @@ fn read_metadata<R: ReadAt>(source: &R, size: u64) -> Result<ParquetMetaData, Co
     if length > MAX_METADATA_BYTES {
         let text = format!("metadata of {length} bytes, the limit is {MAX_METADATA_BYTES}");
         return Err(ColumnarError::new("page_too_large", text)
-            .hint("have it written with fewer and larger row groups"));
+            .hint("write the file with fewer and larger row groups"));
     }
     // At most `MAX_METADATA_BYTES`.
     let bytes = fetch(source, size - TAIL_BYTES - length, length as usize)?;
@@ -174,7 +176,7 @@ fn check_group(group: &RowGroupMetaData, size: u64) -> Result<(), String> {
         return Err(format!("{rows} rows"));
     }
     if group.num_columns() != group.schema_descr().num_columns() {
-        return Err("another number of columns than the schema has".into());
+        return Err("the number of columns differs from the schema".into());
     }
     for chunk in group.columns() {
         check_chunk(chunk, rows, size)
@@ -192,7 +194,7 @@ fn check_chunk(chunk: &ColumnChunkMetaData, rows: i64, size: u64) -> Result<(), 
         .unwrap_or(chunk.data_page_offset());
     let (Ok(start), Ok(length)) = (u64::try_from(start), u64::try_from(chunk.compressed_size()))
     else {
-        return Err("a negative place in the file".into());
+        return Err("a negative position in the file".into());
     };
     if start.checked_add(length).is_none_or(|end| end > size) {
         return Err(format!("{length} bytes at {start} in a file of {size}"));

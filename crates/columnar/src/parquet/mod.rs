@@ -28,7 +28,7 @@ fn guarded<T>(decode: impl FnOnce() -> T) -> Result<T, ColumnarError> {
     // After an error nothing of the reader is used any more.
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)).map_err(|_| {
         ColumnarError::new("parquet_malformed", "a page that cannot be decoded")
-            .hint("the file is damaged, or was not written to its end")
+            .hint("copy the file again: it is damaged or incomplete")
     })
 }
 
@@ -40,7 +40,7 @@ fn malformed(error: &ParquetError) -> ColumnarError {
         }
         ParquetError::External(error) => error.to_string(),
         ParquetError::NYI(text) => {
-            let text = format!("not read by this version: {text}");
+            let text = format!("not supported by this version: {text}");
             return ColumnarError::new("unsupported_type", text);
         }
         other => other.to_string(),
@@ -59,5 +59,5 @@ fn malformed(error: &ParquetError) -> ColumnarError {
         ));
     }
     ColumnarError::new("parquet_malformed", text)
-        .hint("the file is damaged, or was not written to its end")
+        .hint("copy the file again: it is damaged or incomplete")
 }

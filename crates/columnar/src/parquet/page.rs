@@ -282,7 +282,7 @@ impl<R: ReadAt> Pages<R> {
             Err(ParquetError::General(format!("page at byte {at}: {what}")))
         };
         if !matches!(header.kind, 0 | 2 | 3) {
-            return wrong("it is of an unknown kind");
+            return wrong("its kind is unknown");
         }
         let end = (self.offset + header.header_bytes as u64)
             .checked_add_signed(header.stored_bytes)
@@ -302,10 +302,10 @@ impl<R: ReadAt> Pages<R> {
         }
         if header.kind == 2 {
             if header.values > header.plain_bytes {
-                return wrong("more values in its dictionary than bytes");
+                return wrong("its dictionary has more values than bytes");
             }
         } else if header.values > self.values_left {
-            return wrong("more values than its column has");
+            return wrong("it has more values than its column");
         } else if self.is_list && header.values > MAX_PAGE_LIST_VALUES {
             return wrong(&format!("{TOO_LARGE} of {} values in lists", header.values));
         }

@@ -288,7 +288,7 @@ impl<R: ReadAt> ParquetReader<R> {
         let expected = (open.rows - open.done).min(open.step_rows);
         let batch = batch.filter(|batch| batch.num_rows() == expected);
         let Some(batch) = batch else {
-            let text = "fewer rows than its metadata says";
+            let text = "the file has fewer rows than its metadata declares";
             return Err(self.located(ColumnarError::new("parquet_malformed", text)));
         };
         if let Some(seconds) = &mut open.seconds {
@@ -330,7 +330,7 @@ impl<R: ReadAt> ParquetReader<R> {
             });
             if let (Some(row), Some(open)) = (wrapped, &self.open) {
                 let text = format!(
-                    "column {:?}: a timestamp of type INT96 outside of the years 1677 to 2262",
+                    "column {:?}: a timestamp of type INT96 outside the years 1677 to 2262",
                     field.name()
                 );
                 return Err(ColumnarError::new("value_does_not_fit", text)
@@ -343,7 +343,7 @@ impl<R: ReadAt> ParquetReader<R> {
 
     fn failed(&self, error: &ArrowError) -> ColumnarError {
         if self.groups.budget.is_exceeded() {
-            let text = format!("a record above {} bytes", self.limits.max_piece_bytes());
+            let text = format!("a record exceeds {} bytes", self.limits.max_piece_bytes());
             return self.located(
                 ColumnarError::new("record_too_large", text)
                     .hint("raise resources.max_record_bytes"),

@@ -218,7 +218,7 @@ fn refusal(field: &Type, is_column: bool) -> Option<String> {
     if field.is_primitive() {
         return match field.get_physical_type() {
             Physical::INT96 if !is_column => {
-                Some("timestamps of type INT96 inside of it are not read".into())
+                Some("timestamps of type INT96 inside it are not supported".into())
             }
             _ => None,
         };
@@ -227,7 +227,7 @@ fn refusal(field: &Type, is_column: bool) -> Option<String> {
         field.get_basic_info().logical_type_ref(),
         Some(LogicalType::Variant { .. })
     ) {
-        return Some("its type VARIANT is not carried".into());
+        return Some("its type VARIANT is not supported".into());
     }
     let fields = field.get_fields().iter();
     fields.filter_map(|field| refusal(field, false)).next()
@@ -252,7 +252,9 @@ fn note(field: &Type) -> Option<String> {
         None if info.converted_type() == ConvertedType::BSON => "BSON",
         _ => return None,
     };
-    Some(format!("column {name:?}: the bytes of {what} as they are"))
+    Some(format!(
+        "column {name:?}: the bytes of {what} are read unchanged"
+    ))
 }
 
 /// A type as Parquet's documents write it: `INT64`, `BYTE_ARRAY STRING`, `INT32 DECIMAL(9, 2)`.

@@ -105,7 +105,7 @@ impl<W: Write + Send> ParquetWriter<W> {
 
     pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<(), ColumnarError> {
         if batch.schema_ref().fields() != self.schema.fields() {
-            let text = "a batch of another schema than the file's";
+            let text = "the schema of a batch differs from the file's";
             return Err(ColumnarError::new("schema_mismatch", text));
         }
         let batch = self.stored_batch(batch)?;
@@ -160,7 +160,7 @@ impl<W: Write + Send> ParquetWriter<W> {
             return Ok(());
         };
         if self.file.flushed_row_groups().len() >= MAX_ROW_GROUPS {
-            let text = format!("a Parquet file holds {MAX_ROW_GROUPS} row groups");
+            let text = format!("a Parquet file holds at most {MAX_ROW_GROUPS} row groups");
             return Err(ColumnarError::new("too_many_row_groups", text)
                 .hint("raise row_group_bytes, or split the file")
                 .row(self.rows));

@@ -259,7 +259,8 @@ fn a_date_of_milliseconds_within_a_day_is_refused_at_its_row() {
         );
         assert_eq!(
             error.to_string(),
-            "row 3: column \"d\": 86400001 ms since 1970 are no whole days, and date64 is a date"
+            "row 3: column \"d\": 86400001 ms since 1970 are not whole days, and date64 is read \
+             as a date"
         );
     }
 }

@@ -80,7 +80,7 @@ fn a_batch_above_the_limit_is_refused() {
         assert_eq!(error.code(), "batch_too_large");
         assert_eq!(
             error.to_string(),
-            "a batch of 1001 bytes is above the limit of 1000 bytes"
+            "a batch of 1001 bytes exceeds the limit of 1000 bytes"
         );
     }
 }
@@ -95,7 +95,7 @@ fn a_length_that_the_bytes_cannot_hold_is_refused_before_allocating() {
     let error = Decompressor::new(usize::MAX).decompress(frame).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "damaged lz4 frame: 10 bytes cannot hold the 2113929216 they should"
+        "damaged lz4 frame: 10 bytes are too few for the expected 2113929216"
     );
 }
 

@@ -54,17 +54,17 @@ pub(super) fn is_text(text: &str) -> bool {
 
 const BEYOND_64_BITS: Refused = Refused {
     message: "an integer that does not fit in 64 bits",
-    hint: "put it in quotes to pass it on as text",
+    hint: "put it in quotes to pass it as a string",
 };
 
 const LEADING_ZEROS: Refused = Refused {
     message: "an integer with leading zeros, which a number would lose",
-    hint: "put it in quotes to pass it on as text",
+    hint: "put it in quotes to pass it as a string",
 };
 
 const NO_FINITE_NUMBER: Refused = Refused {
     message: "not a finite number",
-    hint: "put it in quotes to pass it on as text",
+    hint: "put it in quotes to pass it as a string",
 };
 
 fn unsigned(text: &str) -> &str {

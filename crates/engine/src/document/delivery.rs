@@ -92,7 +92,7 @@ pub(super) fn number(
     }
     let message = format!("{path} cannot be {}", text.shown(node));
     let hint = match most {
-        u64::MAX => "write a whole number from 1 on".to_owned(),
+        u64::MAX => "write a whole number, 1 or more".to_owned(),
         most => format!("write a whole number from 1 to {most}"),
     };
     Err(reader.bad_value(node.at, path, message).hint(hint))

@@ -140,10 +140,10 @@ fn parse(text: &str, file: &str) -> Result<BTreeMap<String, String>, DocumentErr
     };
     while let Some((name, value, line)) = reader.next_assignment()? {
         if let Some(earlier) = lines_of.insert(name.clone(), line) {
-            let message = format!("{name} is set twice; it is already set in line {earlier}");
+            let message = format!("{name} is already set in line {earlier}");
             return Err(reader
                 .error(code::DUPLICATE_KEY, line, message)
-                .hint("remove one of the two"));
+                .hint("remove one of them"));
         }
         values.insert(name, value);
     }
@@ -177,14 +177,14 @@ impl<'a> Lines<'a> {
             let Some((name, _)) = text.split_once('=') else {
                 return Err(self
                     .error(code::ENV_SYNTAX, line, "this line has no \"=\"")
-                    .hint("write NAME=value, or begin a comment with #"));
+                    .hint("write NAME=value, or start a comment with #"));
             };
             let name = name.trim_end();
             if !is_name(name) {
-                let message = "what stands before \"=\" is not a name";
+                let message = "the text before \"=\" is not a variable name";
                 return Err(self
                     .error(code::ENV_SYNTAX, line, message)
-                    .hint("a name has letters, digits and _, and begins with no digit"));
+                    .hint("use letters, digits and _, and do not start with a digit"));
             }
             // The first "=" of the line: a name holds none, nor does `export`.
             let at = start.find('=').map_or(start.len(), |at| at + 1);
@@ -235,15 +235,15 @@ impl<'a> Lines<'a> {
                 Some((_, 't')) => '\t',
                 Some((_, same @ ('\\' | '"' | '$'))) => same,
                 _ => {
-                    let message = "a backslash in double quotes before a character that has no \
-                                   escape";
+                    let message = "in double quotes, a backslash precedes a character that has \
+                         no escape";
                     return Err(self
                         .error(code::ENV_SYNTAX, self.line, message)
                         .hint("write \\\\ for a backslash, or use single quotes"));
                 }
             });
         }
-        let message = "a quote is opened in this line and never closed";
+        let message = "a quote opens in this line and never closes";
         Err(self
             .error(code::ENV_SYNTAX, opened, message)
             .hint(format!("close it with {quote}")))

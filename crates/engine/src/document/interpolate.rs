@@ -61,7 +61,7 @@ fn reference(inside: &str) -> Result<Part<'_>, Malformed> {
     if inside.contains("${") {
         return Err(Malformed {
             message: "\"${\" inside another \"${…}\"".to_owned(),
-            hint: "a default is plain text; set the variable in .env to build it from others",
+            hint: "write a plain default; to combine variables, set the variable in .env",
         });
     }
     if let Some(path) = inside.strip_prefix("file:") {
@@ -83,7 +83,7 @@ fn reference(inside: &str) -> Result<Part<'_>, Malformed> {
 fn unknown_form(inside: &str) -> Malformed {
     let shown = super::path::shown(inside);
     Malformed {
-        message: format!("\"${{{shown}}}\" has no meaning"),
-        hint: "write ${NAME}, ${NAME:-default} or ${file:path}; $${ gives a literal ${",
+        message: format!("\"${{{shown}}}\" is not a valid reference"),
+        hint: "write ${NAME}, ${NAME:-default} or ${file:path}, or $${ for a literal ${",
     }
 }

@@ -98,7 +98,7 @@ pub(super) fn root(reader: &mut Reader<'_>, node: &Node) -> Result<Root, Documen
         let message = format!("a pipeline file must be a mapping, but is {}", node.kind());
         return Err(reader
             .error(code::WRONG_TYPE, node.at, &Path::ROOT, message)
-            .hint("begin with version: 1"));
+            .hint("start with version: 1"));
     };
     // Before all else: a later version may have other keys.
     if let Some(entry) = entries.iter().find(|entry| entry.key == "version") {
@@ -144,14 +144,18 @@ pub(super) fn root(reader: &mut Reader<'_>, node: &Node) -> Result<Root, Documen
     }
     let missing = |key, hint: &str| missing(reader, node.at, &Path::ROOT, key, hint);
     if !entries.iter().any(|entry| entry.key == "version") {
-        return Err(missing("version", "begin the file with version: 1"));
+        return Err(missing("version", "start the file with version: 1"));
     }
     let pipeline =
-        pipeline.ok_or_else(|| missing("pipeline", "give it a name: pipeline: orders"))?;
+        pipeline.ok_or_else(|| missing("pipeline", "name the pipeline: pipeline: orders"))?;
     let (mut source, inherits) =
-        source.ok_or_else(|| missing("source", "say where the rows come from: source:"))?;
-    let (destination, key_at) = destination
-        .ok_or_else(|| missing("destination", "say where the rows go to: destination:"))?;
+        source.ok_or_else(|| missing("source", "add the source of the rows: source:"))?;
+    let (destination, key_at) = destination.ok_or_else(|| {
+        missing(
+            "destination",
+            "add the destination of the rows: destination:",
+        )
+    })?;
     defaults.apply(&mut source.streams, &inherits);
     streams::ensure_fit(reader, &root_streams(entries), &source, &destination)?;
     let has_no_use = destination.write_mode == WriteMode::Append
@@ -197,9 +201,9 @@ fn version(reader: &mut Reader<'_>, node: &Node) -> Result<(), DocumentError> {
     if text.text == VERSION.to_string() {
         return Ok(());
     }
-    let message = format!("version {} is not known", text.shown(node));
+    let message = format!("version {} is unknown", text.shown(node));
     Err(reader.bad_value(node.at, path, message).hint(format!(
-        "this program reads version: {VERSION}; a newer file needs a newer program"
+        "write version: {VERSION}, or use a newer program for a newer file"
     )))
 }
 
@@ -218,7 +222,7 @@ fn pipeline_name(
         return Ok(name);
     }
     let shown = reader.text(node, path)?.shown(node);
-    let message = format!("{shown} cannot be the name of a pipeline");
+    let message = format!("{shown} is not a valid pipeline name");
     Err(reader.bad_value(node.at, path, message).hint(format!(
         "use 1 to {MAX_PIPELINE_NAME_CHARS} letters, digits, \"_\", \"-\" and \".\""
     )))
@@ -249,7 +253,7 @@ fn read_source(
     let (streams, inherits) = streams.ok_or_else(|| {
         missing(
             "streams",
-            "name what to read, such as streams: [public.orders]",
+            "name the streams to read, such as streams: [public.orders]",
         )
     })?;
     let source = Source {
@@ -343,7 +347,7 @@ pub(super) fn only_upsert(
     key: &str,
     mode: WriteMode,
 ) -> DocumentError {
-    let message = format!("{key} has no meaning with write_mode: {}", mode.name());
+    let message = format!("{key} has no effect with write_mode: {}", mode.name());
     reader.bad_value(at, path, message).hint(match key {
         "primary_key" => {
             "set write_mode: upsert, give an incremental stream a lag, or remove primary_key".into()
@@ -393,12 +397,12 @@ pub(super) fn unknown(
     } else if OF_ALL_STREAMS.contains(&key) && known == streams::STREAM {
         format!(
             "{key} is a setting of the destination: write it under destination.config, where it \
-             holds for every stream; streams that differ need a pipeline of their own"
+                 applies to every stream; use a second pipeline for streams that differ"
         )
     } else if let Some((mapping, _)) = elsewhere() {
-        format!("it belongs in {mapping}")
+        format!("move it to {mapping}")
     } else {
-        format!("the keys here are: {}", known.join(", "))
+        format!("use one of these keys: {}", known.join(", "))
     };
     let shown = path::shown(key);
     let (at, message) = match entry.merged {

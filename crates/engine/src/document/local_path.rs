@@ -16,10 +16,10 @@ pub(crate) fn check(path: &str) -> Result<(), NotLocal> {
         && is_scheme(scheme)
     {
         let hint = match scheme.eq_ignore_ascii_case("file") {
-            true => format!("write the path alone: {rest:?}"),
+            true => format!("write only the path: {rest:?}"),
             false => format!(
-                "copy the file to this machine and give its path; if a directory is really named \
-                 \"{scheme}:\", write \"./{path}\""
+                "copy the file to this machine and give its path; for a directory that is really \
+                     named \"{scheme}:\", write \"./{path}\""
             ),
         };
         return Err(NotLocal {
@@ -30,7 +30,7 @@ pub(crate) fn check(path: &str) -> Result<(), NotLocal> {
     if path.starts_with('~') {
         let hint = match path.strip_prefix("~/") {
             Some(rest) => format!("write \"${{HOME}}/{rest}\""),
-            None => format!("if the name really begins with ~, write \"./{path}\""),
+            None => format!("for a name that begins with ~, write \"./{path}\""),
         };
         return Err(NotLocal {
             message: format!("{path:?}: only a shell replaces ~ with the home directory"),

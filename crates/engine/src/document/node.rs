@@ -197,18 +197,18 @@ const SYNTAX_HINTS: &[(&str, &str)] = &[
     ("tab", "indent with spaces, not with tabs"),
     (
         "mapping values are not allowed",
-        "put a value that holds \": \" in quotes; else look at the indentation, and at the line \
-         before for a missing colon",
+        "put a value that contains \": \" in quotes; or check the indentation, and the line \
+             before for a missing colon",
     ),
     ("quoted scalar, found unexpected", QUOTE_NOT_CLOSED),
     ("in quoted scalar", QUOTE_NOT_CLOSED),
     (
         "trailing content after",
-        "put the whole value in quotes; in single quotes, write '' for one of them",
+        "put the whole value in quotes; inside single quotes, write '' for a single quote",
     ),
     (
         "unknown escape",
-        "in double quotes a backslash starts an escape; use single quotes to keep it",
+        "use single quotes to keep the backslash: in double quotes it starts an escape",
     ),
     ("unknown anchor", STAR_OR_AND),
     ("scanning an anchor or alias", STAR_OR_AND),
@@ -226,18 +226,16 @@ const SYNTAX_HINTS: &[(&str, &str)] = &[
     ("'-' indicator", INDENTATION),
 ];
 
-const QUOTE_NOT_CLOSED: &str = "a quote is opened here and not closed";
+const QUOTE_NOT_CLOSED: &str = "close the quote that opens here";
 const STAR_OR_AND: &str = "put a value that begins with * or & in quotes: '*'";
-const BRACKET: &str = "a bracket is not closed or not opened, or a comma is missing";
-const INDENTATION: &str = "look at the indentation of this line and the one before: the keys of \
-                           one mapping begin in one column, and each is followed by a colon and \
-                           a space";
+const BRACKET: &str = "check for a bracket that is not closed or not opened, or for a missing \
+     comma";
+const INDENTATION: &str = "check the indentation of this line and the one before: the keys of a \
+     mapping start in the same column, and a colon and a space follow each key";
 
 fn syntax_hint(info: &str, line: &str) -> Option<&'static str> {
     if info.contains("flow") && line.contains("${") {
-        return Some(
-            "between { } or [ ], a value with ${…} must be in quotes: { url: \"${URL}\" }",
-        );
+        return Some("put a value with ${…} between { } or [ ] in quotes: { url: \"${URL}\" }");
     }
     let mut hints = SYNTAX_HINTS.iter();
     hints
@@ -288,8 +286,8 @@ impl Builder<'_> {
                 self.documents += 1;
                 if self.documents > 1 {
                     return Err(self
-                        .syntax(at, "a second YAML document begins here")
-                        .hint("a pipeline file holds one; move the other to its own file"));
+                        .syntax(at, "a second YAML document starts here")
+                        .hint("move it to its own file: a pipeline file holds one document"));
                 }
                 Ok(())
             }
@@ -337,7 +335,7 @@ impl Builder<'_> {
         }
         if !quoted && !core::is_text(text) {
             return Err(self
-                .syntax(at, format!("the key {text:?} is not text"))
+                .syntax(at, format!("the key {text:?} is not a string"))
                 .hint("put it in quotes"));
         }
         self.spend(at, 1, text.len())?;
@@ -353,15 +351,12 @@ impl Builder<'_> {
             _ => None,
         };
         let Some(line) = earlier else { return Ok(()) };
-        let message = format!(
-            "the key {:?} is here twice; it is already in line {line}",
-            path::shown(text)
-        );
+        let message = format!("the key {:?} is already in line {line}", path::shown(text));
         Err(
             DocumentError::whole(code::DUPLICATE_KEY, self.file, message)
                 .at(at)
                 .path(self.path())
-                .hint("remove one of the two"),
+                .hint("remove one of them"),
         )
     }
 
@@ -390,7 +385,7 @@ impl Builder<'_> {
             whole = format!("{},{whole}", entry.key);
         }
         let entry = first?;
-        let message = format!("YAML cuts {:?} in two at its comma", path::shown(&whole));
+        let message = format!("YAML splits {:?} at its comma", path::shown(&whole));
         let error = self.syntax(entry.value.at, message);
         Some(error.hint(format!("put it in quotes: {}: \"{whole}\"", entry.key)))
     }
@@ -433,8 +428,8 @@ impl Builder<'_> {
         }
         let Some(node) = self.anchors.get(&anchor).map(Arc::clone) else {
             return Err(self
-                .syntax(at, "this alias stands inside the value that it names")
-                .hint("write the value out"));
+                .syntax(at, "this alias is inside the value that it names")
+                .hint("write the value instead of the alias"));
         };
         self.spend(at, node.nodes, node.text_bytes)?;
         self.check_depth(at, node.depth)?;
@@ -446,7 +441,7 @@ impl Builder<'_> {
         if self.expects_key() {
             return Err(self
                 .syntax(at, "a mapping or a list cannot be a key")
-                .hint("put a text that begins with { or [ in quotes"));
+                .hint("put a string that begins with { or [ in quotes"));
         }
         self.check_depth(at, 1)?;
         self.spend(at, 1, 0)?;
@@ -456,7 +451,7 @@ impl Builder<'_> {
 
     fn close(&mut self, at: Location) -> Result<(), DocumentError> {
         let Some(mut frame) = self.frames.pop() else {
-            return Err(self.syntax(at, "a collection ends that never began"));
+            return Err(self.syntax(at, "a collection ends without a start"));
         };
         if let Open::Mapping { entries, merge, .. } = &mut frame.open
             && let Some(merge) = merge.take()
@@ -496,8 +491,10 @@ impl Builder<'_> {
     fn merge(&self, entries: &mut Vec<Entry>, merge: Entry) -> Result<(), DocumentError> {
         let wrong = || {
             let text = "the merge key << takes a mapping, or a list of mappings";
-            self.syntax(merge.at, text)
-                .hint("write `<<: *base`, where another mapping begins with `&base`; put the key << in quotes if you mean the text")
+            self.syntax(merge.at, text).hint(
+                "write `<<: *base`, where another mapping begins with `&base`; to use << \
+                     as a plain key, put it in quotes",
+            )
         };
         let bases = match &merge.value.value {
             NodeValue::Mapping(_) => std::slice::from_ref(&merge.value),
@@ -560,8 +557,10 @@ impl Builder<'_> {
         self.text_bytes += bytes;
         if self.nodes > MAX_NODES || self.text_bytes > MAX_TEXT_BYTES {
             let limit = MAX_TEXT_BYTES >> 20;
-            let message =
-                format!("more than {MAX_NODES} values or {limit} MiB of text, aliases written out");
+            let message = format!(
+                "the file has more than {MAX_NODES} values or {limit} MiB of text, with \
+                     aliases written out"
+            );
             return Err(self.syntax(at, message));
         }
         Ok(())
@@ -569,7 +568,10 @@ impl Builder<'_> {
 
     fn check_depth(&self, at: Location, more: usize) -> Result<(), DocumentError> {
         if self.frames.len() + more > MAX_DEPTH {
-            let message = format!("mappings and lists are more than {MAX_DEPTH} levels deep");
+            let message = format!(
+                "mappings and lists are nested more than {MAX_DEPTH} levels \
+                 deep"
+            );
             return Err(self.syntax(at, message));
         }
         Ok(())
@@ -579,7 +581,7 @@ impl Builder<'_> {
         if tagged {
             return Err(self
                 .syntax(at, "tags such as !name are not supported")
-                .hint("put the value in quotes if it is text that begins with \"!\""));
+                .hint("put a string that begins with \"!\" in quotes"));
         }
         Ok(())
     }

@@ -73,7 +73,7 @@ fn network(
         let path = &path.then(&step);
         let text = reader.name(item, path)?;
         permissions.add_network(&text).map_err(|why| {
-            let message = format!("{path} is no server that can be granted: {why}");
+            let message = format!("{path} is not a server that can be granted: {why}");
             reader.bad_value(item.at, path, message).hint(
                 "write host:port, such as \"db.internal:5432\", \"*.example.com:443\" or \
                  \"10.0.0.0/8:5432\"",
@@ -125,7 +125,7 @@ fn env(
         let step = Step::Index(index);
         let path = &path.then(&step);
         if !is_name(&name) {
-            let message = format!("{path} is no name of a variable");
+            let message = format!("{path} is not a variable name");
             return Err(reader
                 .bad_value(entry.place(), path, message)
                 .hint("name it without $ and braces: env: [API_TOKEN]"));

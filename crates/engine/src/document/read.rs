@@ -44,7 +44,7 @@ impl Text {
         };
         let shown = path::shown(&scalar.text);
         if self.secret {
-            format!("what \"{shown}\" stands for")
+            format!("the value of \"{shown}\"")
         } else {
             format!("\"{shown}\"")
         }
@@ -129,7 +129,7 @@ impl Reader<'_> {
     /// Text that is not empty.
     pub(super) fn name(&mut self, node: &Node, path: &Path<'_>) -> Result<String, DocumentError> {
         if !matches!(node.value, NodeValue::Scalar(_)) {
-            return Err(self.wrong_type(node.at, path, "text", node.kind()));
+            return Err(self.wrong_type(node.at, path, "a string", node.kind()));
         }
         let text = self.text(node, path)?;
         match self.typed(&text, node, path) {
@@ -138,10 +138,10 @@ impl Reader<'_> {
                 Err(self.bad_value(node.at, path, format!("{path} is empty")))
             }
             Ok(Value::Bool(_)) => Err(self
-                .wrong_type(node.at, path, "text", "true or false")
+                .wrong_type(node.at, path, "a string", "true or false")
                 .hint("put it in quotes")),
             Ok(_) => Err(self
-                .wrong_type(node.at, path, "text", "a number")
+                .wrong_type(node.at, path, "a string", "a number")
                 .hint("put it in quotes")),
             Err(error) => Err(error),
         }
@@ -162,7 +162,7 @@ impl Reader<'_> {
         let error = self.bad_value(node.at, path, message);
         Err(match nearest(&text.text, names) {
             Some(name) if !text.secret => error.hint(format!("did you mean {name:?}?")),
-            _ => error.hint(format!("it is one of: {}", names.join(", "))),
+            _ => error.hint(format!("use one of: {}", names.join(", "))),
         })
     }
 
@@ -181,10 +181,10 @@ impl Reader<'_> {
             let name = self.name(item, &path)?;
             if let Some(line) = lines.insert(name.clone(), item.at.line) {
                 let shown = self.text(item, &path)?.shown(item);
-                let message = format!("{shown} is here twice; it is already in line {line}");
+                let message = format!("{shown} is already in line {line}");
                 return Err(self
                     .bad_value(item.at, &path, message)
-                    .hint("remove one of the two"));
+                    .hint("remove one of them"));
             }
             names.push(name);
         }
@@ -203,7 +203,7 @@ impl Reader<'_> {
             let path = path.then(&step);
             let to = self.name(&entry.value, &path)?;
             if pairs.iter().any(|(_, other)| *other == to) {
-                let message = format!("{path}: another column is renamed to {to:?} too");
+                let message = format!("{path}: another column is also renamed to {to:?}");
                 return Err(self.bad_value(entry.value.at, &path, message));
             }
             pairs.push((entry.key.clone(), to));
@@ -299,7 +299,7 @@ impl Reader<'_> {
             if self.interpolated > MAX_INTERPOLATED_BYTES {
                 let limit = MAX_INTERPOLATED_BYTES >> 20;
                 let message =
-                    format!("{path}: the values of all ${{…}} are more than {limit} MiB in all");
+                    format!("{path}: the values of all ${{…}} together exceed {limit} MiB");
                 return Err(self.bad_value(at, path, message));
             }
             text.push_str(&outside);
@@ -360,7 +360,10 @@ impl Reader<'_> {
             let message = format!("{path}: the file {name} {}", problem.message);
             let error = self.error(problem.code, at, path, message);
             if problem.code == code::FILE_NOT_FOUND {
-                return error.hint("a relative path begins at the pipeline's folder");
+                return error.hint(
+                    "write the path relative to the pipeline's directory, or \
+                     absolute",
+                );
             }
             error
         })?;

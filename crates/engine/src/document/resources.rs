@@ -153,13 +153,13 @@ fn too_many_streams(
         ..
     } = *resources;
     let message = format!(
-        "{path} is {parallelism}, but memory {} is enough for {} streams at a time",
+        "{path} is {parallelism}, but memory {} suffices for {} streams at the same time",
         show(memory),
         memory / MIN_SHARE
     );
     let needed = u64::from(parallelism) * MIN_SHARE;
     let hint = format!(
-        "each needs {}: set parallelism to {} or less, or memory to {} or more",
+        "set parallelism to {1} or less, or memory to {2} or more: each stream needs {0}",
         show(MIN_SHARE),
         memory / MIN_SHARE,
         show(needed)

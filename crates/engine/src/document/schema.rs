@@ -42,17 +42,18 @@ pub fn json_schema(connectors: &[Bundled]) -> Value {
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Rapidbyte pipeline",
-        "description": "Where rows come from, where they go to, and how.",
+        "description": "A pipeline: its source, its destination, and the way between them.",
         "type": "object",
         "additionalProperties": false,
         "required": ["version", "pipeline", "source", "destination"],
         "properties": {
             "version": {
-                "description": "The version of this format.",
+                "description": "The version of this file format.",
                 "const": VERSION,
             },
             "pipeline": {
-                "description": "The pipeline's name, under which state and reports are kept.",
+                "description": "The pipeline's name; cursors, history and reports are stored \
+                     under it.",
                 "type": "string",
                 "anyOf": [
                     { "pattern": r"^[A-Za-z0-9_.-]{1,64}$" },
@@ -60,7 +61,7 @@ pub fn json_schema(connectors: &[Bundled]) -> Value {
                 ],
             },
             "defaults": {
-                "description": "What holds for every stream that does not say otherwise.",
+                "description": "Defaults for streams that do not set these keys.",
                 "type": "object",
                 "additionalProperties": false,
                 "properties": {
@@ -86,7 +87,7 @@ pub fn json_schema(connectors: &[Bundled]) -> Value {
 fn source(connectors: &[Bundled]) -> Value {
     let own: Vec<&Bundled> = connectors.iter().filter(|c| c.is_source).collect();
     json!({
-        "description": "Where the rows come from.",
+        "description": "The source of the rows.",
         "type": "object",
         "additionalProperties": false,
         "required": ["use", "streams"],
@@ -95,7 +96,7 @@ fn source(connectors: &[Bundled]) -> Value {
             "config": config(),
             "permissions": permissions(),
             "streams": {
-                "description": "What is read, in this order.",
+                "description": "The streams to read, in this order.",
                 "type": "array",
                 "minItems": 1,
                 "items": { "anyOf": [
@@ -115,32 +116,36 @@ fn stream() -> Value {
         "required": ["name"],
         "properties": {
             "name": {
-                "description": "A stream of the source; * and ? match several. An exact name wins over a wildcard.",
+                "description": "A stream of the source; * and ? match several. An exact name \
+                     overrides a wildcard.",
                 "type": "string",
                 "minLength": 1,
             },
             "sync_mode": sync_mode(),
-            "columns": described("The wanted columns, in this order; without it all.", names()),
+            "columns": described("The columns to move, in this order (default: all).", names()),
             "where": {
-                "description": "Only rows that meet this condition, in the source's own language (SQL).",
+                "description": "Move only rows that match this condition, in the source's own \
+                     language (SQL).",
                 "type": "string",
                 "minLength": 1,
             },
             "rename": {
-                "description": "A column's name to its name in the destination.",
+                "description": "New names of columns in the destination: old name to new name.",
                 "type": "object",
                 "additionalProperties": { "type": "string", "minLength": 1 },
             },
             "cursor_field": cursor_field(),
             "cursor_initial": {
-                "description": "Where the first read begins: one value for each of cursor_field.",
+                "description": "The values at which the first read starts: one for each of \
+                     cursor_field.",
                 "anyOf": [value(), { "type": "array", "minItems": 1, "items": value() }],
             },
             "change_detection": change_detection(),
             "lag": lag(),
-            "primary_key": described("The columns that identify a row; with upsert, or append with a lag.", names()),
+            "primary_key": described("The columns that identify a row; for upsert, or append \
+                 with a lag.", names()),
             "deleted_field": {
-                "description": "With upsert: the column that says that a row is deleted.",
+                "description": "For upsert: the column that marks a row as deleted.",
                 "type": "string",
                 "minLength": 1,
             },
@@ -150,7 +155,8 @@ fn stream() -> Value {
 
 fn cursor_field() -> Value {
     json!({
-        "description": "With incremental: the columns that order the rows, the most significant first.",
+        "description": "For incremental: the columns that order the rows, the most significant \
+             first.",
         "anyOf": [{ "type": "string", "minLength": 1 }, names()],
     })
 }
@@ -166,7 +172,7 @@ fn change_detection() -> Value {
 
 fn lag() -> Value {
     described(
-        "How far below the cursor is read again, such as 5 minutes or 1000.",
+        "Read again the rows up to this far below the cursor, such as 5 minutes or 1000.",
         value(),
     )
 }
@@ -193,59 +199,63 @@ fn described(description: &str, mut schema: Value) -> Value {
 
 fn checkpoint() -> Value {
     json!({
-        "description": "When rows become visible while a stream is read incrementally: whatever comes first.",
+        "description": "When an incremental stream commits: at the first of these limits.",
         "type": "object",
         "additionalProperties": false,
         "properties": {
-            "every_bytes": size("After so many bytes of Arrow data, from 1mb; 1gb if absent."),
-            "every_rows": whole("After so many rows; not counted if absent.", None),
-            "every_seconds": whole("After so many seconds; 60 if absent.", Some(MAX_SECONDS)),
+            "every_bytes": size("Commit after this many bytes of Arrow data, at least 1mb \
+                 (default 1gb)."),
+            "every_rows": whole("Commit after this many rows (default: no limit).", None),
+            "every_seconds": whole("Commit after this many seconds (default 60).", Some(MAX_SECONDS)),
         },
     })
 }
 
 fn report() -> Value {
     json!({
-        "description": "A page for each run.",
+        "description": "Write a report page for each run.",
         "type": "object",
         "additionalProperties": false,
         "required": ["directory"],
         "properties": {
             "directory": {
-                "description": "Where the pages go, relative to the pipeline's folder; a run creates it.",
+                "description": "The directory of the pages, relative to the pipeline's \
+                     directory; a run creates it.",
                 "type": "string",
                 "minLength": 1,
             },
-            "keep": whole("The newest so many pages of the pipeline stay; 100 if absent.", Some(MAX_KEPT)),
+            "keep": whole("Keep this many of the pipeline's newest pages (default 100).", Some(MAX_KEPT)),
         },
     })
 }
 
 fn retry() -> Value {
     json!({
-        "description": "What is done when a stream fails for a reason that may pass.",
+        "description": "How to retry a run or a stream after a transient error.",
         "type": "object",
         "additionalProperties": false,
         "properties": {
-            "max_attempts": whole("How often a stream is begun, and a run planned; 4 if absent.", Some(MAX_ATTEMPTS)),
-            "backoff_seconds": whole("Before the second attempt, then twice as long each time; 1 if absent.", Some(MAX_BACKOFF)),
-            "max_backoff_seconds": whole("The longest pause; 30 if absent.", Some(MAX_SECONDS)),
+            "max_attempts": whole("Plan a run, and try a stream, at most this many times \
+                 (default 4).", Some(MAX_ATTEMPTS)),
+            "backoff_seconds": whole("Wait this many seconds before the second attempt, then \
+                 twice as long each time (default 1).", Some(MAX_BACKOFF)),
+            "max_backoff_seconds": whole("Wait at most this many seconds (default 30).", Some(MAX_SECONDS)),
         },
     })
 }
 
 fn on_stream_failure() -> Value {
     one_of(
-        "What a failed stream means for the others: the run tries all of them, then fails with the \
-         list (continue), or it stops them (stop); continue if absent.",
+        "After a stream fails: run the others, then fail with a list of failures (continue, the \
+             default), or stop them (stop).",
         &OnStreamFailure::ALL.map(OnStreamFailure::name),
     )
 }
 
 fn when_running() -> Value {
     one_of(
-        "What a run does while another run of the pipeline is at work: fail at once with exit code 5 \
-         (refuse, if absent), wait until it ends, or fence it (replace).",
+        "While another run of the pipeline is at work: fail at once with exit code 5 (refuse, \
+             the default), wait until it ends (wait), or fence it (replace).",
         &WHEN_RUNNING.map(WhenRunning::name),
     )
 }
@@ -267,7 +277,7 @@ fn destination(connectors: &[Bundled]) -> Value {
     let modes = [WriteMode::Append, WriteMode::Replace, WriteMode::Upsert].map(WriteMode::name);
     let modes: Vec<&str> = modes.into_iter().chain(["merge"]).collect();
     json!({
-        "description": "Where the rows go to.",
+        "description": "The destination of the rows.",
         "type": "object",
         "additionalProperties": false,
         "required": ["use"],
@@ -276,17 +286,17 @@ fn destination(connectors: &[Bundled]) -> Value {
             "config": config(),
             "permissions": permissions(),
             "write_mode": one_of(
-                "What happens to the rows that are there: they stay (append), they go in the same \
-                 moment as the new ones appear (replace), or rows of the same key change (upsert).",
+                "Keep existing rows (append), replace them at the moment when the new rows \
+                     become visible (replace), or update the rows that have the same key (upsert).",
                 &modes,
             ),
             "primary_key": described(
-                "With upsert: the columns that identify a row, else the source's own key. With \
-                 append and a lag: the columns by which rows that are read again are left out.",
+                "For upsert: the columns that identify a row (default: the source's key). For \
+                     append with a lag: the columns that identify rows that were read before.",
                 names(),
             ),
             "deleted_field": {
-                "description": "With upsert: the column that says that a row is deleted.",
+                "description": "For upsert: the column that marks a row as deleted.",
                 "type": "string",
                 "minLength": 1,
             },
@@ -298,16 +308,17 @@ fn destination(connectors: &[Bundled]) -> Value {
 fn resources() -> Value {
     let compressions = COMPRESSIONS.map(crate::compress::Compression::name);
     json!({
-        "description": "How much memory may be used, and how. Sizes are bytes or have a unit: kb, mb, gb.",
+        "description": "Limits and settings of memory. Sizes are bytes, or have a unit: kb, mb, \
+             gb.",
         "type": "object",
         "additionalProperties": false,
         "properties": {
-            "memory": size("For all streams at a time together, 32mb to 64gb; 256mb if absent."),
-            "batch_bytes": size("What a batch aims at; 1mb if absent."),
-            "max_record_bytes": size("Larger records are refused."),
-            "parallelism": whole("Streams at a time; 1 if absent.", Some(64)),
+            "memory": size("Memory for all streams together, 32mb to 64gb (default 256mb)."),
+            "batch_bytes": size("The target size of a batch (default 1mb)."),
+            "max_record_bytes": size("Reject larger records."),
+            "parallelism": whole("The number of streams to move at the same time (default 1).", Some(64)),
             "compression": one_of(
-                "Of batches between the two stages; none if absent.",
+                "Compression of batches between source and destination (default none).",
                 &compressions,
             ),
         },
@@ -316,7 +327,7 @@ fn resources() -> Value {
 
 fn sync_mode() -> Value {
     let modes = [SyncMode::FullRefresh, SyncMode::Incremental, SyncMode::Cdc].map(SyncMode::name);
-    one_of("How a stream is read; full_refresh if absent.", &modes)
+    one_of("How to read a stream (default full_refresh).", &modes)
 }
 
 fn one_of(description: &str, words: &[&str]) -> Value {
@@ -351,7 +362,7 @@ fn used(connectors: &[&Bundled]) -> Value {
 
 /// The settings of whatever connector: which ones, [`chosen`] says.
 fn config() -> Value {
-    json!({ "description": "The connector's own settings.", "type": "object" })
+    json!({ "description": "The connector's own configuration.", "type": "object" })
 }
 
 /// What a stage may reach beside what its settings name.
@@ -360,29 +371,31 @@ fn permissions() -> Value {
         || json!({ "type": "array", "minItems": 1, "items": { "type": "string", "minLength": 1 } });
     let paths = |what: &str| described(what, names());
     json!({
-        "description": "What the connector may reach beside what its settings name, or not even that.",
+        "description": "Grants beyond the hosts and paths in the connector's config, or none of \
+             them.",
         "type": "object",
         "additionalProperties": false,
         "properties": {
             "network": {
-                "description": "Servers as host:port; *.example.com:443 and 10.0.0.0/8:5432 are several. \
-                                none takes away those that the settings name.",
+                "description": "Servers to grant, as host:port; *.example.com:443 and \
+                     10.0.0.0/8:5432 match several. none removes the grants of the config.",
                 "anyOf": [{ "const": "none" }, texts()],
             },
             "files": {
-                "description": "Paths, relative to the pipeline's folder; * and ? match several. none \
-                                takes away those that the settings name.",
+                "description": "Paths to grant, relative to the pipeline's directory; * and ? \
+                     match several. none removes the grants of the config.",
                 "anyOf": [{ "const": "none" }, {
                     "type": "object",
                     "additionalProperties": false,
                     "properties": {
-                        "read": paths("Files that may be read."),
-                        "write": paths("Files that may be written."),
+                        "read": paths("Files that the connector may read."),
+                        "write": paths("Files that the connector may write."),
                     },
                 }],
             },
             "limits": limits(),
-            "env": described("Variables of the environment or of .env that the connector sees.", names()),
+            "env": described("Variables of the environment or of .env that the connector may \
+                 read.", names()),
         },
     })
 }
@@ -390,19 +403,23 @@ fn permissions() -> Value {
 fn limits() -> Value {
     let most = Some(MAX_LIMIT);
     json!({
-        "description": "Limits of each of the connector's instances that normal work never meets.",
+        "description": "Limits of each instance of the connector; normal work stays below them.",
         "type": "object",
         "additionalProperties": false,
         "properties": {
-            "no_progress_seconds": whole("Computing without moving a byte; 120 if absent.", most),
-            "stall_seconds": whole("Nothing moves, waiting included; 7200 if absent.", most),
-            "abort_seconds": whole("Giving up after a run has failed; 30 if absent.", most),
-            "log_messages": whole("Messages; further ones are dropped. 10000 if absent.", most),
-            "log_bytes": size("Bytes of messages; further ones are dropped. 8mb if absent."),
-            "connections": whole("Connections open at a time; 64 if absent.", most),
-            "open_files": whole("Files open at a time; 1024 if absent.", most),
-            "handles": whole("Handles at a time; 4096 if absent.", most),
-            "host_memory": size("What the host holds for it at a time; 64mb if absent."),
+            "no_progress_seconds": whole("Stop an instance that computes for this many seconds \
+                 without moving a byte (default 120).", most),
+            "stall_seconds": whole("Stop an instance that moves nothing for this many seconds, \
+                 including waits (default 7200).", most),
+            "abort_seconds": whole("Stop an instance that needs this many seconds to abort after \
+                 a run has failed (default 30).", most),
+            "log_messages": whole("Log messages; further messages are dropped (default 10000).", most),
+            "log_bytes": size("Bytes of log messages; further messages are dropped (default 8mb)."),
+            "connections": whole("Open connections at the same time (default 64).", most),
+            "open_files": whole("Open files at the same time (default 1024).", most),
+            "handles": whole("Handles at the same time (default 4096).", most),
+            "host_memory": size("Memory that the host holds for the instance at the same time \
+                 (default 64mb)."),
         },
     })
 }
@@ -419,10 +436,7 @@ fn chosen(connector: &Bundled) -> Value {
         let merge = connector.write_modes.iter().any(|mode| mode == "upsert");
         let modes = connector.write_modes.iter().map(String::as_str);
         let modes: Vec<&str> = modes.chain(merge.then_some("merge")).collect();
-        let mode = one_of(
-            "What this connector can do with rows that are there.",
-            &modes,
-        );
+        let mode = one_of("How this connector can treat existing rows.", &modes);
         properties.insert("write_mode".into(), mode);
     }
     let mut then = json!({ "properties": properties });

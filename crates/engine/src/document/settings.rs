@@ -69,7 +69,7 @@ impl Settings {
         let name = path.display().to_string();
         let text = file::read_text(path, MAX_DOCUMENT_BYTES).map_err(|problem| {
             let absent = [code::NOT_A_FILE, code::FILE_NOT_FOUND].contains(&problem.code);
-            let error = problem.into_error(&name, "the file of settings");
+            let error = problem.into_error(&name, "the configuration file");
             match absent {
                 true => error.hint("give the path of a YAML or JSON file with the keys of config:"),
                 false => error,

@@ -26,7 +26,7 @@ pub(super) const STREAM: &[&str] = &[
     "deleted_field",
 ];
 
-const COLUMNS_EXAMPLE: &str = "columns: [id, total], or leave it out to take all";
+const COLUMNS_EXAMPLE: &str = "columns: [id, total], or remove the key to take all columns";
 
 /// The streams, and what each leaves to the defaults.
 pub(super) fn read(
@@ -59,10 +59,10 @@ pub(super) fn read(
         let name_node = read.name_node;
         if let Some(line) = lines.insert(name::canonical(&read.stream.name), name_node.at.line) {
             let shown = reader.text(name_node, path)?.shown(name_node);
-            let message = format!("the stream {shown} is here twice; it is already in line {line}");
+            let message = format!("the stream {shown} is already in line {line}");
             return Err(reader
                 .error(code::DUPLICATE_STREAM, name_node.at, path, message)
-                .hint("remove one of the two"));
+                .hint("remove one of them"));
         }
         inherits.push(read.inherits);
         streams.push(read.stream);
@@ -312,31 +312,31 @@ fn fit(
         return match of_cursor.iter().find(|(_, given)| *given) {
             Some((key, _)) => {
                 let text = format!(
-                    "{key} has no meaning with sync_mode: {}",
+                    "{key} has no effect with sync_mode: {}",
                     stream.sync_mode.name()
                 );
-                wrong(key, text, "set sync_mode: incremental, or remove it")
+                wrong(key, text, "set sync_mode: incremental, or remove the key")
             }
             None => Ok(()),
         };
     }
     if mode == WriteMode::Replace {
-        let text = "with write_mode: replace an incremental read would remove what came before";
+        let text = "with write_mode: replace, an incremental read would remove the earlier rows";
         let hint = "set write_mode: append or upsert, or sync_mode: full_refresh";
         return wrong("sync_mode", text.into(), hint);
     }
     if stream.change_detection == ChangeDetection::Xmin && stream.lag.is_some() {
-        let text = "change_detection: xmin misses nothing: there is no lag to read again";
+        let text = "change_detection: xmin misses no row, and has no use for a lag";
         return wrong("lag", text.into(), "remove lag, or change_detection");
     }
     if stream.change_detection == ChangeDetection::Cursor && stream.cursor_field.is_empty() {
-        let hint = "name the column that grows, such as cursor_field: updated_at";
+        let hint = "name a column whose values grow, such as cursor_field: updated_at";
         return Err(missing(reader, node.at, path, "cursor_field", hint));
     }
     match &stream.cursor_initial {
         Some(initial) if initial.len() != stream.cursor_field.len() => {
             let text = format!(
-                "cursor_initial has {} values for {} of cursor_field",
+                "cursor_initial has {} values for {} columns of cursor_field",
                 initial.len(),
                 stream.cursor_field.len()
             );

@@ -28,7 +28,7 @@ pub(super) fn select(
         let mode = sync_mode(entry.sync_mode);
         if !source.sync_modes.contains(&mode) {
             let name = sync_mode_name(mode);
-            let text = format!("{} does not know sync_mode {name}", source.name);
+            let text = format!("{} does not support sync_mode {name}", source.name);
             return Err(Failure::at_key(
                 document,
                 &key,
@@ -40,7 +40,7 @@ pub(super) fn select(
             let key = format!("{key}.where");
             let text = format!("{} cannot filter rows", source.name);
             return Err(Failure::at_key(document, &key, "unsupported_where", text)
-                .hint("leave where: out, or filter behind the pipeline"));
+                .hint("remove where:, or filter in the destination"));
         }
         if names.iter().any(|name| entry.matches(name)) {
             continue;

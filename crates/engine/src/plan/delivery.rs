@@ -107,7 +107,7 @@ pub(super) fn identify(
             let names = schema.fields().iter().map(|field| field.name().as_str());
             let hint = match did_you_mean(column, names) {
                 Some(near) => near,
-                None => "names are those in the destination, behind rename".into(),
+                None => "use the column names of the destination, after rename".into(),
             };
             return Err(unmoved(document, &key, column)
                 .in_stream(&target.stream)
@@ -119,7 +119,7 @@ pub(super) fn identify(
 }
 
 fn unmoved(document: &Document, key: &str, column: &str) -> Failure {
-    let text = format!("no column {column:?} moves");
+    let text = format!("no column {column:?} is moved");
     let mut failure = Failure::new(Class::Config, "unknown_column", text);
     failure.locate(document, key);
     failure
@@ -129,17 +129,17 @@ fn unmoved(document: &Document, key: &str, column: &str) -> Failure {
 fn keyless(document: &Document, entry: usize, appends: bool) -> Failure {
     if appends {
         let key = format!("source.streams[{entry}].lag");
-        let text = "rows that a lag reads again would be appended twice: nothing says which of them \
-                    the destination has";
+        let text = "a lag reads rows again, and without a key the destination would append them \
+             twice";
         return Failure::at_key(document, &key, "no_primary_key", text).hint(
-            "name the columns that identify a row: primary_key: [id]; or write_mode: upsert; or \
-             change_detection: xmin, which needs no lag",
+            "name the columns that identify a row: primary_key: [id]; or use write_mode: upsert, \
+                 or change_detection: xmin, which needs no lag",
         );
     }
-    let text = "write_mode: upsert needs the columns that identify a row, and the source has no key \
-                that moves whole";
+    let text = "write_mode: upsert needs the columns that identify a row, and the source has no \
+         key whose columns are all moved";
     Failure::at_key(document, "destination.primary_key", "no_primary_key", text)
-        .hint("name them: primary_key: [id]")
+        .hint("name the columns: primary_key: [id]")
 }
 
 /// The cursor's columns under their names in the destination.
@@ -154,10 +154,8 @@ fn version_fields(
         Ok(index) => Ok(schema.field(index).name().clone()),
         Err(_) => {
             let key = format!("source.streams[{entry}].columns");
-            Err(unmoved(document, &key, column).hint(
-                "add it: with append and a lag a row is known in the destination by its key and its \
-                 cursor",
-            ))
+            Err(unmoved(document, &key, column)
+                .hint("add it: append with a lag recognizes a row by its key and its cursor"))
         }
     };
     asked.cursor_field.iter().map(moved).collect()
@@ -174,12 +172,12 @@ pub(super) fn refuse_repeats(document: &Document, destination: &Stage) -> Result
         return Ok(());
     };
     let name = destination.connector.name();
-    let text = format!("{name} cannot leave out rows that it has, and a lag reads them again");
+    let text = format!("{name} cannot drop rows that it already has, and a lag reads them again");
     let key = format!("source.streams[{index}].lag");
     Err(
         Failure::at_key(document, &key, "unsupported_lag", text).hint(
-            "remove lag: then rows that are committed late are missed; or change_detection: xmin, or \
-             another destination",
+            "remove lag, which misses rows that are committed late; or use change_detection: \
+                 xmin, or another destination",
         ),
     )
 }
@@ -213,7 +211,7 @@ pub(super) fn progress(
         return Ok(found);
     }
     let text = format!(
-        "{} is not there any more, and the stream would go on behind the rows that it held",
+        "{} does not exist any more, so the stream cannot resume after the rows that it had",
         placed.location
     );
     Err(Failure::new(Class::Contract, "target_missing", text)

@@ -302,18 +302,18 @@ fn open_stage(
         .map_err(|e| Failure::from_runtime(e, document, side.name))?;
     let schema: Value = serde_json::from_str(&spec.config_schema).map_err(|error| {
         let text = format!(
-            "{}: the config schema is no JSON: {error}",
+            "{}: the config schema is not JSON: {error}",
             connector.name()
         );
         Failure::new(Class::Run, "contract_broken", text)
     })?;
     if let Some(key) = unmarked_tls(&schema) {
         let text = format!(
-            "{}: its schema names a key `{key}` and does not mark it as a TLS setting",
+            "{}: its schema has a key `{key}` that is not marked as a TLS setting",
             connector.name()
         );
         return Err(Failure::new(Class::Run, "contract_broken", text)
-            .hint("this is a fault of the connector: tell its author to add `x-grant: tls-mode`"));
+            .hint("report it to the connector's author, who has to add `x-grant: tls-mode`"));
     }
     if let Some(lock) = &lock {
         let checked = lock.check_wishes(used, &origin, &connector, &schema);

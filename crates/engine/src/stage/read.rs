@@ -173,8 +173,8 @@ fn schema_changed(work: &Work<'_>) -> Failure {
     Failure::new(
         Class::Contract,
         "schema_changed",
-        "the schema is not the one that was planned",
+        "the schema differs from the plan",
     )
     .in_stream(&work.stream.name)
-    .hint("the table or file changed in between; run again")
+    .hint("run again: the table or file changed after the plan")
 }

@@ -48,7 +48,8 @@ pub(crate) fn pump_destination(
     work.ledger.heal(name, &fenced);
     work.asking().let_in(before, &fenced);
     if is_done(work, &fenced) {
-        work.host.say(name, "was committed by this run before");
+        work.host
+            .say(name, "was committed by an earlier attempt of this run");
         work.ledger.skipped(name);
         // The source may have failed meanwhile, and nothing is to be read.
         let _ = tell.send(Begin::Nothing);
@@ -223,7 +224,10 @@ impl Pump<'_> {
         work.point("engine.flush")?;
         let part = self.destination.flush().map_err(|e| self.failed(e))?;
         if part.rows != open.rows {
-            let text = format!("took {} rows and says it wrote {}", open.rows, part.rows);
+            let text = format!(
+                "received {} rows and reports {} written rows",
+                open.rows, part.rows
+            );
             return Err(Stopped::because(self.lied(text, "writer.flush")));
         }
         let cursor = match &self.checkpoint {
@@ -237,12 +241,12 @@ impl Pump<'_> {
             .map_err(|e| self.failed(e))?;
         if receipt.rows != open.rows {
             let text = format!(
-                "took {} rows and says it committed {}",
+                "received {} rows and reports {} committed rows",
                 open.rows, receipt.rows
             );
             let failure = self.lied(text, "session.commit");
             return Err(Stopped::because(failure.hint(
-                "look at the target before you run again: a commit has happened",
+                "check the target before you run again: a commit has happened",
             )));
         }
         work.point("engine.committed")?;

@@ -87,14 +87,14 @@ fn truncated(compression: Compression, at: u64) -> FormatError {
 fn trailing(compression: Compression, at: u64) -> FormatError {
     let name = compression.name();
     match at {
-        0 => FormatError::new("compressed_damaged", format!("the file is no {name} data")).hint(
-            "set compression: to what the file really is; compression: none reads it as it stands",
+        0 => FormatError::new("compressed_damaged", format!("the file is not {name} data")).hint(
+            "set compression: to the file's real compression, or to none to read it as plain text",
         ),
         _ => FormatError::new(
             "compressed_trailing_bytes",
-            format!("bytes that are no {name} data follow from byte {at} on"),
+            format!("bytes that are not {name} data follow from byte {at}"),
         )
-        .hint("cut the file there if they are padding, else copy it again"),
+        .hint("cut the file there if they are padding; otherwise copy it again"),
     }
 }
 

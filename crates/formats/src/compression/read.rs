@@ -285,12 +285,13 @@ impl<C: Chunks> Zstd<C> {
             return FormatError::new(
                 "zstd_window_too_large",
                 format!(
-                    "the zstd frame at byte {began} needs a window larger than the memory for it"
+                    "the zstd frame at byte {began} needs a larger window than the memory limit \
+                         allows"
                 ),
             )
             .hint(
-                "raise resources.max_record_bytes, which a window may have (8 MiB at least), and \
-                 with it resources.memory; or compress the file again without --long and --ultra",
+                "raise resources.max_record_bytes, the limit of a window (at least 8 MiB), and \
+                     resources.memory; or compress the file again without --long and --ultra",
             );
         }
         if text.contains("Dictionary") {

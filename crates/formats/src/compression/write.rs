@@ -105,6 +105,6 @@ impl Compressor {
 fn failed(error: &io::Error) -> FormatError {
     FormatError::new(
         "compression_failed",
-        format!("the library refused to compress: {error}"),
+        format!("the compression library failed: {error}"),
     )
 }

@@ -142,9 +142,12 @@ impl Fields {
             let Some((column, _)) = fields.find(&name) else {
                 return Err(FormatError::new(
                     "csv_unknown_column",
-                    format!("the header names the column {name:?}, which the schema does not have"),
+                    format!("the header has the column {name:?}, which the schema does not have"),
                 )
-                .hint("declare it in the schema; columns that are not wanted can be left out of a stream's columns")
+                .hint(
+                    "declare it in the schema; to skip a column, leave it out of the stream's \
+                     columns",
+                )
                 .column(&name)
                 .line(line));
             };
@@ -160,12 +163,12 @@ impl Fields {
                 continue;
             }
             let hint = match self.inferred {
-                true => "headers: union reads files with different columns as one stream",
-                false => "a declared column may be missing in a file if it is nullable",
+                true => "set headers: union to read files with different columns as one stream",
+                false => "declare the column nullable: then a file may lack it",
             };
             return Err(FormatError::new(
                 "csv_missing_column",
-                format!("the header does not name the column {:?}", field.name()),
+                format!("the header does not have the column {:?}", field.name()),
             )
             .hint(hint)
             .column(field.name())
@@ -182,14 +185,14 @@ pub(super) fn ragged(record: &Record<'_>, expected: usize) -> FormatError {
         "csv_ragged_row",
         format!("expected {}, got {}", count(expected), count(record.len())),
     )
-    .hint("a field that holds a delimiter or a line break must stand in quotes")
+    .hint("put a field that contains a delimiter or a line break in quotes")
     .line(record.line)
 }
 
 pub(super) fn duplicate(name: &str, line: u64) -> FormatError {
     FormatError::new(
         "csv_duplicate_column",
-        format!("the header names the column {name:?} twice"),
+        format!("the header has the column {name:?} twice"),
     )
     .column(name)
     .line(line)

@@ -24,7 +24,7 @@ impl Encoder {
         let Some(null_text) = dialect.null_text.first() else {
             return Err(FormatError::new(
                 "invalid_dialect",
-                "there is no text for NULL",
+                "CSV needs a text for NULL",
             ));
         };
         if schema.fields().is_empty() {

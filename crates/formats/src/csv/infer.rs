@@ -120,11 +120,10 @@ impl Sampler {
     pub fn finish(self) -> Result<Inferred, FormatError> {
         let Guesses { columns, rows, .. } = self.guesses;
         if columns.is_empty() {
-            return Err(FormatError::new(
-                "csv_missing_header",
-                "there is no line from which columns could be known",
-            )
-            .hint("declare the schema, or look at a larger sample"));
+            return Err(
+                FormatError::new("csv_missing_header", "no line names the columns")
+                    .hint("declare the schema, or raise the sample size"),
+            );
         }
         let (fields, notes): (Vec<_>, Vec<_>) =
             columns.iter().map(|guess| guess.decide(rows)).unzip();
@@ -208,7 +207,7 @@ impl Guesses {
                 None => return Err(FormatError::new(
                     "csv_unknown_column",
                     format!(
-                        "the header names the column {name:?}, which an earlier file does not have"
+                        "the header has the column {name:?}, which an earlier file does not have"
                     ),
                 )
                 .hint(UNION)
@@ -231,7 +230,7 @@ impl Guesses {
                 Err(FormatError::new(
                     "csv_missing_column",
                     format!(
-                        "the header does not name the column {name:?}, which an earlier file has"
+                        "the header does not have the column {name:?}, which an earlier file has"
                     ),
                 )
                 .hint(UNION)
@@ -242,7 +241,7 @@ impl Guesses {
     }
 }
 
-const UNION: &str = "headers: union reads files with different columns as one stream";
+const UNION: &str = "set headers: union to read files with different columns as one stream";
 
 struct Guess {
     name: String,

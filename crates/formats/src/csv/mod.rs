@@ -82,7 +82,7 @@ impl Dialect {
         for (name, byte) in [("delimiter", self.delimiter), ("quote", self.quote)] {
             if !byte.is_ascii() || newline(byte) {
                 return bad(format!(
-                    "the {name} must be one ASCII character and no line break"
+                    "the {name} must be a single ASCII character, and not a line break"
                 ));
             }
         }
@@ -98,13 +98,13 @@ impl Dialect {
                 .any(|b| newline(b) || b == self.delimiter || b == self.quote)
             {
                 return bad(format!(
-                    "the null text {text:?} holds a delimiter, a quote or a line break"
+                    "the null text {text:?} contains a delimiter, a quote or a line break"
                 ));
             }
         }
         if let Some(both) = (self.true_values.iter()).find(|text| self.false_values.contains(text))
         {
-            return bad(format!("{both:?} cannot be both true and false"));
+            return bad(format!("{both:?} cannot mean both true and false"));
         }
         Ok(())
     }

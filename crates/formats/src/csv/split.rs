@@ -231,7 +231,7 @@ impl Splitter {
             "record_too_large",
             format!("a record larger than {} bytes", self.max_record_bytes),
         )
-        .hint("raise resources.max_record_bytes, or look for a quote that is never closed")
+        .hint("raise resources.max_record_bytes, or check for a quote that is never closed")
         .line(self.line))
     }
 
@@ -353,9 +353,9 @@ impl Splitter {
     fn bare_cr(&self, before: &[u8]) -> FormatError {
         FormatError::new(
             "csv_bare_cr",
-            "a carriage return (CR) that no line feed (LF) follows, outside quotes",
+            "a carriage return (CR) without a line feed (LF), outside quotes",
         )
-        .hint("convert the line ends to LF or CRLF, or put a field that holds a CR in quotes")
+        .hint("convert the line ends to LF or CRLF, or put a field that contains a CR in quotes")
         .line(self.line + count_lines(before))
     }
 
@@ -363,9 +363,12 @@ impl Splitter {
         let line = self.line + count_lines(&data[..at]);
         FormatError::new(
             "csv_bad_quote",
-            format!("field {} goes on after its closing quote", self.spans.len()),
+            format!(
+                "field {} continues after its closing quote",
+                self.spans.len()
+            ),
         )
-        .hint("a quote inside a quoted field is written twice")
+        .hint("double a quote inside a quoted field")
         .line(line)
     }
 

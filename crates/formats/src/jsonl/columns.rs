@@ -53,7 +53,7 @@ impl ColumnDecoder {
         columns: &[impl AsRef<str>],
     ) -> Result<Option<RecordBatch>, FormatError> {
         if self.failed {
-            let text = "the decoder cannot go on after an error";
+            let text = "the decoder cannot continue after an error";
             return Err(FormatError::new("decoder_failed", text));
         }
         let decoded = self.push(columns).and_then(|()| self.rows.take());
@@ -102,7 +102,7 @@ impl ColumnDecoder {
             Ok(()) => Ok(count),
             Err(Stop::Callback(error)) => Err(error),
             Err(Stop::Broken(error)) => {
-                let text = format!("a column that is no JSON array: {error}");
+                let text = format!("a column that is not a JSON array: {error}");
                 let name = self.rows.columns[at].field().name();
                 Err(FormatError::new("jsonl_broken_line", text).column(name))
             }

@@ -144,7 +144,7 @@ impl Keys {
 pub(super) fn duplicate(key: &str, line: u64) -> FormatError {
     FormatError::new(
         "jsonl_duplicate_key",
-        format!("the key {key:?} comes twice"),
+        format!("the key {key:?} is there twice"),
     )
     .column(key)
     .line(line)

@@ -116,11 +116,11 @@ pub(crate) fn broken(text: &str, line: u64, error: &serde_json::Error) -> Format
         return FormatError::new(
             "jsonl_not_an_object",
             format!(
-                "{} is no JSON object",
+                "{} is not a JSON object",
                 crate::error::shown(text.trim().as_bytes())
             ),
         )
-        .hint("JSON Lines holds one object a line; an array of objects is another format")
+        .hint("write one object on each line; an array of objects is another format")
         .line(line);
     }
     // The library counts bytes; it ends its message with its own idea of line and column.

@@ -81,7 +81,8 @@ impl Unknown {
                 let text = format!("the key {key:?} is not in the schema");
                 return Err(FormatError::new("jsonl_unknown_field", text)
                     .hint(
-                        "declare it in the schema, or raise sample_rows so that inference sees it",
+                        "declare it in the schema, or raise sample_rows so that the sample \
+                             contains it",
                     )
                     .column(key)
                     .line(line));

@@ -18,17 +18,17 @@ fn digit(byte: u8) -> Option<u8> {
 /// `out` is as it was.
 pub fn parse_binary(text: &[u8], out: &mut Vec<u8>) -> Result<(), Reason> {
     let Some(digits) = text.strip_prefix(b"\\x") else {
-        return Err("does not begin with \\x, as binary text does");
+        return Err("does not start with \\x, as binary values do");
     };
     if digits.len() % 2 != 0 {
-        return Err("has half a byte: an odd number of hexadecimal digits");
+        return Err("has an odd number of hexadecimal digits");
     }
     let before = out.len();
     out.reserve(digits.len() / 2);
     for pair in digits.chunks_exact(2) {
         let (Some(high), Some(low)) = (digit(pair[0]), digit(pair[1])) else {
             out.truncate(before);
-            return Err("has a character that is no hexadecimal digit");
+            return Err("has a character that is not a hexadecimal digit");
         };
         out.push(high << 4 | low);
     }

@@ -26,7 +26,7 @@ impl Component {
     /// The whole number with its sign; a fraction is refused.
     fn whole(&self) -> Result<i128, Reason> {
         if self.has_fraction {
-            return Err("has a fraction of something else than hours, minutes and seconds");
+            return Err("has a fraction of a unit other than hours, minutes and seconds");
         }
         Ok(self.signed(self.whole))
     }
@@ -103,8 +103,10 @@ pub fn parse_duration(text: &[u8], unit: TimeUnit) -> Result<i64, Reason> {
             (false, b'D') => component.nanos(SECONDS_PER_DAY),
             (false, b'W') => component.nanos(7 * SECONDS_PER_DAY),
             (false, b'Y' | b'M') => {
-                return Err("has years or months, which have no fixed length: \
-                            the type interval holds them");
+                return Err(
+                    "has years or months, which have no fixed length: use the type \
+                     interval",
+                );
             }
             (false, _) => return Err(NOT_A_DURATION),
         };

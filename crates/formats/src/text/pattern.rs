@@ -106,11 +106,11 @@ impl TimePattern {
             let directive = rest.next().ok_or("it ends with a single %")?;
             let Some(more) = Part::of(directive) else {
                 let shown = char::from(directive);
-                return Err(format!("%{shown} is none of the directives that are read"));
+                return Err(format!("%{shown} is not a supported directive"));
             };
             for part in more {
                 if !matches!(part, Part::Literal(_)) && parts.contains(part) {
-                    return Err("a directive stands there twice".into());
+                    return Err("a directive is used twice".into());
                 }
                 parts.push(*part);
             }

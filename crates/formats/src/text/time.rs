@@ -248,8 +248,8 @@ pub fn parse_timestamp(text: &[u8], unit: TimeUnit, zoned: bool) -> Result<i64, 
     let offset = match (scan.offset()?, zoned) {
         (Some(offset), true) => offset,
         (None, false) => 0,
-        (Some(_), false) => return Err("has an offset from UTC, the type is without a zone"),
-        (None, true) => return Err("has no offset from UTC, the type is with a zone"),
+        (Some(_), false) => return Err("has an offset from UTC, but the type has no zone"),
+        (None, true) => return Err("has no offset from UTC, but the type has a zone"),
     };
     let fraction = in_unit(nanos, unit)?;
     let seconds = i128::from(days) * i128::from(SECONDS_PER_DAY) + i128::from(seconds - offset);
@@ -314,7 +314,7 @@ pub fn write_time(value: i64, unit: TimeUnit, out: &mut Vec<u8>) -> Result<(), R
     let per_second = per_second(unit);
     let (seconds, fraction) = (value.div_euclid(per_second), value.rem_euclid(per_second));
     if !(0..SECONDS_PER_DAY).contains(&seconds) {
-        return Err("is no time of day");
+        return Err("is not a time of day");
     }
     write_time_of_day(seconds, fraction, unit, out);
     Ok(())
@@ -431,7 +431,7 @@ mod tests {
         }
         assert_eq!(parse("2026-11-21T12:11:12.123456+0200", true), Ok(value));
         for (timestamp, zoned, part) in [
-            ("2026-11-21T10:11:12Z", false, "without a zone"),
+            ("2026-11-21T10:11:12Z", false, "has no zone"),
             ("2026-11-21T10:11:12", true, "no offset"),
             ("2026-11-21", false, "not a timestamp"),
             ("2026-11-21T10:11:12+2", true, "offset"),

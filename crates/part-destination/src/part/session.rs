@@ -41,9 +41,9 @@ impl GuestSession for Session {
         let plan = self.script.plan(&target)?;
         for refusal in &plan.refused {
             if !held.iter().any(|column| column.name == refusal.column) {
-                let text = format!("`plan` refuses `{}`, which is no column", refusal.column);
+                let text = format!("`plan` refuses `{}`, which is not a column", refusal.column);
                 let refusal = Refusal::internal("unknown_column", text)
-                    .hint("let `plan` refuse columns of its target alone");
+                    .hint("refuse only columns of the target in `plan`");
                 return Err(refused(refusal, &target.stream));
             }
         }
@@ -89,7 +89,7 @@ impl GuestSession for Session {
         cursor: Option<Cursor>,
     ) -> Result<contract::Writer, Error> {
         if cursor.is_some() {
-            let text = "a cursor for a destination that keeps none";
+            let text = "a cursor for a destination that cannot store it";
             return Err(internal("cursor_not_kept", text, &target.stream));
         }
         let wide_texts = script::describe().wide_texts;
@@ -122,7 +122,7 @@ impl GuestSession for Session {
         let receipt = match self.open.borrow().get(&stream) {
             Some(begun) => begun.script.commit()?,
             None => {
-                let text = "a commit of a stream that nobody began";
+                let text = "a commit of a stream that was not begun";
                 return Err(internal("nothing_begun", text, &stream));
             }
         };
@@ -146,9 +146,9 @@ fn as_script(target: Target) -> Result<(Vec<Held>, script::Target), Error> {
     let (held, columns) =
         columns(&target.schema).map_err(|refusal| refused(refusal, &target.stream))?;
     if target.write_mode == WriteMode::Upsert {
-        let text = "a destination in Python or JavaScript changes no rows that are there";
+        let text = "a destination in Python or JavaScript cannot change existing rows";
         let refusal = Refusal::config("write_mode_not_possible", text)
-            .hint("write write_mode: append or replace, as the connector offers");
+            .hint("set write_mode: append or replace, as the connector offers");
         return Err(refused(refusal, &target.stream));
     }
     let target = script::Target {

@@ -56,7 +56,7 @@ impl Writer {
         match self.open.borrow_mut().get_mut(&self.stream) {
             Some(begun) => work(begun),
             None => {
-                let refusal = Refusal::internal("nothing_begun", "the stream was given up");
+                let refusal = Refusal::internal("nothing_begun", "the stream was aborted");
                 Err(refused(refusal.hint(REPORT), &self.stream))
             }
         }

@@ -102,21 +102,27 @@ fn unknown(name: &str, streams: &[script::Stream]) -> Error {
         [] => "the source has no streams with this configuration".to_owned(),
         names => format!("there are: {}", names.join(", ")),
     };
-    let refusal = Refusal::schema("unknown_stream", format!("there is no stream `{name}`"));
+    let refusal = Refusal::schema(
+        "unknown_stream",
+        format!("the stream `{name}` does not exist"),
+    );
     refused(refusal.hint(hint), name)
 }
 
 fn not_possible(stream: &script::Stream) -> Error {
     let (text, hint) = match &*stream.cursor_fields {
         [] => (
-            "the stream has no columns to go on behind".to_owned(),
-            "write sync_mode: full_refresh".to_owned(),
+            "the stream has no columns by which it can resume".to_owned(),
+            "set sync_mode: full_refresh".to_owned(),
         ),
         fields => {
             let fields = fields.join(", ");
             (
-                format!("reads go on behind {fields}, without lag and change_detection"),
-                format!("write cursor_field: {fields}, and leave lag and change_detection out"),
+                format!(
+                    "the stream is read from a cursor on {fields}, without lag and \
+                     change_detection"
+                ),
+                format!("write cursor_field: {fields}, and remove lag and change_detection"),
             )
         }
     };

@@ -43,7 +43,7 @@ impl Keywords {
         }
         let bad = |text: String| bad_at(&location, text);
         if value.contains('\0') {
-            return Err(bad(format!("`{keyword}` has a NUL byte in it")));
+            return Err(bad(format!("`{keyword}` contains a NUL byte")));
         }
         if value.len() > MAX_VALUE_BYTES {
             return Err(bad(format!(
@@ -53,7 +53,7 @@ impl Keywords {
         match self.0.get(keyword) {
             Some((earlier, _)) if *earlier == value => Ok(()),
             Some((_, first)) => Err(bad(format!("`{keyword}` has another value at {first}"))
-                .hint("say it once, either in the URL or as a key of its own")),
+                .hint("set it once, either in the URL or as its own key")),
             None => {
                 self.0.insert(keyword, (value, location));
                 Ok(())
@@ -108,17 +108,18 @@ impl Keywords {
 
     pub fn required(&self, keyword: &str, what: &str) -> Result<String> {
         self.text(keyword).map(str::to_owned).ok_or_else(|| {
-            self.bad(keyword, format!("no {keyword}: {what}")).hint(
-                "write postgres://user:password@host:port/database, or the keys host, port, \
+            self.bad(keyword, format!("{keyword} is missing: {what}"))
+                .hint(
+                    "write postgres://user:password@host:port/database, or the keys host, port, \
                  user, password, database",
-            )
+                )
         })
     }
 
     pub fn number(&self, keyword: &str) -> Result<Option<u32>> {
         let parse = |text: &str| {
             text.parse()
-                .map_err(|_| self.bad(keyword, format!("`{text}` is no number of seconds")))
+                .map_err(|_| self.bad(keyword, format!("`{text}` is not a number of seconds")))
         };
         self.text(keyword).map(parse).transpose()
     }
@@ -134,10 +135,10 @@ impl Keywords {
         let all: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
         let hint = match nearest(text, &all) {
             Some(word) => format!("did you mean `{word}`?"),
-            None => format!("it is one of {}", all.join(", ")),
+            None => format!("use one of {}", all.join(", ")),
         };
         Err(self
-            .bad(keyword, format!("`{text}` is no {keyword}"))
+            .bad(keyword, format!("`{text}` is not a valid {keyword}"))
             .hint(hint))
     }
 }

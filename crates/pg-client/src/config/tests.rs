@@ -72,16 +72,16 @@ fn an_unknown_parameter_gets_a_suggestion() {
 fn sockets_and_missing_parts_are_refused() {
     for (text, says) in [
         ("postgres://u@%2Fvar%2Frun/d", "a Unix socket"),
-        ("postgres:///d", "no user"),
-        ("postgres://u@/d", "no host"),
+        ("postgres:///d", "user is missing"),
+        ("postgres://u@/d", "host is missing"),
         ("postgres://u@a,,b/d", "no host"),
-        ("postgres://h/d", "no user"),
+        ("postgres://h/d", "user is missing"),
         ("postgres://u@::1/d", "without brackets"),
         ("postgres://u@[::1/d", "closing bracket"),
-        ("postgres://u@h:0/d", "no port"),
+        ("postgres://u@h:0/d", "not a port"),
         ("postgres://u@h/d?host=other", "`host` as a parameter"),
         ("postgres://u@h/d?sslcert=a.pem", "without `sslkey`"),
-        ("postgres://u@h/d?connect_timeout=soon", "no number"),
+        ("postgres://u@h/d?connect_timeout=soon", "not a number"),
     ] {
         let error = refused(text);
         assert!(error.message.contains(says), "{text}: {error:?}");

@@ -9,8 +9,8 @@ use rapidbyte_sdk::{Error, Result};
 
 use super::keywords::{KNOWN, Keywords, URL, bad_at, nearest};
 
-const ENCODE: &str = "in a user, a password or a database write / as %2F, ? as %3F, # as %23, \
-    @ as %40, : as %3A, % as %25";
+const ENCODE: &str = "in a user, a password or a database, write / as %2F, ? as %3F, # as %23, @ \
+     as %40, : as %3A, % as %25";
 
 pub(super) fn read(url: &str, keywords: &mut Keywords) -> Result<()> {
     let rest = ["postgres://", "postgresql://"]
@@ -76,7 +76,10 @@ fn read_addresses(addresses: &str, keywords: &mut Keywords) -> Result<()> {
 
 fn read_parameter(pair: &str, keywords: &mut Keywords) -> Result<()> {
     let Some((name, value)) = pair.split_once('=') else {
-        return Err(bad("a parameter without `=`").hint("write name=value, with & between two"));
+        return Err(bad("a parameter without `=`").hint(
+            "write name=value, with & between \
+             parameters",
+        ));
     };
     let name = decoded(name, "the name of a parameter")?;
     let value = decoded(value, &format!("the parameter `{name}`"))?;

@@ -130,7 +130,7 @@ impl Encoder {
             PgError::new(
                 Owner::Internal,
                 "schema_mismatch",
-                format!("the batch's column {name:?} is not of the stream's schema"),
+                format!("the stream's schema does not have the batch's column {name:?}"),
             )
             .in_column(name)
         };
@@ -199,7 +199,7 @@ impl Rows<'_> {
             let row = self.first_row + refused.row as u64;
             match refused.column {
                 Some(column) => refused.problem.at(&self.names[column].name, row),
-                None => PgError::too_large(format!("row {row} is above 2 GiB")),
+                None => PgError::too_large(format!("row {row} exceeds 2 GiB")),
             }
         })
     }

@@ -52,7 +52,7 @@ impl Server {
         let host = match host.strip_prefix('[').map(|host| host.strip_suffix(']')) {
             Some(Some(host)) => host,
             None if !host.contains(':') => host,
-            _ => return Err("an IPv6 address stands in brackets, such as [fd00::1]:5432"),
+            _ => return Err("an IPv6 address needs brackets, such as [fd00::1]:5432"),
         };
         Ok(Self {
             host: Hosts::parse(host)?,
@@ -100,10 +100,12 @@ pub(super) fn forbidden(servers: &[Server], host: &str, address: SocketAddr) -> 
 impl Hosts {
     fn parse(host: &str) -> Result<Self, &'static str> {
         if let Some((network, bits)) = host.split_once('/') {
-            let network: IpAddr = network.parse().map_err(|_| "its network is no address")?;
+            let network: IpAddr = network
+                .parse()
+                .map_err(|_| "its network is not an address")?;
             let most = if network.is_ipv4() { 32 } else { 128 };
             let bits = bits.parse().ok().filter(|bits| *bits <= most);
-            let bits = bits.ok_or("its network has no number of bits that fits")?;
+            let bits = bits.ok_or("its network has no valid number of bits")?;
             return Ok(Self::Range { network, bits });
         }
         let host = host.to_ascii_lowercase();
@@ -111,9 +113,10 @@ impl Hosts {
             Some(rest) if rest.len() > 1 && rest.starts_with('.') && !rest.contains('*') => {
                 Ok(Self::Below(rest.to_owned()))
             }
-            Some(_) => Err("a wildcard is the first part of a name, such as *.example.com:443"),
-            None if host.is_empty() => Err("it names no host"),
-            None if host.contains(['*', '?', '/', '@', ' ']) => Err("its host is no name"),
+            Some(_) => Err("a wildcard must be the first part of a name, such as \
+                 *.example.com:443"),
+            None if host.is_empty() => Err("it does not name a host"),
+            None if host.contains(['*', '?', '/', '@', ' ']) => Err("its host is not a valid name"),
             None => Ok(Self::Named(host)),
         }
     }

@@ -164,8 +164,14 @@ impl Settings {
             None if self.root_cert.is_some() || self.promised => Mode::VerifyFull,
             None => Mode::Prefer,
             Some(written) => Mode::parse(&written.text).ok_or_else(|| {
-                bad(&written.at, format!("`{}` is no sslmode", written.text))
-                    .hint("sslmode is disable, allow, prefer, require, verify-ca or verify-full")
+                bad(
+                    &written.at,
+                    format!("`{}` is not a valid sslmode", written.text),
+                )
+                .hint(
+                    "set sslmode to disable, allow, prefer, require, verify-ca or \
+                         verify-full",
+                )
             })?,
         };
         Ok(Policy {
@@ -178,10 +184,13 @@ impl Settings {
     fn roots(&self, mode: Mode) -> Result<Roots, Error> {
         match &self.root_cert {
             Some(written) if written.text == SYSTEM && mode < Mode::VerifyFull => {
-                let text = format!("sslrootcert=system with sslmode={}", mode.as_str());
+                let text = format!(
+                    "sslrootcert=system cannot be used with sslmode={}",
+                    mode.as_str()
+                );
                 Err(bad(&written.at, text).hint(
-                    "anybody can get a certificate from a public authority: use \
-                     sslmode=verify-full, or leave sslmode out",
+                    "use sslmode=verify-full, or remove sslmode: anybody can get a certificate \
+                         from a public authority",
                 ))
             }
             Some(written) if written.text != SYSTEM => Ok(Roots::File(written.clone())),
@@ -195,7 +204,7 @@ impl Settings {
             (Some(cert), Some(key)) => Ok(Some(Identity { cert, key })),
             (None, None) => Ok(None),
             (Some(one), None) | (None, Some(one)) => {
-                let text = "sslcert and sslkey belong together, and one is missing";
+                let text = "of sslcert and sslkey, one is missing";
                 Err(bad(&one.at, text).hint("name both files, or none"))
             }
         }

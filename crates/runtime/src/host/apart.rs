@@ -40,7 +40,7 @@ impl Abandoned {
     pub(crate) fn check(&self) -> std::io::Result<()> {
         match self.0.load(Ordering::SeqCst) {
             false => Ok(()),
-            true => Err(std::io::Error::other("the run was given up meanwhile")),
+            true => Err(std::io::Error::other("the run was aborted meanwhile")),
         }
     }
 }

@@ -91,7 +91,7 @@ impl Host for State {
                 text,
             )
             .hint(
-                "a connector reaches only the hosts that its configuration names",
+                "name the host in the configuration, or grant it under permissions.network",
             )));
         };
         let policy = match tls.policy() {
@@ -100,7 +100,7 @@ impl Host for State {
         };
         let limit = self.sandbox.limits.connections;
         let Some(place) = Place::take(&self.connections, limit) else {
-            let text = format!("more than {limit} connections open or being opened");
+            let text = format!("more than {limit} open or pending connections");
             return Ok(Err(Error::new(
                 ErrorKind::Internal,
                 "too_many_connections",
@@ -304,7 +304,10 @@ impl Connection {
             let other = ended::short(server_name);
             let text = format!("{}: TLS for another name, {other}", self.peer);
             return Err(
-                Error::new(ErrorKind::Internal, "tls_wrong_name", text).hint("tell its author")
+                Error::new(ErrorKind::Internal, "tls_wrong_name", text).hint(
+                    "report it to the \
+                     connector's author",
+                ),
             );
         }
         match opening::is_followed(&self.stream) {
@@ -439,22 +442,24 @@ impl HostConnection for State {
         clock.outside(Phase::Connect, || {
             let grants = Arc::clone(&self.sandbox.grants);
             let connection = self.table.get_mut(&this)?;
-            let agreed =
-                match connection.secure(&server_name, &grants) {
-                    Err(error) => Err(error),
-                    Ok(session) => {
-                        connection.channel = Channel::Tls(Box::new(session));
-                        self.drive(&this, timeout_ms, "TLS was not agreed on", |c| match &mut c
-                            .channel
-                        {
+            let agreed = match connection.secure(&server_name, &grants) {
+                Err(error) => Err(error),
+                Ok(session) => {
+                    connection.channel = Channel::Tls(Box::new(session));
+                    self.drive(
+                        &this,
+                        timeout_ms,
+                        "the TLS handshake failed",
+                        |c| match &mut c.channel {
                             Channel::Tls(session) => Ok(match session.handshake(&c.stream)? {
                                 Step::Done(()) => Step::Done(session.end_point()),
                                 Step::Wait(flags) => Step::Wait(flags),
                             }),
                             _ => Err(Broken::Io(Io::NotConnected.into())),
-                        })?
-                    }
-                };
+                        },
+                    )?
+                }
+            };
             self.progress();
             if agreed.is_err() {
                 let connection = self.table.get_mut(&this)?;

@@ -24,9 +24,10 @@ pub enum Refused {
 impl Refused {
     /// Too many names are being looked up.
     pub fn too_many(host: &str, port: u16) -> Error {
-        let text = format!("{host}:{port}: too many names are being looked up already");
+        let text = format!("{host}:{port}: too many name lookups are waiting");
         Error::new(ErrorKind::Transient, "too_many_lookups", text).hint(
-            "the name server does not answer, or the connector asks for too many servers at a time",
+            "check the name server, or lower the number of servers that the connector connects \
+                 to at the same time",
         )
     }
 
@@ -41,15 +42,15 @@ impl Refused {
         match self {
             Self::Address(address, class) => {
                 let ip = address.ip();
-                let text = format!("{host}:{port}: the name leads to {ip}, {class}");
+                let text = format!("{host}:{port}: the name resolves to {ip}, {class}");
                 let bracketed = if ip.is_ipv6() {
                     format!("[{ip}/128]")
                 } else {
                     format!("{ip}/32")
                 };
                 Error::new(ErrorKind::Config, "address_not_granted", text).hint(format!(
-                    "if that is meant, write the address itself as the host (or localhost), or \
-                     add permissions: {{ network: [\"{bracketed}:{port}\"] }}"
+                    "if you intend this, write the address itself as the host (or localhost), or \
+                         add permissions: {{ network: [\"{bracketed}:{port}\"] }}"
                 ))
             }
             Self::Io(error) => {

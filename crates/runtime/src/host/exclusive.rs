@@ -21,7 +21,7 @@ pub(super) fn exists(shown: &str) -> Error {
     Error::new(
         ErrorKind::Config,
         "file_exists",
-        format!("{shown} is there already"),
+        format!("{shown} already exists"),
     )
 }
 

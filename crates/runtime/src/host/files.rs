@@ -126,8 +126,8 @@ impl Host for State {
             }) => {
                 if let Some(first) = outward.first() {
                     let text = format!(
-                        "{} of the files that match {} lead out of its directory by a link and are \
-                         left out, such as {}: name the link's target itself to read it",
+                        "{} of the files that match {} lead out of its directory through a link \
+                             and are skipped, such as {}: name the link's target itself to read it",
                         outward.len(),
                         ended::short(&asked),
                         ended::short(self.sandbox.grants.shown(first))
@@ -267,8 +267,8 @@ impl State {
         );
         Err(
             Error::new(ErrorKind::Internal, "writes_while_planning", text).hint(
-                "plan, check, discover and doctor write nothing; this is a fault of the connector: \
-                 tell its author",
+                "report it to the connector's author: plan, check, discover and doctor write \
+                     nothing",
             ),
         )
     }
@@ -306,12 +306,12 @@ impl State {
         let error = Error::new(ErrorKind::Config, "file_not_granted", text);
         match what != "read" && self.sandbox.grants.is_own(path) {
             true => error.hint(
-                "no connector writes the pipeline, rapidbyte.lock, .env or .rapidbyte: name another \
-                 file",
+                "name another file: connectors do not write the pipeline, rapidbyte.lock, .env \
+                     or .rapidbyte",
             ),
             false => error.hint(
-                "a connector reaches only the paths that its configuration names; * and ? stand for \
-                 no dot at the beginning of a name",
+                "name the path in the configuration; * and ? do not match a dot at the start of \
+                     a name",
             ),
         }
     }
@@ -321,9 +321,9 @@ impl State {
         if self.sandbox.limits.begun.take() {
             return Ok(());
         }
-        let text = format!("more than {MOST_BEGUN} files and folders made in one run");
+        let text = format!("more than {MOST_BEGUN} files and directories created in one run");
         Err(Error::new(ErrorKind::Internal, "too_many_files", text)
-            .hint("write larger files, or partition by fewer values"))
+            .hint("write larger files, or partition by columns with fewer values"))
     }
 
     /// Counts the directories that an output made: the next output is refused once they are too many.
@@ -390,7 +390,7 @@ fn refuse_planted(dir: &Dir, inside: &Path, file: &std::fs::File) -> std::io::Re
 
 /// A file of several names in a folder of several people.
 #[derive(Debug, thiserror::Error)]
-#[error("is a hard link in a folder that others may write to")]
+#[error("is a hard link in a directory that other users may write to")]
 struct Planted;
 
 /// As [`failed`], and says what to do about a hard link.
@@ -402,7 +402,7 @@ fn refused(path: &str, error: &std::io::Error) -> Error {
             "hard_link_refused",
             format!("{path}: {error}"),
         )
-        .hint("copy the file, or take the right to write to its folder from everybody else"),
+        .hint("copy the file, or remove the write permission of other users from its directory"),
     }
 }
 
@@ -606,7 +606,7 @@ fn open_stale(dir: &Dir, name: &Path) -> Option<File> {
 fn refuse_special(path: &str) -> std::io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(found) if !found.is_file() => {
-            let text = "is there and is no regular file (a folder, a link or a device)";
+            let text = "exists and is not a regular file (but a directory, a link or a device)";
             Err(std::io::Error::new(Io::InvalidInput, text))
         }
         _ => Ok(()),
@@ -792,7 +792,7 @@ impl Output {
     fn complete(&mut self) -> std::io::Result<OwnedFd> {
         if self.dir.try_exists(&self.name)? {
             // Names that differ in case alone are one name on some file systems.
-            let text = "two files of one folder have the same name for this file system";
+            let text = "two files of one directory have the same name for this file system";
             return Err(std::io::Error::new(Io::InvalidInput, text));
         }
         let file = fcntl_dupfd_cloexec(&self.file, 0)?;
@@ -829,7 +829,7 @@ pub(super) fn failed(path: &str, error: &std::io::Error) -> Error {
         Io::PermissionDenied => (
             ErrorKind::Auth,
             "permission_denied",
-            "check the owner and mode of the file and its folders, and that no link leads out",
+            "check the owner and mode of the file and its directories, and that no link leads out",
         ),
         Io::StorageFull | Io::QuotaExceeded => (
             ErrorKind::Transient,
@@ -844,7 +844,7 @@ pub(super) fn failed(path: &str, error: &std::io::Error) -> Error {
         _ => (
             ErrorKind::Connection,
             "file_io",
-            "look at the path and its disk",
+            "check the path and its disk",
         ),
     };
     Error::new(kind, code, format!("{path}: {error}")).hint(hint)

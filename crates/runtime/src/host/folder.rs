@@ -99,14 +99,14 @@ fn refuse_foreign(
     shown: &str,
 ) -> Result<(), Error> {
     let refused = |text: String| {
-        let hint = "a set of files replaces its folder as a whole: write it to a folder of its own, \
-                    or move what else is in there";
+        let hint = "write to a directory of the stream's own, or move the other files away: the \
+             run replaces the directory as a whole";
         Err(Error::new(ErrorKind::Config, "foreign_file", text).hint(hint))
     };
     match parent.symlink_metadata(name) {
         Err(error) if error.kind() == Io::NotFound => return Ok(()),
         Err(error) => return Err(failed(shown, &error)),
-        Ok(found) if !found.is_dir() => return refused(format!("{shown} is no folder")),
+        Ok(found) if !found.is_dir() => return refused(format!("{shown} is not a directory")),
         Ok(_) => {}
     }
     let mut walk = Walk::new(granted);
@@ -117,7 +117,7 @@ fn refuse_foreign(
     match walk.foreign.first() {
         None => Ok(()),
         Some(inside) => refused(format!(
-            "{shown} holds {}, which is no file of this stream",
+            "{shown} contains {}, which is not a file of this stream",
             inside.display()
         )),
     }
@@ -202,7 +202,7 @@ fn create_temporary(parent: &Dir, name: &Path) -> std::io::Result<(PathBuf, Dir,
         }
     }
     Err(std::io::Error::other(
-        "another run removes the temporary folder again and again",
+        "another run removes the temporary directory again and again",
     ))
 }
 
@@ -277,7 +277,7 @@ impl OutputFolder {
         let mut walk = Walk::new(&self.granted);
         walk.look(&self.dir, Path::new("")).map_err(told)?;
         if let Some(file) = walk.foreign.first() {
-            let text = format!("{} was not committed before its folder", file.display());
+            let text = format!("{} was not committed before its directory", file.display());
             return Err(Error::new(ErrorKind::Internal, "file_not_committed", text));
         }
         let folders = walk.folders.iter().map(PathBuf::as_path);
@@ -310,12 +310,13 @@ impl OutputFolder {
             Err(cause) => {
                 self.leaves.store(true, Ordering::SeqCst);
                 let text = format!(
-                    "{}; it is in {} beside it now, because the exchange could not be undone: {cause}",
+                    "{}; it is now in {} beside it, because the exchange could not be undone: \
+                         {cause}",
                     error.message,
                     self.temporary.display()
                 );
                 let moved = Error::new(ErrorKind::Config, "foreign_file", text);
-                Err(moved.hint("move the file away from there, and remove that folder"))
+                Err(moved.hint("move the file out of that directory, and remove the directory"))
             }
         }
     }
@@ -335,11 +336,13 @@ impl OutputFolder {
         renamed.map_err(|error| match error {
             Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP => {
                 let text = format!(
-                    "{}: this file system cannot exchange two folders in one step",
+                    "{}: this file system cannot exchange two directories in one step",
                     self.shown
                 );
-                Error::new(ErrorKind::Config, "folder_not_replaceable", text)
-                    .hint("write to a new folder, or to another file system such as ext4 or xfs")
+                Error::new(ErrorKind::Config, "folder_not_replaceable", text).hint(
+                    "write to a new directory, or to another file system such as ext4 or \
+                         xfs",
+                )
             }
             error => failed(&self.shown, &error.into()),
         })

@@ -170,7 +170,7 @@ impl Requests {
             Place::take(&self.taken, self.limit)
         });
         let Some(place) = place else {
-            let text = format!("more than {} connections open at a time", self.limit);
+            let text = format!("more than {} open connections", self.limit);
             return Err(
                 Error::new(ErrorKind::Internal, "too_many_connections", text)
                     .hint("read an answer to its end, or drop it, before the next request"),
@@ -208,9 +208,9 @@ fn target(connector: &str, grants: &Grants, request: &Request<WasiBody>) -> Resu
     let secure = uri.scheme() == Some(&Scheme::HTTPS);
     let authority = uri
         .authority()
-        .ok_or_else(|| invalid("the URL names no host"))?;
+        .ok_or_else(|| invalid("the URL does not have a host"))?;
     if authority.as_str().contains('@') {
-        return Err(invalid("a user and password do not stand in the URL")
+        return Err(invalid("the URL contains a user and password")
             .hint("send them as a header: authorization: Basic …"));
     }
     if request.method() == Method::CONNECT {
@@ -235,8 +235,8 @@ fn target(connector: &str, grants: &Grants, request: &Request<WasiBody>) -> Resu
         let text = format!("{shown} is not granted to {connector}");
         return Err(
             Error::new(ErrorKind::Config, "network_not_granted", text).hint(format!(
-                "a connector reaches only the hosts that its configuration names; if this one is \
-             meant, add permissions: {{ network: [\"{shown}\"] }}"
+                "name the host in the configuration, or add permissions: {{ network: \
+                 [\"{shown}\"] }}"
             )),
         );
     };

@@ -31,8 +31,8 @@ impl Host for State {
             Room::Full => return Ok(()),
             Room::JustFull => {
                 let text = format!(
-                    "more than {all_lines} messages or {all_bytes} bytes of all streams together: the \
-                     rest is dropped"
+                    "more than {all_lines} messages or {all_bytes} bytes of all streams \
+                         together: the rest is dropped"
                 );
                 (self.sandbox.log)(&self.connector, stream, Level::Warn, &text);
                 return Ok(());
@@ -43,7 +43,7 @@ impl Host for State {
         if self.log_lines > lines || self.log_bytes > bytes {
             let text = match self.log_lines > lines {
                 true => format!("more than {lines} messages: the rest is dropped"),
-                false => format!("messages of more than {bytes} bytes: the rest is dropped"),
+                false => format!("more than {bytes} bytes of messages: the rest is dropped"),
             };
             self.log_lines = lines.saturating_add(1);
             (self.sandbox.log)(&self.connector, stream, Level::Warn, &text);

@@ -84,10 +84,10 @@ pub fn client_config(policy: &Policy, grants: &Grants) -> Result<ClientConfig, E
                 let (what, hint) = match error {
                     rustls::Error::InconsistentKeys(_) => (
                         format!("and {} do not fit together", identity.cert.text),
-                        "let sslkey name the key that the certificate was made for",
+                        "set sslkey to the key of the certificate",
                     ),
                     _ => (
-                        "holds a key of a kind that is not supported".to_owned(),
+                        "contains a key of an unsupported kind".to_owned(),
                         "use an RSA key of 2048 to 8192 bits, ECDSA P-256 or P-384, or Ed25519",
                     ),
                 };
@@ -105,7 +105,7 @@ impl Session {
     pub fn new(host: &str, policy: &Policy, grants: &Grants) -> Result<Self, Error> {
         let config = client_config(policy, grants)?;
         let name = ServerName::try_from(host.to_owned()).map_err(|_| {
-            let text = format!("`{host}` is no name that a certificate can carry");
+            let text = format!("`{host}` is not a name that a certificate can have");
             Error::new(ErrorKind::Config, "tls_handshake", text)
         })?;
         let mut tls = ClientConnection::new(Arc::new(config), name).map_err(internal)?;

@@ -15,9 +15,9 @@ const READ_BYTES: u64 = 64 << 10;
 /// Asks and waits for the head of the answer.
 pub fn exchange(request: &Request) -> Result<Response> {
     if request.url.is_https() {
-        let text = "a connector that is built natively asks http:// alone";
+        let text = "a connector that runs natively supports http:// only";
         return Err(Error::config("no_http", text)
-            .hint("TLS is the host's: run the connector as a component"));
+            .hint("run the connector as a component: the host provides TLS"));
     }
     let head = head(request)?;
     let stream = connect(request)?;
@@ -73,7 +73,7 @@ fn head(request: &Request) -> Result<String> {
     let mut add = |name: &str, value: &str| {
         // The value may be a secret.
         if name.is_empty() || (name.to_owned() + value).contains(['\r', '\n', '\0']) {
-            let text = "a header's name or value has characters that may not stand there";
+            let text = "a header's name or value has forbidden characters";
             return Err(Error::config("http_invalid_header", text));
         }
         head.push_str(&format!("{name}: {value}\r\n"));
@@ -202,7 +202,7 @@ impl Body for Received {
 }
 
 fn ends_early() -> Error {
-    let text = "the connection ends before the answer does";
+    let text = "the connection ended before the answer did";
     Error::new(ErrorKind::Connection, "connection_lost", text)
 }
 
@@ -214,7 +214,7 @@ fn lost(error: &std::io::Error) -> Error {
     use std::io::ErrorKind::{TimedOut, WouldBlock};
     match error.kind() {
         TimedOut | WouldBlock => {
-            Error::new(ErrorKind::Transient, "timeout", "nothing came in time")
+            Error::new(ErrorKind::Transient, "timeout", "no data arrived in time")
         }
         _ => Error::new(ErrorKind::Connection, "connection_lost", error.to_string()),
     }

@@ -43,7 +43,7 @@ fn next(mut request: Request, status: u16, location: &str) -> Result<Request> {
     let shown = from.without_query();
     let to = from.join(location).map_err(|error| {
         refused(format!(
-            "{shown} redirects to what is no URL: {}",
+            "{shown} redirects to something that is not a URL: {}",
             error.message
         ))
     })?;
@@ -62,7 +62,7 @@ fn next(mut request: Request, status: u16, location: &str) -> Result<Request> {
     if !from.is_same_server(&to) {
         if !request.body.is_empty() {
             let text = format!(
-                "{shown} redirects what was posted to another server, {}",
+                "{shown} would redirect posted data to another server, {}",
                 to.without_query()
             );
             return Err(refused(text));
@@ -76,7 +76,7 @@ fn next(mut request: Request, status: u16, location: &str) -> Result<Request> {
 }
 
 fn refused(text: String) -> Error {
-    Error::config("http_redirect", text).hint("write the URL that is meant at the end")
+    Error::config("http_redirect", text).hint("write the final URL into the configuration")
 }
 
 #[cfg(test)]
@@ -162,7 +162,7 @@ mod tests {
             error.message
         };
         assert!(refuses("https://a/", "http://a/").contains("without TLS"));
-        assert!(refuses("http://a/", "file:///etc/passwd").contains("no URL"));
+        assert!(refuses("http://a/", "file:///etc/passwd").contains("not a URL"));
         assert!(refuses("http://a/", "/").contains("more than 5 times"));
     }
 }

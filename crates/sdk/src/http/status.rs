@@ -39,7 +39,7 @@ impl Response {
         Err(match code {
             "http_unauthorized" => error.hint("check the credentials and what they may read"),
             "http_not_found" => error.hint("check the path"),
-            "http_refused" => error.hint("the server does not take the request as it is"),
+            "http_refused" => error.hint("change the request as the server's documentation says"),
             _ => error,
         })
     }

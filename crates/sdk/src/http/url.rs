@@ -184,8 +184,10 @@ impl fmt::Display for Url {
 
 fn host_and_port(authority: &str) -> Result<(String, Option<u16>)> {
     if authority.contains('@') {
-        return Err(invalid("a user and password do not stand in it")
-            .hint("sources have a setting for them, such as auth: { type: basic, … }"));
+        return Err(invalid("it contains a user and password").hint(
+            "put credentials under the source's own setting, such as auth: { type: basic, \
+                 … }",
+        ));
     }
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
@@ -197,7 +199,7 @@ fn host_and_port(authority: &str) -> Result<(String, Option<u16>)> {
             port.parse::<u16>()
                 .ok()
                 .filter(|n| *n > 0 && port.bytes().all(|b| b.is_ascii_digit()))
-                .ok_or_else(|| invalid("its port is no number from 1 to 65535"))?,
+                .ok_or_else(|| invalid("its port is not a number from 1 to 65535"))?,
         ),
     };
     let name = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
@@ -208,8 +210,8 @@ fn host_and_port(authority: &str) -> Result<(String, Option<u16>)> {
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_')),
     };
     if host.is_empty() || !is_host {
-        return Err(invalid("its host is no name and no address")
-            .hint("a name with other letters is written in its ASCII form, xn--…"));
+        return Err(invalid("its host is neither a name nor an address")
+            .hint("write a name with other letters in its ASCII form, xn--…"));
     }
     Ok((host.to_ascii_lowercase(), port))
 }
@@ -279,7 +281,7 @@ fn without_dots(path: &str) -> String {
 fn invalid(why: impl fmt::Display) -> Error {
     Error::config(
         "http_invalid_url",
-        format!("no URL that can be asked: {why}"),
+        format!("not a URL that can be requested: {why}"),
     )
 }
 

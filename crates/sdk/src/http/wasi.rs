@@ -23,7 +23,7 @@ pub fn exchange(request: &Request) -> Result<Response> {
         .set_connect_timeout(Some(timeout))
         .and_then(|()| options.set_first_byte_timeout(Some(timeout)))
         .and_then(|()| options.set_between_bytes_timeout(Some(timeout)));
-    set.map_err(|()| Error::internal("the host takes no time-outs"))?;
+    set.map_err(|()| Error::internal("the host refused the time-outs"))?;
     let body = match request.body.is_empty() {
         true => None,
         false => Some(outgoing.body().map_err(|()| invalid("its body"))?),
@@ -66,7 +66,7 @@ fn outgoing(request: &Request) -> Result<OutgoingRequest> {
     }
     // The value of a header may be a secret.
     let fields = Fields::from_list(&list).map_err(|_| {
-        let text = "a header's name or value has characters that may not stand there";
+        let text = "a header's name or value has forbidden characters";
         Error::config("http_invalid_header", text)
     })?;
     let outgoing = OutgoingRequest::new(fields);
@@ -126,7 +126,7 @@ impl Body for Received {
 }
 
 fn invalid(what: &str) -> Error {
-    let text = format!("the host does not take the request: {what}");
+    let text = format!("the host refused the request: {what}");
     Error::new(ErrorKind::Internal, "http_invalid_request", text)
 }
 

@@ -172,9 +172,9 @@ function explain(found, location) {
     return new ConnectorError(KINDS[code] ?? "connection", code, message, { hint: hint || undefined, location });
   }
   if (found === undefined || REFUSED.includes(found?.tag)) {
-    const text = "the URL, the method or a header has characters that may not stand there";
+    const text = "the URL, the method or a header has forbidden characters";
     return new ConnectorError("config", "http_invalid_request", text, { location });
   }
   const name = found.tag ?? (found instanceof Error ? found.message : found);
-  return new ConnectorError("connection", "connect_failed", `no answer: ${name}`, { hint: "is the server up?", location });
+  return new ConnectorError("connection", "connect_failed", `no answer: ${name}`, { hint: "check that the server is up", location });
 }

@@ -1,4 +1,4 @@
-// What `glue.js` needs of the host: errors as the contract has them.
+// Host functions for `glue.js`: errors in the form of the contract.
 
 import { log } from "rapidbyte:connector/log@0.1.0";
 

@@ -88,7 +88,7 @@ function waitBefore(attempt, { status, headers }) {
 /** Half of it is jitter, so that clients that failed together do not come back together. */
 function backoff(attempt) {
   const longest = Math.min(FIRST_WAIT_MS * 2 ** (attempt - 1), LONGEST_WAIT_MS);
-  // The seed of `Math.random` may be that of the build.
+  // The seed of `Math.random` may be the seed of the build.
   const random = crypto.getRandomValues(new Uint32Array(1))[0] / 2 ** 32;
   return longest * (1 - random / 2);
 }

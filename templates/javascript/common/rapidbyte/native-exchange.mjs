@@ -11,7 +11,7 @@ export async function exchange(method, url, { headers, body, timeout, maxBytes }
     response = await fetch(url, { method, headers, body, redirect: "manual", signal });
   } catch (error) {
     const why = error.cause?.message || error.cause?.code || error.message;
-    const explained = new ConnectorError("connection", "connect_failed", `no answer: ${why}`, { hint: "is the server up?" });
+    const explained = new ConnectorError("connection", "connect_failed", `no answer: ${why}`, { hint: "check that the server is up" });
     throw Object.assign(explained, { isBeforeAnswer: true });
   }
   let bytes;

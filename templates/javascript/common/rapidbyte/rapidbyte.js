@@ -1,16 +1,16 @@
-// What a connector of Rapidbyte in JavaScript is made of.
+// The parts of a Rapidbyte connector in JavaScript.
 //
-// `connector.js` has a class `Connector`; `glue.js` turns it into what `rapidbyte/wit` says. Nothing
-// here needs Arrow: rows are objects or arrays of values, and a component that `rapidbyte connector
-// build` puts around them makes Arrow batches of them, and them of batches.
+// `connector.js` has a class `Connector`; `glue.js` makes it implement `rapidbyte/wit`. Nothing
+// here needs Arrow: rows are objects or arrays of values. An adapter that `rapidbyte connector build`
+// puts around the connector converts between rows and Arrow batches.
 
 const KINDS = ["config", "auth", "connection", "transient", "rate-limited", "data", "schema", "internal"];
 
 /**
- * What went wrong, for the person who reads it.
+ * An error, for the person who reads it.
  *
- * `kind` says who acts: `config` and `auth` (the operator), `connection`, `transient` and
- * `rate-limited` (a retry; the last one after `retryAfterMs`), `data` and `schema` (whoever owns the
+ * `kind` says who must act: `config` and `auth` (the operator), `connection`, `transient` and
+ * `rate-limited` (a retry; the last one after `retryAfterMs`), `data` and `schema` (the owner of the
  * data), `internal` (you). `code` is stable and short, `message` a lower-case fragment; `more` may have
  * `hint` (what to do next), `stream`, `column`, `location` and `retryAfterMs`.
  */
@@ -24,24 +24,24 @@ export class ConnectorError extends Error {
   }
 }
 
-/** A batch as columns: for each column's name the array of its values. The fastest way. */
+/** A batch as columns: for each column's name the array of its values. This is the fastest form. */
 export class Columns {
   constructor(values) {
     this.values = values;
   }
 }
 
-/** Everything that was yielded before can be gone on behind with this value (as JSON). */
+/** A place to resume: with this value (as JSON), a read can resume after everything yielded before. */
 export class Checkpoint {
   constructor(cursor) {
     this.cursor = cursor;
   }
 }
 
-/** Nothing came in time; the host asks again. */
+/** No rows arrived in time; the host asks again. */
 export class Idle {}
 
-/** Rows to be written: objects, when gone through; or `columns`, an array of values for each name. */
+/** Rows to write. Iteration gives objects; `columns` has an array of values for each name. */
 export class Rows {
   constructor(columns, length) {
     this.columns = columns;
@@ -65,7 +65,7 @@ export class Rows {
   }
 }
 
-/** Refuses unknown and missing keys and values of another type; fills defaults in. */
+/** Refuses unknown keys, missing keys and values of another type; adds defaults. */
 export function checkedConfig(schema, config) {
   const properties = schema.properties ?? {};
   const refuse = (code, message, key, hint) => {
@@ -74,10 +74,10 @@ export function checkedConfig(schema, config) {
   for (const [key, value] of Object.entries(config)) {
     if (!Object.hasOwn(properties, key)) {
       const known = Object.keys(properties).join(", ") || "there is none";
-      refuse("unknown_key", `unknown key \`${key}\``, key, `the keys are: ${known}`);
+      refuse("unknown_key", `unknown key \`${key}\``, key, `use one of these keys: ${known}`);
     }
     const { type, minimum } = properties[key];
-    if (!hasType(value, type)) refuse("invalid_config", `\`${key}\` is no ${type}`, key);
+    if (!hasType(value, type)) refuse("invalid_config", `\`${key}\` is not of type ${type}`, key);
     if (minimum !== undefined && value < minimum) {
       refuse("invalid_config", `\`${key}\` is less than ${minimum}`, key);
     }

@@ -62,7 +62,7 @@ function numberText(value, column) {
   if (Object.is(value, -0)) return "-0.0";
   if (!Number.isFinite(value)) {
     const text = `${value} cannot be written as JSON`;
-    throw new ConnectorError("data", "json_not_finite", text, { column, hint: "null for NaN and infinities" });
+    throw new ConnectorError("data", "json_not_finite", text, { column, hint: "use null for NaN and infinities" });
   }
   // A whole number of this size may have been rounded before it came here: a float column takes its
   // text, and an integer column refuses it.
@@ -71,5 +71,5 @@ function numberText(value, column) {
 
 function unwritable(value, column) {
   const text = `a ${typeof value} cannot be written as JSON`;
-  throw new ConnectorError("data", "not_json", text, { column, hint: "a string for what has no type of its own" });
+  throw new ConnectorError("data", "not_json", text, { column, hint: "use a string for a value without a JSON type" });
 }

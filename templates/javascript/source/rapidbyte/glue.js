@@ -71,7 +71,7 @@ class Reader {
     if (step instanceof Columns) return { tag: "columns", val: this.columns(step.values) };
     if (!Array.isArray(step)) {
       const hint = "yield an array of objects, Columns, Checkpoint or Idle";
-      throw new ConnectorError("internal", "not_a_batch", `\`read\` yields ${typeof step}, which is no batch`, { hint });
+      throw new ConnectorError("internal", "not_a_batch", `\`read\` yields ${typeof step}, which is not a batch`, { hint });
     }
     return { tag: "rows", val: UTF8.encode(step.map(objectText).join("\n")) };
   }
@@ -80,7 +80,7 @@ class Reader {
     for (const name of Object.keys(values)) {
       if (!Object.hasOwn(this.declared, name)) {
         const text = `a batch with the column \`${name}\`, which \`streams\` does not declare`;
-        throw new ConnectorError("internal", "no_column", text, { column: name, hint: "declare it, or leave it out" });
+        throw new ConnectorError("internal", "no_column", text, { column: name, hint: "declare the column, or remove it from the batch" });
       }
     }
     return this.request.columns.map((name) => {

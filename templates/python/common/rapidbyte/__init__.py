@@ -1,8 +1,8 @@
-"""What a connector of Rapidbyte in Python is made of.
+"""The parts of a Rapidbyte connector in Python.
 
-`connector.py` has a class `Connector`; this package turns it into what `rapidbyte/wit` says. Nothing
-here needs Arrow: rows are dicts or lists of values, and a component that `rapidbyte connector build`
-puts around them makes Arrow batches of them, and them of batches.
+`connector.py` has a class `Connector`; this package makes it implement `rapidbyte/wit`. Nothing
+here needs Arrow: rows are dicts or lists of values. An adapter that `rapidbyte connector build` puts
+around the connector converts between rows and Arrow batches.
 """
 
 from dataclasses import dataclass, field
@@ -23,10 +23,10 @@ __all__ = [
 
 
 class Error(Exception):
-    """What went wrong, for the person who reads it.
+    """An error, for the person who reads it.
 
-    `kind` says who acts: `config` and `auth` (the operator), `connection`, `transient` and
-    `rate-limited` (a retry; the last one after `retry_after_ms`), `data` and `schema` (whoever owns
+    `kind` says who must act: `config` and `auth` (the operator), `connection`, `transient` and
+    `rate-limited` (a retry; the last one after `retry_after_ms`), `data` and `schema` (the owner of
     the data), `internal` (you). `code` is stable and short, `message` a lower-case fragment, `hint`
     what to do next.
     """
@@ -56,10 +56,10 @@ class Error(Exception):
 
 @dataclass
 class Stream:
-    """A table, a file or whatever else holds rows of one schema.
+    """A table, a file or another collection of rows with one schema.
 
-    `columns` are names and types in order, `{"id": "int64 not null", "name": "string"}`; the types
-    are those of `docs/connectors.md`.
+    `columns` are names and types in order, `{"id": "int64 not null", "name": "string"}`; `docs/connectors.md` lists
+    the types.
     """
 
     name: str
@@ -72,20 +72,20 @@ class Stream:
 
 @dataclass
 class Request:
-    """What is to be read."""
+    """The request for one read."""
 
     stream: str
-    """The names of the wanted columns in order. Rows may have more of the stream's columns."""
+    """The names of the selected columns in order. Rows may have other columns of the stream, too."""
     columns: List[str]
-    """Present in an incremental read: the columns that order it."""
+    """In an incremental read: the columns that order it."""
     cursor_fields: Optional[List[str]] = None
-    """Present in an incremental read: the last checkpoint, as it was given."""
+    """In an incremental read: the last checkpoint, as the connector gave it."""
     cursor: Any = None
-    """In an incremental read without a cursor: values to begin with, as the operator wrote them."""
+    """In an incremental read without a cursor: the values to start with, as the operator wrote them."""
     initial: Optional[List[str]] = None
-    """About so many bytes a batch should have."""
+    """The target size of a batch in bytes."""
     batch_bytes: int = 1 << 20
-    """A larger record is refused."""
+    """Larger records are refused."""
     max_record_bytes: int = 64 << 20
 
     @property
@@ -94,23 +94,23 @@ class Request:
 
 
 class Columns(dict):
-    """A batch as columns: for each column's name the list of its values. The fastest way."""
+    """A batch as columns: for each column's name the list of its values. This is the fastest form."""
 
 
 @dataclass
 class Checkpoint:
-    """Everything that was yielded before can be gone on behind with this value (as JSON)."""
+    """A place to resume: with this value (as JSON), a read can resume after everything yielded before."""
 
     cursor: Any
 
 
 class Idle:
-    """Nothing came in time; the host asks again."""
+    """No rows arrived in time; the host asks again."""
 
 
 @dataclass
 class Target:
-    """What is to be written. `columns` are as those of a `Stream`."""
+    """The target of a write. `columns` have the form of `Stream.columns`."""
 
     stream: str
     columns: Dict[str, str]
@@ -121,19 +121,19 @@ class Target:
 
 @dataclass
 class Plan:
-    """What a run would do."""
+    """The plan for one stream."""
 
-    """The table or file that will hold the rows."""
+    """The table or file for the rows."""
     location: str
-    """There is nothing at `location` yet."""
+    """Whether `location` does not exist yet."""
     is_new: bool = True
-    """For each column that cannot be written: why."""
+    """The columns that cannot be written, each with its reason."""
     refused: Dict[str, str] = field(default_factory=dict)
     notes: List[str] = field(default_factory=list)
 
 
 class Rows:
-    """Rows to be written: dicts, when gone through; or `columns`, a list of values for each name."""
+    """Rows to write. Iteration gives dicts; `columns` has a list of values for each name."""
 
     def __init__(self, columns: Dict[str, List[Any]], count: int):
         self.columns, self.count = columns, count
@@ -148,19 +148,19 @@ class Rows:
 
 
 def checked_config(schema: Dict[str, Any], config: Dict[str, Any]) -> Dict[str, Any]:
-    """Refuses unknown and missing keys and values of another type; fills defaults in."""
+    """Refuses unknown keys, missing keys and values of another type; adds defaults."""
     properties = schema.get("properties", {})
     for key in config:
         if key not in properties:
-            known = ", ".join(properties) or "there is none"
-            raise Error("config", "unknown_key", f"unknown key `{key}`", f"the keys are: {known}", location=f"config.{key}")
+            known = ", ".join(properties) or "none"
+            raise Error("config", "unknown_key", f"unknown key `{key}`", f"use one of these keys: {known}", location=f"config.{key}")
     for key in schema.get("required", []):
         if key not in config:
             raise Error("config", "missing_key", f"the key `{key}` is missing", location=f"config.{key}")
     for key, value in config.items():
         wanted = properties[key].get("type")
         if not _has_type(value, wanted):
-            raise Error("config", "invalid_config", f"`{key}` is no {wanted}", location=f"config.{key}")
+            raise Error("config", "invalid_config", f"`{key}` is not of type {wanted}", location=f"config.{key}")
         minimum = properties[key].get("minimum")
         if minimum is not None and value < minimum:
             raise Error("config", "invalid_config", f"`{key}` is less than {minimum}", location=f"config.{key}")

@@ -83,7 +83,7 @@ def probe(path: str) -> None:
         if _granted is not None:
             _granted.probe(path)
         elif not os.path.isdir(os.path.dirname(path) or "."):
-            raise FileNotFoundError(f"{path}: there is no such folder")
+            raise FileNotFoundError(f"{path}: the directory does not exist")
 
 
 class Output:

@@ -224,10 +224,10 @@ def _explained(found, url: str) -> Error:
         message, _, hint = rest.partition("\n")
         return Error(KINDS.get(code, "connection"), code, message, hint or None, location=server)
     if found is None or type(found).__name__.startswith("HeaderError"):
-        text = "the URL, the method or a header has characters that may not stand there"
+        text = "the URL, the method or a header has forbidden characters"
         return Error("config", "http_invalid_request", text, location=server)
     name = type(found).__name__.removeprefix("ErrorCode_")
-    return Error("connection", "connect_failed", f"{name}", "is the server up?", location=server)
+    return Error("connection", "connect_failed", f"{name}", "check that the server is up", location=server)
 
 
 def _refused(response: Response) -> Error:

@@ -1,5 +1,5 @@
 //! {{name}}: a destination that writes each stream as a file of JSON Lines, complete or not at all.
-//! Replace the file by your system.
+//! Replace the file with your system.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,14 +12,14 @@ use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::types::type_name;
 use serde_json::{Map, Value};
 
-/// Bytes that are handed to the host at a time.
+/// Bytes for one call of the host.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// What stands under `config:`. Doc comments become the keys' descriptions.
+/// The keys of `config:`. Doc comments become their descriptions.
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The file of each stream; `{stream}` stands for the stream's name. Nothing else can be written.
+    /// The file of each stream; `{stream}` stands for the stream's name. The connector can write no other file.
     #[schemars(extend("x-grant" = "write"))]
     pub path: String,
 }
@@ -73,7 +73,7 @@ impl Destination for Lines {
                 column: field.name().clone(),
                 target_type: type_name(field),
                 fit: if is_known { Fit::Exact } else { Fit::Refused },
-                note: (!is_known).then(|| "bool, int64, float64 and string can be written".into()),
+                note: (!is_known).then(|| "only bool, int64, float64 and string can be written".into()),
             }
         };
         Ok(Plan {
@@ -97,11 +97,11 @@ impl Destination for Lines {
         })
     }
 
-    /// Comes once for each stream, with its last row: this destination keeps no cursor.
+    /// Called once for each stream, after its last row: this destination does not store cursors.
     fn commit(&mut self, commit: Commit<'_>) -> Result<Receipt> {
         let file = self.open.borrow_mut().remove(commit.stream);
         let Some(file) = file else {
-            return Err(Error::internal("a commit of a file that nobody began"));
+            return Err(Error::internal("a commit of a file that was not begun"));
         };
         file.sync()?;
         let bytes = file.bytes();
@@ -113,7 +113,7 @@ impl Destination for Lines {
         })
     }
 
-    /// A file that is dropped leaves nothing behind.
+    /// Dropping a file removes it.
     fn abort(&mut self, stream: &str) -> Result<()> {
         self.open.borrow_mut().remove(stream);
         Ok(())
@@ -163,7 +163,7 @@ impl LineWriter {
     fn hand_over(&mut self) -> Result<()> {
         let mut open = self.open.borrow_mut();
         let file = open.get_mut(&self.stream);
-        let file = file.ok_or_else(|| Error::internal("the stream was given up"))?;
+        let file = file.ok_or_else(|| Error::internal("the stream was aborted"))?;
         file.write(&self.buffer)?;
         self.bytes += self.buffer.len() as u64;
         self.buffer.clear();
@@ -171,7 +171,7 @@ impl LineWriter {
     }
 }
 
-/// What [`value`] can write without changing it.
+/// Whether [`value`] can write this type unchanged.
 fn can_hold(data_type: &DataType) -> bool {
     use DataType::{Boolean, Float64, Int64, Utf8};
     matches!(data_type, Boolean | Int64 | Float64 | Utf8)
@@ -190,7 +190,7 @@ fn value(array: &ArrayRef, at: usize) -> Result<Value> {
             let number = array.as_primitive::<Float64Type>().value(at);
             let number = serde_json::Number::from_f64(number);
             number
-                .ok_or_else(|| Error::data("not_finite", "JSON has no NaN and no infinity"))?
+                .ok_or_else(|| Error::data("not_finite", "JSON has neither NaN nor infinity"))?
                 .into()
         }
         other => {

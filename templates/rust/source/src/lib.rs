@@ -1,4 +1,4 @@
-//! {{name}}: a source that counts. Replace the numbers by the rows of your system.
+//! {{name}}: a source that counts. Replace the numbers with the rows of your system.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,11 +9,11 @@ const STREAM: &str = "numbers";
 /// About what a row has, in bytes: a batch has as many rows as fit into the bytes that the host asks for.
 const ROW_BYTES: u32 = 32;
 
-/// What stands under `config:`. Doc comments become the keys' descriptions.
+/// The keys of `config:`. Doc comments become their descriptions.
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// How many numbers there are.
+    /// The number of rows.
     pub rows: u32,
 }
 
@@ -26,9 +26,9 @@ pub struct Rows {
     next: i64,
     end: i64,
     batch_rows: i64,
-    /// Said after each batch of an incremental read; then the run can go on from there.
+    /// Whether to give a checkpoint after each batch, from which a run can resume.
     checkpoints: bool,
-    /// Rows were given since the last checkpoint.
+    /// Whether rows were given since the last checkpoint.
     unsaid: bool,
 }
 
@@ -54,8 +54,8 @@ impl Source for Numbers {
 
     fn read(&mut self, request: &ReadRequest) -> Result<Rows> {
         if request.stream != STREAM {
-            let text = format!("there is no stream {:?}", request.stream);
-            return Err(Error::schema("unknown_stream", text).hint("the only stream is `numbers`"));
+            let text = format!("the stream {:?} does not exist", request.stream);
+            return Err(Error::schema("unknown_stream", text).hint("use the only stream, `numbers`"));
         }
         Ok(Rows {
             schema: wanted(request.columns.as_deref())?,
@@ -107,7 +107,7 @@ fn label(n: i64) -> String {
     format!("number {n}")
 }
 
-/// The asked columns, in the order asked.
+/// The selected columns, in the requested order.
 fn wanted(asked: Option<&[String]>) -> Result<SchemaRef> {
     let all = columns();
     let Some(asked) = asked else {
@@ -116,7 +116,7 @@ fn wanted(asked: Option<&[String]>) -> Result<SchemaRef> {
     let field = |name: &String| match all.field_with_name(name) {
         Ok(field) => Ok(field.clone()),
         Err(_) => Err(
-            Error::schema("unknown_column", format!("there is no column {name:?}"))
+            Error::schema("unknown_column", format!("the column {name:?} does not exist"))
                 .in_stream(STREAM)
                 .in_column(name),
         ),
@@ -125,17 +125,17 @@ fn wanted(asked: Option<&[String]>) -> Result<SchemaRef> {
     Ok(Arc::new(Schema::new(fields)))
 }
 
-/// The first number of a read: behind the cursor, or at the start that the operator chose.
+/// The first number of a read: after the cursor, or at the start that the operator chose.
 fn begin(request: &ReadRequest) -> Result<i64> {
     let Some(increment) = &request.increment else {
         return Ok(0);
     };
     if !matches!(increment.late_rows, LateRows::Lag(None)) || increment.cursor_fields != ["n"] {
-        let text = "numbers are read behind a cursor of `n`, without lag and change_detection: xmin";
+        let text = "numbers are read from a cursor on `n`, without lag and change_detection: xmin";
         return Err(Error::config("increment_not_possible", text).in_stream(STREAM));
     }
     let number = |text: &str| {
-        let not_a_number = |_| Error::config("invalid_cursor", format!("{text:?} is no number"));
+        let not_a_number = |_| Error::config("invalid_cursor", format!("{text:?} is not a number"));
         text.parse::<i64>().map_err(not_a_number)
     };
     match (&request.cursor, &increment.initial) {

@@ -24,14 +24,14 @@ pub fn around(script: &Path, kind: ConnectorKind) -> Result<Vec<u8>, Failure> {
     };
     plug(&part(name)?, script)?.ok_or_else(|| {
         failed(format!(
-            "the connector does not export rapidbyte:script/{name} as this program has it"
+            "the connector does not export this program's version of rapidbyte:script/{name}"
         ))
         .hint(NEW_PROJECT)
     })
 }
 
 const NEW_PROJECT: &str =
-    "make a project with this program's `rapidbyte connector new`, and move the code there";
+    "create a project with this program's `rapidbyte connector new`, and move the code there";
 
 /// A component of `crates/part-…`: of the folders of connectors, or the program's own.
 fn part(name: &str) -> Result<Vec<u8>, Failure> {
@@ -45,8 +45,10 @@ fn part(name: &str) -> Result<Vec<u8>, Failure> {
     }
     let carried = setup::PARTS.iter().find(|(known, _)| *known == name);
     carried.map(|(_, bytes)| bytes.to_vec()).ok_or_else(|| {
-        failed(format!("this program was built without its part `{name}`"))
-            .hint("build it with `cargo xtask build`, or install a released program")
+        failed(format!(
+            "this program was built without its adapter `{name}`"
+        ))
+        .hint("build it with `cargo xtask build`, or install a released program")
     })
 }
 
@@ -54,7 +56,10 @@ fn part(name: &str) -> Result<Vec<u8>, Failure> {
 /// are none.
 fn plug(socket: &[u8], plug: Vec<u8>) -> Result<Option<Vec<u8>>, Failure> {
     connected(socket, plug).map_err(|error| {
-        failed(format!("the parts of the connector do not fit: {error:#}")).hint(NEW_PROJECT)
+        failed(format!(
+            "the connector and its adapter do not fit together: {error:#}"
+        ))
+        .hint(NEW_PROJECT)
     })
 }
 

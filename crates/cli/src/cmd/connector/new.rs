@@ -29,7 +29,7 @@ pub fn run(new: &NewConnector, output: &Output) -> Result<(), Failure> {
     let shown = folder.display().to_string();
     output.document(&json!({ "status": "ok", "folder": shown, "files": files.len() }));
     let count = files.len();
-    let mut text = format!("made {shown}: {count} files, README.md says what they are\n");
+    let mut text = format!("created {shown}: {count} files, described in README.md\n");
     let install = match new.lang {
         Language::Rust => None,
         Language::Python => Some(INSTALL_PYTHON),
@@ -54,9 +54,9 @@ fn is_free(folder: &Path) -> Result<(), Failure> {
     if entries.next().is_none() {
         return Ok(());
     }
-    let text = format!("{} is there already and not empty", folder.display());
+    let text = format!("{} already exists and is not empty", folder.display());
     Err(Failure::new(Class::Config, "file_exists", text)
-        .hint("choose another name, or another folder for it with --dir"))
+        .hint("choose another name, or another parent directory with --dir"))
 }
 
 fn write(path: &Path, text: &str) -> std::io::Result<()> {
@@ -68,6 +68,5 @@ fn write(path: &Path, text: &str) -> std::io::Result<()> {
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
     let text = format!("{}: {error}", path.display());
-    Failure::new(Class::Environment, "file_io", text)
-        .hint("choose a folder that this user may write to with --dir")
+    Failure::new(Class::Environment, "file_io", text).hint("choose a writable directory with --dir")
 }

@@ -65,10 +65,11 @@ impl Project {
                 !word.is_empty() && word.chars().all(|c| is_letter(c) || c.is_ascii_digit())
             });
         if !is_valid || TAKEN.contains(&name) || is_keyword(name) {
-            let text = format!("{name:?} cannot be the name of a connector");
+            let text = format!("{name:?} is not a valid connector name");
             return Err(Failure::new(Class::Config, "invalid_argument", text).hint(
-                "1 to 64 small letters and digits, words joined by \"-\", a letter first, such as \
-                 source-shop; no word of Rust, no name of a crate that connectors use",
+                "use 1 to 64 lower-case letters and digits, words joined by \"-\", starting with \
+                     a letter, such as source-shop; not a Rust keyword and not the name of a \
+                     crate that connectors use",
             ));
         }
         Ok(Self {
@@ -83,14 +84,14 @@ impl Project {
     /// The same with HTTP.
     pub fn with_http(self) -> Result<Self, Failure> {
         if self.language == Language::Rust {
-            let text = "projects in Rust have HTTP without a word: rapidbyte_sdk::http";
+            let text = "projects in Rust always have HTTP: rapidbyte_sdk::http";
             let failure = Failure::new(Class::Config, "invalid_argument", text);
-            return Err(failure.hint("leave --http out"));
+            return Err(failure.hint("remove --http"));
         }
         if self.kind == ConnectorKind::Destination {
             let text = "destinations in Python and JavaScript write files, and have no HTTP";
             let failure = Failure::new(Class::Config, "invalid_argument", text);
-            return Err(failure.hint("leave --http out, or use --lang rust, which has it"));
+            return Err(failure.hint("remove --http, or use --lang rust"));
         }
         Ok(Self { http: true, ..self })
     }
@@ -100,9 +101,9 @@ impl Project {
         let path = folder.join(FILE);
         let read = std::fs::metadata(&path).and_then(|meta| match meta.len() {
             0..=MAX_FILE_BYTES => std::fs::read_to_string(&path),
-            _ => Err(std::io::Error::other("the file is above 64 KiB")),
+            _ => Err(std::io::Error::other("the file exceeds 64 KiB")),
         });
-        let hint = "`rapidbyte connector new` makes such a folder; name it, or go there";
+        let hint = "name a directory that `rapidbyte connector new` created, or change to it";
         let failed = |why: String| {
             let text = format!("{}: {why}", path.display());
             Failure::new(Class::Config, "not_a_connector_project", text).hint(hint)
@@ -112,7 +113,7 @@ impl Project {
             serde_json::from_str(&text).map_err(|error| failed(error.to_string()))?;
         if project.version != VERSION {
             let why = format!(
-                "version {}, where this program knows {VERSION}",
+                "it has version {}, and this program supports {VERSION}",
                 project.version
             );
             return Err(failed(why));

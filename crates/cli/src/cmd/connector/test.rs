@@ -69,7 +69,8 @@ pub fn run(
         report.clauses.len()
     );
     Err(Failure::new(Class::Run, "not_conforming", text).hint(
-        "each FAIL says what was seen and what to do; `docs/connectors/testing.md` has the clauses",
+        "each FAIL says what the test saw and what to do; `docs/connectors/testing.md` explains \
+             the clauses",
     ))
 }
 
@@ -80,7 +81,7 @@ fn internal(error: serde_json::Error) -> Failure {
 fn trial(asked: &ConnectorTest, common: &Common, host: Host) -> Result<Trial, Failure> {
     let here = Path::new(".");
     let base_dir = std::path::absolute(here).map_err(|error| {
-        let text = format!("the working directory cannot be found: {error}");
+        let text = format!("cannot find the working directory: {error}");
         Failure::new(Class::Config, "file_unreadable", text)
     })?;
     let origin = host.find(&asked.name, here)?;
@@ -96,8 +97,8 @@ fn trial(asked: &ConnectorTest, common: &Common, host: Host) -> Result<Trial, Fa
         _ => None,
     };
     if let Some(text) = misplaced {
-        let text = format!("{text}, and {} is none", asked.name);
-        return Err(Failure::new(Class::Config, "invalid_argument", text).hint("leave it out"));
+        let text = format!("{text}, and {} is not", asked.name);
+        return Err(Failure::new(Class::Config, "invalid_argument", text).hint("remove the flag"));
     }
     let peer = match (&asked.peer, &asked.peer_config) {
         (Some(name), Some(text)) => {
@@ -128,7 +129,7 @@ fn peer(
     if connector.kind() != Kind::Source {
         let text = format!("{name} is a destination");
         return Err(
-            Failure::new(Class::Config, "invalid_world", text).hint("name a source as --peer")
+            Failure::new(Class::Config, "invalid_world", text).hint("name a source in --peer")
         );
     }
     let settings = settings(text, "--peer-config", base_dir, common)?;

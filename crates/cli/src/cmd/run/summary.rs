@@ -44,7 +44,7 @@ fn streams(report: &Report) -> String {
     let row = |stream: &&rapidbyte_engine::report::StreamReport| {
         let limited = match (stream.limited, stream.committed_before) {
             (true, _) => " (limit)",
-            (_, true) => " (this run had committed them before)",
+            (_, true) => " (committed by an earlier attempt of this run)",
             _ => "",
         };
         vec![
@@ -59,7 +59,7 @@ fn streams(report: &Report) -> String {
     let mut text = table(&rows, "");
     if let Some(more @ 1..) = streams.len().checked_sub(MOST_STREAMS) {
         text.push_str(&format!(
-            "\nand {more} more streams that were faster: --output json and --report have all"
+            "\nand {more} more streams, which were faster: see --output json or --report for all"
         ));
     }
     text

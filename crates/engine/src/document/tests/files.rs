@@ -118,16 +118,16 @@ fn a_mistake_in_the_env_file_has_its_line() {
     let cases = [
         (
             "\nA\n",
-            ":2:1: this line has no \"=\" (write NAME=value, or begin a comment with #)",
+            ":2:1: this line has no \"=\" (write NAME=value, or start a comment with #)",
         ),
         (
             "A=1\n2B=1\n",
-            ":2:1: what stands before \"=\" is not a name (a name has letters, digits and _, and \
-             begins with no digit)",
+            ":2:1: the text before \"=\" is not a variable name (use letters, digits and _, and \
+             do not start with a digit)",
         ),
         (
             "A=1\nB='x\ny\n",
-            ":2:1: a quote is opened in this line and never closed (close it with ')",
+            ":2:1: a quote opens in this line and never closes (close it with ')",
         ),
         (
             "A=\"x\ny\" z\n",
@@ -135,12 +135,12 @@ fn a_mistake_in_the_env_file_has_its_line() {
         ),
         (
             "A=\"C:\\dir\"\n",
-            ":1:1: a backslash in double quotes before a character that has no escape (write \\\\ \
-             for a backslash, or use single quotes)",
+            ":1:1: in double quotes, a backslash precedes a character that has no escape (write \
+             \\\\ for a backslash, or use single quotes)",
         ),
         (
             "A='\n\n'\n#\nB=1\nA=2\n",
-            ":6:1: A is set twice; it is already set in line 1 (remove one of the two)",
+            ":6:1: A is already set in line 1 (remove one of them)",
         ),
     ];
     for (env, expected) in cases {

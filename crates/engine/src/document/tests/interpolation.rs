@@ -78,28 +78,28 @@ fn mistakes_name_the_variable_the_key_and_the_line() {
         ),
         (
             "    k: ${PORT-1}\n",
-            "p.yaml:9:8: source.config.k: \"${PORT-1}\" has no meaning (write ${NAME}, \
-             ${NAME:-default} or ${file:path}; $${ gives a literal ${)",
+            "p.yaml:9:8: source.config.k: \"${PORT-1}\" is not a valid reference (write ${NAME}, \
+             ${NAME:-default} or ${file:path}, or $${ for a literal ${)",
         ),
         (
             "    k: ${}\n",
-            "p.yaml:9:8: source.config.k: \"${}\" has no meaning (write ${NAME}, \
-             ${NAME:-default} or ${file:path}; $${ gives a literal ${)",
+            "p.yaml:9:8: source.config.k: \"${}\" is not a valid reference (write ${NAME}, \
+             ${NAME:-default} or ${file:path}, or $${ for a literal ${)",
         ),
         (
             "    k: \"${file:}\"\n",
-            "p.yaml:9:8: source.config.k: \"${file:}\" has no meaning (write ${NAME}, \
-             ${NAME:-default} or ${file:path}; $${ gives a literal ${)",
+            "p.yaml:9:8: source.config.k: \"${file:}\" is not a valid reference (write ${NAME}, \
+             ${NAME:-default} or ${file:path}, or $${ for a literal ${)",
         ),
         (
             "    k: ${A:-${B}}\n",
-            "p.yaml:9:8: source.config.k: \"${\" inside another \"${…}\" (a default is plain \
-             text; set the variable in .env to build it from others)",
+            "p.yaml:9:8: source.config.k: \"${\" inside another \"${…}\" (write a plain default; \
+             to combine variables, set the variable in .env)",
         ),
         (
             "    k: ${file:no/such}\n",
-            "p.yaml:9:8: source.config.k: the file no/such does not exist (a relative path begins \
-             at the pipeline's folder)",
+            "p.yaml:9:8: source.config.k: the file no/such does not exist (write the path \
+             relative to the pipeline's directory, or absolute)",
         ),
     ];
     for (lines, expected) in cases {
@@ -112,8 +112,8 @@ fn a_mistake_in_an_interpolated_value_does_not_show_it() {
     let error = fails(&with_config("    k: ${ZEROS}\n"));
     assert_eq!(
         error.to_string(),
-        "p.yaml:9:8: source.config.k: what \"${ZEROS}\" stands for is an integer with leading \
-         zeros, which a number would lose (put it in quotes to pass it on as text)"
+        "p.yaml:9:8: source.config.k: the value of \"${ZEROS}\" is an integer with leading \
+         zeros, which a number would lose (put it in quotes to pass it as a string)"
     );
     let cases = [
         LEAST.replace("orders\n", "'${PASSWORD}'\n"),
@@ -181,10 +181,7 @@ fn files_that_cannot_be_taken_are_named() {
     let many = "    k: [".to_owned() + &"\"${file:just}\", ".repeat(17) + "]\n";
     let error = parse(&many).unwrap_err();
     assert_eq!(error.path, "source.config.k[16]");
-    assert!(
-        error.message.ends_with("are more than 16 MiB in all"),
-        "{error}"
-    );
+    assert!(error.message.ends_with("together exceed 16 MiB"), "{error}");
 }
 
 #[test]

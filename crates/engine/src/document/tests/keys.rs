@@ -24,8 +24,7 @@ fn the_least_document_has_the_defaults() {
 #[test]
 fn every_key_is_read() {
     let document = good(
-        "\
-version: 1
+        "version: 1
 pipeline: my.orders-2_x
 defaults: { sync_mode: incremental, cursor_field: updated_at, lag: 1 hour }
 source:
@@ -160,40 +159,41 @@ fn mistakes_in_keys_and_values_say_what_to_do() {
         ),
         (
             with("write_mode: append\n"),
-            "p.yaml:8:1: unknown key \"write_mode\" (it belongs in destination)",
+            "p.yaml:8:1: unknown key \"write_mode\" (move it to destination)",
         ),
         (
             with("banana: 1\n"),
-            "p.yaml:8:1: unknown key \"banana\" (the keys here are: version, pipeline, source, \
-             defaults, destination, resources, checkpoint, retry, on_stream_failure, report, \
-             when_running)",
+            "p.yaml:8:1: unknown key \"banana\" (use one of these keys: version, pipeline, \
+             source, defaults, destination, resources, checkpoint, retry, on_stream_failure, \
+             report, when_running)",
         ),
         (
             source("  streams:\n    - name: a\n      having: x > 1\n"),
-            "p.yaml:7:7: unknown key \"having\" (the keys here are: name, sync_mode, columns, where, \
-             rename, cursor_field, cursor_initial, change_detection, lag, primary_key, deleted_field)",
+            "p.yaml:7:7: unknown key \"having\" (use one of these keys: name, sync_mode, \
+             columns, where, rename, cursor_field, cursor_initial, change_detection, lag, primary_key, \
+             deleted_field)",
         ),
         (
             LEAST.replace("version: 1\n", ""),
-            "p.yaml:1:1: the key version is missing (begin the file with version: 1)",
+            "p.yaml:1:1: the key version is missing (start the file with version: 1)",
         ),
         (
             LEAST.replace("version: 1", "version: 2"),
-            "p.yaml:1:10: version \"2\" is not known (this program reads version: 1; a newer file \
-             needs a newer program)",
+            "p.yaml:1:10: version \"2\" is unknown (write version: 1, or use a newer program for \
+             a newer file)",
         ),
         (
             LEAST.replace("pipeline: orders\n", ""),
-            "p.yaml:1:1: the key pipeline is missing (give it a name: pipeline: orders)",
+            "p.yaml:1:1: the key pipeline is missing (name the pipeline: pipeline: orders)",
         ),
         (
             LEAST.replace("pipeline: orders", "pipeline: my orders"),
-            "p.yaml:2:11: \"my orders\" cannot be the name of a pipeline (use 1 to 64 letters, \
+            "p.yaml:2:11: \"my orders\" is not a valid pipeline name (use 1 to 64 letters, \
              digits, \"_\", \"-\" and \".\")",
         ),
         (
             LEAST.replace("pipeline: orders", "pipeline: 2024"),
-            "p.yaml:2:11: pipeline must be text, but is a number (put it in quotes)",
+            "p.yaml:2:11: pipeline must be a string, but is a number (put it in quotes)",
         ),
         (
             LEAST.replace("pipeline: orders", "pipeline:"),
@@ -206,8 +206,8 @@ fn mistakes_in_keys_and_values_say_what_to_do() {
         ),
         (
             source(""),
-            "p.yaml:3:1: the key source.streams is missing (name what to read, such as streams: \
-             [public.orders])",
+            "p.yaml:3:1: the key source.streams is missing (name the streams to read, such as \
+             streams: [public.orders])",
         ),
         (
             source("  streams: []\n"),
@@ -223,30 +223,29 @@ fn mistakes_in_keys_and_values_say_what_to_do() {
         ),
         (
             source("  streams:\n    - orders\n    - name: lines\n    - name: orders\n"),
-            "p.yaml:8:13: the stream \"orders\" is here twice; it is already in line 6 (remove \
-             one of the two)",
+            "p.yaml:8:13: the stream \"orders\" is already in line 6 (remove one of them)",
         ),
         (
             source("  streams:\n    - name: a\n      sync_mode: full\n"),
-            "p.yaml:7:18: source.streams[0].sync_mode cannot be \"full\" (it is one of: \
+            "p.yaml:7:18: source.streams[0].sync_mode cannot be \"full\" (use one of: \
              full_refresh, incremental, cdc)",
         ),
         (
             source("  streams:\n    - name: a\n      columns: []\n"),
             "p.yaml:7:7: source.streams[0].columns is an empty list (write columns: [id, total], \
-             or leave it out to take all)",
+             or remove the key to take all columns)",
         ),
         (
             source("  streams:\n    - name: a\n      columns: [id, total, id]\n"),
-            "p.yaml:7:28: \"id\" is here twice; it is already in line 7 (remove one of the two)",
+            "p.yaml:7:28: \"id\" is already in line 7 (remove one of them)",
         ),
         (
             source("  streams: [[a]]\n"),
-            "p.yaml:5:13: source.streams[0] must be text, but is a list",
+            "p.yaml:5:13: source.streams[0] must be a string, but is a list",
         ),
         (
             source("  streams: [true]\n"),
-            "p.yaml:5:13: source.streams[0] must be text, but is true or false (put it in quotes)",
+            "p.yaml:5:13: source.streams[0] must be a string, but is true or false (put it in quotes)",
         ),
         (
             with_config("    - a\n"),
@@ -264,12 +263,12 @@ fn mistakes_in_keys_and_values_say_what_to_do() {
         ),
         (
             with("  deleted_field: gone\n"),
-            "p.yaml:8:3: deleted_field has no meaning with write_mode: append (set write_mode: \
+            "p.yaml:8:3: deleted_field has no effect with write_mode: append (set write_mode: \
              upsert, or remove deleted_field)",
         ),
         (
             with("  primary_key: [id]\n"),
-            "p.yaml:8:3: primary_key has no meaning with write_mode: append (set write_mode: \
+            "p.yaml:8:3: primary_key has no effect with write_mode: append (set write_mode: \
              upsert, give an incremental stream a lag, or remove primary_key)",
         ),
         (
@@ -364,7 +363,7 @@ fn every_known_key_is_read_and_no_other() {
         assert_eq!(error.code, code::UNKNOWN_KEY, "{mapping}");
         assert_eq!(
             error.hint.unwrap(),
-            format!("the keys here are: {}", keys.join(", "))
+            format!("use one of these keys: {}", keys.join(", "))
         );
     }
 }
@@ -413,7 +412,7 @@ fn permissions_are_read_and_mistakes_are_named() {
             code::BAD_VALUE,
             "only a shell",
         ),
-        ("{ env: [\"A=B\"] }", code::BAD_VALUE, "no name"),
+        ("{ env: [\"A=B\"] }", code::BAD_VALUE, "not a variable name"),
         ("{ env: [MISSING] }", code::UNSET_VARIABLE, "MISSING"),
         ("[network]", code::WRONG_TYPE, "a mapping"),
     ] {
@@ -459,8 +458,8 @@ fn with_stream(keys: &str) -> String {
 #[test]
 fn how_a_stream_goes_on() {
     let text = with_stream(
-        "sync_mode: incremental\ncursor_field: [updated_at, id]\n\
-         cursor_initial: [2026-01-01, 7.50]\nlag: 5 minutes",
+        "sync_mode: incremental\ncursor_field: [updated_at, id]\ncursor_initial: [2026-01-01, \
+         7.50]\nlag: 5 minutes",
     );
     let stream = &good(&text).source.streams[0];
     assert_eq!(stream.cursor_field, ["updated_at", "id"]);
@@ -483,12 +482,12 @@ fn how_a_stream_goes_on() {
             with_stream(&format!(
                 "{incremental}change_detection: xmin\nprimary_key: [id]"
             )),
-            "p.yaml:10:7: primary_key has no meaning with write_mode: append (set write_mode: upsert, \
-             give an incremental stream a lag, or remove primary_key)",
+            "p.yaml:10:7: primary_key has no effect with write_mode: append (set write_mode: \
+             upsert, give an incremental stream a lag, or remove primary_key)",
         ),
         (
             with_stream(&format!("{incremental}lag: 5\ndeleted_field: gone")),
-            "p.yaml:10:7: deleted_field has no meaning with write_mode: append (set write_mode: \
+            "p.yaml:10:7: deleted_field has no effect with write_mode: append (set write_mode: \
              upsert, or remove deleted_field)",
         ),
         (
@@ -498,34 +497,34 @@ fn how_a_stream_goes_on() {
         ),
         (
             with_stream("cursor_field: id"),
-            "p.yaml:7:7: cursor_field has no meaning with sync_mode: full_refresh (set sync_mode: \
-             incremental, or remove it)",
+            "p.yaml:7:7: cursor_field has no effect with sync_mode: full_refresh (set sync_mode: \
+             incremental, or remove the key)",
         ),
         (
             with_stream("sync_mode: incremental"),
-            "p.yaml:6:7: the key source.streams[0].cursor_field is missing (name the column that \
-             grows, such as cursor_field: updated_at)",
+            "p.yaml:6:7: the key source.streams[0].cursor_field is missing (name a column whose \
+             values grow, such as cursor_field: updated_at)",
         ),
         (
             with_stream(&format!("{incremental}change_detection: xmin\nlag: 5")),
-            "p.yaml:10:7: change_detection: xmin misses nothing: there is no lag to read again (remove lag, \
+            "p.yaml:10:7: change_detection: xmin misses no row, and has no use for a lag (remove lag, \
              or change_detection)",
         ),
         (
             with_stream(&format!("{incremental}cursor_initial: [1, 2]")),
-            "p.yaml:9:7: cursor_initial has 2 values for 1 of cursor_field (write one value for each \
-             column)",
+            "p.yaml:9:7: cursor_initial has 2 values for 1 columns of cursor_field (write one \
+             value for each column)",
         ),
         (
             with_stream("primary_key: [id]"),
-            "p.yaml:7:7: primary_key has no meaning with write_mode: append (set write_mode: upsert, \
-             give an incremental stream a lag, or remove primary_key)",
+            "p.yaml:7:7: primary_key has no effect with write_mode: append (set write_mode: \
+             upsert, give an incremental stream a lag, or remove primary_key)",
         ),
         (
             with_stream(incremental)
                 .replace("use: dest-file", "use: dest-file\n  write_mode: replace"),
-            "p.yaml:7:7: with write_mode: replace an incremental read would remove what came before \
-             (set write_mode: append or upsert, or sync_mode: full_refresh)",
+            "p.yaml:7:7: with write_mode: replace, an incremental read would remove the earlier \
+             rows (set write_mode: append or upsert, or sync_mode: full_refresh)",
         ),
     ];
     for (text, expected) in cases {

@@ -69,7 +69,7 @@ fn what_is_no_size_is_refused_with_its_place() {
 fn a_size_from_a_variable_is_not_shown() {
     assert_eq!(
         message("memory: \"${SIZE}\""),
-        "p.yaml:8:22: resources.memory: what \"${SIZE}\" stands for is not a size (write a whole \
+        "p.yaml:8:22: resources.memory: the value of \"${SIZE}\" is not a size (write a whole \
          number of bytes, or of kb, mb or gb, from 32mb to 64gb)"
     );
 }
@@ -96,7 +96,7 @@ fn compression_is_one_of_three() {
     }
     assert_eq!(
         message("compression: gzip"),
-        "p.yaml:8:27: resources.compression cannot be \"gzip\" (it is one of: none, lz4, zstd)"
+        "p.yaml:8:27: resources.compression cannot be \"gzip\" (use one of: none, lz4, zstd)"
     );
     assert!(message("compression: lz5").ends_with("(did you mean \"lz4\"?)"));
 }
@@ -118,12 +118,13 @@ fn what_is_not_set_follows_from_memory_and_parallelism() {
 fn more_streams_than_the_memory_is_enough_for_are_refused() {
     assert_eq!(
         message("memory: 32mb, parallelism: 64"),
-        "p.yaml:8:41: resources.parallelism is 64, but memory 32mb is enough for 2 streams at a \
-         time (each needs 16mb: set parallelism to 2 or less, or memory to 1gb or more)"
+        "p.yaml:8:41: resources.parallelism is 64, but memory 32mb suffices for 2 streams at the \
+         same time (set parallelism to 2 or less, or memory to 1gb or more: each stream needs \
+         16mb)"
     );
     resources("memory: 1gb, parallelism: 64");
     // Whichever of the two is written first.
-    assert!(message("parallelism: 64, memory: 32mb").contains("enough for 2 streams"));
+    assert!(message("parallelism: 64, memory: 32mb").contains("suffices for 2 streams"));
 }
 
 #[test]

@@ -12,59 +12,58 @@ fn syntax_errors_say_where_and_what_to_do() {
         ),
         (
             "version: 1\npipeline: \"a\nsource:\n",
-            "p.yaml:2:11: not valid YAML: invalid indentation in quoted scalar (a quote is \
-             opened here and not closed)",
+            "p.yaml:2:11: not valid YAML: invalid indentation in quoted scalar (close the quote \
+             that opens here)",
         ),
         (
             "version: 1\npipeline: a: b\n",
             "p.yaml:2:12: not valid YAML: mapping values are not allowed in this context (put a \
-             value that holds \": \" in quotes; else look at the indentation, and at the line \
-             before for a missing colon)",
+             value that contains \": \" in quotes; or check the indentation, and the line before \
+             for a missing colon)",
         ),
         (
             "source:\n  config: { url: ${URL} }\n",
             "p.yaml:2:19: not valid YAML: while parsing a flow mapping, did not find expected \
-             ',' or '}' (between { } or [ ], a value with ${…} must be in quotes: { url: \
-             \"${URL}\" })",
+             ',' or '}' (put a value with ${…} between { } or [ ] in quotes: { url: \"${URL}\" })",
         ),
         (
             "version: 1\n---\nversion: 1\n",
-            "p.yaml:2:1: a second YAML document begins here (a pipeline file holds one; move the \
-             other to its own file)",
+            "p.yaml:2:1: a second YAML document starts here (move it to its own file: a pipeline \
+             file holds one document)",
         ),
         (
             "version: !int 1\n",
-            "p.yaml:1:10: tags such as !name are not supported (put the value in quotes if it is \
-             text that begins with \"!\")",
+            "p.yaml:1:10: tags such as !name are not supported (put a string that begins with \
+             \"!\" in quotes)",
         ),
         (
             "version: 1\nsource:\n  use: a\n  config:\n    x: 1\n    y: 2\n    x: 3\n",
-            "p.yaml:7:5: the key \"x\" is here twice; it is already in line 5 (remove one of the \
-             two)",
+            "p.yaml:7:5: the key \"x\" is already in line 5 (remove one of them)",
         ),
         (
             "version: 1\nversion: 1\n",
-            "p.yaml:2:1: the key \"version\" is here twice; it is already in line 1 (remove one \
-             of the two)",
+            "p.yaml:2:1: the key \"version\" is already in line 1 (remove one of them)",
         ),
         (
             "1: a\n",
-            "p.yaml:1:1: the key \"1\" is not text (put it in quotes)",
+            "p.yaml:1:1: the key \"1\" is not a string (put it in quotes)",
         ),
         (
             "? [a]\n: b\n",
-            "p.yaml:1:3: a mapping or a list cannot be a key (put a text that begins with { or [ \
-             in quotes)",
+            "p.yaml:1:3: a mapping or a list cannot be a key (put a string that begins with { or \
+             [ in quotes)",
         ),
         ("a: &x 1\n*x : 2\n", "p.yaml:2:1: an alias cannot be a key"),
         (
             "a: &x [*x]\n",
-            "p.yaml:1:8: this alias stands inside the value that it names (write the value out)",
+            "p.yaml:1:8: this alias is inside the value that it names (write the value instead \
+             of the alias)",
         ),
         (
             "a: &x 1\nc:\n  <<: *x\n",
-            "p.yaml:3:3: the merge key << takes a mapping, or a list of mappings (write `<<: *base`, \
-             where another mapping begins with `&base`; put the key << in quotes if you mean the text)",
+            "p.yaml:3:3: the merge key << takes a mapping, or a list of mappings (write `<<: \
+             *base`, where another mapping begins with `&base`; to use << as a plain key, put it \
+             in quotes)",
         ),
         (
             "a: *nowhere\n",
@@ -125,7 +124,7 @@ fn a_file_without_content_is_empty() {
         assert_eq!(error.code, code::EMPTY_FILE, "{text:?}");
         assert_eq!(
             error.to_string(),
-            "p.yaml: the pipeline file is empty (begin with version: 1 and pipeline: <name>)"
+            "p.yaml: the pipeline file is empty (start with version: 1 and pipeline: <name>)"
         );
     }
 }
@@ -134,7 +133,7 @@ fn a_file_without_content_is_empty() {
 fn a_file_that_is_no_mapping_is_refused() {
     assert_eq!(
         fails("- a\n").to_string(),
-        "p.yaml:1:1: a pipeline file must be a mapping, but is a list (begin with version: 1)"
+        "p.yaml:1:1: a pipeline file must be a mapping, but is a list (start with version: 1)"
     );
 }
 
@@ -209,7 +208,8 @@ fn aliases_cannot_unfold_without_end() {
     let error = fails(&with_config(&text));
     assert_eq!(
         error.to_string(),
-        "p.yaml:13:49: more than 100000 values or 16 MiB of text, aliases written out"
+        "p.yaml:13:49: the file has more than 100000 values or 16 MiB of text, with aliases \
+         written out"
     );
 }
 
@@ -229,7 +229,7 @@ fn depth_is_bounded_however_it_is_written() {
     let error = fails(&deep);
     assert_eq!(
         error.to_string(),
-        "p.yaml:1:65: mappings and lists are more than 64 levels deep"
+        "p.yaml:1:65: mappings and lists are nested more than 64 levels deep"
     );
     assert_eq!(fails(&"- ".repeat(500_000)).code, code::YAML_SYNTAX);
     let half = "[".repeat(30) + &"]".repeat(30);
@@ -306,7 +306,7 @@ fn plain_scalars_have_the_types_of_the_core_schema() {
 
 #[test]
 fn numbers_that_would_change_are_refused() {
-    let quotes = "(put it in quotes to pass it on as text)";
+    let quotes = "(put it in quotes to pass it as a string)";
     let cases = [
         (
             "007",

@@ -121,7 +121,7 @@ impl Exchange {
         let left = deadline.saturating_duration_since(Instant::now());
         let stream = match timeout(left, secure(&self.target, stream)).await {
             Ok(stream) => stream?,
-            Err(_) => return Err(late(peer, "TLS did not begin", time)),
+            Err(_) => return Err(late(peer, "the TLS handshake did not start", time)),
         };
         self.moved.store(true, Ordering::Release);
         let (sender, connection) = http1::Builder::new()
@@ -232,7 +232,10 @@ async fn secure(target: &Target, stream: TcpStream) -> Result<Box<dyn Stream>, E
         return Ok(Box::new(stream));
     };
     let name = ServerName::try_from(target.host.clone()).map_err(|_| {
-        let text = format!("`{}` is no name that a certificate can carry", target.host);
+        let text = format!(
+            "`{}` is not a name that a certificate can have",
+            target.host
+        );
         Error::new(ErrorKind::Config, "tls_handshake", text)
     })?;
     match TlsConnector::from(Arc::clone(config))
@@ -306,7 +309,11 @@ impl Body for Received {
             }
             Poll::Pending => {
                 ready!(self.pause.as_mut().poll(context));
-                let error = late(&self.peer, "the answer did not go on", self.between);
+                let error = late(
+                    &self.peer,
+                    "the rest of the answer did not arrive",
+                    self.between,
+                );
                 Poll::Ready(Some(Err(said(error))))
             }
         }
@@ -358,13 +365,11 @@ fn broken(peer: &str, error: &hyper::Error) -> Error {
     }
     if error.is_parse_too_large() {
         let kib = MAX_HEAD_BYTES >> 10;
-        let text = format!(
-            "{peer}: the head of the answer is larger than {kib} KiB, or has more than 100 headers"
-        );
+        let text = format!("{peer}: the head of the answer exceeds {kib} KiB or 100 headers");
         Error::new(ErrorKind::Data, "http_head_too_large", text)
     } else if error.is_parse() {
         Error::new(ErrorKind::Connection, "http_protocol", text)
-            .hint("what answers there is no HTTP/1.1 server, or speaks it wrongly")
+            .hint("check host and port: the program there is not a valid HTTP/1.1 server")
     } else {
         Error::new(ErrorKind::Connection, "connection_lost", text)
     }

@@ -233,7 +233,7 @@ fn waiting_ends_with_the_time_that_was_asked_for() {
         ("", "no answer within 50 ms"),
         (
             "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\ngood",
-            "did not go on within 50 ms",
+            "did not arrive within 50 ms",
         ),
     ] {
         let url = server(answer, true);

@@ -8,7 +8,7 @@ use super::verify::Refusal;
 use crate::bindings::types::{Error, ErrorKind};
 use crate::grants::tls::{Policy, Roots};
 
-const MODE: &str = "sslmode=verify-ca checks the authority without the name";
+const MODE: &str = "sslmode=verify-ca checks the authority but not the name";
 
 impl Broken {
     /// The error for `peer`, as `host:port`.
@@ -17,7 +17,7 @@ impl Broken {
             Self::Io(error) => {
                 let text = match error.kind() {
                     std::io::ErrorKind::UnexpectedEof => {
-                        "the connection was cut off without the end that TLS asks for".to_owned()
+                        "the connection ended without the end that TLS requires".to_owned()
                     }
                     _ => error.to_string(),
                 };
@@ -25,9 +25,9 @@ impl Broken {
             }
             Self::ClosedInHandshake => connection(
                 "tls_handshake",
-                format!("{peer}: the server closed the connection while TLS began"),
+                format!("{peer}: the server closed the connection during the TLS handshake"),
             )
-            .hint("the server's log says why"),
+            .hint("read the server's log"),
             Self::Tls(Tls::InvalidCertificate(CertificateError::Other(other))) => {
                 match other.0.downcast_ref::<Refusal>() {
                     Some(refusal) => refused(refusal, peer, policy),
@@ -47,14 +47,20 @@ impl Blocked {
         match self {
             Self::ServerHasNone => auth(
                 "tls_required",
-                format!("{peer} does no TLS, and sslmode={mode} requires it"),
+                format!("{peer} does not offer TLS, and sslmode={mode} requires it"),
             )
-            .hint("turn TLS on at the server (ssl = on), or set sslmode=prefer to go without"),
+            .hint(
+                "turn TLS on at the server (ssl = on), or set sslmode=prefer to connect \
+                 without TLS",
+            ),
             Self::GuestGoesOn => auth(
                 "tls_required",
-                format!("{peer}: sslmode={mode} lets nothing pass before TLS but the request"),
+                format!("{peer}: with sslmode={mode}, only the request for TLS may precede TLS"),
             )
-            .hint("the connector does no TLS here: set sslmode=prefer to go without"),
+            .hint(
+                "set sslmode=prefer to connect without TLS: the connector does not start it \
+                 here",
+            ),
         }
     }
 }
@@ -63,16 +69,19 @@ impl Blocked {
 pub fn injected(peer: &str) -> Error {
     auth(
         "tls_injected",
-        format!("{peer} sent bytes in plaintext where TLS was to begin"),
+        format!("{peer} sent plaintext bytes before the TLS handshake"),
     )
-    .hint("somebody between here and the server may have put them there; do not go on without TLS")
+    .hint(
+        "do not continue without TLS: somebody between client and server may have injected the \
+         bytes",
+    )
 }
 
 /// TLS was switched off.
 pub fn disabled(peer: &str) -> Error {
     let text = format!("{peer}: sslmode=disable forbids TLS");
     Error::new(ErrorKind::Config, "tls_disabled", text)
-        .hint("set sslmode=prefer, or a stricter one, to allow it")
+        .hint("set sslmode=prefer or a stricter mode to allow it")
 }
 
 fn auth(code: &str, message: String) -> Error {
@@ -88,35 +97,38 @@ const MAX_DETAIL: usize = 200;
 
 fn handshake(peer: &str, error: &dyn std::fmt::Display) -> Error {
     let detail: String = error.to_string().chars().take(MAX_DETAIL).collect();
-    connection("tls_handshake", format!("{peer}: no TLS: {detail}"))
-        .hint("the server must speak TLS 1.2 or 1.3; its log may say more")
+    connection(
+        "tls_handshake",
+        format!("{peer}: the TLS handshake failed: {detail}"),
+    )
+    .hint("check that the server supports TLS 1.2 or 1.3; its log may say more")
 }
 
 fn refused(refusal: &Refusal, peer: &str, policy: &Policy) -> Error {
     let error = |code| auth(code, format!("{peer}: {refusal}"));
     let believed = match &policy.roots {
         Roots::File(file) => format!("sslrootcert names {}", file.text),
-        _ => "without sslrootcert only public authorities are believed".to_owned(),
+        _ => "without sslrootcert, only public authorities are trusted".to_owned(),
     };
-    let own_ca = format!("{believed}: name the certificate of the server's authority there");
+    let own_ca = format!("{believed}: set it to the certificate of the server's authority");
     match refusal {
         Refusal::WrongName(_) => error("tls_wrong_name").hint(format!(
-            "connect by one of those names, or have the certificate made for this one; {MODE}"
+            "connect by one of those names, or add this name to the certificate; {MODE}"
         )),
         Refusal::NoSan => error("tls_no_san").hint(format!(
-            "a common name does not count: make the certificate again with subjectAltName; {MODE}"
+            "issue the certificate again with subjectAltName, because a common name does not \
+                 count; {MODE}"
         )),
         Refusal::Version1 => error("tls_no_san")
-            .hint("make the certificate again, as X.509 version 3 with subjectAltName"),
-        Refusal::Expired => error("tls_expired").hint(
-            "the server needs a new certificate; if it has one, look at this machine's clock",
-        ),
-        Refusal::NotYet => error("tls_expired").hint("look at the clocks of both machines"),
+            .hint("issue the certificate again as X.509 version 3 with subjectAltName"),
+        Refusal::Expired => error("tls_expired")
+            .hint("renew the server's certificate; if it was renewed, check this machine's clock"),
+        Refusal::NotYet => error("tls_expired").hint("check the clocks of both machines"),
         Refusal::UnknownCa => error("tls_unknown_ca").hint(own_ca),
         Refusal::SelfSigned => error("tls_self_signed").hint(format!(
-            "{believed}: name a copy of the server's certificate there to believe exactly it"
+            "{believed}: set it to a copy of the server's certificate to trust exactly this one"
         )),
-        Refusal::Unusable(_) => error("tls_handshake").hint("the server needs another certificate"),
+        Refusal::Unusable(_) => error("tls_handshake").hint("give the server another certificate"),
     }
 }
 
@@ -124,9 +136,9 @@ fn alerted(alert: AlertDescription, peer: &str, policy: &Policy) -> Error {
     use AlertDescription as Alert;
     let text = format!("{peer}: the server refused TLS: {alert:?}");
     let hint = match (alert, &policy.identity) {
-        (Alert::ProtocolVersion, _) => "the server must speak TLS 1.2 or 1.3",
+        (Alert::ProtocolVersion, _) => "check that the server supports TLS 1.2 or 1.3",
         (Alert::CertificateRequired, None) | (Alert::HandshakeFailure, None) => {
-            "the server may ask for a client certificate: set sslcert and sslkey"
+            "set sslcert and sslkey: the server may require a client certificate"
         }
         (
             Alert::CertificateRequired
@@ -139,8 +151,8 @@ fn alerted(alert: AlertDescription, peer: &str, policy: &Policy) -> Error {
             | Alert::AccessDenied
             | Alert::DecryptError,
             _,
-        ) => "the server does not accept the certificate of sslcert: its log says why",
-        _ => "the server's log may say why",
+        ) => "read the server's log: the server does not accept the certificate of sslcert",
+        _ => "read the server's log",
     };
     auth("tls_handshake", text).hint(hint)
 }

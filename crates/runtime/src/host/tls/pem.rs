@@ -55,9 +55,9 @@ pub(super) fn identity(identity: &Identity, grants: &Grants) -> Result<Chain, Er
     let key = PrivateKeyDer::from_pem_slice(&bytes).map_err(|_| {
         let encrypted = contains(&bytes, b"ENCRYPTED");
         let what = if encrypted {
-            "holds a key under a password, which cannot be asked for"
+            "contains a key with a password, and Rapidbyte cannot ask for it"
         } else {
-            "holds no private key in PEM form"
+            "contains no private key in PEM form"
         };
         let hint = "write the key without a password: openssl pkey -in KEY -out NEW";
         let error = bad_file("sslkey", &identity.key, what);
@@ -74,7 +74,7 @@ fn contains(bytes: &[u8], word: &[u8]) -> bool {
 pub(super) fn bad_file(setting: &str, written: &Written, what: &str) -> Error {
     let text = format!("{setting}: {} {what}", written.text);
     let mut error = Error::new(ErrorKind::Config, "tls_bad_file", text)
-        .hint(format!("let {setting} name a readable file in PEM form"));
+        .hint(format!("set {setting} to a readable file in PEM form"));
     error.location = Some(written.at.clone());
     error
 }
@@ -86,12 +86,12 @@ fn certificates(
 ) -> Result<Vec<CertificateDer<'static>>, Error> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
     // What the parser says may hold a line of the file, so it is not passed on.
-    let found = found.map_err(|_| bad_file(setting, written, "is damaged: no PEM"))?;
+    let found = found.map_err(|_| bad_file(setting, written, "is damaged: not PEM"))?;
     if found.is_empty() {
         return Err(bad_file(
             setting,
             written,
-            "holds no certificate in PEM form",
+            "contains no certificate in PEM form",
         ));
     }
     Ok(found)
@@ -100,7 +100,7 @@ fn certificates(
 fn read(setting: &str, written: &Written, grants: &Grants, secret: bool) -> Result<Vec<u8>, Error> {
     let bad = |what: &str| bad_file(setting, written, what);
     let failed = |error: std::io::Error| bad(&format!("cannot be read: {error}"));
-    let wrong_size = || bad("is no file of a certificate's size");
+    let wrong_size = || bad("is not a regular file with the size of a certificate");
     let file =
         regular::open(&grants.beside(&written.text)).map_err(|error| match error.kind() {
             std::io::ErrorKind::InvalidInput => wrong_size(),
@@ -115,7 +115,7 @@ fn read(setting: &str, written: &Written, grants: &Grants, secret: bool) -> Resu
             "run: chmod 600 {} (a key that root owns may be readable by its group)",
             written.text
         );
-        return Err(bad("can be used by others").hint(hint));
+        return Err(bad("can be read by other users").hint(hint));
     }
     let mut bytes = Vec::new();
     file.take(MAX_BYTES)

@@ -360,7 +360,7 @@ fn files_that_are_not_what_they_should_be() {
     write(folder.path(), "text.pem", "secret content");
     for (query, file, part) in [
         ("sslrootcert=none.pem", "none.pem", "No such file"),
-        ("sslrootcert=.", "sslrootcert: .", "no file"),
+        ("sslrootcert=.", "sslrootcert: .", "not a regular file"),
         ("sslrootcert=text.pem", "text.pem", "no certificate"),
         ("sslrootcert=odd.pem", "odd.pem", "cannot be used"),
         (
@@ -416,7 +416,7 @@ fn without_tls_nothing_passes_where_it_is_required() {
         guest.write(&REQUEST).expect("the request");
         assert_eq!(guest.read(4096).expect("an answer"), b"N");
         let error = guest.read(1).expect_err("no second byte");
-        assert_error(&error, "tls_required", "does no TLS");
+        assert_error(&error, "tls_required", "does not offer TLS");
         let error = guest.write(b"password").expect_err("no plaintext");
         assert_error(&error, "tls_required", "ssl = on");
     }
@@ -578,7 +578,7 @@ fn a_cut_off_connection_is_no_end() {
     assert_eq!(guest.read_exact(4).expect("bytes"), b"half");
     for _ in 0..2 {
         let error = guest.read(10).expect_err("no end");
-        assert_error(&error, "connection_lost", "cut off");
+        assert_error(&error, "connection_lost", "without the end");
     }
 }
 

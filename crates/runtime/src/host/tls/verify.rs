@@ -21,15 +21,15 @@ pub(super) enum Refusal {
     WrongName(Vec<String>),
     #[error("its certificate has no subject alternative name")]
     NoSan,
-    #[error("its certificate is of X.509 version 1, which has no subject alternative name")]
+    #[error("its certificate is X.509 version 1, which has no subject alternative name")]
     Version1,
     #[error("its certificate has expired")]
     Expired,
     #[error("its certificate is not valid yet")]
     NotYet,
-    #[error("its certificate is signed by an authority that is not known")]
+    #[error("an unknown authority signed its certificate")]
     UnknownCa,
-    #[error("its certificate is signed by itself alone")]
+    #[error("its certificate is self-signed")]
     SelfSigned,
     #[error("its certificate cannot be used: {0}")]
     Unusable(String),

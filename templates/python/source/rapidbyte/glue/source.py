@@ -78,7 +78,7 @@ class Reader(script.Reader):
             self._check_names(step)
             return script.Step_ColumnsText([self._json(step[name], name) for name in self.request.columns])
         if not isinstance(step, (list, tuple)) or not all(isinstance(row, dict) for row in step):
-            text = f"`read` yields {type(step).__name__}, which is no batch"
+            text = f"`read` yields {type(step).__name__}, which is not a batch"
             hint = "yield a list of dicts, Columns, Checkpoint(cursor) or Idle()"
             raise Error("internal", "not_a_batch", text, hint)
         return script.Step_RowsText("\n".join([self._json(row) for row in step]))
@@ -91,7 +91,7 @@ class Reader(script.Reader):
                 raise Error("internal", "no_column", text, hint, column=name)
         for name in columns.keys() - self.declared:
             text = f"a batch with the column {name!r}, which `streams` does not declare"
-            raise Error("internal", "no_column", text, "declare it, or leave it out", column=name)
+            raise Error("internal", "no_column", text, "declare the column, or remove it from the batch", column=name)
 
     def _json(self, value, column: str = None) -> str:
         try:
