@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 
 use rapidbyte_sdk::prelude::*;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Of the form of cursors; another one is refused.
 pub(crate) const VERSION: u32 = 1;
@@ -99,28 +100,64 @@ pub(crate) struct Exact {
 impl Cursor {
     /// Errors: `cursor_unreadable`.
     pub fn parse(json: &str) -> Result<Self> {
-        #[derive(Deserialize)]
-        struct Version {
-            version: u32,
-        }
         let unreadable = |what: String| {
-            Error::config("cursor_unreadable", what).hint(
-                "it is of another version or was edited: `rapidbyte state get` shows it, `rapidbyte state set` puts \
-                 another one in its place, and --full-refresh reads the stream from its beginning",
-            )
+            Err(Error::config("cursor_unreadable", what).hint(
+                "`rapidbyte state get` prints the cursor; put a correct one in its place with `rapidbyte state set`, \
+                 or read the stream from its beginning: `rapidbyte state clear`, or run with --full-refresh",
+            ))
         };
-        let Version { version } = serde_json::from_str(json)
-            .map_err(|error| unreadable(format!("the cursor cannot be read: {error}")))?;
-        if version != VERSION {
-            let text = format!("the cursor is of version {version}, and {VERSION} is known");
-            return Err(unreadable(text));
+        let Ok(value) = serde_json::from_str::<Value>(json) else {
+            return unreadable("the stored cursor is not JSON".to_owned());
+        };
+        let Value::Object(object) = &value else {
+            return unreadable(format!(
+                "the stored cursor is {}, where source-postgres stores a JSON object",
+                shape(&value)
+            ));
+        };
+        match object.get("version") {
+            Some(version) if *version == VERSION => {}
+            Some(Value::Number(version)) => {
+                let text = format!(
+                    "the stored cursor has version {version}, and this source reads version {VERSION}"
+                );
+                return unreadable(text);
+            }
+            Some(other) => {
+                let text = format!("\"version\" of the stored cursor is {}, not a number", shape(other));
+                return unreadable(text);
+            }
+            None => return unreadable("the stored cursor has no \"version\"".to_owned()),
         }
-        serde_json::from_str(json)
-            .map_err(|error| unreadable(format!("the cursor cannot be read: {error}")))
+        let keys = match object.get("mode").and_then(Value::as_str) {
+            Some("ordered") => "version, fields (each with a name and a type), values and source",
+            Some("exact") => "version, system, timeline, database, first, next, tables and gone",
+            _ => {
+                let text = "\"mode\" of the stored cursor is neither \"ordered\" nor \"exact\"";
+                return unreadable(text.to_owned());
+            }
+        };
+        serde_json::from_str(json).or_else(|_| {
+            unreadable(format!(
+                "a key of the stored cursor is missing, unknown or of another kind; it has {keys}"
+            ))
+        })
     }
 
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string(self).map_err(Error::internal)
+    }
+}
+
+/// A value in words, without what it holds.
+fn shape(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
     }
 }
 
@@ -227,16 +264,36 @@ mod tests {
         ] {
             assert_eq!(Cursor::parse(json).unwrap().to_json().unwrap(), json);
         }
-        for wrong in [
-            "",
-            "7",
-            "{}",
-            r#"{"mode":"ordered","version":2,"fields":[],"values":null}"#,
-            r#"{"mode":"ordered","version":1,"fields":[],"values":null,"more":1}"#,
-            r#"{"mode":"other","version":1}"#,
+        for (wrong, words) in [
+            ("", "is not JSON"),
+            ("{", "is not JSON"),
+            ("null", "is null,"),
+            ("7", "is a number,"),
+            ("[1]", "is a list,"),
+            ("{}", "has no \"version\""),
+            (r#"{"version":null}"#, "is null, not a number"),
+            (
+                r#"{"mode":"ordered","version":2,"fields":[],"values":null}"#,
+                "has version 2, and this source reads version 1",
+            ),
+            (
+                r#"{"mode":"ordered","version":1,"fields":[],"values":null,"more":1}"#,
+                "unknown",
+            ),
+            (r#"{"mode":"exact","version":1,"system":7}"#, "timeline"),
+            (r#"{"mode":"ordered","version":1,"fields":null}"#, "fields"),
+            (r#"{"mode":"other","version":1}"#, "\"mode\""),
+            (r#"{"version":1}"#, "\"mode\""),
         ] {
             let error = Cursor::parse(wrong).unwrap_err();
             assert_eq!(error.code, "cursor_unreadable", "{wrong}");
+            let message = &error.message;
+            assert!(message.contains(words), "{wrong}: {message}");
+            assert!(!message.contains("line 1") && !message.contains("expected"), "{message}");
+            let hint = error.hint.unwrap();
+            for verb in ["state get", "state set", "state clear", "--full-refresh"] {
+                assert!(hint.contains(verb), "{hint}");
+            }
         }
     }
 

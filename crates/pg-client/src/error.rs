@@ -10,6 +10,9 @@ use rapidbyte_sdk::{Error, ErrorKind, Result};
 /// A server repeats statements and values in its messages; longer ones are cut.
 const MAX_TEXT_BYTES: usize = 2 << 10;
 
+/// The code of an error about rows that policies would hide from the role.
+pub const ROW_SECURITY: &str = "row_level_security";
+
 /// The fields of an error or a notice; absent ones are empty.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Report {
@@ -22,6 +25,8 @@ pub(crate) struct Report {
     table: String,
     column: String,
     constraint: String,
+    /// The function of the server's source that reports; it is the same in every language.
+    routine: String,
 }
 
 impl Report {
@@ -38,6 +43,7 @@ impl Report {
                 b't' => &mut report.table,
                 b'c' => &mut report.column,
                 b'n' => &mut report.constraint,
+                b'R' => &mut report.routine,
                 _ => continue,
             };
             // Before the encoding is agreed on a server may speak any.
@@ -79,7 +85,12 @@ impl Report {
         } else {
             "XX000"
         };
-        let mut error = Error::new(kind(code), &format!("pg_{code}"), self.sentence());
+        let name = match self.routine.as_str() {
+            // Among missing privileges only this one is not mended by a GRANT.
+            "check_enable_rls" if code == "42501" => ROW_SECURITY.to_owned(),
+            _ => format!("pg_{code}"),
+        };
+        let mut error = Error::new(kind(code), &name, self.sentence());
         error.hint = if self.hint.is_empty() {
             hint(code).map(str::to_owned)
         } else {
