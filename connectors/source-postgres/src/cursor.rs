@@ -124,7 +124,10 @@ impl Cursor {
                 return unreadable(text);
             }
             Some(other) => {
-                let text = format!("\"version\" of the stored cursor is {}, not a number", shape(other));
+                let text = format!(
+                    "\"version\" of the stored cursor is {}, not a number",
+                    shape(other)
+                );
                 return unreadable(text);
             }
             None => return unreadable("the stored cursor has no \"version\"".to_owned()),
@@ -289,7 +292,10 @@ mod tests {
             assert_eq!(error.code, "cursor_unreadable", "{wrong}");
             let message = &error.message;
             assert!(message.contains(words), "{wrong}: {message}");
-            assert!(!message.contains("line 1") && !message.contains("expected"), "{message}");
+            assert!(
+                !message.contains("line 1") && !message.contains("expected"),
+                "{message}"
+            );
             let hint = error.hint.unwrap();
             for verb in ["state get", "state set", "state clear", "--full-refresh"] {
                 assert!(hint.contains(verb), "{hint}");

@@ -28,7 +28,6 @@ const PIECE_BYTES: usize = 64 << 10;
 pub(crate) const FIRST_ROWS: &str = "the first rows";
 /// For waits without a limit of their own.
 const LONG: Duration = Duration::from_secs(3600);
-const NO_WORKERS: &str = "SET LOCAL max_parallel_workers_per_gather = 0";
 
 /// Reads the rows of one stream. Holds one piece of the connection's bytes, one incomplete record
 /// and one batch.
@@ -126,7 +125,7 @@ impl Rows {
             }
             None => match joined.take(&request.snapshot) {
                 Some(mut client) => {
-                    session::limit_locks(&mut client, settings)?;
+                    session::renew(&mut client, settings)?;
                     client
                 }
                 None => session::join(settings, &request.snapshot)?,
@@ -138,7 +137,13 @@ impl Rows {
         let is_joined = was_tried && !is_held;
         let backend = Backend::of(&client, settings);
         let prepared = prepare(
-            &mut client, settings, &selection, seen, native, was_tried, is_held,
+            &mut client,
+            settings,
+            &selection,
+            seen,
+            native,
+            was_tried,
+            is_held,
         );
         let Prepared {
             relation,
@@ -390,11 +395,13 @@ fn prepare(
     )?;
     let calls = Calls::of(client, selection, &relation)?;
     if calls == Calls::MayRead {
-        // Of what a worker reads nothing is known when it has ended.
-        client.execute(NO_WORKERS)?;
+        client.execute(session::NO_WORKERS)?;
     }
     if !is_held {
-        let questions = queries.queries.iter().map(|query| query.question(&relation));
+        let questions = queries
+            .queries
+            .iter()
+            .map(|query| query.question(&relation));
         session::hold(client, settings, &relation, questions)
             .map_err(|error| explain(error, &relation, settings))?;
     }

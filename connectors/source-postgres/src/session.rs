@@ -75,6 +75,10 @@ const MAX_SNAPSHOTS: u32 = 3;
 /// snapshot holds them, so that only a change that waits for that session can stand before the reader;
 /// one with a `lock_timeout` of its own may be gone by then.
 const LOCK_PATIENCE: &str = "5s";
+/// What an earlier stream took away, see [`NO_WORKERS`].
+const WORKERS_AS_SET: &str = "SET LOCAL max_parallel_workers_per_gather = DEFAULT";
+/// Nobody sees which tables a parallel worker's functions have read: its locks end with it.
+pub(crate) const NO_WORKERS: &str = "SET LOCAL max_parallel_workers_per_gather = 0";
 /// Tables in one LOCK statement.
 const LOCK_TABLES: usize = 500;
 
@@ -204,11 +208,11 @@ fn lock_timeout(settings: &Settled, limit: &str) -> Option<String> {
     is_ours.then(|| format!("SET LOCAL lock_timeout = '{limit}'"))
 }
 
-/// Has a reader's transaction, which has read a stream, wait for locks as one that has just joined.
-pub(crate) fn limit_locks(client: &mut Client, settings: &Settled) -> Result<()> {
-    if let Some(limit) = lock_timeout(settings, LOCK_PATIENCE) {
-        client.execute(&limit)?;
-    }
+/// Makes the transaction of a reader, which has read a stream, as one that has just joined.
+pub(crate) fn renew(client: &mut Client, settings: &Settled) -> Result<()> {
+    let limit = lock_timeout(settings, LOCK_PATIENCE).into_iter();
+    let statements: Vec<String> = limit.chain([WORKERS_AS_SET.to_owned()]).collect();
+    client.execute(&statements.join("; "))?;
     Ok(())
 }
 
@@ -474,8 +478,9 @@ fn refuse_rewritten(rewritten: &Rows) -> Result<()> {
     let Some(table) = relation::texts(rewritten)?.into_iter().next() else {
         return Ok(());
     };
-    let text =
-        format!("{table} was truncated, rewritten or exchanged since the snapshot, which finds it empty");
+    let text = format!(
+        "{table} was truncated, rewritten or exchanged since the snapshot, which finds it empty"
+    );
     Err(Error::new(ErrorKind::Transient, "snapshot_outdated", text)
         .hint("run again when no ALTER TABLE, TRUNCATE, CLUSTER or VACUUM FULL is at work on it"))
 }

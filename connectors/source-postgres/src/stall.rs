@@ -30,14 +30,15 @@ const FIRST_ASK: Duration = Duration::from_secs(5);
 
 /// Whether a session waits for the run whose snapshot the transaction `$RUN` exported, and for which
 /// relation: schema-qualified name and session, two texts in a row. Readers under a snapshot hold back
-/// the same transactions as the session that exported it. The session waits before `$PID`, or before
-/// whoever it may be.
+/// the same transactions as the session that exported it. Only this mode keeps readers off. The session
+/// waits before `$PID`, or before whoever it may be.
 const QUEUED: &str = "\
 WITH run AS MATERIALIZED (
     SELECT s.pid FROM pg_catalog.pg_locks v
     JOIN pg_catalog.pg_stat_activity c ON c.pid = v.pid
     JOIN pg_catalog.pg_stat_activity s ON s.pid = c.pid
         OR s.datid = c.datid AND s.usesysid = c.usesysid AND s.backend_xmin = c.backend_xmin
+            AND s.application_name = c.application_name
     WHERE v.locktype = 'virtualxid' AND v.virtualxid = '$RUN' AND v.granted
 )
 SELECT pg_catalog.format('%I.%I', n.nspname, r.relname),
@@ -47,7 +48,7 @@ FROM pg_catalog.pg_locks l
 JOIN pg_catalog.pg_class r ON r.oid = l.relation
 JOIN pg_catalog.pg_namespace n ON n.oid = r.relnamespace
 LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
-WHERE NOT l.granted AND l.locktype = 'relation' AND l.pid NOT IN (SELECT run.pid FROM run)
+WHERE NOT l.granted AND l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock'
     AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d
         WHERE d.datname = pg_catalog.current_database())
     AND EXISTS (SELECT FROM run WHERE run.pid = ANY (pg_catalog.pg_blocking_pids(l.pid)))

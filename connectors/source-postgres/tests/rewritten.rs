@@ -344,13 +344,28 @@ fn no_checkpoint_stands_behind_rows_that_a_function_chose_from_an_empty_table() 
 fn a_change_that_queues_for_something_below_a_stream_ends_its_read() {
     for (stream, filter, change, name) in [
         ("public.v", None, "TRUNCATE t", "public.t "),
-        ("public.v", None, "ALTER VIEW v RENAME COLUMN id TO x", "public.v "),
+        (
+            "public.v",
+            None,
+            "ALTER VIEW v RENAME COLUMN id TO x",
+            "public.v ",
+        ),
         ("public.m", None, "REFRESH MATERIALIZED VIEW m", "public.m "),
-        ("public.u", Some("id IN (SELECT id FROM public.t)"), "TRUNCATE t", "public.t "),
+        (
+            "public.u",
+            Some("id IN (SELECT id FROM public.t)"),
+            "TRUNCATE t",
+            "public.t ",
+        ),
         ("public.u", None, "REINDEX INDEX ui", "public.ui "),
         ("public.t", None, "TRUNCATE t", "public.t "),
     ] {
-        for is_reused in [false, true] {
+        // Each wait takes the connector's seconds where `options` name none.
+        let (patience, reused) = match stream {
+            "public.v" => ("", &[false, true][..]),
+            _ => ("-c lock_timeout=200ms", &[true][..]),
+        };
+        for &is_reused in reused {
             let database = hidden();
             let sql = "CREATE MATERIALIZED VIEW m AS SELECT id FROM t; CREATE INDEX ui ON u (id)";
             database.client().batch_execute(sql).unwrap();
@@ -358,7 +373,10 @@ fn a_change_that_queues_for_something_below_a_stream_ends_its_read() {
             let selection = ids(stream, filter);
             let both = [selection.clone(), whole("public.other")];
             let snapshot = session.snapshot(&both).unwrap();
-            let config = format!(r#"{{"url": "{}", "read_timeout": 20}}"#, database.url());
+            let config = format!(
+                r#"{{"url": "{}", "read_timeout": 20, "options": "{patience}"}}"#,
+                database.url()
+            );
             let mut reader = rapidbyte_sdk::source::open::<Postgres>(&config).unwrap();
             if is_reused {
                 read(&mut reader, &reading(&both[1], &snapshot)).unwrap();

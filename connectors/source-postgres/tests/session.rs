@@ -294,19 +294,33 @@ fn rows_that_policies_hide_are_never_left_out_silently() {
         let selections = [whole(stream)];
         let error = match source.snapshot(&selections) {
             // What a function reads is known when it is called.
-            Ok(snapshot) => read(&mut source, &ReadRequest { snapshot, ..request(stream) }).unwrap_err(),
+            Ok(snapshot) => read(
+                &mut source,
+                &ReadRequest {
+                    snapshot,
+                    ..request(stream)
+                },
+            )
+            .unwrap_err(),
             Err(error) => error,
         };
         let alone = read(&mut source, &request(stream)).unwrap_err();
         for error in [error, alone] {
             assert_eq!(
-                (error.code.as_str(), kind(&error).as_str(), error.stream.as_deref()),
+                (
+                    error.code.as_str(),
+                    kind(&error).as_str(),
+                    error.stream.as_deref()
+                ),
                 ("row_level_security", "Auth", Some(stream)),
                 "{error:?}"
             );
             assert!(error.message.contains("\"ruled\""), "{error:?}");
             let hint = error.hint.unwrap();
-            assert!(hint.contains("BYPASSRLS") && !hint.contains("GRANT"), "{hint}");
+            assert!(
+                hint.contains("BYPASSRLS") && !hint.contains("GRANT"),
+                "{hint}"
+            );
         }
     }
     // The policies of the table that is named count, as in SELECT.

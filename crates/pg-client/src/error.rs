@@ -91,10 +91,10 @@ impl Report {
             _ => format!("pg_{code}"),
         };
         let mut error = Error::new(kind(code), &name, self.sentence());
-        error.hint = if self.hint.is_empty() {
-            hint(code).map(str::to_owned)
-        } else {
-            Some(self.hint)
+        error.hint = match self.hint.as_str() {
+            "" if name == ROW_SECURITY => None,
+            "" => hint(code).map(str::to_owned),
+            _ => Some(self.hint),
         };
         error.location = Some(first_line(&self.context))
             .filter(|line| !line.is_empty())
