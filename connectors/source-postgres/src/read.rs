@@ -425,8 +425,9 @@ fn start(mut client: Client, query: &Query, patience: &mut Patience) -> Result<C
         patience.waited(asked.elapsed(), FIRST_ROWS)?;
     }
     let copy = client.receive_copy_out();
+    let copy = copy.map_err(|error| patience.explain(error, FIRST_ROWS))?;
     patience.reset();
-    copy
+    Ok(copy)
 }
 
 /// The relation and its columns as the transaction sees them.

@@ -189,6 +189,11 @@ impl Patience {
         self.limit.map_or(wait, |limit| wait.min(until(limit)))
     }
 
+    /// As [`Backend::explain`].
+    pub fn explain(&self, error: Error, what: &str) -> Error {
+        self.backend.explain(error, what)
+    }
+
     /// Something came.
     pub fn reset(&mut self) {
         self.waited = Duration::ZERO;
