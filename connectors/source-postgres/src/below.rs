@@ -101,6 +101,69 @@ SELECT pg_catalog.json_build_object('role', pg_catalog.quote_ident(current_user)
         AND NOT pg_catalog.has_function_privilege(p.oid, 'EXECUTE')
 ) AS found ORDER BY found.place, found.what_grant";
 
+/// Whether a read calls a function of the database that may read tables: one that the view uses, or policies
+/// do, at whatever depth, or whose name stands in the condition. Functions in C are not known to do so.
+const CALLS: &str = "\
+WITH RECURSIVE relations(oid) AS (
+    SELECT $OID::pg_catalog.oid
+    UNION
+    SELECT d.refobjid FROM relations v JOIN pg_catalog.pg_class c ON c.oid = v.oid AND c.relkind = 'v'
+    JOIN pg_catalog.pg_rewrite w ON w.ev_class = v.oid
+    JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass
+        AND d.objid = w.oid AND d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass
+), rules(classid, oid) AS (
+    SELECT 'pg_catalog.pg_rewrite'::pg_catalog.regclass::pg_catalog.oid, w.oid FROM relations v
+    JOIN pg_catalog.pg_class c ON c.oid = v.oid AND c.relkind = 'v'
+    JOIN pg_catalog.pg_rewrite w ON w.ev_class = v.oid
+    UNION ALL
+    SELECT 'pg_catalog.pg_policy'::pg_catalog.regclass::pg_catalog.oid, p.oid FROM relations v
+    JOIN pg_catalog.pg_policy p ON p.polrelid = v.oid
+), functions(oid, name) AS (
+    SELECT p.oid, p.proname FROM pg_catalog.pg_proc p
+    JOIN pg_catalog.pg_language l ON l.oid = p.prolang
+    JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+    WHERE (l.lanname NOT IN ('internal', 'c') OR p.prokind = 'a')
+        AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+        AND p.prorettype NOT IN ('pg_catalog.trigger'::pg_catalog.regtype,
+            'pg_catalog.event_trigger'::pg_catalog.regtype)
+)
+SELECT EXISTS (SELECT FROM functions f
+        WHERE pg_catalog.strpos(pg_catalog.lower($CONDITION), pg_catalog.lower(f.name)) > 0)
+    OR EXISTS (SELECT FROM rules r
+        JOIN pg_catalog.pg_depend d ON d.classid = r.classid AND d.objid = r.oid
+        LEFT JOIN pg_catalog.pg_operator o ON o.oid = d.refobjid
+            AND d.refclassid = 'pg_catalog.pg_operator'::pg_catalog.regclass
+        JOIN functions f ON f.oid = o.oprcode OR f.oid = d.refobjid
+            AND d.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass)";
+
+/// What a read calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Calls {
+    /// Only functions that read no tables.
+    Nothing,
+    /// A function that may read tables. Which ones is known when it has done so.
+    MayRead,
+}
+
+impl Calls {
+    /// Of one selection, in a transaction that works.
+    pub fn of(client: &mut Client, selection: &Selection, relation: &Relation) -> Result<Self> {
+        let is_called = relation.kind == 'v' || relation.has_row_security;
+        let condition = selection.filter.as_deref();
+        if !is_called && condition.is_none() {
+            return Ok(Self::Nothing);
+        }
+        let condition = condition.unwrap_or_default().replace('\0', "");
+        let sql = CALLS
+            .replace("$OID", &relation.oid.to_string())
+            .replace("$CONDITION", &quote_literal(&condition));
+        Ok(match query(client, &sql)?.single()? {
+            "t" => Self::MayRead,
+            _ => Self::Nothing,
+        })
+    }
+}
+
 /// Adds what the role, and the owners of views, lack for one selection. In a transaction that works.
 pub(crate) fn add_missing(
     client: &mut Client,

@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 
 use rapidbyte_sdk::prelude::*;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Of the form of cursors; another one is refused.
 pub(crate) const VERSION: u32 = 1;
@@ -99,25 +100,46 @@ pub(crate) struct Exact {
 impl Cursor {
     /// Errors: `cursor_unreadable`.
     pub fn parse(json: &str) -> Result<Self> {
-        #[derive(Deserialize)]
-        struct Version {
-            version: u32,
-        }
-        let malformed = |error: serde_json::Error| {
-            unreadable(format!(
-                "the cursor {} cannot be read: {error}",
-                shown(json)
-            ))
+        let refuse = |text: String| Err(unreadable(text));
+        let Ok(value) = serde_json::from_str::<Value>(json) else {
+            return refuse("the stored cursor is not JSON".to_owned());
         };
-        let Version { version } = serde_json::from_str(json).map_err(malformed)?;
-        if version != VERSION {
-            let text = format!(
-                "the cursor has version {version}, and this program supports \
-                 {VERSION}"
-            );
-            return Err(unreadable(text));
+        let Value::Object(object) = &value else {
+            return refuse(format!(
+                "the stored cursor is {}, where source-postgres stores a JSON object",
+                shape(&value)
+            ));
+        };
+        match object.get("version") {
+            Some(version) if *version == VERSION => {}
+            Some(Value::Number(version)) => {
+                let text = format!(
+                    "the stored cursor has version {version}, and this source reads version {VERSION}"
+                );
+                return refuse(text);
+            }
+            Some(other) => {
+                let text = format!(
+                    "\"version\" of the stored cursor is {}, not a number",
+                    shape(other)
+                );
+                return refuse(text);
+            }
+            None => return refuse("the stored cursor has no \"version\"".to_owned()),
         }
-        serde_json::from_str(json).map_err(malformed)
+        let keys = match object.get("mode").and_then(Value::as_str) {
+            Some("ordered") => "version, fields (each with a name and a type), values and source",
+            Some("exact") => "version, system, timeline, database, first, next, tables and gone",
+            _ => {
+                let text = "\"mode\" of the stored cursor is neither \"ordered\" nor \"exact\"";
+                return refuse(text.to_owned());
+            }
+        };
+        serde_json::from_str(json).or_else(|_| {
+            refuse(format!(
+                "a key of the stored cursor is missing, unknown or of another kind; it has {keys}"
+            ))
+        })
     }
 
     pub fn to_json(&self) -> Result<String> {
@@ -140,6 +162,18 @@ pub(crate) fn shown(text: &str) -> String {
     match text.char_indices().nth(MAX_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
+    }
+}
+
+/// A value in words, without what it holds.
+fn shape(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
     }
 }
 
@@ -249,16 +283,39 @@ mod tests {
         ] {
             assert_eq!(Cursor::parse(json).unwrap().to_json().unwrap(), json);
         }
-        for wrong in [
-            "",
-            "7",
-            "{}",
-            r#"{"mode":"ordered","version":2,"fields":[],"values":null}"#,
-            r#"{"mode":"ordered","version":1,"fields":[],"values":null,"more":1}"#,
-            r#"{"mode":"other","version":1}"#,
+        for (wrong, words) in [
+            ("", "is not JSON"),
+            ("{", "is not JSON"),
+            ("null", "is null,"),
+            ("7", "is a number,"),
+            ("[1]", "is a list,"),
+            ("{}", "has no \"version\""),
+            (r#"{"version":null}"#, "is null, not a number"),
+            (
+                r#"{"mode":"ordered","version":2,"fields":[],"values":null}"#,
+                "has version 2, and this source reads version 1",
+            ),
+            (
+                r#"{"mode":"ordered","version":1,"fields":[],"values":null,"more":1}"#,
+                "unknown",
+            ),
+            (r#"{"mode":"exact","version":1,"system":7}"#, "timeline"),
+            (r#"{"mode":"ordered","version":1,"fields":null}"#, "fields"),
+            (r#"{"mode":"other","version":1}"#, "\"mode\""),
+            (r#"{"version":1}"#, "\"mode\""),
         ] {
             let error = Cursor::parse(wrong).unwrap_err();
             assert_eq!(error.code, "cursor_unreadable", "{wrong}");
+            let message = &error.message;
+            assert!(message.contains(words), "{wrong}: {message}");
+            assert!(
+                !message.contains("line 1") && !message.contains("expected"),
+                "{message}"
+            );
+            let hint = error.hint.unwrap();
+            for verb in ["state get", "state set", "state clear", "--full-refresh"] {
+                assert!(hint.contains(verb), "{hint}");
+            }
         }
     }
 

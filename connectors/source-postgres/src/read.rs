@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use rapidbyte_pg::copy::Decoder;
 use rapidbyte_pg::form::{form, schema, select_expression};
 use rapidbyte_pg::ident::quote_ident;
-use rapidbyte_pg::{Column, NATIVE_FORM, catalog};
-use rapidbyte_pg_client::{Client, CopyOut, CopyRead};
+use rapidbyte_pg::{Column, NATIVE_FORM, Table, catalog};
+use rapidbyte_pg_client::{Client, CopyOut, CopyRead, ROW_SECURITY};
 use rapidbyte_sdk::log;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
-use crate::below::NO_PRIVILEGE;
+use crate::below::{Calls, NO_PRIVILEGE};
 use crate::config::Settled;
 use crate::error::{about, convert};
 use crate::increment::{self, Checkpoints, PartKind};
@@ -26,6 +26,8 @@ const MAX_BATCH_ROWS: usize = 1 << 20;
 const PIECE_BYTES: usize = 64 << 10;
 /// A server that sorts, or waits for a table below a view, does not even begin to answer.
 pub(crate) const FIRST_ROWS: &str = "the first rows";
+/// For waits without a limit of their own.
+const LONG: Duration = Duration::from_secs(3600);
 
 /// Reads the rows of one stream. Holds one piece of the connection's bytes, one incomplete record
 /// and one batch.
@@ -40,6 +42,7 @@ pub struct Rows {
     queries: VecDeque<Query>,
     /// Nothing for a whole stream.
     checkpoints: Option<Checkpoints>,
+    calls: Calls,
     /// What is given next: at most what comes of one batch.
     ready: VecDeque<Event>,
     has_ended: bool,
@@ -56,6 +59,8 @@ pub struct Rows {
 /// One COPY as it is decoded.
 struct Reading {
     kind: Option<PartKind>,
+    /// See [`Query::is_query`].
+    is_query: bool,
     decoder: Decoder,
     /// Nothing once the server has sent everything.
     copy: Option<CopyOut<Client>>,
@@ -71,6 +76,15 @@ struct Query {
     columns: Vec<Column>,
     /// Nothing for a whole stream.
     kind: Option<PartKind>,
+}
+
+/// A stream that can be read.
+struct Prepared {
+    relation: Relation,
+    /// Its name for the schema.
+    table: Table,
+    queries: Queries,
+    calls: Calls,
 }
 
 /// All that a selection comes to.
@@ -110,46 +124,53 @@ impl Rows {
                 client
             }
             None => match joined.take(&request.snapshot) {
-                Some(client) => client,
+                Some(mut client) => {
+                    session::renew(&mut client, settings)?;
+                    client
+                }
                 None => session::join(settings, &request.snapshot)?,
             },
         };
-        let Seen {
-            relation,
-            mut described,
-        } = match seen.filter(|seen| seen.relation.stream() == *stream) {
-            Some(seen) => seen,
-            None => look_up(&mut client, stream)?,
-        };
-        let table = described.table();
-        relation.refuse_unreadable(settings)?;
         let native = request.forms.iter().any(|form| form == NATIVE_FORM);
-        settings.fix_numerics(&mut described.columns, native);
-        let Queries {
-            columns,
-            mut queries,
-            checkpoints,
-        } = queries(
+        let seen = seen.filter(|seen| seen.relation.stream() == *stream);
+        let was_tried = !request.snapshot.is_empty();
+        let is_joined = was_tried && !is_held;
+        let backend = Backend::of(&client, settings);
+        let prepared = prepare(
             &mut client,
             settings,
             &selection,
-            &relation,
-            described.columns,
+            seen,
             native,
-            !request.snapshot.is_empty(),
-        )?;
-        if !is_held {
-            let questions = queries.iter().map(|query| query.question(&relation));
-            session::hold(&mut client, settings, &relation, questions)
-                .map_err(|error| explain(error, &relation, settings))?;
-        }
+            was_tried,
+            is_held,
+        );
+        let Prepared {
+            relation,
+            table,
+            queries:
+                Queries {
+                    columns,
+                    mut queries,
+                    checkpoints,
+                },
+            calls,
+        } = match prepared {
+            Err(error) if is_joined => {
+                let snapshot = &request.snapshot;
+                return Err(session::explain_lock(error, &backend, snapshot, stream));
+            }
+            prepared => prepared?,
+        };
         let first = queries
             .pop_front()
             .ok_or_else(|| Error::internal("a read without a query"))?;
-        let patience = Patience::new(Backend::of(&client, settings));
+        let run = is_joined.then(|| session::virtual_id(&request.snapshot));
+        let mut patience = Patience::new(backend, run.flatten());
         // More than memory is no limit.
         let max_record_bytes = usize::try_from(request.max_record_bytes).unwrap_or(usize::MAX);
-        let copy = start(client, &first, &relation, settings)?;
+        let copy = start(client, &first, &mut patience)
+            .map_err(|error| explain(error, &relation, settings))?;
         Ok(Self {
             reading: Reading::new(&first, copy, native, max_record_bytes, 0),
             before: 0,
@@ -158,6 +179,7 @@ impl Rows {
             schema: SchemaRef::new(schema(&columns, native, &table)),
             queries,
             checkpoints,
+            calls,
             ready: VecDeque::new(),
             has_ended: false,
             snapshot: request.snapshot.clone(),
@@ -188,7 +210,12 @@ impl Rows {
         let rows = RecordBatch::try_new_with_options(schema, columns.to_vec(), &options)?;
         match &mut self.checkpoints {
             Some(checkpoints) if reading.kind == Some(PartKind::Ordered) => {
-                self.ready.extend(checkpoints.cut(&rows, texts)?);
+                let mut events = checkpoints.cut(&rows, texts)?;
+                if self.calls == Calls::MayRead {
+                    // The rows are known to be right when all have come.
+                    events.retain(|event| !matches!(event, Event::Checkpoint(_)));
+                }
+                self.ready.extend(events);
             }
             _ => self.ready.push_back(Event::Batch(rows)),
         }
@@ -196,7 +223,10 @@ impl Rows {
     }
 
     /// Puts what stands behind the last row of a COPY into `ready`, and begins the next one.
-    fn go_on(&mut self, client: Client) -> Result<()> {
+    fn go_on(&mut self, mut client: Client) -> Result<()> {
+        if self.reading.is_query {
+            session::refuse_outdated(&mut client)?;
+        }
         let next = self.queries.pop_front();
         let Reading { kind, rows, .. } = self.reading;
         if let (Some(checkpoints), Some(kind)) = (&mut self.checkpoints, kind) {
@@ -208,7 +238,8 @@ impl Rows {
             self.has_ended = true;
             return Ok(());
         };
-        let copy = start(client, &query, &self.relation, &self.settings)?;
+        self.patience.reset();
+        let copy = start(client, &query, &mut self.patience)?;
         self.before += rows;
         let (native, max_record_bytes) = (self.native, self.max_record_bytes);
         self.reading = Reading::new(&query, copy, native, max_record_bytes, self.before);
@@ -253,7 +284,7 @@ impl Rows {
                     }
                 }
                 CopyRead::Idle => {
-                    self.patience.waited(asked.elapsed())?;
+                    self.patience.waited(asked.elapsed(), "the next rows")?;
                     if !is_time {
                         return Ok(Event::Idle);
                     }
@@ -278,9 +309,14 @@ impl Rows {
 }
 
 impl Query {
+    /// Not of a table by its name, which is held, and calls nothing.
+    fn is_query(&self) -> bool {
+        self.from.starts_with('(')
+    }
+
     /// What is read, as a query that can be planned.
     fn question(&self, relation: &Relation) -> String {
-        match self.from.starts_with('(') {
+        match self.is_query() {
             true => self.from.clone(),
             false => format!("SELECT FROM {}", relation.sql()),
         }
@@ -294,7 +330,10 @@ impl Reader for Rows {
 
     fn next(&mut self, wait: Duration) -> Result<Event> {
         let result = self.step(wait);
-        result.map_err(|error| about(error, &self.relation.stream()))
+        result.map_err(|error| {
+            let error = explain(error, &self.relation, &self.settings);
+            about(error, &self.relation.stream())
+        })
     }
 }
 
@@ -310,6 +349,7 @@ impl Reading {
         let decoder = Decoder::new(&query.columns, native, max_record_bytes);
         Self {
             kind: query.kind,
+            is_query: query.is_query(),
             decoder: decoder.counting_from(before),
             copy: Some(copy),
             rows: 0,
@@ -331,16 +371,65 @@ fn lost_rows(sent: u64, came: u64) -> Error {
     )
 }
 
-/// Begins a COPY; waits until the server has something to send.
-fn start(
-    client: Client,
-    query: &Query,
-    relation: &Relation,
+/// Looks at the stream, and holds what its read needs. `seen` is not looked at again.
+fn prepare(
+    client: &mut Client,
     settings: &Settled,
-) -> Result<CopyOut<Client>> {
-    let backend = Backend::of(&client, settings);
-    let copy = client.into_copy_out(&format!("COPY {} TO STDOUT (FORMAT binary)", query.from));
-    copy.map_err(|error| explain(backend.explain(error, FIRST_ROWS), relation, settings))
+    selection: &Selection,
+    seen: Option<Seen>,
+    native: bool,
+    was_tried: bool,
+    is_held: bool,
+) -> Result<Prepared> {
+    let Seen {
+        relation,
+        mut described,
+    } = match seen {
+        Some(seen) => seen,
+        None => look_up(client, &selection.stream)?,
+    };
+    let table = described.table();
+    relation.refuse_unreadable(settings)?;
+    settings.fix_numerics(&mut described.columns, native);
+    let columns = described.columns;
+    let queries = queries(
+        client, settings, selection, &relation, columns, native, was_tried,
+    )?;
+    let calls = Calls::of(client, selection, &relation)?;
+    if calls == Calls::MayRead {
+        client.execute(session::NO_WORKERS)?;
+    }
+    if !is_held {
+        let questions = queries
+            .queries
+            .iter()
+            .map(|query| query.question(&relation));
+        session::hold(client, settings, &relation, questions)
+            .map_err(|error| explain(error, &relation, settings))?;
+    }
+    Ok(Prepared {
+        relation,
+        table,
+        queries,
+        calls,
+    })
+}
+
+/// Begins a COPY; waits until the server has something to send.
+fn start(mut client: Client, query: &Query, patience: &mut Patience) -> Result<CopyOut<Client>> {
+    let _phase = phase::enter(Kind::Query);
+    client.send(&format!("COPY {} TO STDOUT (FORMAT binary)", query.from))?;
+    loop {
+        let asked = Instant::now();
+        if client.is_answered(patience.at_most(LONG))? {
+            break;
+        }
+        patience.waited(asked.elapsed(), FIRST_ROWS)?;
+    }
+    let copy = client.receive_copy_out();
+    let copy = copy.map_err(|error| patience.explain(error, FIRST_ROWS))?;
+    patience.reset();
+    Ok(copy)
 }
 
 /// The relation and its columns as the transaction sees them.
@@ -558,8 +647,24 @@ fn select(
     format!("(SELECT {expressions} FROM {table}{place}{order})")
 }
 
+/// No GRANT lets a role past the policies of a table.
+const BELOW_POLICIES: &str = "the policies of that table count for the view's owner, and in a function for the \
+     one who calls it: let it be the table's owner or a role with BYPASSRLS; or, to read only the rows that the \
+     policies show, set options: \"-c row_security=on\" in the source's config";
+
 /// Says what to do about rows or columns that may not be read.
 fn explain(error: Error, relation: &Relation, settings: &Settled) -> Error {
+    if error.code == ROW_SECURITY && error.stream.is_none() {
+        let text = format!(
+            "row-level security hides rows that {} reads: {}",
+            relation.sql(),
+            error.message
+        );
+        let server = error.hint.map_or(String::new(), |hint| format!("; {hint}"));
+        return Error::new(ErrorKind::Auth, ROW_SECURITY, text)
+            .hint(format!("{BELOW_POLICIES}{server}"))
+            .in_stream(relation.stream());
+    }
     if error.code != NO_PRIVILEGE {
         return error;
     }

@@ -6,7 +6,8 @@
 //! under that snapshot (PostgreSQL manual, "Caveats" of "Concurrency Control"), and nothing would
 //! say so. What cannot be locked first (views, tables of which some columns may be read) is held by
 //! a plan of its query, and then the server is asked whether anything that is held was rewritten
-//! since the snapshot ([`REWRITTEN`]).
+//! since the snapshot ([`REWRITTEN`]). Tables that only functions read are held when a function has read
+//! them; behind the last row of a query the server is asked again.
 //!
 //! Everything is set within the transaction, so that a pooler that gives a server for the length
 //! of a transaction will do.
@@ -27,7 +28,7 @@ use crate::config::Settled;
 use crate::error::about;
 use crate::read::{FIRST_ROWS, selected, trial, try_out};
 use crate::relation::{self, Missing, Relation, Wanted};
-use crate::stall::Backend;
+use crate::stall::{Backend, Of};
 
 /// The oldest server whose catalog we know.
 pub(crate) const OLDEST: u32 = 120_000;
@@ -70,6 +71,14 @@ WHERE l.pid = pg_catalog.pg_backend_pid() AND l.locktype = 'relation'
 ORDER BY 1 LIMIT 1";
 /// Snapshots that are taken before a table that is rewritten again and again ends the run.
 const MAX_SNAPSHOTS: u32 = 3;
+/// How long a reader waits for the locks of its stream before it begins to read. The session of the
+/// snapshot holds them, so that only a change that waits for that session can stand before the reader;
+/// one with a `lock_timeout` of its own may be gone by then.
+const LOCK_PATIENCE: &str = "5s";
+/// What an earlier stream took away, see [`NO_WORKERS`].
+const WORKERS_AS_SET: &str = "SET LOCAL max_parallel_workers_per_gather = DEFAULT";
+/// Nobody sees which tables a parallel worker's functions have read: its locks end with it.
+pub(crate) const NO_WORKERS: &str = "SET LOCAL max_parallel_workers_per_gather = 0";
 /// Tables in one LOCK statement.
 const LOCK_TABLES: usize = 500;
 
@@ -183,11 +192,28 @@ pub(crate) fn beginning(client: &Client, settings: &Settled, snapshot: Option<&s
             sql += &format!("SET {name} = 0; ");
         }
     }
+    if let Some(limit) = snapshot.and_then(|_| lock_timeout(settings, LOCK_PATIENCE)) {
+        sql += &format!("{limit}; ");
+    }
     if !settings.takes_visible_rows() {
         // The server then refuses what policies would filter, below a view too.
         sql += "SET row_security = off; ";
     }
     sql + SESSION_SETTINGS
+}
+
+/// The statement that limits how long locks are waited for; what the operator wrote stays.
+fn lock_timeout(settings: &Settled, limit: &str) -> Option<String> {
+    let is_ours = !settings.connection.sets("lock_timeout");
+    is_ours.then(|| format!("SET LOCAL lock_timeout = '{limit}'"))
+}
+
+/// Makes the transaction of a reader, which has read a stream, as one that has just joined.
+pub(crate) fn renew(client: &mut Client, settings: &Settled) -> Result<()> {
+    let limit = lock_timeout(settings, LOCK_PATIENCE).into_iter();
+    let statements: Vec<String> = limit.chain([WORKERS_AS_SET.to_owned()]).collect();
+    client.execute(&statements.join("; "))?;
+    Ok(())
 }
 
 /// Connects and begins the transaction of one reader, under the session's snapshot.
@@ -384,8 +410,8 @@ fn all_missing(
 
 /// Locks what a read needs, and refuses to read under a snapshot that does not have its rows any more.
 /// In a transaction whose snapshot is that of another session, which may have ended since. `queries`
-/// are what is read of relations that cannot be locked, or together with others. Errors:
-/// `lock_queued`, `snapshot_outdated`.
+/// are what is read of relations that cannot be locked, or together with others. From then on locks are
+/// waited for without a limit: those that functions take. Errors: `snapshot_outdated`.
 pub(crate) fn hold(
     client: &mut Client,
     settings: &Settled,
@@ -398,24 +424,56 @@ pub(crate) fn hold(
         statements.push(lock_statement(&tables, NOWAIT));
     }
     statements.extend(queries.map(|query| trial(&query)));
+    statements.extend(lock_timeout(settings, "0"));
     statements.push(REWRITTEN.into());
     let backend = Backend::of(client, settings);
     let answers = client.simple_query(&statements.join("; "));
-    let mut answers = answers.map_err(|error| {
-        if error.code != NOT_AVAILABLE {
-            return backend.explain(error, FIRST_ROWS);
-        }
-        let text = format!(
-            "another session waits to change {}: the server lets it go before this read, but it \
-                 waits for this run",
-            relation.sql()
-        );
-        Error::schema("lock_queued", text).hint(
-            "run again: the other session continues when this run ends; avoid LOCK, ALTER TABLE, \
-                 TRUNCATE, VACUUM FULL and the like on tables that a run has still to read",
-        )
-    })?;
+    let mut answers = answers.map_err(|error| backend.explain(error, FIRST_ROWS))?;
     refuse_rewritten(&answers.pop().unwrap_or_default())
+}
+
+/// Refuses rows that were read under a snapshot which finds a table empty that it took them from: one that
+/// only a function names is held since the function read it. Errors: `snapshot_outdated`.
+pub(crate) fn refuse_outdated(client: &mut Client) -> Result<()> {
+    refuse_rewritten(&query(client, REWRITTEN)?)
+}
+
+/// The error of a lock that did not come becomes `lock_queued`; another one stays. `snapshot` is the token
+/// that the read has joined.
+pub(crate) fn explain_lock(
+    error: Error,
+    backend: &Backend,
+    snapshot: &str,
+    relation: &str,
+) -> Error {
+    if error.code != NOT_AVAILABLE {
+        return error;
+    }
+    let queued = virtual_id(snapshot).and_then(|run| backend.queued(&run, Of::Run));
+    queued.unwrap_or_else(|| lock_queued(&format!("{relation}, or something that it reads,"), ""))
+}
+
+/// Another session waits to change `relation`; `who` is that session, if the server names it.
+pub(crate) fn lock_queued(relation: &str, who: &str) -> Error {
+    let mut text = format!(
+        "another session waits to change {relation} and is let in before this read, which it waits for"
+    );
+    if !who.is_empty() {
+        text += &format!(": {who}");
+    }
+    Error::schema("lock_queued", text).hint(
+        "run again: with the end of this run it goes on; LOCK, ALTER TABLE, TRUNCATE, VACUUM FULL \
+         and the like are best kept away from tables that a run has still to read",
+    )
+}
+
+/// The transaction that exported a token's snapshot, as `pg_locks` writes it. The server makes the name
+/// of a snapshot from it: `00000003-0000001B-1` is of `3/27`.
+pub(crate) fn virtual_id(token: &str) -> Option<String> {
+    let token: Token = serde_json::from_str(token).ok()?;
+    let mut parts = token.snapshot.split('-');
+    let mut number = || u32::from_str_radix(parts.next()?, 16).ok();
+    Some(format!("{}/{}", number()?, number()?))
 }
 
 /// What became of a table since the snapshot: `rewritten` is the answer to [`REWRITTEN`].
@@ -423,14 +481,11 @@ fn refuse_rewritten(rewritten: &Rows) -> Result<()> {
     let Some(table) = relation::texts(rewritten)?.into_iter().next() else {
         return Ok(());
     };
-    let text =
-        format!("{table} was rewritten or replaced after the snapshot, which would find it empty");
-    Err(
-        Error::new(ErrorKind::Transient, "snapshot_outdated", text).hint(
-            "run again when no ALTER TABLE, TRUNCATE, CLUSTER or VACUUM FULL is at work on the \
-             table",
-        ),
-    )
+    let text = format!(
+        "{table} was truncated, rewritten or exchanged since the snapshot, which finds it empty"
+    );
+    Err(Error::new(ErrorKind::Transient, "snapshot_outdated", text)
+        .hint("run again when no ALTER TABLE, TRUNCATE, CLUSTER or VACUUM FULL is at work on it"))
 }
 
 /// Begins a transaction and locks tables in it before anything is looked at. Refuses all that
@@ -529,5 +584,28 @@ impl Token {
 
     fn to_json(&self) -> Result<String> {
         serde_json::to_string(self).map_err(Error::internal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_snapshot_tells_its_transaction() {
+        let of = |snapshot: &str| {
+            let token = Token {
+                snapshot: snapshot.into(),
+                host: "h".into(),
+                port: 1,
+                streams: 2,
+            };
+            virtual_id(&token.to_json().unwrap_or_default())
+        };
+        assert_eq!(of("00000003-0000001B-1").as_deref(), Some("3/27"));
+        for wrong in ["", "00000003", "x-1", "'-1"] {
+            assert_eq!(of(wrong), None, "{wrong}");
+        }
+        assert_eq!(virtual_id(""), None);
     }
 }

@@ -6,6 +6,7 @@ use rapidbyte_pg_client::{CancelToken, Client, Host};
 use rapidbyte_sdk::prelude::*;
 
 use crate::config::Settled;
+use crate::session::lock_queued;
 
 /// For asking what keeps the server; the error is told without it otherwise.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -22,6 +23,46 @@ SELECT COALESCE((SELECT pg_catalog.concat_ws(' ', s.state, s.wait_event_type, s.
         FROM (SELECT x.pid FROM pg_catalog.unnest(pg_catalog.pg_blocking_pids($PID)) AS x(pid)
               LIMIT 3) AS b
         LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = b.pid), '')";
+
+/// When a read that shares its snapshot is first asked about while nothing comes; each time after that it
+/// is twice as long.
+const FIRST_ASK: Duration = Duration::from_secs(5);
+
+/// Whether a session waits for the run whose snapshot the transaction `$RUN` exported, and for which
+/// relation: schema-qualified name and session, two texts in a row. Readers under a snapshot hold back
+/// the same transactions as the session that exported it. Only this mode keeps readers off. The session
+/// waits before `$PID`, or before whoever it may be.
+const QUEUED: &str = "\
+WITH run AS MATERIALIZED (
+    SELECT s.pid FROM pg_catalog.pg_locks v
+    JOIN pg_catalog.pg_stat_activity c ON c.pid = v.pid
+    JOIN pg_catalog.pg_stat_activity s ON s.pid = c.pid
+        OR s.datid = c.datid AND s.usesysid = c.usesysid AND s.backend_xmin = c.backend_xmin
+            AND s.application_name = c.application_name
+    WHERE v.locktype = 'virtualxid' AND v.virtualxid = '$RUN' AND v.granted
+)
+SELECT pg_catalog.format('%I.%I', n.nspname, r.relname),
+    pg_catalog.concat_ws(' ', 'process', l.pid, 'of', a.usename, '(' || a.state || '):',
+        pg_catalog.left(pg_catalog.regexp_replace(a.query, '\\s+', ' ', 'g'), $CHARS))
+FROM pg_catalog.pg_locks l
+JOIN pg_catalog.pg_class r ON r.oid = l.relation
+JOIN pg_catalog.pg_namespace n ON n.oid = r.relnamespace
+LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+WHERE NOT l.granted AND l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock'
+    AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d
+        WHERE d.datname = pg_catalog.current_database())
+    AND EXISTS (SELECT FROM run WHERE run.pid = ANY (pg_catalog.pg_blocking_pids(l.pid)))
+    AND ($PID IS NULL OR l.pid = ANY (pg_catalog.pg_blocking_pids($PID)))
+ORDER BY a.xact_start LIMIT 1";
+
+/// Whom a change keeps off that waits for a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Of {
+    /// Somebody, or nobody any more.
+    Run,
+    /// This session, now.
+    Session,
+}
 
 /// How to ask about a session over another connection.
 #[derive(Debug, Clone)]
@@ -66,8 +107,7 @@ impl Backend {
                 text += &format!("; blocked by {blockers}");
             }
         }
-        // Nobody waits for it any more. Failing, it ends when it gets to us.
-        let _ = self.token.cancel(&self.settings.connection, ASK_TIMEOUT);
+        self.cancel();
         let hint = if is_blocked {
             "end that transaction (pg_terminate_backend), or raise read_timeout to wait for it"
         } else {
@@ -77,16 +117,34 @@ impl Backend {
         Error::new(ErrorKind::Transient, "read_stalled", text).hint(hint)
     }
 
+    /// Nobody waits for the statement any more. Failing, it ends when it gets to us.
+    fn cancel(&self) {
+        let _ = self.token.cancel(&self.settings.connection, ASK_TIMEOUT);
+    }
+
     /// What the session waits for and who blocks it; nothing when the server does not say.
     fn kept_by(&self) -> Option<(String, String)> {
-        let pid = self.process_id?.to_string();
+        self.ask(&KEPT_BY.replace("$PID", &self.process_id?.to_string()))
+    }
+
+    /// `lock_queued`, if a change waits for the run whose snapshot the transaction `run` exported and keeps
+    /// it off.
+    pub fn queued(&self, run: &str, of: Of) -> Option<Error> {
+        let pid = match of {
+            Of::Run => "NULL::int".to_owned(),
+            Of::Session => self.process_id?.to_string(),
+        };
+        let (relation, who) = self.ask(&QUEUED.replace("$RUN", run).replace("$PID", &pid))?;
+        Some(lock_queued(&relation, &who))
+    }
+
+    /// The first row of two texts.
+    fn ask(&self, sql: &str) -> Option<(String, String)> {
         let mut settings = self.settings.connection.clone();
         settings.hosts.retain(|host| *host == self.host);
         let mut client = Client::connect(&settings).ok()?;
         client.set_reply_timeout(ASK_TIMEOUT);
-        let sql = KEPT_BY
-            .replace("$PID", &pid)
-            .replace("$CHARS", &SHOWN_CHARS.to_string());
+        let sql = sql.replace("$CHARS", &SHOWN_CHARS.to_string());
         let answer = client.simple_query(&sql).ok()?.pop()?;
         let row = answer.rows.first()?;
         let text = |column| Some(row.text(column).ok()??.to_owned());
@@ -103,34 +161,57 @@ pub(crate) struct Patience {
     /// Nothing: for ever.
     limit: Option<Duration>,
     waited: Duration,
+    /// The transaction that exported the snapshot, where others hold it too.
+    run: Option<String>,
+    /// When it is asked whether a change waits for them.
+    ask_at: Duration,
 }
 
 impl Patience {
-    pub fn new(backend: Backend) -> Self {
+    pub fn new(backend: Backend, run: Option<String>) -> Self {
         let limit = backend.settings.read_timeout;
         Self {
             backend,
             limit: (!limit.is_zero()).then_some(limit),
             waited: Duration::ZERO,
+            run,
+            ask_at: FIRST_ASK,
         }
     }
 
     /// The longest that may be waited now.
     pub fn at_most(&self, wait: Duration) -> Duration {
-        self.limit
-            .map_or(wait, |limit| wait.min(limit.saturating_sub(self.waited)))
+        let until = |limit: Duration| limit.saturating_sub(self.waited);
+        let wait = match &self.run {
+            Some(_) => wait.min(until(self.ask_at)),
+            None => wait,
+        };
+        self.limit.map_or(wait, |limit| wait.min(until(limit)))
+    }
+
+    /// As [`Backend::explain`].
+    pub fn explain(&self, error: Error, what: &str) -> Error {
+        self.backend.explain(error, what)
     }
 
     /// Something came.
     pub fn reset(&mut self) {
         self.waited = Duration::ZERO;
+        self.ask_at = FIRST_ASK;
     }
 
-    /// Nothing came for this long. Errors: `read_stalled`.
-    pub fn waited(&mut self, time: Duration) -> Result<()> {
+    /// Nothing came for this long, of what is waited for. Errors: `lock_queued`, `read_stalled`.
+    pub fn waited(&mut self, time: Duration, what: &str) -> Result<()> {
         self.waited += time;
+        if let Some(run) = self.run.as_deref().filter(|_| self.waited >= self.ask_at) {
+            self.ask_at *= 2;
+            if let Some(queued) = self.backend.queued(run, Of::Session) {
+                self.backend.cancel();
+                return Err(queued);
+            }
+        }
         match self.limit {
-            Some(limit) if self.waited >= limit => Err(self.backend.stalled("the next rows")),
+            Some(limit) if self.waited >= limit => Err(self.backend.stalled(what)),
             _ => Ok(()),
         }
     }

@@ -268,7 +268,10 @@ fn rows_that_policies_hide_are_never_left_out_silently() {
         GRANT SELECT ON seen TO reader;
         CREATE TABLE parent (id int); CREATE TABLE child () INHERITS (parent);
         INSERT INTO child VALUES (5); GRANT SELECT ON parent, child TO reader;
-        ALTER TABLE child ENABLE ROW LEVEL SECURITY";
+        ALTER TABLE child ENABLE ROW LEVEL SECURITY;
+        CREATE FUNCTION public.f() RETURNS SETOF int LANGUAGE plpgsql STABLE AS
+            'BEGIN RETURN QUERY SELECT id FROM public.ruled; END';
+        CREATE VIEW called AS SELECT f AS id FROM f(); GRANT SELECT ON called TO reader";
     server.client("postgres").batch_execute(sql).unwrap();
     let url = as_role(&server.url("postgres"), "reader");
     let mut source = open(&url);
@@ -287,11 +290,39 @@ fn rows_that_policies_hide_are_never_left_out_silently() {
         assert!(error.hint.unwrap().contains("BYPASSRLS"));
     }
     // What is below a view is the server's to know.
-    let error = refused(&mut source, &request("public.seen"));
-    assert_eq!(error.code, "pg_42501");
-    assert!(
-        error.message.contains("row-level security") && error.hint.unwrap().contains("BYPASSRLS")
-    );
+    for stream in ["public.seen", "public.called"] {
+        let selections = [whole(stream)];
+        let error = match source.snapshot(&selections) {
+            // What a function reads is known when it is called.
+            Ok(snapshot) => read(
+                &mut source,
+                &ReadRequest {
+                    snapshot,
+                    ..request(stream)
+                },
+            )
+            .unwrap_err(),
+            Err(error) => error,
+        };
+        let alone = read(&mut source, &request(stream)).unwrap_err();
+        for error in [error, alone] {
+            assert_eq!(
+                (
+                    error.code.as_str(),
+                    kind(&error).as_str(),
+                    error.stream.as_deref()
+                ),
+                ("row_level_security", "Auth", Some(stream)),
+                "{error:?}"
+            );
+            assert!(error.message.contains("\"ruled\""), "{error:?}");
+            let hint = error.hint.unwrap();
+            assert!(
+                hint.contains("BYPASSRLS") && !hint.contains("GRANT"),
+                "{hint}"
+            );
+        }
+    }
     // The policies of the table that is named count, as in SELECT.
     let batches = read(&mut source, &request("public.parent")).unwrap();
     assert_eq!(ints(&batches, 0), [5]);

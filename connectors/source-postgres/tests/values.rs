@@ -104,3 +104,34 @@ fn each_type_has_its_native_form() {
         assert!(field.metadata().contains_key("rapidbyte.postgresql"));
     }
 }
+
+/// What a database sets for its sessions must not show in values.
+#[test]
+fn settings_of_the_database_do_not_change_texts() {
+    let database = shared().database();
+    let sql = "CREATE TABLE v AS SELECT 'pg_catalog.pg_class'::regclass AS r, 'int4'::regtype AS ty,
+            'pg_catalog.now()'::regprocedure AS p, '1 mon -1 day'::interval AS iv, date '2020-02-01' AS d,
+            ARRAY[0.1::float8] AS f, ARRAY['\\x00ff'::bytea] AS b, ARRAY[NULL, 'NULL'] AS n, xml 'a<b/>c' AS x;
+        INSERT INTO v VALUES (NULL)";
+    database.client().batch_execute(sql).unwrap();
+    let read_now = || shown(&read(&mut open(&database.url()), &request("public.v")).unwrap());
+    let before = read_now();
+    assert!(before[0].contains("\"pg_class\""), "{before:?}");
+    for setting in [
+        "quote_all_identifiers = on",
+        "DateStyle = 'German, DMY'",
+        "IntervalStyle = 'iso_8601'",
+        "bytea_output = 'escape'",
+        "extra_float_digits = -3",
+        "array_nulls = off",
+        "xmloption = 'document'",
+        "xmlbinary = 'hex'",
+        "TimeZone = 'Asia/Kolkata'",
+        "standard_conforming_strings = off",
+        "search_path = 'pg_catalog'",
+    ] {
+        let sql = format!("ALTER DATABASE {} SET {setting}", database.name());
+        database.client().batch_execute(&sql).unwrap();
+        assert_eq!(read_now(), before, "{setting}");
+    }
+}

@@ -209,6 +209,11 @@ impl Client {
         CopyOut::begin(self, sql)
     }
 
+    /// The answer to [`Client::send`] of a `COPY … TO STDOUT`, as [`Client::into_copy_out`] gives it.
+    pub fn receive_copy_out(self) -> Result<CopyOut<Self>> {
+        CopyOut::begun(self)
+    }
+
     /// Begins `COPY … FROM STDIN`; the client is borrowed until the copy is dropped.
     pub fn copy_in(&mut self, sql: &str) -> Result<CopyIn<&mut Self>> {
         CopyAsked::send(self, &[], sql)?.ready()

@@ -41,8 +41,13 @@ impl<C: BorrowMut<Client>> CopyOut<C> {
     /// `internal` for a statement that is no such COPY.
     pub(crate) fn begin(mut client: C, sql: &str) -> Result<Self> {
         let _phase = phase::enter(Kind::Query);
+        client.borrow_mut().ask(sql)?;
+        Self::begun(client)
+    }
+
+    /// Waits until the server begins with a statement that was sent.
+    pub(crate) fn begun(mut client: C) -> Result<Self> {
         let session = client.borrow_mut();
-        session.ask(sql)?;
         let is_binary = match session.next()? {
             Message::CopyOutResponse(body) => body.format() == 1,
             Message::ErrorResponse(body) => {

@@ -10,6 +10,9 @@ use rapidbyte_sdk::{Error, ErrorKind, Result};
 /// A server repeats statements and values in its messages; longer ones are cut.
 const MAX_TEXT_BYTES: usize = 2 << 10;
 
+/// The code of an error about rows that policies would hide from the role.
+pub const ROW_SECURITY: &str = "row_level_security";
+
 /// The fields of an error or a notice; absent ones are empty.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Report {
@@ -22,6 +25,8 @@ pub(crate) struct Report {
     table: String,
     column: String,
     constraint: String,
+    /// The function of the server's source that reports; it is the same in every language.
+    routine: String,
 }
 
 impl Report {
@@ -38,6 +43,7 @@ impl Report {
                 b't' => &mut report.table,
                 b'c' => &mut report.column,
                 b'n' => &mut report.constraint,
+                b'R' => &mut report.routine,
                 _ => continue,
             };
             // Before the encoding is agreed on a server may speak any.
@@ -88,11 +94,16 @@ impl Report {
         } else {
             "XX000"
         };
-        let mut error = Error::new(kind(code), &format!("pg_{code}"), self.whole_sentence());
-        error.hint = if self.hint.is_empty() {
-            hint(code).map(str::to_owned)
-        } else {
-            Some(self.hint)
+        let name = match self.routine.as_str() {
+            // Among missing privileges only this one is not mended by a GRANT.
+            "check_enable_rls" if code == "42501" => ROW_SECURITY.to_owned(),
+            _ => format!("pg_{code}"),
+        };
+        let mut error = Error::new(kind(code), &name, self.whole_sentence());
+        error.hint = match self.hint.as_str() {
+            "" if name == ROW_SECURITY => None,
+            "" => hint(code).map(str::to_owned),
+            _ => Some(self.hint),
         };
         // The innermost place is first: of JSON in a COPY its own line, then the row of the COPY.
         let copy = self.context.lines().find(|line| is_of_copy(line));

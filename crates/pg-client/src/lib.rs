@@ -36,6 +36,6 @@ pub use client::{Client, TransactionStatus};
 pub use config::{ChannelBinding, Fields, Host, Settings, SslMode, TargetSession};
 pub use copy_in::{COPY_HEADER_BYTES, CopyAsked, CopyIn};
 pub use copy_out::{CopyOut, CopyRead};
-pub use error::line_of_copy;
+pub use error::{ROW_SECURITY, line_of_copy};
 pub use extended::{Format, Param, Pipeline, Statement};
 pub use rows::{Column, Row, Rows};

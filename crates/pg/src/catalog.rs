@@ -28,6 +28,7 @@ SET TimeZone = 'UTC'; \
 SET extra_float_digits = 1; \
 SET bytea_output = 'hex'; \
 SET xmloption = 'content'; \
+SET quote_all_identifiers = off; \
 SET array_nulls = on; \
 SET standard_conforming_strings = on";
 
