@@ -501,6 +501,46 @@ fn tables_go_to_files_and_back() {
     }
 }
 
+#[test]
+fn strings_in_documents_stay_strings_through_json_lines() {
+    let database = shared().database();
+    let mut client = database.client();
+    client
+        .batch_execute(
+            r#"CREATE TABLE t (id bigint PRIMARY KEY, j jsonb);
+               INSERT INTO t VALUES (1, '"5"'), (2, '"null"'), (3, '"{\"a\": 1}"'), (4, '"a\nb"'), (5, NULL);
+               CREATE TABLE jsonb_of (id bigint, doc jsonb); CREATE TABLE json_of (id bigint, doc json)"#,
+        )
+        .expect("tables");
+    let folder = Folder::new();
+    let url = database.url();
+    folder.report(&format!(
+        "version: 1\npipeline: t\nsource: {{ use: source-postgres, config: {{ url: \"{url}\" }}, streams: [public.t] }}\n\
+         destination: {{ use: dest-file, config: {{ path: \"t.jsonl\" }}, write_mode: replace }}\n"
+    ));
+    for (schema, table) in [
+        ("", "jsonb_of"),
+        ("", "json_of"),
+        (", schema: { id: int64, j: string }", "jsonb_of"),
+    ] {
+        let pipeline = format!(
+            "version: 1\npipeline: back\nsource:\n  use: source-file\n  config: {{ path: t.jsonl{schema} }}\n  \
+             streams: [{{ name: t, columns: [j, id], rename: {{ j: doc }} }}]\n\
+             destination: {{ use: dest-postgres, config: {{ url: \"{url}\", schema: public, table: {table} }}, \
+             write_mode: replace }}\n"
+        );
+        folder.report(&pipeline);
+        let planned = folder.rapidbyte(&["plan", "p.yaml"]);
+        let said = planned.stdout + &planned.stderr;
+        assert!(said.contains("texts become JSON strings"), "{said}");
+        let differ = format!(
+            "SELECT count(*) FROM t FULL JOIN {table} USING (id) WHERE j IS DISTINCT FROM doc::jsonb"
+        );
+        let count: i64 = client.query_one(&differ, &[]).expect("a count").get(0);
+        assert_eq!(count, 0, "{table}{schema}");
+    }
+}
+
 /// Every output of every test is searched; here are the ways in which a secret comes in.
 #[test]
 fn a_password_is_in_no_output_and_no_file() {

@@ -202,7 +202,7 @@ pub(crate) enum Fills {
     Some,
     /// It adds none.
     Nothing,
-    /// It leaves the table empty, or an operator moves the cursor and takes the table as it is.
+    /// It leaves the table empty, or an operator takes the empty table or all rows again.
     Unknown,
 }
 
@@ -214,6 +214,19 @@ impl Fills {
             _ => Self::Some,
         }
     }
+}
+
+/// What a cursor that an operator puts does to the table: one with rows is the one that the cursor goes with from
+/// now on; one that was emptied is taken as it is, and a stream that begins again takes any.
+pub(crate) fn fills_of_operator(
+    client: &mut Client,
+    lease: &Lease,
+    cursor: Option<&str>,
+) -> Result<Fills> {
+    if cursor.is_none() || is_target_empty(client, &lease.key)? == Some(true) {
+        return Ok(Fills::Unknown);
+    }
+    Ok(Fills::Some)
 }
 
 /// How far the stream is; none without the table or the row. Errors: `checkpoint_invalid`; where rows
@@ -242,7 +255,7 @@ pub(crate) fn progress(
         && matches!(target.write_mode, WriteMode::Append)
         && !repeats::may_come(target);
     let Some(row) = answers.first().and_then(|rows| rows.rows.first()) else {
-        if appends && has_rows(client, key)? {
+        if appends && is_target_empty(client, key)? == Some(false) {
             return Err(key.has_no_row());
         }
         return Ok(None);
@@ -280,8 +293,8 @@ pub(crate) fn progress(
     Ok(Some(progress))
 }
 
-/// True where the target is a table with rows; a table that may not be looked at counts as empty.
-fn has_rows(client: &mut Client, key: &Key) -> Result<bool> {
+/// Whether the target has no row. None where it is no table, or may not be looked at.
+fn is_target_empty(client: &mut Client, key: &Key) -> Result<Option<bool>> {
     let sql = format!(
         "SELECT {MAY_LOOK} FROM pg_catalog.pg_class AS t WHERE t.oid = ({})",
         key.oid
@@ -291,7 +304,10 @@ fn has_rows(client: &mut Client, key: &Key) -> Result<bool> {
         Some(row) => row.text(0)? == Some("t"),
         None => false,
     };
-    Ok(may_look && is_empty(client, &key.target)? == Some(false))
+    match may_look {
+        true => is_empty(client, &key.target),
+        false => Ok(None),
+    }
 }
 
 /// Whether the table has no row. None where that is not known: the table is locked, or the answer takes longer

@@ -21,7 +21,15 @@ pub(crate) fn column_plan(
 ) -> Result<ColumnPlan> {
     let (fit, note) = match fit {
         PgFit::Direct => (Fit::Exact, None),
+        PgFit::Converted(note) => (Fit::Exact, Some(note)),
         PgFit::Widened(note) => (Fit::Widened, Some(note)),
+        PgFit::Checked(note) => (
+            Fit::Checked,
+            Some(format!(
+                "the server reads the text as {}; {note}",
+                column.type_text
+            )),
+        ),
         PgFit::Cast(ty) => (
             Fit::Checked,
             Some(format!(

@@ -298,7 +298,7 @@ impl Postgres {
     fn commit_cursor(&mut self, commit: &Commit<'_>) -> Result<Receipt> {
         let stream = commit.stream;
         let fenced = self.fenced.remove(stream);
-        let Some((client, mut lease)) = fenced.filter(|_| commit.rows() == 0) else {
+        let Some((mut client, mut lease)) = fenced.filter(|_| commit.rows() == 0) else {
             let text = "a commit without written rows";
             return Err(Error::internal(text).in_stream(stream));
         };
@@ -306,7 +306,8 @@ impl Postgres {
         // A run that had nothing to write is complete: any other such commit is an operator's.
         let fills = match commit.complete {
             true => Fills::Nothing,
-            false => Fills::Unknown,
+            false => checkpoint::fills_of_operator(&mut client, &lease, commit.cursor)
+                .map_err(|error| given_up(error, stream))?,
         };
         let client = commit::commit(client, &self.settings, &mut lease, commit, fills)
             .map_err(|error| given_up(error, stream))?;

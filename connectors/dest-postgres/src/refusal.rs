@@ -82,11 +82,18 @@ impl Casts<'_> {
             "row {}, column {name:?}: {ty} does not hold the text {:?} as it is",
             refused.row, refused.text
         );
-        Error::data("value_does_not_fit", said)
-            .hint(
+        let hint = match cast::is_astronomical(refused.text, column) {
+            true => {
+                "the server does not read a year that has a sign or is zero: declare the column as a date or a \
+                 timestamp in the source's schema, which reads it, or convert the text in the source"
+            }
+            false => {
                 "the server would cut, round or reinterpret it: give the target's column another type (text \
-                 holds it), or convert the text in the source",
-            )
+                 holds it), or convert the text in the source"
+            }
+        };
+        Error::data("value_does_not_fit", said)
+            .hint(hint)
             .in_column(name)
     }
 

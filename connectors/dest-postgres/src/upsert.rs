@@ -321,20 +321,22 @@ impl Stage {
 
     /// Refuses NULL in a key. `first` is the number of the batch's first row.
     pub(crate) fn refuse_null_keys(&self, batch: &RecordBatch, first: u64) -> Result<()> {
-        for (place, _) in &self.merge.key {
-            let nulls = batch.column(*place).logical_nulls();
-            let Some(nulls) = nulls.filter(|nulls| nulls.null_count() > 0) else {
-                continue;
-            };
-            let row = nulls.iter().position(|is_valid| !is_valid).unwrap_or(0);
-            let column = &self.targets[*place].name;
-            let row = first + row as u64;
-            let text = format!("row {row}, column {column:?}: NULL in a key");
-            return Err(Error::data("null_key", text)
-                .hint("leave such rows out with `where:`, or name another key")
-                .in_column(column));
-        }
-        Ok(())
+        let first_null = |place: &usize| {
+            let nulls = batch.column(*place).logical_nulls()?;
+            let row = nulls.iter().position(|is_valid| !is_valid)?;
+            Some((row, *place))
+        };
+        // The first row with a NULL in any column of the key; in that row the key's first such column.
+        let places = self.merge.key.iter().map(|(place, _)| place);
+        let Some((row, place)) = places.filter_map(first_null).min_by_key(|found| found.0) else {
+            return Ok(());
+        };
+        let column = &self.targets[place].name;
+        let row = first + row as u64;
+        let text = format!("row {row}, column {column:?}: NULL in a key");
+        Err(Error::data("null_key", text)
+            .hint("leave such rows out with `where:`, or name another key")
+            .in_column(column))
     }
 
     /// Deletes and writes what is staged, which is so many rows. Errors: the server's;

@@ -3,6 +3,7 @@
 use rapidbyte_formats::{Format, FormatError, Sampler};
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::types;
 
 use crate::columns;
 use crate::config::{FileFormat, Settings};
@@ -52,6 +53,19 @@ pub(crate) fn know(settings: &Settings, stream: &FileStream) -> Result<Known> {
         Format::Csv(_) => "csv text",
         Format::Jsonl => "json value",
     };
+    let mut known = know_text(settings, format, stream, text)?;
+    if let Format::Jsonl = format {
+        known.schema = types::mark_json_strings(&known.schema).into();
+    }
+    Ok(known)
+}
+
+fn know_text(
+    settings: &Settings,
+    format: &Format,
+    stream: &FileStream,
+    text: &str,
+) -> Result<Known> {
     let declared = settings
         .schemas
         .get(&stream.name)

@@ -111,6 +111,42 @@ fn a_pattern_is_one_stream_of_all_its_files() {
 }
 
 #[test]
+fn strings_from_json_lines_are_marked_as_json_strings() {
+    let folder = folder(&[
+        ("a.jsonl", "{\"i\":1,\"s\":\"5\",\"l\":[\"5\"]}\n"),
+        ("a.csv", "i,s,l\n1,a,b\n"),
+    ]);
+    let declared = json!({"i": "int64", "s": "string", "l": "json"});
+    for (file, schema, expected) in [
+        ("a.jsonl", None, &["s", "l"][..]),
+        ("a.jsonl", Some(&declared), &["s"]),
+        ("a.csv", None, &[]),
+        (
+            "a.csv",
+            Some(&json!({"i": "int64", "s": "string", "l": "string"})),
+            &[],
+        ),
+    ] {
+        let mut config = json!({"path": file});
+        if let Some(schema) = schema {
+            config["schema"] = schema.clone();
+        }
+        let mut source = open(folder.path(), config).unwrap();
+        let planned = ipc::decode_schema(&source.discover(&[]).unwrap()[0].schema).unwrap();
+        let mut reader = source.read(&request("a", None)).unwrap();
+        let batches = rows(&mut reader).unwrap();
+        for schema in [&planned, &reader.schema(), batches[0].schema_ref()] {
+            let marked = schema
+                .fields()
+                .iter()
+                .filter(|field| types::is_json_strings(field));
+            let names: Vec<_> = marked.map(|field| field.name().as_str()).collect();
+            assert_eq!(names, expected, "{file}");
+        }
+    }
+}
+
+#[test]
 fn each_name_in_place_of_the_placeholder_is_a_stream() {
     let folder = folder(&[
         ("in/a/1.jsonl", "{\"x\":1}\n"),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rapidbyte_formats::jsonl::Sampler;
 use rapidbyte_sdk::prelude::*;
-use rapidbyte_sdk::types::{parse_field, type_name};
+use rapidbyte_sdk::types::{mark_json_strings, parse_field, type_name};
 
 use crate::client::Client;
 use crate::config::{Nested, UnknownKeys};
@@ -40,6 +40,7 @@ pub(crate) fn know(client: &Client, stream: &Settled, sample: Sample) -> Result<
             .notes
             .push(format!("{REST}: json (keys that are not columns)"));
     }
+    known.schema = Arc::new(mark_json_strings(&known.schema));
     Ok(known)
 }
 
@@ -141,8 +142,9 @@ pub(crate) fn read_token(token: &str, stream: &str) -> Result<Option<Known>> {
     let fields = columns
         .iter()
         .map(|(name, text, nullable)| parse_field(name, text, *nullable).map_err(Error::internal));
+    let schema = Schema::new(fields.collect::<Result<Vec<_>>>()?);
     Ok(Some(Known {
-        schema: Arc::new(Schema::new(fields.collect::<Result<Vec<_>>>()?)),
+        schema: Arc::new(mark_json_strings(&schema)),
         notes: Vec::new(),
         inferred: true,
     }))
@@ -158,10 +160,11 @@ mod tests {
             ("a b", "int64"),
             ("c", "json"),
             ("d", "struct<\"x y\": list<float64>>"),
+            ("e", "string"),
         ];
         let fields = columns.map(|(name, text)| parse_field(name, text, true).unwrap());
         let known = Known {
-            schema: Arc::new(Schema::new(fields.to_vec())),
+            schema: Arc::new(mark_json_strings(&Schema::new(fields.to_vec()))),
             notes: Vec::new(),
             inferred: true,
         };

@@ -12,11 +12,12 @@
 //! | real, double precision | any decimal number equal to the value's shortest form | `16777217` as real |
 //! | oid, xid, cid, xid8 | decimal digits, with leading zeros | `-1`, `5000000000` as xid |
 //! | money | a number with `$` and `,` in it | `$1.005` |
-//! | date | `YYYY-MM-DD`, `YYYY/MM/DD`, `YYYYMMDD`, midnight behind it, `BC` | `now`, a time of day |
+//! | date | `YYYY-MM-DD`, `YYYY/MM/DD`, `YYYYMMDD`, midnight behind it, `BC` | `now`, a time of day, `-4712-01-01` |
 //! | time, timetz | `HH:MM`, seconds, six digits, `AM`; timetz: an offset | a zone for time, a date |
 //! | timestamp, timestamptz | date and time as above; timestamptz: an offset, `Z`, `UTC` | a zone for timestamp |
 //! | interval | whole numbers with units, `HH:MM:SS`, ISO 8601; six digits of seconds | `0.0000001 s`, `1.5 years` |
-//! | inet, cidr | all that the server reads, but for `:.` | `1::.2` |
+//! | inet | all that the server reads, but for `:.` | `1::.2` |
+//! | cidr | the same with a mask, and whole addresses | `192.168`, whose mask would be that of its class |
 //! | macaddr, macaddr8 | twelve or sixteen hexadecimal digits | `8:0:2b:1:2:3`, a macaddr as macaddr8 |
 //! | geometric types | blanks | numbers of other spelling |
 //! | ranges of integer and numeric | all that the server reads | |
@@ -61,10 +62,38 @@ pub fn expression(text: &str, row: &str, place: usize, column: &Column) -> Strin
     }
     let condition = conditions.join(" AND ");
     // Not a number: the cast to one fails, whatever the column's type is.
-    format!(
-        "CASE WHEN ({condition}) IS NOT FALSE THEN {cast} ELSE ('rapidbyte:{place}:' || ({row}) || ':' || \
-         pg_catalog.left({text}, 100))::pg_catalog.numeric::pg_catalog.text::{target} END"
-    )
+    let refuse = format!(
+        "('rapidbyte:{place}:' || ({row}) || ':' || \
+         pg_catalog.left({text}, 100))::pg_catalog.numeric::pg_catalog.text::{target}"
+    );
+    // Before the cast, in which the server would take the year for something else.
+    let early = match has_years(ty) {
+        true => format!("WHEN {text} ~ '{ASTRONOMICAL}' THEN {refuse} "),
+        false => String::new(),
+    };
+    format!("CASE {early}WHEN ({condition}) IS NOT FALSE THEN {cast} ELSE {refuse} END")
+}
+
+/// A date whose year has a sign or is zero, as ISO 8601 and files write years before 1 and after 9999: -4712 is
+/// 4713 BC. The server has no year 0, and reads a sign as that of a time zone.
+const ASTRONOMICAL: &str = r"^\s*([+-]\d+|0+)-\d";
+
+fn has_years(ty: &PgType) -> bool {
+    [builtin::DATE, TIMESTAMP, TIMESTAMPTZ]
+        .iter()
+        .any(|builtin| builtin.oid == ty.oid)
+}
+
+/// True for a text that a column of dates or timestamps refuses for its year alone, and which a source that
+/// declares the column so reads.
+pub fn is_astronomical(text: &str, column: &Column) -> bool {
+    let (ty, _) = column.stripped();
+    let text = text.trim_start();
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let year = digits.split('-').next().unwrap_or_default();
+    let is_number = !year.is_empty() && year.bytes().all(|byte| byte.is_ascii_digit());
+    let has_sign = digits.len() < text.len();
+    has_years(ty) && is_number && (has_sign || year.bytes().all(|byte| byte == b'0'))
 }
 
 /// True for a text that the type holds as it is, whatever its modifier says.
@@ -170,7 +199,11 @@ fn spelling(text: &str, value: &str, ty: &PgType) -> Spelling {
             ))
         }
         // The server reads `1::.2` and `8:0:2b:1:2:3` too, as best it can.
-        INET | CIDR => Spelling::Also(format!(r"{text} !~ ':\.'")),
+        INET => Spelling::Also(format!(r"{text} !~ ':\.'")),
+        // It completes an address that has neither a mask nor four octets by the mask of its class.
+        CIDR => Spelling::Also(format!(
+            r"({text} !~ ':\.' AND {text} ~ '/|:|^\s*(\d+\.){{3}}\d+\s*$')"
+        )),
         MACADDR => matches("[0-9a-f]{2}([:.-]?[0-9a-f]{2}){5}"),
         MACADDR8 => matches("[0-9a-f]{2}([:.-]?[0-9a-f]{2}){7}"),
         POINT | LSEG | PATH | BOX | POLYGON | LINE | CIRCLE => Spelling::Also(format!(

@@ -1,6 +1,6 @@
 //! Statements that make schemas, tables and types. Nothing here is run.
 
-use crate::ident::{check_name, qualified, quote_ident, quote_literal};
+use crate::ident::{check_column_name, check_name, qualified, quote_ident, quote_literal};
 use crate::model::{Column, Kind, PgType};
 use crate::{Owner, PgError};
 
@@ -17,7 +17,7 @@ pub fn create_schema(schema: &str) -> Result<String, PgError> {
 ///
 /// Not taken over: defaults, generating expressions (the values are data here), identity and
 /// collations, which another server need not have. `invalid_name` for a name that the server would
-/// cut.
+/// cut, and for a column with the name of a system column.
 pub fn create_table(
     schema: &str,
     table: &str,
@@ -28,7 +28,7 @@ pub fn create_table(
     check_name(table)?;
     let mut lines = Vec::with_capacity(columns.len() + 1);
     for column in columns {
-        check_name(&column.name).map_err(|error| error.in_column(&column.name))?;
+        check_column_name(&column.name).map_err(|error| error.in_column(&column.name))?;
         let not_null = if column.not_null { " NOT NULL" } else { "" };
         // `text[]` is the first of them; the server takes six.
         let more = match column.is_nested() {

@@ -30,6 +30,8 @@ pub(crate) enum Op {
     Text { check: bool, limit: Option<Limit> },
     /// A version byte, then JSON; `check` as for text, `keys` if an object may repeat one.
     Jsonb { check: bool, keys: bool },
+    /// Text as a JSON string, behind a version byte for jsonb.
+    JsonString { version: bool },
     /// An integer of this many bytes.
     Int(u8),
     /// An integer as `numeric`.
@@ -44,6 +46,17 @@ pub(crate) enum Op {
         depth: usize,
         element: Box<Op>,
     },
+}
+
+impl Op {
+    /// True if texts, or those in lists, are written as JSON strings.
+    pub(crate) fn writes_json_strings(&self) -> bool {
+        match self {
+            Self::JsonString { .. } => true,
+            Self::List { element, .. } => element.writes_json_strings(),
+            _ => false,
+        }
+    }
 }
 
 /// The only version of jsonb's binary form (`jsonb_recv`).
@@ -102,6 +115,12 @@ enum Values<'a> {
     Widened(Ints<'a>, u8),
     Numeric(Ints<'a>),
     Bytes {
+        offsets: Offsets<'a>,
+        data: &'a [u8],
+        version: Option<u8>,
+    },
+    /// Texts that become JSON strings.
+    JsonStrings {
         offsets: Offsets<'a>,
         data: &'a [u8],
         version: Option<u8>,
@@ -213,6 +232,18 @@ fn put_bytes(out: &mut Vec<u8>, version: Option<u8>, value: &[u8]) -> Result<(),
     Ok(())
 }
 
+/// Appends a text as a JSON string with its length, behind a byte that says the version.
+fn put_json_string(out: &mut Vec<u8>, version: Option<u8>, text: &[u8]) -> Result<(), Problem> {
+    let text = std::str::from_utf8(text).map_err(|_| Problem::Malformed)?;
+    let at = out.len();
+    out.extend_from_slice(&[0; 4]);
+    out.extend(version);
+    serde_json::to_writer(&mut *out, text).map_err(|_| Problem::Malformed)?;
+    let length = i32::try_from(out.len() - at - 4).map_err(|_| Problem::TooLarge)?;
+    out[at..at + 4].copy_from_slice(&length.to_be_bytes());
+    Ok(())
+}
+
 impl<'a> Bound<'a> {
     /// Takes the column apart. `None`: the array is not of the type the op was made for. A
     /// problem with a row's text is given at once.
@@ -262,6 +293,11 @@ impl<'a> Bound<'a> {
                 data,
                 version,
             } => put_bytes(out, *version, &data[offsets.range(row)])?,
+            Values::JsonStrings {
+                offsets,
+                data,
+                version,
+            } => put_json_string(out, *version, &data[offsets.range(row)])?,
             Values::Fixed(width, data) => {
                 put_bytes(out, None, &data[row * width..(row + 1) * width])?;
             }
@@ -330,6 +366,12 @@ impl<'a> Values<'a> {
                 let keys = keys.then_some(json_keys::check);
                 return Self::text(array, Some(JSONB_VERSION), *check, keys, written);
             }
+            Op::JsonString { version } => {
+                let version = version.then_some(JSONB_VERSION);
+                let unchecked = None::<fn(&[u8]) -> Result<(), Problem>>;
+                let texts = Self::text(array, version, true, unchecked, written)?;
+                return Ok(texts.map(Self::into_json_strings));
+            }
             Op::Int(width) => match (array.data_type(), width) {
                 (DataType::Int16, 2) => Some(Self::I16(array.as_primitive::<Int16Type>().values())),
                 (DataType::Int32, 4) => Some(Self::I32(array.as_primitive::<Int32Type>().values())),
@@ -392,6 +434,22 @@ impl<'a> Values<'a> {
             data,
             version,
         }))
+    }
+
+    /// Texts, written as JSON strings.
+    fn into_json_strings(self) -> Self {
+        match self {
+            Self::Bytes {
+                offsets,
+                data,
+                version,
+            } => Self::JsonStrings {
+                offsets,
+                data,
+                version,
+            },
+            other => other,
+        }
     }
 
     /// The values in the wire form of the Arrow type itself.

@@ -35,8 +35,12 @@ use crate::oids::Rewrite;
 pub enum Fit {
     /// Bytes for the column itself; every value stays what it is.
     Direct,
+    /// The same in another form, which is said.
+    Converted(String),
     /// Bytes for the column itself, whose type is wider, or differs in the way that is said.
     Widened(String),
+    /// Bytes for the column itself; the server reads them, and what it keeps of them is said.
+    Checked(String),
     /// The text must be loaded into a `text` column and cast on the server: `column::type`.
     Cast(String),
     /// Not without losing something; the reason.
@@ -197,6 +201,10 @@ pub(crate) fn decide(field: &Field, target: &Column) -> Result<(Fit, Option<Op>)
     }
     Ok(match source.decide_for(field, target) {
         Ok((op, None)) => (Fit::Direct, Some(op)),
+        Ok((op, Some(note))) if op.writes_json_strings() => (Fit::Converted(note), Some(op)),
+        Ok((op @ Op::Jsonb { .. }, Some(note))) if !source.is_json() => {
+            (Fit::Checked(note), Some(op))
+        }
         Ok((op, Some(note))) => (Fit::Widened(note), Some(op)),
         Err(fit) => (fit, None),
     })
@@ -211,7 +219,14 @@ fn refused<T>(reason: impl Into<String>) -> Result<T, Fit> {
 const JSONB_NOTE: &str =
     "jsonb drops blanks and the order of keys; an object with a duplicate key is refused";
 
+const JSON_STRINGS_NOTE: &str = "texts become JSON strings";
+
 impl Source {
+    fn is_json(&self) -> bool {
+        let (from, _) = self.column.stripped();
+        [builtin::JSON.oid, builtin::JSONB.oid].contains(&from.oid)
+    }
+
     fn decide_for(&self, field: &Field, target: &Column) -> Decision {
         let (from, from_typmod) = self.column.stripped();
         let (to, to_typmod) = target.stripped();
@@ -219,12 +234,17 @@ impl Source {
             return Ok((Op::Null, None));
         }
         if self.is_text_cast || from.is_textual() || matches!(from.kind, Kind::Enum { .. }) {
+            let version = to.oid == builtin::JSONB.oid;
+            if types::is_json_strings(field) && (version || to.oid == builtin::JSON.oid) {
+                let note = JSON_STRINGS_NOTE.to_owned();
+                return Ok((Op::JsonString { version }, Some(note)));
+            }
             return self.text_into(target);
         }
         if !to.has_binary() {
             return refused(format!("{} has no binary form", target.type_text));
         }
-        if [builtin::JSON.oid, builtin::JSONB.oid].contains(&from.oid) {
+        if self.is_json() {
             return self.json_into(from, target);
         }
         if self.is_opaque {
@@ -581,6 +601,11 @@ fn list_into(field: &Field, from: (&PgType, i32), to: (&PgType, i32)) -> Decisio
     let target = Column {
         typmod: to.1,
         ..Column::new("", to.0.clone(), to.0.name.clone())
+    };
+    // The mark of a column is about the strings in its lists.
+    let item = match types::is_json_strings(field) {
+        true => &item.clone().with_metadata(field.metadata().clone()),
+        false => item,
     };
     match element.decide_for(item, &target) {
         Ok((op, note)) => Ok((

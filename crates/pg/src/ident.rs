@@ -47,6 +47,23 @@ pub fn quote_literal(text: &str) -> String {
     }
 }
 
+/// The columns that every table has (`SystemAttributeDefinition`); no other column may have such a name.
+const SYSTEM_COLUMNS: [&str; 6] = ["ctid", "xmin", "cmin", "xmax", "cmax", "tableoid"];
+
+/// Refuses names of columns that [`check_name`] refuses, and those of system columns.
+pub fn check_column_name(name: &str) -> Result<(), PgError> {
+    check_name(name)?;
+    if !SYSTEM_COLUMNS.contains(&name) {
+        return Ok(());
+    }
+    let text = format!(
+        "the name {name:?} is that of a system column, which every table of PostgreSQL has"
+    );
+    Err(PgError::new(Owner::Config, "invalid_name", text).hint(
+        "give the column another name by `rename:` of the stream, or leave it out by `columns:`",
+    ))
+}
+
 /// Refuses names that the server cannot hold (empty, with NUL) or would cut (above 63 bytes).
 pub fn check_name(name: &str) -> Result<(), PgError> {
     let bad = |what: &str| {

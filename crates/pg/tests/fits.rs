@@ -181,7 +181,7 @@ fn text_goes_into_text_and_is_cast_to_everything_else() {
     assert_eq!(both(&text, &date), Fit::Cast("date".into()));
     assert!(matches!(
         both(&text, &pg::JSONB.column("c")),
-        Fit::Widened(note) if note.contains("keys")
+        Fit::Checked(note) if note.contains("keys")
     ));
     assert_eq!(both(&labels(&["a"]), &labels(&["b", "a"])), Fit::Direct);
     refused(both(&labels(&["a'"]), &labels(&["b"])), "ADD VALUE 'a'''");

@@ -28,6 +28,9 @@ const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
 pub const UUID: &str = "arrow.uuid";
 /// The extension name of a JSON column (UTF-8 text).
 pub const JSON: &str = "arrow.json";
+/// The key of a field's metadata that says: these strings are JSON strings. It is for columns of `string`, and of
+/// lists of them, that were read from JSON: text of another origin may be a JSON document written as text.
+const JSON_STRINGS: &str = "rapidbyte.json_strings";
 /// Nested types deeper than this are refused, so that no reader runs out of stack.
 pub const MAX_DEPTH: usize = 64;
 
@@ -63,6 +66,49 @@ pub fn is_uuid(field: &Field) -> bool {
 /// True for a field that holds JSON documents as text.
 pub fn is_json(field: &Field) -> bool {
     extension_name(field) == Some(JSON)
+}
+
+/// True for a field whose strings are [marked](mark_json_strings) as JSON strings.
+pub fn is_json_strings(field: &Field) -> bool {
+    field.metadata().contains_key(JSON_STRINGS)
+}
+
+/// The schema of columns that were read from JSON: those of strings, and of lists of strings, are marked as JSON
+/// strings. A destination with a type for JSON documents must store them as such: `"5"` is not the number 5.
+pub fn mark_json_strings(schema: &Schema) -> Schema {
+    change_fields(schema, |field| match holds_strings(&field) {
+        true => {
+            let mut metadata = field.metadata().clone();
+            metadata.insert(JSON_STRINGS.to_owned(), String::new());
+            field.with_metadata(metadata)
+        }
+        false => field,
+    })
+}
+
+/// The schema without such marks, as a file has it.
+pub fn unmark_json_strings(schema: &Schema) -> Schema {
+    change_fields(schema, |field| {
+        let mut metadata = field.metadata().clone();
+        metadata.remove(JSON_STRINGS);
+        field.with_metadata(metadata)
+    })
+}
+
+fn change_fields(schema: &Schema, change: impl Fn(Field) -> Field) -> Schema {
+    let fields = schema.fields().iter();
+    let fields: Fields = fields.map(|field| change(field.as_ref().clone())).collect();
+    Schema::new_with_metadata(fields, schema.metadata().clone())
+}
+
+/// Strings, or lists of strings; not of an extension type.
+fn holds_strings(field: &Field) -> bool {
+    match field.data_type() {
+        _ if extension_name(field).is_some() => false,
+        DataType::Utf8 | DataType::LargeUtf8 => true,
+        DataType::List(item) | DataType::LargeList(item) => holds_strings(item),
+        _ => false,
+    }
 }
 
 /// The field's extension type, if it has one.
@@ -474,6 +520,30 @@ fn extension(name: &str, data_type: DataType, nullable: bool, extension: &str) -
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn strings_from_json_are_marked_and_unmarked() {
+        let types = [
+            "string",
+            "large_string",
+            "list<list<string>>",
+            "json",
+            "list<json>",
+            "int64",
+            "uuid",
+        ];
+        let fields = types.map(|name| parse_field(name, name, true).expect(name));
+        let schema = Schema::new(fields.to_vec());
+        let marked = mark_json_strings(&schema);
+        let are = marked.fields().iter().map(|field| is_json_strings(field));
+        assert_eq!(
+            are.collect::<Vec<_>>(),
+            [true, true, true, false, false, false, false]
+        );
+        let names = marked.fields().iter().map(|field| type_name(field));
+        assert_eq!(names.collect::<Vec<_>>(), types);
+        assert_eq!(unmark_json_strings(&marked), schema);
+    }
 
     #[test]
     fn names_come_back() {

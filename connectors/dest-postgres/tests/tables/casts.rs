@@ -205,6 +205,9 @@ const CASES: &[Case] = &[
             "2020-01-01 00:00:00+05",
             "2020.123",
             "-infinityx",
+            "-4712-01-01",
+            "+12345-01-01",
+            "0000-01-01",
         ],
         pieces: CLOCK,
         says: moment_equal,
@@ -410,8 +413,22 @@ const CASES: &[Case] = &[
     },
     Case {
         sql: "cidr",
-        accepted: &["10.0.0.0/8", "10.0.0.1", "2001:db8::/32", "192.168.1", "10"],
-        refused: &["10.0.0.1/8", "10.0.0.1/33", "2001:db8::1/32"],
+        accepted: &[
+            "10.0.0.0/8",
+            "10.0.0.1",
+            "2001:db8::/32",
+            "2001:db8::1",
+            "192.168/16",
+        ],
+        refused: &[
+            "10.0.0.1/8",
+            "10.0.0.1/33",
+            "2001:db8::1/32",
+            "192.168.1",
+            "192.168",
+            "10",
+            "224",
+        ],
         pieces: &["0", "1", ".", "/", ":", "f", "25", "::", "8", "10"],
         says: inet,
     },
@@ -1261,8 +1278,8 @@ fn lsn(text: &str, stored: &str) -> bool {
     parts(text).is_some() && parts(text) == parts(stored)
 }
 
-/// The address, with zeros for octets that a cidr may leave out, and the bits of the mask if it is
-/// given.
+/// The address, with zeros for octets that a cidr may leave out before its mask, and the bits of the mask; without
+/// one it is a host.
 fn inet(text: &str, stored: &str) -> bool {
     let parts = |text: &str| -> Option<(std::net::IpAddr, Option<u8>)> {
         let (address, mask) = match text.split_once('/') {
@@ -1290,7 +1307,7 @@ fn inet(text: &str, stored: &str) -> bool {
         return false;
     };
     let whole = if held.is_ipv4() { 32 } else { 128 };
-    said == held && mask.is_none_or(|mask| mask == held_mask.unwrap_or(whole))
+    said == held && mask.unwrap_or(whole) == held_mask.unwrap_or(whole)
 }
 
 fn same_without_blanks(text: &str, stored: &str) -> bool {

@@ -9,6 +9,7 @@ use rapidbyte_sdk::prelude::arrow_array::{Array, ArrayRef, RecordBatch, StringAr
 use rapidbyte_sdk::prelude::{
     DataType, Destination, Error, Field, Schema, Target, WriteMode, Writer,
 };
+use rapidbyte_sdk::types;
 use serde_json::json;
 
 /// One column `v` of text.
@@ -114,6 +115,15 @@ fn a_text_that_the_server_would_round_or_cut_is_refused_with_its_column() {
         ("timestamp", "2020-01-01 00:00:00+05", None),
         ("date", "now", None),
         ("xid", "5000000000", None),
+        ("date", "-4712-01-01", None),
+        ("timestamp(0)", "-4712-01-01T00:00:00", None),
+        ("timestamptz", "+12345-01-01T00:00:00Z", None),
+        ("timestamptz", "0000-01-01T00:00:00Z", None),
+        ("date", "4713-01-01 BC", Some("4713-01-01 BC")),
+        ("cidr", "192.168", None),
+        ("cidr", "192.168/16", Some("192.168.0.0/16")),
+        ("cidr", "192.168.1.0", Some("192.168.1.0/32")),
+        ("cidr[]", "{10.0.0.0/8,192.168}", None),
         ("money", "$1.005", None),
         ("real", "16777217", None),
         ("jsonb", r#"{"b": 1,  "a": 2}"#, Some(r#"{"a": 2, "b": 1}"#)),
@@ -277,5 +287,86 @@ fn json_that_the_server_cannot_read_is_named_with_its_row_in_the_stream() {
             "{mode:?} {error:?}"
         );
         assert!(message.contains("tru"), "{mode:?} {error:?}");
+    }
+}
+
+#[test]
+fn a_year_with_a_sign_is_refused_with_the_way_to_read_it() {
+    for (ty, text) in [
+        ("date", "-4712-01-01"),
+        ("timestamptz", " 0000-01-01T00:00:00Z"),
+    ] {
+        let error = through("copy", ty, &texts(&[Some(text)])).unwrap_err();
+        let hint = error.hint.unwrap_or_default();
+        assert!(
+            hint.contains("declare the column as a date"),
+            "{text:?}: {hint}"
+        );
+    }
+    let error = through("copy", "date", &texts(&[Some("now")])).unwrap_err();
+    assert!(!error.hint.unwrap_or_default().contains("declare"));
+}
+
+/// The same column, read from JSON.
+fn from_json(batch: &RecordBatch) -> RecordBatch {
+    let schema = Arc::new(types::mark_json_strings(&batch.schema()));
+    RecordBatch::try_new(schema, batch.columns().to_vec()).unwrap()
+}
+
+#[test]
+fn a_string_from_json_is_stored_as_a_json_string() {
+    let given = ["5", "null", "true", "{\"a\":1}", "", "a \"b\" \\ \n\u{1} é"];
+    for method in ["copy", "insert"] {
+        for ty in ["json", "jsonb"] {
+            for text in given {
+                let batch = from_json(&texts(&[Some(text)]));
+                let found = through(method, ty, &batch).unwrap();
+                assert_eq!(found, serde_json::to_string(text).unwrap(), "{method} {ty}");
+            }
+            let null = through(method, ty, &from_json(&texts(&[None]))).unwrap();
+            assert_eq!(null, "NULL");
+        }
+        let mut lists = ListBuilder::new(StringBuilder::new());
+        lists.append_value([Some("5"), None, Some("null")]);
+        let list = lists.finish();
+        let schema = Schema::new(vec![Field::new("v", list.data_type().clone(), true)]);
+        let batch = RecordBatch::try_new(Arc::new(schema), vec![Arc::new(list) as ArrayRef]);
+        let found = through(method, "jsonb[]", &from_json(&batch.unwrap())).unwrap();
+        assert_eq!(found, r#"{"\"5\"",NULL,"\"null\""}"#);
+        // Into a text it is the text, and of a text from elsewhere the server reads a document.
+        let text = through(method, "text", &from_json(&texts(&[Some("5")]))).unwrap();
+        let document = through(method, "jsonb", &texts(&[Some("5")])).unwrap();
+        assert_eq!((text.as_str(), document.as_str()), ("5", "5"));
+        let nul = from_json(&texts(&[Some("\0")]));
+        let error = through(method, "jsonb", &nul).unwrap_err();
+        assert_eq!(error.code, "invalid_text", "{error:?}");
+    }
+}
+
+#[test]
+fn the_plan_says_how_texts_go_into_documents() {
+    let database = database();
+    let mut client = database.client();
+    client
+        .batch_execute(
+            "CREATE SCHEMA raw; CREATE TABLE raw.json (v json); CREATE TABLE raw.jsonb (v jsonb)",
+        )
+        .unwrap();
+    let mut to = open(&database);
+    let batch = texts(&[]);
+    for table in ["json", "jsonb"] {
+        let mut planned = |batch: &RecordBatch| {
+            let column = plan(&mut to, table, batch).unwrap().columns.remove(0);
+            (format!("{:?}", column.fit), column.note.unwrap_or_default())
+        };
+        let (fit, note) = planned(&from_json(&batch));
+        assert!(fit.ends_with("Exact"), "{fit}");
+        assert_eq!(note, "texts become JSON strings");
+        let (fit, note) = planned(&batch);
+        assert!(fit.ends_with("Checked"), "{fit}");
+        assert!(
+            note.starts_with(&format!("the server reads the text as {table}")),
+            "{note}"
+        );
     }
 }

@@ -374,6 +374,41 @@ fn a_table_that_was_emptied_or_made_again_has_lost_its_rows() {
 }
 
 #[test]
+fn after_an_operator_put_a_cursor_its_loss_and_that_of_rows_are_noticed() {
+    let database = database();
+    let mut client = database.client();
+    let mut to = open(&database);
+    let mut target = append_target("t");
+    target.keeps_cursor = true;
+    let epoch = to.fence(&target, &run("r")).unwrap().epoch;
+    let mut writer = to.open_writer(&target, epoch, None).unwrap();
+    step(&mut to, &mut writer, &batch(&[1]), 0, "1", true).unwrap();
+    let put = |to: &mut dest_postgres::Postgres, cursor| {
+        let seq = to.fence(&target, &run("state")).unwrap().seq;
+        to.commit(commit("t", vec![], seq, cursor, false)).unwrap();
+    };
+    put(&mut to, Some("1"));
+    assert_eq!(lost(&mut to, &target), None);
+    let edit = "UPDATE _rapidbyte.checkpoint SET cursor = NULL";
+    client.batch_execute(edit).unwrap();
+    let error = to.progress(&target, "p").unwrap_err();
+    assert_eq!(error.code, "cursor_missing", "{error:?}");
+    put(&mut to, Some("1"));
+    client.batch_execute("TRUNCATE raw.t").unwrap();
+    assert_eq!(lost(&mut to, &target).unwrap(), "raw.t was emptied");
+    // That is what the operator takes then.
+    put(&mut to, Some("1"));
+    assert_eq!(lost(&mut to, &target), None);
+    // Who takes the cursor away wants all rows again, behind those that are there.
+    client
+        .batch_execute("INSERT INTO raw.t VALUES (1)")
+        .unwrap();
+    put(&mut to, None);
+    let found = to.progress(&target, "p").unwrap().unwrap();
+    assert_eq!(found.cursor, None);
+}
+
+#[test]
 fn an_older_table_of_checkpoints_learns_which_table_took_the_rows() {
     let database = database();
     let mut client = database.client();

@@ -462,6 +462,16 @@ fn names_and_configurations_that_cannot_be_are_refused() {
         append(&mut to, "a", &long).unwrap_err().code,
         "invalid_name"
     );
+    for name in ["ctid", "xmin", "cmin", "xmax", "cmax", "tableoid"] {
+        let batch = texts(&[("a", &[]), (name, &[])]);
+        let error = plan(&mut to, "a", &batch).unwrap_err();
+        assert_eq!(error.code, "invalid_name", "{name}: {error:?}");
+        assert_eq!(error.column.as_deref(), Some(name));
+        let hint = error.hint.unwrap_or_default();
+        assert!(hint.contains("rename:"), "{hint}");
+    }
+    // No system columns: the case of letters counts, and no server has oids any more.
+    append(&mut to, "free", &texts(&[("CTID", &[]), ("oid", &[])])).unwrap();
     let config = json!({"schema": "raw", "table": "one"});
     let mut to = open_with(&database.url(), config);
     append(&mut to, "a", &batch(&[1])).unwrap();

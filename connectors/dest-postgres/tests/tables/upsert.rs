@@ -367,6 +367,19 @@ fn a_null_in_a_key_is_refused_with_its_row_and_column() {
 }
 
 #[test]
+fn of_nulls_in_several_columns_of_a_key_the_first_row_is_named() {
+    let database = database();
+    let mut to = open(&database);
+    let x = Some("x");
+    let batch = texts(&[("k1", &[x, x, x, None]), ("k2", &[x, x, None, None])]);
+    let target = upsert_target(&batch, &["k1", "k2"]);
+    let mut writer = begin(&mut to, &target).unwrap();
+    let error = writer.write(&batch).unwrap_err();
+    assert!(error.message.contains("row 3, column \"k2\""), "{error:?}");
+    assert_eq!(error.column.as_deref(), Some("k2"));
+}
+
+#[test]
 fn what_cannot_be_upserted_is_refused_by_the_plan() {
     let database = database();
     let mut client = database.client();

@@ -14,6 +14,7 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::SerializedFileWriter;
 use rapidbyte_wire::size::batch_bytes;
+use rapidbyte_wire::types::unmark_json_strings;
 
 use crate::portable::{convert_rows, reason};
 use crate::read_at::failed;
@@ -65,9 +66,9 @@ impl<W: Write + Send> ParquetWriter<W> {
                 .map_err(|reason| ColumnarError::unsupported(field.name(), reason))?;
             Ok(field.as_ref().clone().with_data_type(stored))
         });
-        let stored = Arc::new(Schema::new(
-            fields.collect::<Result<Vec<_>, ColumnarError>>()?,
-        ));
+        let stored = Schema::new(fields.collect::<Result<Vec<_>, ColumnarError>>()?);
+        // That strings were read from JSON stays out of the file.
+        let stored = Arc::new(unmark_json_strings(&stored));
         let properties = WriterProperties::builder()
             .set_created_by(concat!("rapidbyte version ", env!("CARGO_PKG_VERSION")).into())
             .set_compression(codec(options.compression_for(Kind::Parquet)))

@@ -6,7 +6,7 @@ use arrow_array::types::Float64Type;
 use arrow_array::{Array, RecordBatch};
 use proptest::prelude::*;
 use rapidbyte_columnar::{Compression, File, Fit, Kind, Limits, WriteOptions, form};
-use rapidbyte_wire::types::parse_field;
+use rapidbyte_wire::types::{mark_json_strings, parse_field};
 use std::sync::Arc;
 
 const CODECS: [Compression; 6] = [
@@ -70,6 +70,21 @@ fn there_and_back(
     assert_eq!(opened.rows(), rows.iter().sum::<usize>() as u64);
     let found = read(kind, file, None, *limits).unwrap();
     same(&joined(&schema, &found), &joined(&schema, &batches));
+}
+
+#[test]
+fn a_file_does_not_say_that_its_strings_were_read_from_json() {
+    let columns = [("s", "string"), ("l", "list<string>"), ("j", "json")];
+    let schema = schema(&columns);
+    let batch = random_batch(&schema, 100, &[3]);
+    let marked = Arc::new(mark_json_strings(&schema));
+    assert_ne!(marked, schema);
+    let marked = RecordBatch::try_new(marked, batch.columns().to_vec()).unwrap();
+    for kind in [Kind::Parquet, Kind::Arrow] {
+        let options = WriteOptions::default();
+        let file = write(kind, &[marked.clone()], &options);
+        assert_eq!(file, write(kind, &[batch.clone()], &options), "{kind:?}");
+    }
 }
 
 #[test]

@@ -75,7 +75,10 @@ impl Encoder {
                     .in_column(&target.name)
                 };
                 match (fit, op) {
-                    (Fit::Direct | Fit::Widened(_), Some(op)) => Ok(EncodedColumn {
+                    (
+                        Fit::Direct | Fit::Converted(_) | Fit::Widened(_) | Fit::Checked(_),
+                        Some(op),
+                    ) => Ok(EncodedColumn {
                         name: target.name.clone(),
                         data_type: field.data_type().clone(),
                         op,
