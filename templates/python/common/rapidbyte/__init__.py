@@ -59,7 +59,7 @@ class Stream:
     """A table, a file or whatever else holds rows of one schema.
 
     `columns` are names and types in order, `{"id": "int64 not null", "name": "string"}`; the types
-    are those of `docs/connectors.md`.
+    are those of `docs/connectors/types.md`.
     """
 
     name: str

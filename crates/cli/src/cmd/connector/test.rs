@@ -64,7 +64,7 @@ pub fn run(
         report.clauses.len()
     );
     Err(Failure::new(Class::Run, "not_conforming", text).hint(
-        "each FAIL says what was seen and what to do; `docs/connectors/testing.md` has the clauses",
+        "each FAIL says what was seen and what to do; `docs/authors/testing.md` has the clauses",
     ))
 }
 
