@@ -681,7 +681,7 @@ fn names_that_cannot_be_built_are_refused() {
         let (error, exit) = author.refused(&new("dest-shop", &arguments));
         assert_eq!(
             (error["code"].as_str(), exit),
-            (Some("bad_argument"), Some(2))
+            (Some("invalid_argument"), Some(2))
         );
         assert!(error.to_string().contains("--lang rust"), "{error:#}");
     }
@@ -691,7 +691,7 @@ fn names_that_cannot_be_built_are_refused() {
         let (error, exit) = author.refused(&new(name, &RUST));
         assert_eq!(
             (error["code"].as_str(), exit),
-            (Some("bad_argument"), Some(2)),
+            (Some("invalid_argument"), Some(2)),
             "{name}"
         );
     }

@@ -64,7 +64,7 @@ fn a_value_of_the_wrong_type() {
     refuses(
         &folder,
         &top,
-        "wrong_type",
+        "invalid_type",
         2,
         &["p.yaml:5", "resources.parallelism"],
     );
@@ -80,7 +80,7 @@ fn a_value_of_the_wrong_type() {
     refuses(
         &folder,
         &word,
-        "wrong_type",
+        "invalid_type",
         2,
         &["p.yaml:7", "true or false", "\"yes\"", "write header: true"],
     );
@@ -148,8 +148,8 @@ fn connectors_that_are_none() {
         ("./empty.wasm", "not_a_component", "empty.wasm"),
         ("./core.wasm", "not_a_component", "wasm32-wasip2"),
         ("./half.wasm", "invalid_component", "half.wasm"),
-        ("./bare.wasm", "wrong_world", "bare.wasm"),
-        ("dest-file", "wrong_world", "source"),
+        ("./bare.wasm", "invalid_world", "bare.wasm"),
+        ("dest-file", "invalid_world", "source"),
     ] {
         let pipeline = copy("csv", "csv").replace("use: source-file", &format!("use: {name}"));
         refuses(&folder, &pipeline, code, 2, &[part, "p.yaml:4"]);

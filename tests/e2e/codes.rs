@@ -164,13 +164,13 @@ fn every_code_has_an_entry() {
 /// Codes that the parts around connectors in scripting languages make, one of each way to make one.
 const OF_THE_PARTS: [&str; 11] = [
     "arrow",
-    "bad_batch",
+    "invalid_batch",
     "commit_not_possible",
     "cursor_not_kept",
     "increment_not_possible",
     "invalid_schema",
     "jsonl_bad_utf8",
-    "no_byte",
+    "not_latin1",
     "nothing_begun",
     "unknown_stream",
     "write_mode_not_possible",

@@ -129,12 +129,15 @@ fn arguments_that_do_not_go_together_are_refused() {
     };
     refused(&["nothing"], "unknown_connector");
     refused(&["source-file", "--config", "{ a: 1"], "yaml_syntax");
-    refused(&["source-file", "--config-file", "bad.yaml"], "wrong_type");
+    refused(
+        &["source-file", "--config-file", "bad.yaml"],
+        "invalid_type",
+    );
     refused(
         &["source-file", "--config-file", "none.yaml"],
         "file_not_found",
     );
-    refused(&["dest-file", "--stream", "a"], "bad_argument");
+    refused(&["dest-file", "--stream", "a"], "invalid_argument");
     refused(
         &[
             "source-file",
@@ -143,11 +146,11 @@ fn arguments_that_do_not_go_together_are_refused() {
             "--peer-config",
             "{}",
         ],
-        "bad_argument",
+        "invalid_argument",
     );
     refused(
         &["dest-file", "--peer", "dest-file", "--peer-config", "{}"],
-        "wrong_world",
+        "invalid_world",
     );
 }
 

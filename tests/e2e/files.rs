@@ -177,7 +177,12 @@ fn a_dialect_is_read_as_it_is_declared() {
         &["in.csv:2", "the form"],
     );
     let wrong = pipeline.replace("%d.%m.%Y", "%d.%m.%y");
-    folder.refuses(&wrong, "bad_time_pattern", 2, &["config.date_format", "%y"]);
+    folder.refuses(
+        &wrong,
+        "invalid_time_pattern",
+        2,
+        &["config.date_format", "%y"],
+    );
 }
 
 fn words(text: &str) -> String {

@@ -88,8 +88,8 @@ fn names_that_nothing_has_are_errors_with_a_suggestion() {
             "nothing_selected",
             "--exclude wins",
         ),
-        (&["--limit", "0"], "bad_argument", "0"),
-        (&["--limit-replaces"], "bad_argument", "--limit"),
+        (&["--limit", "0"], "invalid_argument", "0"),
+        (&["--limit-replaces"], "invalid_argument", "--limit"),
     ] {
         let ended = folder.rapidbyte(&[&["run", "p.yaml", "--output", "json"], flags].concat());
         let document = json(&ended);

@@ -146,7 +146,7 @@ fn wrong_arguments_are_json_where_json_was_asked_for() {
     let document: Value = serde_json::from_str(&ended.stdout).expect("one document");
     assert_eq!(
         (document["error"]["code"].as_str(), ended.code),
-        (Some("bad_argument"), Some(2))
+        (Some("invalid_argument"), Some(2))
     );
     let text = document["error"].to_string();
     assert!(

@@ -152,7 +152,7 @@ fn columns_where_and_rename_are_obeyed() {
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (54, 27));
     let wrong = streams.replace("i > 7", "no_such > 7");
     let pipeline = copy(&source, &target, &wrong, "schema: raw");
-    Folder::new().refuses(&pipeline, "wrong_where", 2, &["no_such", "public.t"]);
+    Folder::new().refuses(&pipeline, "invalid_where", 2, &["no_such", "public.t"]);
     // It points at the condition in the file, and a parameter is refused by the plan.
     for (condition, place) in [("no_such > 7", "p.yaml:7:12"), ("i = $$1", "p.yaml:7:12")] {
         let folder = Folder::new();
@@ -172,7 +172,7 @@ fn columns_where_and_rename_are_obeyed() {
             .map(|document| document.expect("JSON"))
             .collect();
         let error = &error.last().expect("an error")["error"];
-        assert_eq!(error["code"], "wrong_where", "{error:#}");
+        assert_eq!(error["code"], "invalid_where", "{error:#}");
         assert_eq!(error["key"], "source.streams[0].where", "{error:#}");
         assert_eq!(error["location"], place, "{error:#}");
     }
@@ -445,7 +445,7 @@ fn wrong_servers_and_credentials_are_told_apart() {
             3,
         ),
         (format!("{url}?sslmode=require"), "tls_required", 2),
-        (format!("{url}?sslmoed=require"), "bad_url", 2),
+        (format!("{url}?sslmoed=require"), "invalid_url", 2),
     ];
     for (wrong, code, exit) in cases {
         let pipeline = good.replacen(&url, &wrong, 1);

@@ -165,7 +165,7 @@ fn a_lag_that_nothing_tells_apart_is_refused_with_advice() {
             "source.streams[0].lag",
             "primary_key: [id]",
             "upsert",
-            "exact",
+            "xmin",
         ],
     );
     refuses(
@@ -187,7 +187,7 @@ fn a_lag_that_nothing_tells_apart_is_refused_with_advice() {
     refuses(
         STREAM.split(", lag").next().expect("a stream"),
         "write_mode: append\n  primary_key: [id]",
-        "bad_value",
+        "invalid_value",
         &["primary_key has no meaning", "lag"],
     );
 }
@@ -207,7 +207,7 @@ fn files_take_no_rows_again() {
         &pipeline,
         "unsupported_lag",
         2,
-        &["dest-file", "source.streams[0].lag", "exact"],
+        &["dest-file", "source.streams[0].lag", "xmin"],
     );
 }
 
@@ -252,12 +252,12 @@ fn plan_and_check_say_that_the_target_vanished() {
     place.to.batch_execute("DROP TABLE raw.t").expect("a table");
     for command in ["plan", "run"] {
         let said = place.json(&[command, "p.yaml"], 4);
-        assert_eq!(said["error"]["code"], "target_vanished", "{said:#}");
+        assert_eq!(said["error"]["code"], "target_missing", "{said:#}");
         assert_eq!(said["error"]["stream"], "public.t", "{said:#}");
     }
     let said = place.json(&["check", "p.yaml"], 4).to_string();
     assert!(
-        said.contains("target_vanished") && said.contains("--full-refresh"),
+        said.contains("target_missing") && said.contains("--full-refresh"),
         "{said}"
     );
     place.json(&["run", "p.yaml", "--dry-run", "--full-refresh"], 0);

@@ -7,7 +7,7 @@ use crate::support::{Folder, copy, generate, testkit};
 #[test]
 fn version_must_be_one() {
     let pipeline = generate(1, "").replace("version: 1", "version: 2");
-    Folder::new().refuses(&pipeline, "bad_value", 2, &["p.yaml:1"]);
+    Folder::new().refuses(&pipeline, "invalid_value", 2, &["p.yaml:1"]);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn primary_key_belongs_to_upsert() {
     let upsert = generate(1, "").replace("write_mode: replace", "write_mode: upsert");
     folder.refuses(&upsert, "unsupported_write_mode", 2, &["upsert"]);
     let keyed = upsert.replace("upsert", "append, primary_key: [id]");
-    folder.refuses(&keyed, "bad_value", 2, &["primary_key has no meaning"]);
+    folder.refuses(&keyed, "invalid_value", 2, &["primary_key has no meaning"]);
 }
 
 #[test]
@@ -179,10 +179,10 @@ fn rename_gives_columns_their_name_in_the_destination() {
     assert_eq!(folder.read("out/in.csv"), "b,a,c\n1,x,2\n");
     let at = ["source.streams[0].rename", "p.yaml:"];
     folder.refuses(&renamed("rename: {x: y}"), "unknown_column", 2, &at);
-    folder.refuses(&renamed("rename: {a: b}"), "bad_rename", 2, &at);
+    folder.refuses(&renamed("rename: {a: b}"), "invalid_rename", 2, &at);
     folder.refuses(
         &renamed("rename: {a: z, b: z}"),
-        "bad_value",
+        "invalid_value",
         2,
         &["p.yaml:", "renamed"],
     );

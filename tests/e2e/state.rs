@@ -105,7 +105,7 @@ fn only_what_is_new_moves_and_the_cursor_can_be_looked_at_and_moved() {
     place.json(&["state", "set", "p.yaml", "public.t", back.trim()]);
     assert_eq!(place.json(run)["rows"], 10);
     let wrong = place.rapidbyte(&["state", "set", "p.yaml", "public.t", "2026"]);
-    assert!(wrong.stderr.contains("bad_cursor"), "{}", wrong.stderr);
+    assert!(wrong.stderr.contains("invalid_cursor"), "{}", wrong.stderr);
     let mut edit = place
         .folder
         .command(&["state", "edit", "p.yaml", "public.t"]);

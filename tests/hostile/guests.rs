@@ -90,7 +90,7 @@ pub fn all() -> Vec<Wat> {
 fn wat(name: &str, guest: Guest, code: &'static str, export: &'static str) -> Wat {
     let exit = match code {
         "ok" => 0,
-        "wrong_world" => 2,
+        "invalid_world" => 2,
         _ => 1,
     };
     Wat {
@@ -186,7 +186,7 @@ fn shapes(world: &'static str) -> Vec<Wat> {
     };
     vec![
         wat("wrong type", wrong, "contract_broken", "instantiate"),
-        wat("missing export", missing, "wrong_world", ""),
+        wat("missing export", missing, "invalid_world", ""),
         wat("as it stands", Guest::good(world), "ok", ""),
         wat("large", large, "ok", ""),
     ]

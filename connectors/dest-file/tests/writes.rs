@@ -327,7 +327,7 @@ fn wrong_configurations_name_their_key() {
         (json!({"path": "a.txt"}), "unknown_format", "config.format"),
         (
             json!({"path": "a.csv", "quote": ","}),
-            "bad_dialect",
+            "invalid_dialect",
             "config.format",
         ),
         (

@@ -186,13 +186,13 @@ impl Config {
         let insert_rows = self.insert_rows.unwrap_or(INSERT_ROWS);
         if !(1..=MAX_INSERT_ROWS).contains(&insert_rows) {
             let text = format!("{insert_rows} is not from 1 to {MAX_INSERT_ROWS}");
-            return Err(Error::config("bad_setting", text).at("config.insert_rows"));
+            return Err(Error::config("invalid_setting", text).at("config.insert_rows"));
         }
         let copy_flush_bytes = self.copy_flush_bytes.unwrap_or(COPY_FLUSH_BYTES);
         if !COPY_FLUSH_LIMITS.contains(&copy_flush_bytes) {
             let (least, most) = (COPY_FLUSH_LIMITS.start(), COPY_FLUSH_LIMITS.end());
             let text = format!("{copy_flush_bytes} is not from {least} to {most}");
-            return Err(Error::config("bad_setting", text).at("config.copy_flush_bytes"));
+            return Err(Error::config("invalid_setting", text).at("config.copy_flush_bytes"));
         }
         if let Some(schema) = &self.schema {
             ident::check_name(schema).map_err(|error| convert(error).at("config.schema"))?;
@@ -203,7 +203,7 @@ impl Config {
         let lock_timeout_secs = self.lock_timeout.unwrap_or(0);
         if lock_timeout_secs > MAX_LOCK_TIMEOUT_SECS {
             let text = format!("{lock_timeout_secs} is not from 0 to {MAX_LOCK_TIMEOUT_SECS}");
-            return Err(Error::config("bad_setting", text).at("config.lock_timeout"));
+            return Err(Error::config("invalid_setting", text).at("config.lock_timeout"));
         }
         let commit_timeout_secs = self.commit_timeout.unwrap_or(COMMIT_TIMEOUT_SECS);
         let write_timeout_secs = self.write_timeout.unwrap_or(WRITE_TIMEOUT_SECS);
@@ -275,7 +275,7 @@ fn refuse_system(schema: &str, key: &str) -> Result<()> {
     }
     let name = key.trim_start_matches("config.");
     let text = format!("the schema {schema:?} is the server's own");
-    Err(Error::config("bad_name", text)
+    Err(Error::config("invalid_name", text)
         .hint(format!("name another with `{name}:`"))
         .at(key))
 }
@@ -317,7 +317,7 @@ impl Settings {
     }
 
     /// The table of a stream: `schema.table`, quoted where a part holds a dot, or a name without a
-    /// schema. Errors: `bad_name`.
+    /// schema. Errors: `invalid_name`.
     pub(crate) fn name_of(&self, stream: &str) -> Result<Name> {
         let (schema, table) = parts_of(stream);
         let name = Name {
@@ -340,7 +340,7 @@ impl Settings {
         let is_own = [CHECKPOINT_TABLE, BEAT_TABLE].contains(&name.table.as_str());
         if name.schema == self.checkpoint_schema && is_own {
             let text = format!("{name} holds the checkpoints or the heartbeats of runs");
-            return Err(Error::config("bad_name", text)
+            return Err(Error::config("invalid_name", text)
                 .hint("write to another table, or name another `checkpoint_schema:`")
                 .in_stream(stream)
                 .at("config.table"));

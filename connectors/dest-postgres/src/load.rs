@@ -20,7 +20,7 @@ use crate::stall;
 use crate::transaction::{self, BEGIN_ROWS, NO_PATH, OWN_PATH};
 
 /// The table that is written is gone.
-const VANISHED: &str = "target_vanished";
+const VANISHED: &str = "target_missing";
 /// Foreign keys that allow it are checked when the new rows are there.
 const DEFERRED: &str = "SET CONSTRAINTS ALL DEFERRED";
 

@@ -320,7 +320,7 @@ fn types(client: &mut Client, within: &mut Within<'_>, question: String) -> Resu
 
 fn vanished() -> Error {
     let text = "the table is gone that was there a moment ago";
-    Error::schema("table_vanished", text).hint("run again")
+    Error::schema("table_missing", text).hint("run again")
 }
 
 fn texts(rows: &Rows) -> Result<Vec<&str>> {

@@ -53,7 +53,7 @@ impl TimeForms {
                 return Err(error.at(at));
             }
             TimePattern::parse(text).map_err(|why| {
-                Error::config("bad_time_pattern", format!("{text:?}: {why}"))
+                Error::config("invalid_time_pattern", format!("{text:?}: {why}"))
                     .hint(
                         "such as \"%d.%m.%Y %H:%M:%S\"; %Y %m %b %d %H %I %p %M %S %f %z are read",
                     )

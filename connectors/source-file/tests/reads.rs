@@ -174,7 +174,7 @@ fn wrong_configurations_name_their_key() {
         ),
         (
             json!({"path": "a.csv", "delimiter": "ab"}),
-            "bad_dialect",
+            "invalid_dialect",
             "config.delimiter",
         ),
         (
@@ -194,7 +194,7 @@ fn wrong_configurations_name_their_key() {
         ),
         (
             json!({"path": "a.csv", "schema": {"x": "varchar"}}),
-            "invalid_type",
+            "unknown_type",
             "config.schema.x",
         ),
         (
@@ -204,12 +204,12 @@ fn wrong_configurations_name_their_key() {
         ),
         (
             json!({"path": "a.csv", "schemas": {"a": {"x": "int65"}}}),
-            "invalid_type",
+            "unknown_type",
             "config.schemas.a.x",
         ),
         (
             json!({"path": "a.csv", "schema": {"x": "int8 not nul"}}),
-            "invalid_type",
+            "unknown_type",
             "config.schema.x",
         ),
         (
@@ -232,7 +232,7 @@ fn wrong_configurations_name_their_key() {
     let twice = "{\"path\": \"a.csv\", \"schema\": {\"x\": \"int8\", \"x\": \"int8\"}}";
     assert_eq!(
         source::open::<Files>(twice).err().unwrap().code,
-        "invalid_type"
+        "unknown_type"
     );
 }
 
@@ -506,7 +506,7 @@ fn half_a_character_in_json_is_named() {
     ]);
     let mut source = open(folder.path(), json!({"path": "a.jsonl"})).unwrap();
     let error = read(&mut source, "a", None).unwrap_err();
-    assert_eq!(error.code, "json_half_character");
+    assert_eq!(error.code, "json_lone_surrogate");
     assert!(
         error
             .message
@@ -515,7 +515,7 @@ fn half_a_character_in_json_is_named() {
     assert!(error.hint.unwrap().contains("declare the column as json"));
     let mut source = open(folder.path(), json!({"path": "k.jsonl"})).unwrap();
     let error = source.discover(&[]).err().unwrap();
-    assert_eq!(error.code, "json_half_character", "{}", error.message);
+    assert_eq!(error.code, "json_lone_surrogate", "{}", error.message);
 }
 
 #[test]
@@ -689,8 +689,12 @@ fn dates_and_timestamps_of_a_declared_form_are_read_strictly() {
 
     let schema = json!({"day": "date", "seen": "timestamp"});
     for (key, value, code) in [
-        ("date_format", json!("%d.%m.%y"), "bad_time_pattern"),
-        ("column_formats", json!({"day": "%d"}), "bad_time_pattern"),
+        ("date_format", json!("%d.%m.%y"), "invalid_time_pattern"),
+        (
+            "column_formats",
+            json!({"day": "%d"}),
+            "invalid_time_pattern",
+        ),
         ("column_formats", json!({"nope": "%F"}), "unused_option"),
     ] {
         let config = json!({"path": "a.csv", "schema": schema, key: value});
@@ -721,7 +725,7 @@ fn dates_and_timestamps_of_a_declared_form_are_read_strictly() {
     let error = read(&mut source, "a", None).unwrap_err();
     assert_eq!(
         (error.code.as_str(), kind(&error).as_str()),
-        ("bad_time_pattern", "Config")
+        ("invalid_time_pattern", "Config")
     );
 }
 
@@ -820,5 +824,5 @@ fn texts_for_true_and_false_can_be_said() {
     assert_eq!(text(files.path(), config.clone()).unwrap(), expected);
     config["false_values"] = json!(["Y"]);
     let error = text(files.path(), config).unwrap_err();
-    assert_eq!(error.code, "bad_dialect");
+    assert_eq!(error.code, "invalid_dialect");
 }

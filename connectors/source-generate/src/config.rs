@@ -179,7 +179,7 @@ impl Detail {
 
     fn column(&self, name: &str, rows: Option<u64>) -> Result<Column> {
         let field = types::parse_field(name, &self.type_name, self.nullable)
-            .map_err(|error| Error::config("invalid_type", error))?;
+            .map_err(|error| Error::config("unknown_type", error))?;
         // A column of type `null` holds nothing else.
         let nullable = self.nullable || field.data_type() == &DataType::Null;
         let field = field.with_nullable(nullable);

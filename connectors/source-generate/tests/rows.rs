@@ -303,7 +303,7 @@ fn wrong_configurations_say_where() {
         ),
         (
             r#"{"columns": {"a": "varchar"}}"#,
-            "invalid_type",
+            "unknown_type",
             "config.columns.a",
         ),
         (

@@ -89,9 +89,10 @@ impl Tracker {
         match &increment.late_rows {
             LateRows::Lag(None) => {}
             LateRows::Lag(Some(_)) | LateRows::Exact => {
-                let text =
-                    "a server is asked from its cursor on: neither a lag nor late_rows: exact";
-                return Err(Error::config("http_no_lag", text).hint("leave lag and late_rows out"));
+                let text = "a server is asked from its cursor on: neither a lag nor change_detection: xmin";
+                return Err(
+                    Error::config("http_no_lag", text).hint("leave lag and change_detection out")
+                );
             }
         }
         let saved = saved.map(|text| parse(text, &cursor.field)).transpose()?;

@@ -89,10 +89,10 @@ pub(crate) fn plan(
     let parsed = cursor.map(Cursor::parse).transpose()?;
     match (&increment.late_rows, &parsed) {
         (LateRows::Lag(_), Some(Cursor::Exact(_))) => Err(changed(
-            "the cursor is of late_rows: exact, and the stream is read by lag",
+            "the cursor is of change_detection: xmin, and the stream is read by its cursor column",
         )),
         (LateRows::Exact, Some(Cursor::Ordered(_))) => Err(changed(
-            "the cursor is of late_rows: lag, and the stream is read by exact",
+            "the cursor is of change_detection: cursor, and the stream is read by transaction ids",
         )),
         (LateRows::Exact, Some(Cursor::Exact(at))) => {
             by_window(client, settings, relation, increment, Some(at), was_tried)
@@ -123,7 +123,7 @@ fn by_window(
     if increment.initial.is_some() {
         return Err(Error::config(
             "invalid_cursor_initial",
-            "late_rows: exact has no order, and so no value to begin with",
+            "change_detection: xmin has no order, and so no value to begin with",
         )
         .hint("leave cursor_initial out; a where condition chooses rows"));
     }
@@ -168,7 +168,7 @@ fn by_order(
         if !increment.may_repeat {
             let text = format!("rows from {lag} below the cursor on would be written twice");
             return Err(Error::config("lag_needs_upsert", text).hint(
-                "write_mode: upsert with a primary_key keeps one of each; or late_rows: exact",
+                "write_mode: upsert with a primary_key keeps one of each; or change_detection: xmin",
             ));
         }
         order::check_lag(client, key, lag)?;

@@ -187,7 +187,7 @@ pub(crate) fn keys(
 fn usable(names: &[String]) -> String {
     if names.is_empty() {
         return "no column of it can order rows; sync_mode: full_refresh, or a table with \
-                late_rows: exact, needs none"
+                change_detection: xmin, needs none"
             .to_owned();
     }
     let more = if names.len() > MAX_NAMED { ", …" } else { "" };

@@ -506,7 +506,7 @@ fn wrong_filter(error: Error, filter: &str) -> Error {
         "write one condition as it would stand behind WHERE, with names as the server has them"
             .into()
     });
-    Error::config("wrong_where", text).hint(hint)
+    Error::config("invalid_where", text).hint(hint)
 }
 
 /// What a COPY of all rows is of.

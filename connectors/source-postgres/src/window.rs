@@ -1,4 +1,4 @@
-//! `late_rows: exact`: windows of transaction ids.
+//! `change_detection: xmin`: windows of transaction ids.
 //!
 //! Every row version carries the id of the transaction (or savepoint) that wrote it, its `xmin`.
 //! S is the lowest id that is still at work when the snapshot is taken: whatever is below has
@@ -161,7 +161,7 @@ fn number(text: &str) -> Result<u64> {
 fn tables(client: &mut Client, relation: &Relation) -> Result<Vec<Table>> {
     let unsupported = |text: String| {
         Err(Error::config("exact_unsupported", text)
-            .hint("late_rows: lag with a cursor_field, or sync_mode: full_refresh"))
+            .hint("change_detection: cursor with a cursor_field, or sync_mode: full_refresh"))
     };
     match relation.kind {
         'r' | 'p' => {}
@@ -174,7 +174,7 @@ fn tables(client: &mut Client, relation: &Relation) -> Result<Vec<Table>> {
             "exact_unsupported",
             "the server is a standby: it knows nothing of the transactions that are at work",
         )
-        .hint("read from the primary, or late_rows: lag with a cursor_field"));
+        .hint("read from the primary, or change_detection: cursor with a cursor_field"));
     }
     let sql = TABLES.replace("$RELATION", &relation.oid.to_string());
     let rows = query(client, &sql)?;
@@ -222,7 +222,7 @@ fn moment(client: &mut Client, settings: &Settled) -> Result<Moment> {
         }
         let role = quote_ident(&settings.connection.user);
         error.hint(format!(
-            "late_rows: exact has to know which server it reads: GRANT EXECUTE ON FUNCTION \
+            "change_detection: xmin has to know which server it reads: GRANT EXECUTE ON FUNCTION \
              pg_catalog.pg_control_system(), pg_catalog.pg_current_wal_lsn(), \
              pg_catalog.pg_walfile_name(pg_lsn) TO {role}"
         ))
@@ -239,7 +239,7 @@ fn warn_of_holder(client: &mut Client, low: u64) -> Result<()> {
     let rows = query(client, &sql)?;
     for holder in relation::texts(&rows)? {
         log::warn(format_args!(
-            "late_rows: exact: newer rows wait for a transaction that is still open: {holder}"
+            "change_detection: xmin: newer rows wait for a transaction that is still open: {holder}"
         ));
     }
     Ok(())
@@ -314,7 +314,7 @@ fn refuse_ambiguous(
              not tell them from new ones"
         ),
     )
-    .hint("rewrite the old rows once (dump and reload the table, or update each row), or late_rows: lag with a cursor_field"))
+    .hint("rewrite the old rows once (dump and reload the table, or update each row), or change_detection: cursor with a cursor_field"))
 }
 
 /// Tables by what the last read knew of them.

@@ -197,7 +197,7 @@ fn in_a_copy() {
             Instead(data(b"\0\x02\xff\xff\xff\xff\0\0\0\x01x")),
             "value_does_not_fit",
         ),
-        (b'd', 2, Instead(row(2, b"\xff\xfe")), "bad_text"),
+        (b'd', 2, Instead(row(2, b"\xff\xfe")), "invalid_text"),
         (
             b'd',
             2,

@@ -407,7 +407,7 @@ fn a_configuration_that_makes_no_sense_is_refused() {
             "invalid_config",
             "config.fetch_bytes",
         ),
-        (r#"{"url": "mysql://u@a/"}"#, "bad_url", "config.url"),
+        (r#"{"url": "mysql://u@a/"}"#, "invalid_url", "config.url"),
         (
             r#"{"host": "a", "user": "u", "port": 70000}"#,
             "invalid_config",
@@ -415,7 +415,7 @@ fn a_configuration_that_makes_no_sense_is_refused() {
         ),
         (
             r#"{"host": "a", "user": "u", "sslmode": "on"}"#,
-            "bad_setting",
+            "invalid_setting",
             "config.sslmode",
         ),
     ] {
@@ -485,7 +485,7 @@ fn a_wrong_condition_is_told_before_the_first_row_of_any_stream() {
         let error = of_a(wrong).unwrap_err();
         assert_eq!(
             (error.code.as_str(), error.stream.as_deref()),
-            ("wrong_where", Some("public.a")),
+            ("invalid_where", Some("public.a")),
             "{wrong}: {error:?}"
         );
         assert!(

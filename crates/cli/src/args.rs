@@ -585,7 +585,7 @@ pub fn refuse(error: &clap::Error) -> ExitCode {
             .filter(|line| !line.is_empty())
             .collect();
         let message = first.strip_prefix("error: ").unwrap_or(first);
-        let failure = Failure::new(Class::Config, "bad_argument", message).hint(rest.join(" "));
+        let failure = Failure::new(Class::Config, "invalid_argument", message).hint(rest.join(" "));
         println!("{:#}", json!({ "status": "error", "error": failure }));
     } else {
         // Nothing can be told where standard error is closed.

@@ -132,17 +132,17 @@ pub struct Stream {
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_map")]
     pub rename: Vec<(String, String)>,
     /// With `incremental`: the columns that order the rows, the most significant first, under the
-    /// source's names. May be left out with `late_rows: exact`.
+    /// source's names. May be left out with `change_detection: xmin`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cursor_field: Vec<String>,
     /// Where the first read begins: one value for each of `cursor_field`, in the source's own
     /// form. Absent: with the first row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor_initial: Option<Vec<String>>,
-    /// What is done about rows that are committed late.
-    #[serde(skip_serializing_if = "LateRows::is_default")]
-    pub late_rows: LateRows,
-    /// With `late_rows: lag`: how far below the cursor is read again, in the source's own form, such
+    /// How new and changed rows are found.
+    #[serde(skip_serializing_if = "ChangeDetection::is_default")]
+    pub change_detection: ChangeDetection,
+    /// With `change_detection: cursor`: how far below the cursor is read again, in the source's own form, such
     /// as `5 minutes` or `1000`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lag: Option<String>,
@@ -156,19 +156,20 @@ pub struct Stream {
     pub deleted_field: Option<String>,
 }
 
-/// `late_rows`: what is done about rows that are committed late, below a cursor that was reached
-/// already.
+/// `change_detection`: how an incremental read finds the rows that are new or changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum LateRows {
-    /// What lies up to `lag` below the cursor is read again.
+pub enum ChangeDetection {
+    /// By the values of `cursor_field`. Rows that are committed late, below the cursor, are found
+    /// only where `lag` reads them again.
     #[default]
-    Lag,
-    /// Nothing is missed, whenever it was committed; the whole table is scanned each time.
-    Exact,
+    Cursor,
+    /// By PostgreSQL's transaction ids: no row is missed, however late it is committed. Each read
+    /// scans the whole table.
+    Xmin,
 }
 
-impl LateRows {
+impl ChangeDetection {
     fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -176,8 +177,8 @@ impl LateRows {
     /// The word in a pipeline file.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Lag => "lag",
-            Self::Exact => "exact",
+            Self::Cursor => "cursor",
+            Self::Xmin => "xmin",
         }
     }
 }
@@ -454,7 +455,7 @@ impl Stream {
             rename: Vec::new(),
             cursor_field: Vec::new(),
             cursor_initial: None,
-            late_rows: LateRows::default(),
+            change_detection: ChangeDetection::default(),
             lag: None,
             primary_key: Vec::new(),
             deleted_field: None,
@@ -463,7 +464,7 @@ impl Stream {
 
     /// Whether rows below the cursor are read again, by a lag.
     pub fn is_read_again(&self) -> bool {
-        let by_lag = self.late_rows == LateRows::Lag && self.lag.is_some();
+        let by_lag = self.change_detection == ChangeDetection::Cursor && self.lag.is_some();
         by_lag && self.sync_mode == SyncMode::Incremental
     }
 

@@ -254,7 +254,7 @@ impl Failure {
                 failure.locate(document, &format!("{side}.{place}"));
             }
             Some(place) => failure.location = Some(place),
-            None if code == "wrong_where" => {
+            None if code == "invalid_where" => {
                 failure.locate(document, &where_of(document, &failure))
             }
             None if class == Class::Config => failure.locate(document, &format!("{side}.config")),

@@ -573,7 +573,7 @@ fn rename(
     }
     let renamed = Schema::new_with_metadata(fields, read.metadata().clone());
     types::check_portable(&renamed).map_err(|error| {
-        Failure::at_key(document, &key, "bad_rename", error).in_stream(&stream.name)
+        Failure::at_key(document, &key, "invalid_rename", error).in_stream(&stream.name)
     })?;
     Ok(renamed)
 }

@@ -102,7 +102,7 @@ impl Choice<'_> {
     /// Settles the format. The error's `column` is the key to change.
     ///
     /// Errors: `unknown_format`, `unused_option` (an option of CSV beside another format),
-    /// `bad_dialect`, `compressed_columns` (a file of columns compressed as a whole).
+    /// `invalid_dialect`, `compressed_columns` (a file of columns compressed as a whole).
     pub fn settle(&self) -> Result<Chosen, FormatError> {
         let (compression, path) = Compression::of_path(self.path);
         let name = path.rsplit('/').next().unwrap_or_default();
@@ -152,7 +152,7 @@ impl Choice<'_> {
                 [byte] => Ok(*byte),
                 _ => {
                     let text = format!("{text:?} is not one ASCII character");
-                    Err(FormatError::new("bad_dialect", text).column(key))
+                    Err(FormatError::new("invalid_dialect", text).column(key))
                 }
             },
         };
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(settle("a.csv", parquet, None), Ok(Chosen::Parquet));
         for (path, delimiter, code, key) in [
             ("a.csv/b", None, "unknown_format", "format"),
-            ("a.csv", Some("ab"), "bad_dialect", "delimiter"),
+            ("a.csv", Some("ab"), "invalid_dialect", "delimiter"),
             ("a.jsonl", Some(","), "unused_option", "delimiter"),
             ("a.pq", Some(","), "unused_option", "delimiter"),
             ("a.parquet.gz", None, "compressed_columns", "path"),

@@ -196,7 +196,7 @@ impl Column {
 
     /// From here on reads texts of this form only.
     ///
-    /// Errors: `bad_time_pattern` where the column's type has other parts than the pattern.
+    /// Errors: `invalid_time_pattern` where the column's type has other parts than the pattern.
     pub(crate) fn read_as(&mut self, pattern: TimePattern) -> Result<(), FormatError> {
         let fits = match &self.values {
             Values::Date(_) => !pattern.has_time(),
@@ -213,7 +213,7 @@ impl Column {
             rapidbyte_wire::types::type_name(&self.field),
             pattern.as_str()
         );
-        Err(FormatError::new("bad_time_pattern", text)
+        Err(FormatError::new("invalid_time_pattern", text)
             .hint("a date has no time, a timestamp has one, a timestamptz has an offset (%z) too")
             .column(name))
     }
@@ -438,7 +438,7 @@ impl Column {
                 None => {
                     let why = "has half of a surrogate pair, which is no character";
                     let misfit = Misfit::value(&self.field, json.as_bytes(), why);
-                    Err(misfit.coded("json_half_character"))
+                    Err(misfit.coded("json_lone_surrogate"))
                 }
             },
             _ => self.push_text(json.as_bytes()),

@@ -29,7 +29,7 @@ impl Decoder {
     /// A decoder of files with the columns of `schema`, in its order if there is no header.
     /// Batches have the columns named in `wanted`, in that order; all without.
     ///
-    /// Errors: `bad_dialect`, `unsupported_type`, `unknown_column`, `no_columns`.
+    /// Errors: `invalid_dialect`, `unsupported_type`, `unknown_column`, `no_columns`.
     pub fn new(
         format: &Format,
         schema: SchemaRef,
@@ -118,7 +118,7 @@ impl Decoder {
     /// The same, where texts of a column have a form of their own. A column that the batches do not
     /// have is passed over.
     ///
-    /// Errors: `bad_time_pattern` for a type that the form is not one of.
+    /// Errors: `invalid_time_pattern` for a type that the form is not one of.
     pub fn read_as(mut self, column: &str, pattern: TimePattern) -> Result<Self, FormatError> {
         let mut columns = self.rows.columns.iter_mut();
         if let Some(found) = columns.find(|found| found.field().name() == column) {

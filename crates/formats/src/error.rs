@@ -7,14 +7,14 @@ use rapidbyte_wire::types::type_name;
 ///
 /// | code | when |
 /// | --- | --- |
-/// | `bad_dialect` | delimiter, quote and null text contradict each other |
+/// | `invalid_dialect` | delimiter, quote and null text contradict each other |
 /// | `unknown_format`, `unused_option`, `compressed_columns` | a [`Choice`](crate::Choice) that cannot be followed |
 /// | `unsupported_type` | a column's type has no text form here |
 /// | `unknown_column` | a wanted column is not in the schema |
 /// | `no_columns` | CSV cannot hold rows without columns |
 /// | `value_does_not_fit` | a value its column cannot hold exactly |
 /// | `decimal_comma` | a number with a comma, of decimals or thousands |
-/// | `bad_time_pattern` | a declared form of dates that cannot be followed |
+/// | `invalid_time_pattern` | a declared form of dates that cannot be followed |
 /// | `null_in_required_column` | a NULL where the schema allows none |
 /// | `record_too_large` | a record above `max_record_bytes`, or a column of a batch above 2 GiB |
 /// | `csv_ragged_row` | more or fewer fields than columns |
@@ -25,7 +25,7 @@ use rapidbyte_wire::types::type_name;
 /// | `csv_missing_header` | nothing from which columns could be inferred: no file has a header line |
 /// | `csv_missing_column`, `csv_unknown_column`, `csv_duplicate_column` | a header that does not name the schema's columns |
 /// | `jsonl_broken_line` | a line that is not JSON |
-/// | `json_half_character` | an escape of half a surrogate pair, such as `\ud800` alone |
+/// | `json_lone_surrogate` | an escape of half a surrogate pair, such as `\ud800` alone |
 /// | `jsonl_not_an_object` | a line that is JSON, but no object |
 /// | `jsonl_unknown_field`, `jsonl_duplicate_key` | a key nobody declared, a key that comes twice |
 /// | `columns_uneven` | columns of different lengths, or another number of them |
@@ -85,8 +85,8 @@ impl FormatError {
     /// Who acts on it.
     pub fn owner(&self) -> Owner {
         match self.code {
-            "bad_dialect"
-            | "bad_time_pattern"
+            "invalid_dialect"
+            | "invalid_time_pattern"
             | "compressed_columns"
             | "unknown_format"
             | "unused_option"
@@ -241,7 +241,7 @@ impl Misfit {
                 "decimal commas and separators of thousands are not read as numbers: export the \
                  file with decimal points, or declare the column as string and convert it later",
             ),
-            "json_half_character" => error.hint(
+            "json_lone_surrogate" => error.hint(
                 "repair the file, or declare the column as json, which keeps the text as it stands",
             ),
             "null_in_required_column" => error.hint("declare the column nullable"),

@@ -281,7 +281,7 @@ fn jsonl_errors_say_where_and_what() {
         ),
         (
             b"{\"id\":1,\"t\":\"\\ud800\"}",
-            "json_half_character",
+            "json_lone_surrogate",
             Some("t"),
             1,
             "half of a surrogate pair",
@@ -467,7 +467,7 @@ fn wrong_set_ups_are_refused_before_the_first_byte() {
         delimiter: b'"',
         ..Dialect::default()
     });
-    assert_eq!(code(&bad, &[("a", "int64")], None), Some("bad_dialect"));
+    assert_eq!(code(&bad, &[("a", "int64")], None), Some("invalid_dialect"));
     assert_eq!(code(&csv(), &[], None), Some("no_columns"));
     assert_eq!(code(&Format::jsonl(), &[], None), None);
     let wanted = ["b".to_owned()];

@@ -226,7 +226,7 @@ fn what_a_format_cannot_hold_is_refused_by_name() {
     let error = Format::csv(dialect)
         .encode(&batch("float64", floats()))
         .unwrap_err();
-    assert_eq!(error.code, "bad_dialect");
+    assert_eq!(error.code, "invalid_dialect");
 }
 
 /// A map of one key twice.

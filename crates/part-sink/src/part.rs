@@ -24,7 +24,7 @@ impl Guest for Sink {
 fn no_byte() -> Error {
     Error {
         kind: ErrorKind::Internal,
-        code: "no_byte".into(),
+        code: "not_latin1".into(),
         message: "a character above 255 where each stands for a byte".into(),
         hint: Some("each character of `write_latin` is a byte: give a text to `write_text`".into()),
         stream: None,

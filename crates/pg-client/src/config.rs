@@ -152,13 +152,13 @@ impl Settings {
         options.contains(parameter)
     }
 
-    /// Reads `postgres://user:password@host:port/database?sslmode=…`. Errors: `bad_url`, at
+    /// Reads `postgres://user:password@host:port/database?sslmode=…`. Errors: `invalid_url`, at
     /// `config.url`.
     pub fn from_url(url: &str) -> Result<Self> {
         Self::from_config(Some(url), Fields::default())
     }
 
-    /// Reads separate keys. Errors: `bad_setting`, at `config.` and the key.
+    /// Reads separate keys. Errors: `invalid_setting`, at `config.` and the key.
     pub fn from_fields(fields: Fields) -> Result<Self> {
         Self::from_config(None, fields)
     }

@@ -289,7 +289,7 @@ struct RawField {
 }
 
 fn bad(message: impl Into<String>) -> PgError {
-    PgError::new(Owner::Internal, "bad_catalog", message)
+    PgError::new(Owner::Internal, "invalid_catalog", message)
 }
 
 fn parse_row<T: serde::de::DeserializeOwned>(row: &str) -> Result<T, PgError> {
@@ -315,7 +315,7 @@ impl Types {
 
     /// The type of an OID, down to all it is made of.
     ///
-    /// `bad_catalog` if it (or a part) is missing, is nested deeper than [`MAX_DEPTH`] or has
+    /// `invalid_catalog` if it (or a part) is missing, is nested deeper than [`MAX_DEPTH`] or has
     /// more than [`MAX_PARTS`] parts.
     pub fn get(&self, oid: u32) -> Result<PgType, PgError> {
         let mut parts = 0;

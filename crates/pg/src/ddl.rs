@@ -16,7 +16,7 @@ pub fn create_schema(schema: &str) -> Result<String, PgError> {
 /// `CREATE TABLE schema.table (…)` with the columns' exact types, `NOT NULL` and the primary key.
 ///
 /// Not taken over: defaults, generating expressions (the values are data here), identity and
-/// collations, which another server need not have. `bad_name` for a name that the server would
+/// collations, which another server need not have. `invalid_name` for a name that the server would
 /// cut.
 pub fn create_table(
     schema: &str,
@@ -236,7 +236,7 @@ mod tests {
         let long = "x".repeat(64);
         assert_eq!(
             create_table("raw", &long, &[], &[]).map_err(|e| e.code),
-            Err("bad_name")
+            Err("invalid_name")
         );
     }
 

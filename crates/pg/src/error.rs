@@ -21,13 +21,13 @@ pub enum Owner {
 /// | --- | --- | --- |
 /// | `value_does_not_fit` | data | the form chosen for the column cannot hold this value |
 /// | `record_too_large` | data | a row or an array above `max_record_bytes`, or a column of a batch above 2 GiB |
-/// | `bad_text` | data | text that is not UTF-8, or holds a NUL character |
+/// | `invalid_text` | data | text that is not UTF-8, or holds a NUL character |
 /// | `type_refused` | schema | the target column cannot take the field |
 /// | `needs_cast` | schema | the target column must be loaded as text and cast |
 /// | `missing_type` | schema | a type the target lacks and this crate may not create |
-/// | `bad_name` | config | a name the server would cut or cannot hold |
-/// | `bad_metadata` | internal | a field's PostgreSQL metadata does not parse |
-/// | `bad_catalog` | internal | a catalog answer does not parse |
+/// | `invalid_name` | config | a name the server would cut or cannot hold |
+/// | `invalid_metadata` | internal | a field's PostgreSQL metadata does not parse |
+/// | `invalid_catalog` | internal | a catalog answer does not parse |
 /// | `malformed_copy` | internal | COPY bytes that are not the binary format |
 /// | `malformed_value` | internal | a value's bytes are not of its type |
 /// | `truncated_copy` | internal | the stream ended before its trailer |
@@ -114,7 +114,7 @@ impl Problem {
     pub(crate) fn at(self, column: &str, row: u64) -> PgError {
         let (owner, code) = match self {
             Self::Malformed => (Owner::Internal, "malformed_value"),
-            Self::Text | Self::Nul => (Owner::Data, "bad_text"),
+            Self::Text | Self::Nul => (Owner::Data, "invalid_text"),
             Self::TooLarge | Self::LongList => (Owner::Data, "record_too_large"),
             _ => (Owner::Data, "value_does_not_fit"),
         };

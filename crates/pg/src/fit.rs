@@ -45,7 +45,7 @@ pub enum Fit {
 
 /// Says how a field gets into a column of the target table (with the target's own OIDs).
 ///
-/// `bad_metadata` if the field's PostgreSQL metadata does not parse.
+/// `invalid_metadata` if the field's PostgreSQL metadata does not parse.
 pub fn fit(field: &Field, target: &Column) -> Result<Fit, PgError> {
     Ok(decide(field, target)?.0)
 }

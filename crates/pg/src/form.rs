@@ -255,14 +255,14 @@ pub fn schema(columns: &[Column], native: bool, table: &Table) -> Schema {
 
 /// The table that a schema came from; nothing is known of one that is not PostgreSQL's.
 ///
-/// `bad_metadata` when the entry does not parse.
+/// `invalid_metadata` when the entry does not parse.
 pub fn table_of(schema: &Schema) -> Result<Table, PgError> {
     let Some(json) = schema.metadata().get(METADATA_KEY) else {
         return Ok(Table::default());
     };
     serde_json::from_str(json).map_err(|error| {
         let text = format!("the PostgreSQL metadata of the schema: {error}");
-        PgError::new(Owner::Internal, "bad_metadata", text)
+        PgError::new(Owner::Internal, "invalid_metadata", text)
     })
 }
 
@@ -285,7 +285,7 @@ pub fn select_expression(column: &Column, native: bool) -> String {
 
 /// The column that a field came from, if it came from PostgreSQL, under the field's name.
 ///
-/// `bad_metadata` when the entry does not parse or is nested too deep.
+/// `invalid_metadata` when the entry does not parse or is nested too deep.
 pub fn column_of(field: &Field) -> Result<Option<Column>, PgError> {
     let Some(json) = field.metadata().get(METADATA_KEY) else {
         return Ok(None);
@@ -293,7 +293,7 @@ pub fn column_of(field: &Field) -> Result<Option<Column>, PgError> {
     let bad = |what: String| {
         PgError::new(
             Owner::Internal,
-            "bad_metadata",
+            "invalid_metadata",
             format!(
                 "the PostgreSQL metadata of field {:?}: {what}",
                 field.name()

@@ -52,7 +52,7 @@ pub fn check_name(name: &str) -> Result<(), PgError> {
     let bad = |what: &str| {
         Err(PgError::new(
             Owner::Config,
-            "bad_name",
+            "invalid_name",
             format!("the name {name:?} {what}"),
         )
         .hint("rename it in the pipeline"))

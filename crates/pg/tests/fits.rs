@@ -330,7 +330,7 @@ fn hostile_metadata_is_an_error_and_a_changed_field_loses_it() {
         &deep(40),
     ] {
         let error = column_of(&field(json.to_owned())).expect_err("hostile");
-        assert_eq!(error.code, "bad_metadata");
+        assert_eq!(error.code, "invalid_metadata");
         assert_eq!(
             fit(&field(json.to_owned()), &pg::INT8.column("c")),
             Err(error)

@@ -426,7 +426,7 @@ fn elements_that_are_not_written_are_not_looked_at() {
     let column = || array_of(&builtin::TEXT, -1);
     assert!(encoded(list(vec![0, 1, 2]), column()).is_ok());
     let error = encoded(list(vec![0, 1, 3]), column()).expect_err("NUL");
-    assert_eq!(error.code, "bad_text");
+    assert_eq!(error.code, "invalid_text");
     assert!(error.message.contains("row 2:"), "{error}");
 }
 
@@ -636,7 +636,7 @@ fn values_finer_than_a_microsecond_are_refused() {
     assert!(encoded(forever, builtin::DATE.column("c")).is_err());
     let nul: ArrayRef = Arc::new(StringArray::from(vec![Some("ok"), Some("a\0b")]));
     let error = encoded(nul, builtin::TEXT.column("c")).expect_err("NUL");
-    assert_eq!(error.code, "bad_text");
+    assert_eq!(error.code, "invalid_text");
     assert!(error.message.contains("row 2"), "{error}");
 }
 
@@ -708,7 +708,7 @@ fn text_that_is_not_utf8_names_its_row() {
         let error = decoder.take_batch().expect_err("bad text");
         assert_eq!(
             (error.code, error.column.as_deref()),
-            ("bad_text", Some("t"))
+            ("invalid_text", Some("t"))
         );
         assert!(error.message.contains("row 2"), "{error}");
     }

@@ -15,7 +15,7 @@ pub const TYPES: &str =
 /// Reads `{"id": "int64 not null", "name": "string"}`.
 ///
 /// Errors: `invalid_schema` for another text, a column that comes twice, or none at all;
-/// `invalid_type` for a type that does not exist.
+/// `unknown_type` for a type that does not exist.
 pub fn schema(text: &str) -> Result<Schema, Refusal> {
     let columns: Columns = serde_json::from_str(text).map_err(|error| {
         let text = format!("the columns of the stream: {error}");
@@ -27,7 +27,7 @@ pub fn schema(text: &str) -> Result<Schema, Refusal> {
                 Refusal::schema("invalid_schema", error.to_string()).hint(FORM)
             }
             DeclaredError::Type { .. } => {
-                Refusal::schema("invalid_type", error.to_string()).hint(TYPES)
+                Refusal::schema("unknown_type", error.to_string()).hint(TYPES)
             }
         };
         match error.column() {
@@ -49,7 +49,7 @@ mod tests {
             ("{}", "invalid_schema"),
             (r#"{"a": 1}"#, "invalid_schema"),
             (r#"{"a": "int64", "a": "string"}"#, "invalid_schema"),
-            (r#"{"a": "integr"}"#, "invalid_type"),
+            (r#"{"a": "integr"}"#, "unknown_type"),
         ] {
             let refusal = schema(text).unwrap_err();
             assert_eq!(refusal.code, code, "{text}");

@@ -82,16 +82,16 @@ impl Decoder {
 
     /// A batch, in pieces of some rows.
     ///
-    /// Errors: `bad_batch` for bytes that are none of the schema, or of another number of rows.
+    /// Errors: `invalid_batch` for bytes that are none of the schema, or of another number of rows.
     pub fn pieces(&self, data: Vec<u8>, rows: u64) -> Result<Vec<Piece>, Refusal> {
         let parts = data.len().div_ceil(PIECE_BYTES).max(1);
         let batch = self.messages.decode(data);
         let batch = batch
-            .map_err(|error| Refusal::internal("bad_batch", error.to_string()).hint(REPORT))?;
+            .map_err(|error| Refusal::internal("invalid_batch", error.to_string()).hint(REPORT))?;
         let found = batch.num_rows();
         if found as u64 != rows {
             let text = format!("a batch of {found} rows where {rows} were said");
-            return Err(Refusal::internal("bad_batch", text).hint(REPORT));
+            return Err(Refusal::internal("invalid_batch", text).hint(REPORT));
         }
         let step = found.div_ceil(parts).max(1);
         let begins = (0..found).step_by(step);
@@ -188,9 +188,9 @@ mod tests {
         let batch = encoder.rows(br#"{"id":1}"#).unwrap().unwrap();
         let mut decoder = Decoder::new(encoder.schema_message(), false).unwrap();
         let refused = only_piece(&mut decoder, batch.data.clone(), 2).unwrap_err();
-        assert_eq!(refused.code, "bad_batch");
+        assert_eq!(refused.code, "invalid_batch");
         let refused = only_piece(&mut decoder, b"no batch".to_vec(), 1).unwrap_err();
-        assert_eq!(refused.code, "bad_batch");
+        assert_eq!(refused.code, "invalid_batch");
         let columns = only_piece(&mut decoder, batch.data, 1).unwrap();
         assert_eq!(columns[0], b"[1]");
     }

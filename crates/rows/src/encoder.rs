@@ -52,7 +52,7 @@ pub struct Refusal {
 impl Encoder {
     /// `columns` as [`declared::schema`] reads them; `wanted` are those of the batches, in that order.
     ///
-    /// Errors: `invalid_schema`, `invalid_type`, `unsupported_type`, `unknown_column`.
+    /// Errors: `invalid_schema`, `unknown_type`, `unsupported_type`, `unknown_column`.
     pub fn new(
         columns: &str,
         wanted: Option<&[String]>,

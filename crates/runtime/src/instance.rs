@@ -91,7 +91,7 @@ impl Instance {
             let text = "the instance has failed before and cannot be used";
             return Err(self.failed(
                 export,
-                ConnectorError::new(ErrorKind::Internal, "dead", text),
+                ConnectorError::new(ErrorKind::Internal, "instance_unusable", text),
             ));
         }
         let state = self.store.data_mut();

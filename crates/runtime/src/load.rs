@@ -238,7 +238,7 @@ impl Runtime {
             .map(|(name, _)| name.to_owned())
             .collect();
         let wrong = |message: String| {
-            ConnectorError::new(ErrorKind::Config, "wrong_world", message).hint(
+            ConnectorError::new(ErrorKind::Config, "invalid_world", message).hint(
                 "a connector exports rapidbyte:connector/source@0.1.0 or \
                  rapidbyte:connector/destination@0.1.0",
             )
@@ -420,7 +420,7 @@ impl Connector {
         let text = format!("{} is no {kind}", self.name);
         load_error(
             &self.name,
-            ConnectorError::new(ErrorKind::Config, "wrong_world", text),
+            ConnectorError::new(ErrorKind::Config, "invalid_world", text),
         )
     }
 }

@@ -36,13 +36,13 @@ impl Columns {
     /// The Arrow schema; `at` is where it stands, such as `config.schema`.
     ///
     /// # Errors
-    /// `invalid_type` with the column; `no_columns`.
+    /// `unknown_type` with the column; `no_columns`.
     pub fn schema(&self, at: &str) -> Result<SchemaRef> {
         self.0.schema().map(Arc::new).map_err(|error| {
             let Some(column) = error.column() else {
                 return Error::config("no_columns", error).at(at);
             };
-            Error::config("invalid_type", &error)
+            Error::config("unknown_type", &error)
                 .in_column(column)
                 .at(format!("{at}.{column}"))
         })
@@ -63,7 +63,7 @@ mod tests {
         let schema_of_two = schema(r#"{"z": "int64 not null", "a": "string"}"#).unwrap();
         assert_eq!(schema_of_two.field(0).name(), "z");
         let error = schema(r#"{"n": "int65"}"#).unwrap_err();
-        assert_eq!(error.code, "invalid_type");
+        assert_eq!(error.code, "unknown_type");
         assert_eq!(error.column.as_deref(), Some("n"));
         assert_eq!(error.location.as_deref(), Some("config.schema.n"));
         assert_eq!(schema("{}").unwrap_err().code, "no_columns");

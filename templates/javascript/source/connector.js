@@ -54,7 +54,7 @@ export class Connector {
 function begin(request) {
   if (request.cursor !== undefined) {
     if (!Number.isSafeInteger(request.cursor)) {
-      throw new ConnectorError("config", "bad_cursor", "no checkpoint of this source");
+      throw new ConnectorError("config", "invalid_cursor", "no checkpoint of this source");
     }
     return request.cursor + 1;
   }
@@ -62,7 +62,7 @@ function begin(request) {
   const number = Number(initial);
   if (!Number.isSafeInteger(number)) {
     const hint = "cursor_initial takes a whole number";
-    throw new ConnectorError("config", "bad_cursor", `"${initial}" is no number`, { hint });
+    throw new ConnectorError("config", "invalid_cursor", `"${initial}" is no number`, { hint });
   }
   return number;
 }

@@ -44,12 +44,12 @@ def begin(request):
     """The first number: behind the checkpoint, or at the start that the operator chose."""
     if request.cursor is not None:
         if type(request.cursor) is not int:
-            raise Error("config", "bad_cursor", f"{request.cursor!r} is no checkpoint of this source")
+            raise Error("config", "invalid_cursor", f"{request.cursor!r} is no checkpoint of this source")
         return request.cursor + 1
     if request.initial:
         try:
             return int(request.initial[0])
         except ValueError:
             text = f"{request.initial[0]!r} is no number"
-            raise Error("config", "bad_cursor", text, "cursor_initial takes a whole number")
+            raise Error("config", "invalid_cursor", text, "cursor_initial takes a whole number")
     return 0

@@ -129,7 +129,7 @@ fn an_upsert_with_a_lag_equals_its_source() {
 
 #[test]
 fn exact_appends_have_each_version_once() {
-    let stream = "{ name: public.t, sync_mode: incremental, late_rows: exact }";
+    let stream = "{ name: public.t, sync_mode: incremental, change_detection: xmin }";
     let (source, target) = burn(stream, "write_mode: append");
     is_each_version_once(&source, &target);
 }

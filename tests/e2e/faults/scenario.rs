@@ -101,7 +101,7 @@ pub const SCENARIOS: &[Scenario] = &[
     GROWS,
     Scenario {
         name: "incremental exact",
-        streams: "[{ name: public.t, sync_mode: incremental, late_rows: exact }]",
+        streams: "[{ name: public.t, sync_mode: incremental, change_detection: xmin }]",
         is_whole: true,
         ..GROWS
     },

@@ -116,7 +116,7 @@ fn what_cannot_go_on_is_refused() {
     refuses(INCREMENTAL, "query: {}", "no_cursor", 2);
     refuses(
         "cursor_field: at }]",
-        "cursor_field: at, late_rows: exact }]",
+        "cursor_field: at, change_detection: xmin }]",
         "http_no_lag",
         2,
     );

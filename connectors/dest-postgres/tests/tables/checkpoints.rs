@@ -125,7 +125,7 @@ fn a_row_that_cannot_be_written_is_counted_from_the_first_of_the_load() {
         step(&mut to, &mut writer, &good, 0, "1", false).unwrap();
         let bad = texts(&[("c", &[Some("c"), Some("d\0")])]);
         let error = writer.write(&bad).unwrap_err();
-        assert_eq!(error.code, "bad_text");
+        assert_eq!(error.code, "invalid_text");
         assert!(error.message.contains("row 4:"), "{error:?}");
     }
 }
@@ -287,7 +287,7 @@ fn a_commit_without_a_writer_moves_the_cursor_alone() {
         .open_writer(&target, found.epoch, found.cursor.as_deref())
         .err()
         .unwrap();
-    assert_eq!(error.code, "target_vanished", "{error:?}");
+    assert_eq!(error.code, "target_missing", "{error:?}");
     assert!(error.hint.unwrap().contains("--full-refresh"));
     let cleared = to.fence(&target, &run("clear")).unwrap();
     to.commit(commit("t", vec![], cleared.seq, None, true))
@@ -400,7 +400,7 @@ fn a_table_that_vanishes_between_two_commits_is_not_made_again() {
     step(&mut to, &mut writer, &batch(&[1]), 0, "1", false).unwrap();
     client.batch_execute("DROP TABLE raw.t").unwrap();
     let error = writer.write(&batch(&[2])).unwrap_err();
-    assert_eq!(error.code, "target_vanished", "{error:?}");
+    assert_eq!(error.code, "target_missing", "{error:?}");
     assert_eq!(state(&mut client), "p t raw.t r 1 1 1 f");
 }
 

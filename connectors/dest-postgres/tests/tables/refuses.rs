@@ -454,14 +454,17 @@ fn names_and_configurations_that_cannot_be_are_refused() {
     let database = database();
     let mut to = open(&database);
     let long = format!("public.{}", "x".repeat(64));
-    for (stream, code) in [(long.as_str(), "bad_name"), ("", "bad_name")] {
+    for (stream, code) in [(long.as_str(), "invalid_name"), ("", "invalid_name")] {
         let error = append(&mut to, stream, &batch(&[1])).unwrap_err();
         assert_eq!(error.code, code, "{stream:?}");
     }
     let long = Schema::new(vec![Field::new("x".repeat(64), DataType::Int64, true)]);
     let column: ArrayRef = Arc::new(Int64Array::from(vec![1]));
     let long = RecordBatch::try_new(Arc::new(long), vec![column]).unwrap();
-    assert_eq!(append(&mut to, "a", &long).unwrap_err().code, "bad_name");
+    assert_eq!(
+        append(&mut to, "a", &long).unwrap_err().code,
+        "invalid_name"
+    );
     let config = json!({"schema": "raw", "table": "one"});
     let mut to = open_with(&database.url(), config);
     append(&mut to, "a", &batch(&[1])).unwrap();
@@ -543,7 +546,7 @@ fn a_value_that_cannot_be_held_names_its_column_and_row() {
     let error = append(&mut to, "t", &rows).unwrap_err();
     assert_eq!(
         (error.code.as_str(), error.column.as_deref()),
-        ("bad_text", Some("t"))
+        ("invalid_text", Some("t"))
     );
     assert!(error.message.contains("row 2"), "{error:?}");
 }

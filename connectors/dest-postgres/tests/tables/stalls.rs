@@ -161,16 +161,16 @@ fn settings_out_of_range_are_refused() {
         assert_eq!(
             error.code,
             if key == "lock_timeout" {
-                "bad_setting"
+                "invalid_setting"
             } else {
-                "bad_name"
+                "invalid_name"
             }
         );
     }
     let url = "postgres://a@127.0.0.1:1/b";
     let mut to = open_with(url, json!({"schema": "_rapidbyte"}));
     let error = plan(&mut to, "checkpoint", &batch(&[1])).unwrap_err();
-    assert_eq!(error.code, "bad_name", "{error:?}");
+    assert_eq!(error.code, "invalid_name", "{error:?}");
 }
 
 /// They wait for as long as it takes, and not only until somebody is told.

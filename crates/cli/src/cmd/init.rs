@@ -129,7 +129,7 @@ fn words<T: ValueEnum>() -> Vec<String> {
 
 fn missing(flag: &str, known: Vec<String>) -> Failure {
     let text = format!("{flag} is missing, and there is no terminal to ask at");
-    Failure::new(Class::Config, "bad_argument", text)
+    Failure::new(Class::Config, "invalid_argument", text)
         .hint(format!("{flag} takes {}", known.join(", ")))
 }
 
@@ -148,7 +148,7 @@ fn choose<T: ValueEnum>(
         }
     }
     let text = format!("no answer was one of {}", known.join(", "));
-    Err(Failure::new(Class::Config, "bad_argument", text).hint(format!("say it with {flag}")))
+    Err(Failure::new(Class::Config, "invalid_argument", text).hint(format!("say it with {flag}")))
 }
 
 /// One question; an empty answer is the default.
@@ -159,8 +159,12 @@ fn ask(
     default: &str,
 ) -> Result<String, Failure> {
     let failed = |error: std::io::Error| {
-        Failure::new(Class::Config, "bad_argument", format!("no answer: {error}"))
-            .hint("say it with the flags: rapidbyte help init")
+        Failure::new(
+            Class::Config,
+            "invalid_argument",
+            format!("no answer: {error}"),
+        )
+        .hint("say it with the flags: rapidbyte help init")
     };
     write!(questions, "{question} [{default}] ").map_err(failed)?;
     questions.flush().map_err(failed)?;
@@ -182,7 +186,7 @@ fn check(text: &str, name: &str) -> Result<(), Failure> {
         return Ok(());
     }
     let text = format!("{name:?} cannot be the name of a pipeline");
-    Err(Failure::new(Class::Config, "bad_argument", text)
+    Err(Failure::new(Class::Config, "invalid_argument", text)
         .hint("--name takes 1 to 64 letters, digits, \"_\", \"-\" and \".\""))
 }
 

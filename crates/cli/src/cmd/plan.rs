@@ -183,7 +183,7 @@ fn stream_document(plan: &Plan, stream: &StreamPlan) -> Value {
         "primary_key": stream.target.primary_key,
         "where": stream.filter,
         "cursor_field": stream.increment.as_ref().map(|increment| &increment.cursor_fields),
-        "late_rows": stream.increment.as_ref().map(late_rows),
+        "change_detection": stream.increment.as_ref().map(change_detection),
         "deleted_field": stream.target.deleted_field,
         "goes_on_from": goes_on_from(plan, stream),
         "location": stream.placed.location,
@@ -307,10 +307,10 @@ impl<'a> Line<'a> {
     }
 }
 
-fn late_rows(increment: &Increment) -> &'static str {
+fn change_detection(increment: &Increment) -> &'static str {
     match &increment.late_rows {
-        LateRows::Exact => "exact",
-        LateRows::Lag(_) => "lag",
+        LateRows::Exact => "xmin",
+        LateRows::Lag(_) => "cursor",
     }
 }
 

@@ -217,7 +217,7 @@ fn ensure_json(cursor: &str, stream: &str) -> Result<(), Failure> {
         other => {
             let why = other.err().map(|error| format!(": {error}"));
             let text = format!("a cursor is a JSON object{}", why.unwrap_or_default());
-            Err(Failure::new(Class::Config, "bad_cursor", text)
+            Err(Failure::new(Class::Config, "invalid_cursor", text)
                 .in_stream(stream)
                 .hint("begin with what `rapidbyte state get` prints, and quote it for the shell"))
         }
@@ -350,7 +350,7 @@ fn rebind(
             output.text(&match is_exact {
                 false => format!("{name}: the next run takes the source and the target that it finds"),
                 true => format!(
-                    "{name}: the next run takes the target that it finds; a cursor of `late_rows: exact` \
+                    "{name}: the next run takes the target that it finds; a cursor of `change_detection: xmin` \
                      holds for its own server only, and another one needs --full-refresh"
                 ),
             });

@@ -42,19 +42,19 @@ pub mod code {
     /// A key that has no meaning where it stands.
     pub const UNKNOWN_KEY: &str = "unknown_key";
     /// A mapping, a list, a text or a number where something else is due.
-    pub const WRONG_TYPE: &str = "wrong_type";
+    pub const WRONG_TYPE: &str = "invalid_type";
     /// A required key is not there.
     pub const MISSING_KEY: &str = "missing_key";
     /// `${NAME}` names a variable that is not set.
     pub const UNSET_VARIABLE: &str = "unset_variable";
     /// `${…}` in a form that has no meaning.
-    pub const BAD_INTERPOLATION: &str = "bad_interpolation";
+    pub const INVALID_INTERPOLATION: &str = "invalid_interpolation";
     /// One key twice in one mapping.
     pub const DUPLICATE_KEY: &str = "duplicate_key";
     /// One stream name twice.
     pub const DUPLICATE_STREAM: &str = "duplicate_stream";
     /// A value of the right type that is not allowed.
-    pub const BAD_VALUE: &str = "bad_value";
+    pub const BAD_VALUE: &str = "invalid_value";
     /// A file does not exist.
     pub const FILE_NOT_FOUND: &str = "file_not_found";
     /// A folder or another thing that is no regular file.

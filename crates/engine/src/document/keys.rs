@@ -379,7 +379,11 @@ pub(super) fn unknown(
         let mut mappings = MAPPINGS.iter();
         mappings.find(|(_, keys)| keys.contains(&key))
     };
-    let hint = if let Some(name) = nearest(key, known) {
+    let hint = if key == "late_rows" && known.contains(&"change_detection") {
+        "late_rows has a new name: write change_detection: cursor for lag, or change_detection: \
+         xmin for exact"
+            .to_owned()
+    } else if let Some(name) = nearest(key, known) {
         format!("did you mean {name:?}?")
     } else if OF_ALL_STREAMS.contains(&key) && known == streams::STREAM {
         format!(

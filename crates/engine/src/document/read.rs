@@ -270,7 +270,7 @@ impl Reader<'_> {
         let mut secret = false;
         let parts = interpolate::parts(&scalar.text).map_err(|bad| {
             self.error(
-                code::BAD_INTERPOLATION,
+                code::INVALID_INTERPOLATION,
                 at,
                 path,
                 format!("{path}: {}", bad.message),

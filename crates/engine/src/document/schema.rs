@@ -11,7 +11,7 @@ use super::delivery::{MAX_ATTEMPTS, MAX_BACKOFF, MAX_SECONDS, WHEN_RUNNING};
 use super::keys::COMPRESSIONS;
 use super::pages::MAX_KEPT;
 use super::permissions::MAX_LIMIT;
-use super::{LateRows, OnStreamFailure, SyncMode, VERSION, WhenRunning, WriteMode};
+use super::{ChangeDetection, OnStreamFailure, SyncMode, VERSION, WhenRunning, WriteMode};
 
 /// A bundled connector's part.
 #[derive(Debug, Clone)]
@@ -66,7 +66,7 @@ pub fn json_schema(connectors: &[Bundled]) -> Value {
                 "properties": {
                     "sync_mode": sync_mode(),
                     "cursor_field": cursor_field(),
-                    "late_rows": late_rows(),
+                    "change_detection": change_detection(),
                     "lag": lag(),
                 },
             },
@@ -136,7 +136,7 @@ fn stream() -> Value {
                 "description": "Where the first read begins: one value for each of cursor_field.",
                 "anyOf": [value(), { "type": "array", "minItems": 1, "items": value() }],
             },
-            "late_rows": late_rows(),
+            "change_detection": change_detection(),
             "lag": lag(),
             "primary_key": described("The columns that identify a row; with upsert, or append with a lag.", names()),
             "deleted_field": {
@@ -155,11 +155,12 @@ fn cursor_field() -> Value {
     })
 }
 
-fn late_rows() -> Value {
+fn change_detection() -> Value {
     one_of(
-        "Rows that are committed late: read again what lies up to lag below the cursor (lag), or miss \
-         nothing and scan the table each time (exact).",
-        &[LateRows::Lag, LateRows::Exact].map(LateRows::name),
+        "How an incremental read finds new and changed rows. cursor: by the values of cursor_field; \
+         rows committed late are found only within lag. xmin: by PostgreSQL's transaction ids; no \
+         row is missed, and each run scans the whole table.",
+        &[ChangeDetection::Cursor, ChangeDetection::Xmin].map(ChangeDetection::name),
     )
 }
 

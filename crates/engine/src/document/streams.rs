@@ -9,9 +9,9 @@ use super::keys::{self, PRIMARY_KEY_EXAMPLE, missing, only_upsert, unknown};
 use super::node::{Entry, Node, NodeValue};
 use super::path::{Path, Step};
 use super::read::Reader;
-use super::{Destination, LateRows, Source, Stream, SyncMode, WriteMode};
+use super::{ChangeDetection, Destination, Source, Stream, SyncMode, WriteMode};
 
-pub(super) const DEFAULTS: &[&str] = &["sync_mode", "cursor_field", "late_rows", "lag"];
+pub(super) const DEFAULTS: &[&str] = &["sync_mode", "cursor_field", "change_detection", "lag"];
 pub(super) const STREAM: &[&str] = &[
     "name",
     "sync_mode",
@@ -20,7 +20,7 @@ pub(super) const STREAM: &[&str] = &[
     "rename",
     "cursor_field",
     "cursor_initial",
-    "late_rows",
+    "change_detection",
     "lag",
     "primary_key",
     "deleted_field",
@@ -52,7 +52,7 @@ pub(super) fn read(
                 name_node: item,
                 inherits: Inherits {
                     sync_mode: true,
-                    late_rows: true,
+                    change_detection: true,
                 },
             },
         };
@@ -81,7 +81,7 @@ struct StreamEntry<'n> {
 pub(super) struct Inherits {
     sync_mode: bool,
     /// With the lag.
-    late_rows: bool,
+    change_detection: bool,
 }
 
 /// `defaults`: what holds for every stream that does not say otherwise.
@@ -90,7 +90,7 @@ pub(super) struct Defaults {
     sync_mode: SyncMode,
     /// For incremental streams, as the following two.
     cursor_field: Vec<String>,
-    late_rows: LateRows,
+    change_detection: ChangeDetection,
     lag: Option<String>,
 }
 
@@ -108,7 +108,7 @@ pub(super) fn defaults(
         match entry.key.as_str() {
             "sync_mode" => read.sync_mode = keys::sync_mode(reader, node, path)?,
             "cursor_field" => read.cursor_field = one_or_more(reader, entry, path)?,
-            "late_rows" => read.late_rows = late_rows(reader, node, path)?,
+            "change_detection" => read.change_detection = change_detection(reader, node, path)?,
             "lag" => read.lag = Some(value(reader, node, path)?),
             _ => return Err(unknown(reader, entry, path, DEFAULTS)),
         }
@@ -129,21 +129,21 @@ impl Defaults {
             if stream.cursor_field.is_empty() && stream.cursor_initial.is_none() {
                 stream.cursor_field.clone_from(&self.cursor_field);
             }
-            if inherits.late_rows {
-                stream.late_rows = self.late_rows;
+            if inherits.change_detection {
+                stream.change_detection = self.change_detection;
                 stream.lag.clone_from(&self.lag);
             }
         }
     }
 }
 
-fn late_rows(
+fn change_detection(
     reader: &mut Reader<'_>,
     node: &Node,
     path: &Path<'_>,
-) -> Result<LateRows, DocumentError> {
-    let both = [LateRows::Lag, LateRows::Exact];
-    let position = reader.one_of(node, path, &both.map(LateRows::name))?;
+) -> Result<ChangeDetection, DocumentError> {
+    let both = [ChangeDetection::Cursor, ChangeDetection::Xmin];
+    let position = reader.one_of(node, path, &both.map(ChangeDetection::name))?;
     Ok(both[position])
 }
 
@@ -156,7 +156,7 @@ fn read_stream<'n>(
     let mut name_node = None;
     let mut inherits = Inherits {
         sync_mode: true,
-        late_rows: true,
+        change_detection: true,
     };
     let mut stream = Stream::named(String::new());
     for entry in entries {
@@ -177,13 +177,13 @@ fn read_stream<'n>(
             "rename" => stream.rename = reader.pairs(entry, path)?,
             "cursor_field" => stream.cursor_field = one_or_more(reader, entry, path)?,
             "cursor_initial" => stream.cursor_initial = Some(values(reader, entry, path)?),
-            "late_rows" => {
-                stream.late_rows = late_rows(reader, node, path)?;
-                inherits.late_rows = false;
+            "change_detection" => {
+                stream.change_detection = change_detection(reader, node, path)?;
+                inherits.change_detection = false;
             }
             "lag" => {
                 stream.lag = Some(value(reader, node, path)?);
-                inherits.late_rows = false;
+                inherits.change_detection = false;
             }
             "primary_key" => {
                 stream.primary_key = reader.names(entry, path, PRIMARY_KEY_EXAMPLE)?;
@@ -302,7 +302,10 @@ fn fit(
     let of_cursor = [
         ("cursor_field", !stream.cursor_field.is_empty()),
         ("cursor_initial", stream.cursor_initial.is_some()),
-        ("late_rows", stream.late_rows != LateRows::default()),
+        (
+            "change_detection",
+            stream.change_detection != ChangeDetection::default(),
+        ),
         ("lag", stream.lag.is_some()),
     ];
     if stream.sync_mode != SyncMode::Incremental {
@@ -322,11 +325,11 @@ fn fit(
         let hint = "set write_mode: append or upsert, or sync_mode: full_refresh";
         return wrong("sync_mode", text.into(), hint);
     }
-    if stream.late_rows == LateRows::Exact && stream.lag.is_some() {
-        let text = "late_rows: exact misses nothing: there is no lag to read again";
-        return wrong("lag", text.into(), "remove lag, or late_rows");
+    if stream.change_detection == ChangeDetection::Xmin && stream.lag.is_some() {
+        let text = "change_detection: xmin misses nothing: there is no lag to read again";
+        return wrong("lag", text.into(), "remove lag, or change_detection");
     }
-    if stream.late_rows == LateRows::Lag && stream.cursor_field.is_empty() {
+    if stream.change_detection == ChangeDetection::Cursor && stream.cursor_field.is_empty() {
         let hint = "name the column that grows, such as cursor_field: updated_at";
         return Err(missing(reader, node.at, path, "cursor_field", hint));
     }

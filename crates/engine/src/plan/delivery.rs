@@ -31,9 +31,9 @@ pub(super) fn increment(
     Ok(Some(Increment {
         cursor_fields: asked.cursor_field.clone(),
         initial: asked.cursor_initial.clone(),
-        late_rows: match asked.late_rows {
-            document::LateRows::Lag => LateRows::Lag(asked.lag.clone()),
-            document::LateRows::Exact => LateRows::Exact,
+        late_rows: match asked.change_detection {
+            document::ChangeDetection::Cursor => LateRows::Lag(asked.lag.clone()),
+            document::ChangeDetection::Xmin => LateRows::Exact,
         },
         may_repeat: match document.destination.write_mode {
             document::WriteMode::Upsert => true,
@@ -127,7 +127,7 @@ fn keyless(document: &Document, entry: usize, appends: bool) -> Failure {
                     the destination has";
         return Failure::at_key(document, &key, "no_primary_key", text).hint(
             "name the columns that identify a row: primary_key: [id]; or write_mode: upsert; or \
-             late_rows: exact, which needs no lag",
+             change_detection: xmin, which needs no lag",
         );
     }
     let text = "write_mode: upsert needs the columns that identify a row, and the source has no key \
@@ -172,7 +172,7 @@ pub(super) fn refuse_repeats(document: &Document, destination: &Stage) -> Result
     let key = format!("source.streams[{index}].lag");
     Err(
         Failure::at_key(document, &key, "unsupported_lag", text).hint(
-            "remove lag: then rows that are committed late are missed; or late_rows: exact, or \
+            "remove lag: then rows that are committed late are missed; or change_detection: xmin, or \
              another destination",
         ),
     )
@@ -217,7 +217,7 @@ pub(super) fn progress(
         "{} is not there any more, and the stream would go on behind the rows that it held",
         placed.location
     );
-    Err(Failure::new(Class::Contract, "target_vanished", text)
+    Err(Failure::new(Class::Contract, "target_missing", text)
         .in_stream(&target.stream)
         .hint(format!(
             "read this stream from its beginning: `rapidbyte run --full-refresh --select {}`",

@@ -289,7 +289,7 @@ fn open_stage(
                 "source"
             }
         );
-        return Err(located(Failure::new(Class::Config, "wrong_world", text))
+        return Err(located(Failure::new(Class::Config, "invalid_world", text))
             .hint(format!("name a {} here", side.name)));
     }
     let lock = Lock::read(&document.base_dir)?;
@@ -422,7 +422,7 @@ fn no_boolean(document: &Document, path: &str, key: &str, text: &str) -> Failure
         ),
     };
     let text = format!("{key} must be true or false, but is {found}");
-    Failure::at_key(document, path, "wrong_type", text).hint(hint)
+    Failure::at_key(document, path, "invalid_type", text).hint(hint)
 }
 
 /// Refuses a key that the connector's schema does not know, naming the nearest known one, and a path

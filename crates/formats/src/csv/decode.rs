@@ -31,7 +31,7 @@ struct Fields {
 }
 
 impl Reader {
-    /// Errors: `bad_dialect`, `no_columns`.
+    /// Errors: `invalid_dialect`, `no_columns`.
     pub(crate) fn new(
         schema: SchemaRef,
         targets: Targets,

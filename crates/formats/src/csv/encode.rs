@@ -18,11 +18,14 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Errors: `bad_dialect`, `no_columns`, `unsupported_type`.
+    /// Errors: `invalid_dialect`, `no_columns`, `unsupported_type`.
     pub fn new(schema: SchemaRef, dialect: Dialect) -> Result<Self, FormatError> {
         dialect.validate()?;
         let Some(null_text) = dialect.null_text.first() else {
-            return Err(FormatError::new("bad_dialect", "there is no text for NULL"));
+            return Err(FormatError::new(
+                "invalid_dialect",
+                "there is no text for NULL",
+            ));
         };
         if schema.fields().is_empty() {
             return Err(

@@ -53,7 +53,7 @@ struct Guesses {
 }
 
 impl Sampler {
-    /// Looks at `max_rows` rows at most. Errors: `bad_dialect`.
+    /// Looks at `max_rows` rows at most. Errors: `invalid_dialect`.
     pub fn new(
         dialect: Dialect,
         max_rows: u64,

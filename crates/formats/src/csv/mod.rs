@@ -75,9 +75,9 @@ impl Default for Dialect {
 }
 
 impl Dialect {
-    /// Refuses a dialect whose files could not be read back (`bad_dialect`).
+    /// Refuses a dialect whose files could not be read back (`invalid_dialect`).
     pub fn validate(&self) -> Result<(), FormatError> {
-        let bad = |message: String| Err(FormatError::new("bad_dialect", message));
+        let bad = |message: String| Err(FormatError::new("invalid_dialect", message));
         let newline = |byte: u8| matches!(byte, b'\n' | b'\r');
         for (name, byte) in [("delimiter", self.delimiter), ("quote", self.quote)] {
             if !byte.is_ascii() || newline(byte) {
@@ -151,7 +151,7 @@ mod tests {
                 ..plain.clone()
             },
         ] {
-            assert_eq!(dialect.validate().unwrap_err().code, "bad_dialect");
+            assert_eq!(dialect.validate().unwrap_err().code, "invalid_dialect");
         }
     }
 }

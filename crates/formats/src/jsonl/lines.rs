@@ -132,7 +132,7 @@ pub(crate) fn broken(text: &str, line: u64, error: &serde_json::Error) -> Format
     if is_json {
         // Only its keys were looked at more closely.
         let text = format!("character {character}: a key has half of a surrogate pair");
-        return FormatError::new("json_half_character", text).line(line);
+        return FormatError::new("json_lone_surrogate", text).line(line);
     }
     let message = error.to_string();
     let what = message.split(" at line ").next().unwrap_or_default();

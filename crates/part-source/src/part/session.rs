@@ -115,8 +115,8 @@ fn not_possible(stream: &script::Stream) -> Error {
         fields => {
             let fields = fields.join(", ");
             (
-                format!("reads go on behind {fields}, without lag and late_rows"),
-                format!("write cursor_field: {fields}, and leave lag and late_rows out"),
+                format!("reads go on behind {fields}, without lag and change_detection"),
+                format!("write cursor_field: {fields}, and leave lag and change_detection out"),
             )
         }
     };

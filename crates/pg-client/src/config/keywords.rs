@@ -144,9 +144,9 @@ impl Keywords {
 
 pub(super) fn bad_at(location: &str, what: impl std::fmt::Display) -> Error {
     let code = if location == URL {
-        "bad_url"
+        "invalid_url"
     } else {
-        "bad_setting"
+        "invalid_setting"
     };
     Error::config(code, what).at(location)
 }

@@ -53,7 +53,7 @@ fn the_password_is_never_shown() {
         "postgres://u:sesame@h/d?password=other",
     ] {
         let error = refused(text);
-        assert_eq!(error.code, "bad_url", "{text}");
+        assert_eq!(error.code, "invalid_url", "{text}");
         assert!(!format!("{error:?}").contains("sesame"), "{error:?}");
     }
 }
@@ -109,7 +109,7 @@ fn fields_say_the_same_as_a_url() {
         }
     );
     let both = Settings::from_config(Some("postgres://x@h1,h2/d"), fields).unwrap_err();
-    assert_eq!(both.code, "bad_setting");
+    assert_eq!(both.code, "invalid_setting");
     assert!(
         !format!(
             "{:?}",

@@ -42,7 +42,7 @@ impl Encoder {
     ///
     /// Errors: `type_refused` or `needs_cast` (then give the target as
     /// [`as_text`](Column::as_text), that of a staging table) where [`fit`](crate::fit()) says
-    /// so, `bad_metadata`, `schema_mismatch`.
+    /// so, `invalid_metadata`, `schema_mismatch`.
     pub fn new(schema: &Schema, targets: &[Column]) -> Result<Self, PgError> {
         let fields = schema.fields().len();
         if fields != targets.len() || fields > MAX_COLUMNS {
@@ -122,7 +122,7 @@ impl Encoder {
 
     /// Makes a batch ready to be written, some rows at a time.
     ///
-    /// `schema_mismatch` if it is not of the encoder's schema; `bad_text` if its text holds NUL.
+    /// `schema_mismatch` if it is not of the encoder's schema; `invalid_text` if its text holds NUL.
     pub fn bind<'a>(&'a mut self, batch: &'a RecordBatch) -> Result<Rows<'a>, PgError> {
         let first_row = self.rows + 1;
         self.rows += batch.num_rows() as u64;

@@ -129,11 +129,11 @@ fn begin(request: &ReadRequest) -> Result<i64> {
         return Ok(0);
     };
     if !matches!(increment.late_rows, LateRows::Lag(None)) || increment.cursor_fields != ["n"] {
-        let text = "numbers are read behind a cursor of `n`, without lag and late_rows: exact";
+        let text = "numbers are read behind a cursor of `n`, without lag and change_detection: xmin";
         return Err(Error::config("increment_not_possible", text).in_stream(STREAM));
     }
     let number = |text: &str| {
-        let not_a_number = |_| Error::config("bad_cursor", format!("{text:?} is no number"));
+        let not_a_number = |_| Error::config("invalid_cursor", format!("{text:?} is no number"));
         text.parse::<i64>().map_err(not_a_number)
     };
     match (&request.cursor, &increment.initial) {

@@ -66,7 +66,7 @@ impl Project {
             });
         if !is_valid || TAKEN.contains(&name) || is_keyword(name) {
             let text = format!("{name:?} cannot be the name of a connector");
-            return Err(Failure::new(Class::Config, "bad_argument", text).hint(
+            return Err(Failure::new(Class::Config, "invalid_argument", text).hint(
                 "1 to 64 small letters and digits, words joined by \"-\", a letter first, such as \
                  source-shop; no word of Rust, no name of a crate that connectors use",
             ));
@@ -84,12 +84,12 @@ impl Project {
     pub fn with_http(self) -> Result<Self, Failure> {
         if self.language == Language::Rust {
             let text = "projects in Rust have HTTP without a word: rapidbyte_sdk::http";
-            let failure = Failure::new(Class::Config, "bad_argument", text);
+            let failure = Failure::new(Class::Config, "invalid_argument", text);
             return Err(failure.hint("leave --http out"));
         }
         if self.kind == ConnectorKind::Destination {
             let text = "destinations in Python and JavaScript write files, and have no HTTP";
-            let failure = Failure::new(Class::Config, "bad_argument", text);
+            let failure = Failure::new(Class::Config, "invalid_argument", text);
             return Err(failure.hint("leave --http out, or use --lang rust, which has it"));
         }
         Ok(Self { http: true, ..self })

@@ -92,7 +92,7 @@ fn trial(asked: &ConnectorTest, common: &Common, host: Host) -> Result<Trial, Fa
     };
     if let Some(text) = misplaced {
         let text = format!("{text}, and {} is none", asked.name);
-        return Err(Failure::new(Class::Config, "bad_argument", text).hint("leave it out"));
+        return Err(Failure::new(Class::Config, "invalid_argument", text).hint("leave it out"));
     }
     let peer = match (&asked.peer, &asked.peer_config) {
         (Some(name), Some(text)) => {
@@ -123,7 +123,7 @@ fn peer(
     if connector.kind() != Kind::Source {
         let text = format!("{name} is a destination");
         return Err(
-            Failure::new(Class::Config, "wrong_world", text).hint("name a source as --peer")
+            Failure::new(Class::Config, "invalid_world", text).hint("name a source as --peer")
         );
     }
     let settings = settings(text, "--peer-config", base_dir, common)?;

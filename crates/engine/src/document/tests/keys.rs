@@ -41,7 +41,7 @@ source:
     - name: public.log
       cursor_field: [at, id]
       cursor_initial: [2026-01-01, 7]
-      late_rows: lag
+      change_detection: cursor
       primary_key: [id]
       deleted_field: gone
 destination:
@@ -171,7 +171,7 @@ fn mistakes_in_keys_and_values_say_what_to_do() {
         (
             source("  streams:\n    - name: a\n      having: x > 1\n"),
             "p.yaml:7:7: unknown key \"having\" (the keys here are: name, sync_mode, columns, where, \
-             rename, cursor_field, cursor_initial, late_rows, lag, primary_key, deleted_field)",
+             rename, cursor_field, cursor_initial, change_detection, lag, primary_key, deleted_field)",
         ),
         (
             LEAST.replace("version: 1\n", ""),
@@ -467,8 +467,11 @@ fn how_a_stream_goes_on() {
     let initial = stream.cursor_initial.as_ref().unwrap();
     assert_eq!(*initial, ["2026-01-01", "7.50"], "as they are written");
     assert_eq!(stream.lag.as_deref(), Some("5 minutes"));
-    let text = with_stream("sync_mode: incremental\nlate_rows: exact");
-    assert_eq!(good(&text).source.streams[0].late_rows, LateRows::Exact);
+    let text = with_stream("sync_mode: incremental\nchange_detection: xmin");
+    assert_eq!(
+        good(&text).source.streams[0].change_detection,
+        ChangeDetection::Xmin
+    );
 
     let incremental = "sync_mode: incremental\ncursor_field: id\n";
     let keyed = with_stream(&format!("{incremental}lag: 5\nprimary_key: [id]"));
@@ -477,7 +480,9 @@ fn how_a_stream_goes_on() {
     assert_eq!(good(&of_all).destination.primary_key, ["id"]);
     let cases = [
         (
-            with_stream(&format!("{incremental}late_rows: exact\nprimary_key: [id]")),
+            with_stream(&format!(
+                "{incremental}change_detection: xmin\nprimary_key: [id]"
+            )),
             "p.yaml:10:7: primary_key has no meaning with write_mode: append (set write_mode: upsert, \
              give an incremental stream a lag, or remove primary_key)",
         ),
@@ -485,6 +490,11 @@ fn how_a_stream_goes_on() {
             with_stream(&format!("{incremental}lag: 5\ndeleted_field: gone")),
             "p.yaml:10:7: deleted_field has no meaning with write_mode: append (set write_mode: \
              upsert, or remove deleted_field)",
+        ),
+        (
+            with_stream(&format!("{incremental}late_rows: exact")),
+            "p.yaml:9:7: unknown key \"late_rows\" (late_rows has a new name: write \
+             change_detection: cursor for lag, or change_detection: xmin for exact)",
         ),
         (
             with_stream("cursor_field: id"),
@@ -497,9 +507,9 @@ fn how_a_stream_goes_on() {
              grows, such as cursor_field: updated_at)",
         ),
         (
-            with_stream(&format!("{incremental}late_rows: exact\nlag: 5")),
-            "p.yaml:10:7: late_rows: exact misses nothing: there is no lag to read again (remove lag, \
-             or late_rows)",
+            with_stream(&format!("{incremental}change_detection: xmin\nlag: 5")),
+            "p.yaml:10:7: change_detection: xmin misses nothing: there is no lag to read again (remove lag, \
+             or change_detection)",
         ),
         (
             with_stream(&format!("{incremental}cursor_initial: [1, 2]")),

@@ -361,7 +361,7 @@ fn initial(config: &Config, increment: &Increment) -> Result<Option<u64>> {
         LateRows::Exact => deed != Deed::IgnoresExact,
     };
     if is_refused {
-        let text = "rows are read from the cursor on: neither a lag nor late_rows: exact";
+        let text = "rows are read from the cursor on: neither a lag nor change_detection: xmin";
         return Err(Error::config("no_late_rows", text));
     }
     let Some(text) = increment.initial.iter().flatten().next() else {
