@@ -1,4 +1,4 @@
-//! The guides of `docs/connectors/`, followed word by word, and what the verbs for authors refuse.
+//! The guides of `docs/authors/`, followed word by word, and what the verbs for authors refuse.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -36,7 +36,7 @@ struct Block {
 
 /// The blocks of a page in order.
 fn blocks(page: &str) -> Vec<Block> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/connectors");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/authors");
     let text = std::fs::read_to_string(path.join(page)).expect("UTF-8");
     let mut blocks = Vec::new();
     let mut parts = text.split("\n```");

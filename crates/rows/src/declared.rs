@@ -10,7 +10,7 @@ const FORM: &str =
     r#"columns are names and types, such as {"id": "int64 not null", "name": "string"}"#;
 /// Where the types are listed.
 pub const TYPES: &str =
-    "docs/connectors.md lists the types, such as int64, string not null, decimal(38, 2)";
+    "docs/connectors/types.md lists the types, such as int64, string not null, decimal(38, 2)";
 
 /// Reads `{"id": "int64 not null", "name": "string"}`.
 ///

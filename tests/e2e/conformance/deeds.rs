@@ -351,7 +351,7 @@ fn without_a_deed_every_clause_passes_and_every_clause_has_a_deed() {
     proved.extend(deeds.map(|(_, clause)| (*clause).to_owned()));
     let judged: BTreeSet<String> = all(&source).union(&all(&destination)).cloned().collect();
     assert_eq!(proved, judged);
-    let page = include_str!("../../../docs/connectors/testing.md");
+    let page = include_str!("../../../docs/authors/testing.md");
     let explained = page
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split('`').next());

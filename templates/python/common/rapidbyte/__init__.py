@@ -58,8 +58,8 @@ class Error(Exception):
 class Stream:
     """A table, a file or another collection of rows with one schema.
 
-    `columns` are names and types in order, `{"id": "int64 not null", "name": "string"}`; `docs/connectors.md` lists
-    the types.
+    `columns` are names and types in order, `{"id": "int64 not null", "name": "string"}`; the types
+    are those of `docs/connectors/types.md`.
     """
 
     name: str

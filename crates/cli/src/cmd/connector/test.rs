@@ -69,7 +69,7 @@ pub fn run(
         report.clauses.len()
     );
     Err(Failure::new(Class::Run, "not_conforming", text).hint(
-        "each FAIL says what the test saw and what to do; `docs/connectors/testing.md` explains \
+        "each FAIL says what the test saw and what to do; `docs/authors/testing.md` explains \
              the clauses",
     ))
 }
@@ -207,7 +207,7 @@ fn summary(report: &Report, output: &Output) -> String {
     let left = left.as_ref().map_or_else(String::new, |prefix| {
         format!(
             "\nThe test leaves its rows at the destination, in streams named {prefix}…: the contract has no way to \
-             remove them. `docs/connectors/testing.md` says how."
+             remove them. `docs/authors/testing.md` says how."
         )
     });
     format!("\n{}{left}", output.bold(&text))
