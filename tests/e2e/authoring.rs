@@ -645,7 +645,7 @@ fn the_example_in_python_reads_an_api() {
 fn the_example_of_pipelines_reads_a_feed_and_is_locked() {
     let (mut author, shop) = (Author::new(), Shop::start());
     let example = examples().join("python");
-    author.variables.push(("EXAMPLE", example.into()));
+    author.variables.push(("EXAMPLE", example));
     author.variables.push(("API_URL", shop.url().into()));
     let printed = author.types(
         "$ rapidbyte connector new source-feed --kind source --lang python --http > /dev/null\n\

@@ -85,7 +85,8 @@ fn every_example_is_run_here_and_linked_from_the_documentation() {
     }
     let known = OF_FILES.iter().chain(&OF_DATABASES).chain(&OTHERS);
     let mut known: Vec<String> = known.map(|name| (*name).to_owned()).collect();
-    (names.sort(), known.sort());
+    names.sort();
+    known.sort();
     assert_eq!(
         names, known,
         "an example without a test, or a test without an example"
