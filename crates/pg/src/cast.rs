@@ -16,7 +16,7 @@
 //! | time, timetz | `HH:MM`, seconds, six digits, `AM`; timetz: an offset | a zone for time, a date |
 //! | timestamp, timestamptz | date and time as above; timestamptz: an offset, `Z`, `UTC` | a zone for timestamp |
 //! | interval | whole numbers with units, `HH:MM:SS`, ISO 8601; six digits of seconds | `0.0000001 s`, `1.5 years` |
-//! | inet | all that the server reads, but for `:.` | `1::.2` |
+//! | inet | all that the server reads, with four octets behind a colon or none | `1::.2`, `::1.0` |
 //! | cidr | the same with a mask, and whole addresses | `192.168`, whose mask would be that of its class |
 //! | macaddr, macaddr8 | twelve or sixteen hexadecimal digits | `8:0:2b:1:2:3`, a macaddr as macaddr8 |
 //! | geometric types | blanks | numbers of other spelling |
@@ -144,6 +144,8 @@ const FRACTION: &str = r"(\.\d{1,6}0*)?";
 const DAY: &str = r"(\d{4,7}[-/]\d{1,2}[-/]\d{1,2}|\d{8})";
 const ERA: &str = r"( ?(BC|AD))?";
 const OFFSET: &str = r" ?([+-]\d{1,2}(:?\d{2}){0,2}|Z|UTC|GMT)";
+/// Of an address with colons: two or three octets at its end, or none before a point.
+const SHORT_OCTETS: &str = r":\.|:\d*(\.\d*){1,2}(/|\s*$)";
 const INFINITE: &str = r"[+-]?infinity";
 
 fn spelling(text: &str, value: &str, ty: &PgType) -> Spelling {
@@ -199,10 +201,11 @@ fn spelling(text: &str, value: &str, ty: &PgType) -> Spelling {
             ))
         }
         // The server reads `1::.2` and `8:0:2b:1:2:3` too, as best it can.
-        INET => Spelling::Also(format!(r"{text} !~ ':\.'")),
+        // So it does with fewer than four octets behind a colon.
+        INET => Spelling::Also(format!(r"{text} !~ '{SHORT_OCTETS}'")),
         // It completes an address that has neither a mask nor four octets by the mask of its class.
         CIDR => Spelling::Also(format!(
-            r"({text} !~ ':\.' AND {text} ~ '/|:|^\s*(\d+\.){{3}}\d+\s*$')"
+            r"({text} !~ '{SHORT_OCTETS}' AND {text} ~ '/|:|^\s*(\d+\.){{3}}\d+\s*$')"
         )),
         MACADDR => matches("[0-9a-f]{2}([:.-]?[0-9a-f]{2}){5}"),
         MACADDR8 => matches("[0-9a-f]{2}([:.-]?[0-9a-f]{2}){7}"),
