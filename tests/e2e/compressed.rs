@@ -150,12 +150,12 @@ fn a_file_that_is_not_whole_is_refused_by_name_and_the_old_one_stays() {
             (
                 &[&file[..], b"trailer\n"].concat(),
                 "compressed_trailing_bytes",
-                format!("from byte {} on", file.len()),
+                format!("from byte {}", file.len()),
             ),
             (
                 &b"id,text\n1,a\n"[..],
                 "compressed_damaged",
-                "is no".to_owned(),
+                "the file is not ".to_owned(),
             ),
         ] {
             let folder = Folder::new();
@@ -240,7 +240,7 @@ fn a_folder_of_parts_is_replaced_as_a_whole() {
         &pipeline,
         "foreign_file",
         2,
-        &["notes.txt", "its own directory"],
+        &["notes.txt", "directory that only this stream uses"],
     );
     assert_eq!(folder.files("out/rows").len(), 3);
 }

@@ -54,7 +54,7 @@ fn a_file_does_not_replace_what_is_read() {
     std::os::unix::fs::symlink(".", folder.path().join("link")).expect("a link");
     let to = |path: &str| copy("csv", "csv").replace("out/{stream}.csv", path);
     for path in ["\"{stream}.csv\"", "./in.csv", "link/in.csv"] {
-        let parts = ["the run would write in.csv, which the source reads"];
+        let parts = ["the run would write ", "in.csv, which the source reads"];
         folder.refuses(&to(path), "target_is_source", 2, &parts);
         assert_eq!(folder.read("in.csv"), HARD, "{path}");
     }

@@ -132,7 +132,11 @@ fn limit_moves_the_first_rows_and_says_so() {
     let folder = Folder::new();
     folder.write("p.yaml", pipeline("append"));
     let ended = folder.rapidbyte(&["run", "p.yaml", "--limit", "7"]);
-    assert!(ended.stdout.contains("at most 7 rows"), "{}", ended.stdout);
+    assert!(
+        ended.stdout.contains("limited to 7 rows of each stream"),
+        "{}",
+        ended.stdout
+    );
     let folder = Folder::new();
     folder.write("p.yaml", pipeline("append"));
     let report = json(&folder.rapidbyte(&["run", "p.yaml", "--limit", "2000", "--output", "json"]));

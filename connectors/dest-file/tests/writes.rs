@@ -100,7 +100,7 @@ fn nothing_is_visible_before_the_commit_and_everything_after_it() {
     assert_eq!(names(folder.path()), ["a.csv"]);
     let error = writer.write(&batch(&[4])).unwrap_err();
     assert!(
-        error.message.contains("never appends to"),
+        error.message.contains("already committed"),
         "{}",
         error.message
     );

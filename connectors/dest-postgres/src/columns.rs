@@ -26,7 +26,7 @@ pub(crate) fn column_plan(
         PgFit::Checked(note) => (
             Fit::Checked,
             Some(format!(
-                "the server reads the text as {}; {note}",
+                "the server casts the text to {}; {note}",
                 column.type_text
             )),
         ),

@@ -150,8 +150,8 @@ impl Cursor {
 /// A cursor that no run of this version wrote.
 pub(crate) fn unreadable(text: impl std::fmt::Display) -> Error {
     Error::config("cursor_unreadable", text).hint(
-        "it is of another version or was edited: set the cursor where the stream resumes with `rapidbyte state set \
-         PIPELINE STREAM CURSOR`; or read the stream from its first row: `rapidbyte run PIPELINE --full-refresh \
+        "somebody edited it, or another version wrote it: print it with `rapidbyte state get PIPELINE STREAM`, and \
+         set a correct one with `rapidbyte state set PIPELINE STREAM CURSOR`; or read the stream from its first row: `rapidbyte run PIPELINE --full-refresh \
          --select STREAM` replaces the rows of the target, `rapidbyte state clear PIPELINE STREAM` keeps them",
     )
 }

@@ -311,8 +311,11 @@ const BOUNDS: &[&str] = &[
     "too_large",
     "too_many_handles",
 ];
-/// The code and the words by which the host says that a decimal of a batch has more digits than its column's type.
-const UNFIT: (&str, &str) = ("value_does_not_fit", " does not fit decimal(");
+/// The code and the words by which the host says that a decimal or a time of a batch is outside its column's type.
+const UNFIT: (&str, [&str; 2]) = (
+    "value_does_not_fit",
+    [" does not fit decimal(", " does not fit time"],
+);
 /// Codes by which the host refuses what is not granted.
 const DENIALS: &[&str] = &[
     "file_not_granted",
@@ -324,7 +327,7 @@ const DENIALS: &[&str] = &[
 fn is_unfit(error: &ConnectorError) -> bool {
     let (code, words) = UNFIT;
     error.code == code
-        && error.message.contains(words)
+        && words.iter().any(|words| error.message.contains(words))
         && error.stream.is_none()
         && error.location.is_none()
 }

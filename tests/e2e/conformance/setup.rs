@@ -144,7 +144,7 @@ fn settings_that_keep_a_clause_from_being_judged_skip_it_and_say_why() {
     };
     // The types are written alone, without the column that becomes folders.
     let by_column = json!({ "path": "a/{stream}/{part}.csv", "partition_by": ["t"] });
-    let document = skips(by_column, &[], "types", "no column is named \"t\"");
+    let document = skips(by_column, &[], "types", "does not have a column \"t\"");
     assert!(with(&document, "pass").contains(&"replace".into()));
     // One file or folder for all streams.
     let one = json!({ "path": "b/rows.csv" });

@@ -191,7 +191,7 @@ fn options_without_an_effect_are_refused() {
         (
             ["types: { _rest: json }", "unknown_keys: collect"],
             "invalid_config",
-            "delete _rest from types",
+            "remove _rest from types",
         ),
     ] {
         let text = pipeline("http://127.0.0.1:1", &[], &stream);

@@ -365,7 +365,7 @@ fn the_plan_says_how_texts_go_into_documents() {
         let (fit, note) = planned(&batch);
         assert!(fit.ends_with("Checked"), "{fit}");
         assert!(
-            note.starts_with(&format!("the server reads the text as {table}")),
+            note.starts_with(&format!("the server casts the text to {table}")),
             "{note}"
         );
     }

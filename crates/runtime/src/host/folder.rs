@@ -99,8 +99,8 @@ fn refuse_foreign(
     shown: &str,
 ) -> Result<(), Error> {
     let refused = |text: String| {
-        let hint = "write to a directory of the stream's own, or move the other files away: the \
-             run replaces the directory as a whole";
+        let hint = "write to a directory that only this stream uses, or move the other files \
+                    away: the run replaces the whole directory";
         Err(Error::new(ErrorKind::Config, "foreign_file", text).hint(hint))
     };
     match parent.symlink_metadata(name) {

@@ -90,9 +90,9 @@ pub enum Deed {
     Hoards,
     /// `errors`: an error without a proper code.
     ShoutsItsCode,
-    /// `values`: nanoseconds in a column of microseconds.
+    /// `read`: nanoseconds in a column of microseconds.
     MistakesTimeUnit,
-    /// `values`: midnight as 24:00.
+    /// `read`: midnight as 24:00.
     WritesMidnightAs24,
     /// `read`: a decimal of more digits than its type has.
     OverflowsDecimal,
