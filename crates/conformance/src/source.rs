@@ -70,12 +70,6 @@ pub(crate) fn judge(bench: &Bench<'_>, judges: &mut Judges<'_>) {
         )
     });
     judges.judge(&BATCHES, || subject.batches());
-    judges.judge(&VALUES, || {
-        subject.all(
-            |whole| whole.wrong_value.clone(),
-            "give times as what has passed since midnight, in the unit of the column's type",
-        )
-    });
     judges.judge(&BATCH_BYTES, || subject.batch_bytes());
     judges.judge(&WHOLE, || {
         subject.all(

@@ -141,7 +141,6 @@ table! {
     READ "read" "a stream is read to its end";
     READ_SCHEMA "read-schema" "what is read has the schema that discover said";
     BATCHES "batches" "every batch decodes and has the rows that it says";
-    VALUES "values" "every value lies within its type";
     BATCH_BYTES "batch-bytes" "batches have about the asked size";
     WHOLE "whole" "a whole read is batches, no checkpoint, and an end that is final";
     WAIT "wait" "next waits about as long as it is told, and does not spin";

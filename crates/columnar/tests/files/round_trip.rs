@@ -82,8 +82,12 @@ fn a_file_does_not_say_that_its_strings_were_read_from_json() {
     let marked = RecordBatch::try_new(marked, batch.columns().to_vec()).unwrap();
     for kind in [Kind::Parquet, Kind::Arrow] {
         let options = WriteOptions::default();
-        let file = write(kind, &[marked.clone()], &options);
-        assert_eq!(file, write(kind, &[batch.clone()], &options), "{kind:?}");
+        let file = write(kind, std::slice::from_ref(&marked), &options);
+        assert_eq!(
+            file,
+            write(kind, std::slice::from_ref(&batch), &options),
+            "{kind:?}"
+        );
     }
 }
 

@@ -1,11 +1,8 @@
 //! A stream that is read as a whole, once, with everything that several clauses look at.
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{
-    Time32MillisecondType, Time32SecondType, Time64MicrosecondType, Time64NanosecondType,
-};
-use arrow_array::{Array, ArrowPrimitiveType, RecordBatch};
-use arrow_schema::{DataType, Schema, TimeUnit};
+use arrow_array::{Array, RecordBatch};
+use arrow_schema::{DataType, Schema};
 use rapidbyte_runtime::Stream;
 use rapidbyte_wire::ipc;
 
@@ -39,8 +36,6 @@ pub(crate) struct Whole {
     pub asked_bytes: u32,
     /// The longest text or binary value: its bytes, and its column.
     pub longest: Option<(usize, String)>,
-    /// A value lies outside of its type.
-    pub wrong_value: Option<String>,
     /// The schema is not the discovered one.
     pub wrong_schema: Option<String>,
     /// A batch is none.
@@ -90,7 +85,6 @@ impl Whole {
             first_rows: 0,
             asked_bytes: asked.batch_bytes,
             longest: None,
-            wrong_value: None,
             wrong_batch: None,
             too_large: None,
             unexpected: None,
@@ -129,9 +123,6 @@ impl Whole {
                 self.bytes += bytes;
                 if self.too_large.is_none() {
                     self.too_large = too_large(&batch, bytes, self.asked_bytes);
-                }
-                if self.wrong_value.is_none() {
-                    self.wrong_value = wrong_value(&batch, self.rows.rows);
                 }
                 self.longest = self.longest.take().max(longest(&batch));
                 self.wrong_batch = self.rows.add(&batch).err();
@@ -221,46 +212,6 @@ fn longest(batch: &RecordBatch) -> Option<(usize, String)> {
         Some((len, field.name().clone()))
     });
     lens.max()
-}
-
-/// A time of day that lies in none. NULL and the digits of decimals are looked at elsewhere, and texts
-/// are UTF-8 or do not decode.
-fn wrong_value(batch: &RecordBatch, before: u64) -> Option<String> {
-    fn outside<T: ArrowPrimitiveType>(array: &dyn Array, day: i64) -> Option<(usize, i64)>
-    where
-        T::Native: Into<i64>,
-    {
-        let values = array.as_primitive::<T>().iter().enumerate();
-        let mut values = values.filter_map(|(at, value)| Some((at, value?.into())));
-        values.find(|(_, value)| !(0..day).contains(value))
-    }
-    const DAY: i64 = 86_400;
-    let schema = batch.schema();
-    let mut columns = schema.fields().iter().zip(batch.columns());
-    columns.find_map(|(field, array)| {
-        let array = array.as_ref();
-        let (found, unit) = match array.data_type() {
-            DataType::Time32(TimeUnit::Second) => (outside::<Time32SecondType>(array, DAY), "s"),
-            DataType::Time32(TimeUnit::Millisecond) => {
-                (outside::<Time32MillisecondType>(array, DAY * 1000), "ms")
-            }
-            DataType::Time64(TimeUnit::Microsecond) => (
-                outside::<Time64MicrosecondType>(array, DAY * 1_000_000),
-                "µs",
-            ),
-            DataType::Time64(TimeUnit::Nanosecond) => (
-                outside::<Time64NanosecondType>(array, DAY * 1_000_000_000),
-                "ns",
-            ),
-            _ => return None,
-        };
-        let (at, value) = found?;
-        Some(format!(
-            "row {}, column {:?}: {value} {unit} since midnight is no time of a day",
-            before + at as u64 + 1,
-            field.name()
-        ))
-    })
 }
 
 /// What comes behind the end; an error is as good as another end.
