@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use rapidbyte_pg::cast::Read;
 use rapidbyte_pg::ident::{qualified, quote_ident};
 use rapidbyte_pg::insert::{self, BoundRows, Parameter};
 use rapidbyte_pg::model::Generated;
@@ -104,26 +105,26 @@ impl Staged {
         })
     }
 
-    /// The rows of `$1`; `$2` is the number of the row before them.
+    /// The rows of `$1`, behind FROM; `$2` is the number of the row before them.
     fn rows(&self) -> String {
         let columns = 0..self.casts.len();
         let aliases: String = columns.map(|place| format!("c{place}, ")).collect();
         // The numbers of the rows are for the error; `$2` is used where no column is cast, too.
         format!(
-            "FROM unnest($1::{}[]) WITH ORDINALITY AS u({aliases}n) WHERE $2::int8 IS NOT NULL",
+            "unnest($1::{}[]) WITH ORDINALITY AS u({aliases}n) WHERE $2::int8 IS NOT NULL",
             self.ty
         )
     }
 
     fn statement(&self, name: &Name, columns: &[Column]) -> String {
         let names: Vec<_> = columns.iter().map(|c| quote_ident(&c.name)).collect();
-        let given: Vec<_> = columns
-            .iter()
-            .zip(&self.casts)
-            .enumerate()
-            .map(|(place, (column, is_cast))| match is_cast {
-                true => read(place, column),
-                false => format!("u.c{place}"),
+        let reads: Vec<Option<Read>> = (columns.iter().zip(&self.casts).enumerate())
+            .map(|(place, (column, is_cast))| is_cast.then(|| read(place, column)))
+            .collect();
+        let given: Vec<_> = (reads.iter().enumerate())
+            .map(|(place, read)| match read {
+                Some(read) => read.expression.clone(),
+                None => format!("u.c{place}"),
             })
             .collect();
         let always = |column: &Column| column.generated == Generated::IdentityAlways;
@@ -133,10 +134,10 @@ impl Staged {
             ""
         };
         format!(
-            "INSERT INTO {name} ({}){overriding} SELECT {} {}",
+            "INSERT INTO {name} ({}){overriding} SELECT {} FROM {}",
             names.join(", "),
             given.join(", "),
-            self.rows()
+            cast::source("u", &self.rows(), reads.iter().flatten())
         )
     }
 }
@@ -160,35 +161,19 @@ fn staged_columns(schema: &Schema, columns: &[Column]) -> Result<(Vec<Column>, V
 }
 
 /// Reads the text of a column.
-fn read(place: usize, column: &Column) -> String {
-    cast::expression(&format!("u.c{place}"), "u.n + $2::int8", place, column)
+fn read(place: usize, column: &Column) -> Read {
+    cast::read("u", "u.n + $2::int8", place, column)
 }
 
-/// The error of an INSERT with the row of the batch that it is about. The transaction is lost; the rows are cast
-/// again in a new one, which stays open.
+/// The error of an INSERT with the row of the batch that it is about; nothing where the server reads every text of
+/// the batch. The transaction is lost; the rows are cast again in a new one, which stays open.
 pub(crate) fn located(
-    client: &mut Client,
-    casts: Casts<'_>,
-    error: Error,
-    batch: &RecordBatch,
-    insert_rows: usize,
-) -> Error {
-    if !client.is_usable() {
-        return error;
-    }
-    match search(client, casts, &error, batch, insert_rows) {
-        Ok(found) => found,
-        Err(_) => error,
-    }
-}
-
-fn search(
     client: &mut Client,
     casts: Casts<'_>,
     error: &Error,
     batch: &RecordBatch,
     insert_rows: usize,
-) -> Result<Error> {
+) -> Result<Option<Error>> {
     client.execute(&format!("ROLLBACK; BEGIN; {}", local_settings()))?;
     let mut staged = Staged::make(client, &batch.schema(), casts.targets)?;
     client.execute(&format!("SAVEPOINT {SAVEPOINT}"))?;
@@ -210,11 +195,11 @@ fn search(
             .is_some()
         {
             let piece = row as u64..end as u64;
-            return Ok(casts.located(error.clone(), &mut trial, piece));
+            return Ok(Some(casts.located(error.clone(), &mut trial, piece)));
         }
         row = end;
     }
-    Ok(error.clone())
+    Ok(None)
 }
 
 /// The rows of a batch, which are sent again.
@@ -234,13 +219,12 @@ impl Rows<'_> {
         encoded.map_err(convert)
     }
 
-    fn ask(&mut self, rows: Range<u64>, select: &str) -> Result<Vec<Row>> {
+    fn ask(&mut self, rows: Range<u64>, sql: &str) -> Result<Vec<Row>> {
         let begin = rows.start as usize;
         self.encode(begin..rows.end as usize)?;
         let before = (self.casts.first_row - 1 + rows.start).to_be_bytes();
-        let sql = format!("{select} {}", self.rows_of);
         let params = parameters(&self.buffer, &before);
-        Ok(self.client.query(&sql, &params, Format::Text)?.rows)
+        Ok(self.client.query(sql, &params, Format::Text)?.rows)
     }
 }
 
@@ -250,20 +234,23 @@ impl Trial for Rows<'_> {
             targets, places, ..
         } = self.casts;
         let some = places.get(casts).unwrap_or_default();
-        let expressions: Vec<String> = some
+        let reads: Vec<Read> = some
             .iter()
             .filter_map(|place| Some(read(*place, targets.get(*place)?)))
             .collect();
-        let asked = self.ask(rows, &counted(&expressions));
+        let sql = counted("u", &self.rows_of, &reads);
+        let asked = self.ask(rows, &sql);
         refusal::refused(self.client, asked.map(drop))
     }
 
     fn text(&mut self, row: u64, cast: usize) -> Result<Option<String>> {
         let place = self.casts.places.get(cast).copied().unwrap_or_default();
-        let rows = self.ask(
-            row..row + 1,
-            &format!("SELECT {}", refusal::shown("u", place)),
-        )?;
+        let sql = format!(
+            "SELECT {} FROM {}",
+            refusal::shown("u", place),
+            self.rows_of
+        );
+        let rows = self.ask(row..row + 1, &sql)?;
         let text = rows.first().map(|row| row.text(0)).transpose()?;
         Ok(text.flatten().map(str::to_owned))
     }

@@ -6,7 +6,8 @@
 
 use std::ops::Range;
 
-use rapidbyte_pg::{Column, cast};
+use rapidbyte_pg::Column;
+use rapidbyte_pg::cast::{self, Read};
 use rapidbyte_pg_client::Client;
 use rapidbyte_sdk::prelude::*;
 
@@ -74,27 +75,10 @@ impl Casts<'_> {
         let Some(refused) = cast::refusal(&error.message) else {
             return error;
         };
-        let Some(column) = self.targets.get(refused.place) else {
-            return error;
-        };
-        let (name, ty) = (&column.name, &column.type_text);
-        let said = format!(
-            "row {}, column {name:?}: {ty} does not hold the text {:?} as it is",
-            refused.row, refused.text
-        );
-        let hint = match cast::is_astronomical(refused.text, column) {
-            true => {
-                "the server does not read a year that has a sign or is zero: declare the column as a date or a \
-                 timestamp in the source's schema, which reads it, or convert the text in the source"
-            }
-            false => {
-                "the server would cut, round or reinterpret it: give the target's column another type (text \
-                 holds it), or convert the text in the source"
-            }
-        };
-        Error::data("value_does_not_fit", said)
-            .hint(hint)
-            .in_column(name)
+        match self.targets.get(refused.place) {
+            Some(column) => does_not_fit(refused.row, column, refused.text),
+            None => error,
+        }
     }
 
     fn explained(&self, refused: Refused) -> Error {
@@ -112,6 +96,11 @@ impl Casts<'_> {
             return self.explained_alone(error);
         };
         let (name, ty, row) = (&column.name, &column.type_text, row + self.first_row);
+        if let Some(text) = &text
+            && cast::is_astronomical(text, column)
+        {
+            return does_not_fit(row, column, text);
+        }
         let value = match &text {
             Some(text) if text.chars().count() > MAX_TEXT_CHARS => {
                 let shown: String = text.chars().take(MAX_TEXT_CHARS).collect();
@@ -131,6 +120,25 @@ impl Casts<'_> {
             .hint(hint)
             .in_column(name)
     }
+}
+
+/// The server casts the text, or would, to a value that does not say the same.
+fn does_not_fit(row: u64, column: &Column, text: &str) -> Error {
+    let (name, ty) = (&column.name, &column.type_text);
+    let said = format!("row {row}, column {name:?}: {ty} does not hold the text {text:?} as it is");
+    let hint = match cast::is_astronomical(text, column) {
+        true => {
+            "the server does not read a year that has a sign or is zero: declare the column as a date or a \
+             timestamp in the source's schema, which reads it, or convert the text in the source"
+        }
+        false => {
+            "the server would cut, round or reinterpret it: give the target's column another type (text \
+             holds it), or convert the text in the source"
+        }
+    };
+    Error::data("value_does_not_fit", said)
+        .hint(hint)
+        .in_column(name)
 }
 
 /// The error of a cast in the transaction that is open, which has [`SAVEPOINT`].
@@ -157,13 +165,14 @@ pub(crate) fn shown(rows: &str, place: usize) -> String {
     format!("pg_catalog.left({rows}.c{place}, {})", MAX_TEXT_CHARS + 1)
 }
 
-/// Reads every text by its expression, and gives one row.
-pub(crate) fn counted(expressions: &[String]) -> String {
-    let counted: Vec<String> = expressions
+/// Reads every text of the rows of `from`, which names them `alias`, and gives one row.
+pub(crate) fn counted(alias: &str, from: &str, reads: &[Read]) -> String {
+    let counted: Vec<String> = reads
         .iter()
-        .map(|expression| format!("pg_catalog.count({expression})"))
+        .map(|read| format!("pg_catalog.count({})", read.expression))
         .collect();
-    format!("SELECT {}", counted.join(", "))
+    let source = cast::source(alias, from, reads);
+    format!("SELECT {} FROM {source}", counted.join(", "))
 }
 
 /// The first row that holds a text which the server refuses, and in it the first column.

@@ -11,6 +11,7 @@ use rapidbyte_pg_client::{
 };
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::size::batch_bytes;
 
 use crate::config::{Name, Settings};
 use crate::convert;
@@ -25,6 +26,9 @@ use crate::upsert::Stage;
 
 /// A buffer above this is sent in pieces and given back: one huge row must not keep its room.
 const MAX_KEPT_BYTES: usize = 16 << 20;
+
+/// A batch above this is not kept while the next one is made.
+const MAX_UNANSWERED_BYTES: usize = 4 << 20;
 
 /// Takes the rows of one transaction. Dropped, the server forgets them with the connection.
 pub(crate) struct Sink {
@@ -52,6 +56,9 @@ pub(crate) struct Sink {
     bytes: u64,
     /// Rows that the server has confirmed.
     confirmed: u64,
+    /// Batches with texts that the server casts and has not answered yet, each with the number of its first row in
+    /// the stream. Where a cast fails, its row is in one of them.
+    unanswered: Vec<(u64, RecordBatch)>,
     /// Rows and bytes of the parts so far.
     flushed: (u64, u64),
 }
@@ -146,6 +153,7 @@ impl Sink {
             rows: 0,
             bytes: 0,
             confirmed: 0,
+            unanswered: Vec::new(),
             flushed: (0, 0),
         })
     }
@@ -194,22 +202,41 @@ impl Sink {
     }
 
     fn insert(&mut self, batch: &RecordBatch) -> Result<()> {
-        let sent = self.send_inserts(batch);
         if self.cast.is_empty() {
-            return sent;
+            return self.send_inserts(batch).map(drop);
         }
-        // The answers come before the next batch: whose text is refused is found in this one.
-        let sent = sent.and_then(|()| self.end_insert());
-        sent.map_err(|error| self.unread(error, batch))
+        self.unanswered
+            .push((self.before + self.rows + 1, batch.clone()));
+        // The server reads this batch's texts while the next one is made. A large one is not kept beside it.
+        let sent = self.send_inserts(batch);
+        let waited = sent.and_then(|statements| match batch_bytes(batch) {
+            ..=MAX_UNANSWERED_BYTES => self.wait(statements, 1),
+            _ => self.wait(0, 0),
+        });
+        waited.map_err(|error| self.unread(error))
     }
 
-    /// Finds the row of the batch that a failed cast is about.
-    fn unread(&mut self, error: Error, batch: &RecordBatch) -> Error {
-        let first_row = self.before + self.rows + 1;
+    /// Waits until no more than the last so many INSERTs, of so many batches, are unanswered.
+    fn wait(&mut self, statements: usize, batches: usize) -> Result<()> {
+        let _phase = phase::enter(Kind::Flush);
+        let Wire::Inserting(pipeline, _) = &mut self.wire else {
+            return Err(lost());
+        };
+        if let Err(error) = pipeline.wait(statements) {
+            let _ = self.end_insert();
+            return Err(error);
+        }
+        let answered = self.unanswered.len().saturating_sub(batches);
+        self.unanswered.drain(..answered);
+        Ok(())
+    }
+
+    /// Finds the row that a failed cast is about, in the batches that are unanswered.
+    fn unread(&mut self, error: Error) -> Error {
         let casts = Casts {
             targets: &self.targets,
             places: &self.cast,
-            first_row,
+            first_row: 0,
         };
         if !casts.may_have_raised(&error) {
             return casts.explained_alone(error);
@@ -217,7 +244,20 @@ impl Sink {
         let Wire::Idle(client) = &mut self.wire else {
             return error;
         };
-        inserts::located(client, casts, error, batch, self.insert_rows)
+        for (first_row, batch) in &self.unanswered {
+            if !client.is_usable() {
+                break;
+            }
+            let first_row = *first_row;
+            let casts = Casts { first_row, ..casts };
+            match inserts::located(client, casts, &error, batch, self.insert_rows) {
+                Ok(Some(found)) => return found,
+                Ok(None) => {}
+                // The connection has ended: the first error is the cause.
+                Err(_) => break,
+            }
+        }
+        error
     }
 
     /// The error of a COPY with its row in the stream: the server counts from the beginning of the COPY.
@@ -247,7 +287,8 @@ impl Sink {
         }
     }
 
-    fn send_inserts(&mut self, batch: &RecordBatch) -> Result<()> {
+    /// Gives how many INSERTs the batch took.
+    fn send_inserts(&mut self, batch: &RecordBatch) -> Result<usize> {
         self.wire = match std::mem::replace(&mut self.wire, Wire::Lost) {
             Wire::Idle(client) => Wire::Inserting(client.into_pipeline()?, 0),
             other => other,
@@ -262,7 +303,7 @@ impl Sink {
             parameter.bind(batch).map_err(convert)?
         };
         let _phase = phase::enter(Kind::Flush);
-        let mut row = 0;
+        let (mut row, mut statements) = (0, 0);
         while row < rows.len() {
             self.buffer.clear();
             let first = (self.before + self.rows + row as u64).to_be_bytes();
@@ -282,10 +323,11 @@ impl Sink {
                 let _ = self.end_insert();
                 return Err(error);
             }
+            statements += 1;
         }
         *sent += rows.len() as u64;
         self.buffer.shrink_to(MAX_KEPT_BYTES);
-        Ok(())
+        Ok(statements)
     }
 
     /// Waits for the answers to the INSERTs.
@@ -308,7 +350,8 @@ impl Sink {
     pub(crate) fn flush(&mut self) -> Result<Part> {
         let _phase = phase::enter(Kind::Flush);
         self.end_copy().map_err(|error| self.placed(error))?;
-        self.end_insert()?;
+        self.end_insert().map_err(|error| self.unread(error))?;
+        self.unanswered.clear();
         if self.confirmed != self.rows {
             return Err(Error::internal(format!(
                 "{} rows were written, but the server has {}",

@@ -6,9 +6,10 @@
 
 use std::ops::Range;
 
+use rapidbyte_pg::cast::{self, Read};
 use rapidbyte_pg::ident::{quote_ident, quote_literal};
 use rapidbyte_pg::model::Generated;
-use rapidbyte_pg::{Column, Fit as PgFit, cast, fit};
+use rapidbyte_pg::{Column, Fit as PgFit, fit};
 use rapidbyte_pg_client::{Client, Rows};
 use rapidbyte_sdk::log::{self, point};
 use rapidbyte_sdk::prelude::*;
@@ -459,23 +460,9 @@ impl Stage {
     /// `SELECT` of the last version of each key, or the last of the rows of each key and version: the
     /// columns as they go into the table.
     fn last(&self) -> String {
-        let columns = self.targets.iter().zip(&self.casts).enumerate();
-        let row = format!("s.n + {}", self.before + 1);
-        let from = if self.casts.contains(&true) {
-            let columns: Vec<String> = columns
-                .map(|(place, (column, is_cast))| match is_cast {
-                    true => {
-                        let read = cast::expression(&format!("s.c{place}"), &row, place, column);
-                        let collation = column.collation.as_ref();
-                        let collation = collation.map(|name| format!(" COLLATE {name}"));
-                        format!("({read}){} AS c{place}", collation.unwrap_or_default())
-                    }
-                    false => format!("s.c{place}"),
-                })
-                .collect();
-            format!("(SELECT {}, s.n FROM {STAGED} AS s)", columns.join(", "))
-        } else {
-            STAGED.to_owned()
+        let from = match self.casts.contains(&true) {
+            true => self.read(),
+            false => STAGED.to_owned(),
         };
         let version = self.merge.version.iter().flatten();
         let key: Vec<String> = (self.merge.key.iter().chain(version))
@@ -483,6 +470,30 @@ impl Stage {
             .collect();
         let key = key.join(", ");
         format!("SELECT DISTINCT ON ({key}) s.* FROM {from} AS s ORDER BY {key}, s.n DESC")
+    }
+
+    /// A subquery of the staged rows, their texts read.
+    fn read(&self) -> String {
+        let row = format!("s.n + {}", self.before + 1);
+        let columns = self.targets.iter().zip(&self.casts).enumerate();
+        let reads: Vec<Option<Read>> = columns
+            .map(|(place, (column, is_cast))| is_cast.then(|| cast::read("s", &row, place, column)))
+            .collect();
+        let columns: Vec<String> = (self.targets.iter().zip(&reads).enumerate())
+            .map(|(place, (column, read))| match read {
+                Some(Read { expression, .. }) => {
+                    let collation = column.collation.as_ref();
+                    let collation = collation.map(|name| format!(" COLLATE {name}"));
+                    format!(
+                        "({expression}){} AS c{place}",
+                        collation.unwrap_or_default()
+                    )
+                }
+                None => format!("s.c{place}"),
+            })
+            .collect();
+        let from = cast::source("s", &format!("{STAGED} AS s"), reads.iter().flatten());
+        format!("(SELECT {}, s.n FROM {from})", columns.join(", "))
     }
 
     /// The last versions that are not deleted.
@@ -583,24 +594,15 @@ impl Trial for StagedRows<'_> {
         } = self.casts;
         let row = format!("s.n + {first_row}");
         let some = places.get(casts).unwrap_or_default();
-        let expressions: Vec<String> = some
+        let reads: Vec<Read> = some
             .iter()
-            .filter_map(|place| {
-                let column = targets.get(*place)?;
-                Some(cast::expression(
-                    &format!("s.c{place}"),
-                    &row,
-                    *place,
-                    column,
-                ))
-            })
+            .filter_map(|place| Some(cast::read("s", &row, *place, targets.get(*place)?)))
             .collect();
-        let asked = self.client.simple_query(&format!(
-            "{} FROM {STAGED} AS s WHERE s.n >= {} AND s.n < {}",
-            counted(&expressions),
-            rows.start,
-            rows.end
-        ));
+        let from = format!(
+            "{STAGED} AS s WHERE s.n >= {} AND s.n < {}",
+            rows.start, rows.end
+        );
+        let asked = self.client.simple_query(&counted("s", &from, &reads));
         refusal::refused(self.client, asked.map(drop))
     }
 

@@ -254,16 +254,36 @@ impl<C: BorrowMut<Client>> Pipeline<C> {
 
     /// Sends what is enough, and waits where too much is on its way.
     fn go_on(&mut self) -> Result<()> {
-        let client = self.client.borrow_mut();
         if self.unanswered >= MAX_PIPELINED {
-            frontend::flush(&mut client.wire.output);
-            client.wire.send(client.deadline())?;
             // Half of them stay on their way, so that the server always has something to do.
-            while self.unanswered > MAX_PIPELINED / 2 && self.failed.is_none() {
-                self.read_one()?;
-            }
-        } else if client.wire.output.len() >= SEND_BYTES {
+            return self.answered_up_to(MAX_PIPELINED / 2);
+        }
+        let client = self.client.borrow_mut();
+        if client.wire.output.len() >= SEND_BYTES {
             client.wire.send(client.deadline())?;
+        }
+        Ok(())
+    }
+
+    /// Sends what was said, and waits until no more than so many executions are unanswered. Errors as for
+    /// [`Pipeline::execute`].
+    pub fn wait(&mut self, unanswered: usize) -> Result<()> {
+        if self.failed.is_none()
+            && let Err(error) = self.answered_up_to(unanswered)
+        {
+            self.is_lost = true;
+            self.failed.get_or_insert(error);
+        }
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// Asks for the answers, and reads them until so many are missing.
+    fn answered_up_to(&mut self, unanswered: usize) -> Result<()> {
+        let client = self.client.borrow_mut();
+        frontend::flush(&mut client.wire.output);
+        client.wire.send(client.deadline())?;
+        while self.unanswered > unanswered && self.failed.is_none() {
+            self.read_one()?;
         }
         Ok(())
     }

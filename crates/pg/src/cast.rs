@@ -39,12 +39,22 @@ const MARK: &str = "\"rapidbyte:";
 /// function, and does not know `-`.
 const REGCLASS: u32 = 2205;
 
-/// The SQL that reads `text`, an expression of type `text`, as the column's type. It fails where the
-/// value would not be what the text says; [`refusal`] knows the error, which names `place` and the value of `row`,
-/// an expression of an integer type.
-pub fn expression(text: &str, row: &str, place: usize, column: &Column) -> String {
+/// The SQL that reads one column's texts in two steps, so that each is cast once: a subquery casts them, and
+/// what is around it checks the values.
+pub struct Read {
+    /// The cast, and the name that the subquery gives it; nothing where no check is needed.
+    value: Option<String>,
+    /// The value, an expression around [`source`]. It fails where the value would not be what the text says;
+    /// [`refusal`] knows the error.
+    pub expression: String,
+}
+
+/// Reads the column `{alias}.c{place}`, of type `text`, as the type of `column`. An error names `place` and the
+/// value of `row`, an expression of an integer type.
+pub fn read(alias: &str, row: &str, place: usize, column: &Column) -> Read {
     let target = &column.type_text;
     let (ty, typmod) = column.stripped();
+    let text = &format!("{alias}.c{place}");
     let cast = match ty.oid {
         REGCLASS => format!(
             "CASE {text} WHEN '-' THEN 0::pg_catalog.oid::pg_catalog.regclass::{target} ELSE \
@@ -52,31 +62,46 @@ pub fn expression(text: &str, row: &str, place: usize, column: &Column) -> Strin
         ),
         _ => format!("{text}::{target}"),
     };
-    let conditions = [
-        own_condition(text, ty, target),
-        modifier_condition(text, ty, typmod, target),
-    ];
-    let conditions: Vec<String> = conditions.into_iter().flatten().collect();
-    if conditions.is_empty() {
-        return cast;
-    }
-    let condition = conditions.join(" AND ");
+    let value = format!("{alias}.v{place}");
+    let Some(condition) = condition(text, &value, ty, typmod) else {
+        return Read {
+            value: None,
+            expression: cast,
+        };
+    };
     // Not a number: the cast to one fails, whatever the column's type is.
     let refuse = format!(
         "('rapidbyte:{place}:' || ({row}) || ':' || \
          pg_catalog.left({text}, 100))::pg_catalog.numeric::pg_catalog.text::{target}"
     );
-    // Before the cast, in which the server would take the year for something else.
-    let early = match has_years(ty) {
-        true => format!("WHEN {text} ~ '{ASTRONOMICAL}' THEN {refuse} "),
-        false => String::new(),
-    };
-    format!("CASE {early}WHEN ({condition}) IS NOT FALSE THEN {cast} ELSE {refuse} END")
+    // The server looks for a relation of that name.
+    if is_reg(ty.oid) {
+        return Read {
+            value: None,
+            expression: format!(
+                "CASE WHEN ({condition}) IS NOT FALSE THEN {cast} ELSE {refuse} END"
+            ),
+        };
+    }
+    Read {
+        value: Some(format!("{cast} AS v{place}")),
+        expression: format!("CASE WHEN ({condition}) IS NOT FALSE THEN {value} ELSE {refuse} END"),
+    }
 }
 
-/// A date whose year has a sign or is zero, as ISO 8601 and files write years before 1 and after 9999: -4712 is
-/// 4713 BC. The server has no year 0, and reads a sign as that of a time zone.
-const ASTRONOMICAL: &str = r"^\s*([+-]\d+|0+)-\d";
+/// What is behind FROM: `from`, which names its rows `alias`, with the values that `reads` need.
+pub fn source<'a>(alias: &str, from: &str, reads: impl IntoIterator<Item = &'a Read>) -> String {
+    let values = reads.into_iter().filter_map(|read| read.value.as_deref());
+    let values: Vec<&str> = values.collect();
+    if values.is_empty() {
+        return from.to_owned();
+    }
+    // OFFSET keeps the planner from putting the cast in each place that names its value.
+    format!(
+        "(SELECT {alias}.*, {} FROM {from} OFFSET 0) AS {alias}",
+        values.join(", ")
+    )
+}
 
 fn has_years(ty: &PgType) -> bool {
     [builtin::DATE, TIMESTAMP, TIMESTAMPTZ]
@@ -85,7 +110,8 @@ fn has_years(ty: &PgType) -> bool {
 }
 
 /// True for a text that a column of dates or timestamps refuses for its year alone, and which a source that
-/// declares the column so reads.
+/// declares the column so reads. The year has a sign or is zero, as ISO 8601 and files write years before 1 and after
+/// 9999: -4712 is 4713 BC. The server has no year 0, and reads a sign as that of a time zone.
 pub fn is_astronomical(text: &str, column: &Column) -> bool {
     let (ty, _) = column.stripped();
     let text = text.trim_start();
@@ -96,31 +122,41 @@ pub fn is_astronomical(text: &str, column: &Column) -> bool {
     has_years(ty) && is_number && (has_sign || year.bytes().all(|byte| byte == b'0'))
 }
 
-/// True for a text that the type holds as it is, whatever its modifier says.
-fn own_condition(text: &str, ty: &PgType, target: &str) -> Option<String> {
+/// True for a text of which the value keeps everything; nothing where that is so for all that the server reads.
+fn condition(text: &str, value: &str, ty: &PgType, typmod: i32) -> Option<String> {
     if is_reg(ty.oid) {
         return Some(format!("{text} !~ '^[1-9][0-9]*$'"));
     }
-    let value = format!("{text}::{target}");
-    match &ty.kind {
-        Kind::Array { element } if !has_own_separator(element) => {
-            let (element, _) = element.stripped(-1);
-            let name = qualified(&element.schema, &element.name);
-            let each = own_condition("e", element, &name)?;
-            // The elements are checked in the text of the array, before the server has read them.
-            Some(format!(
-                "({value}::pg_catalog.text = {text} OR (SELECT pg_catalog.bool_and(({each}) IS NOT FALSE) FROM \
-                 pg_catalog.unnest({text}::pg_catalog.text[]) AS e) IS NOT FALSE)"
-            ))
-        }
-        _ => match spelling(text, &value, ty) {
-            Spelling::Any => None,
-            // CASE keeps the order: a cast in the second condition may fail on what the first accepts.
-            Spelling::Also(condition) => Some(format!(
-                "CASE WHEN {value}::pg_catalog.text = {text} THEN true ELSE {condition} END"
-            )),
-            Spelling::Own => Some(format!("{value}::pg_catalog.text = {text}")),
-        },
+    let modifier = modifier_condition(text, value, ty, typmod);
+    let others: Vec<String> = match spelling(text, value, ty) {
+        // An array repeats the number of an object that is gone.
+        Spelling::Also(condition) if is_array_of_reg(ty) => return Some(condition),
+        // The modifier has changed nothing that the output repeats.
+        Spelling::Own => return Some(repeats(text, value, ty)),
+        Spelling::Any => modifier.into_iter().collect(),
+        Spelling::Also(condition) => [condition].into_iter().chain(modifier).collect(),
+    };
+    if others.is_empty() {
+        return None;
+    }
+    // CASE keeps the order: a cast in the second condition may fail on what the first accepts.
+    Some(format!(
+        "CASE WHEN {} THEN true ELSE {} END",
+        repeats(text, value, ty),
+        others.join(" AND ")
+    ))
+}
+
+fn is_array_of_reg(ty: &PgType) -> bool {
+    matches!(&ty.kind, Kind::Array { element } if is_reg(element.stripped(-1).0.oid))
+}
+
+/// True for the most usual texts: what the type writes itself.
+fn repeats(text: &str, value: &str, ty: &PgType) -> String {
+    match ty.oid == builtin::MONEY.oid {
+        // Without its sign and the commas between its thousands.
+        true => format!("pg_catalog.translate({value}::pg_catalog.text, '$,', '') = {text}"),
+        false => format!("{value}::pg_catalog.text = {text}"),
     }
 }
 
@@ -168,6 +204,20 @@ fn spelling(text: &str, value: &str, ty: &PgType) -> Spelling {
             _ => Spelling::Own,
         };
     }
+    if let Kind::Array { element } = &ty.kind
+        && !has_own_separator(element)
+    {
+        let (element, _) = element.stripped(-1);
+        let name = qualified(&element.schema, &element.name);
+        return match condition("e", &format!("e::{name}"), element, -1) {
+            // The elements are checked in the text of the array, before the server has read them.
+            Some(each) => Spelling::Also(format!(
+                "(SELECT pg_catalog.bool_and(({each}) IS NOT FALSE) FROM \
+                 pg_catalog.unnest({text}::pg_catalog.text[]) AS e) IS NOT FALSE"
+            )),
+            None => Spelling::Any,
+        };
+    }
     let Some(known) = by_oid(ty.oid).copied() else {
         return Spelling::Own;
     };
@@ -181,7 +231,7 @@ fn spelling(text: &str, value: &str, ty: &PgType) -> Spelling {
             r"{value}::pg_catalog.text = pg_catalog.regexp_replace({text}, '^\s*0*(0|[1-9]\d*)\s*$', '\1')"
         )),
         MONEY => Spelling::Also(format!(
-            r"CASE WHEN {text} ~ '^\s*[+-]?\$?\d[\d,]*(\.\d*)?\s*$' THEN {value}::pg_catalog.numeric = pg_catalog.translate({text}, '$, ', '')::pg_catalog.numeric ELSE false END"
+            r"CASE WHEN {value}::pg_catalog.text = {text} THEN true WHEN {text} ~ '^\s*[+-]?\$?\d[\d,]*(\.\d*)?\s*$' THEN {value}::pg_catalog.numeric = pg_catalog.translate({text}, '$, ', '')::pg_catalog.numeric ELSE false END"
         )),
         DATE => matches(&format!(r"{DAY}([T ]00:00(:00(\.0+)?)?)?{ERA}|{INFINITE}")),
         TIME => matches(&clock),
@@ -217,7 +267,7 @@ fn spelling(text: &str, value: &str, ty: &PgType) -> Spelling {
 }
 
 /// True for a text of which the type's modifier cuts and rounds nothing.
-fn modifier_condition(text: &str, ty: &PgType, typmod: i32, target: &str) -> Option<String> {
+fn modifier_condition(text: &str, value: &str, ty: &PgType, typmod: i32) -> Option<String> {
     if typmod < 0 {
         return None;
     }
@@ -230,13 +280,13 @@ fn modifier_condition(text: &str, ty: &PgType, typmod: i32, target: &str) -> Opt
     // Equal although they are written differently: 1.2 and 1.20, with and without blanks.
     let by_value = [NUMERIC, BPCHAR, TIME, TIMETZ, TIMESTAMP, TIMESTAMPTZ];
     Some(if by_value.iter().any(|builtin| builtin.oid == base.oid) {
-        format!("{text}::{target} = {whole}")
+        format!("{value} = {whole}")
     } else {
-        format!("{text}::{target}::pg_catalog.text = {whole}::pg_catalog.text")
+        format!("{value}::pg_catalog.text = {whole}::pg_catalog.text")
     })
 }
 
-/// What the server said of a text that an [`expression`] refused.
+/// What the server said of a text that a [`read`] refused.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Refusal<'a> {
     /// The column's place.
@@ -247,7 +297,7 @@ pub struct Refusal<'a> {
     pub text: &'a str,
 }
 
-/// Reads the server's error to an [`expression`]; nothing for other errors.
+/// Reads the server's error to a [`read`]; nothing for other errors.
 pub fn refusal(message: &str) -> Option<Refusal<'_>> {
     let (_, rest) = message.split_once(MARK)?;
     let (place, rest) = rest.split_once(':')?;
@@ -259,7 +309,7 @@ pub fn refusal(message: &str) -> Option<Refusal<'_>> {
     })
 }
 
-/// True if parts of a type have modifiers that [`expression`] does not see: those of a composite's
+/// True if parts of a type have modifiers that [`read`] does not see: those of a composite's
 /// fields, and of domains below an array or a range.
 pub(crate) fn has_inner_modifier(ty: &PgType) -> bool {
     let is_modified = |ty: &PgType, typmod: i32| {
@@ -305,18 +355,20 @@ mod tests {
             type_text: "numeric(4,2)".into(),
             ..NUMERIC.column("n")
         };
-        assert_eq!(
-            expression("u.n", "u.row", 0, &TEXT.column("n")),
-            "u.n::text"
-        );
-        assert_eq!(
-            expression("u.n", "u.row", 0, &column(-1)),
-            "u.n::numeric(4,2)"
-        );
-        let sql = expression("u.n", "u.row", 7, &column(to_numeric_typmod(4, 2)));
-        let begin = "CASE WHEN (u.n::numeric(4,2) = u.n::pg_catalog.\"numeric\") IS NOT FALSE";
+        let as_it_is = read("u", "u.row", 0, &TEXT.column("n"));
+        assert_eq!(as_it_is.expression, "u.c0::text");
+        assert_eq!(source("u", "t AS u", [&as_it_is]), "t AS u");
+        let cast = read("u", "u.row", 0, &column(-1));
+        assert_eq!(cast.expression, "u.c0::numeric(4,2)");
+        let checked = read("u", "u.row", 7, &column(to_numeric_typmod(4, 2)));
+        let sql = &checked.expression;
+        let begin = "CASE WHEN (CASE WHEN u.v7::pg_catalog.text = u.c7 THEN true ELSE u.v7 = u.c7::pg_catalog.\"numeric\" END) IS NOT FALSE THEN";
         assert!(sql.starts_with(begin), "{sql}");
         assert!(sql.contains("'rapidbyte:7:' || (u.row) ||"), "{sql}");
+        assert_eq!(
+            source("u", "t AS u", [&cast, &checked]),
+            "(SELECT u.*, u.c7::numeric(4,2) AS v7 FROM t AS u OFFSET 0) AS u"
+        );
         assert!(is_reg(REGCLASS));
     }
 }

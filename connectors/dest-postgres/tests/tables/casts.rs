@@ -146,7 +146,17 @@ const CASES: &[Case] = &[
     },
     Case {
         sql: "money",
-        accepted: &["$1.05", "1", "1.5", "$1,000.00", "-$2.00", "-2"],
+        accepted: &[
+            "$1.05",
+            "1",
+            "1.5",
+            "$1,000.00",
+            "-$2.00",
+            "-2",
+            "1234567.89",
+            "-1234.50",
+            "12,34.5",
+        ],
         refused: &["$1.005", "1.999", "1e3", "92233720368547758.08", "€1"],
         pieces: &["0", "1", "9", "$", ",", ".", "-", "+", " ", "5", "(", ")"],
         says: money,
@@ -627,6 +637,13 @@ const CASES: &[Case] = &[
         says: |text, stored| lists(text, stored, decimal),
     },
     Case {
+        sql: "regclass[]",
+        accepted: &["{pg_class}", "{pg_class,pg_type}", "{-}", "{}"],
+        refused: &["{1259}", "{999999}", "{pg_class,999999}", "{x}"],
+        pieces: &["{", "}", ",", "pg_class", "1", "9", "-"],
+        says: |text, stored| text.replace(' ', "") == stored,
+    },
+    Case {
         sql: "timestamp(0)[]",
         accepted: &["{\"2020-01-01 10:00:00\"}"],
         refused: &[
@@ -830,11 +847,13 @@ fn try_texts(
         "xml" => "r.v::pg_catalog.text",
         _ => "pg_catalog.format('%s', r.v)",
     };
-    let read = cast::expression("u.t", "1", 0, &column);
+    let read = cast::read("u", "1", 0, &column);
+    let from = "pg_catalog.unnest(ARRAY[given]) AS u (c0)";
+    let (from, read) = (cast::source("u", from, [&read]), read.expression);
     client
         .batch_execute(&format!(
             "CREATE OR REPLACE FUNCTION raw.store(given text) RETURNS text LANGUAGE plpgsql AS $f$ DECLARE \
-             stored text; BEGIN INSERT INTO raw.t AS r SELECT {read} FROM pg_catalog.unnest(ARRAY[given]) AS u (t) \
+             stored text; BEGIN INSERT INTO raw.t AS r SELECT {read} FROM {from} \
              RETURNING {written} INTO stored; RETURN stored; \
              EXCEPTION WHEN OTHERS THEN RETURN NULL; END $f$"
         ))

@@ -226,7 +226,15 @@ fn a_text_that_the_server_cannot_read_is_named_with_its_row_and_column() {
                 primary_key: vec!["id".into()],
                 ..target("t", &whole.schema(), mode)
             };
-            let batches = [whole.slice(0, 1500), whole.slice(1500, 2500)];
+            // The server's answer to one comes while the next one is on its way.
+            let pieces = [
+                (0, 1500),
+                (1500, 400),
+                (1900, 1100),
+                (3000, 990),
+                (3990, 10),
+            ];
+            let batches = pieces.map(|(first, rows)| whole.slice(first, rows));
             let error = write_to(&mut to, &target, &batches).unwrap_err();
             let found = (error.code.as_str(), error.column.as_deref());
             assert_eq!(found, (code, Some(column)), "{mode:?} {error:?}");
