@@ -198,7 +198,7 @@ fn a_run_behind_a_pooler_is_seen_until_it_ends_or_is_killed() {
             older.pid(),
             host.trim()
         );
-        for part in [&place, "at work for", "the pipeline t"] {
+        for part in [&place, "running for", "the pipeline t"] {
             assert!(message.contains(part), "{part} is not in {message}");
         }
         holder.batch_execute("COMMIT").expect("the lock is free");
@@ -315,7 +315,7 @@ fn a_heartbeat_that_cannot_be_written_is_one_warning() {
     apart.client.batch_execute(other).expect("a view");
     let ended = run(&apart.here);
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    let said = "may not see that this one is at work";
+    let said = "may not see that this one is running";
     assert_eq!(ended.stderr.matches(said).count(), 1, "{ended:?}");
     assert_eq!(apart.count(ROWS), 10);
 }

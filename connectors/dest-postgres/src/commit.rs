@@ -74,7 +74,7 @@ fn answer_by(
         let reason = match asked {
             Ok(None) => {
                 log::warn(format!(
-                    "the commit takes longer than {} s, and the server is at work on it",
+                    "the commit takes longer than {} s, and the server is still working on it",
                     limit.as_secs()
                 ));
                 continue;

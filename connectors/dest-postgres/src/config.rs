@@ -98,7 +98,7 @@ pub struct Config {
     /// The number of bytes that COPY sends in one step, 4 KiB to 8 MiB (default 128 KiB).
     pub copy_flush_bytes: Option<u32>,
     /// The schema of the tables `checkpoint`, which has the cursor of each stream, and
-    /// `checkpoint_beat`, which has the runs at work behind a pooler (default `_rapidbyte`).
+    /// `checkpoint_beat`, which lists running runs behind a pooler (default `_rapidbyte`).
     pub checkpoint_schema: Option<String>,
     /// The maximum time in seconds that a commit may wait for something other than its own work
     /// (default 600; 0 for no limit).

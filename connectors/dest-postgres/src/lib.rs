@@ -171,7 +171,7 @@ impl Destination for Postgres {
     fn working(&mut self, pipeline: &str) -> Result<Vec<Worker>> {
         let mut client = self.client()?;
         let process_id = client.process_id();
-        let what = "looking for runs at work";
+        let what = "looking for other runs";
         let workers = working::working(&mut client, &self.settings, pipeline)
             .map_err(|error| stall::explain(&self.settings, process_id, error, what));
         self.keep(client);

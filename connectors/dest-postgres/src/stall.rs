@@ -20,7 +20,7 @@ pub(crate) fn explain(settings: &Settings, process_id: i32, error: Error, what: 
     let seconds = settings.write_timeout.as_secs();
     let reason = match ask(settings, process_id) {
         Ok(Some(reason)) => reason,
-        Ok(None) => "it is still at work on it".into(),
+        Ok(None) => "it is still working on it".into(),
         Err(error) => format!("and it does not answer: {}", error.message),
     };
     let text = format!(

@@ -485,7 +485,7 @@ fn refuse_rewritten(rewritten: &Rows) -> Result<()> {
         "{table} was truncated, rewritten or exchanged since the snapshot, which finds it empty"
     );
     Err(Error::new(ErrorKind::Transient, "snapshot_outdated", text)
-        .hint("run again when no ALTER TABLE, TRUNCATE, CLUSTER or VACUUM FULL is at work on it"))
+        .hint("run again when no ALTER TABLE, TRUNCATE, CLUSTER or VACUUM FULL is running on it"))
 }
 
 /// Begins a transaction and locks tables in it before anything is looked at. Refuses all that

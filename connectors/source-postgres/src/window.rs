@@ -172,7 +172,7 @@ fn tables(client: &mut Client, relation: &Relation) -> Result<Vec<Table>> {
     if recovery.single()? == "true" {
         return Err(Error::config(
             "exact_unsupported",
-            "the server is a standby, which does not know the transactions at work",
+            "the server is a standby, which does not know the open transactions",
         )
         .hint("read from the primary, or use change_detection: cursor with a cursor_field"));
     }

@@ -19,7 +19,7 @@ use serde_json::json;
     after_help = "\
 Exit codes: 0 success; 1 the run failed; 2 the pipeline file or an argument is wrong; 3 something \
 outside is unreachable or denied; 4 the data does not match its schema; 5 another run of the \
-pipeline is at work; 129, 130 and 143 interrupted."
+pipeline is running; 129, 130 and 143 interrupted."
 )]
 pub struct Arguments {
     #[command(flatten)]
@@ -367,10 +367,10 @@ Examples:
     },
 }
 
-/// For verbs that a run at work does not survive.
+/// For verbs that a running run does not survive.
 #[derive(Debug, Args)]
 pub struct Consent {
-    /// Continue although a run of the pipeline is at work, and fence that run.
+    /// Continue although a run of the pipeline is running, and fence that run.
     #[arg(long)]
     pub force: bool,
 }

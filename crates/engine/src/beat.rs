@@ -165,7 +165,7 @@ impl Beating {
         if !std::mem::replace(&mut self.is_told, true) {
             let hint = failure.hint.map(|hint| format!("; {hint}"));
             let text = format!(
-                "other runs of the pipeline may not see that this one is at work: {}{}",
+                "other runs of the pipeline may not see that this one is running: {}{}",
                 failure.message,
                 hint.unwrap_or_default()
             );

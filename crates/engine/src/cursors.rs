@@ -135,7 +135,7 @@ impl<'a> Cursors<'a> {
     ) -> Result<Option<String>, Failure> {
         match overlap::at_work(self.document, &mut self.session, history)? {
             Some(who) if !force => {
-                let text = format!("{who} is at work, and this command would fence it");
+                let text = format!("{who} is running, and this command would fence it");
                 Err(Failure::new(Class::Busy, overlap::CODE, text)
                     .hint("wait until that run has ended, or fence it with --force"))
             }

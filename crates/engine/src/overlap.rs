@@ -138,7 +138,7 @@ fn take_turn(document: &Document, history: &Path, host: &Host) -> Result<Option<
 }
 
 fn refused(who: &str) -> Failure {
-    let text = format!("{who} is at work, and this run did not start");
+    let text = format!("{who} is running, and this run did not start");
     Failure::new(Class::Busy, CODE, text).hint(HINT)
 }
 
@@ -163,7 +163,7 @@ fn local(document: &Document, worker: &Worker) -> String {
 
 fn remote(document: &Document, worker: &Remote) -> String {
     format!(
-        "{} of the pipeline {} ({}, at work for {} s)",
+        "{} of the pipeline {} ({}, running for {} s)",
         named(Some(&worker.run_id)),
         document.pipeline,
         worker.place,

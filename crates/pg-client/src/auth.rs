@@ -98,7 +98,7 @@ fn exchange(
             }
             Message::AuthenticationSspi => return Err(unsupported("SSPI")),
             Message::AuthenticationScmCredential => return Err(unsupported("SCM credentials")),
-            _ => return Err(protocol("no answer to the start-up message")),
+            _ => return Err(protocol("no response to the start-up message")),
         }
         *was_asked = true;
         wire.send(deadline)?;
@@ -127,14 +127,14 @@ fn scram(
             answer.map_err(wrong)?
         }
         Message::ErrorResponse(body) => return Err(server_error(&body)),
-        _ => return Err(protocol("no answer to SCRAM's first message")),
+        _ => return Err(protocol("no response to SCRAM's first message")),
     };
     frontend::sasl_response(answer.message.as_bytes(), &mut wire.output).map_err(unsendable)?;
     wire.send(deadline)?;
     match wire.next(deadline)? {
         Message::AuthenticationSaslFinal(body) => answer.verify(body.data()).map_err(wrong)?,
         Message::ErrorResponse(body) => return Err(server_error(&body)),
-        _ => return Err(protocol("no answer to SCRAM's last message")),
+        _ => return Err(protocol("no response to SCRAM's last message")),
     }
     Ok(mechanism == SCRAM_SHA_256_PLUS)
 }

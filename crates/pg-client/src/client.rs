@@ -138,7 +138,7 @@ impl Client {
                     if !is_done && body.tag().map_err(protocol)? == "ROLLBACK" => {}
                 Message::ReadyForQuery(body) if is_done && body.status() == b'I' => {}
                 Message::ErrorResponse(body) => return Err(server_error(&body)),
-                _ => return Err(protocol("an answer other than to ROLLBACK")),
+                _ => return Err(protocol("a response to something other than ROLLBACK")),
             }
         }
         self.state = state;
@@ -319,7 +319,7 @@ impl Client {
             None => Ok(()),
             // Such as that an administrator ends the session.
             Some(Message::ErrorResponse(body)) => Err(server_error(&body)),
-            Some(_) => Err(protocol("an answer before the question")),
+            Some(_) => Err(protocol("a response before the query")),
         }
     }
 
@@ -367,7 +367,7 @@ impl Client {
             }
             match message {
                 Message::ReadyForQuery(_) if !self.is_heard => {
-                    return Err(protocol("no answer, and the next question is asked for"));
+                    return Err(protocol("no response to a query"));
                 }
                 Message::ReadyForQuery(body) => {
                     self.ready(body.status())?;
@@ -390,7 +390,7 @@ impl Client {
                 _ => {}
             }
         }
-        Err(first.unwrap_or_else(|| protocol("an answer without an end")))
+        Err(first.unwrap_or_else(|| protocol("a response without an end")))
     }
 
     /// The server waits for the next request.
@@ -469,7 +469,7 @@ impl Answers {
 }
 
 fn too_large() -> Error {
-    Error::data("result_too_large", "the answer exceeds the memory limit")
+    Error::data("result_too_large", "the response exceeds the memory limit")
         .hint("ask for fewer rows, or read them by COPY")
 }
 

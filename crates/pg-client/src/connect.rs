@@ -230,7 +230,7 @@ fn begin(mut wire: Wire, host: &Host, deadline: Deadline) -> Result<Client> {
                 return Ok(client);
             }
             Message::ErrorResponse(body) => return Err(server_error(&body)),
-            _ => return Err(protocol("an answer before the start of the session")),
+            _ => return Err(protocol("a message before the start of the session")),
         }
     }
 }

@@ -190,7 +190,7 @@ impl<C: BorrowMut<Client>> CopyIn<C> {
                 let _ = session.answer(|_| Ok(()));
                 Err(error)
             }
-            _ => Err(protocol("an answer in the middle of a COPY")),
+            _ => Err(protocol("a response in the middle of a COPY")),
         }
     }
 

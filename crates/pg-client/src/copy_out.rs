@@ -137,7 +137,7 @@ impl<C: BorrowMut<Client>> CopyOut<C> {
                 let _ = session.answer(|_| Ok(()));
                 Err(error)
             }
-            Some(_) => Err(protocol("an answer in the middle of a COPY")),
+            Some(_) => Err(protocol("a response in the middle of a COPY")),
         }
     }
 }

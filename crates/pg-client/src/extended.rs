@@ -334,7 +334,7 @@ impl<C: BorrowMut<Client>> Pipeline<C> {
                     break;
                 }
                 Message::BindComplete | Message::DataRow(_) => {}
-                _ => return Err(protocol("an answer that no execution has")),
+                _ => return Err(protocol("a response that no execution has")),
             }
         }
         self.unanswered -= 1;

@@ -111,7 +111,7 @@ impl Wire {
                 return Ok(message);
             }
             if deadline.has_passed() || !self.fill(deadline.left())? {
-                return Err(late("the server did not answer in time", "waiting"));
+                return Err(late("the server did not respond in time", "waiting"));
             }
         }
     }

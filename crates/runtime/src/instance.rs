@@ -210,7 +210,7 @@ impl Instance {
     fn look_at_workers(&mut self, workers: &[Worker]) -> Result<()> {
         const WORKING: &str = "session.working";
         if workers.len() > MAX_WORKERS {
-            let text = format!("{} runs at work, above {MAX_WORKERS}", workers.len());
+            let text = format!("{} other running runs, above {MAX_WORKERS}", workers.len());
             return self.broken(WORKING, text);
         }
         let process = |worker: &Worker| worker.process.as_ref().map_or(0, String::len);

@@ -218,7 +218,7 @@ impl Response {
             && !coding.eq_ignore_ascii_case("identity")
         {
             let text = format!(
-                "{}: the answer is encoded as {coding}",
+                "{}: the response is encoded as {coding}",
                 self.url.without_query()
             );
             return Err(Error::data("http_encoding", text).hint(
@@ -234,7 +234,7 @@ impl Response {
             }
             if body.len() + piece.len() > limit {
                 let url = self.url.without_query();
-                let text = format!("{url}: the answer exceeds {limit} bytes");
+                let text = format!("{url}: the response exceeds {limit} bytes");
                 return Err(Error::data("http_body_too_large", text));
             }
             body.extend_from_slice(&piece);

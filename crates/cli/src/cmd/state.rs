@@ -270,7 +270,7 @@ fn alone(
 ) -> Result<(), Failure> {
     let history = setup::history_path(document, history);
     if let Some(who) = cursors.refuse_at_work(&history, consent.force)? {
-        output.warn(&format!("{who} is at work, and this command fences it"));
+        output.warn(&format!("{who} is running, and this command fences it"));
     }
     Ok(())
 }

@@ -254,7 +254,7 @@ fn on_stream_failure() -> Value {
 
 fn when_running() -> Value {
     one_of(
-        "While another run of the pipeline is at work: fail at once with exit code 5 (refuse, \
+        "While another run of the pipeline is running: fail at once with exit code 5 (refuse, \
              the default), wait until it ends (wait), or fence it (replace).",
         &WHEN_RUNNING.map(WhenRunning::name),
     )

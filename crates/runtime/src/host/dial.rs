@@ -33,7 +33,7 @@ impl Refused {
 
     /// Nobody answered in time.
     pub fn late(timeout_ms: u32) -> Self {
-        let text = format!("no answer within {timeout_ms} ms");
+        let text = format!("no response within {timeout_ms} ms");
         Self::Io(io::Error::other(text))
     }
 

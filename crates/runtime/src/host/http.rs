@@ -173,7 +173,7 @@ impl Requests {
             let text = format!("more than {} open connections", self.limit);
             return Err(
                 Error::new(ErrorKind::Internal, "too_many_connections", text)
-                    .hint("read an answer to its end, or drop it, before the next request"),
+                    .hint("read a response to its end, or drop it, before the next request"),
             );
         };
         self.peer = Some(target.peer.clone());

@@ -202,7 +202,7 @@ impl Body for Received {
 }
 
 fn ends_early() -> Error {
-    let text = "the connection ended before the answer did";
+    let text = "the connection ended before the response was complete";
     Error::new(ErrorKind::Connection, "connection_lost", text)
 }
 

@@ -36,12 +36,12 @@ pub fn exchange(request: &Request) -> Result<Response> {
     let response = match answer.get() {
         Some(Ok(Ok(response))) => response,
         Some(Ok(Err(code))) => return Err(explain(&code)),
-        Some(Err(())) | None => return Err(Error::internal("the answer was lost")),
+        Some(Err(())) | None => return Err(Error::internal("the response was lost")),
     };
     let headers = response.headers().entries().into_iter();
     let headers = headers.map(|(name, value)| (name, String::from_utf8_lossy(&value).into_owned()));
-    let body = response.consume().map_err(|()| invalid("its answer"))?;
-    let stream = body.stream().map_err(|()| invalid("its answer"))?;
+    let body = response.consume().map_err(|()| invalid("its response"))?;
+    let stream = body.stream().map_err(|()| invalid("its response"))?;
     Ok(Response {
         status: response.status(),
         headers: headers.collect(),

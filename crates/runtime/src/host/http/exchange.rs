@@ -154,7 +154,7 @@ impl Exchange {
                 Some(request) => return Ok(Err(request)),
                 None => return Err(broken(peer, failed.error())),
             },
-            Err(_) => return Err(late(peer, "no answer", time)),
+            Err(_) => return Err(late(peer, "no response", time)),
         };
         self.moved.store(true, Ordering::Release);
         Ok(Ok(answer))
@@ -311,7 +311,7 @@ impl Body for Received {
                 ready!(self.pause.as_mut().poll(context));
                 let error = late(
                     &self.peer,
-                    "the rest of the answer did not arrive",
+                    "the rest of the response did not arrive",
                     self.between,
                 );
                 Poll::Ready(Some(Err(said(error))))
@@ -365,7 +365,7 @@ fn broken(peer: &str, error: &hyper::Error) -> Error {
     }
     if error.is_parse_too_large() {
         let kib = MAX_HEAD_BYTES >> 10;
-        let text = format!("{peer}: the head of the answer exceeds {kib} KiB or 100 headers");
+        let text = format!("{peer}: the head of the response exceeds {kib} KiB or 100 headers");
         Error::new(ErrorKind::Data, "http_head_too_large", text)
     } else if error.is_parse() {
         Error::new(ErrorKind::Connection, "http_protocol", text)

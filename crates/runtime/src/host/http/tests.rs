@@ -230,7 +230,7 @@ fn a_server_that_was_promised_tls_is_not_asked_without() {
 #[test]
 fn waiting_ends_with_the_time_that_was_asked_for() {
     for (answer, part) in [
-        ("", "no answer within 50 ms"),
+        ("", "no response within 50 ms"),
         (
             "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\ngood",
             "did not arrive within 50 ms",
