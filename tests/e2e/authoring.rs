@@ -406,7 +406,7 @@ fn a_script_that_is_wrong_is_told(
         );
     }
     assert!(ended.stderr.lines().count() <= 4, "{}", ended.stderr);
-    let log = std::fs::read_to_string(author.place.join("build.log")).expect("UTF-8");
+    let log = std::fs::read_to_string(author.place.join("rapidbyte/build.log")).expect("UTF-8");
     let mut texts = vec![log];
     // The same code for all languages, and half a minute in this one.
     if language != "python" {
@@ -414,7 +414,7 @@ fn a_script_that_is_wrong_is_told(
         // It is gone once the component is there.
         std::fs::write(path, text).expect("a file");
         author.types("$ rapidbyte connector build");
-        assert!(!author.place.join("build.log").exists());
+        assert!(!author.place.join("rapidbyte/build.log").exists());
     }
     for text in texts {
         assert!(

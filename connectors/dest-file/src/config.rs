@@ -20,7 +20,7 @@ pub struct Config {
     /// directory need it.
     #[schemars(extend("x-grant" = "write", "x-beside" = "_manifest"))]
     pub path: String,
-    /// `csv`, `jsonl`, `parquet` or `arrow` (default: by the path's ending: .csv, .tsv, .jsonl,
+    /// The format of the files (default: by the path's ending: .csv, .tsv, .jsonl,
     /// .ndjson, each also before .gz, .zst or .lz4; .parquet, .pq; .arrow, .feather, .ipc).
     pub format: Option<FormatName>,
     /// `none`, `gzip`, `zstd` or `lz4`; for Parquet also `snappy` or `brotli` (default for CSV and

@@ -74,13 +74,21 @@ pub(crate) struct Swap {
     is_explicit: bool,
 }
 
+/// As many rows are deleted in no time, whatever their size.
+const FEW_ROWS: u32 = 1000;
+
 /// Asks whether a table is large enough for `auto`: it has a row if so. `oid` is an expression for the
 /// table's OID. The server takes milliseconds to plan [`question`], which no small table needs.
 pub(crate) fn is_large(oid: &str) -> String {
-    // The size of a table that another session holds would have to be waited for.
+    // Few rows by the statistics, as most of thousands of tables have: `pg_locks` has the locks of every session, and
+    // to read it for each table takes the square of their number. The size of a table that another session holds
+    // would have to be waited for.
     format!(
         "SELECT true FROM pg_catalog.pg_class c WHERE c.oid = {oid} \
-         AND CASE WHEN c.relkind = 'r' AND NOT EXISTS (SELECT FROM pg_catalog.pg_locks l \
+         AND CASE WHEN c.relkind <> 'r' OR c.relpages >= {LEAST_BYTES} / 8192 THEN true \
+         WHEN pg_catalog.pg_stat_get_live_tuples(c.oid) + pg_catalog.pg_stat_get_dead_tuples(c.oid) \
+             BETWEEN 1 AND {FEW_ROWS} THEN false \
+         WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_locks l \
              WHERE l.relation = c.oid AND l.mode = 'AccessExclusiveLock' \
              AND l.pid <> pg_catalog.pg_backend_pid()) \
          THEN pg_catalog.pg_table_size(c.oid) >= {LEAST_BYTES} ELSE true END"
@@ -160,7 +168,10 @@ pub(crate) fn decide(
                 is_explicit,
             }));
         }
-        None => format!("it has less than {} MiB", LEAST_BYTES >> 20),
+        None => format!(
+            "it has at most {FEW_ROWS} rows, or less than {} MiB",
+            LEAST_BYTES >> 20
+        ),
     };
     if is_explicit {
         return Err(refused(name, &why));

@@ -28,7 +28,7 @@ pub struct Config {
     /// The name of the stream, if the path has no `{stream}` (default: the file's name without its
     /// ending and without `*` and `?`).
     pub stream: Option<String>,
-    /// `csv`, `jsonl`, `parquet` or `arrow` (default: by the path's ending: .csv, .tsv, .jsonl,
+    /// The format of the files (default: by the path's ending: .csv, .tsv, .jsonl,
     /// .ndjson, each also before .gz, .zst or .lz4; .parquet, .pq; .arrow, .feather, .ipc).
     pub format: Option<FormatName>,
     /// CSV and JSON Lines: `none`, `gzip`, `zstd` or `lz4` (default: by each file's ending: .gz,

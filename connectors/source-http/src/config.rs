@@ -26,14 +26,14 @@ pub struct Config {
     /// The streams by name.
     #[schemars(extend("minProperties" = 1))]
     pub streams: BTreeMap<String, StreamConfig>,
-    /// The maximum number of requests per second (default: as fast as the server answers).
+    /// The maximum number of requests per second (default: as fast as the server responds).
     pub requests_per_second: Option<f64>,
     /// How often to retry a request after a transient error (default 5).
     pub max_retries: Option<u32>,
     /// The maximum wait in seconds for the start of an answer, and for each next piece of it
     /// (default 60).
     pub timeout_seconds: Option<u32>,
-    /// The maximum size of an answer in bytes (default 16777216).
+    /// The maximum size of a response in bytes (default 16777216).
     pub max_response_bytes: Option<u32>,
     /// The number of records of each stream from which types are inferred (default 1000, on at most
     /// 10 pages).
@@ -44,7 +44,7 @@ pub struct Config {
 #[derive(serde::Deserialize, JsonSchema, Default)]
 #[serde(deny_unknown_fields)]
 pub struct Auth {
-    /// `none`, `header`, `basic`, `bearer` or `oauth2_client_credentials`.
+    /// How requests authenticate (default `none`).
     #[serde(rename = "type", default)]
     pub kind: AuthKind,
     /// `header`: the header's name, such as `x-api-key`.
@@ -111,7 +111,7 @@ pub enum SendIn {
 pub struct StreamConfig {
     /// The path, relative to `base_url`.
     pub path: String,
-    /// `get` (the default) or `post`.
+    /// The method of the requests (default `get`).
     #[serde(default)]
     pub method: MethodName,
     /// Parameters of every request, in the URL.
@@ -206,7 +206,7 @@ pub enum MethodName {
 #[derive(serde::Deserialize, JsonSchema, Default)]
 #[serde(deny_unknown_fields)]
 pub struct Pagination {
-    /// `none`, `page`, `offset`, `cursor`, `link_header` or `next_url`.
+    /// How the API divides a list into pages (default `none`).
     #[serde(rename = "type", default)]
     pub kind: PaginationKind,
     /// `page`, `offset`, `cursor`: the parameter that selects the page (default `page`, `offset`

@@ -464,7 +464,7 @@ pub enum ConnectorVerb {
     /// Show a connector's modes, configuration keys and the grants it asks for.
     #[command(after_help = "Examples:\n  rapidbyte connector inspect source-file")]
     Inspect {
-        /// A bundled name or a path to a .wasm.
+        /// A bundled connector's name, or a path to a .wasm.
         name: String,
     },
     /// Test a connector against the contract, clause by clause.
@@ -542,14 +542,14 @@ pub enum Language {
 /// `connector test`
 #[derive(Debug, Args)]
 pub struct ConnectorTest {
-    /// A bundled name or a path to a .wasm.
+    /// A bundled connector's name, or a path to a .wasm.
     #[arg(value_name = "CONNECTOR", value_hint = ValueHint::FilePath)]
     pub name: String,
     /// Its configuration, as under config: in a pipeline (YAML or JSON). Without it, only the clauses that need
     /// no configuration are tested.
     #[arg(long, value_name = "SETTINGS", conflicts_with = "config_file")]
     pub config: Option<String>,
-    /// A file with its configuration.
+    /// Read its configuration from this file (YAML or JSON).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub config_file: Option<PathBuf>,
     /// Read this stream of a source (default: the first four). May be repeated.

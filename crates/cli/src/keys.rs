@@ -166,7 +166,21 @@ fn words(root: &Value, property: &Value, parts: &mut usize) -> String {
     }
     match told.is_empty() {
         true => "any".into(),
-        false => told.join(" or "),
+        false => listed(&told),
+    }
+}
+
+/// `a`, `a or b`, `a, b or c`.
+fn listed(told: &[String]) -> String {
+    match told {
+        [first @ .., before, last] => {
+            let mut first = first.join(", ");
+            if !first.is_empty() {
+                first.push_str(", ");
+            }
+            format!("{first}{before} or {last}")
+        }
+        told => told.concat(),
     }
 }
 

@@ -28,7 +28,7 @@ use load::{Load, Sight};
 /// Rows that are written where it does not matter which.
 const ROWS: usize = 10;
 /// The detail of a clause where no peer compared the values.
-const COUNTED: &str = "counted only: give --peer";
+pub(crate) const COUNTED: &str = "counted only: give --peer";
 /// How the name of every stream of a test begins; the test's own mark follows.
 const STREAMS_BEGIN: &str = "conformance_";
 /// Under which a destination keeps how far the streams of the test are.

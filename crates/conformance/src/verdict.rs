@@ -3,6 +3,8 @@
 use rapidbyte_runtime::Kind;
 use serde::Serialize;
 
+use crate::destination::COUNTED;
+
 /// One promise of the contract.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Clause {
@@ -76,6 +78,14 @@ pub struct Report {
     pub left: Option<String>,
     /// Each clause.
     pub clauses: Vec<Outcome>,
+}
+
+impl Report {
+    /// The clauses of a destination that hold as far as counting tells: no peer compared the values.
+    pub fn counted_only(&self) -> usize {
+        let is_counted = |outcome: &&Outcome| matches!(&outcome.verdict, Verdict::Pass { detail } if detail.contains(COUNTED));
+        self.clauses.iter().filter(is_counted).count()
+    }
 }
 
 /// A judge's answer: what was looked at, or another verdict.

@@ -32,7 +32,7 @@ class Connector:
         return [Stream("items", COLUMNS, primary_key=["id"])]
 
     def read(self, request):
-        """Pages are `{"items": […], "next": …}`; the last one has no `next`."""
+        """Pages are `{"items": […], "next": …}`; the last one lacks `next`."""
         query, seen = {}, set()
         while True:
             page = get_json(f"{self.base}/items", query, self.headers)

@@ -21,7 +21,7 @@ export async function getJson(url, query = {}, headers = {}) {
   const separator = url.includes("?") ? "&" : "?";
   const asked = parameters.length === 0 ? url : url + separator + parameters.join("&");
   const response = await request("GET", asked, { headers: { accept: "application/json", ...headers } });
-  if (response.status !== 200) throw refused(response);
+  if (response.status !== 200) throw refused(response, url);
   return response.json();
 }
 
@@ -94,19 +94,28 @@ function backoff(attempt) {
 }
 
 /** Who acts on a status. */
-function refused(response) {
+function refused(response, url) {
   const { status, headers } = response;
-  const text = `the server answers ${status}: ${response.text().slice(0, 200)}`;
-  if (status === 429 || status === 503) {
-    const wait = retryAfterMs(headers["retry-after"] ?? "");
+  const text = `${String(url).split("?")[0]} answers ${status}: ${response.text().slice(0, 200)}`;
+  const wait = retryAfterMs(headers["retry-after"] ?? "");
+  if (status === 429 || (status === 503 && wait !== undefined)) {
     return new ConnectorError("rate-limited", "http_rate_limited", text, { retryAfterMs: wait });
   }
+  if (status >= 500 || status === 408 || status === 425) {
+    return new ConnectorError("transient", "http_unavailable", text);
+  }
   if (status === 401 || status === 403) {
-    const hint = "check the credentials in the configuration";
+    const hint = "check the credentials and what they may read";
     return new ConnectorError("auth", "http_unauthorized", text, { hint });
   }
-  const passes = status >= 500 || status === 408 || status === 425;
-  return new ConnectorError(passes ? "transient" : "config", "http_unexpected_status", text);
+  if (status === 404 || status === 410) {
+    return new ConnectorError("config", "http_not_found", text, { hint: "check the path" });
+  }
+  if (status >= 400) {
+    const hint = "change the request as the server's documentation says";
+    return new ConnectorError("config", "http_refused", text, { hint });
+  }
+  return new ConnectorError("data", "http_unexpected_status", text);
 }
 
 /** The milliseconds of a number of seconds or of a date; nothing for anything else. */

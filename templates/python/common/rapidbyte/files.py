@@ -21,7 +21,7 @@ PIECE_BYTES = 1 << 18
 
 
 class _explained:
-    """Errors of the host as those of a connector, at a path."""
+    """Turns the host's file errors into connector errors that name the path."""
 
     def __init__(self, path: str):
         self.path = path

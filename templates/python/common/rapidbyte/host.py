@@ -1,4 +1,4 @@
-"""What the modules of `glue` share: values as JSON, and errors as the contract has them."""
+"""Shared by the modules of `glue`: values as JSON, and errors in the contract's form."""
 
 import datetime
 import decimal
@@ -37,7 +37,7 @@ def config_schema(connector: type) -> dict:
 
 
 class errors:
-    """Errors of the connector as those of the contract; what was not foreseen is the author's."""
+    """Turns the connector's errors into the contract's; an unexpected exception is the author's fault."""
 
     def __init__(self, stream: str = None):
         self.stream = stream

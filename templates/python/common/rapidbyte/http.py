@@ -39,7 +39,7 @@ LONGEST_WAIT_SECONDS = 60.0
 SAFE = ("GET", "HEAD", "OPTIONS", "PUT", "DELETE")
 TRANSIENT = (429, 502, 503, 504)
 
-# Who acts on what the host refuses; the network is at fault otherwise.
+# Who must act on a refusal of the host. Any other failure is the network's.
 KINDS = {
     "network_not_granted": "config",
     "address_not_granted": "config",
@@ -87,7 +87,7 @@ def get_json(url: str, query: Optional[Dict[str, Any]] = None, headers: Optional
         url += ("&" if "?" in url else "?") + urllib.parse.urlencode(query)
     response = request("GET", url, {"accept": "application/json", **(headers or {})})
     if response.status != 200:
-        raise _refused(response)
+        raise _refused(response, url)
     return response.json()
 
 
@@ -146,7 +146,7 @@ def _wait_before(attempt: int, response: Response) -> Optional[float]:
 def _backoff(attempt: int) -> float:
     """Half of it is jitter, so that clients that failed together do not come back together."""
     longest = min(FIRST_WAIT_SECONDS * 2 ** (attempt - 1), LONGEST_WAIT_SECONDS)
-    # The state of `random` itself is that of the build.
+    # `random` itself was seeded when the component was built.
     return longest * (1 - random.SystemRandom().random() / 2)
 
 
@@ -179,7 +179,7 @@ def _answer(method, url, headers, body, timeout):
     with answer:
         with answer.subscribe() as ready:
             ready.block()
-        # What `get` gives: a result in a result.
+        # `get` returns a result within a result.
         found = answer.get().value
         if isinstance(found, Err):
             raise found
@@ -230,17 +230,22 @@ def _explained(found, url: str) -> Error:
     return Error("connection", "connect_failed", f"{name}", "check that the server is up", location=server)
 
 
-def _refused(response: Response) -> Error:
+def _refused(response: Response, url: str) -> Error:
     """Who acts on a status."""
     status = response.status
-    text = f"the server answers {status}: {response.body[:200].decode(errors='replace')}"
-    if status in (429, 503):
-        wait = _wait_ms(response.headers.get("retry-after", ""))
+    text = f"{url.partition('?')[0]} answers {status}: {response.body[:200].decode(errors='replace')}"
+    wait = _wait_ms(response.headers.get("retry-after", ""))
+    if status == 429 or (status == 503 and wait is not None):
         return Error("rate-limited", "http_rate_limited", text, retry_after_ms=wait)
+    if status >= 500 or status in (408, 425):
+        return Error("transient", "http_unavailable", text)
     if status in (401, 403):
-        return Error("auth", "http_unauthorized", text, "check the credentials in the configuration")
-    passes = status >= 500 or status in (408, 425)
-    return Error("transient" if passes else "config", "http_unexpected_status", text)
+        return Error("auth", "http_unauthorized", text, "check the credentials and what they may read")
+    if status in (404, 410):
+        return Error("config", "http_not_found", text, "check the path")
+    if status >= 400:
+        return Error("config", "http_refused", text, "change the request as the server's documentation says")
+    return Error("data", "http_unexpected_status", text)
 
 
 def _wait_ms(retry_after: str) -> Optional[int]:

@@ -210,5 +210,12 @@ fn summary(report: &Report, output: &Output) -> String {
              remove them. `docs/authors/testing.md` says how."
         )
     });
-    format!("\n{}{left}", output.bold(&text))
+    let counted = match report.counted_only() {
+        0 => String::new(),
+        clauses => format!(
+            "\n{clauses} of the clauses counted rows and compared no values: a lost, doubled or changed row may pass. Give \
+             --peer."
+        ),
+    };
+    format!("\n{}{counted}{left}", output.bold(&text))
 }

@@ -98,7 +98,7 @@ class Reader(script.Reader):
             return encode(value)
         except (TypeError, ValueError) as error:
             text = f"a value that JSON does not have: {error}"
-            hint = "None for NaN and infinities; str() for what has no type of its own"
+            hint = "write None for NaN and infinities, and str(value) for values that JSON cannot hold"
             raise Error("data", "not_json", text, hint, column=column or self._culprit(value))
 
     def _culprit(self, row: dict) -> Optional[str]:
