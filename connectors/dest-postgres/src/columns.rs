@@ -78,12 +78,16 @@ fn change_of_type(name: &Name, field: &Field, column: &Column) -> Result<Option<
     )))
 }
 
+const EMPTY_NAME: &str = "a column of the stream has an empty name, and no table can have such a column: a header may end in a \
+    delimiter; give it a name with `rename:`, or leave it out with `columns:`";
+
 /// A column that the table lacks.
 pub(crate) fn absent(name: &Name, field: &Field) -> Result<ColumnPlan> {
     let column = column_for(field).map_err(convert)?;
     let target_type = column.map_or_else(|_| String::new(), |column| column.type_text);
     let column = quote_ident(field.name());
     let note = match target_type.as_str() {
+        _ if field.name().is_empty() => EMPTY_NAME.to_owned(),
         "" => format!("{name} has no column {column}"),
         ty => format!(
             "{name} has no column {column}; run on the target: ALTER TABLE {name} ADD COLUMN \
@@ -186,4 +190,24 @@ fn has_sequence(column: &Column) -> bool {
         Generated::IdentityAlways | Generated::IdentityByDefault
     );
     is_identity || default.contains("nextval(")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_statement_adds_a_column_without_a_name() {
+        let name = Name {
+            schema: "s".into(),
+            table: "t".into(),
+        };
+        let note = |field| {
+            let field = Field::new(field, DataType::Utf8, true);
+            absent(&name, &field).unwrap().note.unwrap()
+        };
+        assert!(note("a").contains("ADD COLUMN a text"), "{}", note("a"));
+        assert!(!note("").contains("ALTER TABLE"), "{}", note(""));
+        assert!(note("").contains("empty name"), "{}", note(""));
+    }
 }

@@ -113,8 +113,15 @@ impl Casts<'_> {
             "row {row}, column {name:?}: the server refuses {value}: {}",
             error.message
         );
-        let hint = error.hint.clone().unwrap_or_else(|| {
-            "give the target's column another type (text holds it), or convert the text in the source".into()
+        // The server's one hint is about a setting of its own, which a session of ours fixes.
+        let hint = error
+            .hint
+            .clone()
+            .filter(|hint| !hint.contains("datestyle"));
+        let hint = hint.unwrap_or_else(|| {
+            "give the target's column another type (text holds it), or convert the text in the source, which may \
+             read it by a declared schema"
+                .into()
         });
         Error::new(error.kind, &error.code, said)
             .hint(hint)
