@@ -32,6 +32,10 @@ fn a_column_dropped_at_the_source_is_a_warning_of_each_run() {
             pipeline("added", grown, "append"),
             "new rows get NULL there",
         ),
+        (
+            pipeline("written", "name: public.t", "replace"),
+            "all rows get NULL there",
+        ),
     ];
     for (text, _) in &cases {
         let report = folder.report(text);

@@ -121,8 +121,8 @@ pub(crate) fn refuse_unfilled(name: &Name, unfilled: &[&Column]) -> Result<()> {
     .in_column(&column.name))
 }
 
-/// What becomes of a column that the stream does not have. Where older rows stay it is a warning: the
-/// source may have dropped the column, and nobody else would tell that its values are old. A column
+/// What becomes of a column that the stream does not have, as a warning: the source may have dropped the column, and
+/// nobody else would tell that its values are old, or gone where `replace` wrote the rows anew. A column
 /// with a default is one that the target's owner added, such as `loaded_at DEFAULT now()`.
 pub(crate) fn unfilled_note(column: &Column, mode: WriteMode) -> String {
     let gets = match column.generated {
@@ -132,21 +132,27 @@ pub(crate) fn unfilled_note(column: &Column, mode: WriteMode) -> String {
         _ => "NULL",
     };
     let name = quote_ident(&column.name);
+    let rows = match mode {
+        WriteMode::Replace => "all",
+        WriteMode::Append | WriteMode::Upsert => "new",
+    };
     let note = format!(
-        "no column of the stream fills the target's column {name}: new rows get \
-         {gets} there"
+        "no column of the stream fills the target's column {name}: {rows} rows get {gets} there"
     );
     let (kept, rest) = match mode {
-        WriteMode::Upsert => (", and updated rows keep their old value", "the old values"),
-        _ => ("", "the values of older rows"),
+        WriteMode::Upsert => (
+            ", and updated rows keep their old value",
+            ", once nobody needs the old values",
+        ),
+        WriteMode::Append => ("", ", once nobody needs the values of older rows"),
+        WriteMode::Replace => ("", ""),
     };
     let is_own = column.is_computed() || has_sequence(column) || column.default.is_some();
-    if mode == WriteMode::Replace || is_own {
+    if is_own {
         return note;
     }
     format!(
-        "{WARNING_NOTE}{note}{kept}; if the source dropped the column, drop it at the target \
-             too, once nobody needs {rest}"
+        "{WARNING_NOTE}{note}{kept}; if the source dropped the column, drop it at the target too{rest}"
     )
 }
 

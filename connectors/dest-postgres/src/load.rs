@@ -452,8 +452,9 @@ fn violated(error: Error, name: &Name, mode: WriteMode) -> Error {
                      {name}, or write_mode: replace to replace all rows; {leave}"
             ),
             WriteMode::Replace => format!(
-                "use write_mode: upsert with primary_key to keep the last row of each key, \
-                     because the stream has a key twice; drop the constraint, {leave}"
+                "two rows of the stream have these values: if the columns of this constraint identify a row, use \
+                     write_mode: upsert with them as primary_key to keep the last one; if they do not any more, drop \
+                     the constraint, {leave}"
             ),
             WriteMode::Upsert => format!(
                 "if the columns of this constraint identify a row, name them as primary_key: \

@@ -225,7 +225,8 @@ pub(crate) fn lost_rows(why: &str, stream: &str) -> Failure {
     Failure::new(Class::Contract, "target_lost_rows", text)
         .in_stream(stream)
         .hint(
-            "read this stream from its first row: `rapidbyte run PIPELINE --full-refresh --select STREAM`; where the \
-             rows are meant to be gone, `rapidbyte state rebind PIPELINE STREAM` lets it resume without them",
+            "read this stream from its first row: `rapidbyte run PIPELINE --full-refresh --select STREAM`; where a \
+             backup restored the table together with its checkpoint, or the rows are meant to be gone, `rapidbyte \
+             state rebind PIPELINE STREAM` (or `--all`) lets it resume",
         )
 }
