@@ -27,9 +27,9 @@ pub struct Config {
     /// JSON Lines: by the ending .gz, .zst or .lz4; for Parquet `zstd`; for Arrow `none`).
     pub compression: Option<columnar::Compression>,
     /// Parquet: end a row group at this size in memory, encoded (default 16mb; with `partition_by`,
-    /// 32mb divided by `open_files`, between 1mb and 16mb). A row larger than a quarter of it and
-    /// than 2mb is written without compression and statistics, which would need several times its
-    /// size.
+    /// 32mb divided by `open_files`, between 1mb and 16mb). A row that is larger than 2mb
+    /// and than a quarter of this size is written without compression and statistics, because these
+    /// would need several times the row's size.
     pub row_group_bytes: Option<Size>,
     /// Write several files instead of one. They replace the path's directory as a whole.
     pub split: Option<Split>,

@@ -514,7 +514,7 @@ pub struct NewConnector {
     /// The language of the connector.
     #[arg(long, value_enum)]
     pub lang: Language,
-    /// Start from a source that reads a JSON API. In Python and JavaScript, only such a project has HTTP.
+    /// Start from a source that reads a JSON API. Python and JavaScript projects need this for HTTP.
     #[arg(long)]
     pub http: bool,
     /// The directory in which the project directory is created.

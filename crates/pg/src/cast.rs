@@ -11,7 +11,7 @@
 //! | boolean, integers, numeric, uuid, bytea, json, bit, pg_lsn | all that the server reads | digits beyond a modifier |
 //! | real, double precision | any decimal number equal to the value's shortest form | `16777217` as real |
 //! | oid, xid, cid, xid8 | decimal digits, with leading zeros | `-1`, `5000000000` as xid |
-//! | money | a number with `$` and `,` in it | `$1.005` |
+//! | money | a number, with `$`, with `,` between thousands | `$1.005`, `1,00` |
 //! | date | `YYYY-MM-DD`, `YYYY/MM/DD`, `YYYYMMDD`, midnight behind it, `BC` | `now`, a time of day, `-4712-01-01` |
 //! | time, timetz | `HH:MM`, seconds, six digits, `AM`; timetz: an offset | a zone for time, a date |
 //! | timestamp, timestamptz | date and time as above; timestamptz: an offset, `Z`, `UTC` | a zone for timestamp |
@@ -231,7 +231,7 @@ fn spelling(text: &str, value: &str, ty: &PgType) -> Spelling {
             r"{value}::pg_catalog.text = pg_catalog.regexp_replace({text}, '^\s*0*(0|[1-9]\d*)\s*$', '\1')"
         )),
         MONEY => Spelling::Also(format!(
-            r"CASE WHEN {value}::pg_catalog.text = {text} THEN true WHEN {text} ~ '^\s*[+-]?\$?\d[\d,]*(\.\d*)?\s*$' THEN {value}::pg_catalog.numeric = pg_catalog.translate({text}, '$, ', '')::pg_catalog.numeric ELSE false END"
+            r"CASE WHEN {value}::pg_catalog.text = {text} THEN true WHEN {text} ~ '^\s*[+-]?\$?(\d+|\d{{1,3}}(,\d{{3}})+)(\.\d*)?\s*$' THEN {value}::pg_catalog.numeric = pg_catalog.translate({text}, '$, ', '')::pg_catalog.numeric ELSE false END"
         )),
         DATE => matches(&format!(r"{DAY}([T ]00:00(:00(\.0+)?)?)?{ERA}|{INFINITE}")),
         TIME => matches(&clock),
