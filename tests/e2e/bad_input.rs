@@ -84,6 +84,13 @@ fn a_value_of_the_wrong_type() {
         2,
         &["p.yaml:7", "true or false", "\"yes\"", "write header: true"],
     );
+    // A variable that is empty: the connector would take its default.
+    for value in ["null", "~", "", "${EMPTY_HERE:-}"] {
+        let key = format!("in.csv\n    null_text: {value}\n");
+        let null = copy("csv", "csv").replace("in.csv\n", &key);
+        let parts = ["p.yaml:7", "null_text has no value", "remove the key"];
+        refuses(&folder, &null, "invalid_type", 2, &parts);
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use rapidbyte_pg::builtin::BOOL;
 use rapidbyte_pg::cast::{self, Read};
 use rapidbyte_pg::ident::{quote_ident, quote_literal};
 use rapidbyte_pg::model::Generated;
@@ -165,8 +166,11 @@ pub(crate) fn existing(
     refuse_identity(name, targets, &key)?;
     let deleted = target.deleted_field.as_deref();
     let deleted = deleted.and_then(|field| {
+        let place = place(field)?;
         let is_boolean = *schema.field_with_name(field).ok()?.data_type() == DataType::Boolean;
-        Some((place(field)?, is_boolean))
+        // The text `f` becomes false there, which is not NULL.
+        let becomes_boolean = targets[place].stripped().0.oid == BOOL.oid;
+        Some((place, is_boolean || becomes_boolean))
     });
     notes.push(HOW.into());
     if deleted.is_some() && !table.cascading_keys.is_empty() {

@@ -164,6 +164,24 @@ fn a_key_whose_last_version_is_deleted_goes_and_one_that_comes_back_stays() {
     target.deleted_field = Some("at".into());
     write_to(&mut to, &target, std::slice::from_ref(&batch)).unwrap();
     assert_eq!(content(&mut client), "2=b");
+    // Text that the server casts to boolean counts as what it becomes.
+    client
+        .batch_execute(
+            "TRUNCATE raw.t; ALTER TABLE raw.t ADD dead boolean; INSERT INTO raw.t VALUES (1, 'a'), (2, 'b'), (3, 'c')",
+        )
+        .unwrap();
+    let ids = Int64Array::from(vec![1, 2, 3]);
+    let dead = StringArray::from(vec![Some("f"), None, Some("t")]);
+    let schema = Schema::new(vec![
+        Field::new("id", DataType::Int64, false),
+        Field::new("dead", DataType::Utf8, true),
+    ]);
+    let batch =
+        RecordBatch::try_new(Arc::new(schema), vec![Arc::new(ids), Arc::new(dead)]).unwrap();
+    let mut target = upsert_target(&batch, &["id"]);
+    target.deleted_field = Some("dead".into());
+    write_to(&mut to, &target, std::slice::from_ref(&batch)).unwrap();
+    assert_eq!(content(&mut client), "1=a,2=b");
     for (field, column) in [("none", "none"), ("id", "id")] {
         target.deleted_field = Some(field.into());
         let error = to.plan(&target).unwrap_err();

@@ -403,6 +403,19 @@ fn is_boolean(schema: &Value) -> bool {
     }
 }
 
+/// Whether a schema says nothing of the type, as for the body of a request: null is a value there.
+fn is_free(schema: &Value) -> bool {
+    let says = ["type", "anyOf", "oneOf", "allOf", "enum", "const", "$ref"];
+    !says.iter().any(|word| schema.get(word).is_some())
+}
+
+/// Null is no value of a key: the connector would take its default, such as another schema to write to.
+fn no_value(document: &Document, path: &str, key: &str) -> Failure {
+    let text = format!("{key} has no value");
+    let hint = "give it a value, or remove the key to get its default; an unquoted variable that is empty is no value";
+    Failure::at_key(document, path, "invalid_type", text).hint(hint)
+}
+
 /// A string where true or false is due: the words of YAML 1.1 are strings in YAML 1.2.
 fn no_boolean(document: &Document, path: &str, key: &str, text: &str) -> Failure {
     let meant = match text.to_ascii_lowercase().as_str() {
@@ -467,6 +480,9 @@ fn check_keys(
             && is_boolean(property)
         {
             return Err(no_boolean(document, &path, key, text));
+        }
+        if value.is_null() && !is_free(property) {
+            return Err(no_value(document, &path, key));
         }
         if let (Value::Object(inner), true) = (value, depth < MAX_CONFIG_DEPTH) {
             check_keys(document, root, property, inner, &path, depth + 1)?;
