@@ -453,6 +453,23 @@ fn a_target_that_is_emptied_during_a_run_ends_the_run_and_the_next_one() {
     }
 }
 
+/// What the error says to do.
+#[test]
+fn a_full_refresh_fills_a_target_that_was_emptied() {
+    for mode in ["append", "upsert\n  primary_key: [id]"] {
+        for sql in ["TRUNCATE raw.t", "DELETE FROM raw.t", "DROP TABLE raw.t"] {
+            let mut place = Place::new(APPENDS, &format!("write_mode: {mode}"));
+            place.runs();
+            place.to.batch_execute(sql).expect("changed");
+            place.json(&["run", "p.yaml"], 4);
+            place.json(&["run", "p.yaml", "--full-refresh"], 0);
+            place.is("SELECT * FROM t");
+            place.runs();
+            place.is("SELECT * FROM t");
+        }
+    }
+}
+
 #[test]
 fn a_checkpoint_that_somebody_changes_during_a_run_is_named() {
     let table = "_rapidbyte.checkpoint";

@@ -38,6 +38,8 @@ pub(crate) struct Load {
     lock: Option<Lock>,
     /// Rows so far.
     committed: u64,
+    /// It adds to the rows of an earlier run.
+    resumes: bool,
     state: State,
 }
 
@@ -83,6 +85,7 @@ impl Load {
             lease,
             process_id: client.process_id(),
             committed: 0,
+            resumes: cursor.is_some(),
             state: State::Lost,
         };
         match load.open(client, cursor) {
@@ -196,7 +199,9 @@ impl Load {
         let target = &self.target;
         // Rows of an upsert may all be deleted.
         let grows = target.keeps_cursor && target.write_mode != WriteMode::Replace;
-        if !grows || target.deleted_field.is_some() {
+        // From its first row the stream brings every row again: the cursor that is stored is that of another read.
+        let resumes = self.resumes || self.committed > 0;
+        if !grows || !resumes || target.deleted_field.is_some() {
             return Ok(());
         }
         let Some(why) = self.lease.lost_rows(client)? else {
