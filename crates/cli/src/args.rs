@@ -194,7 +194,8 @@ pub struct Run {
     /// Show the plan and stop, as `plan` does.
     #[arg(long)]
     pub dry_run: bool,
-    /// Start incremental streams over with their first row, and replace the rows in their targets.
+    /// Start incremental streams over with their first row, and replace the rows in their targets (with upsert: write
+    /// every row again, and remove none).
     #[arg(long)]
     pub full_refresh: bool,
     /// Stop the run at the first stream that fails, as `on_stream_failure: stop` does.
