@@ -199,7 +199,7 @@ impl Load {
         let target = &self.target;
         // Rows of an upsert may all be deleted.
         let grows = target.keeps_cursor && target.write_mode != WriteMode::Replace;
-        // From its first row the stream brings every row again: the cursor that is stored is that of another read.
+        // A stream that starts over brings every row again. The stored cursor belongs to an earlier read.
         let resumes = self.resumes || self.committed > 0;
         if !grows || !resumes || target.deleted_field.is_some() {
             return Ok(());

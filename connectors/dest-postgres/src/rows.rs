@@ -216,7 +216,7 @@ impl Sink {
         waited.map_err(|error| self.unread(error))
     }
 
-    /// Waits until no more than the last so many INSERTs, of so many batches, are unanswered.
+    /// Waits until the server has answered all INSERTs but the last `statements`, which hold the last `batches`.
     fn wait(&mut self, statements: usize, batches: usize) -> Result<()> {
         let _phase = phase::enter(Kind::Flush);
         let Wire::Inserting(pipeline, _) = &mut self.wire else {

@@ -74,15 +74,15 @@ pub(crate) struct Swap {
     is_explicit: bool,
 }
 
-/// As many rows are deleted in no time, whatever their size.
+/// Up to so many rows, DELETE is cheaper than a new table.
 const FEW_ROWS: u32 = 1000;
 
 /// Asks whether a table is large enough for `auto`: it has a row if so. `oid` is an expression for the
 /// table's OID. The server takes milliseconds to plan [`question`], which no small table needs.
 pub(crate) fn is_large(oid: &str) -> String {
-    // Few rows by the statistics, as most of thousands of tables have: `pg_locks` has the locks of every session, and
-    // to read it for each table takes the square of their number. The size of a table that another session holds
-    // would have to be waited for.
+    // The statistics first: they tell of most tables that they are small. `pg_locks` lists the locks of every session,
+    // so with thousands of tables reading it for each one takes time that grows with the square of their number. It is
+    // read because pg_table_size waits for a table that another session has locked.
     format!(
         "SELECT true FROM pg_catalog.pg_class c WHERE c.oid = {oid} \
          AND CASE WHEN c.relkind <> 'r' OR c.relpages >= {LEAST_BYTES} / 8192 THEN true \

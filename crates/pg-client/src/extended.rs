@@ -265,7 +265,7 @@ impl<C: BorrowMut<Client>> Pipeline<C> {
         Ok(())
     }
 
-    /// Sends what was said, and waits until no more than so many executions are unanswered. Errors as for
+    /// Sends what is buffered, and waits until at most `unanswered` executions have no response. Errors as for
     /// [`Pipeline::execute`].
     pub fn wait(&mut self, unanswered: usize) -> Result<()> {
         if self.failed.is_none()
@@ -277,7 +277,7 @@ impl<C: BorrowMut<Client>> Pipeline<C> {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Asks for the answers, and reads them until so many are missing.
+    /// Flushes, and reads responses until at most `unanswered` are missing.
     fn answered_up_to(&mut self, unanswered: usize) -> Result<()> {
         let client = self.client.borrow_mut();
         frontend::flush(&mut client.wire.output);

@@ -74,7 +74,7 @@ pub fn read(alias: &str, row: &str, place: usize, column: &Column) -> Read {
         "('rapidbyte:{place}:' || ({row}) || ':' || \
          pg_catalog.left({text}, 100))::pg_catalog.numeric::pg_catalog.text::{target}"
     );
-    // The server looks for a relation of that name.
+    // The check comes before the cast here, because the server would look for an object with this number as its name.
     if is_reg(ty.oid) {
         return Read {
             value: None,
@@ -89,7 +89,7 @@ pub fn read(alias: &str, row: &str, place: usize, column: &Column) -> Read {
     }
 }
 
-/// What is behind FROM: `from`, which names its rows `alias`, with the values that `reads` need.
+/// The source of a FROM clause: `from`, which names its rows `alias`, with the values that `reads` need.
 pub fn source<'a>(alias: &str, from: &str, reads: impl IntoIterator<Item = &'a Read>) -> String {
     let values = reads.into_iter().filter_map(|read| read.value.as_deref());
     let values: Vec<&str> = values.collect();
@@ -111,7 +111,7 @@ fn has_years(ty: &PgType) -> bool {
 
 /// True for a text that a column of dates or timestamps refuses for its year alone, and which a source that
 /// declares the column so reads. The year has a sign or is zero, as ISO 8601 and files write years before 1 and after
-/// 9999: -4712 is 4713 BC. The server has no year 0, and reads a sign as that of a time zone.
+/// 9999: -4712 is 4713 BC. The server has no year 0, and takes the sign for the sign of a time zone.
 pub fn is_astronomical(text: &str, column: &Column) -> bool {
     let (ty, _) = column.stripped();
     let text = text.trim_start();
@@ -122,16 +122,16 @@ pub fn is_astronomical(text: &str, column: &Column) -> bool {
     has_years(ty) && is_number && (has_sign || year.bytes().all(|byte| byte == b'0'))
 }
 
-/// True for a text of which the value keeps everything; nothing where that is so for all that the server reads.
+/// A condition that holds if the value keeps everything that the text says; `None` if every accepted text does.
 fn condition(text: &str, value: &str, ty: &PgType, typmod: i32) -> Option<String> {
     if is_reg(ty.oid) {
         return Some(format!("{text} !~ '^[1-9][0-9]*$'"));
     }
     let modifier = modifier_condition(text, value, ty, typmod);
     let others: Vec<String> = match spelling(text, value, ty) {
-        // An array repeats the number of an object that is gone.
+        // The output of such an array may repeat the number of a dropped object, so it proves nothing.
         Spelling::Also(condition) if is_array_of_reg(ty) => return Some(condition),
-        // The modifier has changed nothing that the output repeats.
+        // If the output repeats the text, the modifier has changed nothing.
         Spelling::Own => return Some(repeats(text, value, ty)),
         Spelling::Any => modifier.into_iter().collect(),
         Spelling::Also(condition) => [condition].into_iter().chain(modifier).collect(),
@@ -151,10 +151,10 @@ fn is_array_of_reg(ty: &PgType) -> bool {
     matches!(&ty.kind, Kind::Array { element } if is_reg(element.stripped(-1).0.oid))
 }
 
-/// True for the most usual texts: what the type writes itself.
+/// A condition that holds for the most frequent texts: those that the type itself writes.
 fn repeats(text: &str, value: &str, ty: &PgType) -> String {
     match ty.oid == builtin::MONEY.oid {
-        // Without its sign and the commas between its thousands.
+        // The currency sign and the commas between thousands are left out.
         true => format!("pg_catalog.translate({value}::pg_catalog.text, '$,', '') = {text}"),
         false => format!("{value}::pg_catalog.text = {text}"),
     }

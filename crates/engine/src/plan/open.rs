@@ -403,13 +403,13 @@ fn is_boolean(schema: &Value) -> bool {
     }
 }
 
-/// Whether a schema says nothing of the type, as for the body of a request: null is a value there.
+/// Whether a schema leaves the type open, as for the body of a request, where null is a value.
 fn is_free(schema: &Value) -> bool {
     let says = ["type", "anyOf", "oneOf", "allOf", "enum", "const", "$ref"];
     !says.iter().any(|word| schema.get(word).is_some())
 }
 
-/// Null is no value of a key: the connector would take its default, such as another schema to write to.
+/// Refuses null: the connector would use the default of the key, and write to another schema, for example.
 fn no_value(document: &Document, path: &str, key: &str) -> Failure {
     let text = format!("{key} has no value");
     let hint = "give it a value, or remove the key to get its default; an unquoted variable that is empty is no value";

@@ -197,8 +197,8 @@ fn world(project: &Project) -> &'static str {
     }
 }
 
-/// What a tool says, in a project's folder, unless it is shown; gone when it has succeeded. It lies among our own
-/// files: a `build.log` beside the script may be the author's.
+/// The output of a tool, unless it is shown; removed after a success. The file is in our own folder of the project,
+/// because a `build.log` beside the script may be the author's.
 const LOG: &str = "rapidbyte/build.log";
 /// What of it is looked at.
 const LOG_BYTES: u64 = 256 << 10;
