@@ -241,3 +241,42 @@ fn rows_that_are_committed_are_a_success_even_without_their_page() {
     assert_eq!(document["status"], "ok");
     assert_eq!(document["report"]["problem"]["code"], "report_not_written");
 }
+
+#[test]
+fn a_run_that_cannot_be_planned_is_in_the_history_with_its_page() {
+    let folder = Folder::new();
+    let pipeline = copy("csv", "jsonl") + "\nreport: { directory: pages }\n";
+    folder.write("p.yaml", &pipeline);
+    // Neither is there a server at this port.
+    let away = pipeline.replace("use: source-file", "use: source-postgres");
+    let start = away.find("  config:").expect("a config");
+    let end = away.find("  streams:").expect("streams");
+    let config = "  config: { url: \"postgres://me@127.0.0.1:1/none\" }\n";
+    let away =
+        format!("{}{config}{}", &away[..start], &away[end..]) + "retry: { max_attempts: 1 }\n";
+    let (error, exit) = folder.error(&away);
+    assert_eq!(exit, 3, "{error:#}");
+    folder.write("in.csv", "id\n1\n").write("p.yaml", &pipeline);
+    let ended = folder.rapidbyte(&["run", "p.yaml"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    // A mistake in the file is recorded where there is a history.
+    let (_, exit) = folder.error(&pipeline.replace("streams: [in]", "streams: [out]"));
+    assert_eq!(exit, 2);
+    let listed = folder
+        .rapidbyte(&["runs", "p.yaml", "--output", "json", "--page", "runs.html"])
+        .stdout;
+    let listed: Value = serde_json::from_str(&listed).expect("JSON");
+    let attempts = listed["attempts"].as_array().expect("attempts").iter();
+    let told: Vec<_> = attempts
+        .map(|attempt| (attempt["status"].as_str(), attempt["error"].as_str()))
+        .collect();
+    let first = error["code"].as_str();
+    let expected = [
+        (Some("failed"), Some("unknown_stream")),
+        (Some("ok"), None),
+        (Some("failed"), first),
+    ];
+    assert_eq!(told, expected, "{listed:#}");
+    let index = folder.read("runs.html");
+    assert_eq!(index.matches("<a href=\"./pages/").count(), 3, "{index}");
+}

@@ -154,3 +154,146 @@ fn a_worker_logs_in_once_for_all_of_its_streams() {
     let took = logins(&mut client) - before;
     assert!(took <= 6, "{took} sessions for {streams} streams");
 }
+
+/// The names of the streams that failed, in order.
+fn failed(error: &Value) -> Vec<&str> {
+    let failures = error["failures"].as_array().expect("a list").iter();
+    failures
+        .map(|failure| failure["stream"].as_str().expect("a stream"))
+        .collect()
+}
+
+#[test]
+fn a_stream_that_cannot_be_planned_does_not_stop_the_others() {
+    let database = shared().database();
+    let mut client = database.client();
+    let tables = [
+        "good",
+        "condition",
+        "unknown",
+        "closed",
+        "closed_too",
+        "last",
+    ];
+    let mut sql = "CREATE SCHEMA raw; CREATE ROLE p_reader LOGIN PASSWORD 'r';".to_owned();
+    for table in tables {
+        sql += &format!("CREATE TABLE {table} (id int); INSERT INTO {table} VALUES (1);");
+    }
+    sql += "GRANT SELECT ON good, condition, unknown, last TO p_reader";
+    client.batch_execute(&sql).expect("tables");
+    let (url, reader) = (database.url(), database.url_of("p_reader", "r"));
+    let pipeline = format!(
+        "version: 1\npipeline: t\nretry: {{ max_attempts: 1 }}\nsource:\n  use: source-postgres\n  \
+         config: {{ url: \"{reader}\" }}\n  streams:\n    - public.good\n    - public.missing\n    \
+         - {{ name: public.condition, where: nosuch > 1 }}\n    \
+         - {{ name: public.unknown, columns: [id, nosuch] }}\n    \
+         - public.closed\n    - public.closed_too\n    - nothing.*\n    - public.last\n\
+         destination:\n  use: dest-postgres\n  config: {{ url: \"{url}\", schema: raw }}\n  \
+         write_mode: append\n"
+    );
+    let refused = [
+        "public.missing",
+        "nothing.*",
+        "public.unknown",
+        "public.condition",
+        "public.closed",
+        "public.closed_too",
+    ];
+    let folder = Folder::new();
+    // Nothing moves where the first failure is to stop the run, and `plan` names all of them.
+    let (error, exit) = folder.error(&format!("{pipeline}on_stream_failure: stop\n"));
+    assert_eq!(exit, 1, "{error:#}");
+    assert_eq!(
+        error["failures"].as_array().map(Vec::len),
+        Some(6),
+        "{error:#}"
+    );
+    assert!(error.get("committed").is_none(), "{error:#}");
+    folder.write("p.yaml", &pipeline);
+    let planned = folder.rapidbyte(&["plan", "p.yaml"]);
+    assert_eq!(planned.code, Some(1), "{}", planned.stderr);
+    assert!(
+        planned.stderr.contains("6 of 8 streams cannot be moved"),
+        "{}",
+        planned.stderr
+    );
+    assert!(
+        planned.stdout.contains("public.last -> raw.last"),
+        "{}",
+        planned.stdout
+    );
+    let (error, exit) = folder.error(&pipeline);
+    assert_eq!((exit, failed(&error)), (1, refused.to_vec()), "{error:#}");
+    assert_eq!(error["committed"], json!(["public.good", "public.last"]));
+    // The run is finished: the next one appends the others again, and the failed ones once they are well.
+    let sql = "GRANT SELECT ON closed, closed_too TO p_reader; CREATE TABLE missing (id int)";
+    client.batch_execute(sql).expect("grants");
+    let well = pipeline.replace("where: nosuch > 1", "where: id > 0");
+    let well = well
+        .replace(", nosuch]", "]")
+        .replace("    - nothing.*\n", "");
+    client
+        .batch_execute("GRANT SELECT ON missing TO p_reader")
+        .expect("a grant");
+    let report = folder.report(&well);
+    assert_eq!(report["rows"], 6, "{report:#}");
+    let sql = "SELECT count(*) FROM raw.last";
+    let rows: i64 = client.query_one(sql, &[]).expect("a count").get(0);
+    assert_eq!(rows, 2);
+    // What is left out cannot fail.
+    let sql = "DROP TABLE missing";
+    client.batch_execute(sql).expect("it is dropped");
+    let ended = folder.rapidbyte(&["run", "p.yaml", "--exclude", "public.missing"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let ended = folder.rapidbyte(&["run", "p.yaml", "--select", "public.missing"]);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("unknown_stream"), "{}", ended.stderr);
+}
+
+#[test]
+fn all_columns_that_a_destination_refuses_are_named_and_the_other_streams_move() {
+    let database = shared().database();
+    let mut client = database.client();
+    let sql = "CREATE TABLE a (id int, x money, y money); CREATE TABLE b (id int); \
+               INSERT INTO b VALUES (1); CREATE SCHEMA raw; CREATE TABLE raw.a (id int, x int, y bytea)";
+    client.batch_execute(sql).expect("tables");
+    let (error, exit) = Folder::new().error(&tables(&database.url()));
+    assert_eq!(
+        (exit, &error["code"]),
+        (4, &json!("column_refused")),
+        "{error:#}"
+    );
+    assert_eq!(error["committed"], json!(["public.b"]), "{error:#}");
+    let message = error["message"].as_str().expect("a message");
+    assert!(
+        message.contains("\nx: ") && message.contains("\ny: "),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_table_that_a_pattern_does_not_find_any_more_is_a_warning() {
+    let database = shared().database();
+    let mut client = database.client();
+    let sql = "CREATE TABLE a (id int); CREATE TABLE b (id int); CREATE SCHEMA raw";
+    client.batch_execute(sql).expect("tables");
+    let pipeline = tables(&database.url()).replace("[public.a, public.b]", "[\"public.*\"]");
+    let folder = Folder::new();
+    let warnings = |folder: &Folder| folder.report(&pipeline)["warnings"].clone();
+    assert_eq!(warnings(&folder), json!([]));
+    client
+        .batch_execute("ALTER TABLE b RENAME TO c")
+        .expect("a name");
+    let told = warnings(&folder);
+    assert_eq!(told[0]["stream"], "public.b", "{told:#}");
+    let text = told[0]["message"].as_str().expect("a message");
+    assert!(
+        text.contains("does not have this stream any more"),
+        "{text}"
+    );
+    assert_eq!(warnings(&folder), json!([]), "once is enough");
+    // Neither is a stream gone that is left out.
+    let ended = folder.rapidbyte(&["run", "p.yaml", "--exclude", "public.a"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("any more"), "{}", ended.stderr);
+}

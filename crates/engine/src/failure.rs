@@ -109,10 +109,17 @@ impl Failure {
         failure
     }
 
-    /// What a run comes to in which every stream was tried: the failure of the one stream that
-    /// failed, or one failure that lists those of several. Its class and code are theirs if they
-    /// have them in common. None if no stream failed.
-    pub(crate) fn of_streams(mut failures: Vec<Self>, streams: usize) -> Option<Self> {
+    /// What a run comes to in which every stream was tried.
+    pub(crate) fn of_streams(failures: Vec<Self>, streams: usize) -> Option<Self> {
+        let text = format!("{} of {streams} streams failed", failures.len());
+        let hint = "follow the hint of each error, then run again: the next run reads every stream, and resumes \
+             the failed ones from their last commit";
+        Self::of_several(failures, text, hint)
+    }
+
+    /// The failure of the one stream that failed, or one failure that lists those of several. Its class
+    /// and code are theirs if they have them in common. None if no stream failed.
+    pub(crate) fn of_several(mut failures: Vec<Self>, text: String, hint: &str) -> Option<Self> {
         let first = failures.first()?;
         if failures.len() == 1 {
             return failures.pop();
@@ -126,11 +133,7 @@ impl Failure {
             true => first.code.clone(),
             false => "streams_failed".to_owned(),
         };
-        let text = format!("{} of {streams} streams failed", failures.len());
-        let mut failure = Self::new(class, &code, text).hint(
-            "follow the hint of each error, then run again: the next run reads every stream, and \
-                 resumes the failed ones from their last commit",
-        );
+        let mut failure = Self::new(class, &code, text).hint(hint);
         failure.streams.failures = failures;
         Some(failure)
     }

@@ -37,7 +37,7 @@ pub use failure::{Class, Failure, Streams};
 pub use host::Host;
 pub use meant::{did_you_mean, nearest};
 pub use narrow::Narrowing;
-pub use overlap::plan_alone;
+pub use overlap::{Unplanned, plan_alone};
 pub use plan::Plan;
 pub use progress::{Progress, StreamProgress, StreamState};
 pub use report::Report;

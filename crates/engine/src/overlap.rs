@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rapidbyte_runtime::{Destination, Level, Worker as Remote};
-use rapidbyte_state::{Asked, State, Turn, Worker, process};
+use rapidbyte_state::{Asked, Outcome, State, Turn, Worker, process};
 
 use crate::document::{Document, WhenRunning};
 use crate::failure::{Class, Failure};
@@ -33,12 +33,72 @@ pub fn plan_alone(
     host: &Host,
     narrowing: &Narrowing,
     history: &Path,
-) -> Result<(Plan, Option<Turn>), Failure> {
+) -> Result<(Plan, Option<Turn>), Unplanned> {
     let turn = take_turn(&document, history, host)?;
-    if document.when_running == WhenRunning::Replace {
-        return Plan::narrowed(document, host, narrowing).map(|plan| (plan, turn));
+    let pipeline = document.pipeline.clone();
+    match plan_in_turn(document, host, narrowing, history, turn.as_ref()) {
+        Ok(plan) => Ok((plan, turn)),
+        Err(failure) => {
+            // A mistake in a pipeline file that never ran makes no history.
+            let is_recorded =
+                failure.code != CODE && (failure.class != Class::Config || history.exists());
+            let recorded = turn.filter(|_| is_recorded);
+            let recorded = recorded.map(|turn| record(&pipeline, history, turn, &failure));
+            let history = recorded.and_then(|recorded| match recorded {
+                Ok(history) => Some(history),
+                Err(error) => {
+                    let text = format!("the history of runs does not record this failure: {error}");
+                    (host.log)("rapidbyte", None, Level::Warn, &text);
+                    None
+                }
+            });
+            Err(Unplanned { failure, history })
+        }
     }
-    let has_died = |run: &str| has_died(turn.as_ref(), history, run);
+}
+
+/// A run that did not come to its first row.
+pub struct Unplanned {
+    /// Why.
+    pub failure: Failure,
+    /// Where the attempt is recorded. None where another run is active, where the history cannot be written,
+    /// and for a mistake in the pipeline file where there is no history yet.
+    pub history: Option<State>,
+}
+
+impl From<Failure> for Unplanned {
+    fn from(failure: Failure) -> Self {
+        Self {
+            failure,
+            history: None,
+        }
+    }
+}
+
+/// Records the attempt, so that whoever looks at the history sees that the pipeline fails.
+fn record(
+    pipeline: &str,
+    history: &Path,
+    turn: Turn,
+    failure: &Failure,
+) -> rapidbyte_state::Result<State> {
+    let state = State::open(history)?;
+    let active = state.begin(pipeline, Some(turn))?;
+    state.finish(active, Outcome::Failed(&failure.code))?;
+    Ok(state)
+}
+
+fn plan_in_turn(
+    document: Document,
+    host: &Host,
+    narrowing: &Narrowing,
+    history: &Path,
+    turn: Option<&Turn>,
+) -> Result<Plan, Failure> {
+    if document.when_running == WhenRunning::Replace {
+        return Plan::narrowed(document, host, narrowing);
+    }
+    let has_died = |run: &str| has_died(turn, history, run);
     let mut waits = Waits::default();
     loop {
         let planned = Plan::alone(document.clone(), host, narrowing, &has_died);
@@ -46,7 +106,7 @@ pub fn plan_alone(
             Err(failure) if failure.code == CODE && document.when_running == WhenRunning::Wait => {
                 waits.on(&failure.message, host)?;
             }
-            planned => return planned.map(|plan| (plan, turn)),
+            planned => return planned,
         }
     }
 }

@@ -4,15 +4,17 @@
 mod check;
 mod choose;
 mod delivery;
+mod moment;
 mod open;
 mod privileges;
+mod refused;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_schema::{Field, Schema};
 use rapidbyte_runtime::{
-    Cancel, Clock, Destination, Fit, Grants, Increment, Phase, Plan as Placed, Progress, Selection,
+    ColumnPlan, Destination, Fit, Grants, Increment, Phase, Plan as Placed, Progress, Selection,
     Source, Stream, SyncMode, Target, WriteMode,
 };
 use rapidbyte_wire::{WARNING_NOTE, ipc, types};
@@ -28,9 +30,13 @@ pub use check::{Checked, Looked, check};
 use choose::{Chosen, narrow, refuse_unknown_streams, select, some_of};
 pub(crate) use delivery::{asked_increment, lost_rows};
 use delivery::{identify, increment, progress, refuse_repeats};
+use moment::Moment;
+pub use moment::Taken;
 pub use open::{Clocks, Stage, discover, granted, open_destination};
 use open::{Opened, Reading, Writing, common_forms, open_both};
 pub(crate) use open::{open_source, planning_sandbox};
+pub use refused::Refused;
+use refused::refusal;
 
 /// Everything that a run will do, settled before the first row.
 pub struct Plan {
@@ -42,6 +48,12 @@ pub struct Plan {
     pub destination: Stage,
     /// What moves, in order.
     pub streams: Vec<StreamPlan>,
+    /// Streams of the pipeline that could not be planned: one that the source does not have, or that the
+    /// destination refuses.
+    pub refused: Vec<Refused>,
+    /// The names of all streams that the source has and the pipeline asks for, also of those that do not move
+    /// this time.
+    pub(crate) found: HashSet<String>,
     /// Rows of each stream at most.
     pub limit: Option<u64>,
     /// Incremental streams begin again with their first row.
@@ -132,12 +144,21 @@ impl Plan {
     ) -> Result<Self, Failure> {
         narrowing.check(&document)?;
         let clocks = Clocks::new();
-        until_it_passes(&document, host, |_| {
+        until_it_passes(&document, host, |attempt| {
             let opened = open_both(&document, host, &clocks, false);
             // Also the time between two attempts.
             clocks.source.enter(Phase::Other);
             clocks.destination.enter(Phase::ChannelWait);
-            Self::settled(document.clone(), opened?, clocks.clone(), narrowing, &begin)
+            let clocks = clocks.clone();
+            let plan = Self::settled(document.clone(), opened?, clocks, narrowing, &begin)?;
+            let passes = |refused: &&Refused| refused.failure.passes_after_ms.is_some();
+            match plan.refused.iter().find(passes) {
+                // With the last attempt the other streams are moved.
+                Some(passing) if attempt < document.retry.max_attempts => {
+                    Err(passing.failure.clone())
+                }
+                _ => Ok(plan),
+            }
         })
     }
 
@@ -166,7 +187,9 @@ impl Plan {
         clocks.destination.enter(Phase::Other);
         let selected = select(&document, &source.spec, found?, &mut coordinator)?;
         refuse_unknown_streams(&document, &selected, [&source.spec, &destination.spec])?;
-        let chosen = narrow(&document, selected, narrowing)?;
+        let found = selected.names();
+        let (chosen, mut refused) = narrow(&document, selected, narrowing)?;
+        let asked_for = chosen.len() + refused.len();
         begin(&document, &mut writer)?;
         let asked = selections(&document, &chosen);
         let is_whole = chosen.iter().all(|one| {
@@ -180,21 +203,37 @@ impl Plan {
             selections: asked,
         };
         let place_all = || place_all(&document, chosen, &mut writer, narrowing.full_refresh);
-        let (placed, taken) = match is_whole {
+        let (placing, taken) = match is_whole && asked_for > refused.len() {
             true => {
-                let (placed, taken) = moment.fix_beside(&document, place_all)?;
-                (placed, Some(taken))
+                let (placing, taken) = moment.fix_beside(&document, place_all)?;
+                (placing, Some(taken))
             }
             false => (place_all()?, None),
         };
-        let streams = match placed {
-            Placing::All(streams) => streams,
+        let Placing {
+            streams,
+            refused: by_destination,
+        } = placing;
+        refused.extend(by_destination);
+        if streams.is_empty() && !refused.is_empty() {
             // The operator asks an administrator once: the source says what it lacks, too.
-            Placing::Refused(refused) => {
+            if refused
+                .iter()
+                .any(|one| privileges::is_missing(&one.failure))
+            {
                 let taken = taken.unwrap_or_else(|| moment.take(&document));
-                return Err(refused_by_all(refused, taken));
+                let missing = taken.err().filter(privileges::is_missing);
+                refused.extend(missing.map(|failure| Refused {
+                    stream: failure.stream.clone().unwrap_or_default(),
+                    failure,
+                }));
             }
-        };
+            return Err(refused_all(
+                refused,
+                asked_for,
+                destination.connector.name(),
+            ));
+        }
         refuse_shared_targets(&document, &streams)?;
         refuse_own_source(&document, &source.grants, &destination.grants, &streams)?;
         clocks.source.enter(Phase::Other);
@@ -204,6 +243,8 @@ impl Plan {
             source,
             destination,
             streams,
+            refused,
+            found,
             limit: narrowing.limit,
             full_refresh: narrowing.full_refresh,
             clocks,
@@ -213,38 +254,20 @@ impl Plan {
         })
     }
 
-    /// Fixes the moment of the run; the source refuses what it cannot read as it is selected, which
-    /// only `plan` and `check` throw away then.
-    pub fn snapshot(&mut self) -> Result<String, Failure> {
-        if let Some(taken) = self.taken.take() {
-            return taken;
-        }
-        let full_refresh = self.full_refresh;
-        let streams = self.streams.iter();
-        let selections: Vec<Selection> = streams
-            .map(|stream| stream.selection(full_refresh))
-            .collect();
-        let coordinator = self.coordinator.get_mut();
-        let coordinator = coordinator.unwrap_or_else(PoisonError::into_inner);
-        let snapshot = coordinator.as_mut().map(|c| c.snapshot(&selections));
-        let snapshot = snapshot.unwrap_or_else(|| Ok(String::new()));
-        snapshot.map_err(|e| Failure::from_runtime(e, &self.document, "source"))
-    }
-
-    /// The same, begun again in a session of its own as `retry` says: the one that planned may be broken.
-    pub fn snapshot_again(&mut self, host: &Host) -> Result<String, Failure> {
-        let document = self.document.clone();
-        until_it_passes(&document, host, |attempt| {
-            if attempt > 1 {
-                let coordinator = self.coordinator.get_mut();
-                let coordinator = coordinator.unwrap_or_else(PoisonError::into_inner);
-                // The older one goes first: its role may have one connection alone.
-                *coordinator = None;
-                let (_, session) = open_source(&document, host, &self.clocks.source)?;
-                *coordinator = Some(session);
-            }
-            self.snapshot()
-        })
+    /// What tells of all streams that cannot be moved, with those that the moment of the run refused. None
+    /// where all can.
+    pub fn refusal(&self, taken: Taken) -> Option<Failure> {
+        let named = |refused: &Refused| Refused {
+            stream: refused.stream.clone(),
+            failure: refused.failure.clone(),
+        };
+        let mut refused: Vec<Refused> = self.refused.iter().map(named).collect();
+        refused.extend(taken.refused.into_iter().map(|(index, failure)| Refused {
+            stream: self.streams[index].name.clone(),
+            failure,
+        }));
+        let streams = self.streams.len() + self.refused.len();
+        refusal(refused, streams, self.destination.connector.name())
     }
 
     /// The session that planned, for whichever stream is written first: it has logged in, and its
@@ -293,14 +316,16 @@ fn selections(document: &Document, chosen: &[Chosen]) -> Vec<Selection> {
 }
 
 /// What the destination said to all streams.
-enum Placing {
-    All(Vec<StreamPlan>),
-    /// Its role lacks privileges, for some streams at least.
-    Refused(Vec<Failure>),
+struct Placing {
+    streams: Vec<StreamPlan>,
+    refused: Vec<Refused>,
 }
 
-/// Has the destination plan each stream. A stream whose privileges are missing does not end it: all
-/// that is missing is told at once.
+/// Has the destination plan each stream. A stream that it refuses does not end it: all that is wrong is
+/// told at once.
+///
+/// # Errors
+/// What is not a stream's fault: the server is away, the connector is broken, the command is interrupted.
 fn place_all(
     document: &Document,
     chosen: Vec<Chosen>,
@@ -309,63 +334,36 @@ fn place_all(
 ) -> Result<Placing, Failure> {
     let (mut streams, mut refused) = (Vec::new(), Vec::new());
     for one in chosen {
+        let stream = one.discovered.name.clone();
         match place(document, one, writer, full_refresh) {
-            Ok(stream) => streams.push(stream),
-            Err(failure) if privileges::is_missing(&failure) => refused.push(failure),
-            Err(failure) => return Err(failure),
+            Ok(planned) => streams.push(planned),
+            Err(failure) if !writer.is_usable() || !is_of_stream(&failure) => return Err(failure),
+            Err(failure) => refused.push(Refused { stream, failure }),
         }
     }
-    Ok(match refused.is_empty() {
-        true => Placing::All(streams),
-        false => Placing::Refused(refused),
-    })
+    Ok(Placing { streams, refused })
 }
 
-/// The destination's missing privileges and, where the source lacks some too, the source's.
-fn refused_by_all(refused: Vec<Failure>, taken: Result<String, Failure>) -> Failure {
-    let source = taken.err().filter(privileges::is_missing);
-    let source = source.map(|failure| ("source", failure));
-    let refused = refused.into_iter().map(|failure| ("destination", failure));
-    let all = source.into_iter().chain(refused).collect();
-    privileges::merged(all)
+/// Whether the other streams can be moved. They cannot where the command is interrupted, the server is away, or the
+/// pipeline sends two streams to one target or a stream to what it reads: then moving one of them does harm.
+fn is_of_stream(failure: &Failure) -> bool {
+    let is_of_all = matches!(failure.code.as_str(), SHARED_TARGET | TARGET_IS_SOURCE);
+    !is_of_all && !failure.stops_run && failure.class != Class::Cancelled
+}
+
+/// Two streams have one target. Connectors have the same code.
+const SHARED_TARGET: &str = "shared_target";
+/// The run would write what it reads. Connectors have the same code.
+const TARGET_IS_SOURCE: &str = "target_is_source";
+
+/// No stream can be moved. What may pass is told as it is, because the command is begun again then.
+fn refused_all(refused: Vec<Refused>, streams: usize, destination: &str) -> Failure {
+    let passes = |refused: &&Refused| refused.failure.passes_after_ms.is_some();
+    if let Some(passing) = refused.iter().find(passes) {
+        return passing.failure.clone();
+    }
+    refusal(refused, streams, destination)
         .unwrap_or_else(|| Failure::new(Class::Run, "internal", "a refusal without a reason"))
-}
-
-/// The source, about to fix the moment of a run.
-struct Moment<'a> {
-    source: &'a mut Source,
-    cancel: &'a Cancel,
-    clock: &'a Clock,
-    selections: Vec<Selection>,
-}
-
-impl Moment<'_> {
-    /// Fixes it on a thread of its own while `place` has the destination plan. What the source says
-    /// is told later: the destination's failure comes first, and stops the source.
-    fn fix_beside<T>(
-        &mut self,
-        document: &Document,
-        place: impl FnOnce() -> Result<T, Failure>,
-    ) -> Result<(T, Result<String, Failure>), Failure> {
-        let cancel = self.cancel;
-        std::thread::scope(|scope| {
-            let taking = scope.spawn(|| self.take(document));
-            let placed = place();
-            if placed.is_err() {
-                cancel.cancel();
-            }
-            let taken = taking.join();
-            let taken = taken.unwrap_or_else(|_| Err(Failure::panicked("source")));
-            Ok((placed?, taken))
-        })
-    }
-
-    fn take(&mut self, document: &Document) -> Result<String, Failure> {
-        self.clock.enter(Phase::Other);
-        let taken = self.source.snapshot(&self.selections);
-        self.clock.enter(Phase::ChannelWait);
-        taken.map_err(|e| Failure::from_runtime(e, document, "source"))
-    }
 }
 
 pub(crate) fn write_mode(document: &Document) -> WriteMode {
@@ -618,7 +616,7 @@ fn refuse_shared_targets(document: &Document, streams: &[StreamPlan]) -> Result<
                 stream.name
             );
             let key = "destination.config";
-            return Err(Failure::at_key(document, key, "shared_target", text)
+            return Err(Failure::at_key(document, key, SHARED_TARGET, text)
                 .hint("put {stream} into the destination's path or table"));
         }
     }
@@ -639,7 +637,7 @@ fn refuse_own_source(
         if destination.writes_what_is_read(location, &read) {
             let text = format!("the run would write {location}, which the source reads");
             let key = "destination.config";
-            return Err(Failure::at_key(document, key, "target_is_source", text)
+            return Err(Failure::at_key(document, key, TARGET_IS_SOURCE, text)
                 .in_stream(&stream.name)
                 .hint("write to another file or directory"));
         }
@@ -660,26 +658,38 @@ impl StreamPlan {
         }
     }
 
-    /// Refuses what the destination cannot hold, before the first row.
-    pub fn refuse_unfit(&self) -> Result<(), Failure> {
-        let refused = self
-            .placed
-            .columns
-            .iter()
-            .find(|column| column.fit == Fit::Refused);
-        let Some(column) = refused else { return Ok(()) };
-        let note = column
-            .note
-            .as_deref()
-            .unwrap_or("the destination cannot hold its type");
-        let mut failure = Failure::new(Class::Contract, "column_refused", note)
+    /// Why the destination cannot hold the stream: all columns that it refuses. None if it can.
+    fn unfit(&self) -> Option<Failure> {
+        let columns = self.placed.columns.iter();
+        let refused: Vec<_> = columns.filter(|c| c.fit == Fit::Refused).collect();
+        let note = |column: &ColumnPlan| {
+            let note = column.note.clone();
+            note.unwrap_or_else(|| "the destination cannot hold its type".into())
+        };
+        let text = match refused.as_slice() {
+            [] => return None,
+            [column] => note(column),
+            several => {
+                let line = |column: &&ColumnPlan| format!("{}: {}", column.column, note(column));
+                let lines: Vec<String> = several.iter().map(line).collect();
+                format!(
+                    "the destination refuses {} columns\n{}",
+                    lines.len(),
+                    lines.join("\n")
+                )
+            }
+        };
+        let it = if refused.len() == 1 { "it" } else { "them" };
+        let mut failure = Failure::new(Class::Contract, "column_refused", text)
             .in_stream(&self.name)
-            .hint(
-                "leave it out with columns:, choose another type at the source (schema:, if it \
-                     has that key), or change the destination",
-            );
-        failure.column = Some(column.column.clone());
-        Err(failure)
+            .hint(format!(
+                "leave {it} out with columns:, choose another type at the source (schema:, if it has that key), or \
+                 change the destination"
+            ));
+        if let [column] = refused.as_slice() {
+            failure.column = Some(column.column.clone());
+        }
+        Some(failure)
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rapidbyte_runtime::{Cancel, Clock, Level, MemoryBudget, Run, Sandbox, Source};
-use rapidbyte_state::{ActiveRun, Outcome, State, Turn};
+use rapidbyte_state::{ActiveRun, Outcome, RunRecord, State, StreamRecord, Turn};
 
 use crate::beat::Beat;
 use crate::channel::{BATCH_EXCESS, MAX_BATCHES, MAX_MESSAGES, channel};
@@ -14,7 +14,7 @@ use crate::document::{OnStreamFailure, Resources};
 use crate::failure::{Class, Failure};
 use crate::host::Host;
 use crate::ledger::{Ledger, point_of_run};
-use crate::plan::{Plan, StreamPlan, planning_sandbox};
+use crate::plan::{Plan, StreamPlan, Taken, planning_sandbox};
 use crate::progress::{Progress, StreamProgress, StreamState};
 use crate::report::{ConnectorReport, Report, Side, StageReport, StreamReport, Warning, add};
 use crate::retry::{Backoff, wait};
@@ -84,12 +84,15 @@ pub fn run(
             .map_err(Failure::of_state)?,
         None => HashMap::new(),
     };
-    let resumed = plan.streams.iter().filter_map(|stream| {
+    let planned = plan.streams.iter().map(|stream| stream.name.clone());
+    let refused = plan.refused.iter().map(|refused| refused.stream.clone());
+    let names: Vec<String> = planned.chain(refused).collect();
+    let resumed = names.iter().filter_map(|name| {
         let run = Run {
-            id: left.remove(&stream.name)?,
+            id: left.remove(name)?,
             pipeline: plan.document.pipeline.clone(),
         };
-        Some((stream.name.clone(), run))
+        Some((name.clone(), run))
     });
     if let Some(why) = history.and_then(State::behind) {
         let text = format!(
@@ -110,7 +113,6 @@ pub fn run(
         host,
         tallies: Mutex::default(),
     };
-    let names: Vec<String> = plan.streams.iter().map(|s| s.name.clone()).collect();
     if active.as_ref().is_some_and(ActiveRun::goes_on) {
         let text = format!("resumes the run {}, which did not finish", ledger.run.id);
         (host.log)("rapidbyte", None, Level::Info, &text);
@@ -171,10 +173,19 @@ fn move_all(
     progress: &Progress,
     ledger: &Ledger<'_>,
 ) -> Result<Report, Failure> {
-    for stream in &plan.streams {
-        stream.refuse_unfit()?;
+    let gone = gone(plan, ledger);
+    for Warning { stream, message } in &gone {
+        (host.log)("rapidbyte", Some(stream), Level::Warn, message);
     }
-    let snapshot = plan.snapshot_again(host)?;
+    let taken = plan.take_moment(host)?;
+    let is_refused = !plan.refused.is_empty() || !taken.refused.is_empty();
+    let stops = plan.document.on_stream_failure == OnStreamFailure::Stop;
+    if is_refused
+        && (stops || taken.refused.len() == plan.streams.len())
+        && let Some(failure) = plan.refusal(taken.clone())
+    {
+        return Err(failure);
+    }
     let planned = StageReport::new(&plan.clocks.source, Side::Source);
     let mut timing = planned.parts;
     add(
@@ -184,7 +195,7 @@ fn move_all(
     let start = Instant::now();
     let begun = start.checked_sub(Duration::from_secs_f64(planned.wall_secs));
     let begun = begun.unwrap_or(start);
-    let moved = move_streams(plan, host, progress, &snapshot, begun, ledger)?;
+    let moved = move_streams(plan, host, progress, &taken, begun, ledger)?;
     for stream in &moved {
         add(&mut timing, &stream.report.source.parts);
         add(&mut timing, &stream.report.destination.parts);
@@ -210,7 +221,7 @@ fn move_all(
             connector(&plan.destination, "destination"),
         ],
         timing,
-        warnings: plan.streams.iter().flat_map(warnings).collect(),
+        warnings: plan.streams.iter().flat_map(warnings).chain(gone).collect(),
         streams,
     })
 }
@@ -221,6 +232,44 @@ fn warnings(stream: &StreamPlan) -> impl Iterator<Item = Warning> {
         message: message.to_owned(),
     })
 }
+
+/// Streams that a pattern covers, that the last finished run moved, and that the source does not have any more:
+/// nothing else would say that their targets are not updated.
+fn gone(plan: &Plan, ledger: &Ledger<'_>) -> Vec<Warning> {
+    let Some(history) = ledger.history else {
+        return Vec::new();
+    };
+    let pipeline = plan.document.pipeline.as_str();
+    // A history that cannot be read costs this warning and no row.
+    let runs = history
+        .runs(Some(pipeline), RUNS_LOOKED_AT)
+        .unwrap_or_default();
+    let is_finished = |run: &RunRecord| matches!(run.status.as_str(), "ok" | "partial");
+    let mut runs = runs.into_iter();
+    let Some(last) = runs.find(|run| run.id != ledger.run.id && is_finished(run)) else {
+        return Vec::new();
+    };
+    let streams = history.streams(pipeline).unwrap_or_default();
+    let source = &plan.document.source;
+    let is_by_pattern = |stream: &str| {
+        let entry = source.entry_for(stream);
+        entry.is_some_and(|entry| source.streams[entry].is_pattern())
+    };
+    let gone = streams.into_iter().filter(|known| {
+        let was_moved = known.run_id == last.id;
+        was_moved && !plan.found.contains(&known.stream) && is_by_pattern(&known.stream)
+    });
+    let warning = |known: StreamRecord| {
+        Warning {
+        stream: known.stream,
+        message: "the source does not have this stream any more: its target keeps the rows of the last run".into(),
+    }
+    };
+    gone.map(warning).collect()
+}
+
+/// Runs among which the last finished one is looked for.
+const RUNS_LOOKED_AT: u32 = 100;
 
 struct Moved {
     report: StreamReport,
@@ -256,17 +305,30 @@ fn move_streams(
     plan: &Plan,
     host: &Host,
     progress: &Progress,
-    snapshot: &str,
+    taken: &Taken,
     begun: Instant,
     ledger: &Ledger<'_>,
 ) -> Result<Vec<Moved>, Failure> {
     let stop = Cancel::new();
     let stop_too = stop.clone();
     let _interrupted = host.cancel.on_cancel(move || stop_too.cancel());
+    let is_read = |index: &usize| taken.refused.iter().all(|(other, _)| other != index);
+    for (index, _) in &taken.refused {
+        progress.streams[*index].set_state(StreamState::Failed);
+    }
+    let of_plan = plan
+        .refused
+        .iter()
+        .map(|one| (one.stream.as_str(), &one.failure));
+    let of_moment = taken.refused.iter();
+    let of_moment = of_moment.map(|(index, failure)| (plan.streams[*index].name.as_str(), failure));
+    for (stream, failure) in of_plan.chain(of_moment) {
+        say_that_others_continue(host, stream, failure);
+    }
     let shared = Shared {
-        queue: Mutex::new((0..plan.streams.len()).collect()),
+        queue: Mutex::new((0..plan.streams.len()).filter(is_read).collect()),
         moved: Mutex::default(),
-        failed: Mutex::default(),
+        failed: Mutex::new(taken.refused.clone()),
         cause: Mutex::default(),
         stop,
     };
@@ -290,7 +352,7 @@ fn move_streams(
                         stop: &shared.stop,
                         sessions: &sessions,
                     };
-                    match one.until_done(snapshot) {
+                    match one.until_done(&taken.snapshot) {
                         Ok(mut moved) => {
                             moved.report.start_secs = (at - begun).as_secs_f64();
                             state.set_state(StreamState::Done);
@@ -309,7 +371,7 @@ fn move_streams(
                                 shared.stop(interrupted());
                             } else if goes_on && !shared.stop.is_cancelled() {
                                 if plan.streams.len() > 1 {
-                                    one.say_that_others_continue(&failure);
+                                    say_that_others_continue(host, &stream.name, &failure);
                                 }
                                 shared.keep(index, failure);
                             } else {
@@ -336,15 +398,18 @@ fn move_streams(
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
     failed.sort_by_key(|(index, _)| *index);
-    let failed: Vec<Failure> = failed.into_iter().map(|(_, failure)| failure).collect();
     let is_cut_off = host.cancel.is_cancelled() && moved.len() + failed.len() < plan.streams.len();
+    let of_plan = plan.refused.iter();
+    let of_plan = of_plan.map(|one| one.failure.clone().in_stream(&one.stream));
+    let failed = failed.into_iter().map(|(_, failure)| failure);
+    let failed: Vec<Failure> = of_plan.chain(failed).collect();
     let failure = match cause.or_else(|| is_cut_off.then(interrupted)) {
         // What stopped the run decides, and the streams that failed before are listed.
         Some(mut cause) => {
             cause.streams.failures = failed;
             Some(cause)
         }
-        None => Failure::of_streams(failed, plan.streams.len()),
+        None => Failure::of_streams(failed, plan.streams.len() + plan.refused.len()),
     };
     if let Some(mut failure) = failure {
         let done = moved.iter().map(|(_, moved)| moved.report.name.clone());
@@ -370,6 +435,12 @@ fn next(shared: &Shared) -> Option<usize> {
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .pop_front()
+}
+
+/// The list of failures comes at the end of the run, which may be hours away.
+fn say_that_others_continue(host: &Host, stream: &str, failure: &Failure) {
+    let text = format!("failed with {}; the other streams continue", failure.code);
+    (host.log)("rapidbyte", Some(stream), Level::Warn, &text);
 }
 
 /// One stream on its way.
@@ -453,12 +524,6 @@ impl Moving<'_> {
         // be followed by what is older.
         *needs_snapshot |= moved.is_err() && !self.ledger.of(&self.stream.name).was_let_in;
         moved
-    }
-
-    /// The list of failures comes at the end of the run, which may be hours away.
-    fn say_that_others_continue(&self, failure: &Failure) {
-        let text = format!("failed with {}; the other streams continue", failure.code);
-        self.say(Level::Warn, &text);
     }
 
     fn asking(&self) -> Asking<'_> {

@@ -59,10 +59,10 @@ pub fn show(
     output.text(&text_of(&plan, output));
     let planned = document_of(&plan);
     output.known(planned.clone());
-    for stream in &plan.streams {
-        stream.refuse_unfit().map_err(&redacted)?;
+    let taken = plan.take_moment(&host).map_err(&redacted)?;
+    if let Some(failure) = plan.refusal(taken) {
+        return Err(redacted(failure));
     }
-    plan.snapshot_again(&host).map_err(&redacted)?;
     output.document(&planned);
     Ok(())
 }

@@ -5,7 +5,7 @@ mod summary;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use rapidbyte_engine::{Failure, Host, Narrowing, OnStreamFailure, Plan};
+use rapidbyte_engine::{Failure, Host, Narrowing, OnStreamFailure, Plan, Unplanned};
 use rapidbyte_state::{AttemptRecord, State, Turn};
 use serde_json::{Map, Value, json};
 
@@ -33,19 +33,25 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
     let paper = arguments.report.as_deref().map(Paper::at).transpose()?;
     let mut pages = Pages { paper, shelf: None };
     let (known, prepared) = prepare(arguments, &narrowing, common, output, &facts, &mut pages);
-    if let Err(failure) = &prepared
-        && !pages.is_empty()
-    {
-        let page = Page {
-            plan: &known,
-            ended: Err(failure),
-            samples: &[],
-            facts: &facts,
-            progress: None,
-        };
-        output.known(pages.write(&page, None, output));
-    }
-    let Prepared { plan, host, turn } = prepared?;
+    let Prepared { plan, host, turn } = match prepared {
+        Ok(prepared) => prepared,
+        Err(Unplanned { failure, history }) => {
+            let attempt = history.as_ref().and_then(attempt_of);
+            facts.run = attempt.as_ref().map(named);
+            if !pages.is_empty() {
+                let page = Page {
+                    plan: &known,
+                    ended: Err(&failure),
+                    samples: &[],
+                    facts: &facts,
+                    progress: None,
+                };
+                let kept = history.as_ref().zip(attempt.as_ref());
+                output.known(pages.write(&page, kept, output));
+            }
+            return Err(failure);
+        }
+    };
     for stream in &plan.streams {
         for message in stream.warnings() {
             output.warn(&format!("{}: {message}", stream.name));
@@ -64,12 +70,8 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
         drop(watch);
         let mut told = None;
         if let Some((sampler, plan)) = sampler {
-            let attempt = history.as_ref().and_then(|history| {
-                let id = history.begun();
-                // The page is worth more than its number in the history.
-                history.attempt_of(id.get()?).ok().flatten()
-            });
-            facts.run = attempt.as_ref().map(|a| (a.run_id.clone(), a.attempt));
+            let attempt = history.as_ref().and_then(attempt_of);
+            facts.run = attempt.as_ref().map(named);
             let page = Page {
                 plan: &plan,
                 ended,
@@ -100,6 +102,17 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
             }
         }
     })
+}
+
+/// The attempt that this process is. A page is worth more than its number in the history: none where it cannot be
+/// read.
+fn attempt_of(history: &State) -> Option<AttemptRecord> {
+    let id = history.begun();
+    history.attempt_of(id.get()?).ok().flatten()
+}
+
+fn named(attempt: &AttemptRecord) -> (String, u64) {
+    (attempt.run_id.clone(), attempt.attempt)
 }
 
 /// Where the page of the run goes to: a file, a directory, both or nowhere.
@@ -170,11 +183,12 @@ fn prepare(
     output: &Output,
     facts: &Facts,
     pages: &mut Pages,
-) -> (Value, Result<Prepared, Failure>) {
+) -> (Value, Result<Prepared, Unplanned>) {
     let file = &arguments.pipeline.file;
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     let mut known = json!({ "pipeline": name });
-    let prepared = setup::document(&arguments.pipeline, common).and_then(|mut document| {
+    let mut prepare = || {
+        let mut document = setup::document(&arguments.pipeline, common)?;
         if arguments.fail_fast {
             document.on_stream_failure = OnStreamFailure::Stop;
         }
@@ -191,9 +205,18 @@ fn prepare(
         let host = setup::host(output, Some(&document))?;
         let history = setup::history_path(&document, &arguments.history);
         let planned = rapidbyte_engine::plan_alone(document, &host, narrowing, &history);
-        let (plan, turn) = planned.map_err(&redacted)?;
+        let (plan, turn) = planned.map_err(|unplanned| {
+            if let Some(history) = &unplanned.history {
+                output.follow(history.begun());
+            }
+            Unplanned {
+                failure: redacted(unplanned.failure),
+                ..unplanned
+            }
+        })?;
         Ok(Prepared { plan, host, turn })
-    });
+    };
+    let prepared = prepare();
     (known, prepared)
 }
 

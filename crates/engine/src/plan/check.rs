@@ -85,8 +85,9 @@ fn found(item: CheckItem, side: &'static str, stage: &Stage, document: &Document
 fn planned(document: &Document, opened: Opened, clocks: Clocks) -> Result<usize, Failure> {
     let everything = Narrowing::default();
     let mut plan = Plan::settled(document.clone(), opened, clocks, &everything, |_, _| Ok(()))?;
-    let mut streams = plan.streams.iter();
-    streams.try_for_each(|stream| stream.refuse_unfit())?;
-    plan.snapshot()?;
-    Ok(plan.streams.len())
+    let taken = plan.take_moment_once()?;
+    match plan.refusal(taken) {
+        None => Ok(plan.streams.len()),
+        Some(failure) => Err(failure),
+    }
 }

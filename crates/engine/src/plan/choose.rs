@@ -7,22 +7,41 @@ use rapidbyte_runtime::{Selection, Source, Spec, Stream};
 use rapidbyte_wire::ipc;
 use serde_json::Value;
 
-use super::{sync_mode, sync_mode_name};
+use super::{Refused, sync_mode, sync_mode_name};
 use crate::document::Document;
 use crate::failure::{Class, Failure};
 use crate::meant::did_you_mean;
 use crate::narrow::{Candidate, Narrowing};
 
-/// The found streams that the document asks for, in its order. An exact name wins over a
-/// wildcard; a stream that several wildcards cover moves once, by the first.
-/// `session` is asked about a name that it does not list.
+/// What the document asks for.
+pub(super) struct Selected {
+    /// The streams, each with its entry, in the document's order.
+    found: Vec<(usize, Stream)>,
+    /// The names and patterns for which the source has no stream.
+    missing: Vec<Refused>,
+}
+
+impl Selected {
+    /// The names of the streams that the source has.
+    pub(super) fn names(&self) -> HashSet<String> {
+        let found = self.found.iter();
+        found.map(|(_, stream)| stream.name.clone()).collect()
+    }
+}
+
+/// The streams that the document asks for. An exact name wins over a wildcard; a stream that several
+/// wildcards cover moves once, by the first. `session` is asked about a name that it does not list.
+///
+/// # Errors
+/// What the source cannot do for any stream.
 pub(super) fn select(
     document: &Document,
     source: &Spec,
     found: Vec<Stream>,
     session: &mut Source,
-) -> Result<Vec<(usize, Stream)>, Failure> {
+) -> Result<Selected, Failure> {
     let names: Vec<String> = found.iter().map(|stream| stream.name.clone()).collect();
+    let mut missing = Vec::new();
     for (index, entry) in document.source.streams.iter().enumerate() {
         let key = format!("source.streams[{index}]");
         let mode = sync_mode(entry.sync_mode);
@@ -45,42 +64,61 @@ pub(super) fn select(
         if names.iter().any(|name| entry.matches(name)) {
             continue;
         }
-        let (code, text) = if entry.is_pattern() {
-            (
-                "wildcard_matches_nothing",
-                format!("{:?} matches no stream", entry.name),
-            )
-        } else {
-            ("unknown_stream", format!("no stream {:?}", entry.name))
-        };
-        if !entry.is_pattern()
-            && let Some(failure) = why_not(document, &key, &entry.name, session)
-        {
-            return Err(failure);
-        }
-        let hint = match did_you_mean(&entry.name, names.iter().map(String::as_str)) {
-            Some(near) => near,
-            None => format!("the source has {}", some_of(&names)),
-        };
-        return Err(Failure::at_key(document, &key, code, text).hint(hint));
+        missing.push(Refused {
+            stream: entry.name.clone(),
+            failure: why_missing(document, index, &names, session),
+        });
     }
     let mut selected: Vec<(usize, Stream)> = found
         .into_iter()
         .filter_map(|stream| Some((document.source.entry_for(&stream.name)?, stream)))
         .collect();
     selected.sort_by_key(|(index, _)| *index);
-    Ok(selected)
+    Ok(Selected {
+        found: selected,
+        missing,
+    })
+}
+
+/// Why the source has no stream for an entry of the document. `names` are those that it has.
+fn why_missing(
+    document: &Document,
+    index: usize,
+    names: &[String],
+    session: &mut Source,
+) -> Failure {
+    let name = document.source.streams[index].name.as_str();
+    let key = format!("source.streams[{index}]");
+    let (code, text) = if document.source.streams[index].is_pattern() {
+        (
+            "wildcard_matches_nothing",
+            format!("{name:?} matches no stream"),
+        )
+    } else {
+        if let Some(failure) = why_not(document, &key, name, session) {
+            return failure;
+        }
+        ("unknown_stream", format!("no stream {name:?}"))
+    };
+    let hint = match did_you_mean(name, names.iter().map(String::as_str)) {
+        Some(near) => near,
+        None => format!("the source has {}", some_of(names)),
+    };
+    Failure::at_key(document, &key, code, text).hint(hint)
 }
 
 /// Refuses settings of single streams (`x-keys: streams` in a connector's schema) whose stream the pipeline does not
 /// move: nothing else would say that they have no effect.
 pub(super) fn refuse_unknown_streams(
     document: &Document,
-    selected: &[(usize, Stream)],
+    selected: &Selected,
     specs: [&Spec; 2],
 ) -> Result<(), Failure> {
     let configs = [&document.source.config, &document.destination.config];
-    let names: Vec<String> = selected.iter().map(|(_, s)| s.name.clone()).collect();
+    let names = selected.found.iter().map(|(_, stream)| &stream.name);
+    // What the source does not have is an error of its own.
+    let missing = selected.missing.iter().map(|refused| &refused.stream);
+    let names: Vec<String> = names.chain(missing).cloned().collect();
     for ((side, config), spec) in ["source", "destination"]
         .into_iter()
         .zip(configs)
@@ -144,12 +182,12 @@ pub(super) struct Chosen {
     pub(super) left_out: Vec<String>,
 }
 
-/// What is left of the selected streams and their columns.
+/// What is left of the selected streams and their columns, and of those that the source does not have.
 pub(super) fn narrow(
     document: &Document,
-    selected: Vec<(usize, Stream)>,
+    selected: Selected,
     narrowing: &Narrowing,
-) -> Result<Vec<Chosen>, Failure> {
+) -> Result<(Vec<Chosen>, Vec<Refused>), Failure> {
     let candidate = |(entry, stream): &(usize, Stream)| {
         let asked = document.source.streams[*entry].columns.clone();
         let columns = match asked {
@@ -166,13 +204,21 @@ pub(super) fn narrow(
             columns,
         })
     };
-    let candidates: Vec<Candidate> = selected
+    let Selected { found, missing } = selected;
+    let mut candidates: Vec<Candidate> = found
         .iter()
         .map(candidate)
         .collect::<Result<_, Failure>>()?;
-    let kept = narrowing.kept(&candidates)?;
+    candidates.extend(missing.iter().map(|refused| Candidate {
+        name: refused.stream.clone(),
+        columns: Vec::new(),
+    }));
+    let mut kept = narrowing.kept(&candidates)?;
+    let of_missing = kept.split_off(found.len());
+    let missing = missing.into_iter().zip(of_missing);
+    let missing = missing.filter_map(|(refused, kept)| kept.map(|_| refused));
     let mut chosen = Vec::new();
-    for (((entry, discovered), candidate), kept) in selected.into_iter().zip(candidates).zip(kept) {
+    for (((entry, discovered), candidate), kept) in found.into_iter().zip(candidates).zip(kept) {
         let Some(kept) = kept else { continue };
         let mut left_out = candidate.columns;
         let stays: HashSet<&str> = kept.iter().map(String::as_str).collect();
@@ -189,7 +235,7 @@ pub(super) fn narrow(
             left_out,
         });
     }
-    Ok(chosen)
+    Ok((chosen, missing.collect()))
 }
 
 pub(super) fn some_of(names: &[String]) -> String {

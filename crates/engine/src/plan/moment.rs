@@ -1,0 +1,238 @@
+//! The moment of a run: what the source says when all streams are to be read as of one point in time,
+//! and which streams it refuses.
+
+use std::sync::PoisonError;
+
+use rapidbyte_runtime::{Cancel, Clock, Phase, Selection, Source};
+
+use super::{Plan, StreamPlan, open_source};
+use crate::document::Document;
+use crate::failure::{Class, Failure};
+use crate::host::Host;
+use crate::retry::until_it_passes;
+
+/// The moment of a run, and the streams that cannot be read at it or held by the destination.
+#[derive(Clone)]
+pub struct Taken {
+    /// The source's name of the moment; empty where no stream is left to read.
+    pub(crate) snapshot: String,
+    /// Positions in [`Plan::streams`], each with the reason.
+    pub(crate) refused: Vec<(usize, Failure)>,
+}
+
+impl Plan {
+    /// Fixes the moment of the run. A failure that may pass is retried as `retry` says, in a new session.
+    ///
+    /// # Errors
+    /// What stops the run, whatever else there is to move; a stream that is refused is part of what is returned.
+    pub fn take_moment(&mut self, host: &Host) -> Result<Taken, Failure> {
+        let document = self.document.clone();
+        until_it_passes(&document, host, |attempt| {
+            if attempt > 1 {
+                let coordinator = self.coordinator.get_mut();
+                let coordinator = coordinator.unwrap_or_else(PoisonError::into_inner);
+                // The older one goes first: its role may have one connection alone.
+                *coordinator = None;
+                let (_, session) = open_source(&document, host, &self.clocks.source)?;
+                *coordinator = Some(session);
+            }
+            self.take_moment_once()
+        })
+    }
+
+    /// The same without a second attempt.
+    pub(super) fn take_moment_once(&mut self) -> Result<Taken, Failure> {
+        let unfit = self.streams.iter().map(StreamPlan::unfit).enumerate();
+        let (unfit, well): (Vec<_>, Vec<_>) = unfit.partition(|(_, failure)| failure.is_some());
+        let unfit = unfit.into_iter();
+        let unfit = unfit.filter_map(|(index, failure)| Some((index, failure?)));
+        let well: Vec<usize> = well.into_iter().map(|(index, _)| index).collect();
+        let names: Vec<&str> = self.streams.iter().map(|s| s.name.as_str()).collect();
+        let first = self.taken.take();
+        let coordinator = self.coordinator.get_mut();
+        let coordinator = coordinator.unwrap_or_else(PoisonError::into_inner);
+        let mut ask = |wanted: &[usize]| {
+            let selection = |index: &usize| self.streams[*index].selection(self.full_refresh);
+            let selections: Vec<Selection> = wanted.iter().map(selection).collect();
+            let taken = coordinator.as_mut().map(|c| c.snapshot(&selections));
+            let taken = taken.unwrap_or_else(|| Ok(String::new()));
+            taken.map_err(|e| Failure::from_runtime(e, &self.document, "source"))
+        };
+        let mut taken = take_readable(&names, well, first, &mut ask)?;
+        taken.refused.extend(unfit);
+        taken.refused.sort_by_key(|(index, _)| *index);
+        Ok(taken)
+    }
+}
+
+/// Asks for the moment of the `left` streams until no stream is refused, each time without those that were.
+/// `first` is an answer that is there already, of these streams at least.
+///
+/// # Errors
+/// What stops the run, and a refusal of streams that are not refused one by one.
+pub(super) fn take_readable(
+    names: &[&str],
+    mut left: Vec<usize>,
+    first: Option<Result<String, Failure>>,
+    ask: &mut impl FnMut(&[usize]) -> Result<String, Failure>,
+) -> Result<Taken, Failure> {
+    let mut refused = Vec::new();
+    let mut answer = first;
+    while !left.is_empty() {
+        let is_of_more = answer.is_some();
+        let failure = match answer.take().unwrap_or_else(|| ask(&left)) {
+            Ok(snapshot) => return Ok(Taken { snapshot, refused }),
+            Err(failure) => failure,
+        };
+        if stops(&failure) {
+            return Err(failure);
+        }
+        let is_of_left = |index: &usize| Some(names[*index]) == failure.stream.as_deref();
+        if is_of_more && failure.stream.is_some() && !left.iter().any(is_of_left) {
+            continue;
+        }
+        let found = find(names, &left, failure.clone(), ask)?;
+        if found.is_empty() {
+            return Err(failure);
+        }
+        left.retain(|index| found.iter().all(|(other, _)| other != index));
+        refused.extend(found);
+    }
+    Ok(Taken {
+        snapshot: String::new(),
+        refused,
+    })
+}
+
+/// Which streams of a `part` the source refuses, given its refusal of the whole: the one that it names, or
+/// those of both halves.
+fn find(
+    names: &[&str],
+    part: &[usize],
+    failure: Failure,
+    ask: &mut impl FnMut(&[usize]) -> Result<String, Failure>,
+) -> Result<Vec<(usize, Failure)>, Failure> {
+    let is_named = |index: &&usize| Some(names[**index]) == failure.stream.as_deref();
+    if let Some(index) = part.iter().find(is_named) {
+        return Ok(vec![(*index, failure)]);
+    }
+    if let [index] = part {
+        return Ok(vec![(*index, failure.in_stream(names[*index]))]);
+    }
+    let mut found = Vec::new();
+    let (one, other) = part.split_at(part.len() / 2);
+    for half in [one, other] {
+        match ask(half) {
+            Ok(_) => {}
+            Err(failure) if stops(&failure) => return Err(failure),
+            Err(failure) => found.extend(find(names, half, failure, ask)?),
+        }
+    }
+    Ok(found)
+}
+
+/// Asking for fewer streams would not help: the server is away, the connector is broken, or it may pass.
+fn stops(failure: &Failure) -> bool {
+    let is_broken = failure.class == Class::Run && failure.stream.is_none();
+    let is_cancelled = failure.class == Class::Cancelled;
+    failure.stops_run || is_cancelled || is_broken || failure.passes_after_ms.is_some()
+}
+
+/// The source, about to fix the moment of a run while the destination plans.
+pub(super) struct Moment<'a> {
+    pub(super) source: &'a mut Source,
+    pub(super) cancel: &'a Cancel,
+    pub(super) clock: &'a Clock,
+    pub(super) selections: Vec<Selection>,
+}
+
+impl Moment<'_> {
+    /// Fixes it on a thread of its own while `place` has the destination plan. What the source says
+    /// is told later: the destination's failure comes first, and stops the source.
+    pub(super) fn fix_beside<T>(
+        &mut self,
+        document: &Document,
+        place: impl FnOnce() -> Result<T, Failure>,
+    ) -> Result<(T, Result<String, Failure>), Failure> {
+        let cancel = self.cancel;
+        std::thread::scope(|scope| {
+            let taking = scope.spawn(|| self.take(document));
+            let placed = place();
+            if placed.is_err() {
+                cancel.cancel();
+            }
+            let taken = taking.join();
+            let taken = taken.unwrap_or_else(|_| Err(Failure::panicked("source")));
+            Ok((placed?, taken))
+        })
+    }
+
+    pub(super) fn take(&mut self, document: &Document) -> Result<String, Failure> {
+        self.clock.enter(Phase::Other);
+        let taken = self.source.snapshot(&self.selections);
+        self.clock.enter(Phase::ChannelWait);
+        taken.map_err(|e| Failure::from_runtime(e, document, "source"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A source that refuses streams, and names the stream or not.
+    fn taken(streams: usize, refuses: &[usize], is_named: bool) -> (Result<Taken, Failure>, usize) {
+        let names: Vec<String> = (0..streams).map(|n| format!("s{n}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut asked = 0;
+        let mut ask = |wanted: &[usize]| {
+            asked += 1;
+            let bad = wanted.iter().find(|index| refuses.contains(index));
+            let failure = Failure::new(Class::Environment, "no_privilege", "may not");
+            match bad {
+                None => Ok(format!("{wanted:?}")),
+                Some(bad) if is_named => Err(failure.in_stream(names[*bad])),
+                Some(_) => Err(failure),
+            }
+        };
+        let taken = take_readable(&names, (0..streams).collect(), None, &mut ask);
+        (taken, asked)
+    }
+
+    #[test]
+    fn the_streams_that_a_source_refuses_are_found_and_the_others_share_one_moment() {
+        for is_named in [true, false] {
+            for refuses in [&[][..], &[3], &[0, 4], &[0, 1, 2, 3, 4]] {
+                let taken = taken(5, refuses, is_named).0.expect("a moment");
+                let mut found: Vec<usize> = taken.refused.iter().map(|(index, _)| *index).collect();
+                found.sort_unstable();
+                assert_eq!(found, refuses);
+                let left: Vec<usize> = (0..5).filter(|n| !refuses.contains(n)).collect();
+                let moment = match left.is_empty() {
+                    true => String::new(),
+                    false => format!("{left:?}"),
+                };
+                assert_eq!(taken.snapshot, moment);
+                for (index, failure) in taken.refused {
+                    assert_eq!(failure.stream, Some(format!("s{index}")));
+                }
+            }
+        }
+        // One stream of a thousand is found by halves.
+        let (found, asked) = taken(1000, &[777], false);
+        assert_eq!(found.expect("a moment").refused.len(), 1);
+        assert!(asked <= 25, "{asked} questions");
+    }
+
+    #[test]
+    fn a_source_that_refuses_only_all_together_stops_the_run() {
+        let mut ask = |wanted: &[usize]| match wanted.len() {
+            1 => Ok(String::new()),
+            _ => Err(Failure::new(Class::Config, "too_many", "too many")),
+        };
+        let taken = take_readable(&["a", "b"], vec![0, 1], None, &mut ask);
+        assert_eq!(
+            taken.err().map(|failure| failure.code).as_deref(),
+            Some("too_many")
+        );
+    }
+}
