@@ -52,7 +52,10 @@ pub fn plan_alone(
                     None
                 }
             });
-            Err(Unplanned { failure, history })
+            Err(Unplanned {
+                failure: Box::new(failure),
+                history,
+            })
         }
     }
 }
@@ -60,7 +63,7 @@ pub fn plan_alone(
 /// A run that did not come to its first row.
 pub struct Unplanned {
     /// Why.
-    pub failure: Failure,
+    pub failure: Box<Failure>,
     /// Where the attempt is recorded. None where another run is active, where the history cannot be written,
     /// and for a mistake in the pipeline file where there is no history yet.
     pub history: Option<State>,
@@ -69,7 +72,7 @@ pub struct Unplanned {
 impl From<Failure> for Unplanned {
     fn from(failure: Failure) -> Self {
         Self {
-            failure,
+            failure: Box::new(failure),
             history: None,
         }
     }

@@ -49,7 +49,7 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
                 let kept = history.as_ref().zip(attempt.as_ref());
                 output.known(pages.write(&page, kept, output));
             }
-            return Err(failure);
+            return Err(*failure);
         }
     };
     for stream in &plan.streams {
@@ -210,7 +210,7 @@ fn prepare(
                 output.follow(history.begun());
             }
             Unplanned {
-                failure: redacted(unplanned.failure),
+                failure: Box::new(redacted(*unplanned.failure)),
                 ..unplanned
             }
         })?;
