@@ -235,6 +235,7 @@ fn every_type_of_the_server_arrives_or_is_refused_by_name() {
     for table in names.iter().step_by(4) {
         let all = ["t_pg_catalog_int4".to_owned(), (*table).to_owned()];
         let pipeline = pipeline(&source, &empty, &all, "load_method: copy");
+        let pipeline = format!("{}\non_stream_failure: stop\n", pipeline.trim_end());
         let (error, code) = Folder::new().error(&pipeline);
         assert_eq!((error["code"].as_str(), code), (Some("column_refused"), 4));
         assert_eq!(error["stream"], stream_of(table));
