@@ -36,8 +36,8 @@ pub fn create(new: &NewConnector, output: &Output) -> Result<(), Failure> {
 pub fn build(folder: &Path, output: &Output) -> Result<(), Failure> {
     let begun = Instant::now();
     let adapters = Adapters {
-        folders: setup::connector_dirs(),
-        carried: setup::PARTS,
+        folders: rapidbyte::connector_dirs(),
+        carried: rapidbyte::ADAPTERS,
     };
     let built = rapidbyte_authoring::build(folder, &adapters, output.is_verbose())?;
     let Built {
