@@ -105,6 +105,23 @@ fn every_example_is_run_here_and_linked_from_the_documentation() {
     };
     let missing: Vec<_> = names.iter().filter(|name| !is_linked(name)).collect();
     assert!(missing.is_empty(), "no page links {missing:?}");
+    // The list names a guide for each, and the guide leads back to the example.
+    let guides = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides");
+    let list = std::fs::read_to_string(guides.join("examples.md")).expect("UTF-8");
+    let lines = list.lines().filter_map(|line| line.strip_prefix("| ["));
+    let mut listed = 0;
+    for line in lines {
+        let (example, rest) = line.split_once(']').expect("a link");
+        let (_, guide) = rest.rsplit_once("](").expect("a guide");
+        let guide = guide.split([')', '#']).next().expect("a path");
+        let text = std::fs::read_to_string(guides.join(guide)).expect("UTF-8");
+        assert!(
+            text.contains(&format!("pipelines/{example}")),
+            "{guide} does not link {example}"
+        );
+        listed += 1;
+    }
+    assert_eq!(listed, names.len(), "examples in the list");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The commands of `docs/tutorial.md`, typed as they stand there, between two real databases.
+//! The commands of `docs/guides/tutorial.md`, typed as they stand there, between two real databases.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -39,7 +39,7 @@ print(json.dumps(given))
 ";
 
 fn page() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tutorial.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides/tutorial.md");
     std::fs::read_to_string(path).expect("UTF-8")
 }
 

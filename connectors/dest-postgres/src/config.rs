@@ -58,7 +58,7 @@ pub struct Config {
     pub password: Option<String>,
     /// The database (default: the user's name).
     pub database: Option<String>,
-    /// disable, allow, prefer, require, verify-ca or verify-full; see docs/tls.md.
+    /// disable, allow, prefer, require, verify-ca or verify-full; see docs/guides/tls.md.
     #[schemars(extend("x-grant" = "tls-mode"))]
     pub sslmode: Option<String>,
     /// A PEM file with the authorities to trust.

@@ -5,9 +5,11 @@ use std::num::IntErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use rapidbyte_authoring::Language;
 use rapidbyte_engine::{Class, Failure, Narrowing};
-use serde::{Deserialize, Serialize};
+use rapidbyte_runtime::Kind;
 use serde_json::json;
 
 /// Copies and syncs tables between PostgreSQL databases, files and HTTP APIs, with exact values, in bounded memory.
@@ -510,10 +512,10 @@ pub struct NewConnector {
     /// The name of the connector and of its directory: lower-case letters, digits and "-".
     pub name: String,
     /// Whether the connector is a source or a destination.
-    #[arg(long, value_enum)]
-    pub kind: ConnectorKind,
+    #[arg(long, value_parser = kinds())]
+    pub kind: Kind,
     /// The language of the connector.
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = languages())]
     pub lang: Language,
     /// Start from a source that reads a JSON API. Python and JavaScript projects need this for HTTP.
     #[arg(long)]
@@ -523,21 +525,20 @@ pub struct NewConnector {
     pub dir: PathBuf,
 }
 
-/// The two ends of a pipeline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ConnectorKind {
-    Source,
-    Destination,
+fn kinds() -> impl TypedValueParser<Value = Kind> {
+    let names = PossibleValuesParser::new(Kind::ALL.map(Kind::name));
+    names.try_map(|name| {
+        let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name);
+        kind.ok_or("not a kind of connector")
+    })
 }
 
-/// What a connector of one's own can be written in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Language {
-    Rust,
-    Python,
-    Javascript,
+fn languages() -> impl TypedValueParser<Value = Language> {
+    let names = PossibleValuesParser::new(Language::ALL.map(Language::name));
+    names.try_map(|name| {
+        let language = Language::ALL.into_iter().find(|known| known.name() == name);
+        language.ok_or("not a language of connectors")
+    })
 }
 
 /// `connector test`

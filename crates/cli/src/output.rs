@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
-use rapidbyte_engine::{Class, Document, Failure};
-use rapidbyte_runtime::{Level, LogSink};
+use rapidbyte_engine::{Class, Document, EventSink, Failure, Line};
+use rapidbyte_runtime::Level;
 use serde_json::{Value, json};
 
 use crate::args::{Common, Format};
@@ -204,10 +204,17 @@ impl Output {
     }
 
     /// Where connectors' messages go, without the secrets of the pipeline they work for.
-    pub fn log_sink(&self, document: Option<&Document>) -> LogSink {
+    pub fn event_sink(&self, document: Option<&Document>) -> EventSink {
         let output = self.clone();
         let document = document.cloned();
-        Arc::new(move |connector, stream, level, message| {
+        Arc::new(move |event| {
+            let Some(line) = event.line() else { return };
+            let Line {
+                from: connector,
+                stream,
+                level,
+                message,
+            } = line;
             let (name, color) = match level {
                 Level::Error => ("error", "31"),
                 Level::Warn => ("warn", "33"),
@@ -219,14 +226,17 @@ impl Output {
                 Level::Info | Level::Debug => output.verbose,
             };
             if wanted {
-                let from = stream.map_or(connector.to_owned(), |s| format!("{connector} {s}"));
+                let from = match &stream {
+                    Some(stream) => format!("{connector} {stream}"),
+                    None => connector.clone(),
+                };
                 // The source made up the stream's name.
                 let from = one_line(&from);
                 let head = output.paint(color, &format!("{name} [{from}]"));
                 let fields = json!({ "connector": connector, "stream": stream });
                 let message = match &document {
-                    Some(document) => document.redact(message),
-                    None => message.to_owned(),
+                    Some(document) => document.redact(&message),
+                    None => message,
                 };
                 output.message(name, &head, &message, fields);
             }

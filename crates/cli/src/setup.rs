@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
 
+use rapidbyte::{Control, Engine, connector_dirs, user_cache};
 use rapidbyte_engine::plan::StreamPlan;
 use rapidbyte_engine::{Class, Document, Environment, Failure, Host, Plan};
 use rapidbyte_runtime::cache::Cache;
-use rapidbyte_runtime::{Cancel, Embedded, Runtime, WriteMode};
+use rapidbyte_runtime::{Cancel, WriteMode};
 use rapidbyte_state::State;
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
@@ -16,9 +16,6 @@ use signal_hook::iterator::Signals;
 
 use crate::args::{Common, History, Pipeline};
 use crate::output::{Output, one_line};
-
-// What the build script found: `EMBEDDED` and `PARTS`.
-include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
 
 /// The exit code of the signal that came, 0 for none.
 static SIGNALLED: AtomicU8 = AtomicU8::new(0);
@@ -36,18 +33,15 @@ pub fn host(output: &Output, document: Option<&Document>) -> Result<Host, Failur
         let text = format!("compiling {} for this machine{until}", one_line(name));
         told.info(&text, json!({ "connector": name }));
     };
-    let runtime = Runtime::new(cache, tell)
-        .map_err(|error| Failure::new(Class::Environment, "no_runtime", error))?;
+    let engine = Engine::builder()
+        .connector_dirs(connector_dirs())
+        .cache(cache)
+        .on_compile(tell)
+        .build()?;
     let cancel = Cancel::new();
     watch_signals(&cancel)?;
-    Ok(Host {
-        runtime,
-        connector_dirs: connector_dirs(),
-        embedded: EMBEDDED,
-        log: output.log_sink(document),
-        cancel,
-        longest_pause: Duration::MAX,
-    })
+    let events = output.event_sink(document);
+    Ok(engine.host(&Control::default().events(events).cancel(&cancel)))
 }
 
 /// Reads the pipeline file.
@@ -72,8 +66,7 @@ pub fn history_to_look_at(document: &Document, named: &History) -> Result<Option
 
 /// Where the history of a pipeline is, whether it is there or not.
 pub fn history_path(document: &Document, named: &History) -> PathBuf {
-    let beside = || document.base_dir.join(".rapidbyte/state.db");
-    named.state.clone().unwrap_or_else(beside)
+    named.state.clone().unwrap_or_else(|| document.history())
 }
 
 /// The same for a run. Without one a run is not gone on with after a crash, which only matters where
@@ -99,53 +92,13 @@ pub fn history_of_run(
 
 /// A run without a cache works and compiles each time, which is worth a word.
 fn open_cache(output: &Output) -> Option<Cache> {
-    match cache() {
+    match user_cache() {
         Ok(cache) => Some(cache),
         Err(why) => {
             output.warn(&why);
             None
         }
     }
-}
-
-/// The cache of compiled connectors, or why there is none.
-pub fn cache() -> Result<Cache, String> {
-    // A service may run with a HOME that is not there; it is not ours to make.
-    let home = variable("HOME").filter(|home| home.is_dir());
-    let below_home = |dir: &str| home.as_ref().map(|home| home.join(dir));
-    let cache = variable("XDG_CACHE_HOME").or_else(|| below_home(".cache"));
-    let state = variable("XDG_STATE_HOME").or_else(|| below_home(".local/state"));
-    let (Some(cache), Some(state)) = (cache, state) else {
-        let text =
-            "neither HOME nor XDG_CACHE_HOME is a directory, so every run compiles the connectors";
-        return Err(text.into());
-    };
-    Cache::open(
-        &cache.join("rapidbyte/code"),
-        &state.join("rapidbyte/cache.key"),
-    )
-    .map_err(|error| format!("cannot open the cache of compiled connectors: {error}"))
-}
-
-/// `RAPIDBYTE_CONNECTORS`, then `connectors` beside the program.
-pub fn connector_dirs() -> Vec<PathBuf> {
-    let named = std::env::var_os("RAPIDBYTE_CONNECTORS");
-    let mut dirs: Vec<PathBuf> = named
-        .iter()
-        .flat_map(|dirs| std::env::split_paths(dirs))
-        .collect();
-    let program = std::env::current_exe().and_then(std::fs::canonicalize);
-    if let Some(dir) = program.ok().as_deref().and_then(|program| program.parent()) {
-        dirs.push(dir.join("connectors"));
-    }
-    dirs
-}
-
-/// A folder's absolute path; others are ignored, as the XDG base directory specification asks.
-fn variable(name: &str) -> Option<PathBuf> {
-    std::env::var_os(name)
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute())
 }
 
 /// A file above the limit of the process (`ulimit -f`) is an error of the write, which says so. The

@@ -170,7 +170,7 @@ impl<'a> Bench<'a> {
             },
             clock: Clock::new(),
             cancel,
-            log: Arc::clone(&host.log),
+            log: host.log_sink(),
             stream: None,
         }
     }

@@ -61,10 +61,7 @@ pub fn test(trial: &Trial, told: &mut dyn FnMut(&Outcome)) -> Report {
     Report {
         connector: spec.map_or_else(|| trial.connector.name().to_owned(), |s| s.name.clone()),
         version: spec.map(|spec| spec.version.clone()).unwrap_or_default(),
-        kind: match kind {
-            Kind::Source => "source",
-            Kind::Destination => "destination",
-        },
+        kind: kind.name(),
         passed: count(|verdict| matches!(verdict, Verdict::Pass { .. })),
         failed: count(|verdict| matches!(verdict, Verdict::Fail { .. })),
         skipped: count(|verdict| matches!(verdict, Verdict::Skip { .. })),

@@ -15,6 +15,7 @@ use rapidbyte_runtime::{
 use rapidbyte_state::process;
 
 use crate::document::Document;
+use crate::event::ENGINE;
 use crate::failure::Failure;
 use crate::host::Host;
 use crate::plan::{Plan, Stage};
@@ -43,7 +44,7 @@ impl Beat {
         let mut beating = Beating {
             stage: plan.destination.clone(),
             document: plan.document.clone(),
-            log: Arc::clone(&host.log),
+            log: host.log_sink(),
             presence: Presence {
                 run: run.clone(),
                 place: process::place(),
@@ -75,7 +76,7 @@ impl Beat {
             })),
             Err(error) => {
                 let text = format!("other runs will not see this one: {error}");
-                (host.log)("rapidbyte", None, Level::Warn, &text);
+                host.log(None, Level::Warn, &text);
                 Ok(None)
             }
         }
@@ -169,7 +170,7 @@ impl Beating {
                 failure.message,
                 hint.unwrap_or_default()
             );
-            (self.log)("rapidbyte", None, Level::Warn, &text);
+            (self.log)(ENGINE, None, Level::Warn, &text);
         }
         failure.passes_after_ms.is_some()
     }

@@ -366,6 +366,11 @@ impl Document {
         Self::parse(&text, &file, &base_dir, environment)
     }
 
+    /// Where the history of its runs is, unless the operator names another file.
+    pub fn history(&self) -> PathBuf {
+        self.base_dir.join(".rapidbyte/state.db")
+    }
+
     /// Reads the text of a pipeline file; `file` is its name in errors, `base_dir` its folder.
     ///
     /// Files that the text names with `${file:…}` are read, and the `.env` file.

@@ -9,6 +9,7 @@ use rapidbyte_runtime::{
     Permissions, Runtime, Sandbox, Spec,
 };
 
+use crate::event::{ENGINE, Event, EventSink};
 use crate::failure::{Class, Failure};
 use crate::meant::did_you_mean;
 
@@ -21,8 +22,8 @@ pub struct Host {
     pub connector_dirs: Vec<PathBuf>,
     /// Connectors inside the program, for names that are in no folder.
     pub embedded: &'static [Embedded],
-    /// Where connectors' messages go.
-    pub log: LogSink,
+    /// Who is told what happens.
+    pub events: EventSink,
     /// Interrupts everything.
     pub cancel: Cancel,
     /// A server that asks to wait longer before the first row ends the command.
@@ -110,14 +111,41 @@ impl Host {
             limits: describe_limits(),
             clock: clock.clone(),
             cancel: self.cancel.clone(),
-            log: Arc::clone(&self.log),
+            log: self.log_sink(),
             stream: None,
         }
     }
 
+    /// Where messages of connectors go.
+    pub fn log_sink(&self) -> LogSink {
+        let events = Arc::clone(&self.events);
+        Arc::new(move |from, stream, level, message| {
+            events(&Event::Log {
+                from,
+                stream,
+                level,
+                message,
+            });
+        })
+    }
+
+    pub(crate) fn tell(&self, event: &Event<'_>) {
+        (self.events)(event);
+    }
+
+    /// A message of the engine's own.
+    pub(crate) fn log(&self, stream: Option<&str>, level: Level, message: &str) {
+        self.tell(&Event::Log {
+            from: ENGINE,
+            stream,
+            level,
+            message,
+        });
+    }
+
     /// A step of the engine's own, for those who ask for details.
     pub(crate) fn say(&self, stream: &str, message: &str) {
-        (self.log)("rapidbyte", Some(stream), Level::Debug, message);
+        self.log(Some(stream), Level::Debug, message);
     }
 
     /// What a loaded connector says of itself, within the limits of its stage.

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use rapidbyte_runtime::{Level, Progress, Run, fault};
 use rapidbyte_state::{Known, State};
 
+use crate::event::Event;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
 use crate::plan::Plan;
@@ -93,7 +94,11 @@ impl Ledger<'_> {
             tally.written_bytes += committed.written_bytes;
             tally.location = committed.location;
         });
-        self.host.say(stream, &format!("committed {rows} rows"));
+        self.host.tell(&Event::Committed {
+            stream,
+            rows,
+            bytes,
+        });
         if let Some(history) = self.history {
             let runs = (self.run.id.as_str(), self.run_of(stream).id.as_str());
             let (pipeline, known) = (&self.run.pipeline, known(progress));
@@ -128,7 +133,7 @@ impl Ledger<'_> {
     fn or_warn(&self, told: rapidbyte_state::Result<()>) {
         if let Err(error) = told {
             let text = format!("the local history is behind: {error}");
-            (self.host.log)("rapidbyte", None, Level::Warn, &text);
+            self.host.log(None, Level::Warn, &text);
         }
     }
 }

@@ -15,6 +15,7 @@ pub mod channel;
 pub mod compress;
 mod cursors;
 pub mod document;
+mod event;
 mod failure;
 mod host;
 mod ledger;
@@ -33,6 +34,7 @@ mod superseded;
 
 pub use cursors::Cursors;
 pub use document::{Document, Environment, OnStreamFailure, Settings};
+pub use event::{Event, EventSink, Line};
 pub use failure::{Class, Failure, Streams};
 pub use host::Host;
 pub use meant::{did_you_mean, nearest};

@@ -48,7 +48,7 @@ pub fn plan_alone(
                 Ok(history) => Some(history),
                 Err(error) => {
                     let text = format!("the history of runs does not record this failure: {error}");
-                    (host.log)("rapidbyte", None, Level::Warn, &text);
+                    host.log(None, Level::Warn, &text);
                     None
                 }
             });
@@ -182,7 +182,7 @@ fn take_turn(document: &Document, history: &Path, host: &Host) -> Result<Option<
                         local(document, dead),
                         dead.silence.as_secs()
                     );
-                    (host.log)("rapidbyte", None, Level::Warn, &text);
+                    host.log(None, Level::Warn, &text);
                 }
                 return Ok(Some(*turn));
             }
@@ -193,7 +193,7 @@ fn take_turn(document: &Document, history: &Path, host: &Host) -> Result<Option<
             // A folder that cannot be written: whether the run needs its history is told later.
             Err(error) => {
                 let text = format!("this run cannot detect an overlapping run: {error}");
-                (host.log)("rapidbyte", None, Level::Debug, &text);
+                host.log(None, Level::Debug, &text);
                 return Ok(None);
             }
         }
@@ -245,7 +245,7 @@ impl Waits {
     fn on(&mut self, who: &str, host: &Host) -> Result<(), Failure> {
         if !std::mem::replace(&mut self.is_told, true) {
             let text = format!("waits for {who} to end");
-            (host.log)("rapidbyte", None, Level::Warn, &text);
+            host.log(None, Level::Warn, &text);
         }
         match retry::wait(PAUSE, &host.cancel) {
             true => Ok(()),

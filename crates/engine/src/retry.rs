@@ -3,9 +3,10 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use rapidbyte_runtime::{Cancel, Level};
+use rapidbyte_runtime::Cancel;
 
 use crate::document::{Document, Retry};
+use crate::event::Event;
 use crate::failure::Failure;
 use crate::host::Host;
 
@@ -123,8 +124,15 @@ pub(crate) fn until_it_passes<T>(
         let Some((pause, text)) = next else {
             return Err(backoff.told(failure));
         };
-        let text = document.redact(&text);
-        (host.log)("rapidbyte", failure.stream.as_deref(), Level::Warn, &text);
+        let mut told = failure;
+        told.redact(document);
+        host.tell(&Event::Retrying {
+            stream: told.stream.as_deref(),
+            failure: &told,
+            attempt: backoff.attempts(),
+            pause,
+            message: &document.redact(&text),
+        });
         if !wait(pause, &host.cancel) {
             return Err(Failure::cancelled());
         }

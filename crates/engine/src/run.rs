@@ -11,6 +11,7 @@ use rapidbyte_state::{ActiveRun, Outcome, RunRecord, State, StreamRecord, Turn};
 use crate::beat::Beat;
 use crate::channel::{BATCH_EXCESS, MAX_BATCHES, MAX_MESSAGES, channel};
 use crate::document::{OnStreamFailure, Resources};
+use crate::event::Event;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
 use crate::ledger::{Ledger, point_of_run};
@@ -66,7 +67,7 @@ pub fn progress(plan: &Plan) -> Arc<Progress> {
 pub fn run(
     mut plan: Plan,
     host: &Host,
-    progress: &Progress,
+    progress: &Arc<Progress>,
     history: Option<&State>,
     turn: Option<Turn>,
     tell: impl FnOnce(Result<&Report, &Failure>),
@@ -98,7 +99,7 @@ pub fn run(
         let text = format!(
             "{why}: the run continues, and `rapidbyte runs` records it when the lock is free"
         );
-        (host.log)("rapidbyte", None, Level::Warn, &text);
+        host.log(None, Level::Warn, &text);
     }
     let ledger = Ledger {
         resumed: resumed.collect(),
@@ -113,10 +114,11 @@ pub fn run(
         host,
         tallies: Mutex::default(),
     };
-    if active.as_ref().is_some_and(ActiveRun::goes_on) {
-        let text = format!("resumes the run {}, which did not finish", ledger.run.id);
-        (host.log)("rapidbyte", None, Level::Info, &text);
-    }
+    host.tell(&Event::Started {
+        run_id: &ledger.run.id,
+        resumes: active.as_ref().is_some_and(ActiveRun::goes_on),
+        progress,
+    });
     let moved = Beat::begin(&plan, host, &ledger.run).and_then(|beat| {
         let moved = move_all(&mut plan, host, progress, &ledger);
         // Before anybody hears of the end: whoever begins the next run then is not refused.
@@ -141,7 +143,7 @@ pub fn run(
         active.streams_ended(done.cloned().collect(), failed.iter().map(of).collect());
         if let Err(error) = history.finish(active, outcome) {
             let text = format!("the local history is behind: {error}");
-            (host.log)("rapidbyte", None, Level::Warn, &text);
+            host.log(None, Level::Warn, &text);
         }
     }
     moved.map(drop)
@@ -175,7 +177,7 @@ fn move_all(
 ) -> Result<Report, Failure> {
     let gone = gone(plan, ledger);
     for Warning { stream, message } in &gone {
-        (host.log)("rapidbyte", Some(stream), Level::Warn, message);
+        host.log(Some(stream), Level::Warn, message);
     }
     let taken = plan.take_moment(host)?;
     let is_refused = !plan.refused.is_empty() || !taken.refused.is_empty();
@@ -323,7 +325,7 @@ fn move_streams(
     let of_moment = taken.refused.iter();
     let of_moment = of_moment.map(|(index, failure)| (plan.streams[*index].name.as_str(), failure));
     for (stream, failure) in of_plan.chain(of_moment) {
-        say_that_others_continue(host, stream, failure);
+        tell_failed(plan, host, stream, failure);
     }
     let shared = Shared {
         queue: Mutex::new((0..plan.streams.len()).filter(is_read).collect()),
@@ -340,7 +342,9 @@ fn move_streams(
                 while let Some(index) = next(&shared) {
                     let state = &progress.streams[index];
                     state.set_state(StreamState::Running);
-                    host.say(&plan.streams[index].name, "started");
+                    host.tell(&Event::StreamStarted {
+                        stream: &plan.streams[index].name,
+                    });
                     let at = Instant::now();
                     let stream = &plan.streams[index];
                     let one = Moving {
@@ -356,7 +360,9 @@ fn move_streams(
                         Ok(mut moved) => {
                             moved.report.start_secs = (at - begun).as_secs_f64();
                             state.set_state(StreamState::Done);
-                            host.say(&plan.streams[index].name, "committed");
+                            host.tell(&Event::StreamDone {
+                                stream: &plan.streams[index].name,
+                            });
                             let mut done =
                                 shared.moved.lock().unwrap_or_else(PoisonError::into_inner);
                             done.push((index, moved));
@@ -371,7 +377,7 @@ fn move_streams(
                                 shared.stop(interrupted());
                             } else if goes_on && !shared.stop.is_cancelled() {
                                 if plan.streams.len() > 1 {
-                                    say_that_others_continue(host, &stream.name, &failure);
+                                    tell_failed(plan, host, &stream.name, &failure);
                                 }
                                 shared.keep(index, failure);
                             } else {
@@ -437,10 +443,13 @@ fn next(shared: &Shared) -> Option<usize> {
         .pop_front()
 }
 
-/// The list of failures comes at the end of the run, which may be hours away.
-fn say_that_others_continue(host: &Host, stream: &str, failure: &Failure) {
-    let text = format!("failed with {}; the other streams continue", failure.code);
-    (host.log)("rapidbyte", Some(stream), Level::Warn, &text);
+fn tell_failed(plan: &Plan, host: &Host, stream: &str, failure: &Failure) {
+    let mut failure = failure.clone();
+    failure.redact(&plan.document);
+    host.tell(&Event::StreamFailed {
+        stream,
+        failure: &failure,
+    });
 }
 
 /// One stream on its way.
@@ -494,7 +503,15 @@ impl Moving<'_> {
             let Some((pause, text)) = next else {
                 return Err(self.asking().explain(backoff.told(*failure), self.host));
             };
-            self.say(Level::Warn, &self.plan.document.redact(&text));
+            let mut told = failure.clone();
+            told.redact(&self.plan.document);
+            self.host.tell(&Event::Retrying {
+                stream: Some(&self.stream.name),
+                failure: &told,
+                attempt: backoff.attempts(),
+                pause,
+                message: &self.plan.document.redact(&text),
+            });
             self.progress.reset(tally.rows, tally.bytes);
             if !wait(pause, self.stop) {
                 return Err(Failure::cancelled());
@@ -535,7 +552,7 @@ impl Moving<'_> {
     }
 
     fn say(&self, level: Level, text: &str) {
-        (self.host.log)("rapidbyte", Some(&self.stream.name), level, text);
+        self.host.log(Some(&self.stream.name), level, text);
     }
 
     /// A later moment for this stream alone.

@@ -74,7 +74,7 @@ impl Work<'_> {
             },
             clock: clock.clone(),
             cancel: cancel.clone(),
-            log: Arc::clone(&self.host.log),
+            log: self.host.log_sink(),
             stream: Some(self.stream.name.clone()),
         }
     }

@@ -30,6 +30,19 @@ pub enum Kind {
     Destination,
 }
 
+impl Kind {
+    /// Both kinds.
+    pub const ALL: [Self; 2] = [Self::Source, Self::Destination];
+
+    /// Its name in commands, documents and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Source => "source",
+            Self::Destination => "destination",
+        }
+    }
+}
+
 /// Where a connector's code is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Origin {

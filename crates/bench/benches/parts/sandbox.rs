@@ -40,7 +40,7 @@ fn one(parts: &mut Parts, cache: &Cache, folder: &Path, name: &str) -> Result<()
             connector_dirs: Vec::new(),
             embedded: &[],
             longest_pause: std::time::Duration::MAX,
-            log: Arc::new(|_, _, _, _| {}),
+            events: Arc::new(|_| {}),
             cancel: Cancel::new(),
         };
         Ok((host, connector))

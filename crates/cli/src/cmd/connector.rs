@@ -1,10 +1,6 @@
 //! `rapidbyte connector list|inspect|test|compile|new|build`; those of authors are beside this file.
 
-mod build;
-mod compose;
-mod new;
-mod project;
-mod said;
+mod authoring;
 mod test;
 
 use std::path::Path;
@@ -12,7 +8,7 @@ use std::path::Path;
 use rapidbyte_engine::lock::asks_for;
 use rapidbyte_engine::plan::{sync_mode_name, write_mode_name};
 use rapidbyte_engine::{Class, Failure, Host};
-use rapidbyte_runtime::{Clock, Connector, Error, Kind, Origin, Permissions, Spec};
+use rapidbyte_runtime::{Clock, Connector, Error, Origin, Permissions, Spec};
 use serde_json::{Value, json};
 
 use crate::args::{Common, ConnectorVerb};
@@ -27,8 +23,8 @@ pub fn run(verb: &ConnectorVerb, common: &Common, output: &Output) -> Result<(),
         ConnectorVerb::Inspect { name } => inspect(name, &host()?, output),
         ConnectorVerb::Test(asked) => test::run(asked, common, host()?, output),
         ConnectorVerb::Compile { names } => compile(names, &host()?, output),
-        ConnectorVerb::New(new) => new::run(new, output),
-        ConnectorVerb::Build { folder } => build::run(folder, output),
+        ConnectorVerb::New(new) => authoring::create(new, output),
+        ConnectorVerb::Build { folder } => authoring::build(folder, output),
     }
 }
 
@@ -73,13 +69,6 @@ fn failed(error: Error) -> Failure {
     }
 }
 
-fn kind(connector: &Connector) -> &'static str {
-    match connector.kind() {
-        Kind::Source => "source",
-        Kind::Destination => "destination",
-    }
-}
-
 fn list(host: &Host, output: &Output) -> Result<(), Failure> {
     let mut rows = Vec::new();
     let mut found = Vec::new();
@@ -88,11 +77,11 @@ fn list(host: &Host, output: &Output) -> Result<(), Failure> {
         rows.push(vec![
             name.clone(),
             spec.version.clone(),
-            kind(&connector).into(),
+            connector.kind().name().into(),
             spec.description.clone(),
         ]);
         found.push(json!({
-            "name": name, "version": spec.version, "kind": kind(&connector),
+            "name": name, "version": spec.version, "kind": connector.kind().name(),
             "description": spec.description,
         }));
     }
@@ -116,7 +105,7 @@ fn inspect(name: &str, host: &Host, output: &Output) -> Result<(), Failure> {
         .map(|mode| write_mode_name(*mode))
         .collect();
     output.document(&json!({
-        "status": "ok", "name": spec.name, "version": spec.version, "kind": kind(&connector),
+        "status": "ok", "name": spec.name, "version": spec.version, "kind": connector.kind().name(),
         "description": spec.description, "sync_modes": sync, "write_modes": write,
         "native_forms": spec.native_forms, "config_schema": schema,
         "asks_for": wishes,
@@ -130,7 +119,7 @@ fn inspect(name: &str, host: &Host, output: &Output) -> Result<(), Failure> {
         "{} {}  {}\n{}\n{}: {}\nasks for: {}",
         one_line(&spec.name),
         one_line(&spec.version),
-        kind(&connector),
+        connector.kind().name(),
         one_line(&spec.description),
         modes.0,
         modes.1.join(", "),

@@ -161,7 +161,7 @@ fn program() -> Finding {
 /// The cache of compiled connectors and the room beside it.
 fn cache() -> Vec<Finding> {
     let area = "cache";
-    let cache = match setup::cache() {
+    let cache = match rapidbyte::user_cache() {
         Ok(cache) => cache,
         Err(why) => {
             let hint = "set HOME, or XDG_CACHE_HOME and XDG_STATE_HOME, to directories that this \

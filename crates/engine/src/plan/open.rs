@@ -366,7 +366,7 @@ fn working_sandbox(document: &Document, host: &Host, clock: &Clock, stage: &Stag
         },
         clock: clock.clone(),
         cancel: host.cancel.child(),
-        log: Arc::clone(&host.log),
+        log: host.log_sink(),
         stream: None,
     }
 }

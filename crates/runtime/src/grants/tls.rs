@@ -1,7 +1,7 @@
 //! What the operator wrote about TLS with a server, and what follows from it.
 //!
 //! The names and meanings are libpq's (PostgreSQL manual, "SSL Support"), with the differences
-//! that `docs/tls.md` names.
+//! that `docs/guides/tls.md` names.
 
 use crate::bindings::types::{Error, ErrorKind};
 

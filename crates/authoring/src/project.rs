@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use rapidbyte_engine::{Class, Failure};
+use rapidbyte_runtime::Kind;
 use serde::{Deserialize, Serialize};
 
-use crate::args::{ConnectorKind, Language};
+use crate::build::failed;
 
 // What the build script found: `TEMPLATES` and `SDK`, paths and texts.
 include!(concat!(env!("OUT_DIR"), "/templates.rs"));
@@ -40,14 +41,43 @@ const TAKEN: [&str; 10] = [
     "test",
 ];
 
-/// What [`FILE`] says.
+/// What a connector can be written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Language {
+    /// The SDK, as a crate.
+    Rust,
+    /// With componentize-py.
+    Python,
+    /// With componentize-js.
+    Javascript,
+}
+
+impl Language {
+    /// All of them, in the order in which they are offered.
+    pub const ALL: [Self; 3] = [Self::Rust, Self::Python, Self::Javascript];
+
+    /// Its name in commands and project files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rust => "rust",
+            Self::Python => "python",
+            Self::Javascript => "javascript",
+        }
+    }
+}
+
+/// A connector's project: what its `rapidbyte-connector.json` says.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Project {
     version: u32,
     /// Of the connector; its component is `<name>.wasm`.
     pub name: String,
-    pub kind: ConnectorKind,
+    /// Which end of a pipeline it is.
+    #[serde(with = "kind")]
+    pub kind: Kind,
+    /// What it is written in.
     pub language: Language,
     /// It makes requests: its world has HTTP. In Rust the SDK has it, and what is not used is not
     /// imported.
@@ -55,9 +85,30 @@ pub struct Project {
     pub http: bool,
 }
 
+/// A kind by its name.
+mod kind {
+    use rapidbyte_runtime::Kind;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(kind: &Kind, serializer: S) -> Result<S::Ok, S::Error> {
+        kind.name().serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Kind, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let kinds = Kind::ALL;
+        let kind = kinds.into_iter().find(|kind| kind.name() == name);
+        kind.ok_or_else(|| Error::unknown_variant(&name, &["source", "destination"]))
+    }
+}
+
 impl Project {
-    /// Refuses names that are no file name, package or crate everywhere.
-    pub fn new(name: &str, kind: ConnectorKind, language: Language) -> Result<Self, Failure> {
+    /// A new project.
+    ///
+    /// # Errors
+    /// `invalid_argument` for a name that is no file name, package or crate everywhere.
+    pub fn new(name: &str, kind: Kind, language: Language) -> Result<Self, Failure> {
         let is_letter = |c: char| c.is_ascii_lowercase();
         let is_valid = name.starts_with(is_letter)
             && name.len() <= MAX_NAME
@@ -82,13 +133,16 @@ impl Project {
     }
 
     /// The same with HTTP.
+    ///
+    /// # Errors
+    /// `invalid_argument` where the language has it anyway, or cannot have it.
     pub fn with_http(self) -> Result<Self, Failure> {
         if self.language == Language::Rust {
             let text = "projects in Rust always have HTTP: rapidbyte_sdk::http";
             let failure = Failure::new(Class::Config, "invalid_argument", text);
             return Err(failure.hint("remove --http"));
         }
-        if self.kind == ConnectorKind::Destination {
+        if self.kind == Kind::Destination {
             let text = "destinations in Python and JavaScript write files, and have no HTTP";
             let failure = Failure::new(Class::Config, "invalid_argument", text);
             return Err(failure.hint("remove --http, or use --lang rust"));
@@ -97,6 +151,9 @@ impl Project {
     }
 
     /// The project in a folder.
+    ///
+    /// # Errors
+    /// `not_a_connector_project`.
     pub fn load(folder: &Path) -> Result<Self, Failure> {
         let path = folder.join(FILE);
         let read = std::fs::metadata(&path).and_then(|meta| match meta.len() {
@@ -131,8 +188,24 @@ impl Project {
         folder.join(format!("{}.wasm", self.name))
     }
 
+    /// Refuses a component that is of the other kind.
+    ///
+    /// # Errors
+    /// `build_failed`.
+    pub fn expects(&self, kind: Kind) -> Result<(), Failure> {
+        if kind == self.kind {
+            return Ok(());
+        }
+        let text = format!(
+            "the component is a {}, the project is a {}",
+            kind.name(),
+            self.kind.name()
+        );
+        Err(failed(text).hint("export a source or a destination, as rapidbyte-connector.json says"))
+    }
+
     /// Every file at the start: its path in the folder, and its text.
-    pub fn files(&self) -> Result<Vec<(String, String)>, Failure> {
+    pub(crate) fn files(&self) -> Result<Vec<(String, String)>, Failure> {
         let mut files = vec![(FILE.to_owned(), self.own_file()?)];
         for (path, text) in self.template() {
             files.push((file_name(path), self.filled(text)));
@@ -147,24 +220,20 @@ impl Project {
     /// Its template: of a file that several layers have, the last one's.
     fn template(&self) -> BTreeMap<&'static str, &'static str> {
         let layers: &[&str] = match (self.language, self.kind) {
-            (Language::Rust, ConnectorKind::Source) => &["rust/source/"],
-            (Language::Rust, ConnectorKind::Destination) => &["rust/destination/"],
-            (Language::Python, ConnectorKind::Source) if self.http => {
+            (Language::Rust, Kind::Source) => &["rust/source/"],
+            (Language::Rust, Kind::Destination) => &["rust/destination/"],
+            (Language::Python, Kind::Source) if self.http => {
                 &["python/common/", "python/source/", "python/source-http/"]
             }
-            (Language::Python, ConnectorKind::Source) => &["python/common/", "python/source/"],
-            (Language::Python, ConnectorKind::Destination) => {
-                &["python/common/", "python/destination/"]
-            }
-            (Language::Javascript, ConnectorKind::Source) if self.http => &[
+            (Language::Python, Kind::Source) => &["python/common/", "python/source/"],
+            (Language::Python, Kind::Destination) => &["python/common/", "python/destination/"],
+            (Language::Javascript, Kind::Source) if self.http => &[
                 "javascript/common/",
                 "javascript/source/",
                 "javascript/source-http/",
             ],
-            (Language::Javascript, ConnectorKind::Source) => {
-                &["javascript/common/", "javascript/source/"]
-            }
-            (Language::Javascript, ConnectorKind::Destination) => {
+            (Language::Javascript, Kind::Source) => &["javascript/common/", "javascript/source/"],
+            (Language::Javascript, Kind::Destination) => {
                 &["javascript/common/", "javascript/destination/"]
             }
         };
@@ -240,7 +309,7 @@ mod tests {
     use super::*;
 
     fn project(name: &str) -> Result<Project, Failure> {
-        Project::new(name, ConnectorKind::Source, Language::Rust)
+        Project::new(name, Kind::Source, Language::Rust)
     }
 
     #[test]
@@ -260,7 +329,7 @@ mod tests {
 
     #[test]
     fn no_file_of_a_project_has_a_hole_left() {
-        use ConnectorKind::{Destination, Source};
+        use Kind::{Destination, Source};
         for (kind, language, expected) in [
             (
                 Source,

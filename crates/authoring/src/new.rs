@@ -1,47 +1,47 @@
-//! `rapidbyte connector new`
+//! The folder of a new connector.
 
 use std::path::{Path, PathBuf};
 
 use rapidbyte_engine::{Class, Failure};
-use serde_json::json;
 
-use super::build::{INSTALL_JAVASCRIPT, INSTALL_PYTHON};
-use super::project::Project;
-use crate::args::{Language, NewConnector};
-use crate::output::Output;
+use crate::build::{INSTALL_JAVASCRIPT, INSTALL_PYTHON};
+use crate::project::{Language, Project};
 
-/// Makes the folder; one that holds anything is left as it is.
-pub fn run(new: &NewConnector, output: &Output) -> Result<(), Failure> {
-    let mut project = Project::new(&new.name, new.kind, new.lang)?;
-    if new.http {
-        project = project.with_http()?;
-    }
+/// A project that was made.
+#[derive(Debug)]
+pub struct Created {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// How many files it has.
+    pub files: usize,
+    /// The command that installs the language's tools in the folder; none where nothing is to be installed.
+    pub install: Option<&'static str>,
+}
+
+/// Makes the folder of a project in `dir`; one that holds anything is left as it is.
+///
+/// # Errors
+/// `file_exists`, and `file_io` for what the system refuses.
+pub fn create(project: &Project, dir: &Path) -> Result<Created, Failure> {
     let files = project.files()?;
-    let folder = match new.dir.as_os_str() == "." {
+    let folder = match dir.as_os_str() == "." {
         true => PathBuf::from(&project.name),
-        false => new.dir.join(&project.name),
+        false => dir.join(&project.name),
     };
     is_free(&folder)?;
     for (path, text) in &files {
         let path = folder.join(path);
         write(&path, text).map_err(|error| unwritable(&path, &error))?;
     }
-    let shown = folder.display().to_string();
-    output.document(&json!({ "status": "ok", "folder": shown, "files": files.len() }));
-    let count = files.len();
-    let mut text = format!("created {shown}: {count} files, described in README.md\n");
-    let install = match new.lang {
-        Language::Rust => None,
-        Language::Python => Some(INSTALL_PYTHON),
-        Language::Javascript => Some(INSTALL_JAVASCRIPT),
-    };
-    let begin = [Some(format!("cd {shown}")), install.map(Into::into)];
-    let rest = ["rapidbyte connector build", "rapidbyte run pipeline.yaml"].map(Into::into);
-    for (number, step) in begin.into_iter().flatten().chain(rest).enumerate() {
-        text += &format!("\n{}. {step}", number + 1);
-    }
-    output.text(&text);
-    Ok(())
+    Ok(Created {
+        folder,
+        files: files.len(),
+        install: match project.language {
+            Language::Rust => None,
+            Language::Python => Some(INSTALL_PYTHON),
+            Language::Javascript => Some(INSTALL_JAVASCRIPT),
+        },
+    })
 }
 
 /// Refuses a folder that holds anything.

@@ -3,11 +3,11 @@
 
 /// What is wrong with a script.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Said {
+pub(crate) struct Said {
     /// The last exception.
-    pub message: String,
+    pub(crate) message: String,
     /// `file:line` of the author's own code, where it comes from.
-    pub place: Option<String>,
+    pub(crate) place: Option<String>,
 }
 
 /// Where componentize-py finds the project; what lies below `rapidbyte/` is not the author's.
@@ -15,7 +15,7 @@ const PROJECT: &str = "/0/";
 const OURS: &str = "rapidbyte/";
 
 /// The last exception that componentize-py shows, if it shows one.
-pub fn by_python(text: &str) -> Option<Said> {
+pub(crate) fn by_python(text: &str) -> Option<Said> {
     let text = text.split("\nCaused by:").next()?;
     let text = text.split("\nStack backtrace:").next()?;
     let (_, trace) = text.split_once("Traceback (most recent call last):")?;
@@ -47,7 +47,7 @@ fn python_frame(line: &str) -> Option<String> {
 }
 
 /// The exception that componentize-js shows, if it shows one.
-pub fn by_javascript(text: &str) -> Option<Said> {
+pub(crate) fn by_javascript(text: &str) -> Option<Said> {
     let (_, text) = text.split_once("Exception while evaluating top-level script\n")?;
     let mut lines = text.lines();
     let first = lines.next()?;

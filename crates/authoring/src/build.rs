@@ -1,67 +1,55 @@
-//! `rapidbyte connector build`: the language's own tool, then a look at what it made.
+//! The language's own tool makes the component.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use rapidbyte_engine::{Class, Failure};
-use serde_json::{Value, json};
+use rapidbyte_runtime::Kind;
+use serde_json::Value;
 
-use super::compose;
-use super::project::Project;
-use super::said::{self, Said};
-use crate::args::{ConnectorKind, Language};
-use crate::output::Output;
-use crate::setup;
+use crate::compose::{self, Adapters};
+use crate::project::{Language, Project};
+use crate::said::{self, Said};
 
 /// What a component in Rust is compiled for.
 const TARGET: &str = "wasm32-wasip2";
 
-/// Leaves `<name>.wasm` in the project's folder, known to load.
-pub fn run(folder: &Path, output: &Output) -> Result<(), Failure> {
-    let begun = Instant::now();
+/// A component that was built.
+#[derive(Debug)]
+pub struct Built {
+    /// The project that it was built from.
+    pub project: Project,
+    /// Its file.
+    pub component: PathBuf,
+    /// Its size in bytes.
+    pub bytes: usize,
+}
+
+/// Builds a project and leaves `<name>.wasm` in its folder. Nobody has loaded it yet. What the tool prints goes to
+/// the standard error if `shows_all`, else to a file that is removed after a success.
+///
+/// # Errors
+/// `not_a_connector_project`, `tool_missing`, `build_failed`.
+pub fn build(folder: &Path, adapters: &Adapters, shows_all: bool) -> Result<Built, Failure> {
     let project = Project::load(folder)?;
+    let around = |tool: &dyn Fn(&Path) -> Result<(), Failure>| around(&project, adapters, tool);
     let built = match project.language {
         Language::Rust => cargo(&project, folder)?,
-        Language::Python => around(&project, |unfinished| {
-            python(&project, folder, unfinished, output)
-        })?,
-        Language::Javascript => around(&project, |unfinished| {
-            javascript(&project, folder, unfinished, output)
-        })?,
+        Language::Python => around(&|unfinished| python(&project, folder, unfinished, shows_all))?,
+        Language::Javascript => {
+            around(&|unfinished| javascript(&project, folder, unfinished, shows_all))?
+        }
     };
     let component = project.component(folder);
     replace(&built, &component)
         .map_err(|error| failed(format!("{}: {error}", component.display())))?;
-    let bytes = built.len();
-    let kind = look_at(&project, folder, output)?;
-    let shown = shown(&component);
-    let secs = begun.elapsed().as_secs_f64();
-    output.document(&json!({
-        "status": "ok", "component": shown, "kind": kind, "bytes": bytes, "secs": secs,
-    }));
-    let folder = shown.parent().map(Path::to_path_buf).unwrap_or_default();
-    let mib = bytes as f64 / f64::from(1 << 20);
-    output.text(&format!(
-        "built {}: a {kind}, {mib:.1} MiB, {secs:.1} s\n\n\
-         1. rapidbyte connector inspect {}\n2. rapidbyte run {}\n3. rapidbyte help connector test",
-        shown.display(),
-        by_path(&shown),
-        folder.join("pipeline.yaml").display()
-    ));
-    Ok(())
-}
-
-/// A path without a `./` in front.
-fn shown(path: &Path) -> PathBuf {
-    path.strip_prefix(".").unwrap_or(path).to_path_buf()
-}
-
-/// A component is found by a path or by a bundled name; its ending makes it a path.
-fn by_path(component: &Path) -> String {
-    component.display().to_string()
+    Ok(Built {
+        bytes: built.len(),
+        component,
+        project,
+    })
 }
 
 /// Compiles with cargo and gives the component that it left.
@@ -105,13 +93,14 @@ fn cargo(project: &Project, folder: &Path) -> Result<Vec<u8>, Failure> {
 /// Lets a tool write a component to a file, and puts what makes a connector of it around.
 fn around(
     project: &Project,
-    tool: impl FnOnce(&Path) -> Result<(), Failure>,
+    adapters: &Adapters,
+    tool: &dyn Fn(&Path) -> Result<(), Failure>,
 ) -> Result<Vec<u8>, Failure> {
     let folder = tempfile::tempdir();
     let folder = folder.map_err(|error| failed(format!("a temporary folder: {error}")))?;
     let unfinished = folder.path().join("connector.wasm");
     tool(&unfinished)?;
-    compose::around(&unfinished, project.kind)
+    compose::around(&unfinished, project.kind, adapters)
 }
 
 /// Runs componentize-py: that of the project's virtual environment, or else of PATH.
@@ -119,7 +108,7 @@ fn python(
     project: &Project,
     folder: &Path,
     unfinished: &Path,
-    output: &Output,
+    shows_all: bool,
 ) -> Result<(), Failure> {
     const TOOL: Tool = Tool {
         name: "componentize-py",
@@ -143,21 +132,21 @@ fn python(
         // Its packages become part of the component; those of another one do not.
         tool.env("VIRTUAL_ENV", &venv);
     }
-    TOOL.finish(tool, &folder, output)
+    TOOL.finish(tool, &folder, shows_all)
 }
 
 /// What leaves the tools in a project, typed in its folder.
-pub const INSTALL_PYTHON: &str =
+pub(crate) const INSTALL_PYTHON: &str =
     "python3 -m venv .venv && .venv/bin/pip install -r requirements.txt";
 /// The same in JavaScript.
-pub const INSTALL_JAVASCRIPT: &str = "npm install";
+pub(crate) const INSTALL_JAVASCRIPT: &str = "npm install";
 
 /// Runs componentize-js by node.
 fn javascript(
     project: &Project,
     folder: &Path,
     unfinished: &Path,
-    output: &Output,
+    shows_all: bool,
 ) -> Result<(), Failure> {
     const PACKAGE: &str = "componentize-js";
     const TOOL: Tool = Tool {
@@ -179,7 +168,7 @@ fn javascript(
     tool.arg("rapidbyte/build.mjs")
         .arg(unfinished)
         .arg(world(project));
-    TOOL.finish(tool, &folder, output)
+    TOOL.finish(tool, &folder, shows_all)
 }
 
 /// What the two interfaces called `types` are to Python.
@@ -191,9 +180,9 @@ const INTERFACE_NAMES: [&str; 2] = [
 /// What a connector exports and imports, in `rapidbyte/wit/world.wit` of its project.
 fn world(project: &Project) -> &'static str {
     match (project.kind, project.http) {
-        (ConnectorKind::Source, false) => "source",
-        (ConnectorKind::Source, true) => "source-http",
-        (ConnectorKind::Destination, _) => "destination",
+        (Kind::Source, false) => "source",
+        (Kind::Source, true) => "source-http",
+        (Kind::Destination, _) => "destination",
     }
 }
 
@@ -214,10 +203,10 @@ struct Tool {
 
 impl Tool {
     /// Runs it in a folder to its end; what it prints is no result of ours.
-    fn finish(&self, mut tool: Command, folder: &Path, output: &Output) -> Result<(), Failure> {
+    fn finish(&self, mut tool: Command, folder: &Path, shows_all: bool) -> Result<(), Failure> {
         let log = folder.join(LOG);
         tool.current_dir(folder).stdin(Stdio::null());
-        if output.is_verbose() {
+        if shows_all {
             tool.stdout(std::io::stderr());
         } else {
             let files = File::create(&log).and_then(|file| Ok((file.try_clone()?, file)));
@@ -228,7 +217,7 @@ impl Tool {
         let status = tool.status().map_err(|error| {
             missing(self.name, &error).hint(format!("in the project's folder: {}", self.install))
         });
-        if output.is_verbose() {
+        if shows_all {
             return match status? {
                 status if status.success() => Ok(()),
                 status => {
@@ -294,37 +283,20 @@ fn replace(bytes: &[u8], to: &Path) -> std::io::Result<()> {
     std::fs::rename(&unfinished, to)
 }
 
-/// Loads the component as a run would, and compares it with what it should be.
-fn look_at(project: &Project, folder: &Path, output: &Output) -> Result<&'static str, Failure> {
-    let host = setup::host(output, None)?;
-    let file = project.component(Path::new("."));
-    let (_, connector, _) = super::load_from(&file.display().to_string(), folder, &host)?;
-    let kind = super::kind(&connector);
-    let wanted = match project.kind {
-        ConnectorKind::Source => "source",
-        ConnectorKind::Destination => "destination",
-    };
-    if kind != wanted {
-        return Err(failed(format!(
-            "the component is a {kind}, the project is a {wanted}"
-        ))
-        .hint("export a source or a destination, as rapidbyte-connector.json says"));
-    }
-    Ok(kind)
-}
-
 /// A tool that is not there or does not start.
 fn missing(tool: &str, error: &std::io::Error) -> Failure {
     let text = format!("{tool} does not start: {error}");
     Failure::new(Class::Environment, "tool_missing", text)
 }
 
-fn failed(text: String) -> Failure {
+pub(crate) fn failed(text: String) -> Failure {
     Failure::new(Class::Run, "build_failed", text)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

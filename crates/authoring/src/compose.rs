@@ -1,28 +1,38 @@
 //! Puts the components of `crates/part-…` around a connector in a scripting language and into it, so
 //! that one component is what the author has and the host loads.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use rapidbyte_engine::{Class, Failure};
+use rapidbyte_engine::Failure;
+use rapidbyte_runtime::Kind;
 use wac_graph::types::Package;
 use wac_graph::{CompositionGraph, EncodeOptions, PlugError};
 
-use crate::args::ConnectorKind;
-use crate::setup;
+use crate::build::failed;
+
+/// The components of `crates/part-…` that a program has.
+#[derive(Debug, Clone)]
+pub struct Adapters {
+    /// Folders of connectors: an adapter is `parts/rapidbyte-part-<name>.wasm` below one of them.
+    pub folders: Vec<PathBuf>,
+    /// Those that are inside the program, by name; for what no folder has.
+    pub carried: &'static [(&'static str, &'static [u8])],
+}
 
 /// The connector of the contract that a script's component is the inside of.
-pub fn around(script: &Path, kind: ConnectorKind) -> Result<Vec<u8>, Failure> {
+pub(crate) fn around(script: &Path, kind: Kind, adapters: &Adapters) -> Result<Vec<u8>, Failure> {
     let script =
         std::fs::read(script).map_err(|error| failed(format!("{}: {error}", script.display())))?;
-    let (name, script) = match kind {
-        ConnectorKind::Source => ("source", script),
-        ConnectorKind::Destination => {
+    let script = match kind {
+        Kind::Source => script,
+        Kind::Destination => {
             // What needs no sink stays as it is.
-            let with_sink = plug(&script, part("sink")?)?;
-            ("destination", with_sink.unwrap_or(script))
+            let with_sink = plug(&script, adapters.read("sink")?)?;
+            with_sink.unwrap_or(script)
         }
     };
-    plug(&part(name)?, script)?.ok_or_else(|| {
+    let name = kind.name();
+    plug(&adapters.read(name)?, script)?.ok_or_else(|| {
         failed(format!(
             "the connector does not export this program's version of rapidbyte:script/{name}"
         ))
@@ -33,23 +43,24 @@ pub fn around(script: &Path, kind: ConnectorKind) -> Result<Vec<u8>, Failure> {
 const NEW_PROJECT: &str =
     "create a project with this program's `rapidbyte connector new`, and move the code there";
 
-/// A component of `crates/part-…`: of the folders of connectors, or the program's own.
-fn part(name: &str) -> Result<Vec<u8>, Failure> {
-    let file = format!("parts/rapidbyte-part-{name}.wasm");
-    for folder in setup::connector_dirs() {
-        match std::fs::read(folder.join(&file)) {
-            Ok(bytes) => return Ok(bytes),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed(format!("{file}: {error}"))),
+impl Adapters {
+    fn read(&self, name: &str) -> Result<Vec<u8>, Failure> {
+        let file = format!("parts/rapidbyte-part-{name}.wasm");
+        for folder in &self.folders {
+            match std::fs::read(folder.join(&file)) {
+                Ok(bytes) => return Ok(bytes),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(failed(format!("{file}: {error}"))),
+            }
         }
+        let carried = self.carried.iter().find(|(known, _)| *known == name);
+        carried.map(|(_, bytes)| bytes.to_vec()).ok_or_else(|| {
+            failed(format!(
+                "this program was built without its adapter `{name}`"
+            ))
+            .hint("build it with `cargo xtask build`, or install a released program")
+        })
     }
-    let carried = setup::PARTS.iter().find(|(known, _)| *known == name);
-    carried.map(|(_, bytes)| bytes.to_vec()).ok_or_else(|| {
-        failed(format!(
-            "this program was built without its adapter `{name}`"
-        ))
-        .hint("build it with `cargo xtask build`, or install a released program")
-    })
 }
 
 /// Connects the exports of `plug` to the imports of `socket` that have their names; none where there
@@ -76,8 +87,4 @@ fn connected(socket: &[u8], plug: Vec<u8>) -> Result<Option<Vec<u8>>, Box<dyn st
         Err(PlugError::NoPlugHappened) => Ok(None),
         Err(error) => Err(error.into()),
     }
-}
-
-fn failed(text: String) -> Failure {
-    Failure::new(Class::Run, "build_failed", text)
 }

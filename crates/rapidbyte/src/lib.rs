@@ -1,0 +1,125 @@
+//! Rapidbyte as a library: pipelines are checked, planned and run from a Rust program.
+//!
+//! An [`Engine`] has the connectors and the cache of their compiled code. A [`Pipeline`] is a pipeline file that was
+//! read. Each call takes a [`Control`], which is told what happens and can cancel the call. Nothing here prints,
+//! exits, takes a signal or keeps state of the process.
+//!
+//! # Run a file
+//!
+//! ```
+//! use rapidbyte::{Control, Engine, Environment, Pipeline, RunOptions};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # std::fs::write(folder.path().join("in.csv"), "id\n1\n2\n")?;
+//! # std::fs::write(folder.path().join("copy.yaml"), rapidbyte::EXAMPLE)?;
+//! # let file = folder.path().join("copy.yaml");
+//! let engine = Engine::builder().build()?;
+//! let pipeline = Pipeline::from_file(&file, &Environment::process())?;
+//! let report = engine.run(&pipeline, &RunOptions::default(), &Control::default())?;
+//! assert_eq!(report.rows, 2);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Watch events
+//!
+//! ```
+//! use std::sync::{Arc, Mutex};
+//!
+//! use rapidbyte::{Control, Engine, Environment, Event, Pipeline, RunOptions};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # std::fs::write(folder.path().join("in.csv"), "id\n1\n2\n")?;
+//! # let (text, folder) = (rapidbyte::EXAMPLE, folder.path());
+//! let pipeline = Pipeline::from_str(text, folder, &Environment::process())?;
+//! let committed = Arc::new(Mutex::new(0));
+//! let counter = Arc::clone(&committed);
+//! let control = Control::default().on_event(move |event| match event {
+//!     Event::Committed { rows, .. } => *counter.lock().unwrap() += rows,
+//!     other => {
+//!         if let Some(line) = other.line() {
+//!             eprintln!("{}: {}", line.from, line.message);
+//!         }
+//!     }
+//! });
+//! let engine = Engine::builder().build()?;
+//! engine.run(&pipeline, &RunOptions::default(), &control)?;
+//! assert_eq!(*committed.lock().unwrap(), 2);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Cancel from another thread
+//!
+//! ```
+//! use rapidbyte::{Cancel, Class, Control, Engine, Environment, Event, Pipeline, RunOptions};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let endless = rapidbyte::EXAMPLE_OF_MANY_ROWS;
+//! let pipeline = Pipeline::from_str(endless, folder.path(), &Environment::process())?;
+//! let (cancel, (begun, begins)) = (Cancel::new(), std::sync::mpsc::channel());
+//! let control = Control::default().cancel(&cancel).on_event(move |event| {
+//!     if let Event::StreamStarted { .. } = event {
+//!         begun.send(()).ok();
+//!     }
+//! });
+//! let engine = Engine::builder().build()?;
+//! let ended = std::thread::scope(|scope| {
+//!     let run = scope.spawn(|| engine.run(&pipeline, &RunOptions::default(), &control));
+//!     begins.recv().ok();
+//!     cancel.cancel();
+//!     run.join().expect("the run")
+//! });
+//! assert_eq!(ended.expect_err("it was cancelled").class, Class::Cancelled);
+//! # Ok(())
+//! # }
+//! ```
+
+mod bundled;
+mod control;
+mod engine;
+mod pipeline;
+mod places;
+
+pub use bundled::{ADAPTERS, CONNECTORS};
+pub use control::Control;
+pub use engine::{Engine, EngineBuilder, History, RunOptions};
+pub use pipeline::Pipeline;
+pub use places::{connector_dirs, user_cache};
+pub use rapidbyte_engine::plan::Checked;
+pub use rapidbyte_engine::{
+    Class, Environment, Event, EventSink, Failure, Line, Narrowing, Plan, Progress, Report,
+    StreamProgress, StreamState,
+};
+pub use rapidbyte_runtime::{Cancel, Level, Stream, cache::Cache};
+
+/// A pipeline for the examples: `in.csv` of its folder to `out/in.jsonl`.
+#[doc(hidden)]
+pub const EXAMPLE: &str = "version: 1
+pipeline: copy
+source:
+  use: source-file
+  config: { path: in.csv }
+  streams: [in]
+destination:
+  use: dest-file
+  config: { path: \"out/{stream}.jsonl\" }
+  write_mode: replace
+";
+
+/// More rows than an example waits for.
+#[doc(hidden)]
+pub const EXAMPLE_OF_MANY_ROWS: &str = "version: 1
+pipeline: many
+source:
+  use: source-generate
+  config: { rows: 1000000000000 }
+  streams: [\"*\"]
+destination:
+  use: dest-file
+  config: { path: \"out/{stream}.csv\" }
+  write_mode: replace
+";

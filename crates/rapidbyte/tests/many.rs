@@ -1,0 +1,122 @@
+//! Many runs of one engine at a time.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use rapidbyte::{
+    Cancel, Class, Control, Engine, Environment, Event, Failure, Pipeline, Report, RunOptions,
+};
+use tempfile::TempDir;
+
+const RUNS: usize = 50;
+const AT_A_TIME: usize = 8;
+
+/// How a run is to end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Well,
+    Failed,
+    Cancelled,
+}
+
+fn end_of(run: usize) -> End {
+    match run % 5 {
+        3 => End::Failed,
+        4 => End::Cancelled,
+        _ => End::Well,
+    }
+}
+
+/// One row more for each run, so that reports are told apart.
+fn rows_of(run: usize) -> u64 {
+    1_000 + run as u64
+}
+
+fn pipeline(run: usize, folder: &Path) -> Pipeline {
+    let (rows, path) = match end_of(run) {
+        End::Well => (rows_of(run), "out/{stream}.csv"),
+        // Nobody can make this folder.
+        End::Failed => (rows_of(run), "taken/{stream}.csv"),
+        End::Cancelled => (1_000_000_000_000, "out/{stream}.csv"),
+    };
+    let text = format!(
+        "version: 1\npipeline: run{run}\nretry: {{ max_attempts: 1 }}\nsource:\n  use: source-generate\n  \
+         config: {{ rows: {rows} }}\n  streams: [\"*\"]\ndestination:\n  use: dest-file\n  \
+         config: {{ path: \"{path}\" }}\n  write_mode: replace\n"
+    );
+    std::fs::write(folder.join("taken"), "a file").expect("a file");
+    Pipeline::from_str(&text, folder, &Environment::process()).expect("a pipeline")
+}
+
+/// Runs one, and gives every run id that its events named.
+fn run(engine: &Engine, run: usize) -> (Result<Report, Failure>, HashSet<String>) {
+    let folder = TempDir::new().expect("a folder");
+    let pipeline = pipeline(run, folder.path());
+    let cancel = Cancel::new();
+    let ids = Arc::new(Mutex::new(HashSet::new()));
+    let (seen, ends) = (Arc::clone(&ids), cancel.clone());
+    let control = Control::default()
+        .cancel(&cancel)
+        .on_event(move |event| match event {
+            Event::Started { run_id, .. } => {
+                seen.lock().expect("ids").insert((*run_id).to_owned());
+            }
+            Event::StreamStarted { .. } if end_of(run) == End::Cancelled => ends.cancel(),
+            _ => {}
+        });
+    let ended = engine.run(&pipeline, &RunOptions::default(), &control);
+    drop(control);
+    let ids = Arc::into_inner(ids).expect("nobody else has the sink any more");
+    (ended, ids.into_inner().expect("ids"))
+}
+
+fn entries(folder: &str) -> usize {
+    std::fs::read_dir(folder).map_or(0, Iterator::count)
+}
+
+#[test]
+fn fifty_runs_at_a_time_leave_nothing_behind_and_do_not_mix() {
+    let engine = Engine::builder().build().expect("an engine");
+    // What is made once for the process is there after the first of each.
+    for first in 0..5 {
+        let _ = run(&engine, first);
+    }
+    let before = (entries("/proc/self/fd"), entries("/proc/self/task"));
+    let (next, all) = (AtomicUsize::new(0), Mutex::new(HashSet::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..AT_A_TIME {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= RUNS {
+                        return;
+                    }
+                    let (ended, ids) = run(&engine, number);
+                    assert_eq!(ids.len(), 1, "run {number}: {ids:?}");
+                    match (end_of(number), ended) {
+                        (End::Well, Ok(report)) => {
+                            assert_eq!(report.rows, rows_of(number));
+                            assert_eq!(report.pipeline, format!("run{number}"));
+                            assert!(ids.contains(&report.run_id), "{ids:?}");
+                        }
+                        (End::Failed, Err(failure)) => {
+                            assert_eq!(failure.class, Class::Environment, "{failure}");
+                        }
+                        (End::Cancelled, Err(failure)) => {
+                            assert_eq!(failure.class, Class::Cancelled, "{failure}");
+                        }
+                        (_, ended) => panic!("run {number}: {ended:?}"),
+                    }
+                    all.lock().expect("ids").extend(ids);
+                }
+            });
+        }
+    });
+    assert_eq!(all.into_inner().expect("ids").len(), RUNS, "ids of runs");
+    if cfg!(target_os = "linux") {
+        let after = (entries("/proc/self/fd"), entries("/proc/self/task"));
+        assert_eq!(after, before, "file descriptors and threads");
+    }
+}
