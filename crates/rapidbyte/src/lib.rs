@@ -68,7 +68,9 @@
 //! });
 //! let engine = Engine::builder().build()?;
 //! let ended = std::thread::scope(|scope| {
-//!     let run = scope.spawn(|| engine.run(&pipeline, &RunOptions::default(), &control));
+//!     let (engine, pipeline) = (&engine, &pipeline);
+//!     // The run owns its control: if it ends early, nobody waits for its first stream.
+//!     let run = scope.spawn(move || engine.run(pipeline, &RunOptions::default(), &control));
 //!     begins.recv().ok();
 //!     cancel.cancel();
 //!     run.join().expect("the run")
@@ -116,7 +118,7 @@ pub const EXAMPLE_OF_MANY_ROWS: &str = "version: 1
 pipeline: many
 source:
   use: source-generate
-  config: { rows: 1000000000000 }
+  config: { preset: narrow, rows: 1000000000000 }
   streams: [\"*\"]
 destination:
   use: dest-file

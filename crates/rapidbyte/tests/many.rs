@@ -43,7 +43,7 @@ fn pipeline(run: usize, folder: &Path) -> Pipeline {
     };
     let text = format!(
         "version: 1\npipeline: run{run}\nretry: {{ max_attempts: 1 }}\nsource:\n  use: source-generate\n  \
-         config: {{ rows: {rows} }}\n  streams: [\"*\"]\ndestination:\n  use: dest-file\n  \
+         config: {{ preset: narrow, rows: {rows} }}\n  streams: [\"*\"]\ndestination:\n  use: dest-file\n  \
          config: {{ path: \"{path}\" }}\n  write_mode: replace\n"
     );
     std::fs::write(folder.join("taken"), "a file").expect("a file");
