@@ -59,6 +59,10 @@ impl Source for Files {
             let schema = self
                 .stream_schema(stream)
                 .and_then(|known| self.all_columns(stream, &known));
+            let schema = schema.and_then(|schema| {
+                sample::check_headers(&self.settings, stream)?;
+                Ok(schema)
+            });
             match schema {
                 Ok(schema) => CheckItem::ok(
                     name,
@@ -96,6 +100,18 @@ impl Source for Files {
                 Ok(stream)
             })
             .collect()
+    }
+
+    /// Files have no moment to fix; a declared schema is compared with the headers of the wanted streams.
+    fn snapshot(&mut self, streams: &[Selection]) -> Result<String> {
+        if self.settings.schema.is_some() || !self.settings.schemas.is_empty() {
+            let is_wanted =
+                |stream: &&FileStream| streams.iter().any(|one| one.stream == stream.name);
+            for stream in files::find(&self.settings)?.iter().filter(is_wanted) {
+                sample::check_headers(&self.settings, stream)?;
+            }
+        }
+        Ok(String::new())
     }
 
     fn read(&mut self, request: &ReadRequest) -> Result<FileReader> {
