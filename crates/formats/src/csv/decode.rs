@@ -5,6 +5,7 @@ use arrow_schema::{DataType, FieldRef, SchemaRef};
 use super::split::{Record, Splitter};
 use super::{Dialect, Headers};
 use crate::FormatError;
+use crate::error::TO_UTF8;
 use crate::json::LARGE_BYTES;
 use crate::rows::{Rows, Targets};
 
@@ -261,6 +262,7 @@ pub(super) fn header_name(record: &Record<'_>, at: usize) -> Result<String, Form
             "csv_bad_utf8",
             format!("the name of column {} is not UTF-8", at + 1),
         )
+        .hint(TO_UTF8)
         .line(line)
     })
 }
