@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 
 use rapidbyte_pg::Column;
 use rapidbyte_pg_client::Client;
-use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::{counted, log};
 
 use crate::config::Settled;
 use crate::cursor::{Cursor, Exact, Identity, Ordered, VERSION, changed};
@@ -111,6 +111,7 @@ pub(crate) fn plan(
             let source = identity(client, relation)?;
             by_order(
                 client,
+                relation,
                 keys,
                 source,
                 increment,
@@ -161,8 +162,22 @@ fn by_window(
     })
 }
 
+/// Before the first read, which alone delivers rows without a value.
+fn warn_of_nulls(relation: &Relation, keys: &[Key]) {
+    let nullable = keys.iter().filter(|key| key.is_nullable);
+    let names: Vec<&str> = nullable.map(|key| &*key.field.name).collect();
+    log::warn(format_args!(
+        "{}.{}: cursor_field {} may be NULL. The first read delivers rows with NULL once; a row that is written with \
+         NULL later is delivered only after it gets a value above the cursor",
+        relation.schema,
+        relation.name,
+        names.join(", ")
+    ));
+}
+
 fn by_order(
     client: &mut Client,
+    relation: &Relation,
     keys: Vec<Key>,
     source: Identity,
     increment: &Increment,
@@ -211,6 +226,9 @@ fn by_order(
     if at.is_none()
         && let Some(condition) = order::is_null(&keys)
     {
+        if !was_tried {
+            warn_of_nulls(relation, &keys);
+        }
         part(PartKind::Nulls, Some(condition));
     }
     let values = at.and_then(|(cursor, _)| cursor.values.as_deref());
@@ -328,8 +346,9 @@ impl Checkpoints {
         if kind == PartKind::Nulls && rows > 0 {
             let names: Vec<&str> = self.keys.iter().map(|key| &*key.field.name).collect();
             log::info(format_args!(
-                "{rows} rows without a value of {}: this first read delivers them; later rows \
+                "{} without a value of {}: this first read delivers them; later rows \
                      without a value are never delivered",
+                counted(rows, "row"),
                 names.join(", ")
             ));
             return Ok(Some(self.base.clone()));
