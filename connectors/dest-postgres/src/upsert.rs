@@ -477,7 +477,8 @@ impl Stage {
         if written < rows {
             let known = rows - written;
             log::info(format!(
-                "{known} of {rows} rows that were read again are already in {name}"
+                "{known} of {} that were read again are already in {name}",
+                rapidbyte_sdk::counted(rows, "row")
             ));
         }
         Ok(())

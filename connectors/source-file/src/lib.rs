@@ -22,6 +22,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use rapidbyte_formats::{FormatError, Limits, Owner};
+use rapidbyte_sdk::counted;
 use rapidbyte_sdk::prelude::*;
 
 pub use columns::ColumnRows;
@@ -66,12 +67,12 @@ impl Source for Files {
             match schema {
                 Ok(schema) => CheckItem::ok(
                     name,
-                    format!(
-                        "{} columns, {} files, {} bytes",
-                        schema.fields().len(),
-                        stream.files.len(),
-                        stream.bytes()
-                    ),
+                    [
+                        counted(schema.fields().len(), "column"),
+                        counted(stream.files.len(), "file"),
+                        counted(stream.bytes(), "byte"),
+                    ]
+                    .join(", "),
                 ),
                 Err(error) => CheckItem::failed(name, error),
             }

@@ -470,7 +470,7 @@ fn a_record_that_the_sample_cuts_is_read_whole() {
     let streams = source.discover(&[]).unwrap();
     assert_eq!(shown(&streams[0]), "a: x int64, y int64");
     assert!(
-        streams[0].notes[0].contains("1 sampled rows"),
+        streams[0].notes[0].contains("1 sampled row"),
         "{:?}",
         streams[0].notes
     );
@@ -499,7 +499,7 @@ fn a_first_record_larger_than_the_sample_is_sampled_whole() {
         let streams = open(folder.path(), config).unwrap().discover(&[]).unwrap();
         assert_eq!(shown(&streams[0]), shown_as);
     }
-    let config = json!({"path": "h.csv", "sample_bytes": 10});
+    let config = json!({"path": "h.csv", "sample_bytes": "10 B"});
     let streams = open(folder.path(), config).unwrap().discover(&[]).unwrap();
     assert!(shown(&streams[0]).ends_with("y int64, n int64"));
 }

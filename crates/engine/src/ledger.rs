@@ -93,7 +93,10 @@ impl Ledger<'_> {
             tally.written_bytes += committed.written_bytes;
             tally.location = committed.location;
         });
-        self.host.say(stream, &format!("committed {rows} rows"));
+        self.host.say(
+            stream,
+            &format!("committed {}", rapidbyte_wire::counted(rows, "row")),
+        );
         if let Some(history) = self.history {
             let runs = (self.run.id.as_str(), self.run_of(stream).id.as_str());
             let (pipeline, known) = (&self.run.pipeline, known(progress));
