@@ -138,7 +138,7 @@ fn columns_where_and_rename_are_obeyed() {
     source
         .client()
         .batch_execute(
-            "CREATE TABLE t AS SELECT i, i * 2 AS twice, 'x' AS z FROM generate_series(1, 10) i",
+            "CREATE TABLE t AS SELECT i, i * 2 AS twice, 'x' AS z, json '1' AS doc FROM generate_series(1, 10) i",
         )
         .expect("a table");
     let streams =
@@ -160,9 +160,9 @@ fn columns_where_and_rename_are_obeyed() {
         ("invalid_where", "where", "where: 'i = $$1'".to_owned()),
         ("invalid_lag", "lag", format!("lag: soon, {by}: i")),
         (
-            "unknown_cursor_field",
+            "unusable_cursor_field",
             "cursor_field",
-            "cursor_field: no_such, sync_mode: incremental".to_owned(),
+            "cursor_field: doc, sync_mode: incremental".to_owned(),
         ),
         (
             "invalid_cursor_initial",
