@@ -109,9 +109,11 @@ pub(crate) fn plan(
                 _ => None,
             };
             let source = identity(client, relation)?;
+            if at.is_none() && !was_tried {
+                warn_of_nulls(relation, &keys);
+            }
             by_order(
                 client,
-                relation,
                 keys,
                 source,
                 increment,
@@ -166,6 +168,9 @@ fn by_window(
 fn warn_of_nulls(relation: &Relation, keys: &[Key]) {
     let nullable = keys.iter().filter(|key| key.is_nullable);
     let names: Vec<&str> = nullable.map(|key| &*key.field.name).collect();
+    if names.is_empty() {
+        return;
+    }
     log::warn(format_args!(
         "{}.{}: cursor_field {} may be NULL. The first read delivers rows with NULL once; a row that is written with \
          NULL later is delivered only after it gets a value above the cursor",
@@ -177,7 +182,6 @@ fn warn_of_nulls(relation: &Relation, keys: &[Key]) {
 
 fn by_order(
     client: &mut Client,
-    relation: &Relation,
     keys: Vec<Key>,
     source: Identity,
     increment: &Increment,
@@ -226,9 +230,6 @@ fn by_order(
     if at.is_none()
         && let Some(condition) = order::is_null(&keys)
     {
-        if !was_tried {
-            warn_of_nulls(relation, &keys);
-        }
         part(PartKind::Nulls, Some(condition));
     }
     let values = at.and_then(|(cursor, _)| cursor.values.as_deref());
