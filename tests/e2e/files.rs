@@ -202,7 +202,7 @@ fn decimal_commas_are_refused_and_the_plan_says_what_was_inferred() {
     for why in [
         "id: int64 (all 2 values of 2 sampled rows are whole numbers)",
         "price: string (all 2 values of 2 sampled rows have a comma, which is not read as a number)",
-        "rate: float64 (1 of 2 values of 2 sampled rows have a fraction)",
+        "rate: float64 (1 of 2 values of 2 sampled rows has a fraction)",
     ] {
         // Lines of the text are broken.
         assert!(words(&text).contains(why), "{text}");

@@ -138,7 +138,7 @@ fn columns_where_and_rename_are_obeyed() {
     source
         .client()
         .batch_execute(
-            "CREATE TABLE t AS SELECT i, i * 2 AS twice, 'x' AS z FROM generate_series(1, 10) i",
+            "CREATE TABLE t AS SELECT i, i * 2 AS twice, 'x' AS z, json '1' AS doc FROM generate_series(1, 10) i",
         )
         .expect("a table");
     let streams =
@@ -153,14 +153,29 @@ fn columns_where_and_rename_are_obeyed() {
     let wrong = streams.replace("i > 7", "no_such > 7");
     let pipeline = copy(&source, &target, &wrong, "schema: raw");
     Folder::new().refuses(&pipeline, "invalid_where", 2, &["no_such", "public.t"]);
-    // It points at the condition in the file, and a parameter is refused by the plan.
-    for (condition, place) in [("no_such > 7", "p.yaml:7:12"), ("i = $$1", "p.yaml:7:12")] {
+    // It points at the key in the file, and a parameter is refused by the plan.
+    let by = "sync_mode: incremental, cursor_field";
+    for (code, key, settings) in [
+        ("invalid_where", "where", "where: 'no_such > 7'".to_owned()),
+        ("invalid_where", "where", "where: 'i = $$1'".to_owned()),
+        ("invalid_lag", "lag", format!("lag: soon, {by}: i")),
+        (
+            "unusable_cursor_field",
+            "cursor_field",
+            "cursor_field: doc, sync_mode: incremental".to_owned(),
+        ),
+        (
+            "invalid_cursor_initial",
+            "cursor_initial",
+            format!("cursor_initial: soon, {by}: i"),
+        ),
+    ] {
         let folder = Folder::new();
         let text = format!(
             "version: 1\npipeline: t\n\
              source:\n  use: source-postgres\n  config: {{ url: \"{}\" }}\n  streams: [{{ name: public.t,\n    \
-             where: '{condition}' }}]\n\
-             destination: {{ use: dest-postgres, config: {{ url: \"{}\", schema: other }}, write_mode: replace }}\n",
+             {settings} }}]\n\
+             destination: {{ use: dest-postgres, config: {{ url: \"{}\", schema: other }}, write_mode: upsert, primary_key: [i] }}\n",
             source.url(),
             target.url()
         );
@@ -172,9 +187,14 @@ fn columns_where_and_rename_are_obeyed() {
             .map(|document| document.expect("JSON"))
             .collect();
         let error = &error.last().expect("an error")["error"];
-        assert_eq!(error["code"], "invalid_where", "{error:#}");
-        assert_eq!(error["key"], "source.streams[0].where", "{error:#}");
-        assert_eq!(error["location"], place, "{error:#}");
+        assert_eq!(error["code"], code, "{error:#}");
+        assert_eq!(
+            error["key"],
+            format!("source.streams[0].{key}"),
+            "{error:#}"
+        );
+        let column = "    ".len() + key.len() + ": ".len() + 1;
+        assert_eq!(error["location"], format!("p.yaml:7:{column}"), "{error:#}");
     }
 }
 

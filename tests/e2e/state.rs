@@ -80,8 +80,16 @@ impl Place {
 fn only_what_is_new_moves_and_the_cursor_can_be_looked_at_and_moved() {
     let mut place = Place::new(INCREMENTAL, "append");
     let run = &["run", "p.yaml"][..];
+    let warns_of_null = |place: &Place| {
+        let planned = place.rapidbyte(&["plan", "p.yaml"]);
+        assert_eq!(planned.code, Some(0), "{}", planned.stderr);
+        (planned.stderr).contains("public.t: cursor_field at may be NULL")
+    };
+    assert!(warns_of_null(&place));
     let first = place.json(run);
     assert_eq!(first["rows"], 20000);
+    // Rows with NULL came with the first read.
+    assert!(!warns_of_null(&place));
     assert!(
         first["streams"][0]["commits"].as_u64() > Some(3),
         "{first:#}"
@@ -94,6 +102,18 @@ fn only_what_is_new_moves_and_the_cursor_can_be_looked_at_and_moved() {
     let of = ["state", "get", "p.yaml", "public.t"];
     let cursor = place.rapidbyte(&of).stdout;
     assert!(cursor.contains("2026-02-01 08:20:10"), "{cursor}");
+    let listed = place.rapidbyte(&["state", "list", "p.yaml"]).stdout;
+    assert!(listed.starts_with("stream "), "{listed}");
+    assert!(listed.contains(" at = 2026-02-01 08:20:10"), "{listed}");
+    assert!(!listed.contains('{'), "{listed}");
+    // A misspelt name is no stream without a cursor.
+    for verb in ["get", "edit"] {
+        let misspelt = place.rapidbyte(&["state", verb, "p.yaml", "public.s"]);
+        assert_eq!(misspelt.code, Some(2), "{}", misspelt.stderr);
+        let said = &misspelt.stderr;
+        assert!(said.contains("error[unknown_stream]"), "{said}");
+        assert!(said.contains("did you mean \"public.t\"?"), "{said}");
+    }
     let listed = place.json(&["state", "list", "p.yaml"]);
     assert_eq!(listed["streams"][0]["name"], "public.t");
     assert_eq!(listed["streams"][0]["complete"], true);

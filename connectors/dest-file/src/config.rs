@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use rapidbyte_columnar as columnar;
 use rapidbyte_columnar::{Kind, WriteOptions};
 use rapidbyte_formats::{Choice, Chosen, Compression, Format, FormatName, NullText};
+use rapidbyte_sdk::bytes::Size;
 use rapidbyte_sdk::prelude::*;
 use schemars::JsonSchema;
 
 use crate::layout::Layout;
-use crate::size::{Size, rows};
+use crate::size::rows;
 
 /// What stands under `config:`.
 #[derive(Debug, serde::Deserialize, JsonSchema)]

@@ -29,8 +29,8 @@ use rapidbyte_sdk::prelude::*;
 use chain::{Lease, Place};
 use config::Settings;
 pub use config::{Config, Split};
+pub use rapidbyte_sdk::bytes::Size;
 use set::FileSet;
-pub use size::Size;
 pub use write::FileWriter;
 use write::{OneFile, Unfinished};
 

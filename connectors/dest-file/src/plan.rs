@@ -76,7 +76,10 @@ fn notes(settings: &Settings, target: &Target) -> Result<Vec<String>> {
             .into(),
     );
     if let Some(set) = &settings.layout.set {
-        let rows = set.split.rows.map(|rows| format!("{rows} rows"));
+        let rows = set
+            .split
+            .rows
+            .map(|rows| rapidbyte_sdk::counted(rows, "row"));
         let bytes = set.split.bytes.map(|size| format!("{} bytes", size.0));
         let limits: Vec<_> = rows.into_iter().chain(bytes).collect();
         if !limits.is_empty() {

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use rapidbyte_pg::builtin::BOOL;
 use rapidbyte_pg::cast::{self, Read};
-use rapidbyte_pg::ident::{quote_ident, quote_literal};
+use rapidbyte_pg::ident::{qualified, quote_ident, quote_literal};
 use rapidbyte_pg::model::Generated;
 use rapidbyte_pg::{Column, Fit as PgFit, fit};
 use rapidbyte_pg_client::{Client, Rows};
@@ -38,8 +38,16 @@ pub(crate) struct UpsertFacts {
     write_rules: u32,
     /// Triggers that see each row first and may turn it away.
     has_row_triggers: bool,
-    /// The unique indexes that ON CONFLICT can name: their columns.
-    unique_keys: Vec<Vec<KeyColumn>>,
+    /// The unique indexes that ON CONFLICT can name.
+    unique_keys: Vec<UniqueKey>,
+}
+
+#[derive(Debug, Clone, serde::Deserialize)]
+struct UniqueKey {
+    index: String,
+    /// `primary key` or `unique constraint`, if the index belongs to one.
+    constraint: Option<String>,
+    columns: Vec<KeyColumn>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
@@ -64,8 +72,11 @@ SELECT pg_catalog.json_build_object(
     'has_row_triggers', c.relkind = 'p' OR EXISTS (SELECT FROM pg_catalog.pg_trigger g
         WHERE g.tgrelid = c.oid AND NOT g.tgisinternal AND g.tgenabled <> 'D'
           AND g.tgtype & 3 = 3),
-    'unique_keys', (SELECT COALESCE(pg_catalog.json_agg(k.columns), '[]') FROM (
-        SELECT (
+    'unique_keys', (SELECT COALESCE(pg_catalog.json_agg(k), '[]') FROM (
+        SELECT x.relname AS index,
+            (SELECT CASE s.contype WHEN 'p' THEN 'primary key' ELSE 'unique constraint' END
+                FROM pg_catalog.pg_constraint s
+                WHERE s.conindid = x.oid AND s.contype IN ('p', 'u')) AS constraint, (
             SELECT pg_catalog.json_agg(pg_catalog.json_build_object('name', a.attname,
                 'equal', pg_catalog.quote_ident(n.nspname) || '.' || o.oprname) ORDER BY p.place)
             FROM unnest(i.indkey, i.indclass, i.indcollation)
@@ -79,7 +90,7 @@ SELECT pg_catalog.json_build_object(
             JOIN pg_catalog.pg_namespace n ON n.oid = o.oprnamespace
             WHERE p.place <= i.indnkeyatts
             HAVING pg_catalog.count(*) = i.indnkeyatts) AS columns
-        FROM pg_catalog.pg_index i
+        FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid
         WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indimmediate
           AND i.indpred IS NULL AND i.indexprs IS NULL) AS k
         WHERE k.columns IS NOT NULL))::text
@@ -222,11 +233,11 @@ pub(crate) fn refuse_table(
 /// The unique index of exactly the key's columns, in any order.
 fn find_key<'a>(target: &Target, name: &Name, facts: &'a UpsertFacts) -> Result<&'a [KeyColumn]> {
     let wanted = &target.primary_key;
-    let is_it = |key: &&Vec<KeyColumn>| {
-        key.len() == wanted.len() && key.iter().all(|column| wanted.contains(&column.name))
-    };
+    let is_within =
+        |key: &&UniqueKey| (key.columns.iter()).all(|column| wanted.contains(&column.name));
+    let is_it = |key: &&UniqueKey| key.columns.len() == wanted.len() && is_within(key);
     if let Some(key) = facts.unique_keys.iter().find(is_it) {
-        return Ok(key);
+        return Ok(&key.columns);
     }
     let columns: Vec<_> = wanted.iter().map(|column| quote_ident(column)).collect();
     let columns = columns.join(", ");
@@ -234,9 +245,45 @@ fn find_key<'a>(target: &Target, name: &Name, facts: &'a UpsertFacts) -> Result<
         "{name} has no unique index on exactly ({columns}) that is neither partial nor on \
              expressions nor deferrable"
     );
-    Err(Error::schema("no_unique_index", text).hint(format!(
-        "run on the target: CREATE UNIQUE INDEX ON {name} ({columns})"
-    )))
+    let create = format!("CREATE UNIQUE INDEX ON {name} ({columns})");
+    let stricter: Vec<&UniqueKey> = facts.unique_keys.iter().filter(is_within).collect();
+    let hint = match stricter.is_empty() {
+        true => format!("run on the target: {create}"),
+        false => {
+            let drops: Vec<String> = stricter.iter().map(|key| key.drop(name)).collect();
+            let stricter: Vec<String> = stricter.iter().map(|key| key.to_string()).collect();
+            format!(
+                "run on the target: {}; {create}. Rows that differ only in the new columns of the key would be \
+                 refused by {}, which therefore goes first",
+                drops.join("; "),
+                stricter.join(" and ")
+            )
+        }
+    };
+    Err(Error::schema("no_unique_index", text).hint(hint))
+}
+
+impl UniqueKey {
+    /// The statement that removes it from the table.
+    fn drop(&self, table: &Name) -> String {
+        match self.constraint {
+            // A constraint has the name of its index.
+            Some(_) => format!(
+                "ALTER TABLE {table} DROP CONSTRAINT {}",
+                quote_ident(&self.index)
+            ),
+            None => format!("DROP INDEX {}", qualified(&table.schema, &self.index)),
+        }
+    }
+}
+
+impl std::fmt::Display for UniqueKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kind = self.constraint.as_deref().unwrap_or("unique index");
+        let columns: Vec<_> = self.columns.iter().map(|c| quote_ident(&c.name)).collect();
+        let index = quote_ident(&self.index);
+        write!(f, "the {kind} {index} on ({})", columns.join(", "))
+    }
 }
 
 /// The server updates such a column to its default alone.
@@ -430,7 +477,8 @@ impl Stage {
         if written < rows {
             let known = rows - written;
             log::info(format!(
-                "{known} of {rows} rows that were read again are already in {name}"
+                "{known} of {} that were read again are already in {name}",
+                rapidbyte_sdk::counted(rows, "row")
             ));
         }
         Ok(())

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use rapidbyte_columnar::Kind;
 use rapidbyte_formats::csv::Headers;
 use rapidbyte_formats::{Choice, Chosen, Compression, Format, FormatName, NullText};
+use rapidbyte_sdk::bytes::Size;
 use rapidbyte_sdk::declared::Columns;
 use rapidbyte_sdk::prelude::*;
 use schemars::JsonSchema;
@@ -67,8 +68,8 @@ pub struct Config {
     pub partitions: Option<Columns>,
     /// The number of rows of each stream from which types are inferred (default 10000).
     pub sample_rows: Option<u64>,
-    /// The number of bytes of each stream from which types are inferred (default 1048576).
-    pub sample_bytes: Option<u64>,
+    /// The number of bytes of each stream from which types are inferred, such as 64mb (default 1mb).
+    pub sample_bytes: Option<Size>,
 }
 
 /// How rows stand in the files.
@@ -112,7 +113,7 @@ impl Config {
         }
         for (key, value) in [
             ("sample_rows", self.sample_rows),
-            ("sample_bytes", self.sample_bytes),
+            ("sample_bytes", self.sample_bytes.map(|size| size.0)),
         ] {
             if value == Some(0) {
                 return Err(
@@ -152,7 +153,7 @@ impl Config {
             schemas,
             partitions,
             sample_rows: self.sample_rows.unwrap_or(SAMPLE_ROWS),
-            sample_bytes: self.sample_bytes.unwrap_or(SAMPLE_BYTES),
+            sample_bytes: self.sample_bytes.map_or(SAMPLE_BYTES, |size| size.0),
         })
     }
 

@@ -22,6 +22,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use rapidbyte_formats::{FormatError, Limits, Owner};
+use rapidbyte_sdk::counted;
 use rapidbyte_sdk::prelude::*;
 
 pub use columns::ColumnRows;
@@ -59,15 +60,19 @@ impl Source for Files {
             let schema = self
                 .stream_schema(stream)
                 .and_then(|known| self.all_columns(stream, &known));
+            let schema = schema.and_then(|schema| {
+                sample::check_headers(&self.settings, stream)?;
+                Ok(schema)
+            });
             match schema {
                 Ok(schema) => CheckItem::ok(
                     name,
-                    format!(
-                        "{} columns, {} files, {} bytes",
-                        schema.fields().len(),
-                        stream.files.len(),
-                        stream.bytes()
-                    ),
+                    [
+                        counted(schema.fields().len(), "column"),
+                        counted(stream.files.len(), "file"),
+                        counted(stream.bytes(), "byte"),
+                    ]
+                    .join(", "),
                 ),
                 Err(error) => CheckItem::failed(name, error),
             }
@@ -96,6 +101,18 @@ impl Source for Files {
                 Ok(stream)
             })
             .collect()
+    }
+
+    /// Files have no moment to fix; a declared schema is compared with the headers of the wanted streams.
+    fn snapshot(&mut self, streams: &[Selection]) -> Result<String> {
+        if self.settings.schema.is_some() || !self.settings.schemas.is_empty() {
+            let is_wanted =
+                |stream: &&FileStream| streams.iter().any(|one| one.stream == stream.name);
+            for stream in files::find(&self.settings)?.iter().filter(is_wanted) {
+                sample::check_headers(&self.settings, stream)?;
+            }
+        }
+        Ok(String::new())
     }
 
     fn read(&mut self, request: &ReadRequest) -> Result<FileReader> {

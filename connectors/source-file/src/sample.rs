@@ -1,6 +1,6 @@
 //! What a stream's columns are: declared, or inferred from the beginning of its files.
 
-use rapidbyte_formats::{Format, FormatError, Sampler};
+use rapidbyte_formats::{Format, FormatError, Limits, Sampler};
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::types;
@@ -66,17 +66,56 @@ fn know_text(
     stream: &FileStream,
     text: &str,
 ) -> Result<Known> {
-    let declared = settings
-        .schemas
-        .get(&stream.name)
-        .or(settings.schema.as_ref());
-    match declared {
+    match declared(settings, stream) {
         Some(schema) => {
             let notes = settings.times.notes(schema);
             Ok(Known::new(schema.clone(), notes, false, text))
         }
         None => infer(settings, format, stream, text),
     }
+}
+
+fn declared<'a>(settings: &'a Settings, stream: &FileStream) -> Option<&'a SchemaRef> {
+    let of_stream = settings.schemas.get(&stream.name);
+    of_stream.or(settings.schema.as_ref())
+}
+
+/// Files whose header is compared with the declared columns before the first row. The read
+/// compares the others.
+const HEADER_FILES: usize = 100;
+
+/// Refuses a CSV header that does not have the declared columns.
+pub(crate) fn check_headers(settings: &Settings, stream: &FileStream) -> Result<()> {
+    let (FileFormat::Text(format @ Format::Csv(_)), Some(schema)) =
+        (&settings.format, declared(settings, stream))
+    else {
+        return Ok(());
+    };
+    let limits = Limits {
+        max_record_bytes: usize::try_from(MAX_RECORD_BYTES).unwrap_or(usize::MAX),
+        ..Limits::default()
+    };
+    let decoder = format.decoder(schema.clone(), None, limits);
+    let decoder = decoder.map_err(|error| convert(error, &stream.name, None))?;
+    let mut decoder = decoder.header_only();
+    for (path, _) in stream.files.iter().take(HEADER_FILES) {
+        decoder.begin_file();
+        if !decoder.wants_header() {
+            return Ok(());
+        }
+        let mut open = Text::open(path, &stream.name, settings.compression, MAX_WINDOW_BYTES)?;
+        while decoder.wants_header() {
+            let bytes = open.fill()?;
+            let _phase = phase::enter(Kind::Decode);
+            if bytes.is_empty() {
+                decoder.end_of_file().map_err(|error| open.refuse(error))?;
+                break;
+            }
+            let taken = decoder.push(bytes).map_err(|error| open.refuse(error))?;
+            open.consume(taken);
+        }
+    }
+    Ok(())
 }
 
 /// Looks at the files in order until there are enough rows or bytes, and one whole row at least.

@@ -350,6 +350,71 @@ fn bad_data_names_file_line_stream_and_column() {
 }
 
 #[test]
+fn a_header_without_the_declared_columns_is_refused_before_the_first_row() {
+    let folder = folder(&[
+        ("a.csv", "id,name\n1,x\n"),
+        ("b.csv", "id,name"),
+        ("values.csv", "id,name\nwrong,x\n"),
+        ("empty.csv", ""),
+    ]);
+    let refused = |path: &str, schema: Value| {
+        let config = json!({"path": path, "stream": "s", "schema": schema});
+        let mut source = open(folder.path(), config).unwrap();
+        let selection = Selection {
+            stream: "s".into(),
+            columns: None,
+            filter: None,
+            increment: None,
+            cursor: None,
+        };
+        let checked = source.check().unwrap().remove(0).problem;
+        let error = source.snapshot(&[selection]).err();
+        assert_eq!(
+            checked.map(|e| e.message),
+            error.as_ref().map(|e| e.message.clone())
+        );
+        // A stream that is not selected stops nothing.
+        source.snapshot(&[]).unwrap();
+        error.map(|e| {
+            (
+                e.code,
+                e.column.unwrap(),
+                e.hint.unwrap(),
+                e.location.unwrap(),
+            )
+        })
+    };
+    let misspelt = json!({"id": "int64", "nmae": "string"});
+    for path in ["a.csv", "b.csv"] {
+        let (code, column, hint, place) = refused(path, misspelt.clone()).unwrap();
+        assert_eq!(
+            (code.as_str(), column.as_str()),
+            ("csv_unknown_column", "name")
+        );
+        assert!(
+            hint.contains("that the schema calls \"nmae\", correct"),
+            "{hint}"
+        );
+        assert!(place.ends_with(&format!("{path}:1")), "{place}");
+    }
+    let required = json!({"id": "int64", "name": "string", "total": "int64 not null"});
+    let (code, column, hint, _) = refused("a.csv", required).unwrap();
+    assert_eq!(
+        (code.as_str(), column.as_str()),
+        ("csv_missing_column", "total")
+    );
+    assert!(
+        hint.contains("the header has \"id\", \"name\": correct"),
+        "{hint}"
+    );
+    // A nullable column may be missing; values and empty files are left to the read.
+    let nullable = json!({"name": "string", "total": "int64", "id": "int64 not null"});
+    assert_eq!(refused("a.csv", nullable.clone()), None);
+    assert_eq!(refused("values.csv", nullable), None);
+    assert_eq!(refused("empty.csv", misspelt), None);
+}
+
+#[test]
 fn a_file_that_changes_while_it_is_read_is_refused() {
     for change in ["cut", "append", "overwrite"] {
         let line = "{\"a\":1234567890123456}\n";
@@ -405,7 +470,7 @@ fn a_record_that_the_sample_cuts_is_read_whole() {
     let streams = source.discover(&[]).unwrap();
     assert_eq!(shown(&streams[0]), "a: x int64, y int64");
     assert!(
-        streams[0].notes[0].contains("1 sampled rows"),
+        streams[0].notes[0].contains("1 sampled row"),
         "{:?}",
         streams[0].notes
     );
@@ -434,7 +499,7 @@ fn a_first_record_larger_than_the_sample_is_sampled_whole() {
         let streams = open(folder.path(), config).unwrap().discover(&[]).unwrap();
         assert_eq!(shown(&streams[0]), shown_as);
     }
-    let config = json!({"path": "h.csv", "sample_bytes": 10});
+    let config = json!({"path": "h.csv", "sample_bytes": "10 B"});
     let streams = open(folder.path(), config).unwrap().discover(&[]).unwrap();
     assert!(shown(&streams[0]).ends_with("y int64, n int64"));
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use rapidbyte_sdk::bytes::Size;
 use rapidbyte_sdk::declared::Columns;
 use schemars::JsonSchema;
 
@@ -33,8 +34,8 @@ pub struct Config {
     /// The maximum wait in seconds for the start of an answer, and for each next piece of it
     /// (default 60).
     pub timeout_seconds: Option<u32>,
-    /// The maximum size of a response in bytes (default 16777216).
-    pub max_response_bytes: Option<u32>,
+    /// The maximum size of a response in bytes, such as 64mb (default 16mb).
+    pub max_response_bytes: Option<Size>,
     /// The number of records of each stream from which types are inferred (default 1000, on at most
     /// 10 pages).
     pub sample_records: Option<u64>,

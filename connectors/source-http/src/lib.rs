@@ -18,6 +18,7 @@ mod settings;
 use std::collections::HashMap;
 
 use rapidbyte_formats::{Decoder, Format, FormatError, Limits};
+use rapidbyte_sdk::counted;
 use rapidbyte_sdk::prelude::*;
 
 use client::Client;
@@ -65,7 +66,10 @@ impl Source for Api {
                 Ok(lines) => {
                     let records = lines.unwrap_or_default();
                     let records = records.iter().filter(|byte| **byte == b'\n').count();
-                    CheckItem::ok(name, format!("{records} records on the first page"))
+                    CheckItem::ok(
+                        name,
+                        format!("{} on the first page", counted(records, "record")),
+                    )
                 }
                 Err(error) => CheckItem::failed(name, error),
             }

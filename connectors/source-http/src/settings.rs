@@ -113,7 +113,7 @@ pub(crate) const REST: &str = "_rest";
 
 const MAX_RETRIES: u32 = 5;
 const TIMEOUT_SECONDS: u32 = 60;
-const MAX_RESPONSE_BYTES: u32 = 16 << 20;
+const MAX_RESPONSE_BYTES: u64 = 16 << 20;
 const SAMPLE_RECORDS: u64 = 1000;
 /// Pages of a sample whose size nobody chose.
 const SAMPLE_PAGES: u64 = 10;
@@ -145,19 +145,19 @@ impl Config {
                 return Err(invalid(text, "config.requests_per_second"));
             }
         };
-        let least = |key: &str, value: Option<u32>, usual: u32| match value {
-            Some(0) => Err(invalid(
+        let at_least_1 = |key: &str, value: u64| match value {
+            0 => Err(invalid(
                 "0 is below the minimum of 1",
                 format!("config.{key}"),
             )),
-            value => Ok(value.unwrap_or(usual)),
+            value => Ok(value),
         };
-        let timeout = least("timeout_seconds", self.timeout_seconds, TIMEOUT_SECONDS)?;
-        let bytes = least(
-            "max_response_bytes",
-            self.max_response_bytes,
-            MAX_RESPONSE_BYTES,
-        )?;
+        let timeout = self.timeout_seconds.unwrap_or(TIMEOUT_SECONDS);
+        let timeout = at_least_1("timeout_seconds", timeout.into())?;
+        let bytes = self
+            .max_response_bytes
+            .map_or(MAX_RESPONSE_BYTES, |size| size.0);
+        let bytes = at_least_1("max_response_bytes", bytes)?;
         if self.sample_records == Some(0) {
             return Err(invalid(
                 "0 records are not a sample",
@@ -169,8 +169,9 @@ impl Config {
             headers: self.headers,
             pause,
             retry: Retry::attempts(self.max_retries.unwrap_or(MAX_RETRIES).saturating_add(1)),
-            timeout: Duration::from_secs(timeout.into()),
-            max_response_bytes: bytes as usize,
+            timeout: Duration::from_secs(timeout),
+            // More than memory is no limit.
+            max_response_bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
             base,
         };
         if self.streams.is_empty() {

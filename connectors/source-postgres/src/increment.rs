@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 
 use rapidbyte_pg::Column;
 use rapidbyte_pg_client::Client;
-use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::{counted, log};
 
 use crate::config::Settled;
 use crate::cursor::{Cursor, Exact, Identity, Ordered, VERSION, changed};
@@ -109,6 +109,9 @@ pub(crate) fn plan(
                 _ => None,
             };
             let source = identity(client, relation)?;
+            if at.is_none() && !was_tried {
+                warn_of_nulls(relation, &keys);
+            }
             by_order(
                 client,
                 keys,
@@ -159,6 +162,22 @@ fn by_window(
             base: window.cursor.to_json()?,
         },
     })
+}
+
+/// Before the first read, which alone delivers rows without a value.
+fn warn_of_nulls(relation: &Relation, keys: &[Key]) {
+    let nullable = keys.iter().filter(|key| key.is_nullable);
+    let names: Vec<&str> = nullable.map(|key| &*key.field.name).collect();
+    if names.is_empty() {
+        return;
+    }
+    log::warn(format_args!(
+        "{}.{}: cursor_field {} may be NULL. The first read delivers rows with NULL once; a row that is written with \
+         NULL later is delivered only after it gets a value above the cursor",
+        relation.schema,
+        relation.name,
+        names.join(", ")
+    ));
 }
 
 fn by_order(
@@ -328,8 +347,9 @@ impl Checkpoints {
         if kind == PartKind::Nulls && rows > 0 {
             let names: Vec<&str> = self.keys.iter().map(|key| &*key.field.name).collect();
             log::info(format_args!(
-                "{rows} rows without a value of {}: this first read delivers them; later rows \
+                "{} without a value of {}: this first read delivers them; later rows \
                      without a value are never delivered",
+                counted(rows, "row"),
                 names.join(", ")
             ));
             return Ok(Some(self.base.clone()));

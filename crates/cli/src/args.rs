@@ -303,7 +303,12 @@ pub enum StateVerb {
     #[command(
         after_help = "Examples:\n  rapidbyte state get shop.yaml public.orders > cursor.json"
     )]
-    Get(OneStream),
+    Get {
+        #[command(flatten)]
+        of: OneStream,
+        #[command(flatten)]
+        history: History,
+    },
     /// Set the cursor of a stream: JSON in the form that `get` prints.
     #[command(after_help = "\
 Examples:

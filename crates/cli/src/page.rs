@@ -12,6 +12,7 @@ use std::fmt::Write as _;
 
 use rapidbyte_engine::report::{Report, StageReport, StreamReport};
 use rapidbyte_engine::{Failure, Progress, StreamState};
+use rapidbyte_wire::counted;
 use serde_json::{Map, Value};
 
 use crate::escape::html as escape;
@@ -478,10 +479,10 @@ fn types(plan: &Value) -> String {
                 cell("note")
             );
         }
-        let columns = list(&stream["columns"]).len();
+        let columns = counted(list(&stream["columns"]).len(), "column");
         let said = match unlike {
-            0 => format!("{columns} columns, all exact"),
-            some => format!("{columns} columns, {some} not exact"),
+            0 => format!("{columns}, all exact"),
+            some => format!("{columns}, {some} not exact"),
         };
         let head = ["column", "source", "Arrow", "target", "", "note"];
         let part = format!(

@@ -15,7 +15,7 @@ use std::time::Instant;
 use arrow_array::RecordBatch;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use rapidbyte_runtime::{Batch, Plan, Progress, Target, WriteMode};
-use rapidbyte_wire::ipc;
+use rapidbyte_wire::{counted, ipc};
 use serde_json::{Map, Value};
 
 use crate::bench::{Bench, Reach, Trouble};
@@ -377,7 +377,11 @@ impl<'b> Subject<'b> {
             None => COUNTED.into(),
         };
         self.writes.set(true);
-        Ok(format!("{rows} rows to {}; {kept}", receipt.location))
+        Ok(format!(
+            "{} to {}; {kept}",
+            counted(rows, "row"),
+            receipt.location
+        ))
     }
 
     /// Refuses a peer that reads the rows of several streams as one: every later clause would fail by that.

@@ -22,7 +22,8 @@ pub(crate) struct Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} rows (values {:04x})", self.rows, self.sum & 0xffff)
+        let rows = rapidbyte_wire::counted(self.rows, "row");
+        write!(f, "{rows} (values {:04x})", self.sum & 0xffff)
     }
 }
 

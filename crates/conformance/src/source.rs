@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use arrow_schema::Schema;
 use rapidbyte_runtime::{ErrorKind, Increment, LateRows, Stream, SyncMode};
-use rapidbyte_wire::{ipc, types};
+use rapidbyte_wire::{counted, ipc, types};
 
 use crate::bench::{Bench, Reach, Trouble};
 use crate::read::{Asked, Reading, Step};
@@ -207,7 +207,7 @@ impl Subject<'_> {
                 "let what discover gives follow from the settings and the source alone",
             ));
         }
-        Ok(format!("{} streams", before.len()))
+        Ok(counted(before.len(), "stream"))
     }
 
     /// The whole reads: done once, and looked at by several clauses.
@@ -308,7 +308,7 @@ impl Subject<'_> {
             }
             rows += whole.rows.rows;
         }
-        Ok(format!("{rows} rows"))
+        Ok(counted(rows, "row"))
     }
 
     /// Whether a read was refused with the code of a stream that nobody has. A server may say so of both.
@@ -336,7 +336,10 @@ impl Subject<'_> {
             if let Some(seen) = wrong(whole) {
                 return Err(fail(format!("stream {:?}: {seen}", stream.name), action));
             }
-            detail.push(format!("{} batches", whole.batches));
+            detail.push(match whole.batches {
+                1 => "1 batch".to_owned(),
+                batches => format!("{batches} batches"),
+            });
         }
         Ok(detail.join(", "))
     }
@@ -372,7 +375,7 @@ impl Subject<'_> {
             rows += again.rows.rows;
         }
         self.repeats.set(Ok(()));
-        Ok(format!("{rows} rows"))
+        Ok(counted(rows, "row"))
     }
 
     /// Asks for what is not there, which must be refused before the first row.

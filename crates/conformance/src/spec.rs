@@ -98,7 +98,7 @@ pub(crate) fn config_schema(text: &str) -> Result<(Value, String), crate::verdic
         return Err(fail(wrong, ACTION));
     }
     let keys = schema["properties"].as_object().map_or(0, Map::len);
-    Ok((schema, format!("{keys} keys")))
+    Ok((schema, rapidbyte_wire::counted(keys, "key")))
 }
 
 /// What in a schema is none, with its place.

@@ -116,7 +116,7 @@ impl Event<'_> {
                 (ENGINE, Some(stream), Level::Debug, "started".to_owned())
             }
             Self::Committed { stream, rows, .. } => {
-                let text = format!("committed {rows} rows");
+                let text = format!("committed {}", rapidbyte_wire::counted(rows, "row"));
                 (ENGINE, Some(stream), Level::Debug, text)
             }
             Self::Retrying {

@@ -260,8 +260,9 @@ impl Failure {
                 failure.locate(document, &format!("{side}.{place}"));
             }
             Some(place) => failure.location = Some(place),
-            None if code == "invalid_where" => {
-                failure.locate(document, &where_of(document, &failure))
+            None if stream_key(&code).is_some() => {
+                let key = stream_key(&code).unwrap_or_default();
+                failure.locate(document, &key_of_stream(document, &failure, key))
             }
             None if class == Class::Config => failure.locate(document, &format!("{side}.config")),
             None => {}
@@ -324,11 +325,27 @@ fn shell_word(name: &str) -> String {
     }
 }
 
-/// The key of the condition of the failure's stream.
-fn where_of(document: &Document, failure: &Failure) -> String {
+/// The key of a stream that an error of a source is about.
+fn stream_key(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "invalid_where" => "where",
+        "invalid_lag" | "lag_needs_upsert" | "http_no_lag" => "lag",
+        "no_cursor_field"
+        | "unknown_cursor_field"
+        | "duplicate_cursor_field"
+        | "too_many_cursor_fields"
+        | "unusable_cursor_field"
+        | "http_cursor_field" => "cursor_field",
+        "invalid_cursor_initial" => "cursor_initial",
+        _ => return None,
+    })
+}
+
+/// That key of the failure's stream.
+fn key_of_stream(document: &Document, failure: &Failure, key: &str) -> String {
     let stream = failure.stream.as_deref().unwrap_or_default();
     match document.source.entry_for(stream) {
-        Some(index) => format!("source.streams[{index}].where"),
+        Some(index) => format!("source.streams[{index}].{key}"),
         None => "source.streams".into(),
     }
 }

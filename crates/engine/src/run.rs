@@ -497,7 +497,7 @@ impl Moving<'_> {
             let passes = failure.passes_after_ms.or(lost.then_some(0));
             let kept = match tally.commits {
                 0 => "nothing is committed yet".to_owned(),
-                _ => format!("{} rows are committed", tally.rows),
+                _ => format!("rows committed so far: {}", tally.rows),
             };
             let next = backoff.after(&failure, passes, &kept, self.stop);
             let Some((pause, text)) = next else {

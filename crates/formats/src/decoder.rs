@@ -86,6 +86,23 @@ impl Decoder {
         self
     }
 
+    /// The same, which reads the header of each CSV file and no row.
+    #[must_use]
+    pub fn header_only(mut self) -> Self {
+        if let Records::Csv(reader) = &mut self.records {
+            reader.header_only();
+        }
+        self
+    }
+
+    /// True if the file has a header that was not read yet.
+    pub fn wants_header(&self) -> bool {
+        match &self.records {
+            Records::Csv(reader) => reader.wants_header(),
+            Records::Jsonl(_) => false,
+        }
+    }
+
     /// The same, which leaves out keys of JSON Lines that the schema does not have.
     #[must_use]
     pub fn ignore_unknown(mut self) -> Self {

@@ -157,6 +157,10 @@ impl From<ArrowError> for FormatError {
     }
 }
 
+/// What to do with a file in another encoding.
+pub(crate) const TO_UTF8: &str =
+    "convert the file to UTF-8, for example with iconv -f latin1 -t utf-8";
+
 /// Why one value does not go into, or come out of, its column. Boxed: it is rare.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Misfit {
@@ -246,6 +250,7 @@ impl Misfit {
                 "repair the file, or declare the column as json, which keeps the text unchanged",
             ),
             "null_in_required_column" => error.hint("declare the column nullable"),
+            "csv_bad_utf8" => error.hint(TO_UTF8),
             _ => error,
         }
     }

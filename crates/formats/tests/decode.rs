@@ -188,6 +188,10 @@ fn csv_errors_say_where_and_what() {
     let strings = &[("a", "string"), ("b", "string")][..];
     let error = fails(&csv(), strings, b"a,b\n\"1\n2\",\"x\n\xff\"\n");
     assert_eq!((error.code, error.line), ("csv_bad_utf8", Some(3)));
+    for error in [error, fails(&csv(), two, b"id,\xff\n")] {
+        let hint = error.hint.as_deref().unwrap_or_default();
+        assert!(hint.contains("iconv -f latin1 -t utf-8"), "{error:?}");
+    }
     let long = format!("id,price\n{},1\n", "9x".repeat(100));
     let error = fails(&csv(), two, long.as_bytes());
     assert!(

@@ -21,7 +21,7 @@
 //! | macaddr, macaddr8 | twelve or sixteen hexadecimal digits | `8:0:2b:1:2:3`, a macaddr as macaddr8 |
 //! | geometric types | blanks | numbers of other spelling |
 //! | ranges of integer and numeric | all that the server reads | |
-//! | arrays | those of the elements | |
+//! | arrays | those of the elements; character(n) as for a single value | `{"a "}` as character(3)[] |
 //! | xml, tsvector, composites, types of extensions, others | the type's own output alone | |
 //!
 //! `reg*` values are read by name only: a number is what the source writes for an object that is gone, and means
@@ -266,6 +266,9 @@ fn spelling(text: &str, value: &str, ty: &PgType) -> Spelling {
     }
 }
 
+/// The modifier of `character(n)` is `n` and this (`bpchartypmodin`).
+const VARHDRSZ: i32 = 4;
+
 /// True for a text of which the type's modifier cuts and rounds nothing.
 fn modifier_condition(text: &str, value: &str, ty: &PgType, typmod: i32) -> Option<String> {
     if typmod < 0 {
@@ -279,7 +282,15 @@ fn modifier_condition(text: &str, value: &str, ty: &PgType, typmod: i32) -> Opti
     let whole = format!("{text}::{}{array}", qualified(&base.schema, &base.name));
     // Equal although they are written differently: 1.2 and 1.20, with and without blanks.
     let by_value = [NUMERIC, BPCHAR, TIME, TIMETZ, TIMESTAMP, TIMESTAMPTZ];
-    Some(if by_value.iter().any(|builtin| builtin.oid == base.oid) {
+    Some(if base.oid == BPCHAR.oid && !array.is_empty() {
+        // A single text is checked by the encoder: blanks at the end of a shorter one are refused, because the
+        // padding hides them. Equality ignores them.
+        let chars = typmod - VARHDRSZ;
+        format!(
+            "{value} = {whole} AND NOT EXISTS (SELECT FROM pg_catalog.unnest({text}::pg_catalog.text[]) AS e \
+             WHERE pg_catalog.right(e, 1) = ' ' AND pg_catalog.char_length(e) <> {chars})"
+        )
+    } else if by_value.iter().any(|builtin| builtin.oid == base.oid) {
         format!("{value} = {whole}")
     } else {
         format!("{value}::pg_catalog.text = {whole}::pg_catalog.text")

@@ -102,7 +102,7 @@ fn fifty_runs_at_a_time_leave_nothing_behind_and_do_not_mix() {
                             assert!(ids.contains(&report.run_id), "{ids:?}");
                         }
                         (End::Failed, Err(failure)) => {
-                            assert_eq!(failure.class, Class::Environment, "{failure}");
+                            assert_eq!(failure.code, "not_a_file", "{failure}");
                         }
                         (End::Cancelled, Err(failure)) => {
                             assert_eq!(failure.class, Class::Cancelled, "{failure}");

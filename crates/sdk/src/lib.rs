@@ -56,6 +56,7 @@
 
 #[doc(hidden)]
 pub mod bindings;
+pub mod bytes;
 mod config;
 pub mod connection;
 pub mod declared;
@@ -69,7 +70,7 @@ pub mod phase;
 pub mod source;
 
 pub use destination::{Commit, Destination, Writer};
-pub use rapidbyte_wire::{WARNING_NOTE, hive, ipc, name, pattern, size, types};
+pub use rapidbyte_wire::{WARNING_NOTE, counted, hive, ipc, name, pattern, size, types};
 pub use source::{Event, Reader, Source};
 
 pub use bindings::exports_destination::{

@@ -44,7 +44,7 @@ pub trait Source: Sized + 'static {
         let streams = self.discover(&[])?;
         Ok(vec![CheckItem::ok(
             "discover",
-            format!("{} streams", streams.len()),
+            rapidbyte_wire::counted(streams.len(), "stream"),
         )])
     }
 

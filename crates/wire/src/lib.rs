@@ -22,6 +22,17 @@ pub mod verify;
 /// A destination's note that begins with this is shown by every run, not by `plan` alone.
 pub const WARNING_NOTE: &str = "warning: ";
 
+/// A number with its noun in a text for people: `1 row`, `2 rows`. For nouns that take an `s`.
+///
+/// ```
+/// assert_eq!(rapidbyte_wire::counted(1u64, "row"), "1 row");
+/// assert_eq!(rapidbyte_wire::counted(0u64, "sampled row"), "0 sampled rows");
+/// ```
+pub fn counted<N: std::fmt::Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
+    let s = if number == N::from(1) { "" } else { "s" };
+    format!("{number} {noun}{s}")
+}
+
 /// Bytes that are not the message they should be, or a type outside the contract.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {

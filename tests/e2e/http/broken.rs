@@ -126,7 +126,7 @@ fn what_does_not_pass_is_said_by_code() {
         let config = [
             "max_retries: 0",
             "timeout_seconds: 1",
-            "max_response_bytes: 1000000",
+            "max_response_bytes: 900kb",
         ];
         let stream = ["schema: { id: int64 }"];
         let text = pipeline(&server.url(""), &config, &stream);

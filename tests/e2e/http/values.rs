@@ -123,6 +123,7 @@ fn an_object_around_the_records_is_no_record() {
     // What has a column that somebody named is a record, and so is what holds no objects.
     let one = r#"{"me": {"id": 7, "plans": [{"name": "a"}], "tags": ["x"]}}"#;
     let no_objects = r#"{"me": {"id": 7, "plans": [], "tags": ["x"]}}"#;
+    let bare = r#"{"id": 7, "tags": ["x"]}"#;
     for (body, stream) in [
         (one, vec!["records: me", "primary_key: [id]"]),
         (
@@ -133,6 +134,7 @@ fn an_object_around_the_records_is_no_record() {
             ],
         ),
         (no_objects, vec!["records: me"]),
+        (bare, vec!["records: ''"]),
     ] {
         let server = Server::start(move |_| Reply::json(body));
         let found = rows(&Folder::new(), &pipeline(&server.url(""), &[], &stream));
@@ -145,8 +147,21 @@ fn an_object_around_the_records_is_no_record() {
 }
 
 #[test]
+fn without_records_the_whole_response_is_an_array() {
+    for body in [r#"{"id": 7}"#, "null", "7"] {
+        let server = Server::start(move |_| Reply::json(body));
+        let text = pipeline(&server.url(""), &[], &["primary_key: [id]"]);
+        Folder::new().refuses(&text, "http_no_records", 4, &["not an array of records"]);
+    }
+}
+
+#[test]
 fn a_parameter_that_is_no_scalar_says_what_is_allowed() {
-    for (value, what) in [("[1]", "sequence"), ("{ a: 1 }", "map"), ("null", "null")] {
+    for (value, what) in [
+        ("[1]", "list"),
+        ("{ a: 1 }", "keys and values"),
+        ("null", "null"),
+    ] {
         let query = format!("query: {{ since: {value} }}");
         let text = pipeline("http://127.0.0.1:1", &[], &[&query]);
         let parts = [

@@ -652,6 +652,20 @@ const CASES: &[Case] = &[
         says: |text, stored| text.replace(' ', "") == stored,
     },
     Case {
+        sql: "character(3)[]",
+        accepted: &[
+            "{abc,ab}",
+            "{\"a  \"}",
+            "{\"\"}",
+            "{NULL}",
+            "{{a},{b}}",
+            "{}",
+        ],
+        refused: &["{abcd}", "{ab,\"a \"}", "{\"abc \"}", "{\"    \"}"],
+        pieces: &["{", "}", ",", "a", "é", "NULL", " ", "\"", "\" \"", "  "],
+        says: |text, stored| lists(text, stored, padded),
+    },
+    Case {
         sql: "timestamp(0)[]",
         accepted: &["{\"2020-01-01 10:00:00\"}"],
         refused: &[
@@ -1435,6 +1449,11 @@ fn integer_sets(text: &str, stored: &str) -> bool {
         Some(merged)
     };
     parts(text).is_some() && parts(text) == parts(stored)
+}
+
+/// A value of `character(3)`: with the blanks of the text, or filled up where the text ends with none.
+fn padded(text: &str, stored: &str) -> bool {
+    text == stored || !text.ends_with(' ') && format!("{text:<3}") == stored
 }
 
 /// The same elements in lists of the same shape.

@@ -106,6 +106,10 @@ fn a_text_that_the_server_would_round_or_cut_is_refused_with_its_column() {
         ("varchar(3)[]", "{abcd}", None),
         ("char(3)[]", "{ab}", Some("{\"ab \"}")),
         ("char(3)[]", "{abcd}", None),
+        ("char(3)[]", "{\"a  \",NULL}", Some("{\"a  \",NULL}")),
+        ("char(3)[]", "{ab,\"a \"}", None),
+        ("char(3)[]", "{\"abc \"}", None),
+        ("char(3)[]", "{\"    \"}", None),
         ("\"char\"", "a", Some("a")),
         ("\"char\"", "ab", None),
         ("raw.cents", "1.2", Some("1.20")),
@@ -140,7 +144,8 @@ fn a_text_that_the_server_would_round_or_cut_is_refused_with_its_column() {
             (Err(error), None) => {
                 assert_eq!(error.code, "value_does_not_fit", "{ty} {text:?} {error:?}");
                 assert_eq!(error.column.as_deref(), Some("v"));
-                assert!(error.message.contains(text), "{error:?}");
+                let quoted = text.escape_debug().to_string();
+                assert!(error.message.contains(&quoted), "{error:?}");
             }
             (found, _) => panic!("{ty} {text:?}: {found:?}"),
         }

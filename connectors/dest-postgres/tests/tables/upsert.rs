@@ -398,6 +398,47 @@ fn of_nulls_in_several_columns_of_a_key_the_first_row_is_named() {
 }
 
 #[test]
+fn the_statements_for_a_longer_key_make_the_table_take_its_rows() {
+    let database = database();
+    let mut client = database.client();
+    let mut to = open(&database);
+    let twice = rows(&[(Some(1), Some("a"), None), (Some(1), Some("b"), None)]);
+    for (made, says, drops) in [
+        (
+            "CREATE TABLE raw.t (id int8 PRIMARY KEY, t text, gone bool)",
+            "the primary key t_pkey on (id),",
+            "ALTER TABLE raw.t DROP CONSTRAINT t_pkey; ",
+        ),
+        (
+            "CREATE TABLE raw.t (id int8 CONSTRAINT \"My id\" UNIQUE, t text, gone bool)",
+            "the unique constraint \"My id\" on (id),",
+            "ALTER TABLE raw.t DROP CONSTRAINT \"My id\"; ",
+        ),
+        (
+            "CREATE TABLE raw.t (id int8, t text, gone bool); CREATE UNIQUE INDEX \"I\" ON raw.t (id); \
+             CREATE UNIQUE INDEX other ON raw.t (gone)",
+            "the unique index \"I\" on (id),",
+            "DROP INDEX raw.\"I\"; ",
+        ),
+        ("CREATE TABLE raw.t (id int8, t text, gone bool)", "", ""),
+    ] {
+        let fresh = format!("DROP SCHEMA IF EXISTS raw CASCADE; CREATE SCHEMA raw; {made}");
+        client.batch_execute(&fresh).unwrap();
+        let error = upsert(&mut to, &twice, &["id", "t"]).unwrap_err();
+        assert_eq!(error.code, "no_unique_index", "{error:?}");
+        let hint = error.hint.unwrap();
+        assert!(hint.contains(says), "{hint}");
+        let statements = hint.strip_prefix("run on the target: ").unwrap();
+        let statements = statements.split(". Rows that").next().unwrap();
+        let create = "CREATE UNIQUE INDEX ON raw.t (id, t)";
+        assert_eq!(statements, format!("{drops}{create}"));
+        client.batch_execute(statements).unwrap();
+        upsert(&mut to, &twice, &["id", "t"]).unwrap();
+        assert_eq!(one(&mut client, "SELECT count(*)::text FROM raw.t"), "2");
+    }
+}
+
+#[test]
 fn what_cannot_be_upserted_is_refused_by_the_plan() {
     let database = database();
     let mut client = database.client();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rapidbyte_engine::{Class, Document, Failure, Host, plan};
 use rapidbyte_runtime::Grants;
+use rapidbyte_wire::counted;
 use serde_json::{Value, json};
 
 use crate::args::{Common, Pipeline};
@@ -110,7 +111,7 @@ pub fn look(document: &Document, host: &Host) -> Result<Found, Failure> {
             side: PLAN_SIDE,
             name: "plan".into(),
             detail: match &planned {
-                Ok(count) => format!("{count} streams"),
+                Ok(count) => counted(*count, "stream"),
                 Err(failure) => failure.message.clone(),
             },
             problem: planned.err(),

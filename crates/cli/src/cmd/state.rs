@@ -7,7 +7,7 @@ use std::process::Command;
 use rapidbyte_engine::{Class, Cursors, Document, Failure, did_you_mean};
 use rapidbyte_runtime::Progress;
 use rapidbyte_state::State;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::args::{Common, Consent, History, OneStream, Pipeline, StateVerb as Verb};
 use crate::output::{Output, count, short, table};
@@ -16,7 +16,7 @@ use crate::setup;
 pub fn run(verb: &Verb, common: &Common, output: &Output) -> Result<(), Failure> {
     match verb {
         Verb::List { pipeline, history } => list(pipeline, history, common, output),
-        Verb::Get(of) => get(of, common, output),
+        Verb::Get { of, history } => get(of, history, common, output),
         Verb::Set {
             of,
             cursor,
@@ -96,6 +96,7 @@ fn list(
     with_cursors(pipeline, common, output, |document, cursors| {
         let history = setup::history_to_look_at(document, history)?;
         let (mut rows, mut streams, mut refusals) = (Vec::new(), Vec::new(), Vec::new());
+        rows.push(HEAD.map(str::to_owned).to_vec());
         for name in names(document, history.as_ref())? {
             let progress = cursors.of(&name)?;
             let refused = refused_next(document, cursors, &name)?;
@@ -103,7 +104,7 @@ fn list(
             streams.push(looked_document(&name, progress.as_ref(), refused.as_ref()));
             refusals.extend(refused);
         }
-        output.text(&match rows.is_empty() {
+        output.text(&match streams.is_empty() {
             true => {
                 "no stream is known yet: the pipeline names patterns, and has not run here".into()
             }
@@ -150,21 +151,61 @@ fn refusal(failure: &Failure) -> String {
     )
 }
 
+/// The columns of `state list`.
+const HEAD: [&str; 4] = ["stream", "commits", "last run", "cursor"];
+
 fn row(name: &str, progress: Option<&Progress>, refused: Option<&Failure>) -> Vec<String> {
-    let mut row = vec![name.to_owned()];
-    match progress {
-        None if refused.is_some() => row.push("no cursor".into()),
-        None => row.push("not moved yet".into()),
-        Some(progress) => {
-            row.push(format!("{} commits", count(progress.seq)));
-            row.push(match progress.complete {
-                true => "complete".into(),
-                false => "not complete".into(),
-            });
-            row.push(progress.cursor.as_deref().map_or("-".into(), short));
-        }
-    }
-    row
+    let (commits, last_run, cursor) = match progress {
+        None if refused.is_some() => ("-".into(), "refused", "no cursor".into()),
+        None => ("-".into(), "not moved yet", "-".into()),
+        Some(progress) => (
+            count(progress.seq),
+            match progress.complete {
+                true => "complete",
+                false => "not complete",
+            },
+            progress.cursor.as_deref().map_or("-".into(), readable),
+        ),
+    };
+    vec![name.to_owned(), commits, last_run.to_owned(), cursor]
+}
+
+/// A cursor for people: `updated_at = 2026-01-31`. Only its source knows what the keys mean, so that keys of an unknown
+/// form are shown as they are; `state get` prints the whole.
+fn readable(cursor: &str) -> String {
+    let Value::Object(keys) = as_json(cursor) else {
+        return short(cursor);
+    };
+    let values = by_field(&keys);
+    let hidden: &[&str] = match &values {
+        Some(_) => &["version", SOURCE, "mode", "fields", "values"],
+        None => &["version", SOURCE],
+    };
+    let others = keys
+        .into_iter()
+        .filter(|(key, _)| !hidden.contains(&key.as_str()));
+    let pairs = values.into_iter().flatten().chain(others);
+    let pairs = pairs.map(|(key, value)| match value {
+        Value::String(text) => format!("{key} = {text}"),
+        Value::Null => format!("{key} = NULL"),
+        other => format!("{key} = {other}"),
+    });
+    short(&pairs.collect::<Vec<_>>().join(", "))
+}
+
+/// The values of the cursor's columns, in the form of sources that read by columns.
+fn by_field(keys: &Map<String, Value>) -> Option<Vec<(String, Value)>> {
+    let fields = keys.get("fields")?.as_array()?;
+    let names = fields
+        .iter()
+        .map(|field| Some(field.get("name")?.as_str()?.to_owned()));
+    let names = names.collect::<Option<Vec<String>>>()?;
+    let values = match keys.get("values")? {
+        Value::Null => vec![Value::Null; names.len()],
+        Value::Array(values) if values.len() == names.len() => values.clone(),
+        _ => return None,
+    };
+    Some(names.into_iter().zip(values).collect())
 }
 
 fn stream_document(name: &str, progress: Option<&Progress>) -> Value {
@@ -192,11 +233,20 @@ fn as_json(cursor: &str) -> Value {
     serde_json::from_str(cursor).unwrap_or_else(|_| json!(cursor))
 }
 
-fn get(of: &OneStream, common: &Common, output: &Output) -> Result<(), Failure> {
+fn get(of: &OneStream, history: &History, common: &Common, output: &Output) -> Result<(), Failure> {
     with_cursors(&of.pipeline, common, output, |document, cursors| {
         let progress = cursors.of(&of.stream)?;
+        let mut meant = None;
+        if progress.is_none() {
+            let history = setup::history_to_look_at(document, history)?;
+            meant = ensure_known(document, history.as_ref(), &of.stream)?;
+        }
         let refused = refused_next(document, cursors, &of.stream)?;
-        output.text(cursor_of(progress.as_ref(), &of.stream, refused.as_ref())?);
+        output.text(cursor_of(
+            progress.as_ref(),
+            &of.stream,
+            (refused.as_ref(), meant),
+        )?);
         if let Some(refused) = &refused {
             output.warn(&refusal(refused));
         }
@@ -209,7 +259,7 @@ fn get(of: &OneStream, common: &Common, output: &Output) -> Result<(), Failure> 
 fn cursor_of<'a>(
     progress: Option<&'a Progress>,
     stream: &str,
-    refused: Option<&Failure>,
+    (refused, meant): (Option<&Failure>, Option<String>),
 ) -> Result<&'a str, Failure> {
     let cursor = progress.and_then(|progress| progress.cursor.as_deref());
     cursor.ok_or_else(|| {
@@ -220,8 +270,8 @@ fn cursor_of<'a>(
             ),
             None => "the stream has no cursor: the next run begins with the first row".into(),
         };
-        let hint = refused.and_then(|refused| refused.hint.as_deref());
-        let hint = hint.unwrap_or("`rapidbyte state list PIPELINE` shows the streams");
+        let hint = refused.and_then(|refused| refused.hint.clone());
+        let hint = hint.or(meant).unwrap_or_else(|| LIST_HINT.into());
         Failure::new(Class::Config, "no_cursor", text)
             .in_stream(stream)
             .hint(hint)
@@ -239,7 +289,7 @@ fn set(
     with_cursors(&of.pipeline, common, output, |document, cursors| {
         alone(cursors, document, (history, consent), output)?;
         let history = setup::history(document, history)?;
-        ensure_known(document, &history, &of.stream)?;
+        ensure_known(document, Some(&history), &of.stream)?;
         ensure_readable(cursors, &of.stream, cursor, output)?;
         put(cursors, &history, &of.stream, (Some(cursor), None), output)
     })
@@ -275,17 +325,25 @@ fn alone(
     Ok(())
 }
 
-/// A name that is misspelt would get a cursor that nobody reads.
-fn ensure_known(document: &Document, history: &State, stream: &str) -> Result<(), Failure> {
-    let known = names(document, Some(history))?;
-    if known.contains(stream) || document.source.entry_for(stream).is_some() {
-        return Ok(());
+const LIST_HINT: &str = "`rapidbyte state list PIPELINE` shows the streams";
+
+/// A name that is misspelt has no cursor, and would get one that nobody reads. A name that only a pattern of the pipeline
+/// covers may be misspelt, too: gives the names that are near.
+fn ensure_known(
+    document: &Document,
+    history: Option<&State>,
+    stream: &str,
+) -> Result<Option<String>, Failure> {
+    let known = names(document, history)?;
+    if known.contains(stream) {
+        return Ok(None);
+    }
+    let near = did_you_mean(stream, known.iter().map(String::as_str));
+    if document.source.entry_for(stream).is_some() {
+        return Ok(near);
     }
     let text = format!("the pipeline has no stream {stream:?}");
-    let hint = match did_you_mean(stream, known.iter().map(String::as_str)) {
-        Some(near) => near,
-        None => "`rapidbyte state list PIPELINE` shows the streams".into(),
-    };
+    let hint = near.unwrap_or_else(|| LIST_HINT.into());
     Err(Failure::new(Class::Config, "unknown_stream", text).hint(hint))
 }
 
@@ -338,12 +396,17 @@ fn edit(
     with_cursors(&of.pipeline, common, output, |document, cursors| {
         cursors.refuse_at_work(&setup::history_path(document, history), consent.force)?;
         let progress = cursors.of(&of.stream)?;
+        let mut meant = None;
+        if progress.is_none() {
+            let history = setup::history_to_look_at(document, history)?;
+            meant = ensure_known(document, history.as_ref(), &of.stream)?;
+        }
         let refused = refused_next(document, cursors, &of.stream)?;
-        cursor_of(progress.as_ref(), &of.stream, refused.as_ref())?;
+        cursor_of(progress.as_ref(), &of.stream, (refused.as_ref(), meant))?;
         shown = progress;
         Ok(())
     })?;
-    let before = cursor_of(shown.as_ref(), &of.stream, None)?;
+    let before = cursor_of(shown.as_ref(), &of.stream, (None, None))?;
     // No session stays open while a person edits: a run may begin meanwhile.
     let after = in_editor(&format!("{:#}\n", as_json(before)))?;
     ensure_json(&after, of)?;
@@ -401,7 +464,7 @@ fn chosen(
 ) -> Result<BTreeSet<String>, Failure> {
     match stream {
         Some(stream) => {
-            ensure_known(document, history, stream)?;
+            ensure_known(document, Some(history), stream)?;
             Ok(BTreeSet::from([stream.to_owned()]))
         }
         None => names(document, Some(history)),
@@ -485,4 +548,35 @@ fn clear(
         output.document(&json!({ "status": "ok", "streams": cleared }));
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::readable;
+
+    #[test]
+    fn a_cursor_is_shown_as_its_columns_and_values() {
+        for (cursor, shown) in [
+            (
+                r#"{"mode":"ordered","version":1,"fields":[{"name":"at","type":"date"},{"name":"id","type":"int8"}],
+                    "values":["2026-01-31","7"],"source":{"database":5,"relation":16390}}"#,
+                "at = 2026-01-31, id = 7",
+            ),
+            (
+                r#"{"mode":"ordered","version":1,"fields":[{"name":"at","type":"date"}],"values":null}"#,
+                "at = NULL",
+            ),
+            (
+                r#"{"mode":"exact","version":1,"next":"755","tables":{"16390":[1,"0a"]},"gone":[]}"#,
+                r#"mode = exact, next = 755, tables = {"16390":[1,"0a"]}, gone = []"#,
+            ),
+            (r#"{"page":3}"#, "page = 3"),
+            ("7", "7"),
+            ("no JSON", "no JSON"),
+        ] {
+            assert_eq!(readable(cursor), shown, "{cursor}");
+        }
+        let long = format!(r#"{{"id":"{}"}}"#, "x".repeat(1000));
+        assert!(readable(&long).ends_with("x… (1005 bytes)"));
+    }
 }

@@ -258,7 +258,7 @@ impl fmt::Display for Sight {
         } else {
             "something there"
         };
-        write!(f, "{what}, {} commits", self.seq)?;
+        write!(f, "{what}, {}", rapidbyte_wire::counted(self.seq, "commit"))?;
         if let Some(cursor) = &self.cursor {
             write!(f, ", cursor {cursor}")?;
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema};
 use rapidbyte_runtime::Part;
+use rapidbyte_wire::counted;
 
 use super::{Load, Subject, cursor, simple};
 use crate::bench::Trouble;
@@ -46,7 +47,7 @@ pub(super) fn batches(subject: &Subject<'_>) -> Judged {
     }
     let written = load.written().map_err(fails)?;
     let kept = subject.kept(&target, &load.plan, &written, ACTION)?;
-    Ok(format!("{rows} rows; {kept}"))
+    Ok(format!("{}; {kept}", counted(rows, "row")))
 }
 
 fn counts(rows: u64, parts: &[&Part], action: &str) -> Result<(), Verdict> {
@@ -152,5 +153,5 @@ pub(super) fn streams(subject: &Subject<'_>) -> Judged {
     for (target, plan, written) in &done {
         told = subject.kept(target, plan, written, ACTION)?;
     }
-    Ok(format!("{} streams; {told}", done.len()))
+    Ok(format!("{}; {told}", counted(done.len(), "stream")))
 }

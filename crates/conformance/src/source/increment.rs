@@ -3,6 +3,7 @@
 use std::cell::{Cell, OnceCell};
 
 use rapidbyte_runtime::{ErrorKind, Increment, LateRows, Stream, SyncMode};
+use rapidbyte_wire::counted;
 use serde_json::Value;
 
 use super::Subject;
@@ -179,9 +180,9 @@ impl<'s, 'b> Increments<'s, 'b> {
                 return Err(fail(format!("stream {:?}: {text}", stream.name), action));
             }
             detail.push(format!(
-                "{} in {} rows",
+                "{} in {}",
                 followed.checkpoints.len(),
-                followed.rows.rows
+                counted(followed.rows.rows, "row")
             ));
         }
         self.holds.set(Err(&RESUME));

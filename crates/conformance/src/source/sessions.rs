@@ -2,6 +2,7 @@
 //! another one fixed.
 
 use rapidbyte_runtime::{Source, Stream};
+use rapidbyte_wire::counted;
 
 use super::Subject;
 use super::kept::Kept;
@@ -137,6 +138,6 @@ impl Subject<'_> {
                 return Err(fail(text, ACTION));
             }
         }
-        Ok(format!("{} streams", streams.len()))
+        Ok(counted(streams.len(), "stream"))
     }
 }

@@ -1,6 +1,7 @@
 //! Clauses about sizes: of batches, and of records.
 
 use rapidbyte_runtime::{ErrorKind, Stream};
+use rapidbyte_wire::counted;
 
 use super::Subject;
 use super::whole::Whole;
@@ -76,7 +77,7 @@ impl Subject<'_> {
             self.same_batches(stream, whole, &even, ACTION)?;
         }
         self.repeats.set(Ok(()));
-        Ok(format!("{} streams", ended.len()))
+        Ok(counted(ended.len(), "stream"))
     }
 
     fn small_of(&self, stream: &Stream) -> Option<&Result<Whole, Trouble>> {

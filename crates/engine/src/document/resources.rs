@@ -153,9 +153,9 @@ fn too_many_streams(
         ..
     } = *resources;
     let message = format!(
-        "{path} is {parallelism}, but memory {} suffices for {} streams at the same time",
+        "{path} is {parallelism}, but memory {} suffices for {} at the same time",
         show(memory),
-        memory / MIN_SHARE
+        rapidbyte_wire::counted(memory / MIN_SHARE, "stream")
     );
     let needed = u64::from(parallelism) * MIN_SHARE;
     let hint = format!(

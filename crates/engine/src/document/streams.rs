@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use rapidbyte_wire::name;
+use rapidbyte_wire::{counted, name};
 
 use super::error::{DocumentError, Location, code};
 use super::keys::{self, PRIMARY_KEY_EXAMPLE, missing, only_upsert, unknown};
@@ -336,9 +336,9 @@ fn fit(
     match &stream.cursor_initial {
         Some(initial) if initial.len() != stream.cursor_field.len() => {
             let text = format!(
-                "cursor_initial has {} values for {} columns of cursor_field",
-                initial.len(),
-                stream.cursor_field.len()
+                "cursor_initial has {} for {} of cursor_field",
+                counted(initial.len(), "value"),
+                counted(stream.cursor_field.len(), "column")
             );
             wrong("cursor_initial", text, "write one value for each column")
         }

@@ -1,10 +1,11 @@
 //! Puts the fields of CSV records into columns.
 
-use arrow_schema::{DataType, SchemaRef};
+use arrow_schema::{DataType, FieldRef, SchemaRef};
 
 use super::split::{Record, Splitter};
 use super::{Dialect, Headers};
 use crate::FormatError;
+use crate::error::TO_UTF8;
 use crate::json::LARGE_BYTES;
 use crate::rows::{Rows, Targets};
 
@@ -27,8 +28,13 @@ struct Fields {
     /// The schema is a guess, not a declaration.
     inferred: bool,
     header_due: bool,
+    /// Records after the header are left alone.
+    header_only: bool,
     scratch: Vec<u8>,
 }
+
+/// Columns in the hint of a header that does not fit.
+const NAMED_COLUMNS: usize = 5;
 
 impl Reader {
     /// Errors: `invalid_dialect`, `no_columns`.
@@ -52,6 +58,7 @@ impl Reader {
                 missing: Vec::new(),
                 inferred: false,
                 header_due: dialect.header,
+                header_only: false,
                 dialect,
                 file_schema: schema,
                 targets,
@@ -63,6 +70,16 @@ impl Reader {
     /// The schema is a guess.
     pub(crate) fn inferred(&mut self) {
         self.fields.inferred = true;
+    }
+
+    /// Reads the header of each file and nothing behind it.
+    pub(crate) fn header_only(&mut self) {
+        self.fields.header_only = true;
+    }
+
+    /// True until the header of the file was read.
+    pub(crate) fn wants_header(&self) -> bool {
+        self.fields.header_due
     }
 
     pub(crate) fn begin_file(&mut self) {
@@ -94,7 +111,10 @@ impl Fields {
         if self.header_due {
             self.read_header(record)?;
             self.header_due = false;
-            return Ok(true);
+            return Ok(!self.header_only);
+        }
+        if self.header_only {
+            return Ok(false);
         }
         if record.len() != self.order.len() {
             return Err(ragged(record, self.order.len()));
@@ -140,14 +160,20 @@ impl Fields {
         for at in 0..record.len() {
             let name = header_name(record, at)?;
             let Some((column, _)) = fields.find(&name) else {
+                let declare = "declare it in the schema; to skip a column, leave it out of the \
+                               stream's columns";
+                let hint = match self.lacking(record)? {
+                    Some(lacking) => format!(
+                        "if this is the column that the schema calls {lacking}, correct the name \
+                         in the schema; otherwise {declare}"
+                    ),
+                    None => declare.to_owned(),
+                };
                 return Err(FormatError::new(
                     "csv_unknown_column",
                     format!("the header has the column {name:?}, which the schema does not have"),
                 )
-                .hint(
-                    "declare it in the schema; to skip a column, leave it out of the stream's \
-                     columns",
-                )
+                .hint(hint)
                 .column(&name)
                 .line(line));
             };
@@ -163,8 +189,13 @@ impl Fields {
                 continue;
             }
             let hint = match self.inferred {
-                true => "set headers: union to read files with different columns as one stream",
-                false => "declare the column nullable: then a file may lack it",
+                true => "set headers: union to read files with different columns as one stream"
+                    .to_owned(),
+                false => format!(
+                    "the header has {}: correct the name in the schema, or declare the column \
+                     nullable: then a file may lack it",
+                    named(fields.iter().enumerate().filter(|(at, _)| found[*at]))
+                ),
             };
             return Err(FormatError::new(
                 "csv_missing_column",
@@ -176,6 +207,30 @@ impl Fields {
         }
         Ok(())
     }
+}
+
+impl Fields {
+    /// The columns of the schema that a header lacks, for a hint.
+    fn lacking(&self, record: &Record<'_>) -> Result<Option<String>, FormatError> {
+        let names = (0..record.len()).map(|at| header_name(record, at));
+        let names = names.collect::<Result<Vec<_>, _>>()?;
+        let fields = self.file_schema.fields().iter().enumerate();
+        let lacking = fields.filter(|(_, field)| !names.contains(field.name()));
+        let lacking = named(lacking);
+        Ok((!lacking.is_empty()).then_some(lacking))
+    }
+}
+
+/// `"id", "name", …`: names of columns, a few of them.
+fn named<'a>(fields: impl Iterator<Item = (usize, &'a FieldRef)>) -> String {
+    let mut names: Vec<String> = fields
+        .take(NAMED_COLUMNS + 1)
+        .map(|(_, field)| format!("{:?}", field.name()))
+        .collect();
+    if names.len() > NAMED_COLUMNS {
+        names[NAMED_COLUMNS] = "…".to_owned();
+    }
+    names.join(", ")
 }
 
 /// A record with another number of fields than expected.
@@ -207,6 +262,7 @@ pub(super) fn header_name(record: &Record<'_>, at: usize) -> Result<String, Form
             "csv_bad_utf8",
             format!("the name of column {} is not UTF-8", at + 1),
         )
+        .hint(TO_UTF8)
         .line(line)
     })
 }

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use rapidbyte_wire::counted;
 use rapidbyte_wire::types::type_name;
 
 use super::decode::{duplicate, header_name, ragged};
@@ -300,8 +301,7 @@ impl Guess {
         let chosen = self.possible.first();
         if self.any_listed && self.bools == self.values {
             let field = Field::new(&self.name, DataType::Boolean, true);
-            let values = self.values;
-            let why = format!("all {values} values of {rows} sampled rows are true or false");
+            let why = all(self.values, rows, TRUE_OR_FALSE);
             let note = format!("{}: {} ({why})", self.name, type_name(&field));
             return (field, note);
         }
@@ -317,28 +317,54 @@ impl Guess {
     /// What decided, for the person who wonders.
     fn why(&self, rows: u64, chosen: &DataType) -> String {
         let values = self.values;
-        let all = |what: &str| format!("all {values} values of {rows} sampled rows {what}");
+        let all = |words: [&str; 2]| all(values, rows, words);
+        let sampled = counted(rows, "sampled row");
         match (&self.example, chosen) {
-            _ if values == 0 => format!("no value in {rows} sampled rows"),
-            _ if self.commas == values => all("have a comma, which is not read as a number"),
+            _ if values == 0 => format!("no value in {sampled}"),
+            _ if self.commas == values => all([
+                "has a comma, which is not read as a number",
+                "have a comma, which is not read as a number",
+            ]),
             (Some(example), _) => {
-                format!("{example} is among the values of {rows} sampled rows")
+                format!("{example} is among the values of {sampled}")
             }
-            (None, DataType::Boolean) => all("are true or false"),
-            (None, DataType::Int64) => all("are whole numbers"),
+            (None, DataType::Boolean) => all(TRUE_OR_FALSE),
+            (None, DataType::Int64) => all(WHOLE),
             (None, DataType::Decimal128(_, scale)) => {
-                all(&format!("have {scale} digits after the point"))
+                let digits = counted(i64::from(*scale), "digit");
+                all([
+                    &format!("has {digits} after the point"),
+                    &format!("have {digits} after the point"),
+                ])
             }
-            (None, DataType::Float64) => format!(
-                "{} of {values} values of {rows} sampled rows have a fraction",
-                self.fractions
-            ),
-            (None, DataType::Date32) => all("are dates"),
-            (None, DataType::Timestamp(_, None)) => all("are timestamps"),
-            (None, DataType::Timestamp(_, Some(_))) => all("are timestamps in UTC"),
-            (None, _) => all("are text"),
+            (None, DataType::Float64) => with_fractions(self.fractions, values, rows),
+            (None, DataType::Date32) => all(["is a date", "are dates"]),
+            (None, DataType::Timestamp(_, None)) => all(["is a timestamp", "are timestamps"]),
+            (None, DataType::Timestamp(_, Some(_))) => {
+                all(["is a timestamp in UTC", "are timestamps in UTC"])
+            }
+            (None, _) => all(["is text", "are text"]),
         }
     }
+}
+
+pub(crate) const TRUE_OR_FALSE: [&str; 2] = ["is true or false", "are true or false"];
+pub(crate) const WHOLE: [&str; 2] = ["is a whole number", "are whole numbers"];
+
+/// `all 3 values of 4 sampled rows are dates`; the words behind the rows for one value and for several.
+pub(crate) fn all(values: u64, rows: u64, [one, several]: [&str; 2]) -> String {
+    let sampled = counted(rows, "sampled row");
+    match values {
+        1 => format!("the only value of {sampled} {one}"),
+        _ => format!("all {values} values of {sampled} {several}"),
+    }
+}
+
+/// `1 of 3 values of 4 sampled rows has a fraction`
+pub(crate) fn with_fractions(fractions: u64, values: u64, rows: u64) -> String {
+    let (values, sampled) = (counted(values, "value"), counted(rows, "sampled row"));
+    let has = if fractions == 1 { "has" } else { "have" };
+    format!("{fractions} of {values} of {sampled} {has} a fraction")
 }
 
 #[cfg(test)]
@@ -439,28 +465,28 @@ mod tests {
         for (values, expected) in [
             (
                 &["1", "2.5", "-3"][..],
-                "float64 (1 of 3 values of 3 sampled rows have a fraction)",
+                "float64 (1 of 3 values of 3 sampled rows has a fraction)",
             ),
             (
                 &["1.10"],
-                "decimal(38, 2) (all 1 values of 1 sampled rows have 2 digits after the point)",
+                "decimal(38, 2) (the only value of 1 sampled row has 2 digits after the point)",
             ),
             (
                 &["true"],
-                "bool (all 1 values of 1 sampled rows are true or false)",
+                "bool (the only value of 1 sampled row is true or false)",
             ),
             (
                 &["2026-11-21", ""],
-                "date (all 1 values of 2 sampled rows are dates)",
+                "date (the only value of 2 sampled rows is a date)",
             ),
             (
                 &["1,5", "-1.234,50"],
                 "string (all 2 values of 2 sampled rows have a comma, which is not read as a number)",
             ),
-            (&["NaN"], "string (all 1 values of 1 sampled rows are text)"),
+            (&["NaN"], "string (the only value of 1 sampled row is text)"),
             (
                 &["a"],
-                "string (\"a\" is among the values of 1 sampled rows)",
+                "string (\"a\" is among the values of 1 sampled row)",
             ),
         ] {
             assert_eq!(why(values), format!("a: {expected}"));

@@ -20,7 +20,7 @@
 
 mod decode;
 mod encode;
-mod infer;
+pub(crate) mod infer;
 mod split;
 
 pub(crate) use decode::Reader;

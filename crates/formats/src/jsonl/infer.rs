@@ -9,12 +9,14 @@
 use std::sync::Arc;
 
 use arrow_schema::{Field, Schema, TimeUnit};
+use rapidbyte_wire::counted;
 use rapidbyte_wire::types::parse_field;
 
 use super::decode::duplicate;
 use super::lines::{Lines, broken};
 use crate::FormatError;
 pub use crate::csv::Inferred;
+use crate::csv::infer::{TRUE_OR_FALSE, WHOLE, all, with_fractions};
 use crate::error::shown;
 use crate::json::{self, Stop};
 use crate::text::{number, time};
@@ -63,22 +65,23 @@ impl Column {
     /// What decided, for the person who wonders.
     fn why(&self, rows: u64) -> String {
         let values = self.values;
-        let all = |what: &str| format!("all {values} values of {rows} sampled rows {what}");
+        let all = |words: [&str; 2]| all(values, rows, words);
         match &self.shape {
-            Shape::Float => format!(
-                "{} of {values} values of {rows} sampled rows have a fraction",
-                self.floats
-            ),
-            Shape::Bool => all("are true or false"),
-            Shape::Int(_) => all("are whole numbers"),
+            Shape::Float => with_fractions(self.floats, values, rows),
+            Shape::Bool => all(TRUE_OR_FALSE),
+            Shape::Int(_) => all(WHOLE),
             Shape::Json => format!(
-                "{} is among the values of {rows} sampled rows",
-                self.example.as_deref().unwrap_or_default()
+                "{} is among the values of {}",
+                self.example.as_deref().unwrap_or_default(),
+                counted(rows, "sampled row")
             ),
-            Shape::List(_) => all("are arrays"),
-            Shape::Struct(_) => all("are objects"),
-            Shape::Time => all("are timestamps with an offset from UTC"),
-            Shape::String | Shape::Unknown => all("are strings"),
+            Shape::List(_) => all(["is an array", "are arrays"]),
+            Shape::Struct(_) => all(["is an object", "are objects"]),
+            Shape::Time => all([
+                "is a timestamp with an offset from UTC",
+                "are timestamps with an offset from UTC",
+            ]),
+            Shape::String | Shape::Unknown => all(["is a string", "are strings"]),
         }
     }
 }
@@ -150,7 +153,10 @@ impl Sampler {
                 .map_err(|error| FormatError::new("unsupported_type", error.to_string()))?;
             fields.push(Arc::new(field));
             notes.push(match column.values {
-                0 => format!("{name}: {type_name} (no value in {rows} sampled rows)"),
+                0 => format!(
+                    "{name}: {type_name} (no value in {})",
+                    counted(rows, "sampled row")
+                ),
                 _ => format!("{name}: {type_name} ({})", column.why(rows)),
             });
         }

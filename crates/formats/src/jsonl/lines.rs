@@ -3,6 +3,7 @@
 use memchr::memchr;
 
 use crate::FormatError;
+use crate::error::TO_UTF8;
 
 /// Room that is kept for the beginnings of lines: most are far shorter.
 const KEPT_BYTES: usize = 1 << 16;
@@ -83,7 +84,9 @@ impl Lines {
         self.line += 1;
         let text = std::str::from_utf8(line).map_err(|error| {
             let at = error.valid_up_to() + 1;
-            FormatError::new("jsonl_bad_utf8", format!("not UTF-8 at byte {at}")).line(number)
+            FormatError::new("jsonl_bad_utf8", format!("not UTF-8 at byte {at}"))
+                .hint(TO_UTF8)
+                .line(number)
         })?;
         let text = match number {
             1 => text.strip_prefix('\u{feff}').unwrap_or(text),

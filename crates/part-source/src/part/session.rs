@@ -24,7 +24,10 @@ impl GuestSession for Session {
         Ok(vec![CheckItem {
             name: "discover".into(),
             problem: None,
-            detail: format!("{streams} streams"),
+            detail: match streams {
+                1 => "1 stream".to_owned(),
+                _ => format!("{streams} streams"),
+            },
         }])
     }
 

@@ -512,7 +512,7 @@ fn how_a_stream_goes_on() {
         ),
         (
             with_stream(&format!("{incremental}cursor_initial: [1, 2]")),
-            "p.yaml:9:7: cursor_initial has 2 values for 1 columns of cursor_field (write one \
+            "p.yaml:9:7: cursor_initial has 2 values for 1 column of cursor_field (write one \
              value for each column)",
         ),
         (
