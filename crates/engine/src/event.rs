@@ -13,7 +13,7 @@ use crate::progress::Progress;
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// A connector has a message, or the engine, whose name is [`ENGINE`].
+    /// A connector has a message, or the engine, which is called `rapidbyte`.
     Log {
         /// Who wrote it.
         from: &'a str,

@@ -14,7 +14,7 @@
 //! # std::fs::write(folder.path().join("in.csv"), "id\n1\n2\n")?;
 //! # std::fs::write(folder.path().join("copy.yaml"), rapidbyte::EXAMPLE)?;
 //! # let file = folder.path().join("copy.yaml");
-//! let engine = Engine::builder().build()?;
+//! let engine = Engine::builder().cache(rapidbyte::user_cache().ok()).build()?;
 //! let pipeline = Pipeline::from_file(&file, &Environment::process())?;
 //! let report = engine.run(&pipeline, &RunOptions::default(), &Control::default())?;
 //! assert_eq!(report.rows, 2);
@@ -44,7 +44,7 @@
 //!         }
 //!     }
 //! });
-//! let engine = Engine::builder().build()?;
+//! let engine = Engine::builder().cache(rapidbyte::user_cache().ok()).build()?;
 //! engine.run(&pipeline, &RunOptions::default(), &control)?;
 //! assert_eq!(*committed.lock().unwrap(), 2);
 //! # Ok(())
@@ -66,7 +66,7 @@
 //!         begun.send(()).ok();
 //!     }
 //! });
-//! let engine = Engine::builder().build()?;
+//! let engine = Engine::builder().cache(rapidbyte::user_cache().ok()).build()?;
 //! let ended = std::thread::scope(|scope| {
 //!     let (engine, pipeline) = (&engine, &pipeline);
 //!     // The run owns its control: if it ends early, nobody waits for its first stream.

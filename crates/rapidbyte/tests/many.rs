@@ -78,7 +78,8 @@ fn entries(folder: &str) -> usize {
 
 #[test]
 fn fifty_runs_at_a_time_leave_nothing_behind_and_do_not_mix() {
-    let engine = Engine::builder().build().expect("an engine");
+    let cache = rapidbyte::user_cache().ok();
+    let engine = Engine::builder().cache(cache).build().expect("an engine");
     // What is made once for the process is there after the first of each.
     for first in 0..5 {
         let _ = run(&engine, first);
