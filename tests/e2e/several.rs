@@ -297,3 +297,39 @@ fn a_table_that_a_pattern_does_not_find_any_more_is_a_warning() {
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert!(!ended.stderr.contains("any more"), "{}", ended.stderr);
 }
+
+#[test]
+fn a_stream_that_an_earlier_attempt_completed_is_read_again_by_the_next_run() {
+    let database = shared().database();
+    let mut client = database.client();
+    let sql =
+        "CREATE TABLE a AS SELECT 1 AS day; CREATE TABLE b AS SELECT 1 AS day; CREATE SCHEMA raw";
+    client.batch_execute(sql).expect("tables");
+    let folder = Folder::new();
+    let pipeline = tables(&database.url());
+    folder.write("p.yaml", &pipeline);
+    // The first attempt commits one table and is killed at the other one.
+    let mut command = folder.command(&["run", "p.yaml"]);
+    let fault = ("RAPIDBYTE_FAULTS", "engine.fenced=kill@2");
+    let ended = command.env(fault.0, fault.1).output().expect("it starts");
+    assert_eq!(ended.status.code(), None, "{ended:?}");
+    // In the second one that table cannot be planned. The run is finished all the same.
+    client
+        .batch_execute("ALTER TABLE raw.a RENAME day TO other")
+        .expect("a name");
+    let (error, exit) = folder.error(&pipeline);
+    assert_eq!(
+        (exit, &error["stream"]),
+        (4, &json!("public.a")),
+        "{error:#}"
+    );
+    assert_eq!(error["committed"], json!(["public.b"]));
+    let sql = "ALTER TABLE raw.a RENAME other TO day; UPDATE a SET day = 2; UPDATE b SET day = 2";
+    client.batch_execute(sql).expect("another day");
+    folder.report(&pipeline);
+    for table in ["a", "b"] {
+        let sql = format!("SELECT string_agg(day::text, ',' ORDER BY day) FROM raw.{table}");
+        let days: String = client.query_one(&sql, &[]).expect("rows").get(0);
+        assert_eq!(days, "1,2", "{table}");
+    }
+}

@@ -137,7 +137,9 @@ pub fn run(
             Err(failure) if is_finished(failure, &names) => Outcome::Partial(&failure.code),
             Err(failure) => Outcome::Failed(&failure.code),
         };
-        let failed = failed_streams(moved.as_ref().err());
+        let mut failed = failed_streams(moved.as_ref().err());
+        let complete = complete_streams(&ledger);
+        failed.retain(|stream| !complete.contains(*stream));
         let of = |stream: &&str| (stream.to_string(), ledger.run_of(stream).id.clone());
         let done = names.iter().filter(|name| !failed.contains(name.as_str()));
         active.streams_ended(done.cloned().collect(), failed.iter().map(of).collect());
@@ -147,6 +149,19 @@ pub fn run(
         }
     }
     moved.map(drop)
+}
+
+/// The streams that the run, or the run that they resumed, has committed to the end, as far as the history knows:
+/// perhaps in an earlier attempt. Such a stream left nothing behind, though it may have failed in this attempt: under the
+/// old id the next run would find it complete, and not move what it has then.
+fn complete_streams(ledger: &Ledger<'_>) -> HashSet<String> {
+    let known = ledger.history.map(|h| h.streams(&ledger.run.pipeline));
+    // A history that cannot be read leaves them to the destination, which knows what it has.
+    let known = known.and_then(Result::ok).unwrap_or_default();
+    let is_complete =
+        |known: &StreamRecord| known.complete && known.run_id == ledger.run_of(&known.stream).id;
+    let complete = known.into_iter().filter(is_complete);
+    complete.map(|known| known.stream).collect()
 }
 
 /// The streams that failed by themselves.
