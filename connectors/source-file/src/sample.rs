@@ -84,8 +84,19 @@ fn declared<'a>(settings: &'a Settings, stream: &FileStream) -> Option<&'a Schem
 /// compares the others.
 const HEADER_FILES: usize = 100;
 
-/// Refuses a CSV header that does not have the declared columns.
+/// Refuses a CSV header that does not have the declared columns. What else is wrong with a file is told by the read,
+/// whose limits are those of the run.
 pub(crate) fn check_headers(settings: &Settings, stream: &FileStream) -> Result<()> {
+    match compare_headers(settings, stream) {
+        Err(error) if !HEADER_CODES.contains(&error.code.as_str()) => Ok(()),
+        compared => compared,
+    }
+}
+
+/// The errors of a header that lacks a declared column, or has another one.
+const HEADER_CODES: [&str; 2] = ["csv_unknown_column", "csv_missing_column"];
+
+fn compare_headers(settings: &Settings, stream: &FileStream) -> Result<()> {
     let (FileFormat::Text(format @ Format::Csv(_)), Some(schema)) =
         (&settings.format, declared(settings, stream))
     else {
