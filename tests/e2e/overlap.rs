@@ -279,3 +279,12 @@ fn cursors_are_not_moved_under_a_run_at_work_without_consent() {
     assert!(forced.stderr.contains(session), "{forced:?}");
     older.kill();
 }
+
+/// Lets a stopped run continue; its exit code and its document.
+pub(crate) fn resume(started: Started) -> (Option<i32>, Value) {
+    let pid = Pid::from_raw(started.pid() as i32).expect("a process");
+    kill_process(pid, Signal::CONT).expect("it continues");
+    let ended = started.child.wait_with_output().expect("it ends");
+    let document = serde_json::from_slice(&ended.stdout).expect("one JSON document");
+    (ended.status.code(), document)
+}

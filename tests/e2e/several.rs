@@ -3,6 +3,8 @@
 use rapidbyte_testkit::postgres::{Client, shared};
 use serde_json::{Value, json};
 
+use crate::network::until;
+use crate::overlap::{Started, resume};
 use crate::support::{Folder, copy};
 
 /// Copies `a`, `b`, `c` and `d` from CSV, one after the other.
@@ -332,4 +334,38 @@ fn a_stream_that_an_earlier_attempt_completed_is_read_again_by_the_next_run() {
         let days: String = client.query_one(&sql, &[]).expect("rows").get(0);
         assert_eq!(days, "1,2", "{table}");
     }
+}
+
+#[test]
+fn a_run_that_holds_up_a_change_of_a_table_ends_at_once() {
+    let database = shared().database();
+    let mut client = database.client();
+    let sql = "CREATE TABLE a (id int); CREATE TABLE b (id int); CREATE TABLE c (id int); CREATE SCHEMA raw";
+    client.batch_execute(sql).expect("tables");
+    let pipeline = tables(&database.url()).replace("public.b]", "public.b, public.c]");
+    let folder = Folder::new();
+    folder.write("p.yaml", pipeline);
+    // The run has its snapshot, and with it a lock on each table.
+    let started = Started::stopped_at(&folder, "engine.fenced");
+    let mut changes = database.client();
+    let change =
+        std::thread::spawn(move || changes.batch_execute("ALTER TABLE b ADD COLUMN v int"));
+    let sql = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'public.b'::regclass";
+    let mut waits = || {
+        client
+            .query_one(sql, &[])
+            .expect("a count")
+            .get::<_, i64>(0)
+            > 0
+    };
+    until(&mut waits, "the change waits");
+    let (code, document) = resume(started);
+    let error = &document["error"];
+    assert_eq!(
+        (code, &error["code"]),
+        (Some(4), &json!("lock_queued")),
+        "{document:#}"
+    );
+    assert_eq!(error["committed"], json!(["public.a"]), "{document:#}");
+    change.join().expect("a thread").expect("the change");
 }

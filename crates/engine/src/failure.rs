@@ -63,7 +63,7 @@ pub struct Failure {
     #[serde(skip)]
     pub passes_after_ms: Option<u32>,
     /// It stops the run, whatever else there is to move: a server cannot be reached, a connector
-    /// does not open, or a newer run has taken over.
+    /// does not open, a newer run has taken over, or the run holds up others.
     #[serde(skip)]
     pub stops_run: bool,
     /// What became of the streams of the run.
@@ -81,6 +81,10 @@ pub struct Streams {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
 }
+
+/// Somebody waits for a lock that the snapshot of the run holds, and everybody else behind them: only the end of the run
+/// frees the table.
+const LOCK_QUEUED: &str = "lock_queued";
 
 /// Names and failures that one message shows; `--output json` has all of them.
 const SHOWN: usize = 20;
@@ -245,8 +249,9 @@ impl Failure {
             _ => None,
         };
         // Servers that do not let us in would be asked once more for each stream.
-        failure.stops_run =
-            export == "open" || matches!(kind, ErrorKind::Connection | ErrorKind::Superseded);
+        failure.stops_run = export == "open"
+            || matches!(kind, ErrorKind::Connection | ErrorKind::Superseded)
+            || code == LOCK_QUEUED;
         failure.hint = hint;
         name_limit(&mut failure);
         let class = failure.class;

@@ -30,15 +30,53 @@ pub(super) fn refusal(refused: Vec<Refused>, streams: usize, destination: &str) 
     let count = refused.len();
     let mut failures: Vec<Failure> = refused.into_iter().map(|refused| refused.failure).collect();
     // A fault that is not of a stream is the same for each.
-    failures.dedup_by(|one, other| {
-        let key = |failure: &Failure| (failure.code.clone(), failure.message.clone());
-        key(one) == key(other) && one.location == other.location && one.column == other.column
-    });
-    if let [failure] = failures.as_mut_slice()
-        && count > 1
-    {
-        failure.stream = None;
+    let is_same = |failure: &Failure| {
+        let first = &failures[0];
+        let text = |failure: &Failure| (failure.code.clone(), failure.message.clone());
+        let is_of_stream = failure.stream.is_some() || failure.column.is_some();
+        !is_of_stream && text(failure) == text(first) && failure.location == first.location
+    };
+    if failures.iter().all(is_same) {
+        failures.truncate(1);
     }
     let text = format!("{count} of {streams} streams cannot be moved");
     Failure::of_several(failures, text, "follow the hint of each error")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::Class;
+
+    fn told(streams: &[Option<&str>]) -> Vec<Option<String>> {
+        let refused = streams.iter().map(|stream| {
+            let failure = Failure::new(Class::Config, "no_schema", "no schema \"raw\"");
+            let failure = match stream {
+                Some(stream) => failure.in_stream(stream),
+                None => failure,
+            };
+            Refused {
+                stream: stream.unwrap_or("s").to_owned(),
+                failure,
+            }
+        });
+        let failure = refusal(refused.collect(), 5, "dest").expect("a failure");
+        match failure.streams.failures.is_empty() {
+            true => vec![failure.stream],
+            false => failure
+                .streams
+                .failures
+                .into_iter()
+                .map(|f| f.stream)
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn what_is_the_same_for_all_is_told_once_and_what_a_stream_has_for_each() {
+        assert_eq!(told(&[None, None, None]), [None]);
+        let all = [Some("a"), Some("b"), Some("c")];
+        assert_eq!(told(&all), all.map(|name| name.map(str::to_owned)));
+        assert!(refusal(Vec::new(), 0, "dest").is_none());
+    }
 }
