@@ -54,6 +54,13 @@ fn every_stream_is_tried_though_one_fails() {
         "{text}"
     );
     assert!(text.contains("committed before: a, d"), "{text}");
+    // The page has each of them, for whoever did not see the terminal.
+    folder.rapidbyte(&["run", "p.yaml", "--report", "run.html"]);
+    let page = folder.read("run.html");
+    assert!(
+        page.contains("in-b.csv:2") && page.contains("in-c.csv:2"),
+        "{page}"
+    );
 }
 
 #[test]

@@ -246,12 +246,25 @@ fn failed(failure: &Failure) -> String {
             &Some(failure.streams.committed.join(", ")),
         );
     }
-    format!(
+    let mut text = format!(
         "<section class=\"failure\">\n<h2>{}</h2>\n<p>{}</p>\n<dl>\n{rows}</dl>\n</section>\n",
         escape(&failure.code),
         escape(&failure.message)
-    )
+    );
+    let of_streams = &failure.streams.failures;
+    text.extend(of_streams.iter().take(MOST_FAILURES).map(failed));
+    if let Some(more) = of_streams.len().checked_sub(MOST_FAILURES + 1) {
+        let more = more + 1;
+        let _ = writeln!(
+            text,
+            "<p class=\"quiet\">and {more} more: --output json lists all of them</p>"
+        );
+    }
+    text
 }
+
+/// Failures of single streams that a page shows.
+const MOST_FAILURES: usize = 100;
 
 fn warnings(report: &Report) -> String {
     let mut items = String::new();
