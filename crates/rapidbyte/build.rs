@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// What is put around a connector in a scripting language, or into it: `parts/rapidbyte-part-NAME.wasm`
+/// The adapters that go around a connector in a scripting language, or into it: `parts/rapidbyte-part-NAME.wasm`
 /// below the folder of connectors.
 const PARTS: [&str; 3] = ["source", "destination", "sink"];
 
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(fs::write(out.join("embedded.rs"), code)?)
 }
 
-/// Builds the connectors in a target folder of their own: that of the cargo that waits for us is
+/// Builds the connectors in a target folder of their own: the folder of the cargo that waits for us is
 /// locked. Gives their folder.
 fn build(out: &Path) -> Result<PathBuf, Box<dyn Error>> {
     let root = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../..");
@@ -71,7 +71,7 @@ fn build(out: &Path) -> Result<PathBuf, Box<dyn Error>> {
         .arg(&folder)
         .current_dir(&root)
         .env("CARGO_TARGET_DIR", target.join("embedded"));
-    // What this cargo tells build scripts of the host is not true of the connectors.
+    // These variables describe the build of the host, and the connectors have another one.
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();
         let is_ours = ["CARGO_ENCODED_", "CARGO_CFG_", "CARGO_FEATURE_", "DEP_"]

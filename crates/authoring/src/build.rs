@@ -13,7 +13,7 @@ use crate::compose::{self, Adapters};
 use crate::project::{Language, Project};
 use crate::said::{self, Said};
 
-/// What a component in Rust is compiled for.
+/// The target of a component in Rust.
 const TARGET: &str = "wasm32-wasip2";
 
 /// A component that was built.
@@ -27,8 +27,8 @@ pub struct Built {
     pub bytes: usize,
 }
 
-/// Builds a project and leaves `<name>.wasm` in its folder. Nobody has loaded it yet. What the tool prints goes to
-/// the standard error if `shows_all`, else to a file that is removed after a success.
+/// Builds a project and leaves `<name>.wasm` in its folder, without loading it. The output of the language's tool goes
+/// to the standard error if `shows_all`, else to a file that is removed after a success.
 ///
 /// # Errors
 /// `not_a_connector_project`, `tool_missing`, `build_failed`.
@@ -90,7 +90,7 @@ fn cargo(project: &Project, folder: &Path) -> Result<Vec<u8>, Failure> {
     std::fs::read(&component).map_err(|error| failed(format!("what cargo left: {error}")))
 }
 
-/// Lets a tool write a component to a file, and puts what makes a connector of it around.
+/// Lets a tool write a component to a file, and composes it with the adapters that make it a connector.
 fn around(
     project: &Project,
     adapters: &Adapters,
@@ -103,7 +103,7 @@ fn around(
     compose::around(&unfinished, project.kind, adapters)
 }
 
-/// Runs componentize-py: that of the project's virtual environment, or else of PATH.
+/// Runs componentize-py from the project's virtual environment, or else from PATH.
 fn python(
     project: &Project,
     folder: &Path,
@@ -129,16 +129,16 @@ fn python(
         .args(["--python-path", "rapidbyte/glue", "--output"])
         .arg(unfinished);
     if venv.is_dir() {
-        // Its packages become part of the component; those of another one do not.
+        // Its packages become part of the component. The packages of another environment do not.
         tool.env("VIRTUAL_ENV", &venv);
     }
     TOOL.finish(tool, &folder, shows_all)
 }
 
-/// What leaves the tools in a project, typed in its folder.
+/// The command that installs the tools of a project in Python, for its folder.
 pub(crate) const INSTALL_PYTHON: &str =
     "python3 -m venv .venv && .venv/bin/pip install -r requirements.txt";
-/// The same in JavaScript.
+/// The same for JavaScript.
 pub(crate) const INSTALL_JAVASCRIPT: &str = "npm install";
 
 /// Runs componentize-js by node.
@@ -189,20 +189,20 @@ fn world(project: &Project) -> &'static str {
 /// The output of a tool, unless it is shown; removed after a success. The file is in our own folder of the project,
 /// because a `build.log` beside the script may be the author's.
 const LOG: &str = "rapidbyte/build.log";
-/// What of it is looked at.
+/// How much of it is searched for the error.
 const LOG_BYTES: u64 = 256 << 10;
 
 /// A tool of another language.
 struct Tool {
     name: &'static str,
-    /// What leaves it in a project.
+    /// The command that installs it in a project.
     install: &'static str,
-    /// Finds what is wrong with the script in what it says.
+    /// Finds the error of the script in the tool's output.
     said: fn(&str) -> Option<Said>,
 }
 
 impl Tool {
-    /// Runs it in a folder to its end; what it prints is no result of ours.
+    /// Runs it in a folder to its end. Its output never goes to our standard output.
     fn finish(&self, mut tool: Command, folder: &Path, shows_all: bool) -> Result<(), Failure> {
         let log = folder.join(LOG);
         tool.current_dir(folder).stdin(Stdio::null());

@@ -26,7 +26,7 @@ pub(crate) fn around(script: &Path, kind: Kind, adapters: &Adapters) -> Result<V
     let script = match kind {
         Kind::Source => script,
         Kind::Destination => {
-            // What needs no sink stays as it is.
+            // A connector that does not use the sink stays as it is.
             let with_sink = plug(&script, adapters.read("sink")?)?;
             with_sink.unwrap_or(script)
         }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::build::failed;
 
-// What the build script found: `TEMPLATES` and `SDK`, paths and texts.
+// The tables of the build script: `TEMPLATES` and `SDK`, paths and texts.
 include!(concat!(env!("OUT_DIR"), "/templates.rs"));
 
 /// The file that says so.
@@ -23,9 +23,9 @@ const MAX_FILE_BYTES: u64 = 64 << 10;
 const VERSION: u32 = 1;
 /// Longest name of a connector.
 const MAX_NAME: usize = 64;
-/// Where the SDK, or what takes its place, stands in a project.
+/// The folder of a project that has the SDK, or the glue of a scripting language.
 const SDK_FOLDER: &str = "rapidbyte";
-/// What a connector in a scripting language is, among the SDK's files.
+/// The interface of connectors in scripting languages, among the SDK's files.
 const SCRIPT_WIT: &str = "crates/rows/wit/script.wit";
 /// Names that cargo, or the project's own dependencies, have taken.
 const TAKEN: [&str; 10] = [
@@ -41,7 +41,7 @@ const TAKEN: [&str; 10] = [
     "test",
 ];
 
-/// What a connector can be written in.
+/// The language of a connector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Language {
@@ -65,6 +65,12 @@ impl Language {
             Self::Javascript => "javascript",
         }
     }
+
+    /// The language of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|language| language.name() == name)
+    }
 }
 
 /// A connector's project: what its `rapidbyte-connector.json` says.
@@ -77,7 +83,7 @@ pub struct Project {
     /// Which end of a pipeline it is.
     #[serde(with = "kind")]
     pub kind: Kind,
-    /// What it is written in.
+    /// The language of its code.
     pub language: Language,
     /// It makes requests: its world has HTTP. In Rust the SDK has it, and what is not used is not
     /// imported.
@@ -97,8 +103,7 @@ mod kind {
 
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Kind, D::Error> {
         let name = String::deserialize(deserializer)?;
-        let kinds = Kind::ALL;
-        let kind = kinds.into_iter().find(|kind| kind.name() == name);
+        let kind = Kind::named(&name);
         kind.ok_or_else(|| Error::unknown_variant(&name, &["source", "destination"]))
     }
 }
@@ -107,7 +112,7 @@ impl Project {
     /// A new project.
     ///
     /// # Errors
-    /// `invalid_argument` for a name that is no file name, package or crate everywhere.
+    /// `invalid_argument` for a name that some language or system does not take as a file, package or crate.
     pub fn new(name: &str, kind: Kind, language: Language) -> Result<Self, Failure> {
         let is_letter = |c: char| c.is_ascii_lowercase();
         let is_valid = name.starts_with(is_letter)

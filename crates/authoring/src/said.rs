@@ -1,7 +1,7 @@
-//! What a language's tool said about a script, in one line: componentize-py and componentize-js print
+//! The error of a language's tool about a script, in one line: componentize-py and componentize-js print
 //! their own stack around it.
 
-/// What is wrong with a script.
+/// An error in a script.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Said {
     /// The last exception.
@@ -10,7 +10,7 @@ pub(crate) struct Said {
     pub(crate) place: Option<String>,
 }
 
-/// Where componentize-py finds the project; what lies below `rapidbyte/` is not the author's.
+/// The folder in which componentize-py finds the project. The author did not write the files below `rapidbyte/`.
 const PROJECT: &str = "/0/";
 const OURS: &str = "rapidbyte/";
 
@@ -20,7 +20,7 @@ pub(crate) fn by_python(text: &str) -> Option<Said> {
     let text = text.split("\nStack backtrace:").next()?;
     let (_, trace) = text.split_once("Traceback (most recent call last):")?;
     let last = trace.lines().rev().find(|line| !line.trim().is_empty())?;
-    // What stands within a frame is indented: such a text ends before its exception.
+    // Lines within a frame are indented: a text with such a last line ends before its exception.
     let message = (!last.starts_with(' ')).then(|| last.replace(PROJECT, ""))?;
     let lines: Vec<&str> = trace.lines().map(str::trim).collect();
     let at = lines.iter().rposition(|line| python_frame(line).is_some());

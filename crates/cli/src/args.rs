@@ -532,18 +532,12 @@ pub struct NewConnector {
 
 fn kinds() -> impl TypedValueParser<Value = Kind> {
     let names = PossibleValuesParser::new(Kind::ALL.map(Kind::name));
-    names.try_map(|name| {
-        let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name);
-        kind.ok_or("not a kind of connector")
-    })
+    names.try_map(|name| Kind::named(&name).ok_or("not a kind of connector"))
 }
 
 fn languages() -> impl TypedValueParser<Value = Language> {
     let names = PossibleValuesParser::new(Language::ALL.map(Language::name));
-    names.try_map(|name| {
-        let language = Language::ALL.into_iter().find(|known| known.name() == name);
-        language.ok_or("not a language of connectors")
-    })
+    names.try_map(|name| Language::named(&name).ok_or("not a language of connectors"))
 }
 
 /// `connector test`

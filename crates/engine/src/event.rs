@@ -1,4 +1,4 @@
-//! What a plan or a run tells while it works.
+//! Events of a plan or a run, for whoever watches it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use rapidbyte_runtime::Level;
 use crate::failure::Failure;
 use crate::progress::Progress;
 
-/// Something that happened. Secrets of the pipeline are taken out of failures; [`Event::Log`] has what a connector
-/// wrote, as it wrote it.
+/// Something that happened. Failures come without the secrets of the pipeline. [`Event::Log`] has the message of a
+/// connector as it was written.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Event<'a> {
     /// A connector has a message, or the engine, which is called `rapidbyte`.
     Log {
-        /// Who wrote it.
+        /// The name of the connector, or `rapidbyte`.
         from: &'a str,
         /// The stream that it worked on.
         stream: Option<&'a str>,
@@ -47,7 +47,7 @@ pub enum Event<'a> {
         /// Bytes of Arrow data of these rows.
         bytes: u64,
     },
-    /// Something failed for a reason that may pass, and is tried again.
+    /// A transient failure: the work is retried after a pause.
     Retrying {
         /// The stream; none while the run is planned.
         stream: Option<&'a str>,
@@ -74,7 +74,7 @@ pub enum Event<'a> {
     },
 }
 
-/// Who takes events: from many threads, and without waiting for long.
+/// A receiver of events. Many threads call it, and each waits until it returns.
 pub type EventSink = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
 
 /// The engine's name in [`Event::Log`].
@@ -83,13 +83,13 @@ pub const ENGINE: &str = "rapidbyte";
 /// An event as a line of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// Who wrote it.
+    /// The name of the connector, or `rapidbyte`.
     pub from: String,
     /// The stream.
     pub stream: Option<String>,
     /// How much it matters.
     pub level: Level,
-    /// The message; that of a connector may have several lines.
+    /// The message. A connector's message may have several lines.
     pub message: String,
 }
 

@@ -307,6 +307,14 @@ impl Failure {
         }
     }
 
+    /// A copy without the document's secrets, as [`redact`](Self::redact) makes it.
+    #[must_use]
+    pub fn redacted(&self, document: &Document) -> Self {
+        let mut failure = self.clone();
+        failure.redact(document);
+        failure
+    }
+
     /// 130 interrupted, 2 configuration, 3 environment, 4 data against its schema, 5 another
     /// run is at work, 1 the rest.
     pub fn exit_code(&self) -> u8 {

@@ -24,6 +24,7 @@ mod machine;
 mod meant;
 mod narrow;
 mod overlap;
+mod past;
 pub mod plan;
 mod progress;
 pub mod report;

@@ -190,6 +190,7 @@ impl Plan {
         let found = selected.names();
         let (chosen, mut refused) = narrow(&document, selected, narrowing)?;
         let asked_for = chosen.len() + refused.len();
+        let finds_none = chosen.is_empty();
         begin(&document, &mut writer)?;
         let asked = selections(&document, &chosen);
         let is_whole = chosen.iter().all(|one| {
@@ -203,7 +204,7 @@ impl Plan {
             selections: asked,
         };
         let place_all = || place_all(&document, chosen, &mut writer, narrowing.full_refresh);
-        let (placing, taken) = match is_whole && asked_for > refused.len() {
+        let (placing, taken) = match is_whole && !finds_none {
             true => {
                 let (placing, taken) = moment.fix_beside(&document, place_all)?;
                 (placing, Some(taken))
@@ -254,14 +255,10 @@ impl Plan {
         })
     }
 
-    /// What tells of all streams that cannot be moved, with those that the moment of the run refused. None
-    /// where all can.
+    /// One failure for all streams that cannot be moved, also those that the moment of the run refused. None if all
+    /// streams can be moved.
     pub fn refusal(&self, taken: Taken) -> Option<Failure> {
-        let named = |refused: &Refused| Refused {
-            stream: refused.stream.clone(),
-            failure: refused.failure.clone(),
-        };
-        let mut refused: Vec<Refused> = self.refused.iter().map(named).collect();
+        let mut refused = self.refused.clone();
         refused.extend(taken.refused.into_iter().map(|(index, failure)| Refused {
             stream: self.streams[index].name.clone(),
             failure,
@@ -315,17 +312,17 @@ fn selections(document: &Document, chosen: &[Chosen]) -> Vec<Selection> {
     chosen.iter().map(selection).collect()
 }
 
-/// What the destination said to all streams.
+/// The answers of the destination for all streams.
 struct Placing {
     streams: Vec<StreamPlan>,
     refused: Vec<Refused>,
 }
 
-/// Has the destination plan each stream. A stream that it refuses does not end it: all that is wrong is
-/// told at once.
+/// Has the destination plan each stream. A stream that the destination refuses does not end this, so that the operator
+/// learns of all faults at once.
 ///
 /// # Errors
-/// What is not a stream's fault: the server is away, the connector is broken, the command is interrupted.
+/// A failure that no stream causes: the server is away, the connector is broken, or the command is interrupted.
 fn place_all(
     document: &Document,
     chosen: Vec<Chosen>,
@@ -356,7 +353,7 @@ const SHARED_TARGET: &str = "shared_target";
 /// The run would write what it reads. Connectors have the same code.
 const TARGET_IS_SOURCE: &str = "target_is_source";
 
-/// No stream can be moved. What may pass is told as it is, because the command is begun again then.
+/// The failure where no stream can be moved. A transient failure is returned as it is, because planning is retried then.
 fn refused_all(refused: Vec<Refused>, streams: usize, destination: &str) -> Failure {
     let passes = |refused: &&Refused| refused.failure.passes_after_ms.is_some();
     if let Some(passing) = refused.iter().find(passes) {

@@ -124,11 +124,9 @@ pub(crate) fn until_it_passes<T>(
         let Some((pause, text)) = next else {
             return Err(backoff.told(failure));
         };
-        let mut told = failure;
-        told.redact(document);
         host.tell(&Event::Retrying {
-            stream: told.stream.as_deref(),
-            failure: &told,
+            stream: failure.stream.as_deref(),
+            failure: &failure.redacted(document),
             attempt: backoff.attempts(),
             pause,
             message: &document.redact(&text),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rapidbyte_runtime::{Cancel, Clock, Level, MemoryBudget, Run, Sandbox, Source};
-use rapidbyte_state::{ActiveRun, Outcome, RunRecord, State, StreamRecord, Turn};
+use rapidbyte_state::{ActiveRun, Outcome, State, Turn};
 
 use crate::beat::Beat;
 use crate::channel::{BATCH_EXCESS, MAX_BATCHES, MAX_MESSAGES, channel};
@@ -15,6 +15,7 @@ use crate::event::Event;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
 use crate::ledger::{Ledger, point_of_run};
+use crate::past;
 use crate::plan::{Plan, StreamPlan, Taken, planning_sandbox};
 use crate::progress::{Progress, StreamProgress, StreamState};
 use crate::report::{ConnectorReport, Report, Side, StageReport, StreamReport, Warning, add};
@@ -138,8 +139,10 @@ pub fn run(
             Err(failure) => Outcome::Failed(&failure.code),
         };
         let mut failed = failed_streams(moved.as_ref().err());
-        let complete = complete_streams(&ledger);
-        failed.retain(|stream| !complete.contains(*stream));
+        if !failed.is_empty() {
+            let complete = past::complete_streams(&ledger);
+            failed.retain(|stream| !complete.contains(*stream));
+        }
         let of = |stream: &&str| (stream.to_string(), ledger.run_of(stream).id.clone());
         let done = names.iter().filter(|name| !failed.contains(name.as_str()));
         active.streams_ended(done.cloned().collect(), failed.iter().map(of).collect());
@@ -149,19 +152,6 @@ pub fn run(
         }
     }
     moved.map(drop)
-}
-
-/// The streams that the run, or the run that they resumed, has committed to the end, as far as the history knows:
-/// perhaps in an earlier attempt. Such a stream left nothing behind, though it may have failed in this attempt: under the
-/// old id the next run would find it complete, and not move what it has then.
-fn complete_streams(ledger: &Ledger<'_>) -> HashSet<String> {
-    let known = ledger.history.map(|h| h.streams(&ledger.run.pipeline));
-    // A history that cannot be read leaves them to the destination, which knows what it has.
-    let known = known.and_then(Result::ok).unwrap_or_default();
-    let is_complete =
-        |known: &StreamRecord| known.complete && known.run_id == ledger.run_of(&known.stream).id;
-    let complete = known.into_iter().filter(is_complete);
-    complete.map(|known| known.stream).collect()
 }
 
 /// The streams that failed by themselves.
@@ -190,7 +180,7 @@ fn move_all(
     progress: &Progress,
     ledger: &Ledger<'_>,
 ) -> Result<Report, Failure> {
-    let gone = gone(plan, ledger);
+    let gone = past::gone(plan, ledger);
     for Warning { stream, message } in &gone {
         host.log(Some(stream), Level::Warn, message);
     }
@@ -249,44 +239,6 @@ fn warnings(stream: &StreamPlan) -> impl Iterator<Item = Warning> {
         message: message.to_owned(),
     })
 }
-
-/// Streams that a pattern covers, that the last finished run moved, and that the source does not have any more:
-/// nothing else would say that their targets are not updated.
-fn gone(plan: &Plan, ledger: &Ledger<'_>) -> Vec<Warning> {
-    let Some(history) = ledger.history else {
-        return Vec::new();
-    };
-    let pipeline = plan.document.pipeline.as_str();
-    // A history that cannot be read costs this warning and no row.
-    let runs = history
-        .runs(Some(pipeline), RUNS_LOOKED_AT)
-        .unwrap_or_default();
-    let is_finished = |run: &RunRecord| matches!(run.status.as_str(), "ok" | "partial");
-    let mut runs = runs.into_iter();
-    let Some(last) = runs.find(|run| run.id != ledger.run.id && is_finished(run)) else {
-        return Vec::new();
-    };
-    let streams = history.streams(pipeline).unwrap_or_default();
-    let source = &plan.document.source;
-    let is_by_pattern = |stream: &str| {
-        let entry = source.entry_for(stream);
-        entry.is_some_and(|entry| source.streams[entry].is_pattern())
-    };
-    let gone = streams.into_iter().filter(|known| {
-        let was_moved = known.run_id == last.id;
-        was_moved && !plan.found.contains(&known.stream) && is_by_pattern(&known.stream)
-    });
-    let warning = |known: StreamRecord| {
-        Warning {
-        stream: known.stream,
-        message: "the source does not have this stream any more: its target keeps the rows of the last run".into(),
-    }
-    };
-    gone.map(warning).collect()
-}
-
-/// Runs among which the last finished one is looked for.
-const RUNS_LOOKED_AT: u32 = 100;
 
 struct Moved {
     report: StreamReport,
@@ -459,11 +411,9 @@ fn next(shared: &Shared) -> Option<usize> {
 }
 
 fn tell_failed(plan: &Plan, host: &Host, stream: &str, failure: &Failure) {
-    let mut failure = failure.clone();
-    failure.redact(&plan.document);
     host.tell(&Event::StreamFailed {
         stream,
-        failure: &failure,
+        failure: &failure.redacted(&plan.document),
     });
 }
 
@@ -518,11 +468,9 @@ impl Moving<'_> {
             let Some((pause, text)) = next else {
                 return Err(self.asking().explain(backoff.told(*failure), self.host));
             };
-            let mut told = failure.clone();
-            told.redact(&self.plan.document);
             self.host.tell(&Event::Retrying {
                 stream: Some(&self.stream.name),
-                failure: &told,
+                failure: &failure.redacted(&self.plan.document),
                 attempt: backoff.attempts(),
                 pause,
                 message: &self.plan.document.redact(&text),

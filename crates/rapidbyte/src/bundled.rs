@@ -1,4 +1,4 @@
-//! What the build script put into the program.
+//! The components that the build script put into the program.
 
 use rapidbyte_runtime::Embedded;
 

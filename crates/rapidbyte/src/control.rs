@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rapidbyte_engine::{Event, EventSink};
 use rapidbyte_runtime::Cancel;
 
-/// Who is told what happens in a call, and what cancels it. The default tells nobody.
+/// The receiver of a call's events, and the handle that cancels the call. By default nobody receives them.
 #[derive(Clone)]
 pub struct Control {
     pub(crate) events: EventSink,
@@ -22,7 +22,7 @@ impl Default for Control {
 }
 
 impl Control {
-    /// Tells `sink` what happens. It is called from many threads, and holds them up while it works.
+    /// Sends the events to `sink`. Many threads call it, and each waits until it returns.
     #[must_use]
     pub fn on_event(self, sink: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
         self.events(Arc::new(sink))

@@ -22,7 +22,7 @@ pub struct Engine {
     embedded: &'static [Embedded],
 }
 
-/// What an [`Engine`] is built from.
+/// Settings of an [`Engine`] that is not built yet.
 pub struct EngineBuilder {
     connector_dirs: Vec<PathBuf>,
     embedded: &'static [Embedded],
@@ -30,7 +30,7 @@ pub struct EngineBuilder {
     compiles: Box<dyn Fn(&str) + Send + Sync>,
 }
 
-/// What of a pipeline a run moves, and where the run is recorded.
+/// The part of a pipeline that a run moves, and the place where the run is recorded.
 #[derive(Debug, Clone, Default)]
 pub struct RunOptions {
     /// Which streams, columns and rows.
@@ -76,7 +76,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Is told the name of each connector that is about to be compiled.
+    /// Calls `tell` with the name of each connector before it is compiled.
     #[must_use]
     pub fn on_compile(mut self, tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.compiles = Box::new(tell);
@@ -139,7 +139,7 @@ impl Engine {
         redacted(pipeline, plan::discover(&pipeline.document, &host))
     }
 
-    /// What a run would do. Nothing is written.
+    /// Plans a run. Nothing is written.
     ///
     /// # Errors
     /// What would stop a run, or all of its streams; a stream that cannot be moved is in [`Plan::refused`].
@@ -206,8 +206,5 @@ impl Engine {
 
 /// Takes the values of the pipeline's secrets out of a failure.
 fn redacted<T>(pipeline: &Pipeline, result: Result<T, Failure>) -> Result<T, Failure> {
-    result.map_err(|mut failure| {
-        failure.redact(&pipeline.document);
-        failure
-    })
+    result.map_err(|failure| failure.redacted(&pipeline.document))
 }

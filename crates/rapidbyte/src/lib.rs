@@ -1,8 +1,8 @@
 //! Rapidbyte as a library: pipelines are checked, planned and run from a Rust program.
 //!
 //! An [`Engine`] has the connectors and the cache of their compiled code. A [`Pipeline`] is a pipeline file that was
-//! read. Each call takes a [`Control`], which is told what happens and can cancel the call. Nothing here prints,
-//! exits, takes a signal or keeps state of the process.
+//! read. Each call takes a [`Control`], which receives its events and can cancel it. This crate prints nothing, does
+//! not exit, handles no signals and has no process-wide state.
 //!
 //! # Run a file
 //!
@@ -25,7 +25,8 @@
 //! # Watch events
 //!
 //! ```
-//! use std::sync::{Arc, Mutex};
+//! use std::sync::Arc;
+//! use std::sync::atomic::{AtomicU64, Ordering};
 //!
 //! use rapidbyte::{Control, Engine, Environment, Event, Pipeline, RunOptions};
 //!
@@ -34,10 +35,12 @@
 //! # std::fs::write(folder.path().join("in.csv"), "id\n1\n2\n")?;
 //! # let (text, folder) = (rapidbyte::EXAMPLE, folder.path());
 //! let pipeline = Pipeline::from_str(text, folder, &Environment::process())?;
-//! let committed = Arc::new(Mutex::new(0));
+//! let committed = Arc::new(AtomicU64::new(0));
 //! let counter = Arc::clone(&committed);
 //! let control = Control::default().on_event(move |event| match event {
-//!     Event::Committed { rows, .. } => *counter.lock().unwrap() += rows,
+//!     Event::Committed { rows, .. } => {
+//!         counter.fetch_add(*rows, Ordering::Relaxed);
+//!     }
 //!     other => {
 //!         if let Some(line) = other.line() {
 //!             eprintln!("{}: {}", line.from, line.message);
@@ -46,7 +49,7 @@
 //! });
 //! let engine = Engine::builder().cache(rapidbyte::user_cache().ok()).build()?;
 //! engine.run(&pipeline, &RunOptions::default(), &control)?;
-//! assert_eq!(*committed.lock().unwrap(), 2);
+//! assert_eq!(committed.load(Ordering::Relaxed), 2);
 //! # Ok(())
 //! # }
 //! ```

@@ -26,7 +26,7 @@ pub fn user_cache() -> Result<Cache, String> {
     .map_err(|error| format!("cannot open the cache of compiled connectors: {error}"))
 }
 
-/// The folders of connectors: those of `RAPIDBYTE_CONNECTORS`, then `connectors` beside the program.
+/// The folders of connectors: the list in `RAPIDBYTE_CONNECTORS`, then `connectors` beside the program.
 pub fn connector_dirs() -> Vec<PathBuf> {
     let named = std::env::var_os("RAPIDBYTE_CONNECTORS");
     let mut dirs: Vec<PathBuf> = named

@@ -41,6 +41,11 @@ impl Kind {
             Self::Destination => "destination",
         }
     }
+
+    /// The kind of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
 }
 
 /// Where a connector's code is.

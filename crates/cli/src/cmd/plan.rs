@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use rapidbyte_engine::plan::{self, Stage, StreamPlan, sync_mode_name, write_mode_name};
 use rapidbyte_engine::{Failure, Narrowing, Plan};
 use rapidbyte_runtime::{Fit, Increment, LateRows};
-use rapidbyte_wire::{WARNING_NOTE, types};
+use rapidbyte_wire::{WARNING_NOTE, counted, types};
 use serde_json::{Map, Value, json};
 
 use crate::args::{Common, Pipeline, Plan as Arguments};
@@ -423,8 +423,8 @@ fn total(plan: &Plan) -> String {
         .collect();
     let mut text = format!(
         "{}, {}",
-        plural(plan.streams.len(), "stream"),
-        plural(columns, "column")
+        counted(plan.streams.len(), "stream"),
+        counted(columns, "column")
     );
     if !shown.is_empty() {
         text.push_str(&format!(": {}", shown.join(", ")));
@@ -436,9 +436,4 @@ fn total(plan: &Plan) -> String {
         text.push_str(&format!("; {} to read", bytes(size)));
     }
     text
-}
-
-fn plural(count: usize, what: &str) -> String {
-    let s = if count == 1 { "" } else { "s" };
-    format!("{count} {what}{s}")
 }

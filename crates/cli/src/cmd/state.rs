@@ -74,12 +74,12 @@ fn names(document: &Document, history: Option<&State>) -> Result<BTreeSet<String
 }
 
 /// Reads the pipeline, opens its destination, and works on the cursors there.
-fn with_cursors(
+fn with_cursors<T>(
     pipeline: &Pipeline,
     common: &Common,
     output: &Output,
-    work: impl FnOnce(&Document, &mut Cursors<'_>) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    work: impl FnOnce(&Document, &mut Cursors<'_>) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let document = setup::document(pipeline, common)?;
     let redacted = super::redacted(&document);
     let host = setup::host(output, Some(&document))?;
@@ -235,47 +235,66 @@ fn as_json(cursor: &str) -> Value {
 
 fn get(of: &OneStream, history: &History, common: &Common, output: &Output) -> Result<(), Failure> {
     with_cursors(&of.pipeline, common, output, |document, cursors| {
-        let progress = cursors.of(&of.stream)?;
-        let mut meant = None;
-        if progress.is_none() {
-            let history = setup::history_to_look_at(document, history)?;
-            meant = ensure_known(document, history.as_ref(), &of.stream)?;
-        }
-        let refused = refused_next(document, cursors, &of.stream)?;
-        output.text(cursor_of(
-            progress.as_ref(),
-            &of.stream,
-            (refused.as_ref(), meant),
-        )?);
-        if let Some(refused) = &refused {
+        let found = Found::of(document, cursors, history, &of.stream)?;
+        output.text(&found.cursor);
+        if let Some(refused) = &found.refused {
             output.warn(&refusal(refused));
         }
-        let progress = progress.as_ref();
-        output.document(&looked_document(&of.stream, progress, refused.as_ref()));
+        output.document(&looked_document(
+            &of.stream,
+            Some(&found.progress),
+            found.refused.as_ref(),
+        ));
         Ok(())
     })
 }
 
-fn cursor_of<'a>(
-    progress: Option<&'a Progress>,
-    stream: &str,
-    (refused, meant): (Option<&Failure>, Option<String>),
-) -> Result<&'a str, Failure> {
-    let cursor = progress.and_then(|progress| progress.cursor.as_deref());
-    cursor.ok_or_else(|| {
-        let text = match refused {
+/// A stream that has a cursor.
+struct Found {
+    progress: Progress,
+    cursor: String,
+    /// Why the next run refuses the stream.
+    refused: Option<Failure>,
+}
+
+impl Found {
+    /// Errors: `unknown_stream`, `no_cursor`.
+    fn of(
+        document: &Document,
+        cursors: &mut Cursors<'_>,
+        history: &History,
+        stream: &str,
+    ) -> Result<Self, Failure> {
+        let progress = cursors.of(stream)?;
+        let near = match progress {
+            Some(_) => None,
+            None => {
+                let history = setup::history_to_look_at(document, history)?;
+                ensure_known(document, history.as_ref(), stream)?
+            }
+        };
+        let refused = refused_next(document, cursors, stream)?;
+        if let Some(progress) = progress
+            && let Some(cursor) = progress.cursor.clone()
+        {
+            return Ok(Self {
+                progress,
+                cursor,
+                refused,
+            });
+        }
+        let text = match &refused {
             Some(refused) => format!(
                 "the stream has no cursor, and the next run is refused with {}: {}",
                 refused.code, refused.message
             ),
             None => "the stream has no cursor: the next run begins with the first row".into(),
         };
-        let hint = refused.and_then(|refused| refused.hint.clone());
-        let hint = hint.or(meant).unwrap_or_else(|| LIST_HINT.into());
-        Failure::new(Class::Config, "no_cursor", text)
+        let hint = refused.and_then(|refused| refused.hint).or(near);
+        Err(Failure::new(Class::Config, "no_cursor", text)
             .in_stream(stream)
-            .hint(hint)
-    })
+            .hint(hint.unwrap_or_else(|| LIST_HINT.into())))
+    }
 }
 
 fn set(
@@ -392,27 +411,16 @@ fn edit(
     output: &Output,
 ) -> Result<(), Failure> {
     let (history, consent) = asked;
-    let mut shown = None;
-    with_cursors(&of.pipeline, common, output, |document, cursors| {
+    let found = with_cursors(&of.pipeline, common, output, |document, cursors| {
         cursors.refuse_at_work(&setup::history_path(document, history), consent.force)?;
-        let progress = cursors.of(&of.stream)?;
-        let mut meant = None;
-        if progress.is_none() {
-            let history = setup::history_to_look_at(document, history)?;
-            meant = ensure_known(document, history.as_ref(), &of.stream)?;
-        }
-        let refused = refused_next(document, cursors, &of.stream)?;
-        cursor_of(progress.as_ref(), &of.stream, (refused.as_ref(), meant))?;
-        shown = progress;
-        Ok(())
+        Found::of(document, cursors, history, &of.stream)
     })?;
-    let before = cursor_of(shown.as_ref(), &of.stream, (None, None))?;
     // No session stays open while a person edits: a run may begin meanwhile.
-    let after = in_editor(&format!("{:#}\n", as_json(before)))?;
+    let after = in_editor(&format!("{:#}\n", as_json(&found.cursor)))?;
     ensure_json(&after, of)?;
-    if as_json(&after) == as_json(before) {
+    if as_json(&after) == as_json(&found.cursor) {
         output.text(&format!("{}: nothing was changed", of.stream));
-        output.document(&stream_document(&of.stream, shown.as_ref()));
+        output.document(&stream_document(&of.stream, Some(&found.progress)));
         return Ok(());
     }
     let after = as_json(&after).to_string();
@@ -420,7 +428,7 @@ fn edit(
         alone(cursors, document, asked, output)?;
         let history = setup::history(document, history)?;
         ensure_readable(cursors, &of.stream, &after, output)?;
-        let moved = (Some(after.as_str()), shown.as_ref());
+        let moved = (Some(after.as_str()), Some(&found.progress));
         put(cursors, &history, &of.stream, moved, output)
     })
 }

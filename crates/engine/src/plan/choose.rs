@@ -13,11 +13,11 @@ use crate::failure::{Class, Failure};
 use crate::meant::did_you_mean;
 use crate::narrow::{Candidate, Narrowing};
 
-/// What the document asks for.
+/// The streams and names that the document asks for.
 pub(super) struct Selected {
     /// The streams, each with its entry, in the document's order.
     found: Vec<(usize, Stream)>,
-    /// The names and patterns for which the source has no stream.
+    /// Names and patterns that match no stream of the source.
     missing: Vec<Refused>,
 }
 
@@ -33,7 +33,7 @@ impl Selected {
 /// wildcards cover moves once, by the first. `session` is asked about a name that it does not list.
 ///
 /// # Errors
-/// What the source cannot do for any stream.
+/// A mode or condition that the source does not support.
 pub(super) fn select(
     document: &Document,
     source: &Spec,
@@ -80,7 +80,7 @@ pub(super) fn select(
     })
 }
 
-/// Why the source has no stream for an entry of the document. `names` are those that it has.
+/// The failure of an entry that matches no stream. `names` are the streams of the source.
 fn why_missing(
     document: &Document,
     index: usize,
@@ -116,7 +116,7 @@ pub(super) fn refuse_unknown_streams(
 ) -> Result<(), Failure> {
     let configs = [&document.source.config, &document.destination.config];
     let names = selected.found.iter().map(|(_, stream)| &stream.name);
-    // What the source does not have is an error of its own.
+    // A stream that the source lacks has its own error.
     let missing = selected.missing.iter().map(|refused| &refused.stream);
     let names: Vec<String> = names.chain(missing).cloned().collect();
     for ((side, config), spec) in ["source", "destination"]

@@ -1,5 +1,5 @@
-//! The moment of a run: what the source says when all streams are to be read as of one point in time,
-//! and which streams it refuses.
+//! The moment of a run: the one point in time as of which all streams are read. The source fixes it, and may refuse
+//! streams.
 
 use std::sync::PoisonError;
 
@@ -21,10 +21,10 @@ pub struct Taken {
 }
 
 impl Plan {
-    /// Fixes the moment of the run. A failure that may pass is retried as `retry` says, in a new session.
+    /// Fixes the moment of the run. Transient failures are retried as `retry` says, in a new session.
     ///
     /// # Errors
-    /// What stops the run, whatever else there is to move; a stream that is refused is part of what is returned.
+    /// A failure that stops the whole run. Refused streams are not errors: they are in [`Taken`].
     pub fn take_moment(&mut self, host: &Host) -> Result<Taken, Failure> {
         let document = self.document.clone();
         until_it_passes(&document, host, |attempt| {
@@ -69,7 +69,7 @@ impl Plan {
 /// `first` is an answer that is there already, of these streams at least.
 ///
 /// # Errors
-/// What stops the run, and a refusal of streams that are not refused one by one.
+/// A failure that stops the whole run, and a refusal of several streams each of which the source takes alone.
 pub(super) fn take_readable(
     names: &[&str],
     mut left: Vec<usize>,
@@ -104,8 +104,8 @@ pub(super) fn take_readable(
     })
 }
 
-/// Which streams of a `part` the source refuses, given its refusal of the whole: the one that it names, or
-/// those of both halves.
+/// Finds the streams of a `part` that the source refuses, after it refused the part with `failure`. If the failure
+/// names a stream, it is that one. Otherwise both halves are asked for.
 fn find(
     names: &[&str],
     part: &[usize],
@@ -131,7 +131,8 @@ fn find(
     Ok(found)
 }
 
-/// Asking for fewer streams would not help: the server is away, the connector is broken, or it may pass.
+/// True if asking for fewer streams would not help: the server is away, the connector is broken, or the failure is
+/// transient.
 fn stops(failure: &Failure) -> bool {
     let is_broken = failure.class == Class::Run && failure.stream.is_none();
     let is_cancelled = failure.class == Class::Cancelled;
@@ -147,8 +148,8 @@ pub(super) struct Moment<'a> {
 }
 
 impl Moment<'_> {
-    /// Fixes it on a thread of its own while `place` has the destination plan. What the source says
-    /// is told later: the destination's failure comes first, and stops the source.
+    /// Fixes it on a thread of its own while `place` has the destination plan. If the destination fails, its failure is
+    /// returned and the source is stopped.
     pub(super) fn fix_beside<T>(
         &mut self,
         document: &Document,

@@ -4,6 +4,7 @@ use super::privileges;
 use crate::failure::Failure;
 
 /// A stream of the pipeline that cannot be moved.
+#[derive(Clone)]
 pub struct Refused {
     /// Its name, or the pattern that covers no stream.
     pub stream: String,
@@ -11,9 +12,9 @@ pub struct Refused {
     pub failure: Failure,
 }
 
-/// What a command comes to that moves nothing because of these: one failure for missing privileges, with one
-/// script for whoever may grant, or one that lists all. `streams` is how many the pipeline asks for, `destination`
-/// the name of its connector. None for none.
+/// The failure of a command that moves nothing because of `refused`. If all of them lack privileges, it has one script
+/// for whoever may grant them; otherwise it lists all failures. `streams` is how many streams the pipeline asks for,
+/// `destination` the name of its connector. None if nothing is refused.
 pub(super) fn refusal(refused: Vec<Refused>, streams: usize, destination: &str) -> Option<Failure> {
     let is_missing = |refused: &Refused| privileges::is_missing(&refused.failure);
     if refused.iter().all(is_missing) {
@@ -29,7 +30,7 @@ pub(super) fn refusal(refused: Vec<Refused>, streams: usize, destination: &str) 
     }
     let count = refused.len();
     let mut failures: Vec<Failure> = refused.into_iter().map(|refused| refused.failure).collect();
-    // A fault that is not of a stream is the same for each.
+    // One fault outside the streams, such as a missing schema, is found for each of them.
     let is_same = |failure: &Failure| {
         let first = &failures[0];
         let text = |failure: &Failure| (failure.code.clone(), failure.message.clone());
