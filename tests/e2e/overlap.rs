@@ -5,7 +5,7 @@ use std::process::{Child, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, SystemTime};
 
-use rapidbyte_testkit::postgres::shared;
+use rapidbyte_testkit::postgres::{Client, Database, shared};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -278,6 +278,114 @@ fn cursors_are_not_moved_under_a_run_at_work_without_consent() {
     assert!(forced.stderr.contains("fences it"), "{forced:?}");
     assert!(forced.stderr.contains(session), "{forced:?}");
     older.kill();
+}
+
+/// Two tables that are copied one after the other, by a run that replaces an older one.
+fn two_tables(database: &Database, each: &str, more: &str) -> String {
+    let url = database.url();
+    let stream = |name: &str| format!("{{ name: public.{name}{each} }}");
+    format!(
+        "version: 1\npipeline: t\n{more}source:\n  use: source-postgres\n  config: {{ url: \"{url}\" }}\n  \
+         streams: [{}, {}]\nresources: {{ parallelism: 1 }}\ndestination:\n  use: dest-postgres\n  \
+         config: {{ url: \"{url}\", schema: raw }}\n",
+        stream("a"),
+        stream("b")
+    )
+}
+
+fn days(client: &mut Client, table: &str) -> String {
+    let sql = format!("SELECT string_agg(day::text, ',' ORDER BY day) FROM {table}");
+    client.query_one(&sql, &[]).expect("rows").get(0)
+}
+
+const TWO_TABLES: &str =
+    "CREATE TABLE a AS SELECT 1 AS day; CREATE TABLE b AS SELECT 1 AS day; CREATE SCHEMA raw";
+
+/// It would write rows of the day before over those of the newer run.
+#[test]
+fn a_run_that_was_replaced_begins_no_stream_any_more() {
+    let database = shared().database();
+    let mut client = database.client();
+    client.batch_execute(TWO_TABLES).expect("tables");
+    let folder = Folder::new();
+    let pipeline = two_tables(&database, "", "when_running: replace\n");
+    folder.write("p.yaml", format!("{pipeline}  write_mode: replace\n"));
+    let older = Started::stopped_at(&folder, "engine.recorded");
+    let day = "UPDATE a SET day = 2; UPDATE b SET day = 2";
+    client.batch_execute(day).expect("another day");
+    let newer = run(&folder);
+    assert_eq!(newer.code, Some(0), "{newer:?}");
+    let (code, document) = resume(older);
+    assert_eq!(document["error"]["code"], "run_superseded", "{document:#}");
+    assert_eq!(code, Some(1), "{document:#}");
+    for table in ["raw.a", "raw.b"] {
+        assert_eq!(days(&mut client, table), "2", "{table}");
+    }
+}
+
+/// What the older run commits meanwhile may be newer than the snapshot of the run that replaces it.
+#[test]
+fn a_run_that_replaces_another_one_reads_again_what_that_one_begins_after_it_has_planned() {
+    let database = shared().database();
+    let mut client = database.client();
+    client.batch_execute(TWO_TABLES).expect("tables");
+    let folder = Folder::new();
+    let each = ", sync_mode: incremental, cursor_field: day";
+    let pipeline = two_tables(&database, each, "when_running: replace\n");
+    folder.write("p.yaml", format!("{pipeline}  write_mode: append\n"));
+    let older = Started::at(
+        &folder,
+        "dest-postgres.fencing=stop,engine.acknowledged=stop",
+    );
+    let newer = Started::stopped_at(&folder, "engine.planned");
+    // Rows of the snapshot of neither.
+    let day = "INSERT INTO a VALUES (2); INSERT INTO b VALUES (2)";
+    client.batch_execute(day).expect("another day");
+    kill_process(Pid::from_child(&older.child), Signal::CONT).expect("it is there");
+    older.says("fault: engine.acknowledged stop");
+    let (code, document) = resume(newer);
+    assert_eq!(code, Some(0), "{document:#}");
+    let (_, document) = resume(older);
+    assert_eq!(document["error"]["code"], "run_superseded", "{document:#}");
+    for table in ["raw.a", "raw.b"] {
+        let all = days(&mut client, table);
+        assert!(["1", "1,2"].contains(&all.as_str()), "{table}: {all}");
+    }
+    let last = run(&folder);
+    assert_eq!(last.code, Some(0), "{last:?}");
+    for table in ["raw.a", "raw.b"] {
+        assert_eq!(days(&mut client, table), "1,2", "{table}");
+    }
+}
+
+/// A run that stands still counts as dead, and its successor has an id of its own.
+#[test]
+fn the_successor_of_a_run_that_stands_still_does_not_append_its_streams_again() {
+    let database = shared().database();
+    let mut client = database.client();
+    client.batch_execute(TWO_TABLES).expect("tables");
+    let folder = Folder::new();
+    let pipeline = two_tables(&database, "", "");
+    folder.write("p.yaml", format!("{pipeline}  write_mode: append\n"));
+    let older = Started::stopped_at(&folder, "engine.acknowledged");
+    let lock = folder.path().join(".rapidbyte/pipeline-t.lock");
+    let lock = std::fs::File::open(lock).expect("the lock of the run");
+    let silent = SystemTime::now() - Duration::from_secs(31);
+    lock.set_modified(silent).expect("a time");
+    let newer = run(&folder);
+    assert_eq!(newer.code, Some(0), "{newer:?}");
+    for table in ["raw.a", "raw.b"] {
+        assert_eq!(days(&mut client, table), "1", "{table}");
+    }
+    let (_, document) = resume(older);
+    assert_eq!(document["error"]["code"], "run_superseded", "{document:#}");
+    let day = "UPDATE a SET day = 2; UPDATE b SET day = 2";
+    client.batch_execute(day).expect("another day");
+    let next = run(&folder);
+    assert_eq!(next.code, Some(0), "{next:?}");
+    for table in ["raw.a", "raw.b"] {
+        assert_eq!(days(&mut client, table), "1,2", "{table}");
+    }
 }
 
 /// Lets a stopped run continue; its exit code and its document.

@@ -376,3 +376,49 @@ fn a_run_that_holds_up_a_change_of_a_table_ends_at_once() {
     assert_eq!(error["committed"], json!(["public.a"]), "{document:#}");
     change.join().expect("a thread").expect("the change");
 }
+
+/// Only the same rows are there already.
+#[test]
+fn a_run_that_asks_for_other_rows_than_the_interrupted_one_reads_them() {
+    for (interrupted, min, flags, rows) in [
+        (&["--limit", "1"][..], "0", &[][..], 1 + 3),
+        (&["--limit", "1"], "0", &["--limit", "2"], 1 + 2),
+        (&["--limit", "1"], "0", &["--limit", "1"], 1),
+        (&[], "0", &["--limit", "1"], 3 + 1),
+        (&["--select", "public.a.id"], "0", &[], 3 + 3),
+        (
+            &["--exclude", "public.a.v"],
+            "0",
+            &["--select", "public.a.id"],
+            3,
+        ),
+        (&[], "0", &["--select", "public.*"], 3),
+        (&[], "1", &[], 3 + 2),
+        (&[], "0", &[], 3),
+    ] {
+        let about = format!("{interrupted:?}, then {flags:?} above {min}");
+        let database = shared().database();
+        let mut client = database.client();
+        let sql = "CREATE TABLE a AS SELECT i AS id, 'x' AS v FROM generate_series(1, 3) i; CREATE SCHEMA raw; \
+                   CREATE TABLE raw.a (id int, v text)";
+        client.batch_execute(sql).expect("tables");
+        let folder = Folder::new();
+        let url = database.url();
+        let pipeline = format!(
+            "version: 1\npipeline: t\nsource:\n  use: source-postgres\n  config: {{ url: \"{url}\" }}\n  \
+             streams: [{{ name: public.a, where: \"id > ${{MIN}}\" }}]\ndestination:\n  use: dest-postgres\n  \
+             config: {{ url: \"{url}\", schema: raw }}\n  write_mode: append\n"
+        );
+        folder.write("p.yaml", pipeline);
+        let run = |flags: &[&str], min: &str, faults: &str| {
+            let mut command = folder.command(&[&["run", "p.yaml"], flags].concat());
+            command.env("MIN", min).env("RAPIDBYTE_FAULTS", faults);
+            command.output().expect("it starts").status.code()
+        };
+        assert_eq!(run(interrupted, "0", "engine.told=kill"), None, "{about}");
+        assert_eq!(run(flags, min, ""), Some(0), "{about}");
+        let count = client.query_one("SELECT count(*) FROM raw.a", &[]);
+        let count: i64 = count.expect("a count").get(0);
+        assert_eq!(count, rows, "{about}");
+    }
+}

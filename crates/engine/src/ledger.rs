@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use rapidbyte_runtime::{Level, Progress, Run, fault};
-use rapidbyte_state::{Known, State};
+use rapidbyte_state::{Known, State, Watch};
 
 use crate::event::Event;
 use crate::failure::{Class, Failure};
@@ -15,9 +15,15 @@ use crate::plan::Plan;
 pub(crate) struct Ledger<'a> {
     /// Who is at work.
     pub(crate) run: Run,
-    /// The runs in which streams failed that have not succeeded since, by stream: such a stream is
-    /// moved under the id of that run.
-    pub(crate) resumed: HashMap<String, Run>,
+    /// The ids of the runs in which streams failed that have not succeeded since, by stream: such a stream
+    /// is moved under that id.
+    pub(crate) resumed: HashMap<String, String>,
+    /// The runs as the destination knows them, by stream, where that is not `run`.
+    pub(crate) known_as: HashMap<String, Run>,
+    /// The id of the run that still had the turn of the pipeline when this one took it.
+    pub(crate) replaces: Option<String>,
+    /// The turn of the pipeline; none where the folder takes no lock.
+    pub(crate) turn: Option<Watch>,
     /// None where it cannot be written and nothing depends on it.
     pub(crate) history: Option<&'a State>,
     pub(crate) host: &'a Host,
@@ -50,12 +56,19 @@ pub(crate) struct Tally {
     pub(crate) was_let_in: bool,
     /// The epoch of a newer run that came and went while this one planned.
     pub(crate) overtaken: Option<u64>,
+    /// The epoch at which an older run was let in after this one had planned.
+    pub(crate) trailed: Option<u64>,
 }
 
 impl Ledger<'_> {
-    /// The run under whose id a stream is moved.
+    /// The run under whose id the destination moves a stream.
     pub(crate) fn run_of(&self, stream: &str) -> &Run {
-        self.resumed.get(stream).unwrap_or(&self.run)
+        self.known_as.get(stream).unwrap_or(&self.run)
+    }
+
+    /// The id in the history of the run that a stream belongs to.
+    pub(crate) fn id_of(&self, stream: &str) -> &str {
+        self.resumed.get(stream).unwrap_or(&self.run.id)
     }
 
     /// The destination has let the run in, and said how far a stream is.
@@ -70,6 +83,11 @@ impl Ledger<'_> {
     /// A newer run came and went while this one planned.
     pub(crate) fn overtaken(&self, stream: &str, epoch: u64) {
         self.tally(stream, |tally| tally.overtaken = Some(epoch));
+    }
+
+    /// An older run, which does not have the turn any more, was let in while this one planned.
+    pub(crate) fn trailed(&self, stream: &str, epoch: u64) {
+        self.tally(stream, |tally| tally.trailed = Some(epoch));
     }
 
     /// The stream was moved by this run before.

@@ -18,6 +18,7 @@ pub mod document;
 mod event;
 mod failure;
 mod host;
+mod known_as;
 mod ledger;
 pub mod lock;
 mod machine;

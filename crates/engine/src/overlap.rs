@@ -13,6 +13,7 @@ use rapidbyte_state::{Asked, Outcome, State, Turn, Worker, process};
 use crate::document::{Document, WhenRunning};
 use crate::failure::{Class, Failure};
 use crate::host::Host;
+use crate::known_as::base;
 use crate::narrow::Narrowing;
 use crate::plan::Plan;
 use crate::retry;
@@ -162,6 +163,7 @@ fn alive(
 /// The run worked in this folder, and does not any more. A run that still plans has no id at the destination: there it
 /// is the one whose turn was taken.
 fn has_died(turn: Option<&Turn>, history: &Path, run: &str) -> bool {
+    let run = base(run);
     if run.is_empty() {
         return turn.is_some_and(|turn| turn.taken_from().is_some());
     }
@@ -208,7 +210,7 @@ fn refused(who: &str) -> Failure {
 /// A run, for people.
 fn named(id: Option<&str>) -> String {
     match id {
-        Some(id) if !id.is_empty() => format!("the run {id}"),
+        Some(id) if !id.is_empty() => format!("the run {}", base(id)),
         _ => "a run that still plans".to_owned(),
     }
 }

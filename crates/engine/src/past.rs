@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
-use rapidbyte_state::{RunRecord, StreamRecord};
+use rapidbyte_state::{RunRecord, State, StreamRecord};
 
 use crate::document::Stream;
+use crate::known_as::{self, base};
 use crate::ledger::Ledger;
 use crate::plan::Plan;
 use crate::report::Warning;
@@ -22,6 +23,31 @@ pub(crate) fn complete_streams(ledger: &Ledger<'_>) -> HashSet<String> {
         |known: &StreamRecord| known.complete && known.run_id == ledger.run_of(&known.stream).id;
     let complete = known.into_iter().filter(is_complete);
     complete.map(|known| known.stream).collect()
+}
+
+/// The streams that the run `dead`, which did not end, committed to the end, as far as the history knows: they would be
+/// appended twice.
+pub(crate) fn complete_of(
+    plan: &Plan,
+    history: &State,
+    dead: &str,
+) -> impl Iterator<Item = String> {
+    // A history that cannot be read is no reason to stop: the streams are moved.
+    let known = history.streams(&plan.document.pipeline).unwrap_or_default();
+    let is_complete = |known: &StreamRecord| {
+        let stream = plan
+            .streams
+            .iter()
+            .find(|stream| stream.name == known.stream);
+        let id = stream.map(|stream| known_as::id(dead, stream, plan.limit));
+        known.complete && id.as_ref() == Some(&known.run_id)
+    };
+    let complete: Vec<String> = known
+        .into_iter()
+        .filter(is_complete)
+        .map(|known| known.stream)
+        .collect();
+    complete.into_iter()
 }
 
 /// Streams that the last finished run moved and the source does not have any more. Only streams that a pattern covers
@@ -50,7 +76,7 @@ pub(crate) fn gone(plan: &Plan, ledger: &Ledger<'_>) -> Vec<Warning> {
         entry.is_some_and(|entry| source.streams[entry].is_pattern())
     };
     let gone = streams.into_iter().filter(|known| {
-        let was_moved = known.run_id == last.id;
+        let was_moved = base(&known.run_id) == last.id;
         was_moved && !plan.found.contains(&known.stream) && is_by_pattern(&known.stream)
     });
     let warning = |known: StreamRecord| Warning {

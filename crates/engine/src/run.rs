@@ -14,6 +14,7 @@ use crate::document::{OnStreamFailure, Resources};
 use crate::event::Event;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
+use crate::known_as;
 use crate::ledger::{Ledger, point_of_run};
 use crate::past;
 use crate::plan::{Plan, StreamPlan, Taken, planning_sandbox};
@@ -89,28 +90,35 @@ pub fn run(
     let planned = plan.streams.iter().map(|stream| stream.name.clone());
     let refused = plan.refused.iter().map(|refused| refused.stream.clone());
     let names: Vec<String> = planned.chain(refused).collect();
-    let resumed = names.iter().filter_map(|name| {
-        let run = Run {
-            id: left.remove(name)?,
-            pipeline: plan.document.pipeline.clone(),
-        };
-        Some((name.clone(), run))
-    });
+    let mut resumed: HashMap<String, String> = names
+        .iter()
+        .filter_map(|name| Some((name.clone(), left.remove(name)?)))
+        .collect();
     if let Some(why) = history.and_then(State::behind) {
         let text = format!(
             "{why}: the run continues, and `rapidbyte runs` records it when the lock is free"
         );
         host.log(None, Level::Warn, &text);
     }
-    let ledger = Ledger {
-        resumed: resumed.collect(),
-        run: Run {
-            pipeline: plan.document.pipeline.clone(),
-            id: match &active {
-                Some(active) => active.id().to_owned(),
-                None => format!("{:016x}", RandomState::new().hash_one(std::process::id())),
-            },
+    let run = Run {
+        pipeline: plan.document.pipeline.clone(),
+        id: match &active {
+            Some(active) => active.id().to_owned(),
+            None => format!("{:016x}", RandomState::new().hash_one(std::process::id())),
         },
+    };
+    let held = active.as_ref().and_then(ActiveRun::turn).or(turn.as_ref());
+    if let (Some(history), Some(dead)) = (history, held.and_then(Turn::taken_from_run)) {
+        let complete = past::complete_of(&plan, history, dead);
+        let complete = complete.map(|stream| (stream, dead.to_owned()));
+        resumed.extend(complete);
+    }
+    let ledger = Ledger {
+        known_as: known_as::all(&plan, &run, &resumed),
+        resumed,
+        replaces: held.and_then(Turn::taken_from_run).map(str::to_owned),
+        turn: held.map(Turn::watch),
+        run,
         history,
         host,
         tallies: Mutex::default(),
@@ -143,7 +151,7 @@ pub fn run(
             let complete = past::complete_streams(&ledger);
             failed.retain(|stream| !complete.contains(*stream));
         }
-        let of = |stream: &&str| (stream.to_string(), ledger.run_of(stream).id.clone());
+        let of = |stream: &&str| (stream.to_string(), ledger.id_of(stream).to_owned());
         let done = names.iter().filter(|name| !failed.contains(name.as_str()));
         active.streams_ended(done.cloned().collect(), failed.iter().map(of).collect());
         if let Err(error) = history.finish(active, outcome) {
@@ -185,6 +193,7 @@ fn move_all(
         host.log(Some(stream), Level::Warn, message);
     }
     let taken = plan.take_moment(host)?;
+    point_of_run("engine.planned")?;
     let is_refused = !plan.refused.is_empty() || !taken.refused.is_empty();
     let stops = plan.document.on_stream_failure == OnStreamFailure::Stop;
     if is_refused

@@ -9,6 +9,7 @@ use rapidbyte_runtime::{Clock, Destination, Progress, Run};
 use crate::cursors::STATE;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
+use crate::known_as::base;
 use crate::ledger::Ledger;
 use crate::plan::{Plan, StreamPlan, planning_sandbox};
 
@@ -24,7 +25,16 @@ impl Asking<'_> {
     /// that are older. A run that was let in before, or that planned with the stream's progress,
     /// knows which epoch it expects. Gives the epoch that is there, where it matters.
     pub(crate) fn refuse(&self, destination: &mut Destination) -> Result<Option<u64>, Failure> {
-        let was_let_in = self.ledger.of(&self.stream.name).was_let_in;
+        let turn = self.ledger.turn.as_ref();
+        if turn.is_some_and(|turn| turn.is_lost()) {
+            let run = &self.ledger.run.id;
+            let text = format!(
+                "a newer run took the lock of the run {run}, which begins no stream any more"
+            );
+            return Err(self.told(text, NEWER));
+        }
+        let tally = self.ledger.of(&self.stream.name);
+        let was_let_in = tally.was_let_in;
         // Of a stream that is read whole nobody asked the destination while planning.
         if !was_let_in && self.stream.increment.is_none() {
             return Ok(None);
@@ -32,7 +42,12 @@ impl Asking<'_> {
         let found = self.found(destination)?;
         let planned = self.stream.progress.as_ref();
         let expected = planned.map_or(0, |progress| progress.epoch);
+        let expected = tally.trailed.unwrap_or(expected);
         match found {
+            Some(older) if !was_let_in && older.epoch > expected && self.is_replaced(&older) => {
+                self.ledger.trailed(&self.stream.name, older.epoch);
+                Err(self.trails(&older))
+            }
             Some(newer)
                 if newer.run_id != self.run().id && (was_let_in || newer.epoch > expected) =>
             {
@@ -40,6 +55,24 @@ impl Asking<'_> {
             }
             found => Ok(Some(found.map_or(0, |found| found.epoch))),
         }
+    }
+
+    /// This run took the turn from that one, which has begun the stream since. What it commits may be newer
+    /// than the snapshot of this run.
+    fn is_replaced(&self, run: &Progress) -> bool {
+        let replaced = self.ledger.replaces.as_deref();
+        run.run_id != self.run().id && replaced == Some(base(&run.run_id))
+    }
+
+    /// Passes with a later snapshot.
+    fn trails(&self, older: &Progress) -> Failure {
+        let text = format!(
+            "the run {}, which this run replaces, began this stream after this run had planned",
+            base(&older.run_id)
+        );
+        let mut failure = Failure::new(Class::Run, CODE, text).in_stream(&self.stream.name);
+        failure.passes_after_ms = Some(0);
+        failure.hint(NEWER)
     }
 
     /// Remembers that a newer run has come and gone between the question, whose answer was `before`, and
@@ -67,7 +100,7 @@ impl Asking<'_> {
                 format!(
                     "a newer run fenced the run {} (epoch {epoch}) after it had planned, and it cannot resume behind \
                      the newer run ({}: {})",
-                    self.run().id, failure.code, failure.message
+                    base(&self.run().id), failure.code, failure.message
                 ),
                 NEWER,
             ),
@@ -103,8 +136,8 @@ impl Asking<'_> {
     }
 
     fn failure(&self, newer: &Progress) -> Failure {
-        let (run, epoch) = (&self.run().id, newer.epoch);
-        match newer.run_id.as_str() {
+        let (run, epoch) = (base(&self.run().id), newer.epoch);
+        match base(&newer.run_id) {
             STATE => self.told(
                 format!(
                     "`rapidbyte state` moved the cursor during the run {run} (epoch {epoch}), which cannot commit any \

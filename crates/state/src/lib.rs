@@ -28,7 +28,7 @@ use serde::Serialize;
 pub use attempts::AttemptRecord;
 pub use busy::Holder;
 use lock::RunLock;
-pub use turn::{Asked, SILENCE, Turn, Worker};
+pub use turn::{Asked, SILENCE, Turn, Watch, Worker};
 
 /// The history of a folder.
 #[derive(Debug)]
@@ -577,6 +577,11 @@ impl ActiveRun {
     /// Unique among all runs.
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    /// The turn of the pipeline that it holds.
+    pub fn turn(&self) -> Option<&Turn> {
+        self.turn.as_ref()
     }
 
     /// An earlier process began it.

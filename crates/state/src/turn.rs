@@ -84,6 +84,28 @@ pub struct Worker {
     works: Option<bool>,
 }
 
+/// The device and the inode of a file.
+type FileId = (u64, u64);
+
+/// Tells whether a run still has its turn.
+#[derive(Debug, Clone)]
+pub struct Watch {
+    path: PathBuf,
+    /// None where the system did not tell it.
+    id: Option<FileId>,
+}
+
+impl Watch {
+    /// Another run has taken the turn, and may have ended since. False where the system does not tell.
+    pub fn is_lost(&self) -> bool {
+        let Some(id) = self.id else { return false };
+        match fs::symlink_metadata(&self.path) {
+            Ok(meta) => id_of(meta) != id,
+            Err(error) => error.kind() == ErrorKind::NotFound,
+        }
+    }
+}
+
 /// What came of asking for the turn.
 #[derive(Debug)]
 pub enum Asked {
@@ -187,10 +209,23 @@ impl Turn {
         self.taken_from.as_ref()
     }
 
+    /// The id of that run; none if it had not begun.
+    pub fn taken_from_run(&self) -> Option<&str> {
+        self.taken_from.as_ref()?.run.as_deref()
+    }
+
+    /// What tells later whether another run has taken the turn.
+    pub fn watch(&self) -> Watch {
+        let meta = self.file.metadata();
+        Watch {
+            path: self.path.clone(),
+            id: meta.ok().map(id_of),
+        }
+    }
+
     /// The run had the turn before this one, and does not work any more.
     pub fn has_died(&self, run: &str) -> bool {
-        let taken_from = self.taken_from().and_then(|worker| worker.run.as_deref());
-        self.unfinished() == Some(run) || taken_from == Some(run)
+        self.unfinished() == Some(run) || self.taken_from_run() == Some(run)
     }
 
     /// The run that had the turn before and did not end.
@@ -269,9 +304,12 @@ impl Drop for Turn {
 
 /// The file at the path is the one that is open.
 fn is_at(file: &File, path: &Path) -> bool {
-    let id = |meta: fs::Metadata| (meta.dev(), meta.ino());
-    let open = file.metadata().map(id);
-    matches!((open, fs::symlink_metadata(path).map(id)), (Ok(a), Ok(b)) if a == b)
+    let open = file.metadata().map(id_of);
+    matches!((open, fs::symlink_metadata(path).map(id_of)), (Ok(a), Ok(b)) if a == b)
+}
+
+fn id_of(meta: fs::Metadata) -> FileId {
+    (meta.dev(), meta.ino())
 }
 
 fn worker(file: &File) -> Worker {
