@@ -11,6 +11,7 @@
 mod bindings;
 pub mod cache;
 mod cancel;
+mod checked;
 mod clock;
 mod cursors;
 mod ended;
@@ -18,11 +19,12 @@ mod error;
 pub mod fault;
 mod grants;
 mod host;
-mod instance;
 mod limits;
 mod load;
 pub mod regular;
+mod session;
 mod state;
+mod wasm;
 
 pub use bindings::destination::{
     ColumnPlan, Fit, Part, Plan, Presence, Progress, Receipt, Target, Worker,
@@ -31,14 +33,15 @@ pub use bindings::source::{Event, Increment, LateRows, ReadRequest, Selection};
 pub use bindings::types::{Batch, CheckItem, Error as ConnectorError, ErrorKind};
 pub use bindings::types::{Run, Spec, Stream, SyncMode, WriteMode};
 pub use cancel::{Cancel, Registration};
+pub use checked::{Destination, Source};
 pub use clock::{Clock, Phase};
 pub use error::Error;
 pub use grants::permissions::{Limit, Permissions};
 pub use grants::{Grants, ReadFiles, unmarked_tls};
 pub use host::log::{Level, LogSink};
-pub use instance::{Destination, Source};
 pub use limits::{Begun, Limits, Lookups, MemoryBudget, Said};
 pub use load::{Connector, Embedded, Kind, Loaded, Origin, Runtime};
+pub use session::{DestinationSession, Session, SourceSession};
 pub use state::Sandbox;
 
 /// What every fallible call gives.

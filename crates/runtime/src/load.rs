@@ -19,6 +19,7 @@ use crate::bindings::source_world::SourceConnectorPre;
 use crate::bindings::types::{Error as ConnectorError, ErrorKind, Spec};
 use crate::cache::{self, Cache};
 use crate::state::{EPOCH_TICK, State};
+use crate::wasm::{WasmDestination, WasmSource};
 use crate::{Destination, Error, Grants, Result, Sandbox, Source, host, regular};
 
 /// What a component exports.
@@ -421,7 +422,10 @@ impl Connector {
     /// Instantiates a source.
     pub fn source(&self, sandbox: Sandbox) -> Result<Source> {
         match &self.world {
-            World::Source(pre) => Source::new(pre, &self.name, sandbox),
+            World::Source(pre) => {
+                let session = WasmSource::new(pre, &self.name, sandbox)?;
+                Ok(Source::new(Box::new(session)))
+            }
             World::Destination(_) => Err(self.is_not("source")),
         }
     }
@@ -429,7 +433,10 @@ impl Connector {
     /// Instantiates a destination.
     pub fn destination(&self, sandbox: Sandbox) -> Result<Destination> {
         match &self.world {
-            World::Destination(pre) => Destination::new(pre, &self.name, sandbox),
+            World::Destination(pre) => {
+                let session = WasmDestination::new(pre, &self.name, sandbox)?;
+                Ok(Destination::new(Box::new(session)))
+            }
             World::Source(_) => Err(self.is_not("destination")),
         }
     }

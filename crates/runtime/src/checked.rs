@@ -1,0 +1,390 @@
+//! The sessions as the host uses them: whatever they are made of, what they hand over is compared with the contract and
+//! with the limits of their sandbox.
+
+use std::time::Instant;
+
+use rapidbyte_wire::verify::{Layout, Unfit};
+
+use crate::bindings::destination::{Part, Plan, Presence, Progress, Receipt, Target, Worker};
+use crate::bindings::source::{Event, ReadRequest, Selection};
+use crate::bindings::types::{
+    Batch, CheckItem, Error as ConnectorError, ErrorKind, Run, Spec, Stream,
+};
+use crate::cursors::Cursors;
+use crate::ended;
+use crate::session::{DestinationSession, Session, SourceSession};
+use crate::{Result, Sandbox};
+
+/// Bytes of a config schema: as values of JSON it takes up to sixteen times as many. Ours have 20 KB.
+const MAX_CONFIG_SCHEMA: usize = 1 << 20;
+/// Bytes of what a connector says of itself beside its config schema.
+const MAX_WORDS: usize = 64 << 10;
+/// Streams of one source: a database with more tables is read in parts.
+const MAX_STREAMS: usize = 100_000;
+/// Bytes of a stream's name: longer than any path.
+const MAX_STREAM_NAME: usize = 4096;
+/// Runs that a destination says are at work: one is enough to know whom to wait for.
+const MAX_WORKERS: usize = 64;
+/// Bytes of what a destination says of such a run.
+const MAX_WORKER: usize = 4096;
+
+/// One read, and what is known of what it may give.
+struct Reading {
+    layout: Layout,
+    cursors: Cursors,
+}
+
+/// A source, with one session and one reader at most.
+pub struct Source {
+    session: Box<dyn SourceSession>,
+    reading: Option<Reading>,
+    /// Since when `next` has given no row.
+    empty_since: Option<Instant>,
+}
+
+impl Source {
+    pub(crate) fn new(session: Box<dyn SourceSession>) -> Self {
+        Self {
+            session,
+            reading: None,
+            empty_since: None,
+        }
+    }
+
+    /// As [`SourceSession::describe`].
+    pub fn describe(&mut self) -> Result<Spec> {
+        let spec = self.session.describe()?;
+        look_at_spec(self.session.as_mut(), &spec)?;
+        Ok(spec)
+    }
+
+    /// As [`SourceSession::open`].
+    pub fn open(&mut self, config: &str) -> Result<()> {
+        self.session.open(config)
+    }
+
+    /// As [`SourceSession::check`].
+    pub fn check(&mut self) -> Result<Vec<CheckItem>> {
+        let mut items = self.session.check()?;
+        ended::shorten_all(&mut items);
+        Ok(items)
+    }
+
+    /// As [`SourceSession::discover`].
+    pub fn discover(&mut self, forms: &[String]) -> Result<Vec<Stream>> {
+        let mut streams = self.session.discover(forms)?;
+        look_at_streams(self.session.as_mut(), &streams)?;
+        streams.iter_mut().for_each(ended::shorten_stream);
+        Ok(streams)
+    }
+
+    /// As [`Session::hand_over`].
+    pub fn hand_over(&mut self, sandbox: Sandbox) -> bool {
+        self.session.hand_over(sandbox)
+    }
+
+    /// As [`SourceSession::snapshot`].
+    pub fn snapshot(&mut self, streams: &[Selection]) -> Result<String> {
+        self.session.snapshot(streams)
+    }
+
+    /// As [`SourceSession::read`].
+    pub fn read(&mut self, request: &ReadRequest) -> Result<Vec<u8>> {
+        let schema = self.session.read(request)?;
+        let layout = rapidbyte_wire::ipc::decode_schema(&schema).and_then(|s| Layout::of(&s));
+        match layout {
+            Ok(layout) => {
+                let cursors = Cursors::of(request.increment.is_some());
+                self.reading = Some(Reading { layout, cursors });
+            }
+            Err(error) => return broken(self.session.as_mut(), "reader.schema", error),
+        }
+        Ok(schema)
+    }
+
+    /// As [`SourceSession::next`]; a batch's header has been checked.
+    pub fn next(&mut self, wait_ms: u32) -> Result<Event> {
+        const NEXT: &str = "reader.next";
+        let Self {
+            session,
+            reading,
+            empty_since,
+        } = self;
+        let session = session.as_mut();
+        let reading = reading.as_mut().expect("read comes first");
+        let event = session.next(wait_ms)?;
+        match &event {
+            Event::Batch(batch) if batch.rows > 0 => *empty_since = None,
+            // The time of the host between two calls is in it only where it was given nothing.
+            _ => {
+                let since = empty_since.get_or_insert_with(Instant::now);
+                if since.elapsed() > session.sandbox().limits.stall {
+                    let error = session.stalled();
+                    return Err(session.refuse(NEXT, error));
+                }
+            }
+        }
+        match &event {
+            Event::Batch(batch) => look_at(session, batch, &reading.layout)?,
+            Event::Checkpoint(cursor) => {
+                if let Err(wrong) = reading.cursors.take(cursor) {
+                    return broken(session, NEXT, wrong);
+                }
+            }
+            Event::Idle | Event::End => {}
+        }
+        Ok(event)
+    }
+
+    /// As [`SourceSession::finish`].
+    pub fn finish(&mut self) -> bool {
+        self.empty_since = None;
+        self.reading = None;
+        self.session.finish()
+    }
+
+    /// As [`Session::close`].
+    pub fn close(self) {
+        self.session.close();
+    }
+
+    /// As [`SourceSession::acknowledge`].
+    pub fn acknowledge(&mut self, stream: &str, cursor: &String) -> Result<()> {
+        self.session.acknowledge(stream, cursor)
+    }
+}
+
+/// A destination, with one session and one writer at a time.
+pub struct Destination {
+    session: Box<dyn DestinationSession>,
+}
+
+impl Destination {
+    pub(crate) fn new(session: Box<dyn DestinationSession>) -> Self {
+        Self { session }
+    }
+
+    /// As [`DestinationSession::describe`].
+    pub fn describe(&mut self) -> Result<Spec> {
+        let spec = self.session.describe()?;
+        look_at_spec(self.session.as_mut(), &spec)?;
+        Ok(spec)
+    }
+
+    /// As [`DestinationSession::open`].
+    pub fn open(&mut self, config: &str) -> Result<()> {
+        self.session.open(config)
+    }
+
+    /// As [`DestinationSession::check`].
+    pub fn check(&mut self) -> Result<Vec<CheckItem>> {
+        let mut items = self.session.check()?;
+        ended::shorten_all(&mut items);
+        Ok(items)
+    }
+
+    /// As [`DestinationSession::plan`].
+    pub fn plan(&mut self, target: &Target) -> Result<Plan> {
+        let columns = target_columns(target);
+        let mut plan = self.session.plan(target)?;
+        if plan.columns.len() != columns {
+            let text = format!("a plan of {} columns for {columns}", plan.columns.len());
+            return broken(self.session.as_mut(), "session.plan", text);
+        }
+        ended::shorten_plan(&mut plan);
+        Ok(plan)
+    }
+
+    /// As [`Session::hand_over`].
+    pub fn hand_over(&mut self, sandbox: Sandbox) -> bool {
+        self.session.hand_over(sandbox)
+    }
+
+    /// As [`DestinationSession::progress`].
+    pub fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
+        self.session.progress(target, pipeline)
+    }
+
+    /// As [`DestinationSession::working`].
+    pub fn working(&mut self, pipeline: &str) -> Result<Vec<Worker>> {
+        let workers = self.session.working(pipeline)?;
+        look_at_workers(self.session.as_mut(), &workers)?;
+        Ok(workers)
+    }
+
+    /// As [`DestinationSession::beat`].
+    pub fn beat(&mut self, presence: &Presence) -> Result<bool> {
+        self.session.beat(presence)
+    }
+
+    /// As [`Session::is_usable`].
+    pub fn is_usable(&self) -> bool {
+        self.session.is_usable()
+    }
+
+    /// As [`DestinationSession::fence`].
+    pub fn fence(&mut self, target: &Target, run: &Run) -> Result<Progress> {
+        self.session.fence(target, run)
+    }
+
+    /// As [`DestinationSession::open_writer`].
+    pub fn open_writer(
+        &mut self,
+        target: &Target,
+        epoch: u64,
+        cursor: Option<&String>,
+    ) -> Result<()> {
+        self.session.open_writer(target, epoch, cursor)
+    }
+
+    /// As [`DestinationSession::write`].
+    pub fn write(&mut self, batch: &Batch) -> Result<()> {
+        self.session.write(batch)
+    }
+
+    /// As [`DestinationSession::flush`].
+    pub fn flush(&mut self) -> Result<Part> {
+        self.session.flush()
+    }
+
+    /// As [`DestinationSession::commit`].
+    pub fn commit(
+        &mut self,
+        stream: &str,
+        parts: &[Part],
+        seq: u64,
+        cursor: Option<&String>,
+        complete: bool,
+    ) -> Result<Receipt> {
+        let mut receipt = self.session.commit(stream, parts, seq, cursor, complete)?;
+        ended::shorten_location(&mut receipt.location);
+        Ok(receipt)
+    }
+
+    /// As [`DestinationSession::finish`].
+    pub fn finish(&mut self) -> bool {
+        self.session.finish()
+    }
+
+    /// As [`Session::close`].
+    pub fn close(self) {
+        self.session.close();
+    }
+
+    /// As [`DestinationSession::abort`].
+    pub fn abort(&mut self, stream: &str) -> Result<()> {
+        self.session.abort(stream)
+    }
+}
+
+/// Compares a batch with its schema and its limits.
+fn look_at(session: &mut (impl Session + ?Sized), batch: &Batch, layout: &Layout) -> Result<()> {
+    const NEXT: &str = "reader.next";
+    let limits = &session.sandbox().limits;
+    let (limit, value_limit) = (limits.batch_bytes, limits.value_bytes);
+    if batch.data.len() > limit {
+        let len = batch.data.len();
+        return broken(
+            session,
+            NEXT,
+            format!("a batch of {len} bytes, above {limit}"),
+        );
+    }
+    match layout.verify_values(&batch.data, batch.rows, value_limit as u64) {
+        Err(error) => broken(session, NEXT, error),
+        Ok(None) => Ok(()),
+        Ok(Some(Unfit::Value {
+            column,
+            value,
+            data_type,
+        })) => {
+            let text = format!("{value} does not fit {data_type}");
+            let hint = match data_type == "time" {
+                true => "correct the value at its source: a time of day is below 24:00",
+                false => "correct the value at its source, or declare more digits there",
+            };
+            let mut error =
+                ConnectorError::new(ErrorKind::Data, "value_does_not_fit", text).hint(hint);
+            error.column = Some(column);
+            Err(session.refuse(NEXT, error))
+        }
+        Ok(Some(Unfit::Long(len))) => {
+            let text = format!("a value of {len} bytes, above {value_limit}");
+            let error = ConnectorError::new(ErrorKind::Internal, "too_large", text)
+                .hint("raise resources.max_record_bytes if records are that large");
+            Err(session.refuse(NEXT, error))
+        }
+    }
+}
+
+/// Refuses a description that nobody could read: it is parsed, kept and shown.
+fn look_at_spec(session: &mut (impl Session + ?Sized), spec: &Spec) -> Result<()> {
+    const DESCRIBE: &str = "describe";
+    let schema = spec.config_schema.len();
+    if schema > MAX_CONFIG_SCHEMA {
+        let text = format!("a config schema of {schema} bytes, above {MAX_CONFIG_SCHEMA}");
+        return broken(session, DESCRIBE, text);
+    }
+    let forms = spec.native_forms.iter().map(String::len);
+    let texts = [&spec.name, &spec.version, &spec.description].map(|text| text.len());
+    let words = texts.into_iter().chain(forms).sum::<usize>() + spec.native_forms.len();
+    let words = words + spec.sync_modes.len() + spec.write_modes.len();
+    match words > MAX_WORDS {
+        true => broken(
+            session,
+            DESCRIBE,
+            format!("names and texts of {words} bytes, above {MAX_WORDS}"),
+        ),
+        false => Ok(()),
+    }
+}
+
+/// Refuses more streams, or longer names, than a system has.
+fn look_at_streams(session: &mut (impl Session + ?Sized), streams: &[Stream]) -> Result<()> {
+    const DISCOVER: &str = "session.discover";
+    if streams.len() > MAX_STREAMS {
+        let text = format!("{} streams, above {MAX_STREAMS}", streams.len());
+        return broken(session, DISCOVER, text);
+    }
+    let long = streams.iter().map(|stream| stream.name.len());
+    match long.max().filter(|len| *len > MAX_STREAM_NAME) {
+        Some(len) => {
+            let text = format!("a stream's name of {len} bytes, above {MAX_STREAM_NAME}");
+            broken(session, DISCOVER, text)
+        }
+        None => Ok(()),
+    }
+}
+
+/// Refuses more runs at work, or longer texts about them, than anybody reads.
+fn look_at_workers(session: &mut (impl Session + ?Sized), workers: &[Worker]) -> Result<()> {
+    const WORKING: &str = "session.working";
+    if workers.len() > MAX_WORKERS {
+        let text = format!("{} other running runs, above {MAX_WORKERS}", workers.len());
+        return broken(session, WORKING, text);
+    }
+    let process = |worker: &Worker| worker.process.as_ref().map_or(0, String::len);
+    let bytes = |worker: &Worker| worker.run_id.len() + worker.place.len() + process(worker);
+    match workers.iter().map(bytes).max() {
+        Some(bytes) if bytes > MAX_WORKER => broken(
+            session,
+            WORKING,
+            format!("{bytes} bytes about one run, above {MAX_WORKER}"),
+        ),
+        _ => Ok(()),
+    }
+}
+
+fn broken<T>(
+    session: &mut (impl Session + ?Sized),
+    export: &'static str,
+    message: impl std::fmt::Display,
+) -> Result<T> {
+    let error = ConnectorError::new(ErrorKind::Internal, "contract_broken", message)
+        .hint("report it to the connector's author: the connector has a bug");
+    Err(session.refuse(export, error))
+}
+
+fn target_columns(target: &Target) -> usize {
+    rapidbyte_wire::ipc::decode_schema(&target.schema).map_or(0, |schema| schema.fields().len())
+}

@@ -1,0 +1,447 @@
+//! Typed calls into one instance of a WebAssembly component.
+
+use wasmtime::Store;
+use wasmtime::component::ResourceAny;
+
+use crate::bindings::destination::{Part, Plan, Presence, Progress, Receipt, Target, Worker};
+use crate::bindings::destination_world::{DestinationConnector, DestinationConnectorPre};
+use crate::bindings::phase::Kind;
+use crate::bindings::source::{Event, ReadRequest, Selection};
+use crate::bindings::source_world::{SourceConnector, SourceConnectorPre};
+use crate::bindings::types::{
+    Batch, CheckItem, Error as ConnectorError, ErrorKind, Run, Spec, Stream,
+};
+use crate::ended::{self, COPY_OVERHEAD};
+use crate::session::{DestinationSession, Session, SourceSession};
+use crate::state::{State, on_epoch};
+use crate::{Error, Phase, Result, Sandbox};
+
+/// One instance and its store. After a trap it cannot be entered again.
+struct Instance {
+    store: Store<State>,
+    dead: bool,
+}
+
+impl Instance {
+    fn new(connector: &str, sandbox: Sandbox, engine: &wasmtime::Engine) -> Self {
+        let mut store = Store::new(engine, State::new(connector.to_owned(), sandbox));
+        store.limiter(|state| &mut state.memory);
+        store.set_epoch_deadline(1);
+        store.epoch_deadline_callback(on_epoch);
+        limit_copies(&mut store);
+        let handles = store.data().sandbox.limits.handles;
+        store.set_max_component_handles(handles);
+        store.call_hook(|context, hook| {
+            context.data().sandbox.clock.hook(hook);
+            Ok(())
+        });
+        Self { store, dead: false }
+    }
+
+    /// See [`Session::hand_over`].
+    fn hand_over(&mut self, sandbox: Sandbox) -> bool {
+        let moved = !self.dead && self.store.data_mut().hand_over(sandbox);
+        limit_copies(&mut self.store);
+        moved
+    }
+
+    /// Drops a resource of the guest. True if the instance can be used for another stream.
+    fn finish(&mut self, export: &'static str, resource: Option<ResourceAny>) -> bool {
+        let Some(resource) = resource else {
+            return false;
+        };
+        let drop = |s: &mut Store<State>| resource.resource_drop(s).map(Ok);
+        self.call(export, Kind::Other, drop).is_ok() && self.store.data().is_small()
+    }
+
+    /// Ends the session, so that the connector can take leave of its server. It is the last call, and
+    /// has [`Limits::abort`](crate::Limits::abort) for it.
+    fn close(mut self, session: Option<ResourceAny>) {
+        let state = self.store.data_mut();
+        let time = state.sandbox.limits.abort;
+        state.ends_after(time);
+        // Whatever it does then, the instance is dropped.
+        let _ = self.finish("session.drop", session);
+    }
+
+    /// Calls an export whose guest time counts as `kind`.
+    fn call<T>(
+        &mut self,
+        export: &'static str,
+        kind: Kind,
+        call: impl FnOnce(&mut Store<State>) -> wasmtime::Result<Result<T, ConnectorError>>,
+    ) -> Result<T> {
+        if self.dead {
+            let text = "the instance failed before and cannot be used again";
+            return Err(self.failed(
+                export,
+                ConnectorError::new(ErrorKind::Internal, "instance_unusable", text),
+            ));
+        }
+        let state = self.store.data_mut();
+        if state.sandbox.cancel.is_cancelled() {
+            return Err(Error::Cancelled);
+        }
+        state.progress();
+        let clock = state.sandbox.clock.clone();
+        clock.set_guest(kind);
+        let before = clock.enter(Phase::Crossing);
+        let result = call(&mut self.store);
+        clock.enter(before);
+        match result {
+            // A pause that was cut off at the limit is no end of waiting.
+            Ok(Ok(_)) if self.store.data().patience().is_zero() => {
+                self.dead = true;
+                let error = ended::stalled(self.store.data());
+                Err(self.failed(export, error))
+            }
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => Err(self.failed(export, error)),
+            Err(trap) => {
+                self.dead = true;
+                Err(self.trapped(export, &trap))
+            }
+        }
+    }
+
+    fn failed(&self, export: &'static str, error: ConnectorError) -> Error {
+        let state = self.store.data();
+        ended::failed(state, export, error)
+    }
+
+    /// Says why the guest ended.
+    fn trapped(&self, export: &'static str, trap: &wasmtime::Error) -> Error {
+        ended::trapped(self.store.data(), export, trap)
+    }
+}
+
+fn limit_copies(store: &mut Store<State>) {
+    let bytes = store.data().sandbox.limits.batch_bytes + COPY_OVERHEAD;
+    store.set_hostcall_fuel(bytes);
+}
+
+/// An instance of a source.
+pub(crate) struct WasmSource {
+    instance: Instance,
+    bindings: SourceConnector,
+    session: Option<ResourceAny>,
+    reader: Option<ResourceAny>,
+}
+
+impl WasmSource {
+    pub(crate) fn new(
+        pre: &SourceConnectorPre<State>,
+        connector: &str,
+        sandbox: Sandbox,
+    ) -> Result<Self> {
+        let clock = sandbox.clock.clone();
+        let before = clock.enter(Phase::Instantiate);
+        let mut instance = Instance::new(connector, sandbox, pre.engine());
+        let made = pre.instantiate(&mut instance.store);
+        clock.enter(before);
+        match made {
+            Ok(bindings) => Ok(Self {
+                instance,
+                bindings,
+                session: None,
+                reader: None,
+            }),
+            Err(trap) => Err(instance.trapped("instantiate", &trap)),
+        }
+    }
+
+    fn session(&self) -> ResourceAny {
+        self.session.expect("open comes first")
+    }
+}
+
+impl Session for WasmSource {
+    fn sandbox(&self) -> &Sandbox {
+        &self.instance.store.data().sandbox
+    }
+
+    fn hand_over(&mut self, sandbox: Sandbox) -> bool {
+        self.instance.hand_over(sandbox)
+    }
+
+    fn is_usable(&self) -> bool {
+        !self.instance.dead
+    }
+
+    fn refuse(&mut self, export: &'static str, error: ConnectorError) -> Error {
+        self.instance.dead = true;
+        self.instance.failed(export, error)
+    }
+
+    fn stalled(&self) -> ConnectorError {
+        ended::stalled(self.instance.store.data())
+    }
+
+    fn close(self: Box<Self>) {
+        self.instance.close(self.session);
+    }
+}
+
+impl SourceSession for WasmSource {
+    fn describe(&mut self) -> Result<Spec> {
+        let guest = self.bindings.rapidbyte_connector_source();
+        self.instance
+            .call("describe", Kind::Other, |s| guest.call_describe(s).map(Ok))
+    }
+
+    fn open(&mut self, config: &str) -> Result<()> {
+        let guest = self.bindings.rapidbyte_connector_source();
+        let session = self
+            .instance
+            .call("open", Kind::Other, |s| guest.call_open(s, config))?;
+        self.session = Some(session);
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<Vec<CheckItem>> {
+        let session = self.session();
+        let guest = self.bindings.rapidbyte_connector_source().session();
+        self.instance.call("session.check", Kind::Query, |s| {
+            guest.call_check(s, session)
+        })
+    }
+
+    fn discover(&mut self, forms: &[String]) -> Result<Vec<Stream>> {
+        let session = self.session();
+        let guest = self.bindings.rapidbyte_connector_source().session();
+        self.instance.call("session.discover", Kind::Query, |s| {
+            guest.call_discover(s, session, forms)
+        })
+    }
+
+    fn snapshot(&mut self, streams: &[Selection]) -> Result<String> {
+        let session = self.session();
+        let guest = self.bindings.rapidbyte_connector_source().session();
+        self.instance.call("session.snapshot", Kind::Query, |s| {
+            guest.call_snapshot(s, session, streams)
+        })
+    }
+
+    fn read(&mut self, request: &ReadRequest) -> Result<Vec<u8>> {
+        let session = self.session();
+        let source = self.bindings.rapidbyte_connector_source();
+        let reader = self.instance.call("session.read", Kind::Query, |s| {
+            source.session().call_read(s, session, request)
+        })?;
+        let schema = self.instance.call("reader.schema", Kind::Other, |s| {
+            source.reader().call_schema(s, reader).map(Ok)
+        })?;
+        self.reader = Some(reader);
+        Ok(schema)
+    }
+
+    fn next(&mut self, wait_ms: u32) -> Result<Event> {
+        let reader = self.reader.expect("read comes first");
+        let guest = self.bindings.rapidbyte_connector_source().reader();
+        self.instance.call("reader.next", Kind::Decode, |s| {
+            guest.call_next(s, reader, wait_ms)
+        })
+    }
+
+    fn finish(&mut self) -> bool {
+        let reader = self.reader.take();
+        self.instance.finish("reader.drop", reader)
+    }
+
+    fn acknowledge(&mut self, stream: &str, cursor: &String) -> Result<()> {
+        let session = self.session();
+        let guest = self.bindings.rapidbyte_connector_source().session();
+        self.instance.call("session.acknowledge", Kind::Other, |s| {
+            guest.call_acknowledge(s, session, stream, cursor)
+        })
+    }
+}
+
+/// An instance of a destination.
+pub(crate) struct WasmDestination {
+    instance: Instance,
+    bindings: DestinationConnector,
+    session: Option<ResourceAny>,
+    writer: Option<ResourceAny>,
+}
+
+impl WasmDestination {
+    pub(crate) fn new(
+        pre: &DestinationConnectorPre<State>,
+        connector: &str,
+        sandbox: Sandbox,
+    ) -> Result<Self> {
+        let clock = sandbox.clock.clone();
+        let before = clock.enter(Phase::Instantiate);
+        let mut instance = Instance::new(connector, sandbox, pre.engine());
+        let made = pre.instantiate(&mut instance.store);
+        clock.enter(before);
+        match made {
+            Ok(bindings) => Ok(Self {
+                instance,
+                bindings,
+                session: None,
+                writer: None,
+            }),
+            Err(trap) => Err(instance.trapped("instantiate", &trap)),
+        }
+    }
+
+    fn session(&self) -> ResourceAny {
+        self.session.expect("open comes first")
+    }
+
+    fn writer(&self) -> ResourceAny {
+        self.writer.expect("open_writer comes first")
+    }
+}
+
+impl Session for WasmDestination {
+    fn sandbox(&self) -> &Sandbox {
+        &self.instance.store.data().sandbox
+    }
+
+    fn hand_over(&mut self, sandbox: Sandbox) -> bool {
+        self.instance.hand_over(sandbox)
+    }
+
+    fn is_usable(&self) -> bool {
+        !self.instance.dead
+    }
+
+    fn refuse(&mut self, export: &'static str, error: ConnectorError) -> Error {
+        self.instance.dead = true;
+        self.instance.failed(export, error)
+    }
+
+    fn stalled(&self) -> ConnectorError {
+        ended::stalled(self.instance.store.data())
+    }
+
+    fn close(self: Box<Self>) {
+        self.instance.close(self.session);
+    }
+}
+
+impl DestinationSession for WasmDestination {
+    fn describe(&mut self) -> Result<Spec> {
+        let guest = self.bindings.rapidbyte_connector_destination();
+        self.instance
+            .call("describe", Kind::Other, |s| guest.call_describe(s).map(Ok))
+    }
+
+    fn open(&mut self, config: &str) -> Result<()> {
+        let guest = self.bindings.rapidbyte_connector_destination();
+        let session = self
+            .instance
+            .call("open", Kind::Other, |s| guest.call_open(s, config))?;
+        self.session = Some(session);
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<Vec<CheckItem>> {
+        let session = self.session();
+        let guest = self.bindings.rapidbyte_connector_destination().session();
+        self.instance.call("session.check", Kind::Query, |s| {
+            guest.call_check(s, session)
+        })
+    }
+
+    fn plan(&mut self, target: &Target) -> Result<Plan> {
+        let session = self.session();
+        let guest = self.bindings.rapidbyte_connector_destination().session();
+        self.instance.call("session.plan", Kind::Query, |s| {
+            guest.call_plan(s, session, target)
+        })
+    }
+
+    fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
+        let session = self.session();
+        let guest = self.bindings.rapidbyte_connector_destination().session();
+        self.instance.call("session.progress", Kind::Query, |s| {
+            guest.call_progress(s, session, target, pipeline)
+        })
+    }
+
+    fn working(&mut self, pipeline: &str) -> Result<Vec<Worker>> {
+        let session = self.session();
+        let guest = self.bindings.rapidbyte_connector_destination().session();
+        self.instance.call("session.working", Kind::Query, |s| {
+            guest.call_working(s, session, pipeline)
+        })
+    }
+
+    fn beat(&mut self, presence: &Presence) -> Result<bool> {
+        let session = self.session();
+        let guest = self.bindings.rapidbyte_connector_destination().session();
+        self.instance.call("session.beat", Kind::Query, |s| {
+            guest.call_beat(s, session, presence)
+        })
+    }
+
+    fn fence(&mut self, target: &Target, run: &Run) -> Result<Progress> {
+        let session = self.session();
+        let guest = self.bindings.rapidbyte_connector_destination().session();
+        self.instance.call("session.fence", Kind::Query, |s| {
+            guest.call_fence(s, session, target, run)
+        })
+    }
+
+    fn open_writer(&mut self, target: &Target, epoch: u64, cursor: Option<&String>) -> Result<()> {
+        let session = self.session();
+        let guest = self.bindings.rapidbyte_connector_destination().session();
+        let writer = self
+            .instance
+            .call("session.open-writer", Kind::Query, |s| {
+                guest.call_open_writer(s, session, target, epoch, cursor)
+            })?;
+        self.writer = Some(writer);
+        Ok(())
+    }
+
+    fn write(&mut self, batch: &Batch) -> Result<()> {
+        let writer = self.writer();
+        let guest = self.bindings.rapidbyte_connector_destination().writer();
+        self.instance.call("writer.write", Kind::Encode, |s| {
+            guest.call_write(s, writer, batch)
+        })
+    }
+
+    fn flush(&mut self) -> Result<Part> {
+        let writer = self.writer();
+        let guest = self.bindings.rapidbyte_connector_destination().writer();
+        self.instance
+            .call("writer.flush", Kind::Flush, |s| guest.call_flush(s, writer))
+    }
+
+    fn commit(
+        &mut self,
+        stream: &str,
+        parts: &[Part],
+        seq: u64,
+        cursor: Option<&String>,
+        complete: bool,
+    ) -> Result<Receipt> {
+        let session = self.session();
+        let guest = self.bindings.rapidbyte_connector_destination().session();
+        self.instance.call("session.commit", Kind::Commit, |s| {
+            guest.call_commit(s, session, stream, parts, seq, cursor, complete)
+        })
+    }
+
+    fn finish(&mut self) -> bool {
+        let writer = self.writer.take();
+        self.instance.finish("writer.drop", writer)
+    }
+
+    fn abort(&mut self, stream: &str) -> Result<()> {
+        let session = self.session();
+        let state = self.instance.store.data_mut();
+        let time = state.sandbox.limits.abort;
+        state.ends_after(time);
+        let guest = self.bindings.rapidbyte_connector_destination().session();
+        self.instance.call("session.abort", Kind::Other, |s| {
+            guest.call_abort(s, session, stream)
+        })
+    }
+}
