@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rapidbyte_runtime::{
-    Cancel, Clock, Connector, Embedded, Grants, Level, Limits, LogSink, MemoryBudget, Origin,
+    Cancel, Clock, Connector, Embedded, Grants, Level, Limits, LogSink, MemoryBudget,
+    NativeConnector, Origin,
     Permissions, Runtime, Sandbox, Spec,
 };
 
@@ -22,6 +23,8 @@ pub struct Host {
     pub connector_dirs: Vec<PathBuf>,
     /// Connectors inside the program, for names that are in no folder.
     pub embedded: &'static [Embedded],
+    /// Connectors of the caller's own, before all others.
+    pub native: Arc<[NativeConnector]>,
     /// Who is told what happens.
     pub events: EventSink,
     /// Interrupts everything.
@@ -61,6 +64,7 @@ impl Host {
                     .map(Into::into)
             })
             .chain(self.embedded.iter().map(|known| known.name.to_owned()))
+            .chain(self.native.iter().map(|known| known.name().to_owned()))
             .collect();
         names.sort();
         names.dedup();
@@ -71,6 +75,9 @@ impl Host {
     pub fn find(&self, name: &str, base_dir: &Path) -> Result<Origin, Failure> {
         if name.contains('/') || name.ends_with(".wasm") {
             return Ok(Origin::File(base_dir.join(name)));
+        }
+        if let Some(native) = self.native.iter().find(|known| known.name() == name) {
+            return Ok(Origin::Native(native.clone()));
         }
         let file = format!("{name}.wasm");
         let found = self

@@ -62,7 +62,7 @@ impl Default for Lock {
 
 /// The path or bundled name under which a connector is locked; none for one inside the program.
 pub fn key(used: &str, origin: &Origin) -> Option<String> {
-    if matches!(origin, Origin::Embedded(_)) {
+    if matches!(origin, Origin::Embedded(_) | Origin::Native(_)) {
         return None;
     }
     let parts = Path::new(used)

@@ -21,6 +21,7 @@ mod grants;
 mod host;
 mod limits;
 mod load;
+mod native;
 pub mod regular;
 mod session;
 mod state;
@@ -41,6 +42,7 @@ pub use grants::{Grants, ReadFiles, unmarked_tls};
 pub use host::log::{Level, LogSink};
 pub use limits::{Begun, Limits, Lookups, MemoryBudget, Said};
 pub use load::{Connector, Embedded, Kind, Loaded, Origin, Runtime};
+pub use native::{Native, NativeConnector, NativeSession};
 pub use session::{DestinationSession, Session, SourceSession};
 pub use state::Sandbox;
 

@@ -18,6 +18,7 @@ use crate::bindings::destination_world::DestinationConnectorPre;
 use crate::bindings::source_world::SourceConnectorPre;
 use crate::bindings::types::{Error as ConnectorError, ErrorKind, Spec};
 use crate::cache::{self, Cache};
+use crate::native::NativeConnector;
 use crate::state::{EPOCH_TICK, State};
 use crate::wasm::{WasmDestination, WasmSource};
 use crate::{Destination, Error, Grants, Result, Sandbox, Source, host, regular};
@@ -56,6 +57,8 @@ pub enum Origin {
     File(PathBuf),
     /// The program itself.
     Embedded(&'static Embedded),
+    /// A type of the program.
+    Native(NativeConnector),
 }
 
 /// A connector that the program carries inside.
@@ -118,6 +121,7 @@ pub struct Connector {
 enum World {
     Source(SourceConnectorPre<State>),
     Destination(DestinationConnectorPre<State>),
+    Native(NativeConnector),
 }
 
 /// Everything in [`engine_config`] that wasmtime's compatibility hash does not cover.
@@ -171,6 +175,20 @@ impl Runtime {
         }
         let name = origin.name().to_owned();
         let start = Instant::now();
+        if let Origin::Native(native) = origin {
+            return Ok(Connector {
+                name: name.into(),
+                world: World::Native(native.clone()),
+                loaded: Loaded {
+                    from_cache: true,
+                    load: Duration::ZERO,
+                },
+                hash: [0; 32],
+                imports: Arc::from([]),
+                described: Arc::default(),
+                _ticker: Arc::clone(&self.0.ticker),
+            });
+        }
         let (component, from_cache, hash) = self
             .component(origin)
             .map_err(|error| load_error(&name, error))?;
@@ -297,7 +315,8 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => write!(f, "{}", path.display()),
-            Self::Embedded(embedded) => write!(f, "{} in the program", embedded.name),
+            Self::Embedded(Embedded { name, .. }) => write!(f, "{name} in the program"),
+            Self::Native(native) => write!(f, "{} in the program", native.name()),
         }
     }
 }
@@ -311,6 +330,7 @@ impl Origin {
                 stem.unwrap_or("connector")
             }
             Self::Embedded(embedded) => embedded.name,
+            Self::Native(native) => native.name(),
         }
     }
 
@@ -350,6 +370,7 @@ impl Origin {
                 cache::hash(open(path, MAX_WASM_BYTES)?).map_err(|error| unread(path, &error))
             }
             Self::Embedded(embedded) => Ok(embedded.hash),
+            Self::Native(native) => Err(no_component(native)),
         }
     }
 
@@ -362,6 +383,7 @@ impl Origin {
                     ConnectorError::new(ErrorKind::Internal, "not_a_component", text)
                         .hint("install the program again: it is damaged")
                 }),
+            Self::Native(native) => Err(no_component(native)),
         }
     }
 }
@@ -377,6 +399,7 @@ impl Connector {
         match &self.world {
             World::Source(_) => Kind::Source,
             World::Destination(_) => Kind::Destination,
+            World::Native(native) => native.kind(),
         }
     }
 
@@ -426,6 +449,10 @@ impl Connector {
                 let session = WasmSource::new(pre, &self.name, sandbox)?;
                 Ok(Source::new(Box::new(session)))
             }
+            World::Native(native) => {
+                let session = native.source_session(sandbox);
+                session.map(Source::new).ok_or_else(|| self.is_not("source"))
+            }
             World::Destination(_) => Err(self.is_not("source")),
         }
     }
@@ -436,6 +463,12 @@ impl Connector {
             World::Destination(pre) => {
                 let session = WasmDestination::new(pre, &self.name, sandbox)?;
                 Ok(Destination::new(Box::new(session)))
+            }
+            World::Native(native) => {
+                let session = native.destination_session(sandbox);
+                session
+                    .map(Destination::new)
+                    .ok_or_else(|| self.is_not("destination"))
             }
             World::Source(_) => Err(self.is_not("destination")),
         }
@@ -500,6 +533,11 @@ fn trust(engine: &Engine, cache: &Cache, name: &str) -> Option<Component> {
     let code = cache.copy(name)?;
     // SAFETY: authenticated in the same way, and in memory of our own.
     unsafe { Component::deserialize(engine, &code) }.ok()
+}
+
+fn no_component(native: &NativeConnector) -> ConnectorError {
+    let text = format!("{} is a part of the program, and no component", native.name());
+    ConnectorError::new(ErrorKind::Config, "not_a_component", text)
 }
 
 fn not_loadable(path: &Path, code: &str, what: &dyn std::fmt::Display) -> ConnectorError {

@@ -244,7 +244,7 @@ const HASH: &str = "blake3";
 fn identity(origin: &Origin) -> (&'static str, String) {
     let place = match origin {
         Origin::File(_) => "a file",
-        Origin::Embedded(_) => "inside the program",
+        Origin::Embedded(_) | Origin::Native(_) => "inside the program",
     };
     let hash = origin.hash_text();
     (place, hash.unwrap_or_else(|error| error.to_string()))

@@ -1,0 +1,217 @@
+//! Connectors that are part of the program: types that implement the sessions themselves.
+//!
+//! Nothing confines them. The host checks what they hand over as it does for a component, and cancels, times and limits
+//! them by the same sandbox as far as they ask it.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use crate::bindings::types::{Error as ConnectorError, ErrorKind};
+use crate::session::{DestinationSession, Session, SourceSession};
+use crate::{Error, Kind, Phase, Registration, Result, Sandbox};
+
+/// Makes the sessions of a source.
+type MakeSource = dyn Fn(Native) -> Box<dyn SourceSession> + Send + Sync;
+/// Makes the sessions of a destination.
+type MakeDestination = dyn Fn(Native) -> Box<dyn DestinationSession> + Send + Sync;
+
+/// A connector that is part of the program. Clones are the same connector.
+#[derive(Clone)]
+pub struct NativeConnector(Arc<Inner>);
+
+struct Inner {
+    name: String,
+    make: Make,
+}
+
+enum Make {
+    Source(Box<MakeSource>),
+    Destination(Box<MakeDestination>),
+}
+
+impl NativeConnector {
+    /// A source of this name, as `use:` gives it. `make` makes a session that is not open yet.
+    pub fn source(
+        name: &str,
+        make: impl Fn(Native) -> Box<dyn SourceSession> + Send + Sync + 'static,
+    ) -> Self {
+        Self::new(name, Make::Source(Box::new(make)))
+    }
+
+    /// A destination of this name, as `use:` gives it. `make` makes a session that is not open yet.
+    pub fn destination(
+        name: &str,
+        make: impl Fn(Native) -> Box<dyn DestinationSession> + Send + Sync + 'static,
+    ) -> Self {
+        Self::new(name, Make::Destination(Box::new(make)))
+    }
+
+    fn new(name: &str, make: Make) -> Self {
+        let name = name.to_owned();
+        Self(Arc::new(Inner { name, make }))
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        match self.0.make {
+            Make::Source(_) => Kind::Source,
+            Make::Destination(_) => Kind::Destination,
+        }
+    }
+
+    pub(crate) fn source_session(&self, sandbox: Sandbox) -> Option<Box<dyn SourceSession>> {
+        match &self.0.make {
+            Make::Source(make) => Some(make(Native::new(self.name(), sandbox))),
+            Make::Destination(_) => None,
+        }
+    }
+
+    pub(crate) fn destination_session(
+        &self,
+        sandbox: Sandbox,
+    ) -> Option<Box<dyn DestinationSession>> {
+        match &self.0.make {
+            Make::Destination(make) => Some(make(Native::new(self.name(), sandbox))),
+            Make::Source(_) => None,
+        }
+    }
+}
+
+impl PartialEq for NativeConnector {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for NativeConnector {}
+
+impl Hash for NativeConnector {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
+}
+
+impl fmt::Debug for NativeConnector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("NativeConnector").field(&self.name()).finish()
+    }
+}
+
+/// What every native session has: its sandbox, and whether it has failed.
+pub struct Native {
+    connector: String,
+    sandbox: Sandbox,
+    dead: bool,
+    /// Stops it with the stage that it was handed over to.
+    _stopped_with: Option<Registration>,
+}
+
+/// A session that is built on [`Native`].
+pub trait NativeSession: Send {
+    /// Its base.
+    fn native(&self) -> &Native;
+    /// Its base.
+    fn native_mut(&mut self) -> &mut Native;
+}
+
+impl Native {
+    fn new(connector: &str, sandbox: Sandbox) -> Self {
+        Self {
+            connector: connector.to_owned(),
+            sandbox,
+            dead: false,
+            _stopped_with: None,
+        }
+    }
+
+    /// What the session may reach and use.
+    pub fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    /// Does the work of a call, whose time counts as `phase`. `export` is the function of the contract, such as
+    /// `reader.next`.
+    ///
+    /// # Errors
+    /// That of the work with its place, and [`Error::Cancelled`].
+    pub fn call<T>(
+        &self,
+        export: &'static str,
+        phase: Phase,
+        work: impl FnOnce() -> Result<T, ConnectorError>,
+    ) -> Result<T> {
+        if self.dead {
+            let text = "the session failed before and cannot be used again";
+            return Err(self.failed(
+                export,
+                Some(phase),
+                ConnectorError::new(ErrorKind::Internal, "instance_unusable", text),
+            ));
+        }
+        if self.sandbox.cancel.is_cancelled() {
+            return Err(Error::Cancelled);
+        }
+        let before = self.sandbox.clock.enter(phase);
+        let done = work();
+        self.sandbox.clock.enter(before);
+        done.map_err(|error| self.failed(export, Some(phase), error))
+    }
+
+    fn failed(
+        &self,
+        export: &'static str,
+        phase: Option<Phase>,
+        mut error: ConnectorError,
+    ) -> Error {
+        if error.stream.is_none() {
+            error.stream.clone_from(&self.sandbox.stream);
+        }
+        Error::Failed {
+            connector: self.connector.clone(),
+            export,
+            phase,
+            error: Box::new(error),
+        }
+    }
+}
+
+impl<T: NativeSession> Session for T {
+    fn sandbox(&self) -> &Sandbox {
+        &self.native().sandbox
+    }
+
+    fn hand_over(&mut self, sandbox: Sandbox) -> bool {
+        let native = self.native_mut();
+        if native.dead {
+            return false;
+        }
+        let cancel = native.sandbox.cancel.clone();
+        let stopped = cancel.clone();
+        native._stopped_with = Some(sandbox.cancel.on_cancel(move || stopped.cancel()));
+        native.sandbox = Sandbox { cancel, ..sandbox };
+        true
+    }
+
+    fn is_usable(&self) -> bool {
+        !self.native().dead
+    }
+
+    fn refuse(&mut self, export: &'static str, error: ConnectorError) -> Error {
+        let native = self.native_mut();
+        native.dead = true;
+        native.failed(export, None, error)
+    }
+
+    fn stalled(&self) -> ConnectorError {
+        let seconds = self.native().sandbox.limits.stall.as_secs();
+        let text = format!("nothing has moved for {seconds} s");
+        ConnectorError::new(ErrorKind::Internal, "stalled", text)
+    }
+
+    fn close(self: Box<Self>) {}
+}
