@@ -43,6 +43,22 @@ const COLUMNS: &str = "(
     PRIMARY KEY (pipeline, stream, target)
 )";
 
+/// What can be added to a table of checkpoints that lost it: with these values a run resumes from the cursor, and
+/// without a cursor an append is refused.
+const ADD_COLUMNS: [&str; 11] = [
+    "run_id text NOT NULL DEFAULT ''",
+    "epoch bigint NOT NULL DEFAULT 1",
+    "seq bigint NOT NULL DEFAULT 1",
+    "cursor text",
+    "complete boolean NOT NULL DEFAULT false",
+    "backend_pid integer",
+    "backend_start timestamp with time zone",
+    "older_pid integer",
+    "older_start timestamp with time zone",
+    "updated_at timestamp with time zone NOT NULL DEFAULT now()",
+    "target_oid oid",
+];
+
 /// The table that took the newest rows: one that was made again, or emptied, has lost them. Tables of earlier
 /// versions have no such column, and get it where the role owns them.
 const ADD_TARGET: &str = "ALTER TABLE $TABLE ADD COLUMN IF NOT EXISTS target_oid oid";
@@ -149,31 +165,58 @@ impl Key {
     }
 
     /// The table of checkpoints, or the row, is gone.
-    fn has_no_row(&self) -> Error {
-        self.cursor_missing(&format!("{} has no row of {}", self.table, self.row()))
+    fn has_no_row(&self, rows: &TargetRows) -> Error {
+        self.cursor_missing(
+            rows,
+            &format!("{} has no row of {}", self.table, self.row()),
+        )
     }
 
     /// The column was edited, or full refreshes wrote the rows.
-    fn has_no_cursor(&self) -> Error {
-        self.cursor_missing(&format!(
+    fn has_no_cursor(&self, rows: &TargetRows) -> Error {
+        let why = format!(
             "the column cursor is NULL in {}, row of {}",
             self.table,
             self.row()
-        ))
+        );
+        self.cursor_missing(rows, &why)
     }
 
-    fn cursor_missing(&self, why: &str) -> Error {
+    fn cursor_missing(&self, rows: &TargetRows, why: &str) -> Error {
+        let target = &self.target;
+        let (has, look) = match rows {
+            TargetRows::HiddenByPolicies => (
+                "may have rows, which row-level security hides from this role",
+                "to know whether it has rows, write as the table's owner or as a role with BYPASSRLS; or ".to_owned(),
+            ),
+            TargetRows::HiddenFrom(role) => (
+                "may have rows, which this role may not read",
+                format!("to know whether it has rows, run as its owner: GRANT SELECT ON {target} TO {role}; or "),
+            ),
+            _ => ("has rows", String::new()),
+        };
         let text = format!(
-            "{} has rows, and {why}: the stream would start with its first row and append every \
-                 row again",
-            self.target
+            "{target} {has}, and {why}: the stream would start with its first row and append every \
+                 row again"
         );
-        Error::schema("cursor_missing", text).hint(
-            "resume after the rows that the table has: `rapidbyte state set PIPELINE STREAM CURSOR`; or replace \
+        Error::schema("cursor_missing", text).hint(format!(
+            "{look}resume after the rows that the table has: `rapidbyte state set PIPELINE STREAM CURSOR`; or replace \
              them: `rapidbyte run PIPELINE --full-refresh --select STREAM`; or append all rows to them: \
              `rapidbyte state clear PIPELINE STREAM`, then run",
-        )
+        ))
     }
+}
+
+/// What is known of the rows of a target.
+#[derive(Debug, PartialEq, Eq)]
+enum TargetRows {
+    /// It has none, is no table, or cannot be asked now.
+    NoneKnown,
+    Some,
+    /// It has storage, and policies show this role none or some of its rows.
+    HiddenByPolicies,
+    /// It has storage, and this role (quoted) may not read it.
+    HiddenFrom(String),
 }
 
 /// What to do about a target that lost its rows.
@@ -256,8 +299,11 @@ pub(crate) fn progress(
         && matches!(target.write_mode, WriteMode::Append)
         && !repeats::may_come(target);
     let Some(row) = answers.first().and_then(|rows| rows.rows.first()) else {
-        if appends && is_target_empty(client, key)? == Some(false) {
-            return Err(key.has_no_row());
+        if appends {
+            match target_rows(client, key)? {
+                TargetRows::NoneKnown => {}
+                rows => return Err(key.has_no_row(&rows)),
+            }
         }
         return Ok(None);
     };
@@ -267,8 +313,11 @@ pub(crate) fn progress(
     let Some(cursor) = &progress.cursor else {
         // `state clear` leaves neither OID nor a complete run: then the operator wants all rows again.
         let is_of_run = progress.complete || known.is_some() && known == found;
-        if appends && is_of_run && may_look && is_empty(client, &key.target)? == Some(false) {
-            return Err(key.has_no_cursor());
+        if appends && is_of_run {
+            match target_rows(client, key)? {
+                TargetRows::NoneKnown => {}
+                rows => return Err(key.has_no_cursor(&rows)),
+            }
         }
         return Ok(Some(progress));
     };
@@ -294,6 +343,39 @@ pub(crate) fn progress(
     Ok(Some(progress))
 }
 
+/// What is known of the rows of the target. Of rows that the role does not see, only the storage tells.
+fn target_rows(client: &mut Client, key: &Key) -> Result<TargetRows> {
+    let sql = format!(
+        "SELECT t.relkind IN ('r', 'p'), pg_catalog.has_table_privilege(t.oid, 'SELECT'), \
+             pg_catalog.row_security_active(t.oid), pg_catalog.quote_ident(current_user), t.oid \
+         FROM pg_catalog.pg_class AS t WHERE t.oid = ({})",
+        key.oid
+    );
+    let answers = client.simple_query(&sql)?;
+    let Some(row) = found(&answers) else {
+        return Ok(TargetRows::NoneKnown);
+    };
+    let is = |column| Ok::<_, Error>(row.text(column)? == Some("t"));
+    let (is_table, may_read, is_filtered) = (is(0)?, is(1)?, is(2)?);
+    if !is_table {
+        return Ok(TargetRows::NoneKnown);
+    }
+    let (rows, is_empty) = if may_read && !is_filtered {
+        (TargetRows::Some, is_empty(client, &key.target)?)
+    } else {
+        let rows = match is_filtered {
+            true => TargetRows::HiddenByPolicies,
+            false => TargetRows::HiddenFrom(row.text(3)?.unwrap_or_default().to_owned()),
+        };
+        let oid = row.text(4)?.unwrap_or_default();
+        (rows, has_no_storage(client, &key.target, oid)?)
+    };
+    Ok(match is_empty {
+        Some(false) => rows,
+        _ => TargetRows::NoneKnown,
+    })
+}
+
 /// Whether the target has no row. None where it is no table, or may not be looked at.
 fn is_target_empty(client: &mut Client, key: &Key) -> Result<Option<bool>> {
     let sql = format!(
@@ -314,9 +396,24 @@ fn is_target_empty(client: &mut Client, key: &Key) -> Result<Option<bool>> {
 /// Whether the table has no row. None where that is not known: the table is locked, or the answer takes longer
 /// than the role's limits.
 fn is_empty(client: &mut Client, table: &str) -> Result<Option<bool>> {
+    let question = format!("SELECT (NOT EXISTS (SELECT FROM {table}))::text");
+    is_so(client, table, &question)
+}
+
+/// Whether the table and its partitions have no page. Everybody may ask that.
+fn has_no_storage(client: &mut Client, table: &str, oid: &str) -> Result<Option<bool>> {
+    let question = format!(
+        "SELECT (COALESCE(pg_catalog.sum(pg_catalog.pg_relation_size(p.oid)), 0) = 0)::text \
+         FROM (SELECT {oid}::pg_catalog.oid UNION \
+             SELECT t.relid::pg_catalog.oid FROM pg_catalog.pg_partition_tree({oid}) AS t) AS p(oid)"
+    );
+    is_so(client, table, &question)
+}
+
+/// The answer to a question about the rows of a table. None where that is not known.
+fn is_so(client: &mut Client, table: &str, question: &str) -> Result<Option<bool>> {
     let sql = format!(
-        "{BEGIN} READ ONLY; SET LOCAL lock_timeout = {}; \
-         SELECT (NOT EXISTS (SELECT FROM {table}))::text; ROLLBACK",
+        "{BEGIN} READ ONLY; SET LOCAL lock_timeout = {}; {question}; ROLLBACK",
         lock::PATIENCE_MS
     );
     match client.simple_query(&sql) {
@@ -603,14 +700,25 @@ fn explain(client: &mut Client, settings: &Settings, key: &Key, error: Error) ->
             let answer = answer.as_ref().and_then(|a| a.first()?.single().ok());
             read_only(answer == Some("t"))
         }
-        "pg_42703" | "pg_42P10" | "pg_42809" => {
-            let table = qualified(&settings.checkpoint_schema, TABLE);
-            let text = format!("{table} is not the table of checkpoints: {}", error.message);
-            Error::config("checkpoint_table_differs", text)
-                .hint("name another schema with `checkpoint_schema:`, or drop the table")
-        }
-        _ => error,
+        _ => differs(&qualified(&settings.checkpoint_schema, TABLE), error),
     }
+}
+
+/// The error of a statement that names the columns of the table of checkpoints (quoted, with its schema): one that
+/// is not there, a key that is not there, or a view of that name becomes ours; another one stays.
+pub(crate) fn differs(table: &str, error: Error) -> Error {
+    if !matches!(error.code.as_str(), "pg_42703" | "pg_42P10" | "pg_42809") {
+        return error;
+    }
+    let text = format!("{table} is not the table of checkpoints: {}", error.message);
+    let add = ADD_COLUMNS.map(|column| format!("ADD COLUMN IF NOT EXISTS {column}"));
+    Error::config("checkpoint_table_differs", text).hint(format!(
+        "if it is another program's table, name another schema with `checkpoint_schema:`; if somebody dropped columns, \
+         run in psql while no run of the pipeline is at work: ALTER TABLE {table} {}; without pipeline, stream or target \
+         nobody knows what a row belongs to: restore the table from a backup, or drop it, and the next runs of appends \
+         say how to resume",
+        add.join(", ")
+    ))
 }
 
 impl Lease {
@@ -643,7 +751,8 @@ impl Lease {
              WHERE {} AND c.cursor IS NOT NULL AND c.target_oid IS NOT NULL",
             self.key.condition()
         );
-        let answers = client.simple_query(&sql)?;
+        let answers = client.simple_query(&sql);
+        let answers = answers.map_err(|error| differs(table, error))?;
         let lost = match found(&answers) {
             Some(row) => row.text(0)?,
             None => None,
@@ -713,7 +822,8 @@ impl Lease {
             self.epoch
         );
         let unhurried = transaction::unhurried(client, settings);
-        let answers = client.simple_query(&format!("{BEGIN}; {unhurried}{sql}; COMMIT"))?;
+        let answers = client.simple_query(&format!("{BEGIN}; {unhurried}{sql}; COMMIT"));
+        let answers = answers.map_err(|error| differs(&self.key.table, error))?;
         if answers.iter().any(|rows| rows.affected > 0) {
             // Raised by ourselves: not by a newer run.
             self.epoch += 1;
@@ -733,7 +843,8 @@ impl Lease {
             self.key.table,
             self.key.condition()
         );
-        let answers = client.simple_query(&sql)?;
+        let answers = client.simple_query(&sql);
+        let answers = answers.map_err(|error| differs(&self.key.table, error))?;
         found(&answers)
             .map(|row| read_progress(row, &self.key))
             .transpose()

@@ -1,11 +1,12 @@
 //! The columns of a table against those of a stream: what becomes of each, and what to do about those
 //! that do not fit.
 
+use rapidbyte_pg::builtin::Builtin;
 use rapidbyte_pg::fit::column_for;
 use rapidbyte_pg::form;
 use rapidbyte_pg::ident::quote_ident;
 use rapidbyte_pg::model::Generated;
-use rapidbyte_pg::{Column, Fit as PgFit, Kind, PgType, fit};
+use rapidbyte_pg::{Column, Fit as PgFit, Kind, PgType, builtin, fit};
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{Fit, WARNING_NOTE};
 
@@ -57,7 +58,7 @@ pub(crate) fn column_plan(
 }
 
 /// The statement that gives a column the type that the stream's values have, where that would do and
-/// holds every value that may be there.
+/// holds every value that may be there, or stops at one that it does not hold.
 fn change_of_type(name: &Name, field: &Field, column: &Column) -> Result<Option<String>> {
     let Ok(new) = column_for(field).map_err(convert)? else {
         return Ok(None);
@@ -67,15 +68,55 @@ fn change_of_type(name: &Name, field: &Field, column: &Column) -> Result<Option<
         return Ok(None);
     }
     let holds_all = fit(&form::field(column, true), &new).map_err(convert)?;
-    if !matches!(holds_all, PgFit::Direct | PgFit::Widened(_)) {
+    let quoted = quote_ident(&column.name);
+    let (value, stops) = if matches!(holds_all, PgFit::Direct | PgFit::Widened(_)) {
+        (format!("{quoted}::{}", new.type_text), "")
+    } else if let Some(value) = exact_cast(&quoted, column, &new) {
+        (
+            value,
+            ", which stops at a value that the new type does not hold",
+        )
+    } else {
         // What is there might be rounded or cut, which nobody should do by the way.
         return Ok(None);
-    }
-    let (column, ty) = (quote_ident(&column.name), new.type_text);
+    };
+    let ty = new.type_text;
     Ok(Some(format!(
-        "run on the target: ALTER TABLE {name} ALTER COLUMN {column} TYPE {ty} USING \
-             {column}::{ty}"
+        "run on the target{stops}: ALTER TABLE {name} ALTER COLUMN {quoted} TYPE {ty} USING {value}"
     )))
+}
+
+/// The values of a column, which has a type that a file's values are inferred as, in another type; SQL that fails at a
+/// value that would be another one. None where what a text means depends on settings, as a date does, or where the
+/// column has a type that somebody chose.
+fn exact_cast(quoted: &str, column: &Column, new: &Column) -> Option<String> {
+    const NUMBERS: [Builtin; 6] = [
+        builtin::INT2,
+        builtin::INT4,
+        builtin::INT8,
+        builtin::FLOAT4,
+        builtin::FLOAT8,
+        builtin::NUMERIC,
+    ];
+    let is = |column: &Column, types: &[Builtin]| types.iter().any(|ty| ty.oid == column.ty.oid);
+    let ty = &new.type_text;
+    let cast = format!("{quoted}::{ty}");
+    let checked = |is_same: String| {
+        format!("CASE WHEN {is_same} THEN {cast} ELSE ('would change: ' || {quoted})::{ty} END")
+    };
+    let is_text = is(column, &[builtin::TEXT]);
+    if is_text && is(new, &[builtin::FLOAT4, builtin::FLOAT8, builtin::NUMERIC]) {
+        return Some(checked(format!(
+            "{cast}::numeric IS NOT DISTINCT FROM {quoted}::numeric"
+        )));
+    }
+    if is_text && (is(new, &NUMBERS) || is(new, &[builtin::BOOL, builtin::UUID])) {
+        return Some(cast);
+    }
+    let narrows = is(column, &[builtin::INT8, builtin::FLOAT8]) && is(new, &NUMBERS)
+        || is(column, &[builtin::TIMESTAMP]) && is(new, &[builtin::DATE]);
+    let back = &column.type_text;
+    narrows.then(|| checked(format!("{cast}::{back} IS NOT DISTINCT FROM {quoted}")))
 }
 
 const EMPTY_NAME: &str = "a column of the stream has an empty name, and no table can have such a column: a header may end in a \
@@ -102,8 +143,9 @@ pub(crate) fn absent(name: &Name, field: &Field) -> Result<ColumnPlan> {
     })
 }
 
-/// Columns of the table that the stream does not have must get along without it.
-pub(crate) fn refuse_unfilled(name: &Name, unfilled: &[&Column]) -> Result<()> {
+/// Columns of the table that the stream does not have must get along without it. `new`: columns of the stream that
+/// the table does not have.
+pub(crate) fn refuse_unfilled(name: &Name, unfilled: &[&Column], new: &[&str]) -> Result<()> {
     let needs = |column: &&&Column| {
         let is_filled = column.default.is_some()
             || column.generated != Generated::No
@@ -114,13 +156,31 @@ pub(crate) fn refuse_unfilled(name: &Name, unfilled: &[&Column]) -> Result<()> {
         return Ok(());
     };
     let quoted = quote_ident(&column.name);
+    let renamed = match new {
+        [] => String::new(),
+        [new] => format!(
+            "if the source renamed the column, its new name is {}, which the table lacks: run on the target: \
+             ALTER TABLE {name} RENAME COLUMN {quoted} TO {}; or keep the old name with `rename:`. Otherwise ",
+            quote_ident(new),
+            quote_ident(new)
+        ),
+        new => {
+            let names: Vec<String> = new.iter().map(|new| quote_ident(new)).collect();
+            format!(
+                "if the source renamed the column, its new name is one of those that the table lacks ({}): run on the \
+                 target: ALTER TABLE {name} RENAME COLUMN {quoted} TO that name; or keep the old name with `rename:`. \
+                 Otherwise ",
+                names.join(", ")
+            )
+        }
+    };
     Err(Error::schema(
         "unfilled_column",
         format!("the column {quoted} of {name} is NOT NULL without a default, and the stream \
              does not fill it"),
     )
     .hint(format!(
-        "run on the target: ALTER TABLE {name} ALTER COLUMN {quoted} DROP NOT NULL, or give it a default"
+        "{renamed}run on the target: ALTER TABLE {name} ALTER COLUMN {quoted} DROP NOT NULL, or give it a default"
     ))
     .in_column(&column.name))
 }

@@ -7,7 +7,7 @@ use rapidbyte_pg_client::{Client, TransactionStatus};
 use rapidbyte_sdk::log::{self, point};
 use rapidbyte_sdk::prelude::*;
 
-use crate::checkpoint::{Fills, Lease};
+use crate::checkpoint::{Fills, Lease, differs};
 use crate::config::Settings;
 use crate::lock::{self, Wait};
 use crate::transaction::{self, OWN_PATH};
@@ -138,6 +138,11 @@ fn refused(
 ) -> Error {
     let is_over = client.transaction_status() == TransactionStatus::Idle
         || client.execute("ROLLBACK").is_ok();
+    // One with a place is of a trigger that waited for the commit.
+    let error = match error.location {
+        None => differs(lease.table(), error),
+        Some(_) => error,
+    };
     match (error.code.as_str(), is_over) {
         (DIVIDED_BY_ZERO, _) => refused_by_fence(client, settings, lease, seq, error),
         (_, true) => lock::timed_out(client, error, lease.table()),

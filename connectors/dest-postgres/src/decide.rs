@@ -303,7 +303,10 @@ fn existing(
         .iter()
         .filter(|column| schema.field_with_name(&column.name).is_err())
         .collect();
-    refuse_unfilled(name, &unfilled)?;
+    let fields = schema.fields().iter().map(|field| field.name().as_str());
+    let is_new = |field: &&str| !relation.columns.iter().any(|column| column.name == *field);
+    let new: Vec<&str> = fields.filter(is_new).collect();
+    refuse_unfilled(name, &unfilled, &new)?;
     let mut notes: Vec<String> = unfilled
         .iter()
         .map(|column| unfilled_note(column, target.write_mode))

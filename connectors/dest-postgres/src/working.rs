@@ -15,7 +15,7 @@ use rapidbyte_pg_client::{Client, Rows};
 use rapidbyte_sdk::prelude::*;
 
 use crate::beat;
-use crate::checkpoint::is_missing;
+use crate::checkpoint::{differs, is_missing};
 use crate::config::{CHECKPOINT_TABLE, Settings};
 use crate::lock::{self, PATIENCE_MS};
 use crate::transaction::BEGIN;
@@ -94,6 +94,7 @@ fn place(address: &str, process: &str) -> String {
 
 /// Those whose session the server lists, the one that has worked longest first.
 fn listed(client: &mut Client, settings: &Settings, pipeline: &str) -> Result<Vec<Worker>> {
+    let table = qualified(&settings.checkpoint_schema, CHECKPOINT_TABLE);
     let sql = format!(
         "SELECT c.run_id, pg_catalog.min(a.pid), \
              COALESCE(pg_catalog.min(pg_catalog.host(a.client_addr)), {HERE}), \
@@ -102,7 +103,7 @@ fn listed(client: &mut Client, settings: &Settings, pipeline: &str) -> Result<Ve
              ON a.pid = c.backend_pid AND a.backend_start = c.backend_start \
          WHERE c.pipeline = {} AND a.pid <> pg_catalog.pg_backend_pid() \
          GROUP BY c.run_id ORDER BY 4 DESC LIMIT {MAX_WORKERS}",
-        qualified(&settings.checkpoint_schema, CHECKPOINT_TABLE),
+        table,
         quote_literal(pipeline)
     );
     let answers = match client.simple_query(&sql) {
@@ -110,7 +111,7 @@ fn listed(client: &mut Client, settings: &Settings, pipeline: &str) -> Result<Ve
         Err(error) if is_missing(&error) || error.code == crate::lock::NO_PRIVILEGE => {
             return Ok(Vec::new());
         }
-        answers => answers?,
+        answers => answers.map_err(|error| differs(&table, error))?,
     };
     workers(&answers, |text| {
         Ok(Worker {

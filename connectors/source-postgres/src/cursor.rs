@@ -5,7 +5,8 @@
 //! ```json
 //! {"mode":"ordered","version":1,"fields":[{"name":"updated_at","type":"timestamptz"}],
 //!  "values":["2026-11-21 10:11:12.123456+00"],
-//!  "source":{"system":"7410000000000000000","database":5,"relation":16390}}
+//!  "source":{"system":"7410000000000000000","wal":{"timeline":1,"lsn":"0/16B3748"},
+//!            "database":5,"relation":16390}}
 //! {"mode":"exact","version":1,"system":"7410000000000000000","timeline":"00000001",
 //!  "database":5,"first":"740","next":"755","tables":{"16390":[16390,"0af37c11"]},"gone":[]}
 //! ```
@@ -16,6 +17,7 @@
 
 use std::collections::BTreeMap;
 
+use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -54,10 +56,37 @@ pub(crate) struct Identity {
     /// `system_identifier` of `pg_control_system()`, where the role may call it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
+    /// Where the server was when the rows were read, where the role may ask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wal: Option<Wal>,
     /// The OID of the database.
     pub database: u32,
     /// The OID of the table or view.
     pub relation: u32,
+}
+
+/// A place in the write-ahead log that everything that a read saw is before. A server that was restored, or
+/// promoted, goes on from an older place in a new timeline.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Wal {
+    pub timeline: u32,
+    pub lsn: Lsn,
+}
+
+/// A position in the log, as the server writes it: two halves in hexadecimal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct Lsn(u64);
+
+/// What a read finds.
+#[derive(Debug)]
+pub(crate) struct Here {
+    pub identity: Identity,
+    pub is_standby: bool,
+    /// Where the timeline began, if the server took over as a standby since it was started. A server that was
+    /// restored without another that it followed has none.
+    pub took_over_at: Option<Lsn>,
 }
 
 /// One field of an ordered cursor.
@@ -135,6 +164,12 @@ impl Cursor {
                 return refuse(text.to_owned());
             }
         };
+        // An optional key is null where it is meant to be nothing: without it, nobody says where the read resumes.
+        if object.get("mode").is_some_and(|mode| mode == "ordered")
+            && !object.contains_key("values")
+        {
+            return refuse("the stored cursor has no \"values\"".to_owned());
+        }
         serde_json::from_str(json).or_else(|_| {
             refuse(format!(
                 "a key of the stored cursor is missing, unknown or of another kind; it has {keys}"
@@ -216,8 +251,10 @@ impl Ordered {
 }
 
 impl Identity {
-    /// Refuses a cursor of another relation. Errors: `cursor_of_another_source`.
-    pub fn check(&self, read: &Self) -> Result<()> {
+    /// Refuses a cursor of another relation, and one whose rows may be written again below it. Errors:
+    /// `cursor_of_another_source`.
+    pub fn check(&self, here: &Here) -> Result<()> {
+        let read = &here.identity;
         let systems = self.system.as_ref().zip(read.system.as_ref());
         let other = if systems.is_some_and(|(cursor, here)| cursor != here) {
             "server"
@@ -226,25 +263,129 @@ impl Identity {
         } else if self.relation != read.relation {
             "table: it was dropped and created again, or renamed"
         } else {
-            return Ok(());
+            return match (&self.wal, &read.wal) {
+                (Some(cursor), Some(now)) if !here.is_standby => cursor.check(now, here),
+                _ => Ok(()),
+            };
         };
         let text = format!(
             "the cursor belongs to another {other}; rows below it would never be \
              read"
         );
-        Err(Error::config("cursor_of_another_source", text).hint(
+        Err(Error::config(OTHER_SOURCE, text).hint(
             "start over with `rapidbyte run PIPELINE --full-refresh --select STREAM`; after a restore or an upgrade that kept the rows, \
              `rapidbyte state rebind PIPELINE STREAM` keeps the cursor",
         ))
     }
 
     /// This one, and what only the cursor's knows.
-    pub fn merged(self, cursor: Option<&Self>) -> Self {
-        let known = cursor.and_then(|cursor| cursor.system.clone());
+    pub fn merged(self, cursor: Option<&Self>, is_standby: bool) -> Self {
+        let known = |of: fn(&Self) -> Option<&Wal>| cursor.and_then(of).cloned();
+        let wal = match (known(|cursor| cursor.wal.as_ref()), self.wal) {
+            // A standby may be behind the server that was read before, and its timeline is known late.
+            (Some(cursor), Some(now)) if is_standby && now.timeline <= cursor.timeline => {
+                Some(Wal {
+                    lsn: cursor.lsn.max(now.lsn),
+                    ..cursor
+                })
+            }
+            (cursor, now) => now.or(cursor),
+        };
         Self {
-            system: self.system.or(known),
+            system: self
+                .system
+                .or_else(|| cursor.and_then(|cursor| cursor.system.clone())),
+            wal,
             ..self
         }
+    }
+
+    /// Whether a cursor of the other one need not be written anew: only the place in the log differs.
+    pub fn is_kept_by(&self, cursor: &Self) -> bool {
+        let timeline = |of: &Self| of.wal.as_ref().map(|wal| wal.timeline);
+        let is_same = timeline(self) == timeline(cursor);
+        is_same
+            && (&self.system, self.database, self.relation)
+                == (&cursor.system, cursor.database, cursor.relation)
+    }
+}
+
+const OTHER_SOURCE: &str = "cursor_of_another_source";
+
+impl Wal {
+    /// Whether all that was seen when the cursor was written is still there. Known of a primary: it is in the same
+    /// timeline and further on, or it took over as a standby behind that place. Errors: `cursor_of_another_source`.
+    fn check(&self, now: &Self, here: &Here) -> Result<()> {
+        // Nobody but a superuser may read the history of timelines; the one that follows the cursor's began in it.
+        let is_next = now.timeline.checked_sub(1) == Some(self.timeline);
+        let again = "rows that are written again below the cursor would never be read";
+        let text = match here.took_over_at.filter(|_| is_next) {
+            _ if now.timeline == self.timeline && now.lsn >= self.lsn => return Ok(()),
+            _ if now.timeline == self.timeline => format!(
+                "the source is at {}, before the {} of the cursor: it was restored from an older copy; {again}",
+                now.lsn, self.lsn
+            ),
+            Some(began) if began >= self.lsn => {
+                log::info(format_args!(
+                    "a standby took over the source (timeline {} after {}) with everything that the cursor knows",
+                    now.timeline, self.timeline
+                ));
+                return Ok(());
+            }
+            Some(began) => format!(
+                "a standby took over the source (timeline {} after {}) without all that the cursor knows: it was at \
+                 {began}, and the cursor is of {}; {again}",
+                now.timeline, self.timeline, self.lsn
+            ),
+            None => format!(
+                "the source is in timeline {}, and the cursor is of timeline {}: the server was restored from a \
+                 backup, or a standby took over; after a restore to an earlier moment, {again}",
+                now.timeline, self.timeline
+            ),
+        };
+        Err(Error::config(OTHER_SOURCE, text).hint(
+            "find out which it was; if a standby took over, or the backup was restored to a moment after the last run, \
+             no row is missing: `rapidbyte state rebind PIPELINE STREAM` (or `--all`) keeps the cursor. If the source \
+             lost rows, start over with `rapidbyte run PIPELINE --full-refresh --select STREAM`",
+        ))
+    }
+
+    /// What to say of a standby in another timeline than the cursor, where nobody may ask at which place it began.
+    pub fn warning(&self, here: &Here) -> Option<String> {
+        let now = here.identity.wal.as_ref()?.timeline;
+        (here.is_standby && now > self.timeline).then(|| {
+            format!(
+                "the source is a standby in timeline {now}, and the cursor is of timeline {}: its primary was replaced \
+                 or restored. After a restore to an earlier moment, rows that are written again below the cursor are \
+                 not read: then start over with `rapidbyte run PIPELINE --full-refresh --select STREAM`",
+                self.timeline
+            )
+        })
+    }
+}
+
+impl std::fmt::Display for Lsn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:X}/{:X}", self.0 >> 32, self.0 & u64::from(u32::MAX))
+    }
+}
+
+impl From<Lsn> for String {
+    fn from(lsn: Lsn) -> Self {
+        lsn.to_string()
+    }
+}
+
+impl TryFrom<String> for Lsn {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let half = |text: &str| u32::from_str_radix(text, 16).ok().map(u64::from);
+        let halves = text.split_once('/');
+        let number = halves.and_then(|(high, low)| Some(half(high)? << 32 | half(low)?));
+        number
+            .map(Self)
+            .ok_or("a position in the log is two hexadecimal numbers with a slash")
     }
 }
 
@@ -279,6 +420,7 @@ mod tests {
             r#"{"mode":"ordered","version":1,"fields":[{"name":"a","type":"int4"}],"values":["7"]}"#,
             r#"{"mode":"ordered","version":1,"fields":[{"name":"a","type":"text","collation":"C"}],"values":null}"#,
             r#"{"mode":"ordered","version":1,"fields":[],"values":null,"source":{"database":5,"relation":7}}"#,
+            r#"{"mode":"ordered","version":1,"fields":[],"values":null,"source":{"system":"7","wal":{"timeline":3,"lsn":"1F/A0"},"database":5,"relation":7}}"#,
             r#"{"mode":"exact","version":1,"system":"7","timeline":"00000001","database":5,"first":"740","next":"18446744073709551615","tables":{"16390":[16391,"ab"]},"gone":[1]}"#,
         ] {
             assert_eq!(Cursor::parse(json).unwrap().to_json().unwrap(), json);
@@ -300,7 +442,18 @@ mod tests {
                 "unknown",
             ),
             (r#"{"mode":"exact","version":1,"system":7}"#, "timeline"),
-            (r#"{"mode":"ordered","version":1,"fields":null}"#, "fields"),
+            (
+                r#"{"mode":"ordered","version":1,"fields":null,"values":null}"#,
+                "fields",
+            ),
+            (
+                r#"{"mode":"ordered","version":1,"fields":[{"name":"a","type":"int4"}]}"#,
+                "has no \"values\"",
+            ),
+            (
+                r#"{"mode":"ordered","version":1,"fields":[],"values":null,"source":{"database":5,"relation":7,"wal":{"timeline":1,"lsn":"x"}}}"#,
+                "source",
+            ),
             (r#"{"mode":"other","version":1}"#, "\"mode\""),
             (r#"{"version":1}"#, "\"mode\""),
         ] {

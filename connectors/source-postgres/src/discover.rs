@@ -29,7 +29,7 @@ pub(crate) fn streams(
     native: bool,
 ) -> Result<(Vec<Relation>, Vec<Stream>)> {
     let all = relation::all();
-    let first = catalog::columns_query_of(&relation::first(CHUNK_RELATIONS, CHUNK_COLUMNS));
+    let first = catalog::shapes_query_of(&relation::first(CHUNK_RELATIONS, CHUNK_COLUMNS));
     let has_vague = order::HAS_VAGUE;
     let [listed, has_vague, columns] =
         client.query_all(&format!("{begin}; {all}; {has_vague}; {first}"))?;
@@ -42,7 +42,7 @@ pub(crate) fn streams(
         let oids: Vec<u32> = chunk.iter().map(|relation| relation.oid).collect();
         let columns = match first.take() {
             Some(columns) => columns,
-            None => query(client, &catalog::columns_query(&oids))?,
+            None => query(client, &catalog::shapes_query(&oids))?,
         };
         // Asked apart: few databases have such collations, and the question costs as much as the others.
         let vague = if has_vague {

@@ -8,27 +8,82 @@
 use std::collections::VecDeque;
 
 use rapidbyte_pg::Column;
+use rapidbyte_pg::ident::quote_literal;
 use rapidbyte_pg_client::Client;
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{counted, log};
+use serde::Deserialize;
 
 use crate::config::Settled;
-use crate::cursor::{Cursor, Exact, Identity, Ordered, VERSION, changed};
+use crate::cursor::{Cursor, Exact, Here, Identity, Lsn, Ordered, VERSION, Wal, changed};
 use crate::order::{self, Key};
 use crate::relation::Relation;
-use crate::session::query;
 use crate::window;
 
-/// What is read. The inner query runs only where the role may call the function: PUBLIC may, unless somebody
-/// took that away.
+/// What is read: the server, the place in its log, the database and the relation. The inner query runs only where the
+/// role may call the function: PUBLIC may, unless somebody took that away.
 const IDENTITY: &str = "\
 SELECT pg_catalog.json_build_object('system', CASE
     WHEN pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE')
     THEN pg_catalog.substring(pg_catalog.query_to_xml('SELECT c.system_identifier AS id FROM \
 pg_catalog.pg_control_system() AS c', false, true, '')::text, '<id>([0-9]+)</id>') END,
+    'log', $LOG,
     'database', (SELECT d.oid::int8 FROM pg_catalog.pg_database d
         WHERE d.datname = pg_catalog.current_database()),
     'relation', $RELATION)::text";
+
+/// Asked after the snapshot was taken, so that everything that it sees is before the place. What the log says of
+/// timelines only superusers may read, and a standby does not know its own one: the control file follows late. A server
+/// that followed another since it was started keeps the last places that it received and replayed.
+/// One that repaired itself after a crash has replayed too, but not received. PostgreSQL manual: "System
+/// Administration Functions".
+const LOG: &str = "\
+CASE WHEN $MAY THEN pg_catalog.substring(pg_catalog.query_to_xml($QUESTION, false, true, '')::text,
+        '<log>(.*)</log>')::json END";
+
+const LOG_QUESTION: &str = "\
+SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.json_build_object('is_standby', true,
+        'timeline', GREATEST(c.timeline_id, r.min_recovery_end_timeline),
+        'lsn', pg_catalog.pg_last_wal_replay_lsn()::text)
+    ELSE pg_catalog.json_build_object('is_standby', false,
+        'timeline', ('x' || pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))
+            ::pg_catalog.bit(32)::pg_catalog.int4,
+        'lsn', pg_catalog.pg_current_wal_insert_lsn()::text,
+        'took_over_at', CASE WHEN pg_catalog.pg_last_wal_receive_lsn() IS NOT NULL
+            THEN pg_catalog.pg_last_wal_replay_lsn()::text END) END AS log
+FROM pg_catalog.pg_control_checkpoint() c, pg_catalog.pg_control_recovery() r";
+
+const SAVEPOINT: &str = "rapidbyte_identity";
+
+/// What [`LOG_QUESTION`] calls that somebody may have taken away.
+const LOG_FUNCTIONS: [&str; 7] = [
+    "pg_control_checkpoint()",
+    "pg_control_recovery()",
+    "pg_current_wal_lsn()",
+    "pg_current_wal_insert_lsn()",
+    "pg_walfile_name(pg_lsn)",
+    "pg_last_wal_receive_lsn()",
+    "pg_last_wal_replay_lsn()",
+];
+
+/// The answer to [`IDENTITY`].
+#[derive(Debug, Deserialize)]
+struct Answer {
+    system: Option<String>,
+    log: Option<LogAnswer>,
+    database: u32,
+    relation: u32,
+}
+
+#[derive(Debug, Deserialize)]
+struct LogAnswer {
+    is_standby: bool,
+    timeline: u32,
+    /// Nothing where a standby has replayed nothing yet.
+    lsn: Option<Lsn>,
+    #[serde(default)]
+    took_over_at: Option<Lsn>,
+}
 
 /// One COPY of a read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,7 +163,7 @@ pub(crate) fn plan(
                 (Some(Cursor::Ordered(at)), Some(json)) => Some((at, json)),
                 _ => None,
             };
-            let source = identity(client, relation)?;
+            let source = here(client, relation)?;
             if at.is_none() && !was_tried {
                 warn_of_nulls(relation, &keys);
             }
@@ -183,7 +238,7 @@ fn warn_of_nulls(relation: &Relation, keys: &[Key]) {
 fn by_order(
     client: &mut Client,
     keys: Vec<Key>,
-    source: Identity,
+    here: Here,
     increment: &Increment,
     lag: Option<&str>,
     at: Option<(&Ordered, &str)>,
@@ -191,9 +246,13 @@ fn by_order(
 ) -> Result<Plan> {
     let known = at.and_then(|(cursor, _)| cursor.source.as_ref());
     if let Some(known) = known {
-        known.check(&source)?;
+        known.check(&here)?;
+        let warning = known.wal.as_ref().and_then(|wal| wal.warning(&here));
+        if let Some(warning) = warning.filter(|_| !was_tried) {
+            log::warn(warning);
+        }
     }
-    let source = source.merged(known);
+    let source = here.identity.merged(known, here.is_standby);
     if let (Some(lag), Some(key)) = (lag, keys.first()) {
         if !increment.may_repeat {
             let text = format!("the rows from {lag} below the cursor would be written twice");
@@ -244,7 +303,9 @@ fn by_order(
     }
     part(PartKind::Ordered, order::from(&keys, bound));
     let base = match at {
-        Some((at, json)) if at.source.as_ref() == Some(&source) => json.to_owned(),
+        Some((at, json)) if at.source.as_ref().is_some_and(|at| source.is_kept_by(at)) => {
+            json.to_owned()
+        }
         Some((at, _)) => cursor(&keys, at.values.clone(), Some(&source))?,
         None => cursor(&keys, None, Some(&source))?,
     };
@@ -259,11 +320,49 @@ fn by_order(
     })
 }
 
-fn identity(client: &mut Client, relation: &Relation) -> Result<Identity> {
+fn here(client: &mut Client, relation: &Relation) -> Result<Here> {
+    let may = LOG_FUNCTIONS
+        .map(|name| format!("pg_catalog.has_function_privilege('pg_catalog.{name}', 'EXECUTE')"));
+    let log = LOG
+        .replace("$MAY", &may.join(" AND "))
+        .replace("$QUESTION", &quote_literal(LOG_QUESTION));
     let sql = IDENTITY.replace("$RELATION", &relation.oid.to_string());
-    let rows = query(client, &sql)?;
-    serde_json::from_str(rows.single()?)
-        .map_err(|error| Error::internal(format!("the identity of the source: {error}")))
+    let with_log = sql.replace("$LOG", &log);
+    // Servers that keep their log in another way refuse such questions; the transaction must go on.
+    let [rows] = match client.query_all(&format!(
+        "SAVEPOINT {SAVEPOINT}; {with_log}; RELEASE SAVEPOINT {SAVEPOINT}"
+    )) {
+        Err(error) if client.is_usable() => {
+            log::debug(format_args!(
+                "the server does not say where its log is: {}",
+                error.message
+            ));
+            let sql = sql.replace("$LOG", "NULL::json");
+            client.query_all(&format!(
+                "ROLLBACK TO SAVEPOINT {SAVEPOINT}; RELEASE SAVEPOINT {SAVEPOINT}; {sql}"
+            ))?
+        }
+        answer => answer?,
+    };
+    let answer: Answer = serde_json::from_str(rows.single()?)
+        .map_err(|error| Error::internal(format!("the identity of the source: {error}")))?;
+    let log = answer.log.as_ref();
+    let wal = log.and_then(|log| {
+        Some(Wal {
+            timeline: log.timeline,
+            lsn: log.lsn?,
+        })
+    });
+    Ok(Here {
+        is_standby: log.is_some_and(|log| log.is_standby),
+        took_over_at: log.and_then(|log| log.took_over_at),
+        identity: Identity {
+            system: answer.system,
+            wal,
+            database: answer.database,
+            relation: answer.relation,
+        },
+    })
 }
 
 fn cursor(keys: &[Key], values: Option<Vec<String>>, source: Option<&Identity>) -> Result<String> {

@@ -424,11 +424,11 @@ pub(crate) fn describe(
     client: &mut Client,
     oids: &[u32],
 ) -> Result<Vec<Result<catalog::Relation>>> {
-    let columns = query(client, &catalog::columns_query(oids))?;
+    let columns = query(client, &catalog::shapes_query(oids))?;
     understand(client, &columns)
 }
 
-/// As [`describe`], of the answer to [`catalog::columns_query`]; asks for types that are not built in.
+/// As [`describe`], of the answer to [`catalog::shapes_query`]; asks for types that are not built in.
 pub(crate) fn understand(
     client: &mut Client,
     columns: &Rows,

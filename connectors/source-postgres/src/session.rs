@@ -302,7 +302,7 @@ fn export_at_once(
     }
     statements.push(relation::by_name(&names));
     if is_alone {
-        statements.push(catalog::columns_query(&oids));
+        statements.push(catalog::shapes_query(&oids));
     }
     let trials = selections.iter().zip(known);
     statements.extend(trials.map(|(s, relation)| trial(&selected(s, relation))));

@@ -5,7 +5,7 @@ mod common;
 
 use common::*;
 use rapidbyte_sdk::prelude::*;
-use rapidbyte_testkit::postgres::{Options, Server, shared};
+use rapidbyte_testkit::postgres::{Client, Copied, Options, Server, shared};
 use source_postgres::Postgres;
 
 #[test]
@@ -493,7 +493,7 @@ fn a_cursor_of_another_database_or_table_is_refused_and_one_without_a_source_tak
     let adopted = increase(&mut source, &news("public.t", &by_id, Some(&bare))).unwrap();
     assert!(adopted.ids.is_empty());
     let own = increase(&mut source, &news("public.t", &by_id, None)).unwrap();
-    assert_eq!(adopted.cursor(), own.cursor());
+    assert_eq!(without_log(adopted.cursor()), without_log(own.cursor()));
     // A role that may not ask for the server knows the database and the table.
     let sql = "CREATE ROLE blind LOGIN PASSWORD 'secret'; GRANT SELECT ON t TO blind;
         REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC";
@@ -503,6 +503,140 @@ fn a_cursor_of_another_database_or_table_is_refused_and_one_without_a_source_tak
     assert!(!given.cursor().contains("system"), "{}", given.cursor());
     let error = refused(&mut source, &news("public.t", &by_id, Some(given.cursor())));
     assert_eq!(error.code, "cursor_of_another_source");
+}
+
+/// A cursor without the place in the log, which is another one each time.
+fn without_log(cursor: &str) -> serde_json::Value {
+    let mut cursor: serde_json::Value = serde_json::from_str(cursor).unwrap();
+    let lsn = cursor["source"]["wal"]["lsn"].take();
+    assert!(lsn.is_string(), "{cursor:#}");
+    cursor
+}
+
+#[test]
+fn a_cursor_survives_a_failover_that_lost_nothing_and_is_refused_after_a_restore() {
+    let options = Options {
+        conf: vec!["max_wal_senders = 4".into(), "wal_level = replica".into()],
+        ..Options::default()
+    };
+    let server = Server::start(&options).unwrap();
+    let mut client = server.client("postgres");
+    run(
+        &mut client,
+        "CREATE TABLE t (id serial, at int); INSERT INTO t (at) SELECT generate_series(1, 9)",
+    );
+    let (standby, late) = (server.copy(Copied::Standby), server.copy(Copied::Standby));
+    let (restored, revived) = (server.copy(Copied::Restored), server.copy(Copied::Revived));
+    let mut late_client = late.client("postgres");
+    // The rest of what happens never gets to it.
+    run(&mut late_client, "ALTER SYSTEM SET primary_conninfo = ''");
+    run(&mut late_client, "SELECT pg_reload_conf()");
+    wait_until(
+        &mut late_client,
+        "SELECT count(*) = 0 FROM pg_stat_wal_receiver",
+    );
+    run(
+        &mut client,
+        "INSERT INTO t (at) SELECT generate_series(10, 19)",
+    );
+    let by_id = ordered(&["id"], false);
+    let read = |server: &Server, cursor: Option<&str>| {
+        increase(
+            &mut open(&server.url("postgres")),
+            &news("public.t", &by_id, cursor),
+        )
+    };
+    let given = read(&server, None).unwrap();
+    let cursor = given.cursor().to_owned();
+    let place: serde_json::Value = serde_json::from_str(&cursor).unwrap();
+    let place = place["source"]["wal"].clone();
+    assert_eq!(place["timeline"], 1, "{cursor}");
+    let lsn = place["lsn"].as_str().unwrap();
+    let replayed = format!("SELECT pg_last_wal_replay_lsn() >= '{lsn}'");
+    let mut standby_client = standby.client("postgres");
+    run(&mut client, "CHECKPOINT");
+    wait_until(&mut standby_client, &replayed);
+    // A standby goes on from the cursor of its primary, and takes over.
+    assert!(read(&standby, Some(&cursor)).unwrap().ids.is_empty());
+    run(&mut standby_client, "SELECT pg_promote()");
+    run(
+        &mut standby_client,
+        "INSERT INTO t (id, at) VALUES (100, 0)",
+    );
+    let given = read(&standby, Some(&cursor)).unwrap();
+    assert_eq!(given.ids, [100]);
+    assert!(
+        given.cursor().contains(r#""timeline":2"#),
+        "{}",
+        given.cursor()
+    );
+    // Back at a server of the older timeline, whose rows are others by now.
+    let refuse = |server: &Server, cursor: &str, words: &str| {
+        let error = read(server, Some(cursor)).unwrap_err();
+        assert_eq!(error.code, "cursor_of_another_source", "{error:?}");
+        assert!(error.message.contains(words), "{words}: {error:?}");
+        let hint = error.hint.unwrap();
+        assert!(
+            hint.contains("state rebind") && hint.contains("--full-refresh"),
+            "{hint}"
+        );
+    };
+    refuse(
+        &server,
+        given.cursor(),
+        "timeline 1, and the cursor is of timeline 2",
+    );
+    // A standby that lacked rows, and copies of an older moment: their next rows have the keys of the lost ones.
+    run(&mut late_client, "SELECT pg_promote()");
+    for (copy, words) in [
+        (&late, "without all that the cursor knows"),
+        (&restored, "restored from a backup"),
+        (&revived, "restored from an older copy"),
+    ] {
+        run(
+            &mut copy.client("postgres"),
+            "INSERT INTO t (at) SELECT generate_series(50, 54)",
+        );
+        refuse(copy, &cursor, words);
+        // As `state rebind` leaves it.
+        let mut bare: serde_json::Value = serde_json::from_str(&cursor).unwrap();
+        bare.as_object_mut().unwrap().remove("source");
+        let bare = read(copy, Some(&bare.to_string())).unwrap();
+        assert!(read(copy, Some(bare.cursor())).unwrap().ids.is_empty());
+        // As an earlier version wrote it, which knew no timelines.
+        let mut old: serde_json::Value = serde_json::from_str(&cursor).unwrap();
+        old["source"].as_object_mut().unwrap().remove("wal");
+        let adopted = read(copy, Some(&old.to_string())).unwrap();
+        assert!(
+            adopted.cursor().contains("timeline"),
+            "{}",
+            adopted.cursor()
+        );
+    }
+    // A role that may not ask knows no timeline.
+    let sql = "REVOKE EXECUTE ON FUNCTION pg_walfile_name(pg_lsn) FROM PUBLIC; CREATE ROLE blind LOGIN PASSWORD 'secret';
+        GRANT SELECT ON t TO blind";
+    run(&mut client, sql);
+    let mut blind = open(&as_role(&server.url("postgres"), "blind"));
+    let given = increase(&mut blind, &news("public.t", &by_id, None)).unwrap();
+    assert!(!given.cursor().contains("timeline"), "{}", given.cursor());
+    assert_eq!(
+        increase(&mut blind, &news("public.t", &by_id, Some(&cursor)))
+            .unwrap()
+            .ids,
+        [0; 0]
+    );
+}
+
+/// Asks until the answer is true.
+fn wait_until(client: &mut Client, sql: &str) {
+    for _ in 0..600 {
+        if client.query_one(sql, &[]).unwrap().get(0) {
+            return;
+        }
+        run(client, "SELECT pg_sleep(0.1)");
+    }
+    panic!("{sql} does not become true");
 }
 
 fn read_all(source: &mut Postgres, request: &ReadRequest) -> Vec<RecordBatch> {

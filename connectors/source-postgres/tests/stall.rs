@@ -61,6 +61,49 @@ fn a_lock_is_waited_for_and_then_told_with_its_holder() {
 }
 
 #[test]
+fn what_somebody_changes_is_listed_without_waiting_for_it() {
+    let database = shared().database();
+    let mut client = database.client();
+    let sql = "CREATE FUNCTION one() RETURNS int LANGUAGE sql AS 'SELECT 1';
+        CREATE DOMAIN small AS int DEFAULT 1 CHECK (VALUE < 10);
+        CREATE TABLE plain (id int PRIMARY KEY DEFAULT one(), s small, u serial, i int GENERATED ALWAYS AS IDENTITY,
+            g int GENERATED ALWAYS AS (id * 2) STORED, w text COLLATE \"C\" DEFAULT 'x', CHECK (id > 0));
+        CREATE TABLE child (c int DEFAULT 2) INHERITS (plain);
+        CREATE TABLE parts (id int DEFAULT one()) PARTITION BY RANGE (id);
+        CREATE TABLE part PARTITION OF parts FOR VALUES FROM (0) TO (9);
+        CREATE TABLE secured (id int DEFAULT 1); ALTER TABLE secured ENABLE ROW LEVEL SECURITY;
+        CREATE POLICY p ON secured USING (id = one());
+        CREATE VIEW seen AS SELECT id, g FROM plain; ALTER VIEW seen ALTER id SET DEFAULT 3;
+        CREATE MATERIALIZED VIEW kept AS SELECT id FROM plain";
+    client.batch_execute(sql).unwrap();
+    let free = impatient(&database.url()).discover(&[]).unwrap();
+    let locked = "BEGIN; LOCK TABLE plain, child, parts, secured, seen IN ACCESS EXCLUSIVE MODE;
+        REFRESH MATERIALIZED VIEW kept";
+    client.batch_execute(locked).unwrap();
+    let mut source = impatient(&database.url());
+    let streams = source.discover(&[]).unwrap();
+    let names =
+        |streams: &[Stream]| -> Vec<String> { streams.iter().map(|s| s.name.clone()).collect() };
+    assert_eq!(names(&streams), names(&free));
+    for (stream, free) in streams.iter().zip(&free) {
+        assert_eq!(schema(stream), schema(free), "{}", stream.name);
+        assert_eq!(stream.source_types, free.source_types);
+    }
+    assert_eq!(streams.len(), 6);
+    // A table that nobody changes is read meanwhile.
+    let mut other = database.client();
+    other
+        .batch_execute("CREATE TABLE free (id int DEFAULT 1); INSERT INTO free VALUES (5)")
+        .unwrap();
+    source.discover(&[]).unwrap();
+    source.snapshot(&[whole("public.free")]).unwrap();
+    assert_eq!(
+        rows(&read(&mut source, &request("public.free")).unwrap()),
+        1
+    );
+}
+
+#[test]
 fn rows_that_do_not_come_are_waited_for_no_longer_than_allowed() {
     let database = shared().database();
     let mut client = database.client();

@@ -102,6 +102,10 @@ impl Report {
         let mut error = Error::new(kind(code), &name, self.whole_sentence());
         error.hint = match self.hint.as_str() {
             "" if name == ROW_SECURITY => None,
+            // A policy's check, which the server gives the code of a missing privilege.
+            "" if code == "42501" && self.routine == "ExecWithCheckOptions" => {
+                Some(REFUSED_BY_POLICY.to_owned())
+            }
             "" => hint(code).map(str::to_owned),
             _ => Some(self.hint),
         };
@@ -143,6 +147,9 @@ fn kind(code: &str) -> ErrorKind {
         },
     }
 }
+
+const REFUSED_BY_POLICY: &str = "row-level security of the table refuses the row, which no GRANT changes: write as the \
+    table's owner or as a role with BYPASSRLS, or CREATE POLICY … FOR ALL TO the role … WITH CHECK (…) that allows the row";
 
 /// What to do, where the server does not say it itself.
 fn hint(code: &str) -> Option<&'static str> {

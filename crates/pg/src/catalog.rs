@@ -45,7 +45,20 @@ pub fn columns_query(relations: &[u32]) -> String {
 
 /// As [`columns_query`], of the relations of an expression that is an array of OIDs.
 pub fn columns_query_of(relations: &str) -> String {
-    COLUMNS.replace("$RELATIONS", relations)
+    let sql = COLUMNS.replace("$RELATIONS", relations);
+    sql.replace("$DEFAULT", DEFAULT)
+}
+
+/// As [`columns_query`], without defaults and generating expressions. The server takes a lock of a table to write
+/// those, and waits while somebody changes it; this question waits for nobody.
+pub fn shapes_query(relations: &[u32]) -> String {
+    shapes_query_of(&oid_array(relations))
+}
+
+/// As [`shapes_query`], of the relations of an expression that is an array of OIDs.
+pub fn shapes_query_of(relations: &str) -> String {
+    let sql = COLUMNS.replace("$RELATIONS", relations);
+    sql.replace("$DEFAULT", "NULL::text")
 }
 
 /// The types of these OIDs, and all that they are made of.
@@ -91,9 +104,7 @@ SELECT pg_catalog.json_build_object(
             'name', a.attname, 'type', a.atttypid::int8, 'typmod', a.atttypmod,
             'type_text', pg_catalog.format_type(a.atttypid, a.atttypmod), 'dimensions', a.attndims,
             'not_null', a.attnotnull, 'generated', a.attgenerated, 'identity', a.attidentity,
-            'default', (
-                SELECT pg_catalog.pg_get_expr(d.adbin, d.adrelid) FROM pg_catalog.pg_attrdef d
-                WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum),
+            'default', $DEFAULT,
             'comment', (
                 SELECT m.description FROM pg_catalog.pg_description m
                 WHERE m.objoid = a.attrelid AND m.objsubid = a.attnum
@@ -112,6 +123,10 @@ FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = ANY ($RELATIONS)
 ORDER BY n.nspname, c.relname";
+
+const DEFAULT: &str = "(
+    SELECT pg_catalog.pg_get_expr(d.adbin, d.adrelid) FROM pg_catalog.pg_attrdef d
+    WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum)";
 
 const TYPES_BY_OID: &str = "SELECT pg_catalog.unnest($TYPES)";
 
@@ -415,7 +430,7 @@ pub struct Described {
 }
 
 impl Described {
-    /// Reads the answer to [`columns_query`].
+    /// Reads the answer to [`columns_query`] or [`shapes_query`].
     pub fn parse<'a>(rows: impl IntoIterator<Item = &'a str>) -> Result<Self, PgError> {
         let relations = rows.into_iter().map(parse_row).collect::<Result<_, _>>()?;
         Ok(Self { relations })

@@ -181,3 +181,10 @@ pub fn ids(client: &mut Client, table: &str) -> String {
 pub fn kind(error: &Error) -> String {
     format!("{:?}", error.kind).replace("ErrorKind::", "")
 }
+
+/// Runs statements.
+pub fn execute(client: &mut Client, sql: &str) {
+    client
+        .batch_execute(sql)
+        .unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+}

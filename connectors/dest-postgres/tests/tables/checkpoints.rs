@@ -409,6 +409,137 @@ fn after_an_operator_put_a_cursor_its_loss_and_that_of_rows_are_noticed() {
 }
 
 #[test]
+fn rows_that_the_role_does_not_see_are_not_taken_for_none() {
+    let database = database();
+    let mut client = database.client();
+    let mut to = open(&database);
+    append(&mut to, "t", &batch(&[1])).unwrap();
+    execute(
+        &mut client,
+        "CREATE ROLE hidden_1 LOGIN PASSWORD 'w'; CREATE TABLE raw.parts (id int8, t text) PARTITION BY RANGE (id);
+         CREATE TABLE raw.part PARTITION OF raw.parts DEFAULT; INSERT INTO raw.parts VALUES (1);
+         CREATE TABLE raw.fresh (LIKE raw.t); GRANT USAGE ON SCHEMA raw TO hidden_1;
+         GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA raw TO hidden_1;
+         CREATE TABLE raw.closed (id int8, t text); GRANT INSERT ON raw.closed TO hidden_1; INSERT INTO raw.closed VALUES (1);
+         ALTER TABLE raw.t ENABLE ROW LEVEL SECURITY; ALTER TABLE raw.parts ENABLE ROW LEVEL SECURITY;
+         ALTER TABLE raw.fresh ENABLE ROW LEVEL SECURITY",
+    );
+    may_checkpoint(&mut client, "hidden_1");
+    execute(&mut client, "DELETE FROM _rapidbyte.checkpoint");
+    let url = database.url_of("hidden_1", "w");
+    let mut hidden = open_with(&url, json!({"schema": "raw"}));
+    let keeping = |stream: &str| Target {
+        keeps_cursor: true,
+        ..append_target(stream)
+    };
+    for (stream, says, helps) in [
+        ("t", "row-level security hides", "BYPASSRLS"),
+        ("parts", "row-level security hides", "BYPASSRLS"),
+        (
+            "closed",
+            "may not read",
+            "GRANT SELECT ON raw.closed TO hidden_1",
+        ),
+    ] {
+        let error = hidden.progress(&keeping(stream), "p").unwrap_err();
+        assert_eq!(error.code, "cursor_missing", "{error:?}");
+        assert!(error.message.contains(says), "{error:?}");
+        let hint = error.hint.unwrap();
+        assert!(
+            hint.contains(helps) && hint.contains("state clear"),
+            "{hint}"
+        );
+        // That an operator wants all rows again is known.
+        let seq = hidden.fence(&keeping(stream), &run("state")).unwrap().seq;
+        hidden
+            .commit(commit(stream, vec![], seq, None, false))
+            .unwrap();
+        assert!(hidden.progress(&keeping(stream), "p").unwrap().is_some());
+    }
+    // Where there is no page, there is no row.
+    let fresh = hidden.progress(&keeping("fresh"), "p").unwrap();
+    assert!(fresh.is_none(), "{fresh:?}");
+    // A row that the policies refuse is not mended by a GRANT.
+    let error = append(&mut hidden, "t", &batch(&[2])).unwrap_err();
+    assert_eq!(error.code, "pg_42501", "{error:?}");
+    let hint = error.hint.unwrap();
+    assert!(
+        hint.contains("CREATE POLICY") && hint.contains("no GRANT"),
+        "{hint}"
+    );
+    drop(hidden);
+    execute(&mut client, "DROP OWNED BY hidden_1; DROP ROLE hidden_1");
+}
+
+#[test]
+fn a_column_that_the_table_of_checkpoints_lost_is_told_with_the_statement_that_adds_it() {
+    let database = database();
+    let mut client = database.client();
+    let mut to = open(&database);
+    let target = Target {
+        keeps_cursor: true,
+        ..append_target("t")
+    };
+    append(&mut to, "t", &batch(&[1])).unwrap();
+    let columns = client
+        .query(
+            "SELECT attname::text FROM pg_attribute WHERE attrelid = '_rapidbyte.checkpoint'::regclass AND attnum > 0",
+            &[],
+        )
+        .unwrap();
+    let columns: Vec<String> = columns.iter().map(|row| row.get(0)).collect();
+    assert!(columns.len() > 10, "{columns:?}");
+    execute(
+        &mut client,
+        "UPDATE _rapidbyte.checkpoint SET cursor = '1'; CREATE TABLE kept AS TABLE _rapidbyte.checkpoint",
+    );
+    for column in &columns {
+        execute(
+            &mut client,
+            &format!("ALTER TABLE _rapidbyte.checkpoint DROP COLUMN {column}"),
+        );
+        let is_of_key = ["pipeline", "stream", "target"].contains(&column.as_str());
+        let mut to = open(&database);
+        let asked = [
+            to.working("p").map(drop),
+            to.progress(&target, "p").map(drop),
+            to.fence(&target, &run("r2")).map(drop),
+        ];
+        let mut statement = None;
+        for error in asked.into_iter().filter_map(Result::err) {
+            assert_eq!(
+                error.code, "checkpoint_table_differs",
+                "{column}: {error:?}"
+            );
+            let hint = error.hint.unwrap();
+            let (_, rest) = hint.split_once("ALTER TABLE").unwrap();
+            let (sql, _) = rest.split_once(';').unwrap();
+            statement = Some(format!("ALTER TABLE{sql}"));
+        }
+        // A run adds this one itself.
+        assert_eq!(statement.is_none(), column == "target_oid", "{column}");
+        if !is_of_key && let Some(statement) = statement {
+            execute(&mut client, &statement);
+            to.working("p").unwrap();
+            match to.progress(&target, "p") {
+                Err(error) => assert_eq!(
+                    (error.code.as_str(), column.as_str()),
+                    ("cursor_missing", "cursor")
+                ),
+                found => assert!(found.unwrap().is_some()),
+            }
+            to.fence(&target, &run("r3")).unwrap();
+        }
+        execute(
+            &mut client,
+            "DROP TABLE _rapidbyte.checkpoint; CREATE TABLE _rapidbyte.checkpoint (LIKE kept);
+             ALTER TABLE _rapidbyte.checkpoint ADD PRIMARY KEY (pipeline, stream, target);
+             INSERT INTO _rapidbyte.checkpoint TABLE kept",
+        );
+    }
+}
+
+#[test]
 fn an_older_table_of_checkpoints_learns_which_table_took_the_rows() {
     let database = database();
     let mut client = database.client();

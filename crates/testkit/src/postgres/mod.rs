@@ -32,7 +32,7 @@ pub use disk::SmallDisk;
 pub use options::{Auth, Options, PASSWORD, Tls};
 pub use pgbouncer::{PGBOUNCER, PgBouncer, PoolMode};
 pub use programs::VARIABLE;
-pub use server::Server;
+pub use server::{Copied, Server};
 
 /// Why there is no server to test against.
 #[derive(Debug, Error)]

@@ -45,6 +45,17 @@ pub struct Server {
     folder: TempDir,
 }
 
+/// What becomes of a base backup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Copied {
+    /// It follows its original until it is promoted.
+    Standby,
+    /// It ends its recovery at the end of the backup, in a new timeline.
+    Restored,
+    /// It takes the end of the backup for that of a crash, and stays in the timeline, as a snapshot of a disk does.
+    Revived,
+}
+
 #[derive(Debug)]
 struct Running {
     process: Child,
@@ -233,6 +244,65 @@ impl Server {
     pub fn run_again(&mut self) -> Result<(), Failure> {
         self.stop();
         self.launch(self.port)
+    }
+
+    /// Another server, on a base backup of this one that is taken now.
+    ///
+    /// # Panics
+    /// When a program fails.
+    pub fn copy(&self, from: Copied) -> Self {
+        let folder = tempfile::Builder::new()
+            .prefix("rapidbyte-pg-")
+            .tempdir()
+            .unwrap_or_else(|error| panic!("a temporary folder: {error}"));
+        let mut copy = Self {
+            programs: self.programs.clone(),
+            user: self.user,
+            password: self.password.clone(),
+            port: 0,
+            running: None,
+            folder,
+        };
+        let made = copy.own(copy.folder.path()).and_then(|()| {
+            let mut program = copy.command("pg_basebackup");
+            program
+                .arg("--pgdata")
+                .arg(copy.data())
+                .args([
+                    "--wal-method",
+                    "stream",
+                    "--checkpoint",
+                    "fast",
+                    "--no-sync",
+                ])
+                .args(["--dbname", &self.url("postgres")]);
+            if from == Copied::Standby {
+                program.arg("--write-recovery-conf");
+            }
+            let output = program.output().map_err(system("starting pg_basebackup"))?;
+            if !output.status.success() {
+                return Err(Failure::Ended {
+                    program: "pg_basebackup",
+                    status: output.status,
+                    log: String::from_utf8_lossy(&output.stderr).into_owned(),
+                });
+            }
+            // The last line of a setting counts.
+            let conf = copy.data().join("postgresql.auto.conf");
+            let mut lines = fs::read_to_string(&conf).map_err(system("reading the settings"))?;
+            let folder = copy.folder.path().display();
+            lines += &format!("unix_socket_directories = '{folder}'\n");
+            if from == Copied::Restored {
+                lines += "restore_command = 'false'\n";
+                copy.write(&copy.data().join("recovery.signal"), "")?;
+            }
+            copy.write(&conf, &lines)?;
+            copy.run()
+        });
+        if let Err(failure) = made {
+            panic!("{failure}");
+        }
+        copy
     }
 
     /// The last of what the server wrote to its log.
