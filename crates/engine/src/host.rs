@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use rapidbyte_runtime::{
     Cancel, Clock, Connector, Embedded, Grants, Level, Limits, LogSink, MemoryBudget,
-    NativeConnector, Origin,
-    Permissions, Runtime, Sandbox, Spec,
+    NativeConnector, Origin, Permissions, Runtime, Sandbox, Spec,
 };
 
 use crate::event::{ENGINE, Event, EventSink};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rapidbyte_engine::plan::{self, Checked};
 use rapidbyte_engine::{Class, Failure, Host, Narrowing, OnStreamFailure, Plan, Report};
 use rapidbyte_runtime::cache::Cache;
-use rapidbyte_runtime::{Embedded, Runtime, Stream};
+use rapidbyte_runtime::{Embedded, NativeConnector, Runtime, Stream};
 use rapidbyte_state::State;
 
 use crate::bundled::CONNECTORS;
@@ -20,12 +20,14 @@ pub struct Engine {
     runtime: Runtime,
     connector_dirs: Vec<PathBuf>,
     embedded: &'static [Embedded],
+    native: Arc<[NativeConnector]>,
 }
 
 /// Settings of an [`Engine`] that is not built yet.
 pub struct EngineBuilder {
     connector_dirs: Vec<PathBuf>,
     embedded: &'static [Embedded],
+    native: Vec<NativeConnector>,
     cache: Option<Cache>,
     compiles: Box<dyn Fn(&str) + Send + Sync>,
 }
@@ -58,6 +60,13 @@ impl EngineBuilder {
     #[must_use]
     pub fn connector_dirs(mut self, folders: impl IntoIterator<Item = PathBuf>) -> Self {
         self.connector_dirs.extend(folders);
+        self
+    }
+
+    /// Adds a connector that is part of the program. Its name wins over all others.
+    #[must_use]
+    pub fn connector(mut self, connector: NativeConnector) -> Self {
+        self.native.push(connector);
         self
     }
 
@@ -94,6 +103,7 @@ impl EngineBuilder {
             runtime,
             connector_dirs: self.connector_dirs,
             embedded: self.embedded,
+            native: self.native.into(),
         })
     }
 }
@@ -104,6 +114,7 @@ impl Engine {
         EngineBuilder {
             connector_dirs: Vec::new(),
             embedded: CONNECTORS,
+            native: Vec::new(),
             cache: None,
             compiles: Box::new(|_| ()),
         }
@@ -115,6 +126,7 @@ impl Engine {
             runtime: self.runtime.clone(),
             connector_dirs: self.connector_dirs.clone(),
             embedded: self.embedded,
+            native: Arc::clone(&self.native),
             events: Arc::clone(&control.events),
             cancel: control.cancel.clone(),
             longest_pause: Duration::MAX,

@@ -22,6 +22,38 @@
 //! # }
 //! ```
 //!
+//! # Run with tables in memory
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use arrow_array::{Int64Array, RecordBatch};
+//! use rapidbyte::{Control, Engine, Environment, Pipeline, RunOptions, memory::Tables};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let ids = Arc::new(Int64Array::from(vec![1, 2, 3]));
+//! let rows = RecordBatch::try_from_iter([("id", ids as _)])?;
+//! let (here, there) = (Tables::new(), Tables::new());
+//! here.set("orders", rows.schema(), &["id"], vec![rows]);
+//! let engine = Engine::builder()
+//!     .connector(here.source("memory-source"))
+//!     .connector(there.destination("memory-destination"))
+//!     .build()?;
+//! let text = "version: 1
+//! pipeline: copy
+//! source: { use: memory-source, streams: [orders] }
+//! destination: { use: memory-destination, write_mode: append }
+//! ";
+//! # let folder = tempfile::tempdir()?;
+//! # let folder = folder.path();
+//! let pipeline = Pipeline::from_str(text, folder, &Environment::process())?;
+//! engine.run(&pipeline, &RunOptions::default(), &Control::default())?;
+//! let moved = there.get("orders").expect("the table was made");
+//! assert_eq!(moved[0].num_rows(), 3);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Watch events
 //!
 //! ```
@@ -99,7 +131,8 @@ pub use rapidbyte_engine::{
     Class, Environment, Event, EventSink, Failure, Line, Narrowing, Plan, Progress, Report,
     StreamProgress, StreamState,
 };
-pub use rapidbyte_runtime::{Cancel, Level, Stream, cache::Cache};
+pub use rapidbyte_memory as memory;
+pub use rapidbyte_runtime::{Cancel, Level, NativeConnector, Stream, cache::Cache};
 
 /// A pipeline for the examples: `in.csv` of its folder to `out/in.jsonl`.
 #[doc(hidden)]

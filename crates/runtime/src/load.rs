@@ -451,7 +451,9 @@ impl Connector {
             }
             World::Native(native) => {
                 let session = native.source_session(sandbox);
-                session.map(Source::new).ok_or_else(|| self.is_not("source"))
+                session
+                    .map(Source::new)
+                    .ok_or_else(|| self.is_not("source"))
             }
             World::Destination(_) => Err(self.is_not("source")),
         }
@@ -536,7 +538,10 @@ fn trust(engine: &Engine, cache: &Cache, name: &str) -> Option<Component> {
 }
 
 fn no_component(native: &NativeConnector) -> ConnectorError {
-    let text = format!("{} is a part of the program, and no component", native.name());
+    let text = format!(
+        "{} is a part of the program, and no component",
+        native.name()
+    );
     ConnectorError::new(ErrorKind::Config, "not_a_component", text)
 }
 

@@ -98,7 +98,9 @@ impl Hash for NativeConnector {
 
 impl fmt::Debug for NativeConnector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("NativeConnector").field(&self.name()).finish()
+        f.debug_tuple("NativeConnector")
+            .field(&self.name())
+            .finish()
     }
 }
 

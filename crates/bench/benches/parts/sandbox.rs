@@ -39,6 +39,7 @@ fn one(parts: &mut Parts, cache: &Cache, folder: &Path, name: &str) -> Result<()
             runtime,
             connector_dirs: Vec::new(),
             embedded: &[],
+            native: [].into(),
             longest_pause: std::time::Duration::MAX,
             events: Arc::new(|_| {}),
             cancel: Cancel::new(),

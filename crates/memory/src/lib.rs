@@ -1,0 +1,118 @@
+//! Tables in memory, as a source and as a destination: the reference implementation of native sessions.
+//!
+//! ```text
+//! Tables        named record batches of one schema each, shared by all sessions
+//! source        reads a table whole, as it was at the run's snapshot
+//! destination   stages batches and makes them visible at the commit, with cursor and epoch
+//! ```
+//!
+//! The rows take memory of the process, outside of `resources.memory`: whoever has the tables limits them.
+
+mod destination;
+mod source;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use rapidbyte_runtime::{ConnectorError, ErrorKind, NativeConnector, Progress, Spec};
+
+use destination::Writing;
+use source::Reading;
+
+/// Tables by name. Clones share them.
+#[derive(Clone, Default)]
+pub struct Tables(Arc<Mutex<Inner>>);
+
+#[derive(Default)]
+struct Inner {
+    tables: BTreeMap<String, Table>,
+    /// How far the streams of pipelines are, by pipeline and stream.
+    progress: BTreeMap<(String, String), Progress>,
+    /// The tables as they were when a session asked for a snapshot.
+    snapshots: BTreeMap<u64, BTreeMap<String, Table>>,
+    last_snapshot: u64,
+}
+
+/// Rows of one schema.
+#[derive(Clone)]
+struct Table {
+    schema: SchemaRef,
+    key: Vec<String>,
+    batches: Vec<RecordBatch>,
+}
+
+impl Tables {
+    /// No tables.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the rows of a table. `key` names the columns that identify a row; none if nothing does.
+    ///
+    /// # Panics
+    /// If a batch has another schema.
+    pub fn set(&self, name: &str, schema: SchemaRef, key: &[&str], batches: Vec<RecordBatch>) {
+        let is_same = |batch: &RecordBatch| batch.schema() == schema;
+        assert!(batches.iter().all(is_same), "a batch of another schema");
+        let key = key.iter().map(|column| (*column).to_owned()).collect();
+        let table = Table {
+            schema,
+            key,
+            batches,
+        };
+        self.lock().tables.insert(name.to_owned(), table);
+    }
+
+    /// The rows of a table; none where there is no such table.
+    pub fn get(&self, name: &str) -> Option<Vec<RecordBatch>> {
+        let tables = self.lock();
+        Some(tables.tables.get(name)?.batches.clone())
+    }
+
+    /// A source that reads these tables, for `use: NAME`.
+    pub fn source(&self, name: &str) -> NativeConnector {
+        let tables = self.clone();
+        let spec = spec(name, "Reads tables in memory");
+        NativeConnector::source(name, move |native| {
+            Box::new(Reading::new(native, tables.clone(), spec.clone()))
+        })
+    }
+
+    /// A destination that writes these tables, for `use: NAME`. Each stream is a table of its name.
+    pub fn destination(&self, name: &str) -> NativeConnector {
+        let tables = self.clone();
+        let spec = spec(name, "Writes tables in memory");
+        NativeConnector::destination(name, move |native| {
+            Box::new(Writing::new(native, tables.clone(), spec.clone()))
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn spec(name: &str, description: &str) -> Spec {
+    Spec {
+        name: name.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        description: description.to_owned(),
+        config_schema: CONFIG_SCHEMA.to_owned(),
+        sync_modes: Vec::new(),
+        write_modes: Vec::new(),
+        native_forms: Vec::new(),
+        takes_filter: false,
+        keeps_cursor: false,
+        drops_repeats: false,
+    }
+}
+
+/// There is nothing to set.
+const CONFIG_SCHEMA: &str =
+    r#"{ "type": "object", "properties": {}, "additionalProperties": false }"#;
+
+fn broken(error: impl std::fmt::Display) -> ConnectorError {
+    ConnectorError::new(ErrorKind::Internal, "contract_broken", error)
+}
