@@ -19,7 +19,7 @@ use rapidbyte_runtime::{
 };
 use rapidbyte_wire::{WARNING_NOTE, ipc, types};
 
-use crate::document::{self, Document};
+use crate::document::{self, Document, WhenRunning};
 use crate::failure::{Class, Failure};
 use crate::host::Host;
 use crate::meant::did_you_mean;
@@ -342,9 +342,13 @@ fn place_all(
 }
 
 /// Whether the other streams can be moved. They cannot where the command is interrupted, the server is away, or the
-/// pipeline sends two streams to one target or a stream to what it reads: then moving one of them does harm.
+/// pipeline sends two streams to one target, a stream to what it reads, or runs against each other: then moving one of
+/// them does harm.
 fn is_of_stream(failure: &Failure) -> bool {
-    let is_of_all = matches!(failure.code.as_str(), SHARED_TARGET | TARGET_IS_SOURCE);
+    let is_of_all = matches!(
+        failure.code.as_str(),
+        SHARED_TARGET | TARGET_IS_SOURCE | CANNOT_REPLACE_RUN
+    );
     !is_of_all && !failure.stops_run && failure.class != Class::Cancelled
 }
 
@@ -352,6 +356,8 @@ fn is_of_stream(failure: &Failure) -> bool {
 const SHARED_TARGET: &str = "shared_target";
 /// The run would write what it reads. Connectors have the same code.
 const TARGET_IS_SOURCE: &str = "target_is_source";
+/// `when_running: replace`, and the destination does not fence the run that is replaced.
+const CANNOT_REPLACE_RUN: &str = "cannot_replace_run";
 
 /// The failure where no stream can be moved. A transient failure is returned as it is, because planning is retried then.
 fn refused_all(refused: Vec<Refused>, streams: usize, destination: &str) -> Failure {
@@ -405,6 +411,10 @@ fn check_modes(
     let mode = write_mode(document);
     let known = &destination.spec.write_modes;
     let name = destination.connector.name();
+    if document.when_running == WhenRunning::Replace && !destination.spec.keeps_cursor {
+        let text = format!("{name} does not fence older runs: one of them could commit after this run");
+        return Err(cannot_replace_run(document, text));
+    }
     let streams = document.source.streams.iter();
     let grows = |stream: &document::Stream| stream.sync_mode == document::SyncMode::Incremental;
     let incremental = streams.clone().position(grows);
@@ -441,6 +451,12 @@ fn check_modes(
         text,
     )
     .hint(format!("it knows {}", known.join(", "))))
+}
+
+/// The older run goes on, and nothing would stop its last commit.
+fn cannot_replace_run(document: &Document, text: String) -> Failure {
+    Failure::at_key(document, "when_running", CANNOT_REPLACE_RUN, text)
+        .hint("set when_running: wait or when_running: refuse")
 }
 
 fn place(
@@ -508,6 +524,18 @@ fn place(
     }
     let failed = |e| Failure::from_runtime(e, document, "destination");
     let mut placed = destination.plan(&target).map_err(failed)?;
+    if document.when_running == WhenRunning::Replace
+        && !destination
+            .fences(&target, &document.pipeline)
+            .map_err(failed)?
+    {
+        let text = format!(
+            "the destination does not fence older runs that write {}: one of them could replace the rows of this run \
+             with older ones",
+            placed.location
+        );
+        return Err(cannot_replace_run(document, text).in_stream(&target.stream));
+    }
     let progress = match increment {
         Some(_) => progress(document, destination, &target, &mut placed, full_refresh)?,
         None => None,

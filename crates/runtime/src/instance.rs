@@ -512,8 +512,19 @@ impl Destination {
         self.instance.hand_over(sandbox)
     }
 
-    /// How far a stream is; none when no run was ever let in.
+    /// How far a stream is; none when no run was ever let in, also because the destination lets none in.
     pub fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
+        let found = self.ask_progress(target, pipeline)?;
+        Ok(found.filter(|progress| progress.epoch > 0))
+    }
+
+    /// False if the destination does not fence runs of this target: an older run can then commit after a newer one.
+    pub fn fences(&mut self, target: &Target, pipeline: &str) -> Result<bool> {
+        let found = self.ask_progress(target, pipeline)?;
+        Ok(found.is_none_or(|progress| progress.epoch > 0))
+    }
+
+    fn ask_progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
         let session = self.session();
         let guest = self.bindings.rapidbyte_connector_destination().session();
         self.instance.call("session.progress", Kind::Query, |s| {
