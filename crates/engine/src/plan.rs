@@ -27,12 +27,12 @@ use crate::narrow::Narrowing;
 use crate::overlap::refuse_remote;
 use crate::retry::until_it_passes;
 pub use check::{Checked, Looked, check};
-use choose::{Chosen, narrow, refuse_unknown_streams, select, some_of};
+use choose::{Chosen, narrow, readable, refuse_unknown_streams, select, some_of};
 pub(crate) use delivery::{asked_increment, lost_rows};
 use delivery::{identify, increment, progress, refuse_repeats};
 use moment::Moment;
 pub use moment::Taken;
-pub use open::{Clocks, Stage, discover, granted, open_destination};
+pub use open::{Clocks, Discovered, Stage, discover, granted, open_destination};
 use open::{Opened, Reading, Writing, common_forms, open_both};
 pub(crate) use open::{open_source, planning_sandbox};
 pub use refused::Refused;
@@ -190,6 +190,9 @@ impl Plan {
         let found = selected.names();
         let (chosen, mut refused) = narrow(&document, selected, narrowing)?;
         let asked_for = chosen.len() + refused.len();
+        let (chosen, unreadable) =
+            readable(&document, chosen, |one| &one.discovered, &mut coordinator)?;
+        refused.extend(unreadable);
         let finds_none = chosen.is_empty();
         begin(&document, &mut writer)?;
         let asked = selections(&document, &chosen);
@@ -257,14 +260,21 @@ impl Plan {
 
     /// One failure for all streams that cannot be moved, also those that the moment of the run refused. None if all
     /// streams can be moved.
-    pub fn refusal(&self, taken: Taken) -> Option<Failure> {
-        let mut refused = self.refused.clone();
-        refused.extend(taken.refused.into_iter().map(|(index, failure)| Refused {
-            stream: self.streams[index].name.clone(),
-            failure,
-        }));
+    pub fn refusal(&self, taken: &Taken) -> Option<Failure> {
+        let refused = self.all_refused(taken);
         let streams = self.streams.len() + self.refused.len();
         refusal(refused, streams, self.destination.connector.name())
+    }
+
+    /// All streams that cannot be moved, also those that the moment of the run refused.
+    pub fn all_refused(&self, taken: &Taken) -> Vec<Refused> {
+        let mut refused = self.refused.clone();
+        let of_moment = taken.refused.iter();
+        refused.extend(of_moment.map(|(index, failure)| Refused {
+            stream: self.streams[*index].name.clone(),
+            failure: failure.clone(),
+        }));
+        refused
     }
 
     /// The session that planned, for whichever stream is written first: it has logged in, and its
