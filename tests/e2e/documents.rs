@@ -110,13 +110,18 @@ fn every_link_within_the_repository_leads_to_a_file_and_a_heading() {
 /// The pipelines of the guides as they stand there: the name, and the lines below `destination:`.
 fn guides() -> Vec<(String, String)> {
     let mut pipelines = Vec::new();
-    let guides = pages().into_iter().filter(|page| page.parent().is_some_and(|d| d.ends_with("guides")));
+    let guides = pages()
+        .into_iter()
+        .filter(|page| page.parent().is_some_and(|d| d.ends_with("guides")));
     for page in guides {
         let text = fs::read_to_string(&page).expect("UTF-8");
         for block in text.split("```yaml\n").skip(1) {
             let block = block.split("```").next().unwrap_or_default();
-            let name = block.lines().find_map(|line| line.strip_prefix("pipeline: "));
-            let (Some(name), Some((_, destination))) = (name, block.split_once("\ndestination:\n")) else {
+            let name = block
+                .lines()
+                .find_map(|line| line.strip_prefix("pipeline: "));
+            let (Some(name), Some((_, destination))) = (name, block.split_once("\ndestination:\n"))
+            else {
                 continue;
             };
             let below = destination.lines().take_while(|line| line.starts_with(' '));

@@ -144,7 +144,10 @@ fn a_run_that_waits_ends_at_ctrl_c_and_one_that_replaces_does_not_wait() {
     kill_process(Pid::from_child(&waiting.child), Signal::INT).expect("it is there");
     assert_eq!(end_of(waiting.child, "waiting").code, Some(130));
     let replaces = "when_running: replace\n";
-    folder.write("p.yaml", into_files("out/{stream}/{part}.csv", "append") + replaces);
+    folder.write(
+        "p.yaml",
+        into_files("out/{stream}/{part}.csv", "append") + replaces,
+    );
     let newer = run(&folder);
     assert_eq!(newer.code, Some(0), "{newer:?}");
     older.kill();

@@ -387,13 +387,24 @@ fn a_file_that_cannot_be_sampled_does_not_stop_the_others() {
         .write("in-empty.csv", "")
         .write("in-d.csv", "n\n4\n");
     let pipeline = copy("csv", "csv")
-        .replace("in.csv", "\"in-{stream}.csv\"\n    schemas: { gone: { n: int64 } }")
+        .replace(
+            "in.csv",
+            "\"in-{stream}.csv\"\n    schemas: { gone: { n: int64 } }",
+        )
         .replace("[in]", "[\"*\"]");
     let (error, exit) = folder.error(&pipeline);
     assert_eq!(failed(&error), ["broken", "empty", "gone"], "{error:#}");
     assert_eq!(exit, 1, "{error:#}");
-    let codes: Vec<&Value> = error["failures"].as_array().expect("a list").iter().map(|f| &f["code"]).collect();
-    assert_eq!(codes, ["csv_ragged_row", "csv_missing_header", "unknown_stream"]);
+    let codes: Vec<&Value> = error["failures"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|f| &f["code"])
+        .collect();
+    assert_eq!(
+        codes,
+        ["csv_ragged_row", "csv_missing_header", "unknown_stream"]
+    );
     let key = error["failures"][2]["key"].as_str();
     assert_eq!(key, Some("source.config.schemas.gone"), "{error:#}");
     assert_eq!(error["committed"], json!(["a", "d"]), "{error:#}");
@@ -408,7 +419,9 @@ fn a_file_that_cannot_be_sampled_does_not_stop_the_others() {
     assert_eq!(names(&found), ["a", "d"], "{found:#}");
     assert_eq!(failed(&found["error"]), ["broken", "empty", "gone"]);
     // What is left out cannot fail.
-    let left_out = ["broken", "empty", "gone"].map(|name| ["--exclude", name]).concat();
+    let left_out = ["broken", "empty", "gone"]
+        .map(|name| ["--exclude", name])
+        .concat();
     let arguments = [&["run", "p.yaml"][..], &left_out].concat();
     let ended = folder.rapidbyte(&arguments);
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -431,7 +444,8 @@ fn a_plan_names_the_streams_that_do_not_move_last() {
         let ended = folder.rapidbyte(&[&["plan", "p.yaml"][..], verbose].concat());
         assert_eq!(ended.code, Some(1), "{ended:?}");
         assert!(ended.stdout.contains("7 streams, "), "{}", ended.stdout);
-        let last = "2 streams cannot be moved:\n  nosuch  unknown_stream\n  empty   csv_missing_header\n";
+        let last =
+            "2 streams cannot be moved:\n  nosuch  unknown_stream\n  empty   csv_missing_header\n";
         assert!(ended.stdout.ends_with(last), "{}", ended.stdout);
     }
 }
@@ -447,10 +461,18 @@ fn a_run_that_fails_in_part_reports_the_streams_that_it_committed() {
     assert_eq!(document["rows"], 3, "{document:#}");
     assert_eq!(document["warnings"], json!([]), "{document:#}");
     let streams = document["streams"].as_array().expect("a list").iter();
-    let moved: Vec<_> = streams.map(|s| (&s["name"], &s["rows"], &s["commits"])).collect();
+    let moved: Vec<_> = streams
+        .map(|s| (&s["name"], &s["rows"], &s["commits"]))
+        .collect();
     let one = json!(1);
     let names = ["a", "c", "d"].map(Value::from);
-    assert_eq!(moved, names.iter().map(|name| (name, &one, &one)).collect::<Vec<_>>());
+    assert_eq!(
+        moved,
+        names
+            .iter()
+            .map(|name| (name, &one, &one))
+            .collect::<Vec<_>>()
+    );
     let ended = folder.rapidbyte(&["run", "p.yaml"]);
     assert_eq!(ended.code, Some(4), "{ended:?}");
     for part in ["a  1 row ", "out/d.csv", "committed: 3 rows of 3 streams"] {
@@ -462,5 +484,9 @@ fn a_run_that_fails_in_part_reports_the_streams_that_it_committed() {
         folder.write(&format!("in-{name}.csv"), "n\nx\n");
     }
     let ended = folder.rapidbyte(&["run", "p.yaml"]);
-    assert_eq!((ended.code, ended.stdout.as_str()), (Some(4), ""), "{ended:?}");
+    assert_eq!(
+        (ended.code, ended.stdout.as_str()),
+        (Some(4), ""),
+        "{ended:?}"
+    );
 }

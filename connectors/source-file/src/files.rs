@@ -258,6 +258,18 @@ mod tests {
     }
 
     #[test]
+    fn a_hint_lists_some_streams_and_counts_the_others() {
+        let names: Vec<String> = (0..11).map(|n| format!("s{n}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let hint = no_file_of("a", &names).hint.unwrap();
+        assert_eq!(hint, "use one of s0, s1, s2, s3, s4, s5, s6, s7 and 3 more");
+        assert_eq!(
+            no_file_of("a", &names[..2]).hint.unwrap(),
+            "use one of s0, s1"
+        );
+    }
+
+    #[test]
     fn files_go_to_the_stream_that_their_path_names() {
         let names = |path: &str, files: &[&str]| {
             let (before, after) = path.split_once(STREAM).unwrap();

@@ -171,7 +171,8 @@ fn is_of_stream(error: &Error) -> bool {
     match error.kind {
         ErrorKind::Transient => error.code == "http_unavailable",
         ErrorKind::Auth => error.code == "http_unauthorized",
-        ErrorKind::Config | ErrorKind::Data | ErrorKind::Schema => true,
+        ErrorKind::Config => error.code != "network_not_granted",
+        ErrorKind::Data | ErrorKind::Schema => true,
         _ => false,
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use rapidbyte::{Control, Engine, connector_dirs, user_cache};
-use rapidbyte_engine::plan::StreamPlan;
 use rapidbyte_engine::document::Named;
+use rapidbyte_engine::plan::StreamPlan;
 use rapidbyte_engine::{Class, Document, Environment, Failure, Host, Plan};
 use rapidbyte_runtime::cache::Cache;
 use rapidbyte_runtime::{Cancel, WriteMode};

@@ -12,10 +12,11 @@ use std::cell::{Cell, OnceCell};
 use std::time::{Duration, Instant};
 
 use arrow_schema::Schema;
-use rapidbyte_runtime::{ErrorKind, Increment, LateRows, Selection, Stream, SyncMode};
+use rapidbyte_runtime::{ErrorKind, Increment, LateRows, Stream, SyncMode};
 use rapidbyte_wire::{counted, ipc, types};
 
 use crate::bench::{Bench, Reach, Trouble};
+use crate::common::discovered;
 use crate::read::{Asked, Reading, Step};
 use crate::trial::Judges;
 use crate::verdict::*;
@@ -132,24 +133,7 @@ impl Subject<'_> {
                 Err(trouble) if trouble.passes_after().is_some() => return Err(trouble),
                 Err(trouble) => return Ok(Err(trouble.blocks(&CHECK))),
             };
-            let found = self.bench.note(source.discover(&[]))?;
-            let asked = &self.bench.trial.streams;
-            let is_asked = |stream: &&Stream| asked.is_empty() || asked.contains(&stream.name);
-            let unreadable = found
-                .iter()
-                .filter(|stream| fields(stream).is_some_and(|fields| fields.is_empty()));
-            // The source says why it gives no columns.
-            for stream in unreadable.filter(is_asked).take(MAX_STREAMS) {
-                let selection = Selection {
-                    stream: stream.name.clone(),
-                    columns: None,
-                    filter: None,
-                    increment: None,
-                    cursor: None,
-                };
-                self.bench.note(source.snapshot(&[selection]))?;
-            }
-            Ok(Ok(found))
+            discovered(self.bench, Reach::Granted, &mut source).map(Ok)
         });
         found.map_err(|trouble| trouble.fails_first(ACTION))?
     }

@@ -422,7 +422,8 @@ fn check_modes(
     let known = &destination.spec.write_modes;
     let name = destination.connector.name();
     if document.when_running == WhenRunning::Replace && !destination.spec.keeps_cursor {
-        let text = format!("{name} does not fence older runs: one of them could commit after this run");
+        let text =
+            format!("{name} does not fence older runs: one of them could commit after this run");
         return Err(cannot_replace_run(document, text));
     }
     let streams = document.source.streams.iter();

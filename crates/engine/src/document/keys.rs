@@ -146,8 +146,7 @@ pub(super) fn root(reader: &mut Reader<'_>, node: &Node) -> Result<Root, Documen
     if !entries.iter().any(|entry| entry.key == "version") {
         return Err(missing("version", ADD_VERSION));
     }
-    let pipeline =
-        pipeline.ok_or_else(|| missing("pipeline", ADD_NAME))?;
+    let pipeline = pipeline.ok_or_else(|| missing("pipeline", ADD_NAME))?;
     let (mut source, inherits) =
         source.ok_or_else(|| missing("source", "add the source of the rows: source:"))?;
     let (destination, key_at) = destination.ok_or_else(|| {
@@ -214,7 +213,8 @@ pub(super) fn name(reader: &mut Reader<'_>, node: &Node) -> Result<String, Docum
         _ => &[],
     };
     let of = |key: &str| entries.iter().find(|entry| entry.key == key);
-    let missing = |reader: &Reader<'_>, key, hint: &str| missing(reader, node.at, &Path::ROOT, key, hint);
+    let missing =
+        |reader: &Reader<'_>, key, hint: &str| missing(reader, node.at, &Path::ROOT, key, hint);
     match of("version") {
         Some(entry) => version(reader, &entry.value)?,
         None => return Err(missing(reader, "version", ADD_VERSION)),

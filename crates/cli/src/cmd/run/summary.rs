@@ -186,9 +186,9 @@ fn title(key: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
     use super::*;
     use crate::args::Arguments;
+    use clap::Parser;
 
     fn report(streams: usize) -> Report {
         let stage = |key: &str, secs: f64, wait: &str| {
