@@ -466,7 +466,8 @@ fn check_modes(
 
 /// The older run goes on, and nothing would stop its last commit.
 fn cannot_replace_run(document: &Document, text: String) -> Failure {
-    Failure::at_key(document, "when_running", CANNOT_REPLACE_RUN, text)
+    let key = "when_running";
+    Failure::at_key(document, key, CANNOT_REPLACE_RUN, text)
         .hint("set when_running: wait or when_running: refuse")
 }
 
