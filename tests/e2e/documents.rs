@@ -106,3 +106,40 @@ fn every_link_within_the_repository_leads_to_a_file_and_a_heading() {
     assert!(seen > 50, "{seen} links");
     assert!(broken.is_empty(), "{broken:#?}");
 }
+
+/// The pipelines of the guides as they stand there: the name, and the lines below `destination:`.
+fn guides() -> Vec<(String, String)> {
+    let mut pipelines = Vec::new();
+    let guides = pages()
+        .into_iter()
+        .filter(|page| page.parent().is_some_and(|d| d.ends_with("guides")));
+    for page in guides {
+        let text = fs::read_to_string(&page).expect("UTF-8");
+        for block in text.split("```yaml\n").skip(1) {
+            let block = block.split("```").next().unwrap_or_default();
+            let name = block
+                .lines()
+                .find_map(|line| line.strip_prefix("pipeline: "));
+            let (Some(name), Some((_, destination))) = (name, block.split_once("\ndestination:\n"))
+            else {
+                continue;
+            };
+            let below = destination.lines().take_while(|line| line.starts_with(' '));
+            let target = below.filter(|line| !line.contains("write_mode"));
+            pipelines.push((name.to_owned(), target.collect::<Vec<_>>().join("\n")));
+        }
+    }
+    pipelines
+}
+
+/// Whoever follows one guide after the other would lose the rows of the first one, or meet `table_of_another_pipeline`.
+#[test]
+fn each_pipeline_of_the_guides_has_a_target_of_its_own() {
+    let pipelines = guides();
+    assert!(pipelines.len() > 10, "{pipelines:#?}");
+    let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
+    for (name, target) in &pipelines {
+        let owner = *owners.entry(target).or_insert(name);
+        assert_eq!(owner, name, "{target}");
+    }
+}

@@ -199,8 +199,10 @@ fn what_a_killed_run_left_is_removed_by_the_next_and_a_running_one_is_left_alone
     let mut running = start(&folder, &endless(1));
     wait_for(&mut running, "writes", 1);
     assert_eq!(names(".a.csv.").len(), 1, "{:?}", folder.files("out"));
-    let finite = (endless(1) + "when_running: replace\n")
-        .replace("preset: narrow", "preset: narrow, rows: 10");
+    // Another pipeline does not wait for this one.
+    let finite = endless(1)
+        .replace("preset: narrow", "preset: narrow, rows: 10")
+        .replace("pipeline: ", "pipeline: other-");
     folder.report(&finite);
     assert_eq!(names(".a.csv.").len(), 1, "{:?}", folder.files("out"));
     assert_eq!(signal(running, Signal::INT).code, Some(130));

@@ -143,10 +143,53 @@ fn a_run_that_waits_ends_at_ctrl_c_and_one_that_replaces_does_not_wait() {
     waiting.says("waits for ");
     kill_process(Pid::from_child(&waiting.child), Signal::INT).expect("it is there");
     assert_eq!(end_of(waiting.child, "waiting").code, Some(130));
-    folder.write("p.yaml", generate(10, "when_running: replace"));
+    let replaces = "when_running: replace\n";
+    folder.write(
+        "p.yaml",
+        into_files("out/{stream}/{part}.csv", "append") + replaces,
+    );
     let newer = run(&folder);
     assert_eq!(newer.code, Some(0), "{newer:?}");
     older.kill();
+}
+
+/// Ten rows into files.
+fn into_files(path: &str, write_mode: &str) -> String {
+    format!(
+        "version: 1\npipeline: t\n\
+         source: {{ use: source-generate, config: {{ rows: 10, preset: narrow }}, streams: [rows] }}\n\
+         destination:\n  use: dest-file\n  config: {{ path: \"{path}\" }}\n  write_mode: {write_mode}\n"
+    )
+}
+
+/// Nothing stops an older run that renames its file over the newer one.
+#[test]
+fn a_run_cannot_replace_another_one_where_nothing_fences_the_older_one() {
+    let folder = Folder::new();
+    let replaces = "when_running: replace\n";
+    for pipeline in [
+        generate(10, replaces),
+        into_files("out/{stream}.csv", "replace") + replaces,
+        into_files("out/{stream}/{part}.csv", "replace") + replaces,
+    ] {
+        folder.write("p.yaml", &pipeline);
+        for verb in ["plan", "check", "run"] {
+            let ended = folder.rapidbyte(&[verb, "p.yaml", "--output", "json"]);
+            assert_eq!(ended.code, Some(2), "{verb}: {ended:?}");
+            let document: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
+            let error = &document["error"];
+            assert_eq!(error["code"], "cannot_replace_run", "{verb}: {error:#}");
+            assert_eq!(error["key"], "when_running", "{verb}: {error:#}");
+            let hint = error["hint"].as_str().expect("a hint");
+            assert!(hint.contains("when_running: wait"), "{hint}");
+        }
+        assert_eq!(folder.files("out"), [""; 0], "{pipeline}");
+    }
+    // A directory that grows has manifests, which fence: also where it is replaced later.
+    for write_mode in ["append", "replace"] {
+        let pipeline = into_files("out/{stream}/{part}.csv", write_mode) + replaces;
+        folder.report(&pipeline);
+    }
 }
 
 /// A run says every few seconds that it is alive. The test makes a stopped one silent for half a minute.

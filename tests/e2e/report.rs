@@ -280,3 +280,22 @@ fn a_run_that_cannot_be_planned_is_in_the_history_with_its_page() {
     let index = folder.read("runs.html");
     assert_eq!(index.matches("<a href=\"./pages/").count(), 3, "{index}");
 }
+
+#[test]
+fn past_runs_are_listed_without_the_variables_of_the_pipeline() {
+    let folder = Folder::new();
+    folder.write("in.csv", "n\n1\n");
+    let pipeline = copy("csv", "csv").replace("in.csv", "${DATA}");
+    folder
+        .write("p.yaml", pipeline)
+        .write(".env", "DATA=in.csv\n");
+    let ended = folder.rapidbyte(&["run", "p.yaml"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    std::fs::remove_file(folder.path().join(".env")).expect("it is there");
+    assert_eq!(folder.rapidbyte(&["plan", "p.yaml"]).code, Some(2));
+    let listed = folder.rapidbyte(&["runs", "p.yaml", "--output", "json"]);
+    assert_eq!(listed.code, Some(0), "{listed:?}");
+    let listed: Value = serde_json::from_str(&listed.stdout).expect("JSON");
+    assert_eq!(listed["pipeline"], "t", "{listed:#}");
+    assert_eq!(listed["runs"][0]["status"], "ok", "{listed:#}");
+}

@@ -422,3 +422,117 @@ fn a_run_that_asks_for_other_rows_than_the_interrupted_one_reads_them() {
         assert_eq!(count, rows, "{about}");
     }
 }
+
+/// Of files of which one is empty, one is broken and one is gone, the others are copied.
+#[test]
+fn a_file_that_cannot_be_sampled_does_not_stop_the_others() {
+    let folder = Folder::new();
+    folder
+        .write("in-a.csv", "n\n1\n2\n")
+        .write("in-broken.csv", "n,m\n1\n")
+        .write("in-empty.csv", "")
+        .write("in-d.csv", "n\n4\n");
+    let pipeline = copy("csv", "csv")
+        .replace(
+            "in.csv",
+            "\"in-{stream}.csv\"\n    schemas: { gone: { n: int64 } }",
+        )
+        .replace("[in]", "[\"*\"]");
+    let (error, exit) = folder.error(&pipeline);
+    assert_eq!(failed(&error), ["broken", "empty", "gone"], "{error:#}");
+    assert_eq!(exit, 1, "{error:#}");
+    let codes: Vec<&Value> = error["failures"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|f| &f["code"])
+        .collect();
+    assert_eq!(
+        codes,
+        ["csv_ragged_row", "csv_missing_header", "unknown_stream"]
+    );
+    let key = error["failures"][2]["key"].as_str();
+    assert_eq!(key, Some("source.config.schemas.gone"), "{error:#}");
+    assert_eq!(error["committed"], json!(["a", "d"]), "{error:#}");
+    assert_eq!(folder.files("out"), ["a.csv", "d.csv"]);
+    // `discover` shows the others, and ends with the same errors.
+    let found = folder.rapidbyte(&["discover", "p.yaml", "--output", "json"]);
+    let found: Value = serde_json::from_str(&found.stdout).expect("one JSON document");
+    let names = |found: &Value| {
+        let streams = found["streams"].as_array().expect("a list").iter();
+        streams.map(|s| s["name"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&found), ["a", "d"], "{found:#}");
+    assert_eq!(failed(&found["error"]), ["broken", "empty", "gone"]);
+    // What is left out cannot fail.
+    let left_out = ["broken", "empty", "gone"]
+        .map(|name| ["--exclude", name])
+        .concat();
+    let arguments = [&["run", "p.yaml"][..], &left_out].concat();
+    let ended = folder.rapidbyte(&arguments);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    // Where nothing can be moved, no target is touched.
+    let ended = folder.rapidbyte(&["run", "p.yaml", "--select", "gone"]);
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+}
+
+/// The plan ends with the streams that do not move, and then the errors.
+#[test]
+fn a_plan_names_the_streams_that_do_not_move_last() {
+    let folder = Folder::new();
+    for name in ["a", "b", "c", "d", "e", "f", "g"] {
+        folder.write(&format!("in-{name}.csv"), "n\n1\n");
+    }
+    folder.write("in-empty.csv", "");
+    let pipeline = copy("csv", "csv").replace("in.csv", "\"in-{stream}.csv\"");
+    folder.write("p.yaml", pipeline.replace("[in]", "[\"*\", nosuch]"));
+    for verbose in [&[][..], &["-v"]] {
+        let ended = folder.rapidbyte(&[&["plan", "p.yaml"][..], verbose].concat());
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert!(ended.stdout.contains("7 streams, "), "{}", ended.stdout);
+        let last =
+            "2 streams cannot be moved:\n  nosuch  unknown_stream\n  empty   csv_missing_header\n";
+        assert!(ended.stdout.ends_with(last), "{}", ended.stdout);
+    }
+}
+
+/// A run that failed in part reports what it committed like one that succeeded.
+#[test]
+fn a_run_that_fails_in_part_reports_the_streams_that_it_committed() {
+    let folder = folder();
+    folder.write("p.yaml", pipeline(""));
+    let ended = folder.rapidbyte(&["run", "p.yaml", "--output", "json"]);
+    let document: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
+    assert_eq!(document["status"], "error", "{document:#}");
+    assert_eq!(document["rows"], 3, "{document:#}");
+    assert_eq!(document["warnings"], json!([]), "{document:#}");
+    let streams = document["streams"].as_array().expect("a list").iter();
+    let moved: Vec<_> = streams
+        .map(|s| (&s["name"], &s["rows"], &s["commits"]))
+        .collect();
+    let one = json!(1);
+    let names = ["a", "c", "d"].map(Value::from);
+    assert_eq!(
+        moved,
+        names
+            .iter()
+            .map(|name| (name, &one, &one))
+            .collect::<Vec<_>>()
+    );
+    let ended = folder.rapidbyte(&["run", "p.yaml"]);
+    assert_eq!(ended.code, Some(4), "{ended:?}");
+    for part in ["a  1 row ", "out/d.csv", "committed: 3 rows of 3 streams"] {
+        assert!(ended.stdout.contains(part), "{part}: {}", ended.stdout);
+    }
+    assert!(ended.stderr.contains("in-b.csv:2"), "{}", ended.stderr);
+    // Without a commit there is nothing to report.
+    for name in ["a", "c", "d"] {
+        folder.write(&format!("in-{name}.csv"), "n\nx\n");
+    }
+    let ended = folder.rapidbyte(&["run", "p.yaml"]);
+    assert_eq!(
+        (ended.code, ended.stdout.as_str()),
+        (Some(4), ""),
+        "{ended:?}"
+    );
+}

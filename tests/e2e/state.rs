@@ -119,7 +119,10 @@ fn only_what_is_new_moves_and_the_cursor_can_be_looked_at_and_moved() {
     assert_eq!(listed["streams"][0]["complete"], true);
     let planned = place.rapidbyte(&["plan", "p.yaml"]).stdout;
     let planned = planned.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(planned.contains("resumes from"), "{planned}");
+    assert!(
+        planned.contains("resumes from at = 2026-02-01 08:20:10"),
+        "{planned}"
+    );
 
     // Ten rows back, and they come again: that is what was asked for.
     let back = cursor.replace("2026-02-01 08:20:10", "2026-01-15 00:00:00");

@@ -82,10 +82,15 @@ impl Destination for Files {
     }
 
     fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
-        let place = Place::of(&self.settings.layout, &target.stream)?;
+        let in_stream = |error: Error| error.in_stream(&target.stream);
+        let Some(place) = Place::of(&self.settings.layout, &target.stream)? else {
+            return Ok(Some(unfenced(String::new())));
+        };
         let appends = target.keeps_cursor && matches!(target.write_mode, WriteMode::Append);
-        let progress = place.map_or(Ok(None), |place| place.progress(pipeline, appends));
-        progress.map_err(|error| error.in_stream(&target.stream))
+        let progress = place.progress(pipeline, appends).map_err(in_stream)?;
+        // A directory without manifests is replaced as a whole, by whichever run commits last.
+        let grows = progress.is_some() || plan::grows(&self.settings, target).map_err(in_stream)?;
+        Ok(progress.or_else(|| (!grows).then(|| unfenced(String::new()))))
     }
 
     fn fence(&mut self, target: &Target, run: &Run) -> Result<Progress> {
@@ -99,14 +104,7 @@ impl Destination for Files {
                 self.fenced.insert(stream.clone(), lease);
                 Ok(progress)
             }
-            Ok(None) => Ok(Progress {
-                epoch: 0,
-                seq: 0,
-                cursor: None,
-                run_id: run.id.clone(),
-                complete: false,
-                lost_rows: None,
-            }),
+            Ok(None) => Ok(unfenced(run.id.clone())),
         }
     }
 
@@ -249,6 +247,18 @@ impl Files {
             }
         };
         Ok(Unfinished::new(files, location))
+    }
+}
+
+/// The answer for a file or directory that is replaced as a whole: nothing remembers the runs, so none is fenced.
+fn unfenced(run_id: String) -> Progress {
+    Progress {
+        epoch: 0,
+        seq: 0,
+        cursor: None,
+        run_id,
+        complete: false,
+        lost_rows: None,
     }
 }
 

@@ -8,7 +8,7 @@ use rapidbyte_sdk::prelude::*;
 use crate::committed;
 use crate::config::{STREAM, Settings};
 
-/// The files of one stream, ordered by path.
+/// The files of one stream, ordered by path. Only a stream that `schemas` declares may have none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileStream {
     pub name: String,
@@ -66,7 +66,8 @@ fn refuse_other_kinds(path: &str) -> Result<()> {
     }
 }
 
-/// The streams, ordered by name. No file at all is an error.
+/// The streams, ordered by name: those of the files, and those that `schemas` declares, whose files may be gone. No
+/// file at all is an error, and so is a declaration that seems to mean another stream.
 pub(crate) fn find(settings: &Settings) -> Result<Vec<FileStream>> {
     let path = &settings.path;
     let (entries, left_out) = committed::find(&path.replace(STREAM, "*"))?;
@@ -77,41 +78,82 @@ pub(crate) fn find(settings: &Settings) -> Result<Vec<FileStream>> {
             .hint("correct the path, which is relative to the pipeline file")
             .at("config.path"));
     }
-    let streams = match path.split_once(STREAM) {
-        Some((before, after)) => group(before, after, entries, left_out),
-        None => {
-            let name = settings.stream.clone().unwrap_or_else(|| stem(path));
-            let files = entries.into_iter().map(|e| (e.path, e.size)).collect();
-            vec![FileStream {
-                name,
-                files,
-                left_out,
-            }]
+    let Some((before, after)) = path.split_once(STREAM) else {
+        let name = settings.stream.clone().unwrap_or_else(|| stem(path));
+        if let Some(other) = settings.schemas.keys().find(|declared| **declared != name) {
+            return Err(undeclared(other, &[&name]));
         }
+        let files = entries.into_iter().map(|e| (e.path, e.size)).collect();
+        return Ok(vec![FileStream {
+            name,
+            files,
+            left_out,
+        }]);
     };
-    let unmatched = settings
-        .schemas
-        .keys()
-        .find(|name| !streams.iter().any(|s| s.name == **name));
-    match unmatched {
-        None => Ok(streams),
-        Some(name) => Err(unknown_stream(name, &streams).at(format!("config.schemas.{name}"))),
+    let mut streams = group(before, after, entries, left_out);
+    let names: Vec<&str> = streams.iter().map(|stream| stream.name.as_str()).collect();
+    let mut gone: Vec<&String> = settings.schemas.keys().collect();
+    gone.retain(|name| !names.contains(&name.as_str()));
+    // The files of a mistyped stream would be read with other columns than it declares.
+    let is_meant = |name: &&String| {
+        let mut undeclared = names.iter();
+        undeclared.any(|other| !settings.schemas.contains_key(*other) && is_slip(name, other))
+    };
+    if let Some(name) = gone.iter().find(|name| is_meant(name)) {
+        return Err(undeclared(name, &names));
     }
+    streams.extend(gone.into_iter().map(|name| FileStream {
+        name: name.clone(),
+        files: Vec::new(),
+        left_out: None,
+    }));
+    streams.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(streams)
+}
+
+/// Whether one name seems to be the other one, mistyped. Names that differ in numbers alone are a series.
+fn is_slip(one: &str, other: &str) -> bool {
+    let (one, other) = (one.to_lowercase(), other.to_lowercase());
+    let letters = |name: &str| -> String { name.chars().filter(|c| !c.is_numeric()).collect() };
+    let slips = one.chars().count() / 4;
+    let is_series = one != other && letters(&one) == letters(&other);
+    !is_series && strsim::damerau_levenshtein(&one, &other) <= slips
+}
+
+/// `schemas` declares a stream that has no file.
+pub(crate) fn without_file(settings: &Settings, name: &str) -> Error {
+    let text = format!("no file belongs to the stream {name:?} that schemas declares");
+    let path = settings.path.replace(STREAM, name);
+    Error::config("unknown_stream", text)
+        .hint(format!(
+            "put the file back ({path}), or remove the stream from schemas and from the pipeline"
+        ))
+        .in_stream(name)
+        .at(format!("config.schemas.{name}"))
+}
+
+fn undeclared(name: &str, names: &[&str]) -> Error {
+    no_file_of(name, names).at(format!("config.schemas.{name}"))
 }
 
 pub(crate) fn unknown_stream(name: &str, streams: &[FileStream]) -> Error {
+    let names: Vec<&str> = streams.iter().map(|stream| stream.name.as_str()).collect();
+    no_file_of(name, &names)
+}
+
+fn no_file_of(name: &str, names: &[&str]) -> Error {
     // A handful tells enough.
-    let names: Vec<_> = streams.iter().take(8).map(|s| s.name.as_str()).collect();
-    let more = if streams.len() > names.len() {
-        ", …"
-    } else {
-        ""
+    const SHOWN: usize = 8;
+    let shown = names[..names.len().min(SHOWN)].join(", ");
+    let more = match names.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
     };
     Error::config(
         "unknown_stream",
-        format!("no file belongs to stream {name:?}"),
+        format!("no file belongs to the stream {name:?}"),
     )
-    .hint(format!("use one of {}{more}", names.join(", ")))
+    .hint(format!("use one of {shown}{more}"))
     .in_stream(name)
 }
 
@@ -199,6 +241,32 @@ mod tests {
         ] {
             assert_eq!(stem(path), name, "{path}");
         }
+    }
+
+    #[test]
+    fn a_slip_is_not_a_series_and_not_another_word() {
+        for (one, other, expected) in [
+            ("ordrs", "orders", true),
+            ("Orders", "orders", true),
+            ("customer", "customers", true),
+            ("orders_2025", "orders_2026", false),
+            ("a", "b", false),
+            ("orders", "events", false),
+        ] {
+            assert_eq!(is_slip(one, other), expected, "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn a_hint_lists_some_streams_and_counts_the_others() {
+        let names: Vec<String> = (0..11).map(|n| format!("s{n}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let hint = no_file_of("a", &names).hint.unwrap();
+        assert_eq!(hint, "use one of s0, s1, s2, s3, s4, s5, s6, s7 and 3 more");
+        assert_eq!(
+            no_file_of("a", &names[..2]).hint.unwrap(),
+            "use one of s0, s1"
+        );
     }
 
     #[test]

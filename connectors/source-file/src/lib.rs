@@ -35,8 +35,8 @@ use sample::Known;
 /// The connector, opened with one configuration.
 pub struct Files {
     settings: Settings,
-    /// Schemas that were declared or inferred already, by stream.
-    known: HashMap<String, Known>,
+    /// What is known of each stream, and of a stream that cannot be read the reason.
+    known: HashMap<String, Result<Known>>,
 }
 
 impl Source for Files {
@@ -57,10 +57,7 @@ impl Source for Files {
         let streams = files::find(&self.settings)?;
         let items = streams.iter().map(|stream| {
             let name = format!("read {}", stream.name);
-            let schema = self
-                .stream_schema(stream)
-                .and_then(|known| self.all_columns(stream, &known));
-            let schema = schema.and_then(|schema| {
+            let schema = self.columns(stream).and_then(|(_, schema)| {
                 sample::check_headers(&self.settings, stream)?;
                 Ok(schema)
             });
@@ -85,8 +82,13 @@ impl Source for Files {
         streams
             .iter()
             .map(|found| {
-                let known = self.stream_schema(found)?;
-                let schema = self.all_columns(found, &known)?;
+                let (known, schema) = match self.columns(found) {
+                    Ok(known) => known,
+                    Err(error) if is_of_stream(&error) => {
+                        return Stream::unreadable(&found.name, &error);
+                    }
+                    Err(error) => return Err(error),
+                };
                 let mut stream = Stream::new(&found.name, &schema)?;
                 stream.source_types = known.source_types;
                 let all = schema.fields().len();
@@ -103,14 +105,19 @@ impl Source for Files {
             .collect()
     }
 
-    /// Files have no moment to fix; a declared schema is compared with the headers of the wanted streams.
+    /// Files have no moment to fix. Refuses the wanted streams whose columns cannot be found out; a declared schema is
+    /// compared with the headers.
     fn snapshot(&mut self, streams: &[Selection]) -> Result<String> {
-        if self.settings.schema.is_some() || !self.settings.schemas.is_empty() {
-            let is_wanted =
-                |stream: &&FileStream| streams.iter().any(|one| one.stream == stream.name);
-            for stream in files::find(&self.settings)?.iter().filter(is_wanted) {
-                sample::check_headers(&self.settings, stream)?;
-            }
+        let settings = &self.settings;
+        let is_known = |one: &Selection| matches!(self.known.get(&one.stream), Some(Ok(_)));
+        let is_inferred = settings.schema.is_none() && settings.schemas.is_empty();
+        if is_inferred && settings.partitions.is_none() && streams.iter().all(is_known) {
+            return Ok(String::new());
+        }
+        let is_wanted = |stream: &&FileStream| streams.iter().any(|one| one.stream == stream.name);
+        for stream in files::find(&self.settings)?.iter().filter(is_wanted) {
+            self.columns(stream)?;
+            sample::check_headers(&self.settings, stream)?;
         }
         Ok(String::new())
     }
@@ -128,8 +135,7 @@ impl Source for Files {
         let Some(stream) = streams.iter().find(|s| s.name == request.stream) else {
             return Err(files::unknown_stream(&request.stream, &streams));
         };
-        let known = self.stream_schema(stream)?;
-        let all = self.all_columns(stream, &known)?;
+        let (known, all) = self.columns(stream)?;
         let wanted = request.columns.as_deref();
         let partitions = self.settings.partitions.clone();
         let folders = partitions.map(|partitions| {
@@ -224,14 +230,28 @@ impl Files {
         all.map_err(|error| error.in_stream(&stream.name))
     }
 
-    fn stream_schema(&mut self, stream: &FileStream) -> Result<Known> {
-        if let Some(known) = self.known.get(&stream.name) {
-            return Ok(known.clone());
-        }
-        let known = sample::know(&self.settings, stream)?;
-        self.known.insert(stream.name.clone(), known.clone());
-        Ok(known)
+    /// What is known of a stream, and all of its columns.
+    fn columns(&mut self, stream: &FileStream) -> Result<(Known, SchemaRef)> {
+        let known = match self.known.get(&stream.name) {
+            Some(known) => known.clone(),
+            None => {
+                let known = match stream.files.is_empty() {
+                    true => Err(files::without_file(&self.settings, &stream.name)),
+                    false => sample::know(&self.settings, stream),
+                };
+                let known = known.map_err(|error| error.in_stream(&stream.name));
+                self.known.insert(stream.name.clone(), known.clone());
+                known
+            }
+        }?;
+        let all = self.all_columns(stream, &known)?;
+        Ok((known, all))
     }
+}
+
+/// Whether the other streams can be read.
+fn is_of_stream(error: &Error) -> bool {
+    !matches!(error.kind, ErrorKind::Connection | ErrorKind::Internal)
 }
 
 /// The contract's error for an error of the formats, in a stream and perhaps a file.

@@ -158,7 +158,11 @@ fn infer(settings: &Settings, format: &Format, stream: &FileStream, text: &str) 
             failed(error, Some(path))
         })?;
     }
-    let inferred = sampler.finish().map_err(|error| failed(error, None))?;
+    let only = match stream.files.as_slice() {
+        [(path, _)] => Some(path.as_str()),
+        _ => None,
+    };
+    let inferred = sampler.finish().map_err(|error| failed(error, only))?;
     if inferred.schema.fields().is_empty() {
         let text = "no sampled row has a column";
         return Err(Error::schema("no_columns", text)

@@ -272,6 +272,64 @@ fn wrong_configurations_name_their_key() {
     );
 }
 
+/// Why a stream that is discovered without columns cannot be read.
+fn unreadable(source: &mut Files, stream: &str) -> Error {
+    let found = source.discover(&[]).unwrap();
+    let found = found.iter().find(|found| found.name == stream).unwrap();
+    assert_eq!(shown(found), format!("{stream}: "));
+    let selection = Selection {
+        stream: stream.into(),
+        columns: None,
+        filter: None,
+        increment: None,
+        cursor: None,
+    };
+    let error = source.snapshot(&[selection]).unwrap_err();
+    assert_eq!(error.stream.as_deref(), Some(stream));
+    error
+}
+
+#[test]
+fn a_stream_without_columns_or_file_does_not_hide_the_others() {
+    let folder = folder(&[
+        ("a.csv", "x\n1\n"),
+        ("empty.csv", ""),
+        ("broken.csv", "x,y\n1\n"),
+        ("old_2026.csv", "x\n1\n"),
+    ]);
+    let config = json!({"path": "{stream}.csv", "schemas": {"old_2025": {"x": "int8"}}});
+    let mut source = open(folder.path(), config).unwrap();
+    for (stream, code, place) in [
+        ("empty", "csv_missing_header", "empty.csv"),
+        ("broken", "csv_ragged_row", "broken.csv:2"),
+        ("old_2025", "unknown_stream", "config.schemas.old_2025"),
+    ] {
+        let error = unreadable(&mut source, stream);
+        assert_eq!(error.code, code);
+        let location = error.location.unwrap();
+        assert!(location.ends_with(place), "{location}");
+    }
+    let streams = source.discover(&[]).unwrap();
+    let known: Vec<_> = streams.iter().map(shown).collect();
+    assert_eq!(
+        known,
+        [
+            "a: x int64",
+            "broken: ",
+            "empty: ",
+            "old_2025: ",
+            "old_2026: x int64"
+        ]
+    );
+    assert_eq!(read(&mut source, "a", None).unwrap(), "{\"x\":1}\n");
+    let failed = source
+        .check()
+        .unwrap()
+        .into_iter()
+        .filter(|item| item.problem.is_some());
+    assert_eq!(failed.count(), 3);
+}
+
 #[test]
 fn what_cannot_be_read_is_said_before_the_first_row() {
     let folder = folder(&[("a.csv", "x\n1\n"), ("e.jsonl", "\n")]);
@@ -281,19 +339,22 @@ fn what_cannot_be_read_is_said_before_the_first_row() {
     assert!(error.message.contains("none-*.csv"), "{}", error.message);
 
     let mut source = open(folder.path(), json!({"path": "e.jsonl"})).unwrap();
-    assert_eq!(source.discover(&[]).unwrap_err().code, "no_columns");
+    assert_eq!(unreadable(&mut source, "e").code, "no_columns");
     let problem = source.check().unwrap().remove(0).problem.unwrap();
     assert_eq!(problem.code, "no_columns");
 
-    let config = json!({"path": "{stream}.csv", "schemas": {"b": {"x": "int8"}}});
+    // A mistyped name: the files of the stream would be read with other columns.
+    let folder = self::folder(&[("orders.csv", "x\n1\n"), ("a.csv", "x\n1\n")]);
+    let config = json!({"path": "{stream}.csv", "schemas": {"ordrs": {"x": "int8"}}});
     let error = open(folder.path(), config)
         .unwrap()
         .discover(&[])
         .unwrap_err();
     assert_eq!(
         (error.code.as_str(), error.location.as_deref()),
-        ("unknown_stream", Some("config.schemas.b"))
+        ("unknown_stream", Some("config.schemas.ordrs"))
     );
+    assert_eq!(error.hint.as_deref(), Some("use one of a, orders"));
 
     let mut source = open(folder.path(), json!({"path": "a.csv"})).unwrap();
     assert_eq!(

@@ -35,8 +35,8 @@ pub struct Api {
     client: Client,
     streams: Vec<Settled>,
     sample: Sample,
-    /// Columns that were declared or inferred already, by stream.
-    known: HashMap<String, Known>,
+    /// What is known of each stream, and of a stream that cannot be read the reason.
+    known: HashMap<String, Result<Known>>,
 }
 
 impl Source for Api {
@@ -80,7 +80,13 @@ impl Source for Api {
     fn discover(&mut self, _forms: &[String]) -> Result<Vec<Stream>> {
         let streams = self.streams.clone();
         let found = streams.into_iter().map(|stream| {
-            let known = self.known(&stream)?;
+            let known = match self.known(&stream) {
+                Ok(known) => known,
+                Err(error) if is_of_stream(&error) => {
+                    return Stream::unreadable(&stream.name, &error);
+                }
+                Err(error) => return Err(error),
+            };
             let mut found = Stream::new(&stream.name, &known.schema)?;
             found.source_types = vec!["json value".into(); known.schema.fields().len()];
             found.notes = known.notes;
@@ -104,7 +110,9 @@ impl Source for Api {
             self.known(&stream)?;
         }
         let names = streams.iter().map(|selection| selection.stream.as_str());
-        known::write_token(names.filter_map(|name| Some((name, self.known.get(name)?))))
+        known::write_token(
+            names.filter_map(|name| Some((name, self.known.get(name)?.as_ref().ok()?))),
+        )
     }
 
     fn read(&mut self, request: &ReadRequest) -> Result<Rows> {
@@ -148,11 +156,24 @@ impl Api {
 
     fn known(&mut self, stream: &Settled) -> Result<Known> {
         if let Some(known) = self.known.get(&stream.name) {
-            return Ok(known.clone());
+            return known.clone();
         }
-        let known = known::know(&self.client, stream, self.sample)?;
+        let known = known::know(&self.client, stream, self.sample);
+        let known = known.map_err(|error| error.in_stream(&stream.name));
         self.known.insert(stream.name.clone(), known.clone());
-        Ok(known)
+        known
+    }
+}
+
+/// Whether the other streams can be read. They are not asked for while the server is away, asks to wait, or lets nobody
+/// in.
+fn is_of_stream(error: &Error) -> bool {
+    match error.kind {
+        ErrorKind::Transient => error.code == "http_unavailable",
+        ErrorKind::Auth => error.code == "http_unauthorized",
+        ErrorKind::Config => error.code != "network_not_granted",
+        ErrorKind::Data | ErrorKind::Schema => true,
+        _ => false,
     }
 }
 

@@ -4,6 +4,7 @@ mod args;
 mod catalog;
 mod clock;
 mod cmd;
+mod cursor;
 mod escape;
 mod keys;
 mod output;

@@ -1,10 +1,11 @@
 //! What every verb needs from the process: folders, signals, the runtime.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use rapidbyte::{Control, Engine, connector_dirs, user_cache};
+use rapidbyte_engine::document::Named;
 use rapidbyte_engine::plan::StreamPlan;
 use rapidbyte_engine::{Class, Document, Environment, Failure, Host, Plan};
 use rapidbyte_runtime::cache::Cache;
@@ -46,12 +47,20 @@ pub fn host(output: &Output, document: Option<&Document>) -> Result<Host, Failur
 
 /// Reads the pipeline file.
 pub fn document(pipeline: &Pipeline, common: &Common) -> Result<Document, Failure> {
+    Ok(Document::load(&pipeline.file, &environment(common))?)
+}
+
+/// Reads the name of the pipeline alone, which needs no variable of the other keys.
+pub fn named(pipeline: &Pipeline, common: &Common) -> Result<Named, Failure> {
+    Ok(Named::load(&pipeline.file, &environment(common))?)
+}
+
+fn environment(common: &Common) -> Environment<'static> {
     let environment = Environment::process();
-    let environment = match &common.env_file {
+    match &common.env_file {
         Some(file) => environment.with_env_file(file),
         None => environment,
-    };
-    Ok(Document::load(&pipeline.file, &environment)?)
+    }
 }
 
 /// The history of the folder that the pipeline is in, or of the file that was named.
@@ -61,7 +70,12 @@ pub fn history(document: &Document, named: &History) -> Result<State, Failure> {
 
 /// The same, to read in it only; none before the first run.
 pub fn history_to_look_at(document: &Document, named: &History) -> Result<Option<State>, Failure> {
-    State::look(&history_path(document, named)).map_err(Failure::of_state)
+    look(&history_path(document, named))
+}
+
+/// The history at `path`, to read in it only; none before the first run.
+pub fn look(path: &Path) -> Result<Option<State>, Failure> {
+    State::look(path).map_err(Failure::of_state)
 }
 
 /// Where the history of a pipeline is, whether it is there or not.

@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use rapidbyte_runtime::{CheckItem, Clock, ConnectorError, ErrorKind, Grants, Kind, Permissions};
+use rapidbyte_runtime::{
+    CheckItem, Clock, ConnectorError, ErrorKind, Grants, Kind, Permissions, Selection, Source,
+    Stream,
+};
+use rapidbyte_wire::ipc;
 use serde_json::{Map, Value};
 
 use crate::bench::{Bench, MEMORY_BYTES, Reach, Trouble};
@@ -234,9 +238,43 @@ fn denied_source(bench: &Bench<'_>, config: &Map<String, Value>) -> Vec<Result<(
         .and_then(problems);
     let find = bench
         .source(config, reach)
-        .and_then(|mut source| bench.note_as(reach, source.discover(&[])))
+        .and_then(|mut source| discovered(bench, reach, &mut source))
         .map(drop);
     vec![look, find]
+}
+
+/// The streams of a source. If it gives a stream of the test without columns, it says why as its error.
+pub(crate) fn discovered(
+    bench: &Bench<'_>,
+    reach: Reach,
+    source: &mut Source,
+) -> Result<Vec<Stream>, Trouble> {
+    let found = bench.note_as(reach, source.discover(&[]))?;
+    let asked = &bench.trial.streams;
+    let is_asked = |stream: &&Stream| asked.is_empty() || asked.contains(&stream.name);
+    for stream in found.iter().filter(is_asked) {
+        bench.note_as(reach, ask_columnless(source, stream))?;
+    }
+    Ok(found)
+}
+
+/// Has a source say why it gives a stream without columns, if it does.
+pub(crate) fn ask_columnless(
+    source: &mut Source,
+    stream: &Stream,
+) -> rapidbyte_runtime::Result<()> {
+    let schema = ipc::decode_schema(&stream.schema);
+    if !schema.is_ok_and(|schema| schema.fields().is_empty()) {
+        return Ok(());
+    }
+    let selection = Selection {
+        stream: stream.name.clone(),
+        columns: None,
+        filter: None,
+        increment: None,
+        cursor: None,
+    };
+    source.snapshot(&[selection]).map(drop)
 }
 
 /// Problems of a check count as its errors.

@@ -9,6 +9,7 @@ use rapidbyte_wire::ipc::Decoder;
 use serde_json::{Map, Value};
 
 use crate::bench::{Bench, Trouble};
+use crate::common::ask_columnless;
 use crate::trial::Peer;
 
 /// Stands for the stream's name in the peer's settings.
@@ -127,6 +128,9 @@ fn find(
             .iter()
             .any(|name| found == *name || found.ends_with(&format!(".{name}")))
     };
+    if let Some(stream) = found.iter().find(|found| is_it(&found.name)) {
+        ask_columnless(&mut source, stream).map_err(unasked)?;
+    }
     let mut names: Vec<String> = found.into_iter().map(|found| found.name).collect();
     match names.iter().position(|name| is_it(name)) {
         Some(at) => Ok(Some((source, names.swap_remove(at)))),

@@ -16,6 +16,7 @@ use rapidbyte_runtime::{ErrorKind, Increment, LateRows, Stream, SyncMode};
 use rapidbyte_wire::{counted, ipc, types};
 
 use crate::bench::{Bench, Reach, Trouble};
+use crate::common::discovered;
 use crate::read::{Asked, Reading, Step};
 use crate::trial::Judges;
 use crate::verdict::*;
@@ -132,7 +133,7 @@ impl Subject<'_> {
                 Err(trouble) if trouble.passes_after().is_some() => return Err(trouble),
                 Err(trouble) => return Ok(Err(trouble.blocks(&CHECK))),
             };
-            self.bench.note(source.discover(&[])).map(Ok)
+            discovered(self.bench, Reach::Granted, &mut source).map(Ok)
         });
         found.map_err(|trouble| trouble.fails_first(ACTION))?
     }

@@ -24,6 +24,7 @@ mod file;
 mod interpolate;
 mod keys;
 pub(crate) mod local_path;
+mod named;
 mod node;
 mod pages;
 mod path;
@@ -46,6 +47,7 @@ use serde_json::{Map, Value};
 
 pub use environment::Environment;
 pub use error::{DocumentError, Location, code};
+pub use named::Named;
 pub use pages::Pages;
 pub use settings::Settings;
 
@@ -55,6 +57,8 @@ use secrets::Secrets;
 
 /// A larger pipeline file is not read.
 const MAX_DOCUMENT_BYTES: u64 = 4 << 20;
+/// The history of runs, below the directory of the pipeline file.
+const HISTORY: &str = ".rapidbyte/state.db";
 
 /// The version of the keys below.
 pub const VERSION: u32 = 1;
@@ -345,30 +349,13 @@ pub struct Resources {
 impl Document {
     /// Reads a pipeline file of at most 4 MiB, and the `.env` beside it.
     pub fn load(path: &Path, environment: &Environment<'_>) -> Result<Self, DocumentError> {
-        let file = path.display().to_string();
-        let text = file::read_text(path, MAX_DOCUMENT_BYTES).map_err(|problem| {
-            let folder = problem.code == code::NOT_A_FILE;
-            let absent = problem.code == code::FILE_NOT_FOUND;
-            let error = problem.into_error(&file, "the pipeline file");
-            if folder || absent {
-                return error.hint("give the path of a pipeline's YAML file");
-            }
-            error
-        })?;
-        let base_dir = match path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
-        let base_dir = base_dir.canonicalize().map_err(|error| {
-            let text = format!("cannot find the directory of the pipeline file: {error}");
-            DocumentError::whole(code::FILE_UNREADABLE, &file, text)
-        })?;
+        let (text, file, base_dir) = read_document(path)?;
         Self::parse(&text, &file, &base_dir, environment)
     }
 
     /// Where the history of its runs is, unless the operator names another file.
     pub fn history(&self) -> PathBuf {
-        self.base_dir.join(".rapidbyte/state.db")
+        self.base_dir.join(HISTORY)
     }
 
     /// Reads the text of a pipeline file; `file` is its name in errors, `base_dir` its folder.
@@ -380,22 +367,9 @@ impl Document {
         base_dir: &Path,
         environment: &Environment<'_>,
     ) -> Result<Self, DocumentError> {
-        let empty = || {
-            DocumentError::whole(code::EMPTY_FILE, file, "the pipeline file is empty")
-                .hint("start with version: 1 and pipeline: <name>")
-        };
-        let root = node::parse(text, file)?.ok_or_else(empty)?;
-        if root.is_empty() {
-            return Err(empty());
-        }
+        let root = root_of(text, file)?;
         let variables = environment.open(base_dir)?;
-        let mut reader = read::Reader {
-            file,
-            base_dir,
-            variables: &variables,
-            secrets: Secrets::default(),
-            interpolated: 0,
-        };
+        let mut reader = reader_of(file, base_dir, &variables);
         let read = keys::root(&mut reader, &root)?;
         let secrets = reader.secrets;
         Ok(Self {
@@ -443,6 +417,56 @@ impl Document {
     /// files, and those that a connector marks; none from a default, none of less than four bytes.
     pub fn redact(&self, text: &str) -> String {
         self.secrets.redact(text)
+    }
+}
+
+/// Reads a pipeline file: its text, its name in errors and its directory.
+fn read_document(path: &Path) -> Result<(String, String, PathBuf), DocumentError> {
+    let file = path.display().to_string();
+    let text = file::read_text(path, MAX_DOCUMENT_BYTES).map_err(|problem| {
+        let folder = problem.code == code::NOT_A_FILE;
+        let absent = problem.code == code::FILE_NOT_FOUND;
+        let error = problem.into_error(&file, "the pipeline file");
+        if folder || absent {
+            return error.hint("give the path of a pipeline's YAML file");
+        }
+        error
+    })?;
+    let base_dir = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let base_dir = base_dir.canonicalize().map_err(|error| {
+        let text = format!("cannot find the directory of the pipeline file: {error}");
+        DocumentError::whole(code::FILE_UNREADABLE, &file, text)
+    })?;
+    Ok((text, file, base_dir))
+}
+
+/// The tree of a pipeline file that is not empty.
+fn root_of(text: &str, file: &str) -> Result<Arc<Node>, DocumentError> {
+    let empty = || {
+        DocumentError::whole(code::EMPTY_FILE, file, "the pipeline file is empty")
+            .hint("start with version: 1 and pipeline: <name>")
+    };
+    let root = node::parse(text, file)?.ok_or_else(empty)?;
+    if root.is_empty() {
+        return Err(empty());
+    }
+    Ok(root)
+}
+
+fn reader_of<'a>(
+    file: &'a str,
+    base_dir: &'a Path,
+    variables: &'a environment::Variables<'a>,
+) -> read::Reader<'a> {
+    read::Reader {
+        file,
+        base_dir,
+        variables,
+        secrets: Secrets::default(),
+        interpolated: 0,
     }
 }
 

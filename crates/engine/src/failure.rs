@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 
 use crate::document::{Document, DocumentError, Location};
 use crate::machine::{self, name_limit};
+use crate::report::{StreamReport, Warning};
 
 /// Who has to act; decides the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -80,6 +81,12 @@ pub struct Streams {
     /// The failures, where several streams failed; empty where one did.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
+    /// The reports of the committed streams.
+    #[serde(skip)]
+    pub reports: Vec<StreamReport>,
+    /// What the operator has to know beside the failures.
+    #[serde(skip)]
+    pub warnings: Vec<Warning>,
 }
 
 /// Somebody waits for a lock that the snapshot of the run holds, and everybody else behind them: only the end of the run
@@ -420,6 +427,7 @@ impl fmt::Display for Failure {
         let Streams {
             committed,
             failures,
+            ..
         } = self.streams.as_ref();
         if !committed.is_empty() {
             write!(f, "\n  committed before: {}", listed(committed))?;

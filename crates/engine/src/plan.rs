@@ -19,7 +19,7 @@ use rapidbyte_runtime::{
 };
 use rapidbyte_wire::{WARNING_NOTE, ipc, types};
 
-use crate::document::{self, Document};
+use crate::document::{self, Document, WhenRunning};
 use crate::failure::{Class, Failure};
 use crate::host::Host;
 use crate::meant::did_you_mean;
@@ -27,12 +27,12 @@ use crate::narrow::Narrowing;
 use crate::overlap::refuse_remote;
 use crate::retry::until_it_passes;
 pub use check::{Checked, Looked, check};
-use choose::{Chosen, narrow, refuse_unknown_streams, select, some_of};
+use choose::{Chosen, narrow, readable, refuse_unknown_streams, select, some_of};
 pub(crate) use delivery::{asked_increment, lost_rows};
 use delivery::{identify, increment, progress, refuse_repeats};
 use moment::Moment;
 pub use moment::Taken;
-pub use open::{Clocks, Stage, discover, granted, open_destination};
+pub use open::{Clocks, Discovered, Stage, discover, granted, open_destination};
 use open::{Opened, Reading, Writing, common_forms, open_both};
 pub(crate) use open::{open_source, planning_sandbox};
 pub use refused::Refused;
@@ -190,6 +190,9 @@ impl Plan {
         let found = selected.names();
         let (chosen, mut refused) = narrow(&document, selected, narrowing)?;
         let asked_for = chosen.len() + refused.len();
+        let (chosen, unreadable) =
+            readable(&document, chosen, |one| &one.discovered, &mut coordinator)?;
+        refused.extend(unreadable);
         let finds_none = chosen.is_empty();
         begin(&document, &mut writer)?;
         let asked = selections(&document, &chosen);
@@ -257,14 +260,21 @@ impl Plan {
 
     /// One failure for all streams that cannot be moved, also those that the moment of the run refused. None if all
     /// streams can be moved.
-    pub fn refusal(&self, taken: Taken) -> Option<Failure> {
-        let mut refused = self.refused.clone();
-        refused.extend(taken.refused.into_iter().map(|(index, failure)| Refused {
-            stream: self.streams[index].name.clone(),
-            failure,
-        }));
+    pub fn refusal(&self, taken: &Taken) -> Option<Failure> {
+        let refused = self.all_refused(taken);
         let streams = self.streams.len() + self.refused.len();
         refusal(refused, streams, self.destination.connector.name())
+    }
+
+    /// All streams that cannot be moved, also those that the moment of the run refused.
+    pub fn all_refused(&self, taken: &Taken) -> Vec<Refused> {
+        let mut refused = self.refused.clone();
+        let of_moment = taken.refused.iter();
+        refused.extend(of_moment.map(|(index, failure)| Refused {
+            stream: self.streams[*index].name.clone(),
+            failure: failure.clone(),
+        }));
+        refused
     }
 
     /// The session that planned, for whichever stream is written first: it has logged in, and its
@@ -342,9 +352,13 @@ fn place_all(
 }
 
 /// Whether the other streams can be moved. They cannot where the command is interrupted, the server is away, or the
-/// pipeline sends two streams to one target or a stream to what it reads: then moving one of them does harm.
+/// pipeline sends two streams to one target, a stream to what it reads, or runs against each other: then moving one of
+/// them does harm.
 fn is_of_stream(failure: &Failure) -> bool {
-    let is_of_all = matches!(failure.code.as_str(), SHARED_TARGET | TARGET_IS_SOURCE);
+    let is_of_all = matches!(
+        failure.code.as_str(),
+        SHARED_TARGET | TARGET_IS_SOURCE | CANNOT_REPLACE_RUN
+    );
     !is_of_all && !failure.stops_run && failure.class != Class::Cancelled
 }
 
@@ -352,6 +366,8 @@ fn is_of_stream(failure: &Failure) -> bool {
 const SHARED_TARGET: &str = "shared_target";
 /// The run would write what it reads. Connectors have the same code.
 const TARGET_IS_SOURCE: &str = "target_is_source";
+/// `when_running: replace`, and the destination does not fence the run that is replaced.
+const CANNOT_REPLACE_RUN: &str = "cannot_replace_run";
 
 /// The failure where no stream can be moved. A transient failure is returned as it is, because planning is retried then.
 fn refused_all(refused: Vec<Refused>, streams: usize, destination: &str) -> Failure {
@@ -405,6 +421,11 @@ fn check_modes(
     let mode = write_mode(document);
     let known = &destination.spec.write_modes;
     let name = destination.connector.name();
+    if document.when_running == WhenRunning::Replace && !destination.spec.keeps_cursor {
+        let text =
+            format!("{name} does not fence older runs: one of them could commit after this run");
+        return Err(cannot_replace_run(document, text));
+    }
     let streams = document.source.streams.iter();
     let grows = |stream: &document::Stream| stream.sync_mode == document::SyncMode::Incremental;
     let incremental = streams.clone().position(grows);
@@ -441,6 +462,13 @@ fn check_modes(
         text,
     )
     .hint(format!("it knows {}", known.join(", "))))
+}
+
+/// The older run goes on, and nothing would stop its last commit.
+fn cannot_replace_run(document: &Document, text: String) -> Failure {
+    let key = "when_running";
+    Failure::at_key(document, key, CANNOT_REPLACE_RUN, text)
+        .hint("set when_running: wait or when_running: refuse")
 }
 
 fn place(
@@ -508,6 +536,18 @@ fn place(
     }
     let failed = |e| Failure::from_runtime(e, document, "destination");
     let mut placed = destination.plan(&target).map_err(failed)?;
+    if document.when_running == WhenRunning::Replace
+        && !destination
+            .fences(&target, &document.pipeline)
+            .map_err(failed)?
+    {
+        let text = format!(
+            "the destination does not fence older runs that write {}: one of them could replace the rows of this run \
+             with older ones",
+            placed.location
+        );
+        return Err(cannot_replace_run(document, text).in_stream(&target.stream));
+    }
     let progress = match increment {
         Some(_) => progress(document, destination, &target, &mut placed, full_refresh)?,
         None => None,

@@ -198,7 +198,7 @@ fn move_all(
     let stops = plan.document.on_stream_failure == OnStreamFailure::Stop;
     if is_refused
         && (stops || taken.refused.len() == plan.streams.len())
-        && let Some(failure) = plan.refusal(taken.clone())
+        && let Some(failure) = plan.refusal(&taken)
     {
         return Err(failure);
     }
@@ -396,6 +396,9 @@ fn move_streams(
     if let Some(mut failure) = failure {
         let done = moved.iter().map(|(_, moved)| moved.report.name.clone());
         failure.streams.committed = done.collect();
+        failure.streams.reports = moved.into_iter().map(|(_, moved)| moved.report).collect();
+        let planned = plan.streams.iter().flat_map(warnings);
+        failure.streams.warnings = planned.chain(past::gone(plan, ledger)).collect();
         return Err(failure);
     }
     Ok(moved.into_iter().map(|(_, moved)| moved).collect())

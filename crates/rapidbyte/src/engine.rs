@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rapidbyte_engine::plan::{self, Checked};
+use rapidbyte_engine::plan::{self, Checked, Discovered};
 use rapidbyte_engine::{Class, Failure, Host, Narrowing, OnStreamFailure, Plan, Report};
 use rapidbyte_runtime::cache::Cache;
-use rapidbyte_runtime::{Embedded, NativeConnector, Runtime, Stream};
+use rapidbyte_runtime::{Embedded, NativeConnector, Runtime};
 use rapidbyte_state::State;
 
 use crate::bundled::CONNECTORS;
@@ -145,10 +145,14 @@ impl Engine {
     /// The streams that the source has.
     ///
     /// # Errors
-    /// A source that cannot be opened or read.
-    pub fn discover(&self, pipeline: &Pipeline, control: &Control) -> Result<Vec<Stream>, Failure> {
+    /// A source that cannot be opened or read; streams that alone cannot be read are part of what is returned.
+    pub fn discover(&self, pipeline: &Pipeline, control: &Control) -> Result<Discovered, Failure> {
         let host = self.host(control).hurried();
-        redacted(pipeline, plan::discover(&pipeline.document, &host))
+        let mut found = redacted(pipeline, plan::discover(&pipeline.document, &host))?;
+        if let Some(failure) = &mut found.unreadable {
+            failure.redact(&pipeline.document);
+        }
+        Ok(found)
     }
 
     /// Plans a run. Nothing is written.

@@ -200,9 +200,16 @@ impl Destination {
         self.session.hand_over(sandbox)
     }
 
-    /// As [`DestinationSession::progress`].
+    /// How far a stream is; none when no run was ever let in, also because the destination lets none in.
     pub fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
-        self.session.progress(target, pipeline)
+        let found = self.session.progress(target, pipeline)?;
+        Ok(found.filter(|progress| progress.epoch > 0))
+    }
+
+    /// False if the destination does not fence runs of this target: an older run can then commit after a newer one.
+    pub fn fences(&mut self, target: &Target, pipeline: &str) -> Result<bool> {
+        let found = self.session.progress(target, pipeline)?;
+        Ok(found.is_none_or(|progress| progress.epoch > 0))
     }
 
     /// As [`DestinationSession::working`].

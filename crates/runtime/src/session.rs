@@ -77,7 +77,8 @@ pub trait DestinationSession: Session {
     /// What a run would do.
     fn plan(&mut self, target: &Target) -> Result<Plan>;
 
-    /// How far a stream is; none when no run was ever let in.
+    /// How far a stream is; none when no run was ever let in. Epoch 0: no run ever is, because the destination does not
+    /// fence this target.
     fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>>;
 
     /// The runs of the pipeline that are at work, as far as the destination knows.

@@ -51,7 +51,8 @@ pub trait Destination: Sized + 'static {
     fn plan(&mut self, target: &Target) -> Result<Plan>;
 
     /// How far a stream is; none when no run was ever let in. Changes nothing. Only a destination
-    /// that says [`Destination::KEEPS_CURSOR`] has an answer.
+    /// that says [`Destination::KEEPS_CURSOR`] has an answer. For a target of which it does not fence older runs, the
+    /// answer is epoch 0, as from [`Destination::fence`].
     fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
         let _ = (target, pipeline);
         Ok(None)

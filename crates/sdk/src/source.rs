@@ -48,7 +48,8 @@ pub trait Source: Sized + 'static {
         )])
     }
 
-    /// What can be read, with native forms only where they are in `forms`.
+    /// What can be read, with native forms only where they are in `forms`. A stream whose columns cannot be found out
+    /// does not hide the others: give it by [`Stream::unreadable`], and the reason from [`Source::snapshot`].
     fn discover(&mut self, forms: &[String]) -> Result<Vec<Stream>>;
 
     /// Fixes one moment for all `streams`; the text comes back in [`ReadRequest::snapshot`]. What
@@ -91,6 +92,13 @@ pub enum Event {
 }
 
 impl Stream {
+    /// A stream without columns, because they could not be found out: [`Source::snapshot`] of it fails with `error`.
+    pub fn unreadable(name: impl Into<String>, error: &Error) -> Result<Self> {
+        let mut stream = Self::new(name, &Schema::empty())?;
+        stream.notes.push(error.message.clone());
+        Ok(stream)
+    }
+
     /// A stream without keys or estimates; set those fields afterwards.
     pub fn new(name: impl Into<String>, schema: &Schema) -> Result<Self> {
         Ok(Self {

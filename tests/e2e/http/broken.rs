@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use serde_json::json;
+
 use super::*;
 
 /// Answers `first` once and then well; the rows must come all the same.
@@ -282,4 +284,33 @@ fn a_busy_server_fails_no_read_of_a_hundred_pages() {
     });
     let text = pipeline(&server.url(""), &[], &["pagination: { type: page }"]);
     assert_eq!(rows(&Folder::new(), &text).len(), 100);
+}
+
+/// One page that is gone, and one that fails each time.
+#[test]
+fn a_page_that_cannot_be_sampled_does_not_stop_the_other_streams() {
+    let server = Server::start(|request| match request.path.as_str() {
+        "/gone" => Reply::status(404, "no"),
+        "/fails" => Reply::status(500, "oops"),
+        _ => Reply::json(ids(1..=3)),
+    });
+    let folder = Folder::new();
+    let text = inferred(&server, 2)
+        .replace("      items:\n        path: items\n", "      items: { path: items }\n      gone: { path: gone }\n      fails: { path: fails }\n")
+        .replace("[items]", "[gone, fails, items]")
+        + "\n";
+    let (error, _) = folder.error(&text);
+    let failures = error["failures"].as_array().expect("a list").iter();
+    let failures: Vec<_> = failures.map(|f| (&f["stream"], &f["code"])).collect();
+    assert_eq!(
+        failures,
+        [
+            (&json!("gone"), &json!("http_not_found")),
+            (&json!("fails"), &json!("http_unavailable"))
+        ],
+        "{error:#}"
+    );
+    assert_eq!(error["committed"], json!(["items"]), "{error:#}");
+    let ended = folder.rapidbyte(&["run", "p.yaml", "--exclude", "gone", "--exclude", "fails"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
 }

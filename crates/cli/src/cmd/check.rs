@@ -79,6 +79,10 @@ fn text_of(items: &[Item], output: &Output) -> String {
             None => format!("`rapidbyte explain {}` says what to do", failure.code),
         });
         match hint {
+            // A script keeps its lines: they are to be copied.
+            Some(hint) if hint.contains('\n') => {
+                format!("{line}\n  hint: {}", hint.replace('\n', "\n  "))
+            }
             Some(hint) => {
                 let hint = wrapped(&hint, output.width, "  hint: ", "        ");
                 format!("{line}\n{hint}")
@@ -141,6 +145,10 @@ mod tests {
         let items = [
             item("server", Some(failed("no answer").hint("start the server"))),
             item("user", Some(failed("no rights"))),
+            item(
+                "table",
+                Some(failed("no privilege").hint("-- a script\nGRANT a TO b;\nGRANT c TO d;")),
+            ),
             item("file", None),
         ];
         let arguments = crate::args::Arguments::parse_from(["rapidbyte", "version"]);
@@ -150,6 +158,8 @@ mod tests {
             "failed  source  server  no answer\n  hint: start the server\n\
              failed  source  user    no rights\n  \
              hint: `rapidbyte explain connect_failed` says what to do\n\
+             failed  source  table   no privilege\n  \
+             hint: -- a script\n  GRANT a TO b;\n  GRANT c TO d;\n\
              ok      source  file    found"
         );
     }

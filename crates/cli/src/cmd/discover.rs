@@ -1,6 +1,7 @@
 //! `rapidbyte discover PIPELINE`
 
-use rapidbyte_engine::{Class, Failure, plan};
+use rapidbyte_engine::plan::{self, Discovered};
+use rapidbyte_engine::{Class, Failure};
 use rapidbyte_runtime::Stream;
 use rapidbyte_wire::{ipc, types};
 use serde_json::{Value, json};
@@ -13,7 +14,10 @@ pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), 
     let document = setup::document(pipeline, common)?;
     let redacted = super::redacted(&document);
     let host = setup::host(output, Some(&document))?.hurried();
-    let streams = plan::discover(&document, &host).map_err(redacted)?;
+    let Discovered {
+        streams,
+        unreadable,
+    } = plan::discover(&document, &host).map_err(&redacted)?;
     let mut text = Vec::new();
     let mut found = Vec::new();
     for stream in &streams {
@@ -53,9 +57,19 @@ pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), 
             "estimated_bytes": stream.estimated_bytes, "notes": stream.notes,
         }));
     }
-    output.document(&json!({ "status": "ok", "streams": found }));
-    output.text(&text.join("\n\n"));
-    Ok(())
+    if !text.is_empty() {
+        output.text(&text.join("\n\n"));
+    }
+    match unreadable {
+        None => {
+            output.document(&json!({ "status": "ok", "streams": found }));
+            Ok(())
+        }
+        Some(failure) => {
+            output.known(json!({ "streams": found }));
+            Err(redacted(failure))
+        }
+    }
 }
 
 /// Name, type, the source's own type, and whether it may be null.

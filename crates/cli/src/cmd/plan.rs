@@ -4,14 +4,15 @@ mod overview;
 
 use std::collections::HashSet;
 
-use rapidbyte_engine::plan::{self, Stage, StreamPlan, sync_mode_name, write_mode_name};
+use rapidbyte_engine::plan::{self, Refused, Stage, StreamPlan, sync_mode_name, write_mode_name};
 use rapidbyte_engine::{Failure, Narrowing, Plan};
 use rapidbyte_runtime::{Fit, Increment, LateRows};
 use rapidbyte_wire::{WARNING_NOTE, counted, types};
 use serde_json::{Map, Value, json};
 
 use crate::args::{Common, Pipeline, Plan as Arguments};
-use crate::output::{Output, bytes, one_line, short, table, wrapped};
+use crate::cursor::readable;
+use crate::output::{Output, bytes, one_line, table, wrapped};
 use crate::setup;
 use overview::Line;
 
@@ -56,11 +57,15 @@ pub fn show(
         "source": stage_document(&source), "destination": stage_document(&destination),
     }));
     let mut plan = Plan::narrowed(document, &host, narrowing).map_err(&redacted)?;
-    output.text(&text_of(&plan, output));
     let planned = document_of(&plan);
     output.known(planned.clone());
-    let taken = plan.take_moment(&host).map_err(&redacted)?;
-    if let Some(failure) = plan.refusal(taken) {
+    let taken = plan.take_moment(&host);
+    let refused = match &taken {
+        Ok(taken) => plan.all_refused(taken),
+        Err(_) => plan.refused.clone(),
+    };
+    output.text(&text_of(&plan, &refused, output));
+    if let Some(failure) = plan.refusal(&taken.map_err(&redacted)?) {
         return Err(redacted(failure));
     }
     output.document(&planned);
@@ -113,20 +118,15 @@ fn columns(stream: &StreamPlan) -> Vec<Column<'_>> {
         .collect()
 }
 
-/// How many columns of all streams have each fit.
-fn fits(plan: &Plan) -> [(Fit, usize); 5] {
-    let columns = || {
-        plan.streams
-            .iter()
-            .flat_map(|stream| &stream.placed.columns)
-    };
+/// How many columns of the streams have each fit.
+fn fits(streams: &[&StreamPlan]) -> [(Fit, usize); 5] {
+    let columns = || streams.iter().flat_map(|stream| &stream.placed.columns);
     FITS.map(|fit| (fit, columns().filter(|column| column.fit == fit).count()))
 }
 
 /// A sum of estimates; nothing if one of them is not known.
-fn sum(plan: &Plan, of: impl Fn(&StreamPlan) -> Option<u64>) -> Option<u64> {
-    let estimates = plan.streams.iter().map(of);
-    estimates.sum()
+fn sum(streams: &[&StreamPlan], of: impl Fn(&StreamPlan) -> Option<u64>) -> Option<u64> {
+    streams.iter().map(|stream| of(stream)).sum()
 }
 
 /// Rows that will move, as far as anybody knows.
@@ -140,7 +140,8 @@ fn notes(stream: &StreamPlan) -> impl Iterator<Item = &String> {
 }
 
 pub(super) fn document_of(plan: &Plan) -> Value {
-    let fits: Map<String, Value> = fits(plan)
+    let all: Vec<&StreamPlan> = plan.streams.iter().collect();
+    let fits: Map<String, Value> = fits(&all)
         .into_iter()
         .map(|(fit, count)| (fit_name(fit).to_owned(), json!(count)))
         .collect();
@@ -155,8 +156,8 @@ pub(super) fn document_of(plan: &Plan) -> Value {
         "destination": stage_document(&plan.destination),
         "resources": plan.document.resources,
         "limit": plan.limit,
-        "estimated_rows": sum(plan, |stream| estimated_rows(plan, stream)),
-        "estimated_bytes": sum(plan, |stream| stream.discovered.estimated_bytes),
+        "estimated_rows": sum(&all, |stream| estimated_rows(plan, stream)),
+        "estimated_bytes": sum(&all, |stream| stream.discovered.estimated_bytes),
         "fits": fits,
         "streams": streams.collect::<Vec<_>>(),
     })
@@ -216,19 +217,34 @@ fn stages_text(source: &Stage, destination: &Stage) -> String {
 /// More streams are a table; `-v` shows each with its columns.
 const MOST_DETAILED: usize = 6;
 
-fn text_of(plan: &Plan, output: &Output) -> String {
+fn text_of(plan: &Plan, refused: &[Refused], output: &Output) -> String {
     let mut text = Vec::new();
-    if plan.streams.len() > MOST_DETAILED && !output.is_verbose() {
-        let lines: Vec<_> = plan.streams.iter().map(|s| Line::of(plan, s)).collect();
+    let is_refused = |stream: &&StreamPlan| refused.iter().any(|one| one.stream == stream.name);
+    let streams: Vec<&StreamPlan> = plan.streams.iter().filter(|s| !is_refused(s)).collect();
+    if streams.len() > MOST_DETAILED && !output.is_verbose() {
+        let lines: Vec<_> = streams.iter().map(|s| Line::of(plan, s)).collect();
         text.push(overview::text(&lines, output.width));
     } else {
         let mut told = HashSet::new();
-        for stream in &plan.streams {
+        for stream in &streams {
             text.push(stream_text(plan, stream, &mut told, output));
         }
     }
-    text.push(format!("\n{}", wrapped(&total(plan), output.width, "", "")));
+    let total = total(plan, &streams);
+    text.push(format!("\n{}", wrapped(&total, output.width, "", "")));
+    if !refused.is_empty() {
+        text.push(refused_text(refused));
+    }
     text.join("\n")
+}
+
+/// The streams that do not move, each with its error code: the errors themselves follow. They come last, where nobody
+/// misses them below a long plan.
+fn refused_text(refused: &[Refused]) -> String {
+    let row = |one: &Refused| vec![one_line(&one.stream), one.failure.code.clone()];
+    let rows: Vec<Vec<String>> = refused.iter().map(row).collect();
+    let count = counted(refused.len(), "stream");
+    format!("\n{count} cannot be moved:\n{}", table(&rows, "  "))
 }
 
 /// `told` holds the statements of the streams before: each is shown once.
@@ -347,7 +363,7 @@ fn modes(plan: &Plan, stream: &StreamPlan) -> String {
         }
         parts.push(promise(increment));
         parts.push(match goes_on_from(plan, stream) {
-            Some(cursor) => format!("resumes from {}", short(cursor)),
+            Some(cursor) => format!("resumes from {}", readable(cursor)),
             None => match &increment.initial {
                 Some(values) => format!("starts at {}", values.join(", ")),
                 None => "starts with the first row".into(),
@@ -414,8 +430,8 @@ fn grouped<'a>(columns: &[Column<'a>]) -> Vec<(&'a str, Vec<&'a str>)> {
 }
 
 /// The last line: everything together.
-fn total(plan: &Plan) -> String {
-    let fits = fits(plan);
+fn total(plan: &Plan, streams: &[&StreamPlan]) -> String {
+    let fits = fits(streams);
     let columns: usize = fits.iter().map(|(_, count)| count).sum();
     let shown = fits.iter().filter(|(_, count)| *count > 0);
     let shown: Vec<String> = shown
@@ -423,16 +439,16 @@ fn total(plan: &Plan) -> String {
         .collect();
     let mut text = format!(
         "{}, {}",
-        counted(plan.streams.len(), "stream"),
+        counted(streams.len(), "stream"),
         counted(columns, "column")
     );
     if !shown.is_empty() {
         text.push_str(&format!(": {}", shown.join(", ")));
     }
-    if let Some(rows) = sum(plan, |stream| estimated_rows(plan, stream)) {
+    if let Some(rows) = sum(streams, |stream| estimated_rows(plan, stream)) {
         text.push_str(&format!("; about {}", crate::output::rows(rows)));
     }
-    if let Some(size) = sum(plan, |stream| stream.discovered.estimated_bytes) {
+    if let Some(size) = sum(streams, |stream| stream.discovered.estimated_bytes) {
         text.push_str(&format!("; {} to read", bytes(size)));
     }
     text

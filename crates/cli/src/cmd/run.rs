@@ -5,7 +5,7 @@ mod summary;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use rapidbyte_engine::{Failure, Host, Narrowing, OnStreamFailure, Plan, Unplanned};
+use rapidbyte_engine::{Failure, Host, Narrowing, OnStreamFailure, Plan, Streams, Unplanned};
 use rapidbyte_state::{AttemptRecord, State, Turn};
 use serde_json::{Map, Value, json};
 
@@ -95,13 +95,34 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
                 output.text(&summary::text(report, output));
             }
             // The error itself is told by whoever gets it.
-            Err(_) => {
-                if let Some(told) = told {
-                    output.known(told);
+            Err(failure) => {
+                let mut known = match told {
+                    Some(Value::Object(told)) => told,
+                    _ => Map::new(),
+                };
+                if !failure.streams.reports.is_empty() {
+                    known.extend(committed(failure));
+                    output.text(&summary::partial(&failure.streams.reports));
                 }
+                output.known(Value::Object(known));
             }
         }
     })
+}
+
+/// The members of a report that a failed run has, too: those of the streams that it committed.
+fn committed(failure: &Failure) -> Map<String, Value> {
+    let Streams {
+        reports, warnings, ..
+    } = failure.streams.as_ref();
+    let mut known = Map::new();
+    let rows: u64 = reports.iter().map(|stream| stream.rows).sum();
+    let bytes: u64 = reports.iter().map(|stream| stream.bytes).sum();
+    known.insert("rows".into(), json!(rows));
+    known.insert("bytes".into(), json!(bytes));
+    known.insert("warnings".into(), json!(warnings));
+    known.insert("streams".into(), json!(reports));
+    known
 }
 
 /// The attempt that this process is. A page is worth more than its number in the history: none where it cannot be

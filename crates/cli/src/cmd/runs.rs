@@ -10,9 +10,11 @@ use crate::page::{Index, Paper};
 use crate::setup;
 
 pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<(), Failure> {
-    let document = setup::document(&arguments.pipeline, common)?;
+    let document = setup::named(&arguments.pipeline, common)?;
+    let path = arguments.history.state.clone();
+    let path = path.unwrap_or_else(|| document.history());
     let paper = arguments.page.as_deref().map(Paper::of_index).transpose()?;
-    let history = setup::history_to_look_at(&document, &arguments.history)?;
+    let history = setup::look(&path)?;
     let (runs, attempts) = match history {
         Some(history) => {
             let pipeline = Some(document.pipeline.as_str());
@@ -41,7 +43,7 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
         true => format!(
             "no run of {} is recorded in {}",
             document.pipeline,
-            setup::history_path(&document, &arguments.history).display()
+            path.display()
         ),
         false => text_of(&attempts, output),
     });

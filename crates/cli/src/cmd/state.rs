@@ -10,7 +10,8 @@ use rapidbyte_state::State;
 use serde_json::{Map, Value, json};
 
 use crate::args::{Common, Consent, History, OneStream, Pipeline, StateVerb as Verb};
-use crate::output::{Output, count, short, table};
+use crate::cursor::{SOURCE, as_json, readable};
+use crate::output::{Output, count, table};
 use crate::setup;
 
 pub fn run(verb: &Verb, common: &Common, output: &Output) -> Result<(), Failure> {
@@ -170,44 +171,6 @@ fn row(name: &str, progress: Option<&Progress>, refused: Option<&Failure>) -> Ve
     vec![name.to_owned(), commits, last_run.to_owned(), cursor]
 }
 
-/// A cursor for people: `updated_at = 2026-01-31`. Only its source knows what the keys mean, so that keys of an unknown
-/// form are shown as they are; `state get` prints the whole.
-fn readable(cursor: &str) -> String {
-    let Value::Object(keys) = as_json(cursor) else {
-        return short(cursor);
-    };
-    let values = by_field(&keys);
-    let hidden: &[&str] = match &values {
-        Some(_) => &["version", SOURCE, "mode", "fields", "values"],
-        None => &["version", SOURCE],
-    };
-    let others = keys
-        .into_iter()
-        .filter(|(key, _)| !hidden.contains(&key.as_str()));
-    let pairs = values.into_iter().flatten().chain(others);
-    let pairs = pairs.map(|(key, value)| match value {
-        Value::String(text) => format!("{key} = {text}"),
-        Value::Null => format!("{key} = NULL"),
-        other => format!("{key} = {other}"),
-    });
-    short(&pairs.collect::<Vec<_>>().join(", "))
-}
-
-/// The values of the cursor's columns, in the form of sources that read by columns.
-fn by_field(keys: &Map<String, Value>) -> Option<Vec<(String, Value)>> {
-    let fields = keys.get("fields")?.as_array()?;
-    let names = fields
-        .iter()
-        .map(|field| Some(field.get("name")?.as_str()?.to_owned()));
-    let names = names.collect::<Option<Vec<String>>>()?;
-    let values = match keys.get("values")? {
-        Value::Null => vec![Value::Null; names.len()],
-        Value::Array(values) if values.len() == names.len() => values.clone(),
-        _ => return None,
-    };
-    Some(names.into_iter().zip(values).collect())
-}
-
 fn stream_document(name: &str, progress: Option<&Progress>) -> Value {
     json!({
         "name": name,
@@ -226,11 +189,6 @@ fn looked_document(name: &str, progress: Option<&Progress>, refused: Option<&Fai
     document["refused"] =
         json!(refused.map(|f| json!({ "code": f.code, "message": f.message, "hint": f.hint })));
     document
-}
-
-/// A cursor is JSON; one that is not is shown as text.
-fn as_json(cursor: &str) -> Value {
-    serde_json::from_str(cursor).unwrap_or_else(|_| json!(cursor))
 }
 
 fn get(of: &OneStream, history: &History, common: &Common, output: &Output) -> Result<(), Failure> {
@@ -479,9 +437,6 @@ fn chosen(
     }
 }
 
-/// The key of a cursor that says what it was read from. Without it a source takes what it finds.
-const SOURCE: &str = "source";
-
 fn rebind(
     pipeline: &Pipeline,
     stream: Option<&str>,
@@ -556,35 +511,4 @@ fn clear(
         output.document(&json!({ "status": "ok", "streams": cleared }));
         Ok(())
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::readable;
-
-    #[test]
-    fn a_cursor_is_shown_as_its_columns_and_values() {
-        for (cursor, shown) in [
-            (
-                r#"{"mode":"ordered","version":1,"fields":[{"name":"at","type":"date"},{"name":"id","type":"int8"}],
-                    "values":["2026-01-31","7"],"source":{"database":5,"relation":16390}}"#,
-                "at = 2026-01-31, id = 7",
-            ),
-            (
-                r#"{"mode":"ordered","version":1,"fields":[{"name":"at","type":"date"}],"values":null}"#,
-                "at = NULL",
-            ),
-            (
-                r#"{"mode":"exact","version":1,"next":"755","tables":{"16390":[1,"0a"]},"gone":[]}"#,
-                r#"mode = exact, next = 755, tables = {"16390":[1,"0a"]}, gone = []"#,
-            ),
-            (r#"{"page":3}"#, "page = 3"),
-            ("7", "7"),
-            ("no JSON", "no JSON"),
-        ] {
-            assert_eq!(readable(cursor), shown, "{cursor}");
-        }
-        let long = format!(r#"{{"id":"{}"}}"#, "x".repeat(1000));
-        assert!(readable(&long).ends_with("x… (1005 bytes)"));
-    }
 }

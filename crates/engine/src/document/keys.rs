@@ -144,10 +144,9 @@ pub(super) fn root(reader: &mut Reader<'_>, node: &Node) -> Result<Root, Documen
     }
     let missing = |key, hint: &str| missing(reader, node.at, &Path::ROOT, key, hint);
     if !entries.iter().any(|entry| entry.key == "version") {
-        return Err(missing("version", "start the file with version: 1"));
+        return Err(missing("version", ADD_VERSION));
     }
-    let pipeline =
-        pipeline.ok_or_else(|| missing("pipeline", "name the pipeline: pipeline: orders"))?;
+    let pipeline = pipeline.ok_or_else(|| missing("pipeline", ADD_NAME))?;
     let (mut source, inherits) =
         source.ok_or_else(|| missing("source", "add the source of the rows: source:"))?;
     let (destination, key_at) = destination.ok_or_else(|| {
@@ -206,6 +205,29 @@ fn version(reader: &mut Reader<'_>, node: &Node) -> Result<(), DocumentError> {
         "write version: {VERSION}, or use a newer program for a newer file"
     )))
 }
+
+/// The name alone; the other keys are not read.
+pub(super) fn name(reader: &mut Reader<'_>, node: &Node) -> Result<String, DocumentError> {
+    let entries = match &node.value {
+        NodeValue::Mapping(entries) => entries.as_slice(),
+        _ => &[],
+    };
+    let of = |key: &str| entries.iter().find(|entry| entry.key == key);
+    let missing =
+        |reader: &Reader<'_>, key, hint: &str| missing(reader, node.at, &Path::ROOT, key, hint);
+    match of("version") {
+        Some(entry) => version(reader, &entry.value)?,
+        None => return Err(missing(reader, "version", ADD_VERSION)),
+    }
+    let step = Step::Key("pipeline");
+    match of("pipeline") {
+        Some(entry) => pipeline_name(reader, &entry.value, &Path::ROOT.then(&step)),
+        None => Err(missing(reader, "pipeline", ADD_NAME)),
+    }
+}
+
+const ADD_VERSION: &str = "start the file with version: 1";
+const ADD_NAME: &str = "name the pipeline: pipeline: orders";
 
 fn pipeline_name(
     reader: &mut Reader<'_>,

@@ -86,7 +86,7 @@ fn planned(document: &Document, opened: Opened, clocks: Clocks) -> Result<usize,
     let everything = Narrowing::default();
     let mut plan = Plan::settled(document.clone(), opened, clocks, &everything, |_, _| Ok(()))?;
     let taken = plan.take_moment_once()?;
-    match plan.refusal(taken) {
+    match plan.refusal(&taken) {
         None => Ok(plan.streams.len()),
         Some(failure) => Err(failure),
     }

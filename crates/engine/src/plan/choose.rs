@@ -7,6 +7,7 @@ use rapidbyte_runtime::{Selection, Source, Spec, Stream};
 use rapidbyte_wire::ipc;
 use serde_json::Value;
 
+use super::moment::stops;
 use super::{Refused, sync_mode, sync_mode_name};
 use crate::document::Document;
 use crate::failure::{Class, Failure};
@@ -155,17 +156,59 @@ pub(super) fn refuse_unknown_streams(
 const KEYS: &str = "x-keys";
 const STREAMS: &str = "streams";
 
-/// Why a name is not a stream, if the source knows the name: a partition of a table, for example. A snapshot
-/// refuses what cannot be read.
-fn why_not(document: &Document, key: &str, name: &str, session: &mut Source) -> Option<Failure> {
-    let selection = Selection {
-        stream: name.to_owned(),
+/// Leaves out the streams that the source gives without columns because it cannot find them out. The source says why
+/// when it is asked for the moment of such a stream.
+///
+/// # Errors
+/// A failure that stops the whole run.
+pub(super) fn readable<T>(
+    document: &Document,
+    found: Vec<T>,
+    stream: impl Fn(&T) -> &Stream,
+    session: &mut Source,
+) -> Result<(Vec<T>, Vec<Refused>), Failure> {
+    let (mut readable, mut refused) = (Vec::new(), Vec::new());
+    for one in found {
+        let stream = stream(&one);
+        let failure = match is_columnless(stream) {
+            true => session.snapshot(&[whole(&stream.name)]).err(),
+            false => None,
+        };
+        let failure = failure.map(|error| Failure::from_runtime(error, document, "source"));
+        match failure {
+            None => readable.push(one),
+            Some(failure) if failure.passes_after_ms.is_none() && stops(&failure) => {
+                return Err(failure);
+            }
+            Some(failure) => refused.push(Refused {
+                stream: stream.name.clone(),
+                failure: failure.in_stream(&stream.name),
+            }),
+        }
+    }
+    Ok((readable, refused))
+}
+
+/// A schema that cannot be read is told where it is used.
+fn is_columnless(stream: &Stream) -> bool {
+    let schema = ipc::decode_schema(&stream.schema);
+    schema.is_ok_and(|schema| schema.fields().is_empty())
+}
+
+fn whole(stream: &str) -> Selection {
+    Selection {
+        stream: stream.to_owned(),
         columns: None,
         filter: None,
         increment: None,
         cursor: None,
-    };
-    let refused = session.snapshot(&[selection]).err()?;
+    }
+}
+
+/// Why a name is not a stream, if the source knows the name: a partition of a table, for example. A snapshot
+/// refuses what cannot be read.
+fn why_not(document: &Document, key: &str, name: &str, session: &mut Source) -> Option<Failure> {
+    let refused = session.snapshot(&[whole(name)]).err()?;
     let mut failure = Failure::from_runtime(refused, document, "source");
     failure.locate(document, key);
     (failure.code == "not_a_stream").then_some(failure)

@@ -133,7 +133,7 @@ fn find(
 
 /// True if asking for fewer streams would not help: the server is away, the connector is broken, or the failure is
 /// transient.
-fn stops(failure: &Failure) -> bool {
+pub(super) fn stops(failure: &Failure) -> bool {
     let is_broken = failure.class == Class::Run && failure.stream.is_none();
     let is_cancelled = failure.class == Class::Cancelled;
     failure.stops_run || is_cancelled || is_broken || failure.passes_after_ms.is_some()

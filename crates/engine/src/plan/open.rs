@@ -8,6 +8,7 @@ use rapidbyte_runtime::{
 };
 use serde_json::{Map, Value};
 
+use super::choose::readable;
 use super::privileges;
 use crate::document::Document;
 use crate::document::local_path::{self, NotLocal};
@@ -156,13 +157,35 @@ fn begin_source(
     })
 }
 
+/// What a source has.
+pub struct Discovered {
+    /// The streams whose columns are known.
+    pub streams: Vec<Stream>,
+    /// One failure for all other streams. None if the columns of all streams are known.
+    pub unreadable: Option<Failure>,
+}
+
 /// What the source has, whatever the destination: begun again as `retry` says.
-pub fn discover(document: &Document, host: &Host) -> Result<Vec<Stream>, Failure> {
+pub fn discover(document: &Document, host: &Host) -> Result<Discovered, Failure> {
     let clock = Clock::new();
-    until_it_passes(document, host, |_| {
+    until_it_passes(document, host, |attempt| {
         let (_, mut source) = open_source(document, host, &clock)?;
         let found = source.discover(&[]);
-        found.map_err(|error| Failure::from_runtime(error, document, "source"))
+        let found = found.map_err(|error| Failure::from_runtime(error, document, "source"))?;
+        let count = found.len();
+        let (streams, refused) = readable(document, found, |stream| stream, &mut source)?;
+        let failures: Vec<Failure> = refused.into_iter().map(|one| one.failure).collect();
+        let passes = |failure: &&Failure| failure.passes_after_ms.is_some();
+        if let Some(passing) = failures.iter().find(passes)
+            && (attempt < document.retry.max_attempts || streams.is_empty())
+        {
+            return Err(passing.clone());
+        }
+        let text = format!("{} of {count} streams cannot be read", failures.len());
+        Ok(Discovered {
+            streams,
+            unreadable: Failure::of_several(failures, text, "follow the hint of each error"),
+        })
     })
 }
 

@@ -122,8 +122,11 @@ impl Sampler {
         let Guesses { columns, rows, .. } = self.guesses;
         if columns.is_empty() {
             return Err(
-                FormatError::new("csv_missing_header", "no line names the columns")
-                    .hint("declare the schema, or raise the sample size"),
+                FormatError::new("csv_missing_header", "the sample has no line that names the columns")
+                    .hint(
+                        "an empty file has no columns: let its writer write the header, or declare the columns under \
+                         schema:; if the file begins with many blank lines, raise sample_bytes",
+                    ),
             );
         }
         let (fields, notes): (Vec<_>, Vec<_>) =

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use rapidbyte_engine::report::{Report, StageReport};
+use rapidbyte_engine::report::{Report, StageReport, StreamReport};
+use rapidbyte_wire::counted;
 use serde_json::{Map, Value, json};
 
 use crate::output::{Output, bytes, one_line, rate, rows, table};
@@ -12,7 +13,7 @@ const MOST_STREAMS: usize = 10;
 
 /// The result of a run for people.
 pub fn text(report: &Report, output: &Output) -> String {
-    let mut lines = vec![streams(report)];
+    let mut lines = vec![streams(&report.streams)];
     if let Some(limit) = report.limit {
         lines.push(format!(
             "limited to {} of each stream by --limit: the source may have more",
@@ -35,13 +36,20 @@ pub fn text(report: &Report, output: &Output) -> String {
     lines.join("\n")
 }
 
+/// The streams that a failed run committed, for people.
+pub fn partial(reports: &[StreamReport]) -> String {
+    let sum = reports.iter().map(|stream| stream.rows).sum();
+    let count = counted(reports.len(), "stream");
+    format!("{}\ncommitted: {} of {count}", streams(reports), rows(sum))
+}
+
 /// A line for each stream; where there are many, for the slowest.
-fn streams(report: &Report) -> String {
-    let mut streams: Vec<_> = report.streams.iter().collect();
+fn streams(reports: &[StreamReport]) -> String {
+    let mut streams: Vec<_> = reports.iter().collect();
     if streams.len() > MOST_STREAMS {
         streams.sort_by(|a, b| b.wall_secs.total_cmp(&a.wall_secs));
     }
-    let row = |stream: &&rapidbyte_engine::report::StreamReport| {
+    let row = |stream: &&StreamReport| {
         let limited = match (stream.limited, stream.committed_before) {
             (true, _) => " (limit)",
             (_, true) => " (committed by an earlier attempt of this run)",
@@ -178,11 +186,9 @@ fn title(key: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-    use rapidbyte_engine::report::StreamReport;
-
     use super::*;
     use crate::args::Arguments;
+    use clap::Parser;
 
     fn report(streams: usize) -> Report {
         let stage = |key: &str, secs: f64, wait: &str| {
