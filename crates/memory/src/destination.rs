@@ -87,7 +87,8 @@ impl DestinationSession for Writing {
             let table = tables.tables.get(&target.stream);
             let there = table.filter(|_| target.write_mode == WriteMode::Append);
             let column = |field: &Arc<arrow_schema::Field>| {
-                let is_same = there.is_none_or(|table| table.schema.fields().contains(field));
+                let has_it = |table: &Table| table.schema.fields().iter().any(|one| one == field);
+                let is_same = there.is_none_or(has_it);
                 ColumnPlan {
                     column: field.name().clone(),
                     target_type: type_name(field),

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use rapidbyte::{
     Cancel, Class, Control, Engine, Environment, Event, Failure, Pipeline, Report, RunOptions,
@@ -84,7 +85,8 @@ fn fifty_runs_at_a_time_leave_nothing_behind_and_do_not_mix() {
     for first in 0..5 {
         let _ = run(&engine, first);
     }
-    let before = (entries("/proc/self/fd"), entries("/proc/self/task"));
+    let now = || (entries("/proc/self/fd"), entries("/proc/self/task"));
+    let before = now();
     let (next, all) = (AtomicUsize::new(0), Mutex::new(HashSet::new()));
     std::thread::scope(|scope| {
         for _ in 0..AT_A_TIME {
@@ -117,7 +119,13 @@ fn fifty_runs_at_a_time_leave_nothing_behind_and_do_not_mix() {
     });
     assert_eq!(all.into_inner().expect("ids").len(), RUNS, "ids of runs");
     if cfg!(target_os = "linux") {
-        let after = (entries("/proc/self/fd"), entries("/proc/self/task"));
+        // A thread that was told to end is listed until the system has ended it.
+        let end = Instant::now() + Duration::from_secs(30);
+        let mut after = now();
+        while after != before && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(10));
+            after = now();
+        }
         assert_eq!(after, before, "file descriptors and threads");
     }
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use rapidbyte_engine::{Class, Cursors, Document, Failure, did_you_mean};
 use rapidbyte_runtime::Progress;
 use rapidbyte_state::State;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::args::{Common, Consent, History, OneStream, Pipeline, StateVerb as Verb};
 use crate::cursor::{SOURCE, as_json, readable};
