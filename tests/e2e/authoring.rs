@@ -368,6 +368,7 @@ fn keeps_the_contract(author: &mut Author) {
         "progress",
         "commit-once",
         "fence",
+        "pipelines",
     ]
     .map(Some);
     assert_eq!(skipped, expected, "{document:#}");
