@@ -368,6 +368,7 @@ fn keeps_the_contract(author: &mut Author) {
         "progress",
         "commit-once",
         "fence",
+        "pipelines",
     ]
     .map(Some);
     assert_eq!(skipped, expected, "{document:#}");
@@ -456,31 +457,92 @@ fn a_script_in_javascript_that_is_wrong_is_told() {
     }
 }
 
-/// What the guides say of `append`, put into what a destination begins as: a new file for each run.
-const APPENDS: [[&str; 2]; 3] = [
-    ["write_modes = [\"replace\"]", "write_modes = [\"append\"]"],
-    [
-        "        path = self.file(target.stream)\n        return Plan(",
-        "        path = self.next(target)\n        return Plan(",
+/// A language of the guides: how a project of it is set up, and what the guides say of `append`, put into what a
+/// destination begins as: a new file for each run, under the first number that is free where `path` has one.
+struct Appends {
+    language: &'static str,
+    install: &'static str,
+    file: &'static str,
+    changes: &'static [[&'static str; 2]],
+    /// Begins a file twice and commits both, and gives settings that an `enum` and a `maximum` forbid, all without
+    /// the host.
+    natively: &'static str,
+}
+
+const IN_PYTHON: Appends = Appends {
+    language: "python",
+    install: "$ python3 -m venv .venv",
+    file: "connector.py",
+    changes: &[
+        ["write_modes = [\"replace\"]", "write_modes = [\"append\"]"],
+        [
+            "        path = self.file(target.stream)\n        return Plan(",
+            "        path = self.next(target)\n        return Plan(",
+        ],
+        [
+            "        return Writer(self.file(target.stream))\n",
+            "        assert target.write_mode == \"append\"\n        return Writer(self.next(target))\n\n    \
+             def next(self, target):\n        path, number = self.file(target.stream), 1\n        \
+             while \"{part}\" in path and exists(path.replace(\"{part}\", str(number))):\n            \
+             number += 1\n        return path.replace(\"{part}\", str(number))\n",
+        ],
+        [
+            "self.file = Output(path)",
+            "self.file = Output.create_new(path)",
+        ],
     ],
-    [
-        "        return Writer(self.file(target.stream))\n",
-        "        assert target.write_mode == \"append\"\n        return Writer(self.next(target))\n\n    \
-         def next(self, target):\n        path, number = self.file(target.stream), 1\n        \
-         while exists(path.replace(\"{part}\", str(number))):\n            number += 1\n        \
-         return path.replace(\"{part}\", str(number))\n",
+    natively: "from rapidbyte import Error, checked_config\nfrom rapidbyte.files import Output\n\
+               a, b = Output.create_new('new'), Output.create_new('new')\n\
+               a.write('first'), b.write('second'), a.commit()\n\
+               try:\n    b.commit()\nexcept Error as error:\n    print(error.code)\na.abort(), b.abort()\n\
+               schema = {'properties': {'a': {'enum': ['x', 1]}, 'n': {'maximum': 3}}}\n\
+               checked_config(schema, {'a': 'x', 'n': 3}), checked_config(schema, {'a': 1})\n\
+               for config in [{'a': 'z'}, {'a': True}, {'n': 4}]:\n    try:\n        checked_config(schema, config)\n    \
+               except Error as error:\n        print(error.code)\n",
+};
+
+const IN_JAVASCRIPT: Appends = Appends {
+    language: "javascript",
+    install: "$ npm install",
+    file: "connector.js",
+    changes: &[
+        ["writeModes = [\"replace\"]", "writeModes = [\"append\"]"],
+        [
+            "    const location = this.file(target.stream);\n",
+            "    const location = this.next(target);\n",
+        ],
+        [
+            "    return new Writer(this.file(target.stream));\n  }\n",
+            "    return new Writer(this.next(target));\n  }\n\n  next(target) {\n    \
+             const path = this.file(target.stream);\n    let number = 1;\n    \
+             while (path.includes(\"{part}\") && exists(path.replace(\"{part}\", number))) number++;\n    \
+             return path.replace(\"{part}\", number);\n  }\n",
+        ],
+        [
+            "this.file = new Output(path)",
+            "this.file = Output.createNew(path)",
+        ],
     ],
-];
+    natively: "import { Output } from './rapidbyte/files.js';\n\
+               import { checkedConfig } from './rapidbyte/rapidbyte.js';\n\
+               const [a, b] = [Output.createNew('new'), Output.createNew('new')];\n\
+               a.write('first'); b.write('second'); a.commit();\n\
+               try { b.commit(); } catch (error) { console.log(error.code); }\na.abort(); b.abort();\n\
+               const schema = { properties: { a: { enum: ['x', 1] }, n: { maximum: 3 } } };\n\
+               checkedConfig(schema, { a: 'x', n: 3 }), checkedConfig(schema, { a: 1 });\n\
+               for (const config of [{ a: 'z' }, { a: true }, { n: 4 }]) {\n  \
+               try { checkedConfig(schema, config); } catch (error) { console.log(error.code); }\n}\n",
+};
 
 /// Rows of a run stand beside those of the runs before, all or none; a destination in such a language
 /// changes no rows.
-#[test]
-fn a_destination_in_python_appends() {
+#[track_caller]
+fn a_destination_appends(appends: &Appends) {
     let mut author = Author::new();
-    author.types(
-        "$ rapidbyte connector new dest-lines --kind destination --lang python\n$ cd dest-lines\n\
-         $ python3 -m venv .venv",
-    );
+    author.types(&format!(
+        "$ rapidbyte connector new dest-lines --kind destination --lang {}\n$ cd dest-lines\n{}",
+        appends.language, appends.install
+    ));
     let edit = |file: &str, changes: &[[&str; 2]]| {
         let path = author.place.join(file);
         let mut text = std::fs::read_to_string(&path).expect("UTF-8");
@@ -490,7 +552,7 @@ fn a_destination_in_python_appends() {
         }
         std::fs::write(path, text).expect("a file");
     };
-    edit("connector.py", &APPENDS);
+    edit(appends.file, appends.changes);
     edit(
         "pipeline.yaml",
         &[
@@ -545,6 +607,54 @@ fn a_destination_in_python_appends() {
         (Some("unsupported_write_mode"), Some(2)),
         "{error:#}"
     );
+    a_new_file_replaces_none(&mut author, &pipeline, appends);
+}
+
+/// Two runs that chose the same name: the second one does not replace the first one's file. Without a number in
+/// `path` every run chooses as if it were alone.
+#[track_caller]
+fn a_new_file_replaces_none(author: &mut Author, pipeline: &str, appends: &Appends) {
+    let [first, second] = [("first", 7), ("second", 8)].map(|(name, rows)| {
+        let text = pipeline.replace("-{part}.jsonl", "-same.jsonl");
+        let text = text.replace("rows: 1000", &format!("rows: {rows}"));
+        std::fs::write(author.place.join(format!("{name}.yaml")), &text).expect("a file");
+        assert!(text.contains(&format!("rows: {rows}")), "{text}");
+        format!("{name}.yaml")
+    });
+    author.types(&format!("$ rapidbyte run {first}"));
+    let (error, exit) = author.refused(&["run", &second]);
+    let found = (error["code"].as_str(), exit);
+    assert_eq!(found, (Some("file_exists"), Some(2)), "{error:#}");
+    let written = std::fs::read_to_string(author.place.join("out/rows-same.jsonl"));
+    assert_eq!(written.expect("UTF-8").lines().count(), 7);
+    let files = author.folder.files("dest-lines/out");
+    assert_eq!(files.len(), 3, "{files:?}");
+    // The same in tests without the host.
+    let script = author.place.join(if appends.language == "python" {
+        "twice.py"
+    } else {
+        "twice.mjs"
+    });
+    std::fs::write(&script, appends.natively).expect("a file");
+    let run = match appends.language {
+        "python" => "$ python3 twice.py\n",
+        _ => "$ node --import ./rapidbyte/native.mjs twice.mjs\n",
+    };
+    let printed = author.types(&format!("{run}$ cat new\n$ ls new*"));
+    let refused = "invalid_config\n".repeat(3);
+    assert_eq!(printed, format!("file_exists\n{refused}firstnew\n"));
+}
+
+#[test]
+fn a_destination_in_python_appends() {
+    a_destination_appends(&IN_PYTHON);
+}
+
+#[test]
+fn a_destination_in_javascript_appends() {
+    if has_javascript() {
+        a_destination_appends(&IN_JAVASCRIPT);
+    }
 }
 
 #[test]

@@ -96,6 +96,8 @@ pub(crate) enum Trouble {
 pub(crate) enum Reach {
     /// Everything that the settings name.
     Granted,
+    /// The same, but files are only looked at, as while a run is planned.
+    Looks,
     /// Nothing, and it should not try.
     Nothing,
     /// Nothing; how it ends is judged by the caller alone.
@@ -160,6 +162,7 @@ impl<'a> Bench<'a> {
         Sandbox {
             grants: match reach {
                 Reach::Granted => Arc::clone(&self.grants),
+                Reach::Looks => Arc::new(self.grants.to_look()),
                 Reach::Nothing | Reach::Denied => Arc::new(Grants::none()),
             },
             memory,
@@ -292,7 +295,7 @@ impl Heard {
             (_, Reach::Denied) => return,
             (Trouble::Trap(text), _) => (&mut self.traps, text),
             (Trouble::Limit(text), _) => (&mut self.limits, text),
-            (Trouble::Denied(text), Reach::Granted) => (&mut self.denied, text),
+            (Trouble::Denied(text), Reach::Granted | Reach::Looks) => (&mut self.denied, text),
             _ => return,
         };
         if list.len() < MAX_HEARD {
@@ -322,6 +325,10 @@ const DENIALS: &[&str] = &[
     "network_not_granted",
     "address_not_granted",
 ];
+
+/// Codes by which the adapter of connectors in Python and JavaScript refuses columns that the connector declared. A
+/// type that a setting declares is an error of kind config.
+const DECLARED: &[&str] = &["unknown_type", "invalid_schema"];
 
 /// Whether the host found a value outside its type: unlike a connector it names no stream and no place.
 fn is_unfit(error: &ConnectorError) -> bool {
@@ -409,6 +416,7 @@ impl Trouble {
             return false;
         };
         match error.kind {
+            ErrorKind::Schema if DECLARED.contains(&error.code.as_str()) => false,
             ErrorKind::Config | ErrorKind::Auth | ErrorKind::Schema => true,
             // What the host finds in a batch is in a column whose type the connector wrote.
             ErrorKind::Data if is_unfit(error) => false,

@@ -33,6 +33,8 @@ pub(crate) const COUNTED: &str = "counted only: give --peer";
 const STREAMS_BEGIN: &str = "conformance_";
 /// Under which a destination keeps how far the streams of the test are.
 pub(crate) const PIPELINE: &str = "conformance";
+/// Another one that moves a stream of the same name.
+const OTHER_PIPELINE: &str = "conformance_other";
 
 /// The destination under test.
 pub(crate) struct Subject<'b> {
@@ -84,6 +86,7 @@ pub(crate) fn judge(bench: &Bench<'_>, judges: &mut Judges<'_>) {
     judge(&PROGRESS, &|| commit::progress(&subject));
     judge(&COMMIT_ONCE, &|| commit::once(&subject));
     judge(&FENCE, &|| commit::fence(&subject));
+    judge(&PIPELINES, &|| commit::pipelines(&subject));
     // The last one: a session that is left in the middle may be in the way of others.
     judge(&DESTINATION_CANCEL, &|| subject.cancel());
 }
@@ -215,9 +218,18 @@ impl<'b> Subject<'b> {
 
     /// How far a stream is, asked in a session of its own.
     pub fn progress(&self, target: &Target) -> Result<Option<Progress>, Trouble> {
+        self.progress_of(target, PIPELINE)
+    }
+
+    /// The same of a stream of a pipeline.
+    pub fn progress_of(
+        &self,
+        target: &Target,
+        pipeline: &str,
+    ) -> Result<Option<Progress>, Trouble> {
         let config = self.bench.config().cloned().unwrap_or_default();
         let mut destination = self.bench.destination(&config, Reach::Granted)?;
-        self.bench.note(destination.progress(target, PIPELINE))
+        self.bench.note(destination.progress(target, pipeline))
     }
 
     /// Writes and commits batches of simple rows as a whole; gives what plan said.
@@ -286,9 +298,13 @@ impl<'b> Subject<'b> {
 
     /// What is planned for a target, in a session of its own.
     pub fn planned(&self, target: &Target) -> Result<Plan, Trouble> {
+        self.planned_within(target, Reach::Granted)
+    }
+
+    fn planned_within(&self, target: &Target, reach: Reach) -> Result<Plan, Trouble> {
         let config = self.bench.config().cloned().unwrap_or_default();
-        let mut destination = self.bench.destination(&config, Reach::Granted)?;
-        self.bench.note(destination.plan(target))
+        let mut destination = self.bench.destination(&config, reach)?;
+        self.bench.note_as(reach, destination.plan(target))
     }
 
     fn plan(&self) -> Judged {
@@ -297,7 +313,7 @@ impl<'b> Subject<'b> {
         self.bench.config()?;
         let target = self.target("plan", &simple(), false);
         let fails = |trouble: Trouble| trouble.fails_first_write(ACTION);
-        let before = self.look(&target).map_err(fails)?;
+        // Before any look, which plans too: a file that every plan writes is there after the first one.
         let files = self.files();
         let plan = self.planned(&target).map_err(fails)?;
         if let Some(seen) = files::changed(&files, &self.files()) {
@@ -321,6 +337,11 @@ impl<'b> Subject<'b> {
                 "name the table or file that will hold the rows",
             ));
         }
+        // As a run plans: it refuses a file that is begun and given up, too.
+        self.planned_within(&target, Reach::Looks)
+            .map_err(|trouble| trouble.fails(ACTION))?;
+        let before = self.look(&target).map_err(fails)?;
+        self.planned(&target).map_err(fails)?;
         let after = self.look(&target).map_err(fails)?;
         if after != before {
             self.plan_writes.set(true);
@@ -504,9 +525,11 @@ impl<'b> Subject<'b> {
     fn aborted(&self, target: &Target, run: &str) -> Result<Option<String>, Verdict> {
         const ACTION: &str = "remove on abort what was written since the last commit";
         let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
-        let mut load = Load::begin(self, target, simple(), run).map_err(blocks)?;
-        // Files that the fence made may stay.
+        let cancel = self.bench.trial.host.cancel.child();
+        let load = Load::let_in(self, target, simple(), run, cancel).map_err(blocks)?;
+        // Files that the fence made may stay, and none of the writer's.
         let before = self.files();
+        let mut load = load.opened(target).map_err(blocks)?;
         load.write(ROWS..2 * ROWS).map_err(blocks)?;
         load.flush().map_err(blocks)?;
         load.write(2 * ROWS..3 * ROWS).map_err(blocks)?;

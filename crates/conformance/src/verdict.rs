@@ -184,7 +184,7 @@ table! {
     REPLACE "replace" "new rows take the place of the older ones";
     APPEND "append" "new rows come beside the older ones";
     UPSERT "upsert" "of each key the last row is kept";
-    PLAN_AGAIN "plan-again" "plan changes nothing where there are rows, and says the same again";
+    PLAN_AGAIN "plan-again" "where there are rows plan knows of them, changes nothing, and says the same again";
     STREAMS "streams" "a session writes one stream after the other, each by itself";
     STAGED "staged" "nothing is visible before the commit";
     ABORT "abort" "an abort leaves nothing, and the stream can be written again";
@@ -192,6 +192,7 @@ table! {
     PROGRESS "progress" "a commit moves the cursor, and the next run is told where to go on";
     COMMIT_ONCE "commit-once" "a commit that comes again is refused and changes nothing";
     FENCE "fence" "a newer run shuts out an older one";
+    PIPELINES "pipelines" "each pipeline has a cursor of its own";
     DESTINATION_CANCEL "cancel" "a cancelled write ends at once, and the next one is not in its way";
     /// Judged last, of every connector: what all calls together showed.
     LAST:

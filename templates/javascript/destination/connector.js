@@ -9,6 +9,7 @@ export class Connector {
   static version = "0.1.0";
   static description = "Writes JSON Lines";
   // The keys of `config:`, as a JSON Schema; other keys are refused.
+  // The values are checked by `type`, `enum`, `minimum` and `maximum`; check anything else in the constructor.
   static config = {
     properties: {
       path: {
@@ -19,7 +20,8 @@ export class Connector {
     },
     required: ["path"],
   };
-  // The other mode is `append`: a new file for each run, with `{part}` in `path` for its number.
+  // The other mode is `append`: a new file for each run, with `{part}` in `path` for its number, begun by
+  // `Output.createNew`, so that two runs at once cannot replace each other's file.
   static writeModes = ["replace"];
 
   constructor(config) {

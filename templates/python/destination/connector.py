@@ -14,6 +14,7 @@ class Connector:
     version = "0.1.0"
     description = "Writes JSON Lines"
     # The keys of `config:`, as a JSON Schema; other keys are refused.
+    # The values are checked by `type`, `enum`, `minimum` and `maximum`; check anything else in `__init__`.
     config = {
         "properties": {
             "path": {
@@ -24,7 +25,8 @@ class Connector:
         },
         "required": ["path"],
     }
-    # The other mode is `append`: a new file for each run, with `{part}` in `path` for its number.
+    # The other mode is `append`: a new file for each run, with `{part}` in `path` for its number, begun by
+    # `Output.create_new`, so that two runs at once cannot replace each other's file.
     write_modes = ["replace"]
 
     def __init__(self, config):

@@ -143,7 +143,14 @@ fn dest_file_as_one_file_and_as_a_folder_that_grows() {
         let one = format!("one/{{stream}}.{ending}");
         let look = json!({ "path": one }).to_string();
         let more = ["--peer", "source-file", "--peer-config", &look];
-        let no_cursor = ["append", "upsert", "progress", "commit-once", "fence"];
+        let no_cursor = [
+            "append",
+            "upsert",
+            "progress",
+            "commit-once",
+            "fence",
+            "pipelines",
+        ];
         passes(
             &folder,
             "dest-file",
@@ -196,7 +203,14 @@ fn a_peer_of_named_streams_reads_each_stream_by_its_name() {
         }
     });
     let config = json!({ "path": "out/{stream}.jsonl" });
-    let skipped = ["append", "upsert", "progress", "commit-once", "fence"];
+    let skipped = [
+        "append",
+        "upsert",
+        "progress",
+        "commit-once",
+        "fence",
+        "pipelines",
+    ];
     let peer = ["--peer", "source-http", "--peer-config"];
     let streams = json!({ "{stream}": { "path": "{stream}" } });
     let look = json!({ "base_url": server.url(""), "streams": streams }).to_string();

@@ -14,6 +14,7 @@ const OF_SOURCES: &[(&str, &str)] = &[
     ("checks_nothing", "check"),
     ("dies_when_denied", "denied"),
     ("miscounts_types", "discover"),
+    ("declares_no_type", "discover"),
     ("changes_its_key", "discover-again"),
     ("fails_in_the_middle", "read"),
     ("refuses_its_stream", "read"),
@@ -151,6 +152,12 @@ const OF_DESTINATIONS: &[(&str, &str)] = &[
     ("aborts_committed", "abort"),
     ("takes_up_leavings", "cancel"),
     ("progress_lets_in", "progress"),
+    ("loses_row_behind_cursor", "progress"),
+    ("shares_cursor", "pipelines"),
+    ("plan_leaves_file", "plan"),
+    ("plan_begins_file", "plan"),
+    ("says_new", "plan-again"),
+    ("leaves_file_of_writer", "abort"),
 ];
 
 /// Deeds that no clause sees, and why.

@@ -64,12 +64,14 @@ fn unknown(code: &str) -> Failure {
         None if (1..=MAX_NAMED).contains(&part.len()) => {
             format!("these codes contain it: {}", part.join(", "))
         }
-        None => "run `rapidbyte explain` without a code to list all codes".into(),
+        None => "a connector that is not bundled has codes of its own, and its documents explain them; run \
+                 `rapidbyte explain` without a code to list all codes"
+            .into(),
     };
     Failure::new(
         Class::Config,
         "unknown_code",
-        format!("the error code {code:?} does not exist"),
+        format!("Rapidbyte itself has no error code {code:?}"),
     )
     .hint(hint)
 }
@@ -151,6 +153,10 @@ mod tests {
             ("UNKNWON_KEY", "\"unknown_key\""),
             ("ragged", "csv_ragged_row"),
             ("e", "to list all codes"),
+            (
+                "no_price",
+                "a connector that is not bundled has codes of its own",
+            ),
             ("bogus", "to list all codes"),
             ("", "to list all codes"),
             ("DATA_ERROR", "to list all codes"),

@@ -1,8 +1,10 @@
 //! Commits that carry a cursor: they move it with the rows, once, and for the newest run alone.
 
-use rapidbyte_runtime::{ErrorKind, Target};
+use arrow_array::RecordBatch;
+use arrow_select::concat::concat_batches;
+use rapidbyte_runtime::{ErrorKind, Target, WriteMode};
 
-use super::{Load, Subject, cursor, simple};
+use super::{Load, OTHER_PIPELINE, PIPELINE, Subject, cursor, simple};
 use crate::bench::Trouble;
 use crate::verdict::*;
 
@@ -59,6 +61,13 @@ pub(super) fn progress(subject: &Subject<'_>) -> Judged {
         if (seen.seq, seen.cursor.clone(), seen.complete) != expected {
             return Err(fail(format!("{seen} after commit {number}"), ACTION));
         }
+        // Where plan-again has said so already, it is the same fault.
+        if seen.is_new && !subject.has_failed(&PLAN_AGAIN) {
+            return Err(fail(
+                format!("plan says is-new after commit {number}"),
+                "let plan look whether the table or file is there: a stream with a cursor is refused where it is new",
+            ));
+        }
     }
     let written = load.written().map_err(fails)?;
     // Two commits that append: how that goes is for another clause to say.
@@ -98,7 +107,114 @@ pub(super) fn progress(subject: &Subject<'_>) -> Judged {
             action,
         ));
     }
+    drop(next);
+    resumed(subject, &target, &written)?;
     Ok(format!("3 commits; {kept}"))
+}
+
+/// A run that begins to write behind a cursor: all of its rows arrive.
+fn resumed(subject: &Subject<'_>, target: &Target, older: &RecordBatch) -> Result<(), Verdict> {
+    const ACTION: &str = "keep every row that is written behind the cursor";
+    let fails = |trouble: Trouble| trouble.fails_unless_settings(ACTION);
+    let mut load = Load::begin(subject, target, simple(), "third").map_err(fails)?;
+    load.write(5..8).map_err(fails)?;
+    load.write(8..10).map_err(fails)?;
+    let part = load.flush().map_err(fails)?;
+    load.commit(&[part], cursor(target, 4), true)
+        .map_err(fails)?;
+    if subject.has_failed(&APPEND) {
+        return Ok(());
+    }
+    let new = load.written().map_err(fails)?;
+    let rows = match target.write_mode {
+        WriteMode::Append => {
+            concat_batches(&simple(), [older, &new]).map_err(|e| skip(e.to_string()))?
+        }
+        _ => new,
+    };
+    subject.kept(target, &load.plan, &rows, ACTION).map(drop)
+}
+
+/// Two pipelines that move a stream of one name to one place.
+pub(super) fn pipelines(subject: &Subject<'_>) -> Judged {
+    const ACTION: &str =
+        "keep epoch, seq and cursor for each pipeline and stream, not for the stream alone";
+    let target = target(subject, "pipelines")?;
+    if subject.has_failed(&PROGRESS) {
+        return Err(skip("the cursor of one pipeline is not kept: see progress"));
+    }
+    let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
+    let cancel = || subject.bench.trial.host.cancel.child();
+    let mut first = Load::begin(subject, &target, simple(), "of-one").map_err(blocks)?;
+    first.write(0..3).map_err(blocks)?;
+    let part = first.flush().map_err(blocks)?;
+    first
+        .commit(&[part], cursor(&target, 1), true)
+        .map_err(blocks)?;
+    let older = first.written().map_err(blocks)?;
+    drop(first);
+    // It may refuse rows of another pipeline beside those that are there: nothing is lost.
+    let refused = |trouble: Trouble| match trouble {
+        Trouble::Error(_, error) if matches!(error.kind, ErrorKind::Config | ErrorKind::Schema) => {
+            None
+        }
+        trouble => Some(trouble.fails(ACTION)),
+    };
+    let pass = || Ok("another pipeline is refused".into());
+    let told = match subject.progress_of(&target, OTHER_PIPELINE) {
+        Ok(told) => told,
+        Err(trouble) => return refused(trouble).map_or_else(pass, Err),
+    };
+    if let Some(told) = told {
+        let seen = format!("before its first run another pipeline has the progress {told:?}");
+        return Err(fail(seen, ACTION));
+    }
+    let second = Load::let_in_of(
+        subject,
+        OTHER_PIPELINE,
+        &target,
+        simple(),
+        "of-other",
+        cancel(),
+    )
+    .and_then(|second| second.opened(&target));
+    let mut second = match second {
+        Ok(second) => second,
+        Err(trouble) => return refused(trouble).map_or_else(pass, Err),
+    };
+    if (second.fenced.seq, &second.fenced.cursor) != (0, &None) {
+        let seen = format!(
+            "the first run of another pipeline is told {} commits and the cursor {:?}",
+            second.fenced.seq, second.fenced.cursor
+        );
+        return Err(fail(seen, ACTION));
+    }
+    let fails = |trouble: Trouble| trouble.fails_unless_settings(ACTION);
+    second.write(10..14).map_err(fails)?;
+    let part = second.flush().map_err(fails)?;
+    second
+        .commit(&[part], cursor(&target, 7), true)
+        .map_err(fails)?;
+    for (pipeline, number) in [(PIPELINE, 1), (OTHER_PIPELINE, 7)] {
+        let told = subject.progress_of(&target, pipeline).map_err(fails)?;
+        let found = told.as_ref().map(|told| (told.seq, told.cursor.clone()));
+        if found != Some((1, cursor(&target, number))) {
+            let seen = format!("after a commit of each, {pipeline} has the progress {told:?}");
+            return Err(fail(seen, ACTION));
+        }
+    }
+    let new = second.written().map_err(fails)?;
+    let rows = match target.write_mode {
+        WriteMode::Append => {
+            concat_batches(&simple(), [&older, &new]).map_err(|e| skip(e.to_string()))?
+        }
+        _ => new,
+    };
+    let kept = match subject.has_failed(&APPEND) {
+        true => String::new(),
+        false => subject.kept(&target, &second.plan, &rows, ACTION)?,
+    };
+    Ok(format!("2 pipelines; {kept}"))
 }
 
 /// The same commit twice.

@@ -55,7 +55,8 @@ impl<'b> Load<'b> {
         Self::let_in(subject, target, schema, run, cancel)?.opened(target)
     }
 
-    fn opened(mut self, target: &Target) -> Result<Self, Trouble> {
+    /// Begins to write.
+    pub fn opened(mut self, target: &Target) -> Result<Self, Trouble> {
         let (epoch, cursor) = (self.fenced.epoch, self.fenced.cursor.clone());
         let opened = self.destination.open_writer(target, epoch, cursor.as_ref());
         self.bench.note(opened)?;
@@ -78,7 +79,7 @@ impl<'b> Load<'b> {
         if !self.destination.finish() {
             return Ok(None);
         }
-        let next = Self::let_in_by(subject, self.destination, target, schema, run)?;
+        let next = Self::let_in_by(subject, self.destination, PIPELINE, target, schema, run)?;
         next.opened(target).map(Some)
     }
 
@@ -90,16 +91,29 @@ impl<'b> Load<'b> {
         run: &str,
         cancel: Cancel,
     ) -> Result<Self, Trouble> {
+        Self::let_in_of(subject, PIPELINE, target, schema, run, cancel)
+    }
+
+    /// The same as a run of a pipeline.
+    pub fn let_in_of(
+        subject: &Subject<'b>,
+        pipeline: &str,
+        target: &Target,
+        schema: SchemaRef,
+        run: &str,
+        cancel: Cancel,
+    ) -> Result<Self, Trouble> {
         let bench = subject.bench;
         let config = bench.config().cloned().unwrap_or_default();
         let destination = bench.destination_until(&config, Reach::Granted, cancel)?;
-        Self::let_in_by(subject, destination, target, schema, run)
+        Self::let_in_by(subject, destination, pipeline, target, schema, run)
     }
 
     /// The same in an open session.
     fn let_in_by(
         subject: &Subject<'b>,
         mut destination: Destination,
+        pipeline: &str,
         target: &Target,
         schema: SchemaRef,
         run: &str,
@@ -107,7 +121,7 @@ impl<'b> Load<'b> {
         let bench = subject.bench;
         let plan = bench.note(destination.plan(target))?;
         let run = Run {
-            pipeline: PIPELINE.into(),
+            pipeline: pipeline.into(),
             id: format!("{}-{run}", subject.tag),
         };
         let fenced = bench.note(destination.fence(target, &run))?;

@@ -208,6 +208,20 @@ pub(super) fn plan_again(subject: &Subject<'_>) -> Judged {
             }
         }
         let label = name(mode);
+        // A mode may add at a place of its own, such as the next file; there may be nothing yet.
+        if let Some(again) = plans.first()
+            && again.is_new
+            && (again.location == plan.location || planned.keeps_cursor)
+        {
+            let seen = format!(
+                "{label}: is-new for {}, where 10 rows are committed",
+                again.location
+            );
+            return Err(fail(
+                seen,
+                "let plan look whether the table or file is there: a stream with a cursor is refused where it is new",
+            ));
+        }
         if let (Some(first), Some(last), 3) = (plans.first(), plans.last(), plans.len())
             && said(first) != said(last)
         {

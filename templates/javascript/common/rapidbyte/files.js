@@ -1,6 +1,6 @@
 // Files that the configuration names with `x-grant`, and no others.
 
-import { create, find, open, probe as tryPath } from "rapidbyte:connector/files@0.1.0";
+import { create, createNew, find, open, probe as tryPath } from "rapidbyte:connector/files@0.1.0";
 
 import { ConnectorError } from "./rapidbyte.js";
 
@@ -67,10 +67,18 @@ export class Output {
   #pieces = [];
   #length = 0;
 
-  constructor(path) {
+  constructor(path, { isNew = false } = {}) {
     this.path = path;
     this.bytes = 0;
-    this.#file = at(path, () => create(path));
+    this.#file = at(path, () => (isNew ? createNew(path) : create(path)));
+  }
+
+  /**
+   * The same for a file that must not be there: of several writers of one path, also in other runs,
+   * the `commit` of one succeeds. That of the others throws `file_exists`, and changes nothing.
+   */
+  static createNew(path) {
+    return new Output(path, { isNew: true });
   }
 
   /** Appends text in UTF-8, or bytes. */

@@ -8,7 +8,8 @@ function refusing(work) {
   try {
     return work();
   } catch (error) {
-    const payload = { kind: { tag: "config" }, code: "file_io", message: error.message };
+    const code = error.code === "EEXIST" ? "file_exists" : "file_io";
+    const payload = { kind: { tag: "config" }, code, message: error.message };
     throw Object.assign(error, { payload });
   }
 }
@@ -19,7 +20,11 @@ export const probe = (path) => refusing(() => fs.accessSync(dirname(path), fs.co
 
 export const open = (path) => refusing(() => new Input(fs.openSync(path, "r")));
 
-export const create = (path) => refusing(() => new Output(path));
+export const create = (path) => refusing(() => new Output(path, false));
+
+export const createNew = (path) => refusing(() => new Output(path, true));
+
+let outputs = 0;
 
 class Input {
   constructor(file) {
@@ -33,9 +38,10 @@ class Input {
 }
 
 class Output {
-  constructor(path) {
+  constructor(path, isNew) {
     this.path = path;
-    this.unfinished = `${path}.unfinished`;
+    this.isNew = isNew;
+    this.unfinished = `${path}.${process.pid}-${outputs++}.unfinished`;
     this.file = fs.openSync(this.unfinished, "w");
   }
 
@@ -48,6 +54,12 @@ class Output {
   }
 
   commit() {
+    if (this.isNew) {
+      // The unfinished name goes with the output.
+      refusing(() => fs.linkSync(this.unfinished, this.path));
+      this[Symbol.dispose]();
+      return;
+    }
     refusing(() => fs.renameSync(this.unfinished, this.path));
     this.close();
   }

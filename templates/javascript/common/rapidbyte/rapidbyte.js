@@ -65,7 +65,10 @@ export class Rows {
   }
 }
 
-/** Refuses unknown keys, missing keys and values of another type; adds defaults. */
+/**
+ * Refuses unknown keys, missing keys and values that `type`, `enum`, `minimum` or `maximum` forbids; adds
+ * defaults. Other keywords of JSON Schema are not checked.
+ */
 export function checkedConfig(schema, config) {
   const properties = schema.properties ?? {};
   const refuse = (code, message, key, hint) => {
@@ -76,10 +79,16 @@ export function checkedConfig(schema, config) {
       const known = Object.keys(properties).join(", ") || "there is none";
       refuse("unknown_key", `unknown key \`${key}\``, key, `use one of these keys: ${known}`);
     }
-    const { type, minimum } = properties[key];
+    const { type, minimum, maximum, enum: allowed } = properties[key];
     if (!hasType(value, type)) refuse("invalid_config", `\`${key}\` is not of type ${type}`, key);
     if (minimum !== undefined && value < minimum) {
       refuse("invalid_config", `\`${key}\` is less than ${minimum}`, key);
+    }
+    if (maximum !== undefined && value > maximum) {
+      refuse("invalid_config", `\`${key}\` is more than ${maximum}`, key);
+    }
+    if (allowed && !allowed.some((one) => JSON.stringify(one) === JSON.stringify(value))) {
+      refuse("invalid_config", `\`${key}\` is none of ${allowed.map((one) => JSON.stringify(one)).join(", ")}`, key);
     }
   }
   for (const key of schema.required ?? []) {

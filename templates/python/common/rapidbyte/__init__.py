@@ -5,6 +5,7 @@ here needs Arrow: rows are dicts or lists of values. An adapter that `rapidbyte 
 around the connector converts between rows and Arrow batches.
 """
 
+import json
 from dataclasses import dataclass, field
 from typing import Any, Dict, Iterator, List, Optional
 
@@ -148,7 +149,8 @@ class Rows:
 
 
 def checked_config(schema: Dict[str, Any], config: Dict[str, Any]) -> Dict[str, Any]:
-    """Refuses unknown keys, missing keys and values of another type; adds defaults."""
+    """Refuses unknown keys, missing keys and values that `type`, `enum`, `minimum` or `maximum` forbids; adds
+    defaults. Other keywords of JSON Schema are not checked."""
     properties = schema.get("properties", {})
     for key in config:
         if key not in properties:
@@ -161,11 +163,23 @@ def checked_config(schema: Dict[str, Any], config: Dict[str, Any]) -> Dict[str, 
         wanted = properties[key].get("type")
         if not _has_type(value, wanted):
             raise Error("config", "invalid_config", f"`{key}` is not of type {wanted}", location=f"config.{key}")
-        minimum = properties[key].get("minimum")
-        if minimum is not None and value < minimum:
-            raise Error("config", "invalid_config", f"`{key}` is less than {minimum}", location=f"config.{key}")
+        problem = _out_of_range(value, properties[key])
+        if problem is not None:
+            raise Error("config", "invalid_config", f"`{key}` {problem}", location=f"config.{key}")
     defaults = {k: p["default"] for k, p in properties.items() if "default" in p}
     return {**defaults, **config}
+
+
+def _out_of_range(value: Any, wanted: Dict[str, Any]) -> Optional[str]:
+    minimum, maximum, allowed = wanted.get("minimum"), wanted.get("maximum"), wanted.get("enum")
+    if minimum is not None and value < minimum:
+        return f"is less than {minimum}"
+    if maximum is not None and value > maximum:
+        return f"is more than {maximum}"
+    # To Python `True` is 1.
+    if allowed is not None and (value, type(value) is bool) not in [(one, type(one) is bool) for one in allowed]:
+        return f"is none of {', '.join(map(json.dumps, allowed))}"
+    return None
 
 
 def _has_type(value: Any, wanted: Optional[str]) -> bool:

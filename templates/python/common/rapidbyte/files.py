@@ -1,5 +1,6 @@
 """Files that the configuration names with `x-grant`, and no others."""
 
+import itertools
 import os
 from typing import Iterator, List, Tuple, Union
 
@@ -36,7 +37,8 @@ class _explained:
             kind = kind if kind in Error.KINDS else "internal"
             raise Error(kind, found.code, found.message, found.hint, location=self.path)
         if isinstance(error, OSError):
-            raise Error("config", "file_io", str(error), location=self.path)
+            code = "file_exists" if isinstance(error, FileExistsError) else "file_io"
+            raise Error("config", code, str(error), location=self.path)
         return False
 
 
@@ -89,15 +91,23 @@ def probe(path: str) -> None:
 class Output:
     """A file that nobody sees before `commit`, which puts it in the place of an older one, at once."""
 
-    def __init__(self, path: str):
-        self.path, self.bytes = path, 0
+    _numbers = itertools.count()
+
+    @classmethod
+    def create_new(cls, path: str) -> "Output":
+        """The same for a file that must not be there: of several writers of one path, also in other
+        runs, the `commit` of one succeeds. That of the others raises `file_exists`, and changes nothing."""
+        return cls(path, is_new=True)
+
+    def __init__(self, path: str, is_new: bool = False):
+        self.path, self.bytes, self._is_new = path, 0, is_new
         self._pieces: List[str] = []
         self._size = 0
         with _explained(path):
             if _granted is not None:
-                self._file = _granted.create(path)
+                self._file = (_granted.create_new if is_new else _granted.create)(path)
             else:
-                self._file = open(f"{path}.unfinished", "wb")
+                self._file = open(f"{path}.{os.getpid()}-{next(self._numbers)}.unfinished", "wb")
 
     def write(self, data: Union[str, bytes]) -> None:
         """Appends text in UTF-8, or bytes."""
@@ -121,7 +131,13 @@ class Output:
                 self._file.flush()
                 os.fsync(self._file.fileno())
                 self._file.close()
-                os.replace(self._file.name, self.path)
+                if self._is_new:
+                    try:
+                        os.link(self._file.name, self.path)
+                    finally:
+                        os.remove(self._file.name)
+                else:
+                    os.replace(self._file.name, self.path)
 
     def abort(self) -> None:
         """Leaves nothing. A file that is committed stays."""

@@ -76,12 +76,14 @@ impl Destination for Lines {
                 note: (!is_known).then(|| "only bool, int64, float64 and string can be written".into()),
             }
         };
+        let location = self.path(&target.stream);
         Ok(Plan {
-            location: self.path(&target.stream),
             columns: schema.fields().iter().map(column).collect(),
             statements: Vec::new(),
             notes: Vec::new(),
-            is_new: true,
+            // Ask your system each time: a stream with a cursor whose target is new is refused (`target_missing`).
+            is_new: files::find(&location)?.is_empty(),
+            location,
         })
     }
 

@@ -33,7 +33,9 @@ fn opened(test: &str) -> (Lines, Target, SchemaRef) {
 #[test]
 fn rows_are_there_after_the_commit_and_not_before() {
     let (mut lines, target, schema) = opened("commit");
-    let file = lines.plan(&target).expect("a plan").location;
+    let plan = lines.plan(&target).expect("a plan");
+    assert!(plan.is_new);
+    let file = plan.location;
     let numbers = Int64Array::from(vec![Some(1), None]);
     let batch = RecordBatch::try_new(schema, vec![Arc::new(numbers)]).expect("a batch");
     let mut writer = lines.open_writer(&target, 0, None).expect("a writer");
@@ -46,6 +48,7 @@ fn rows_are_there_after_the_commit_and_not_before() {
     assert_eq!(receipt.rows, 2);
     let written = std::fs::read_to_string(&file).expect("a file");
     assert_eq!(written, "{\"n\":1}\n{\"n\":null}\n");
+    assert!(!lines.plan(&target).expect("a plan").is_new);
     std::fs::remove_dir_all(std::path::Path::new(&file).parent().expect("a folder")).expect("gone");
 }
 

@@ -7,7 +7,7 @@
 mod spoil;
 mod state;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
@@ -145,6 +145,18 @@ pub enum Deed {
     TakesUpLeavings,
     /// `progress`: asking how far a stream is lets somebody in.
     ProgressLetsIn,
+    /// `progress`: the first row that is written behind a cursor is lost.
+    LosesRowBehindCursor,
+    /// `pipelines`: a stream has one cursor, whichever pipeline moves it.
+    SharesCursor,
+    /// `plan`: leaves a file beside the target, each time the same.
+    PlanLeavesFile,
+    /// `plan`: begins a file and gives it up.
+    PlanBeginsFile,
+    /// `plan-again`: says that nothing is there, whatever is.
+    SaysNew,
+    /// `abort`: a file that is there since the writer was opened stays.
+    LeavesFileOfWriter,
     /// None: rows stand in another order than they came. Nothing promises an order.
     TurnsRows,
 }
@@ -198,6 +210,8 @@ pub struct Writing {
     decoder: Decoder,
     rows: RefCell<Vec<RecordBatch>>,
     count: RefCell<u64>,
+    /// The next row is the first one behind a cursor, for a deed.
+    loses_next: Cell<bool>,
 }
 
 /// What is exported.
@@ -251,6 +265,14 @@ impl Session {
         Place::new([rows, again, state, look], stream)
     }
 
+    /// The same with the state of a pipeline.
+    fn place_of(&self, stream: &str, pipeline: &str) -> Place {
+        match self.config.deed {
+            Deed::SharesCursor => self.place(stream),
+            _ => self.place(stream).of(pipeline),
+        }
+    }
+
     fn answer(&self, state: &State) -> Progress {
         let forgets = self.config.deed == Deed::ForgetsCursor;
         Progress {
@@ -289,13 +311,15 @@ impl GuestSession for Session {
         let is_new = !place.has_rows()?;
         match self.config.deed {
             Deed::PlanCreates if is_new => place.show(&schema, &[])?,
+            Deed::PlanLeavesFile => place.leave()?,
+            Deed::PlanBeginsFile => drop(files::create(&place.rows)?),
             Deed::PlanEmpties if !is_new && target.write_mode == WriteMode::Replace => {
                 place.show(&schema, &[])?;
             }
             _ => {}
         }
         Ok(Plan {
-            is_new,
+            is_new: is_new || self.config.deed == Deed::SaysNew,
             location: place.rows,
             columns,
             statements: Vec::new(),
@@ -303,8 +327,8 @@ impl GuestSession for Session {
         })
     }
 
-    fn progress(&self, target: Target, _pipeline: String) -> Result<Option<Progress>> {
-        let place = self.place(&target.stream);
+    fn progress(&self, target: Target, pipeline: String) -> Result<Option<Progress>> {
+        let place = self.place_of(&target.stream, &pipeline);
         let state = place.read()?;
         if self.config.deed == Deed::ProgressLetsIn && state.is_none() {
             place.write(&State::default())?;
@@ -322,7 +346,7 @@ impl GuestSession for Session {
     }
 
     fn fence(&self, target: Target, run: Run) -> Result<Progress> {
-        let place = self.place(&target.stream);
+        let place = self.place_of(&target.stream, &run.pipeline);
         let mut state = place.read()?.unwrap_or_default();
         state.epoch += 1;
         state.complete &= state.run_id == run.id;
@@ -367,10 +391,12 @@ impl GuestSession for Session {
         &self,
         target: Target,
         _epoch: u64,
-        _cursor: Option<String>,
+        cursor: Option<String>,
     ) -> Result<wit::Writer> {
-        if self.config.deed == Deed::LeavesALock {
-            self.place(&target.stream).lock()?;
+        match self.config.deed {
+            Deed::LeavesALock => self.place(&target.stream).lock()?,
+            Deed::LeavesFileOfWriter => self.place(&target.stream).leave()?,
+            _ => {}
         }
         Ok(wit::Writer::new(Writing {
             deed: self.config.deed,
@@ -379,6 +405,9 @@ impl GuestSession for Session {
             shared: Rc::clone(&self.shared),
             rows: RefCell::default(),
             count: RefCell::default(),
+            loses_next: Cell::new(
+                self.config.deed == Deed::LosesRowBehindCursor && cursor.is_some(),
+            ),
         }))
     }
 
@@ -565,6 +594,10 @@ impl GuestWriter for Writing {
                 Deed::None
             }
             deed => deed,
+        };
+        let decoded = match batch.rows > 0 && self.loses_next.replace(false) {
+            true => decoded.slice(1, decoded.num_rows() - 1),
+            false => decoded,
         };
         rows.push(spoil::batch(deed, decoded)?);
         *self.count.borrow_mut() += batch.rows;

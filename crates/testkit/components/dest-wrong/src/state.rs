@@ -64,6 +64,21 @@ impl Place {
         }
     }
 
+    /// The same with what a pipeline knows of the stream and stages for it.
+    pub fn of(self, pipeline: &str) -> Self {
+        let of = |path: String| match path.rsplit_once('.') {
+            Some((name, end)) => format!("{name}_{pipeline}.{end}"),
+            None => format!("{path}_{pipeline}"),
+        };
+        Self {
+            state: of(self.state),
+            look: of(self.look),
+            part: of(self.part),
+            look_part: of(self.look_part),
+            ..self
+        }
+    }
+
     /// None when no run was let in.
     pub fn read(&self) -> Result<Option<State>> {
         if files::find(&self.look)?.is_empty() {
@@ -122,6 +137,11 @@ impl Place {
             }
         }
         Ok(found)
+    }
+
+    /// Makes a file beside the rows.
+    pub fn leave(&self) -> Result<()> {
+        put(&self.lock, b"")
     }
 
     pub fn lock(&self) -> Result<()> {

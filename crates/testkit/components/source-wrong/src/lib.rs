@@ -66,6 +66,8 @@ pub enum Deed {
     Spins,
     /// `read-again`: values that depend on the time.
     MakesUpValues,
+    /// `discover`: declares a column of a type that does not exist, as a connector in Python may.
+    DeclaresNoType,
     /// `columns`: gives all of them.
     IgnoresColumns,
     /// `unknown-stream`: every name will do.
@@ -288,6 +290,10 @@ impl GuestSession for Session {
         let deed = self.config.deed;
         if deed == Deed::ReachesOut {
             files::open(ELSEWHERE)?;
+        }
+        if deed == Deed::DeclaresNoType {
+            let text = "column \"product\": unknown type \"strin\"";
+            return Err(Error::schema("unknown_type", text).in_column("product"));
         }
         let mut streams = Vec::new();
         for name in STREAMS {
