@@ -62,9 +62,9 @@ mod tests {
         assert_eq!(named.history(), folder.join(".rapidbyte/state.db"));
         for (text, code) in [
             ("version: 1\nsource: {}\n", "missing_key"),
-            ("version: 2\npipeline: a\n", "unsupported_version"),
+            ("version: 2\npipeline: a\n", "invalid_value"),
             ("pipeline: a\n", "missing_key"),
-            ("version: 1\npipeline: \"${PW}\"\n", "variable_not_set"),
+            ("version: 1\npipeline: \"${PW}\"\n", "unset_variable"),
             ("", "empty_file"),
         ] {
             let error = load(text).err().map(|error| error.code);
