@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rapidbyte_runtime::{
     Cancel, Clock, Connector, Embedded, Grants, Level, Limits, LogSink, MemoryBudget, Origin,
-    Permissions, Runtime, Sandbox, Spec,
+    Permissions, Runtime, Sandbox, Spec, no_secrets,
 };
 
 use crate::event::{ENGINE, Event, EventSink};
@@ -112,6 +112,8 @@ impl Host {
             clock: clock.clone(),
             cancel: self.cancel.clone(),
             log: self.log_sink(),
+            // It has no configuration yet.
+            redact: no_secrets(),
             stream: None,
         }
     }

@@ -42,7 +42,7 @@ pub use host::log::{Level, LogSink};
 pub use limits::{Begun, Limits, Lookups, MemoryBudget, Said};
 pub use load::{Connector, Embedded, Kind, Loaded, Origin, Runtime};
 pub use session::{DestinationSession, Session, SourceSession};
-pub use state::Sandbox;
+pub use state::{Redact, Sandbox, no_secrets};
 
 /// What every fallible call gives.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -8,7 +8,7 @@ use rapidbyte_runtime::{
 };
 use serde_json::{Map, Value};
 
-use super::privileges;
+use super::{privileges, shown};
 use crate::document::Document;
 use crate::document::local_path::{self, NotLocal};
 use crate::failure::{Class, Failure};
@@ -147,6 +147,7 @@ fn begin_source(
             .map_err(failed),
         _ => Ok(Vec::new()),
     };
+    let found = found.map(|found| shown::streams(document, found));
     Ok(Reading {
         stage,
         session,
@@ -162,7 +163,8 @@ pub fn discover(document: &Document, host: &Host) -> Result<Vec<Stream>, Failure
     until_it_passes(document, host, |_| {
         let (_, mut source) = open_source(document, host, &clock)?;
         let found = source.discover(&[]);
-        found.map_err(|error| Failure::from_runtime(error, document, "source"))
+        let found = found.map_err(|error| Failure::from_runtime(error, document, "source"))?;
+        Ok(shown::streams(document, found))
     })
 }
 
@@ -191,14 +193,20 @@ fn open_reading(
 }
 
 /// Loads the destination, checks its configuration and opens a session.
+///
+/// It may write files only where the caller `changes` something.
 pub fn open_destination(
     document: &Document,
     host: &Host,
     clock: &Clock,
+    changes: bool,
 ) -> Result<(Stage, Destination), Failure> {
     let stage = open_stage(document, host, clock, Side::DESTINATION)?;
     let failed = |e| Failure::from_runtime(e, document, "destination");
-    let sandbox = working_sandbox(document, host, clock, &stage);
+    let sandbox = match changes {
+        true => working_sandbox(document, host, clock, &stage),
+        false => planning_sandbox(document, host, clock, &stage),
+    };
     let mut session = stage.connector.destination(sandbox).map_err(failed)?;
     session.open(&stage.config).map_err(failed)?;
     Ok((stage, session))
@@ -367,6 +375,7 @@ fn working_sandbox(document: &Document, host: &Host, clock: &Clock, stage: &Stag
         clock: clock.clone(),
         cancel: host.cancel.child(),
         log: host.log_sink(),
+        redact: document.redactor(),
         stream: None,
     }
 }
