@@ -333,6 +333,44 @@ fn nothing_is_written_before_anybody_has_seen_what_is_granted() {
 }
 
 #[test]
+fn who_only_asks_how_far_a_destination_is_lets_it_write_nothing() {
+    let folder = Folder::new();
+    folder.write("kept.txt", "kept\n");
+    let schema = r#"{"properties":{"path":{"x-grant":"write"}}}"#;
+    let len = u32::try_from(schema.len()).expect("a short text");
+    let mut writes = Guest::good("destination");
+    writes.patches = vec![
+        (16_384, schema.as_bytes().to_vec()),
+        (2072, list(16_384, len)),
+        (32_768, b"kept.txt".to_vec()),
+    ];
+    writes.at = 2;
+    // Its `open` begins the granted file; an answer without an error begins with 0.
+    writes.deed = "(call $create (i32.const 32768) (i32.const 8) (i32.const 512)) \
+        (if (i32.eqz (i32.load8_u (i32.const 512))) (then unreachable))"
+        .into();
+    writes.imports = CREATE_FILE;
+    folder.write("guest.wasm", writes.build());
+    let pipeline = generate(1, "").replace(
+        &testkit("dest-null"),
+        "./guest.wasm, config: { path: kept.txt }",
+    );
+    assert!(pipeline.contains("guest.wasm"), "{pipeline}");
+    folder.write("p.yaml", pipeline);
+    for (arguments, begins) in [
+        (["state", "list", "p.yaml"].as_slice(), false),
+        (&["state", "get", "p.yaml", "rows"], false),
+        // Who changes a cursor lets the destination write: the deed is done.
+        (&["state", "clear", "p.yaml", "rows"], true),
+    ] {
+        let ended = folder.rapidbyte(arguments);
+        let said = format!("{}{}", ended.stdout, ended.stderr);
+        assert_ne!(ended.code, Some(0), "{arguments:?}: {said}");
+        assert_eq!(said.contains("trapped"), begins, "{arguments:?}: {said}");
+    }
+}
+
+#[test]
 fn grants_are_shown_before_a_connector_is_opened() {
     let folder = Folder::new();
     let pipeline = misbehave("open_error, kind: config, host: db.example, port: 5432");

@@ -27,6 +27,7 @@ fn sandbox(memory: &Arc<MemoryBudget>, limits: Limits) -> Sandbox {
         clock: Clock::new(),
         cancel: Cancel::new(),
         log: Arc::new(|_, _, _, _| {}),
+        redact: rapidbyte_runtime::no_secrets(),
         stream: None,
     }
 }

@@ -174,6 +174,7 @@ impl<'a> Bench<'a> {
             clock: Clock::new(),
             cancel,
             log: host.log_sink(),
+            redact: rapidbyte_runtime::no_secrets(),
             stream: None,
         }
     }

@@ -152,6 +152,7 @@ impl Beating {
             // An interrupted run takes back what it said, too.
             cancel: Cancel::new(),
             log: Arc::clone(&self.log),
+            redact: self.document.redactor(),
             stream: None,
         };
         let mut session = self.stage.connector.destination(sandbox)?;

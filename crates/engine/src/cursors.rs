@@ -26,12 +26,12 @@ pub struct Cursors<'a> {
 pub(crate) const STATE: &str = "state";
 
 impl<'a> Cursors<'a> {
-    /// Opens the pipeline's destination.
+    /// Opens the pipeline's destination. Only where the caller `changes` a cursor may it write files.
     ///
     /// # Errors
     /// Those of opening, and `keeps_no_cursor`.
-    pub fn open(document: &'a Document, host: &'a Host) -> Result<Self, Failure> {
-        let (stage, session) = open_destination(document, host, &Clock::new())?;
+    pub fn open(document: &'a Document, host: &'a Host, changes: bool) -> Result<Self, Failure> {
+        let (stage, session) = open_destination(document, host, &Clock::new(), changes)?;
         if !stage.spec.keeps_cursor {
             let text = format!("{} does not store cursors", stage.connector.name());
             let key = "destination.use";

@@ -40,7 +40,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rapidbyte_runtime::Permissions;
+use rapidbyte_runtime::{Permissions, Redact};
 use rapidbyte_wire::name;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -417,6 +417,12 @@ impl Document {
     /// files, and those that a connector marks; none from a default, none of less than four bytes.
     pub fn redact(&self, text: &str) -> String {
         self.secrets.redact(text)
+    }
+
+    /// The same for a sandbox, with the secrets that are known when it is asked.
+    pub(crate) fn redactor(&self) -> Redact {
+        let secrets = self.secrets.clone();
+        Arc::new(move |text| secrets.redact(text))
     }
 }
 

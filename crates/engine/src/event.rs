@@ -8,8 +8,8 @@ use rapidbyte_runtime::Level;
 use crate::failure::Failure;
 use crate::progress::Progress;
 
-/// Something that happened. Failures come without the secrets of the pipeline. [`Event::Log`] has the message of a
-/// connector as it was written.
+/// Something that happened, without the secrets of the pipeline that are known by then. Names of streams are as they
+/// are.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Event<'a> {

@@ -246,7 +246,7 @@ impl Failure {
             | ErrorKind::Superseded
             | ErrorKind::Internal => Class::Run,
         };
-        let mut failure = Self::new(class, &code, message);
+        let mut failure = Self::new(class, &shown_code(document, &code), message);
         failure.passes_after_ms = match kind {
             ErrorKind::Transient | ErrorKind::Connection => Some(0),
             // More than a month is for ever.
@@ -305,6 +305,8 @@ impl Failure {
             Some(&mut self.message),
             self.hint.as_mut(),
             self.location.as_mut(),
+            self.stream.as_mut(),
+            self.column.as_mut(),
         ];
         for text in texts.into_iter().flatten() {
             *text = document.redact(text);
@@ -342,6 +344,16 @@ fn shell_word(name: &str) -> String {
     match !name.is_empty() && name.chars().all(is_plain) {
         true => name.to_owned(),
         false => format!("'{}'", name.replace('\'', "'\\''")),
+    }
+}
+
+/// A connector's code without secrets. One of words stays, because a short secret can be a part of it by chance, and
+/// somebody looks the code up.
+fn shown_code(document: &Document, code: &str) -> String {
+    let is_word = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+    match code.bytes().all(is_word) {
+        true => code.to_owned(),
+        false => document.redact(code),
     }
 }
 
@@ -443,3 +455,35 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_text_of_a_connectors_error_is_without_secrets() {
+        let document = crate::plan::shown::tests::document();
+        let text = || "x-hunter2!-y".to_owned();
+        let error = |code: String| {
+            let mut error = ConnectorError::new(ErrorKind::Data, &code, text()).hint(text());
+            error.stream = Some(text());
+            error.column = Some(text());
+            error.location = Some(text());
+            Error::Failed {
+                connector: "c".into(),
+                export: "open",
+                phase: None,
+                error: Box::new(error),
+            }
+        };
+        let mut failure = Failure::from_runtime(error(text()), &document, "source");
+        // The engine looks the stream up.
+        assert_eq!(failure.stream, Some(text()));
+        failure.redact(&document);
+        let shown = serde_json::to_string(&failure).expect("JSON") + &failure.to_string();
+        assert!(!shown.contains("hunter2"), "{shown}");
+        assert_eq!(shown.matches("x-***-y").count(), 12, "{shown}");
+        let failure = Failure::from_runtime(error("file_io".into()), &document, "source");
+        assert_eq!(failure.code, "file_io");
+    }
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rapidbyte_runtime::{
     Cancel, Clock, Connector, Embedded, Grants, Level, Limits, LogSink, MemoryBudget,
-    NativeConnector, Origin, Permissions, Runtime, Sandbox, Spec,
+    NativeConnector, Origin, Permissions, Runtime, Sandbox, Spec, no_secrets,
 };
 
 use crate::event::{ENGINE, Event, EventSink};
@@ -118,6 +118,8 @@ impl Host {
             clock: clock.clone(),
             cancel: self.cancel.clone(),
             log: self.log_sink(),
+            // It has no configuration yet.
+            redact: no_secrets(),
             stream: None,
         }
     }

@@ -8,6 +8,7 @@ mod moment;
 mod open;
 mod privileges;
 mod refused;
+pub(crate) mod shown;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -94,8 +95,10 @@ pub struct StreamPlan {
     pub source_types: Vec<String>,
     /// What the destination is asked to write.
     pub target: Target,
-    /// What the destination will do.
+    /// What the destination will do. Its location is for the engine to compare.
     pub placed: Placed,
+    /// The location without secrets, to be shown.
+    pub location: String,
 }
 
 impl StreamPlan {
@@ -535,7 +538,7 @@ fn place(
         }
     }
     let failed = |e| Failure::from_runtime(e, document, "destination");
-    let mut placed = destination.plan(&target).map_err(failed)?;
+    let mut placed = shown::placed(document, destination.plan(&target).map_err(failed)?);
     if document.when_running == WhenRunning::Replace
         && !destination
             .fences(&target, &document.pipeline)
@@ -571,6 +574,7 @@ fn place(
         schema,
         source_types,
         target,
+        location: document.redact(&placed.location),
         placed,
         discovered,
     })

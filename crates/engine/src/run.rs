@@ -134,6 +134,12 @@ pub fn run(
         drop(beat);
         moved
     });
+    // By their names, which the failure shows without secrets.
+    let mut failed = owned(failed_streams(moved.as_ref().err()));
+    let is_finished = moved
+        .as_ref()
+        .err()
+        .is_some_and(|failure| is_finished(failure, &names));
     let moved = moved.map_err(|mut failure| {
         failure.redact(&plan.document);
         failure
@@ -143,15 +149,14 @@ pub fn run(
     if let (Some(history), Some(mut active)) = (history, active.take()) {
         let outcome = match &moved {
             Ok(_) => Outcome::Ok,
-            Err(failure) if is_finished(failure, &names) => Outcome::Partial(&failure.code),
+            Err(failure) if is_finished => Outcome::Partial(&failure.code),
             Err(failure) => Outcome::Failed(&failure.code),
         };
-        let mut failed = failed_streams(moved.as_ref().err());
         if !failed.is_empty() {
             let complete = past::complete_streams(&ledger);
-            failed.retain(|stream| !complete.contains(*stream));
+            failed.retain(|stream| !complete.contains(stream.as_str()));
         }
-        let of = |stream: &&str| (stream.to_string(), ledger.id_of(stream).to_owned());
+        let of = |stream: &String| (stream.clone(), ledger.id_of(stream).to_owned());
         let done = names.iter().filter(|name| !failed.contains(name.as_str()));
         active.streams_ended(done.cloned().collect(), failed.iter().map(of).collect());
         if let Err(error) = history.finish(active, outcome) {
@@ -160,6 +165,10 @@ pub fn run(
         }
     }
     moved.map(drop)
+}
+
+fn owned(names: HashSet<&str>) -> HashSet<String> {
+    names.into_iter().map(str::to_owned).collect()
 }
 
 /// The streams that failed by themselves.
@@ -626,7 +635,7 @@ impl Moving<'_> {
         let report = StreamReport {
             name: self.stream.name.clone(),
             location: match tally.location.is_empty() {
-                true => self.stream.placed.location.clone(),
+                true => self.stream.location.clone(),
                 false => tally.location,
             },
             rows: tally.rows,

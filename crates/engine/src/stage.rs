@@ -75,6 +75,7 @@ impl Work<'_> {
             clock: clock.clone(),
             cancel: cancel.clone(),
             log: self.host.log_sink(),
+            redact: self.plan.document.redactor(),
             stream: Some(self.stream.name.clone()),
         }
     }

@@ -135,7 +135,7 @@ impl SourceSession for Reading {
         self.rows.take().is_some()
     }
 
-    fn acknowledge(&mut self, _stream: &str, _cursor: &String) -> Result<()> {
+    fn acknowledge(&mut self, _stream: &str, _cursor: &str) -> Result<()> {
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use crate::bindings::source::{Event, ReadRequest, Selection};
 use crate::bindings::types::{
     Batch, CheckItem, Error as ConnectorError, ErrorKind, Run, Spec, Stream,
 };
-use crate::cursors::Cursors;
+use crate::cursors::{self, Cursors};
 use crate::ended;
 use crate::session::{DestinationSession, Session, SourceSession};
 use crate::{Result, Sandbox};
@@ -66,7 +66,7 @@ impl Source {
     /// As [`SourceSession::check`].
     pub fn check(&mut self) -> Result<Vec<CheckItem>> {
         let mut items = self.session.check()?;
-        ended::shorten_all(&mut items);
+        ended::shorten_all(&mut items, &self.session.sandbox().redact);
         Ok(items)
     }
 
@@ -74,7 +74,10 @@ impl Source {
     pub fn discover(&mut self, forms: &[String]) -> Result<Vec<Stream>> {
         let mut streams = self.session.discover(forms)?;
         look_at_streams(self.session.as_mut(), &streams)?;
-        streams.iter_mut().for_each(ended::shorten_stream);
+        let redact = &self.session.sandbox().redact;
+        for stream in &mut streams {
+            ended::shorten_stream(stream, redact);
+        }
         Ok(streams)
     }
 
@@ -149,7 +152,7 @@ impl Source {
     }
 
     /// As [`SourceSession::acknowledge`].
-    pub fn acknowledge(&mut self, stream: &str, cursor: &String) -> Result<()> {
+    pub fn acknowledge(&mut self, stream: &str, cursor: &str) -> Result<()> {
         self.session.acknowledge(stream, cursor)
     }
 }
@@ -179,7 +182,7 @@ impl Destination {
     /// As [`DestinationSession::check`].
     pub fn check(&mut self) -> Result<Vec<CheckItem>> {
         let mut items = self.session.check()?;
-        ended::shorten_all(&mut items);
+        ended::shorten_all(&mut items, &self.session.sandbox().redact);
         Ok(items)
     }
 
@@ -191,7 +194,7 @@ impl Destination {
             let text = format!("a plan of {} columns for {columns}", plan.columns.len());
             return broken(self.session.as_mut(), "session.plan", text);
         }
-        ended::shorten_plan(&mut plan);
+        ended::shorten_plan(&mut plan, &self.session.sandbox().redact);
         Ok(plan)
     }
 
@@ -202,14 +205,22 @@ impl Destination {
 
     /// How far a stream is; none when no run was ever let in, also because the destination lets none in.
     pub fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
-        let found = self.session.progress(target, pipeline)?;
+        let found = self.ask_progress(target, pipeline)?;
         Ok(found.filter(|progress| progress.epoch > 0))
     }
 
     /// False if the destination does not fence runs of this target: an older run can then commit after a newer one.
     pub fn fences(&mut self, target: &Target, pipeline: &str) -> Result<bool> {
-        let found = self.session.progress(target, pipeline)?;
+        let found = self.ask_progress(target, pipeline)?;
         Ok(found.is_none_or(|progress| progress.epoch > 0))
+    }
+
+    fn ask_progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
+        let progress = self.session.progress(target, pipeline)?;
+        if let Some(progress) = &progress {
+            look_at_progress(self.session.as_mut(), "session.progress", progress)?;
+        }
+        Ok(progress)
     }
 
     /// As [`DestinationSession::working`].
@@ -231,7 +242,9 @@ impl Destination {
 
     /// As [`DestinationSession::fence`].
     pub fn fence(&mut self, target: &Target, run: &Run) -> Result<Progress> {
-        self.session.fence(target, run)
+        let progress = self.session.fence(target, run)?;
+        look_at_progress(self.session.as_mut(), "session.fence", &progress)?;
+        Ok(progress)
     }
 
     /// As [`DestinationSession::open_writer`].
@@ -264,7 +277,7 @@ impl Destination {
         complete: bool,
     ) -> Result<Receipt> {
         let mut receipt = self.session.commit(stream, parts, seq, cursor, complete)?;
-        ended::shorten_location(&mut receipt.location);
+        ended::shorten_location(&mut receipt.location, &self.session.sandbox().redact);
         Ok(receipt)
     }
 
@@ -379,6 +392,26 @@ fn look_at_workers(session: &mut (impl Session + ?Sized), workers: &[Worker]) ->
             format!("{bytes} bytes about one run, above {MAX_WORKER}"),
         ),
         _ => Ok(()),
+    }
+}
+
+/// Refuses a cursor that no source can have given, and longer texts than a run id and a reason have.
+fn look_at_progress(
+    session: &mut (impl Session + ?Sized),
+    export: &'static str,
+    progress: &Progress,
+) -> Result<()> {
+    if let Some(Err(wrong)) = progress.cursor.as_deref().map(cursors::check) {
+        return broken(session, export, wrong);
+    }
+    let bytes = progress.run_id.len() + progress.lost_rows.as_ref().map_or(0, String::len);
+    match bytes > MAX_WORDS {
+        true => broken(
+            session,
+            export,
+            format!("texts of {bytes} bytes, above {MAX_WORDS}"),
+        ),
+        false => Ok(()),
     }
 }
 

@@ -9,7 +9,7 @@ use wasmtime_wasi::I32Exit;
 use crate::Error;
 use crate::bindings::destination::Plan;
 use crate::bindings::types::{CheckItem, Error as ConnectorError, ErrorKind, Stream};
-use crate::state::{Busy, Cancelled, Stalled, State};
+use crate::state::{Busy, Cancelled, Redact, Stalled, State};
 
 /// Bytes that one call may hand to the host beside a batch.
 pub(crate) const COPY_OVERHEAD: usize = 32 << 20;
@@ -22,13 +22,24 @@ const MAX_SHOWN: usize = 64 << 10;
 /// Bytes of a statement: one that makes a table has a line for each column.
 const MAX_STATEMENT: usize = 1 << 20;
 
-/// Leaves the first bytes of a text, and says so.
-fn cut(text: &mut String, most: usize) {
+/// Leaves the first bytes of a text without secrets, and says so: of a secret that is cut in two nobody would know the
+/// first half. A text that is not cut stays as it is, because the host may look it up.
+fn cut(text: &mut String, most: usize, redact: &Redact) {
     let len = text.len();
     if len > most {
-        text.truncate(text.floor_char_boundary(most));
+        *text = first(text, most, redact);
         *text += &format!(" … ({len} bytes)");
     }
+}
+
+/// Bytes behind a cut that are searched for a secret that begins before it.
+const BEHIND: usize = 64 << 10;
+
+/// The first bytes of a text, without secrets.
+pub(crate) fn first(text: &str, most: usize, redact: &Redact) -> String {
+    let mut text = redact(&text[..text.floor_char_boundary(most + BEHIND)]);
+    text.truncate(text.floor_char_boundary(most));
+    text
 }
 
 /// The first bytes of a name or path that a guest made up.
@@ -37,9 +48,9 @@ pub(crate) fn short(text: &str) -> &str {
 }
 
 /// Leaves of what a guest says what a person reads.
-pub(crate) fn shorten(error: &mut ConnectorError) {
-    cut(&mut error.code, MAX_NAME);
-    cut(&mut error.message, MAX_MESSAGE);
+pub(crate) fn shorten(error: &mut ConnectorError, redact: &Redact) {
+    cut(&mut error.code, MAX_NAME, redact);
+    cut(&mut error.message, MAX_MESSAGE, redact);
     let texts = [
         (&mut error.hint, MAX_MESSAGE),
         (&mut error.stream, MAX_NAME),
@@ -48,60 +59,60 @@ pub(crate) fn shorten(error: &mut ConnectorError) {
     ];
     for (text, most) in texts {
         if let Some(text) = text {
-            cut(text, most);
+            cut(text, most, redact);
         }
     }
 }
 
 /// The same of what it looked at.
-pub(crate) fn shorten_all(items: &mut [CheckItem]) {
+pub(crate) fn shorten_all(items: &mut [CheckItem], redact: &Redact) {
     for item in items {
-        cut(&mut item.name, MAX_NAME);
-        cut(&mut item.detail, MAX_MESSAGE);
+        cut(&mut item.name, MAX_NAME, redact);
+        cut(&mut item.detail, MAX_MESSAGE, redact);
         if let Some(problem) = &mut item.problem {
-            shorten(problem);
+            shorten(problem, redact);
         }
     }
 }
 
 /// Shortens what a source shows of a stream.
-pub(crate) fn shorten_stream(stream: &mut Stream) {
+pub(crate) fn shorten_stream(stream: &mut Stream, redact: &Redact) {
     stream
         .source_types
         .iter_mut()
-        .for_each(|name| cut(name, MAX_SHOWN));
-    shorten_notes(&mut stream.notes);
+        .for_each(|name| cut(name, MAX_SHOWN, redact));
+    shorten_notes(&mut stream.notes, redact);
 }
 
 /// Shortens what a destination shows of its plan.
-pub(crate) fn shorten_plan(plan: &mut Plan) {
-    cut(&mut plan.location, MAX_SHOWN);
-    shorten_notes(&mut plan.notes);
+pub(crate) fn shorten_plan(plan: &mut Plan, redact: &Redact) {
+    cut(&mut plan.location, MAX_SHOWN, redact);
+    shorten_notes(&mut plan.notes, redact);
     plan.statements
         .iter_mut()
-        .for_each(|statement| cut(statement, MAX_STATEMENT));
+        .for_each(|statement| cut(statement, MAX_STATEMENT, redact));
     for column in &mut plan.columns {
-        cut(&mut column.target_type, MAX_SHOWN);
+        cut(&mut column.target_type, MAX_SHOWN, redact);
         if let Some(note) = &mut column.note {
-            cut(note, MAX_SHOWN);
+            cut(note, MAX_SHOWN, redact);
         }
     }
 }
 
 /// Shortens the location that a commit names.
-pub(crate) fn shorten_location(location: &mut String) {
-    cut(location, MAX_SHOWN);
+pub(crate) fn shorten_location(location: &mut String, redact: &Redact) {
+    cut(location, MAX_SHOWN, redact);
 }
 
 /// Keeps the first notes and says how many it left out.
-fn shorten_notes(notes: &mut Vec<String>) {
+fn shorten_notes(notes: &mut Vec<String>, redact: &Redact) {
     let mut left = MAX_SHOWN;
     let mut kept = 0;
     for note in notes.iter_mut() {
         if note.len() > left && kept > 0 {
             break;
         }
-        cut(note, left);
+        cut(note, left, redact);
         left = left.saturating_sub(note.len());
         kept += 1;
     }
@@ -114,7 +125,7 @@ fn shorten_notes(notes: &mut Vec<String>) {
 
 /// Says where it happened, in texts of a bounded length.
 pub(crate) fn failed(state: &State, export: &'static str, mut error: ConnectorError) -> Error {
-    shorten(&mut error);
+    shorten(&mut error, &state.sandbox.redact);
     if error.stream.is_none() {
         error.stream.clone_from(&state.sandbox.stream);
     }
@@ -193,7 +204,7 @@ pub(crate) fn trapped(state: &State, export: &'static str, trap: &wasmtime::Erro
         )
     } else if let Some(error) = last_words(&said).filter(|_| trap.is::<Trap>()) {
         error
-    } else if let Some(message) = panic_message(&said) {
+    } else if let Some(message) = panic_message(&said, &state.sandbox.redact) {
         internal("panicked", format!("panicked: {message}"))
     } else if !trap.is::<Trap>() && !trap.is::<std::io::Error>() && !trap.is::<Errno>() {
         // What it handed over could not be taken out of its memory.
@@ -263,8 +274,9 @@ fn last_words(stderr: &str) -> Option<ConnectorError> {
 const MAX_PANIC: usize = 4 << 10;
 
 /// What a guest said on standard error before it ended, on one line: the last line of a Python
-/// traceback, or the message of the last Rust panic with its place.
-fn panic_message(stderr: &str) -> Option<String> {
+/// traceback, or the message of the last Rust panic with its place. Secrets of several lines are taken out before the
+/// lines are joined.
+fn panic_message(stderr: &str, redact: &Redact) -> Option<String> {
     const TRACEBACK: &str = "Traceback (most recent call last)";
     const PANIC: &str = "panicked at ";
     if let Some(at) = stderr.rfind(TRACEBACK) {
@@ -281,10 +293,9 @@ fn panic_message(stderr: &str) -> Option<String> {
     let text = &stderr[at + PANIC.len()..];
     let text = text.split("\nnote:").next().unwrap_or(text);
     let (place, message) = text.split_once(":\n").unwrap_or(("", text));
-    let message = message.trim().replace('\n', " ");
-    let message = &message[..message.floor_char_boundary(MAX_PANIC)];
+    let message = first(message.trim(), MAX_PANIC, redact).replace('\n', " ");
     Some(if place.is_empty() {
-        message.to_owned()
+        message
     } else {
         format!("{message} (at {place})")
     })
@@ -293,18 +304,19 @@ fn panic_message(stderr: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::{ErrorKind, MAX_NAME, MAX_SHOWN, cut, last_words, panic_message, shorten_notes};
+    use crate::{Redact, no_secrets};
 
     #[test]
     fn notes_of_a_stream_are_bounded_together_and_say_what_is_left_out() {
         let mut honest = vec!["a".repeat(100); 3];
-        shorten_notes(&mut honest);
+        shorten_notes(&mut honest, &no_secrets());
         assert_eq!(honest, vec!["a".repeat(100); 3]);
         for mut notes in [
             vec!["a".repeat(MAX_SHOWN * 3)],
             vec!["a".repeat(MAX_SHOWN / 2); 1000],
             vec!["a".to_owned(); 1_000_000],
         ] {
-            shorten_notes(&mut notes);
+            shorten_notes(&mut notes, &no_secrets());
             let bytes: usize = notes.iter().map(String::len).sum();
             assert!(bytes <= MAX_SHOWN + 100, "{bytes}");
             let last = notes.last().expect("a note");
@@ -319,12 +331,23 @@ mod tests {
     #[test]
     fn what_is_too_long_is_cut_between_two_letters() {
         let mut text = "é".repeat(600);
-        cut(&mut text, MAX_NAME + 1);
+        cut(&mut text, MAX_NAME + 1, &no_secrets());
         assert!(text.ends_with("é … (1200 bytes)"), "{text}");
         assert_eq!(text.matches('é').count(), 512);
         let mut short = "a".to_owned();
-        cut(&mut short, 1);
+        cut(&mut short, 1, &no_secrets());
         assert_eq!(short, "a");
+    }
+
+    #[test]
+    fn a_secret_is_taken_out_before_a_text_is_cut_or_its_lines_are_joined() {
+        let redact: Redact = std::sync::Arc::new(|text| text.replace("first\nsecond", "***"));
+        let mut text = "a".repeat(MAX_NAME - 4) + "first\nsecond" + &"b".repeat(MAX_NAME);
+        cut(&mut text, MAX_NAME, &redact);
+        assert!(text.contains("a***b …"), "{text}");
+        let panic = "panicked at a.rs:1:1:\nno first\nsecond key\nnote: run";
+        let said = panic_message(panic, &redact);
+        assert_eq!(said.as_deref(), Some("no *** key (at a.rs:1:1)"));
     }
 
     #[test]
@@ -350,12 +373,15 @@ mod tests {
         let rust =
             "\nthread '<unnamed>' (1) panicked at src/lib.rs:3:5:\non purpose\nnote: run with";
         assert_eq!(
-            panic_message(rust).unwrap(),
+            panic_message(rust, &no_secrets()).unwrap(),
             "on purpose (at src/lib.rs:3:5)"
         );
         let python = "Traceback (most recent call last):\n  File \"a.py\", line 1\n    f()\nKeyError: 'x'\n\
                       thread 'main' panicked at a.rs:1:1:\nPython function threw an unexpected exception\n";
-        assert_eq!(panic_message(python).unwrap(), "KeyError: 'x'");
-        assert_eq!(panic_message("nothing of note"), None);
+        assert_eq!(
+            panic_message(python, &no_secrets()).unwrap(),
+            "KeyError: 'x'"
+        );
+        assert_eq!(panic_message("nothing of note", &no_secrets()), None);
     }
 }

@@ -44,7 +44,7 @@ pub use limits::{Begun, Limits, Lookups, MemoryBudget, Said};
 pub use load::{Connector, Embedded, Kind, Loaded, Origin, Runtime};
 pub use native::{Native, NativeConnector, NativeSession};
 pub use session::{DestinationSession, Session, SourceSession};
-pub use state::Sandbox;
+pub use state::{Redact, Sandbox, no_secrets};
 
 /// What every fallible call gives.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -60,7 +60,7 @@ pub trait SourceSession: Session {
     fn finish(&mut self) -> bool;
 
     /// The destination holds everything up to the cursor.
-    fn acknowledge(&mut self, stream: &str, cursor: &String) -> Result<()>;
+    fn acknowledge(&mut self, stream: &str, cursor: &str) -> Result<()>;
 }
 
 /// A destination, with one writer at most.

@@ -32,8 +32,18 @@ pub struct Sandbox {
     pub cancel: Cancel,
     /// Where its messages go.
     pub log: LogSink,
+    /// Takes secrets out of a text, before it is cut or its lines are joined.
+    pub redact: Redact,
     /// The stream it works on, for messages.
     pub stream: Option<String>,
+}
+
+/// Gives a text without the secrets that are known so far.
+pub type Redact = Arc<dyn Fn(&str) -> String + Send + Sync>;
+
+/// Where no secret is known.
+pub fn no_secrets() -> Redact {
+    Arc::new(str::to_owned)
 }
 
 /// How often the epoch moves on: the longest a busy guest runs after it was cancelled.

@@ -248,7 +248,8 @@ impl SourceSession for WasmSource {
         self.instance.finish("reader.drop", reader)
     }
 
-    fn acknowledge(&mut self, stream: &str, cursor: &String) -> Result<()> {
+    fn acknowledge(&mut self, stream: &str, cursor: &str) -> Result<()> {
+        let cursor = &cursor.to_owned();
         let session = self.session();
         let guest = self.bindings.rapidbyte_connector_source().session();
         self.instance.call("session.acknowledge", Kind::Other, |s| {

@@ -10,7 +10,7 @@ use rusqlite::{Row, named_params};
 use serde::Serialize;
 
 use crate::lock::RunLock;
-use crate::{FIRST_VERSION, Result, State};
+use crate::{FIRST_VERSION, MAX_SHOWN, Result, State};
 
 /// One attempt of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -37,6 +37,8 @@ pub struct AttemptRecord {
     pub report: Option<String>,
 }
 
+/// A history with other triggers than these is refused: whoever changes one gives the tables a new version.
+///
 /// Keeps the newest 1,000 attempts of a pipeline: a schedule may resume one run again and again.
 /// Runs of the first version have one row with the sum of their attempts.
 pub(crate) const TABLE: &str = "
@@ -93,8 +95,8 @@ impl State {
             _ => "attempts",
         };
         let sql = format!(
-            "SELECT run_id, pipeline, attempt, started_at, ended_at, status, rows, bytes, error, \
-             report FROM {from} WHERE :pipeline IS NULL OR pipeline = :pipeline \
+            "SELECT run_id, pipeline, attempt, started_at, ended_at, substr(status, 1, {MAX_SHOWN}), rows, bytes, \
+             substr(error, 1, {MAX_SHOWN}), report FROM {from} WHERE :pipeline IS NULL OR pipeline = :pipeline \
              ORDER BY started_at DESC, rowid DESC LIMIT :limit"
         );
         let mut attempts = self.sql(|db| {

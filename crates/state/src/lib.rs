@@ -13,6 +13,7 @@ mod attempts;
 mod busy;
 mod limit;
 mod lock;
+mod look;
 pub mod process;
 mod turn;
 mod unfinished;
@@ -193,6 +194,8 @@ const PATIENCE: Duration = Duration::from_secs(match cfg!(test) {
 const VERSION: u32 = 2;
 /// The version that kept one row for all attempts of a run.
 const FIRST_VERSION: u32 = 1;
+/// Letters of an outcome and of a code that are shown: a code has at most about a thousand.
+const MAX_SHOWN: usize = 2048;
 const TABLES: &str = "
 CREATE TABLE runs (
     id TEXT PRIMARY KEY, pipeline TEXT NOT NULL, started_at TEXT NOT NULL, ended_at TEXT,
@@ -217,6 +220,7 @@ impl State {
         if let Some(folder) = path.parent().filter(|f| !f.as_os_str().is_empty()) {
             std::fs::create_dir_all(folder).map_err(|error| failed(error.to_string()))?;
         }
+        look::refuse_special(path)?;
         let sql = |error: rusqlite::Error| StateError::of_sql(path, &error);
         let mut db = Connection::open(path).map_err(sql)?;
         db.busy_timeout(PATIENCE).map_err(sql)?;
@@ -257,6 +261,7 @@ impl State {
         {
             return Ok(None);
         }
+        look::refuse_special(path)?;
         let sql = |error: rusqlite::Error| StateError::of_sql(path, &error);
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
         let db = Connection::open_with_flags(path, flags).map_err(sql)?;
@@ -289,6 +294,7 @@ impl State {
             let problem = format!("has version {version}, and this program supports {VERSION}");
             return Err(StateError::at(path, problem));
         }
+        look::refuse_foreign(path, &db)?;
         Ok(Self {
             path: path.to_owned(),
             db: Mutex::new(db),
@@ -511,11 +517,13 @@ impl State {
 
     /// The newest runs, of one pipeline or of all.
     pub fn runs(&self, pipeline: Option<&str>, limit: u32) -> Result<Vec<RunRecord>> {
-        let sql = "SELECT id, pipeline, started_at, ended_at, status, attempts, rows, bytes, error \
-                   FROM runs WHERE :pipeline IS NULL OR pipeline = :pipeline \
-                   ORDER BY started_at DESC, rowid DESC LIMIT :limit";
+        let sql = format!(
+            "SELECT id, pipeline, started_at, ended_at, substr(status, 1, {MAX_SHOWN}), attempts, rows, bytes, \
+             substr(error, 1, {MAX_SHOWN}) FROM runs WHERE :pipeline IS NULL OR pipeline = :pipeline \
+             ORDER BY started_at DESC, rowid DESC LIMIT :limit"
+        );
         let mut runs = self.sql(|db| {
-            let mut statement = db.prepare(sql)?;
+            let mut statement = db.prepare(&sql)?;
             let named = named_params! { ":pipeline": pipeline, ":limit": limit };
             let rows = statement.query_map(named, run_record)?;
             rows.collect::<rusqlite::Result<Vec<_>>>()

@@ -375,3 +375,83 @@ fn giving_up_forgets_a_run_that_no_history_knows() {
     state.give_up("orders").unwrap();
     assert_ne!(state.begin("orders", turn(&folder)).unwrap().id(), id);
 }
+
+#[test]
+fn a_pipe_in_the_place_of_the_history_is_not_waited_for() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    for name in ["state.db", "state.db-journal", "state.db-wal"] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.db");
+        drop(State::open(&path).unwrap());
+        let pipe = folder.path().join(name);
+        let _ = std::fs::remove_file(&pipe);
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        for error in [
+            State::open(&path).unwrap_err(),
+            State::look(&path).unwrap_err(),
+        ] {
+            assert_eq!(error.problem, "not a regular file", "{name}");
+            assert!(error.path.ends_with(name), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_trigger_or_view_of_somebody_else_is_refused() {
+    for made in [
+        "CREATE TRIGGER mine AFTER INSERT ON runs BEGIN INSERT INTO runs SELECT * FROM runs; END",
+        "DROP TABLE streams; CREATE VIEW streams AS SELECT 1",
+        "DROP TRIGGER no_attempts; CREATE TRIGGER no_attempts AFTER DELETE ON runs BEGIN SELECT 1; END",
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.db");
+        drop(State::open(&path).unwrap());
+        State::look(&path).unwrap().unwrap();
+        Connection::open(&path)
+            .unwrap()
+            .execute_batch(made)
+            .unwrap();
+        for error in [
+            State::open(&path).unwrap_err(),
+            State::look(&path).unwrap_err(),
+        ] {
+            assert!(error.problem.contains("did not make"), "{made}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_link_of_another_user_in_the_place_of_the_history_is_refused() {
+    use std::os::unix::fs::{lchown, symlink};
+    for link in [".rapidbyte", ".rapidbyte/state.db"] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(".rapidbyte/state.db");
+        drop(State::open(&folder.path().join("other/state.db")).unwrap());
+        if link != ".rapidbyte" {
+            std::fs::create_dir(folder.path().join(".rapidbyte")).unwrap();
+        }
+        let (link, to) = (
+            folder.path().join(link),
+            match link {
+                ".rapidbyte" => "other",
+                _ => "../other/state.db",
+            },
+        );
+        symlink(to, &link).unwrap();
+        drop(State::open(&path).unwrap());
+        // Only root can make a link of another user.
+        if lchown(&link, Some(65534), None).is_err() {
+            return;
+        }
+        for error in [
+            State::open(&path).unwrap_err(),
+            State::look(&path).unwrap_err(),
+            Turn::ask(&path, "orders", true).unwrap_err(),
+        ] {
+            assert!(
+                error.problem.contains("another user (uid 65534)"),
+                "{error}"
+            );
+        }
+    }
+}

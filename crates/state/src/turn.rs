@@ -130,6 +130,7 @@ impl Turn {
     /// # Errors
     /// When the file cannot be made or locked.
     pub fn ask(history: &Path, pipeline: &str, replaces: bool) -> Result<Asked> {
+        crate::look::refuse_links(history)?;
         let path = path_of(history, pipeline);
         let failed = |error: std::io::Error| StateError::at(&path, error);
         let mut made = None;

@@ -100,6 +100,7 @@ impl Guest {
             clock: Clock::new(),
             cancel: Cancel::new(),
             log: Arc::new(|_, _, _, _| {}),
+            redact: rapidbyte_runtime::no_secrets(),
             stream: None,
         }
     }

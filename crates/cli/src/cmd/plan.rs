@@ -187,7 +187,7 @@ fn stream_document(plan: &Plan, stream: &StreamPlan) -> Value {
         "change_detection": stream.increment.as_ref().map(change_detection),
         "deleted_field": stream.target.deleted_field,
         "goes_on_from": goes_on_from(plan, stream),
-        "location": stream.placed.location,
+        "location": stream.location,
         "estimated_rows": estimated_rows(plan, stream),
         "estimated_bytes": stream.discovered.estimated_bytes,
         "columns": columns(stream).into_iter().map(column).collect::<Vec<_>>(),
@@ -259,7 +259,7 @@ fn stream_text<'a>(
         format!(
             "\n{} -> {}",
             output.bold(&one_line(&stream.name)),
-            one_line(&stream.placed.location)
+            one_line(&stream.location)
         ),
         wrapped(&modes(plan, stream), width, "  ", "  "),
     ];
@@ -305,7 +305,7 @@ impl<'a> Line<'a> {
         let unlike = columns.iter().filter(|column| column.fit != Fit::Exact);
         Self {
             name: &stream.name,
-            location: &stream.placed.location,
+            location: &stream.location,
             read: sync_mode_name(stream.sync_mode),
             write: write_mode_name(stream.target.write_mode),
             rows: estimated_rows(plan, stream),
@@ -339,10 +339,11 @@ fn promise(increment: &Increment) -> String {
     }
 }
 
-/// The destination's cursor, unless the stream begins anew.
-fn goes_on_from<'a>(plan: &Plan, stream: &'a StreamPlan) -> Option<&'a str> {
+/// The destination's cursor without secrets, unless the stream begins anew.
+fn goes_on_from(plan: &Plan, stream: &StreamPlan) -> Option<String> {
     let progress = stream.progress.as_ref().filter(|_| !plan.full_refresh);
-    progress.and_then(|progress| progress.cursor.as_deref())
+    let cursor = progress.and_then(|progress| progress.cursor.as_deref());
+    cursor.map(|cursor| plan.document.redact(cursor))
 }
 
 /// How a stream is read and written, and how much there is of it.
@@ -363,7 +364,7 @@ fn modes(plan: &Plan, stream: &StreamPlan) -> String {
         }
         parts.push(promise(increment));
         parts.push(match goes_on_from(plan, stream) {
-            Some(cursor) => format!("resumes from {}", readable(cursor)),
+            Some(cursor) => format!("resumes from {}", readable(&cursor)),
             None => match &increment.initial {
                 Some(values) => format!("starts at {}", values.join(", ")),
                 None => "starts with the first row".into(),

@@ -74,17 +74,19 @@ fn names(document: &Document, history: Option<&State>) -> Result<BTreeSet<String
         .collect())
 }
 
-/// Reads the pipeline, opens its destination, and works on the cursors there.
+/// Reads the pipeline, opens its destination, and works on the cursors there. A destination that is only asked may
+/// not write files.
 fn with_cursors<T>(
     pipeline: &Pipeline,
     common: &Common,
     output: &Output,
+    changes: bool,
     work: impl FnOnce(&Document, &mut Cursors<'_>) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let document = setup::document(pipeline, common)?;
     let redacted = super::redacted(&document);
     let host = setup::host(output, Some(&document))?;
-    let mut cursors = Cursors::open(&document, &host).map_err(&redacted)?;
+    let mut cursors = Cursors::open(&document, &host, changes).map_err(&redacted)?;
     work(&document, &mut cursors).map_err(&redacted)
 }
 
@@ -94,13 +96,18 @@ fn list(
     common: &Common,
     output: &Output,
 ) -> Result<(), Failure> {
-    with_cursors(pipeline, common, output, |document, cursors| {
+    with_cursors(pipeline, common, output, false, |document, cursors| {
         let history = setup::history_to_look_at(document, history)?;
         let (mut rows, mut streams, mut refusals) = (Vec::new(), Vec::new(), Vec::new());
         rows.push(HEAD.map(str::to_owned).to_vec());
         for name in names(document, history.as_ref())? {
             let progress = cursors.of(&name)?;
             let refused = refused_next(document, cursors, &name)?;
+            // Who lists the streams needs no cursor to set: `get` has it as it is.
+            let progress = progress.map(|progress| Progress {
+                cursor: progress.cursor.map(|cursor| document.redact(&cursor)),
+                ..progress
+            });
             rows.push(row(&name, progress.as_ref(), refused.as_ref()));
             streams.push(looked_document(&name, progress.as_ref(), refused.as_ref()));
             refusals.extend(refused);
@@ -192,7 +199,7 @@ fn looked_document(name: &str, progress: Option<&Progress>, refused: Option<&Fai
 }
 
 fn get(of: &OneStream, history: &History, common: &Common, output: &Output) -> Result<(), Failure> {
-    with_cursors(&of.pipeline, common, output, |document, cursors| {
+    with_cursors(&of.pipeline, common, output, false, |document, cursors| {
         let found = Found::of(document, cursors, history, &of.stream)?;
         output.text(&found.cursor);
         if let Some(refused) = &found.refused {
@@ -263,7 +270,7 @@ fn set(
     output: &Output,
 ) -> Result<(), Failure> {
     ensure_json(cursor, of)?;
-    with_cursors(&of.pipeline, common, output, |document, cursors| {
+    with_cursors(&of.pipeline, common, output, true, |document, cursors| {
         alone(cursors, document, (history, consent), output)?;
         let history = setup::history(document, history)?;
         ensure_known(document, Some(&history), &of.stream)?;
@@ -369,7 +376,7 @@ fn edit(
     output: &Output,
 ) -> Result<(), Failure> {
     let (history, consent) = asked;
-    let found = with_cursors(&of.pipeline, common, output, |document, cursors| {
+    let found = with_cursors(&of.pipeline, common, output, false, |document, cursors| {
         cursors.refuse_at_work(&setup::history_path(document, history), consent.force)?;
         Found::of(document, cursors, history, &of.stream)
     })?;
@@ -382,7 +389,7 @@ fn edit(
         return Ok(());
     }
     let after = as_json(&after).to_string();
-    with_cursors(&of.pipeline, common, output, |document, cursors| {
+    with_cursors(&of.pipeline, common, output, true, |document, cursors| {
         alone(cursors, document, asked, output)?;
         let history = setup::history(document, history)?;
         ensure_readable(cursors, &of.stream, &after, output)?;
@@ -444,7 +451,7 @@ fn rebind(
     common: &Common,
     output: &Output,
 ) -> Result<(), Failure> {
-    with_cursors(pipeline, common, output, |document, cursors| {
+    with_cursors(pipeline, common, output, true, |document, cursors| {
         alone(cursors, document, (history, consent), output)?;
         let history = setup::history(document, history)?;
         let mut streams = Vec::new();
@@ -487,7 +494,7 @@ fn clear(
     common: &Common,
     output: &Output,
 ) -> Result<(), Failure> {
-    with_cursors(pipeline, common, output, |document, cursors| {
+    with_cursors(pipeline, common, output, true, |document, cursors| {
         alone(cursors, document, (history, consent), output)?;
         let history = setup::history(document, history)?;
         let names = chosen(document, &history, stream)?;

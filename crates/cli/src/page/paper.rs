@@ -70,8 +70,9 @@ impl Paper {
             let folder = on_disk(&folder);
             if report == folder || (!is_file && report.starts_with(&folder)) {
                 let text = format!(
-                    "{}: this run writes {location} itself (stream {})",
+                    "{}: this run writes {} itself (stream {})",
                     self.path.display(),
+                    stream.location,
                     stream.name
                 );
                 return Err(Failure::new(Class::Config, CODE, text).hint(format!(

@@ -1,34 +1,65 @@
 //! Values that must not be shown.
+//!
+//! A message may show a value in an escaped form: as JSON, in a URL, in HTML, between quotes. Instead of making every
+//! form of a value, the message itself is unescaped, and the value is looked for in what comes out.
+
+mod escapes;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use memchr::memmem::Finder;
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 
+use escapes::View;
+
 /// Shorter values are too common to be taken out of every message.
 const MIN_SECRET_BYTES: usize = 4;
+/// A line of a value of several lines, such as a key, is a secret by itself from this length on.
+const MIN_LINE_BYTES: usize = 16;
+/// A value above this is no key: its lines are not secrets by themselves.
+const MAX_BYTES_OF_LINES: usize = 64 << 10;
 /// Objects that are nested deeper in a configuration are not looked at.
 const MAX_DEPTH: usize = 16;
+/// A message of one kind may stand in another, as the JSON of a configuration within `{:?}`.
+const MAX_ESCAPES: usize = 3;
+/// A longer text is unescaped once: each time takes several times its memory.
+const LONG: usize = 256 << 10;
 
-/// Every secret of a pipeline, shared by the clones of its document. The longest comes first, so
-/// that none is left over in part.
+/// Every secret of a pipeline, shared by the clones of its document.
 #[derive(Clone, Default)]
-pub(super) struct Secrets(Arc<RwLock<Vec<String>>>);
+pub(super) struct Secrets(Arc<RwLock<Known>>);
+
+#[derive(Default)]
+struct Known {
+    /// Values, and the long lines of those that have several.
+    values: Vec<Finder<'static>>,
+    /// Values of several lines without their white space: a message may have another between the lines, or none.
+    squeezed: Vec<Finder<'static>>,
+}
 
 impl Secrets {
-    /// Adds a value in every form that a message may show it in, unless it is too short to be told
-    /// apart from a word.
+    /// Adds a value, unless it is too short to be told apart from a word.
     pub fn add(&self, value: &str) {
-        if value.len() < MIN_SECRET_BYTES {
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        add_to(&mut known.values, value);
+        add_to(&mut known.values, value.trim());
+        let value = value.trim();
+        if !value.contains(['\n', '\r']) {
             return;
         }
-        let mut secrets = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        for form in forms(value) {
-            if !secrets.contains(&form) {
-                secrets.push(form);
-            }
+        let squeezed: String = value.split_ascii_whitespace().collect();
+        if squeezed.len() >= MIN_LINE_BYTES {
+            add_to(&mut known.squeezed, &squeezed);
         }
-        secrets.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        if value.len() <= MAX_BYTES_OF_LINES {
+            let lines = value.split(['\n', '\r']).map(str::trim);
+            // The first and last line of a key say that it is one.
+            let is_mark = |line: &str| line.starts_with("-----") && line.ends_with("-----");
+            lines
+                .filter(|line| line.len() >= MIN_LINE_BYTES && !is_mark(line))
+                .for_each(|line| add_to(&mut known.values, line));
+        }
     }
 
     /// Adds what a connector's schema marks with `x-secret`: of a URL the password, of anything
@@ -73,105 +104,54 @@ impl Secrets {
 
     /// `text` with every secret in it replaced by `***`.
     pub fn redact(&self, text: &str) -> String {
-        let mut text = text.to_owned();
-        for secret in &*self.0.read().unwrap_or_else(PoisonError::into_inner) {
-            if text.contains(secret.as_str()) {
-                text = text.replace(secret.as_str(), "***");
-            }
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let mut found = Vec::new();
+        if !known.values.is_empty() {
+            let escapes = if text.len() > LONG { 1 } else { MAX_ESCAPES };
+            known.find(&View::of(text), escapes, &mut found);
         }
-        text
+        drop(known);
+        covered(text, found)
     }
 }
 
-/// A value as it is, and as messages show values: `{:?}`, JSON, a URL. A message of one kind may
-/// stand in another, as the JSON of a configuration within `{:?}`.
-fn forms(value: &str) -> Vec<String> {
-    // Nothing escapes letters and digits. A secret may be a whole file.
-    if value.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-        return vec![value.to_owned()];
-    }
-    let once = escaped(value);
-    let twice = once.iter().flat_map(|form| escaped(form));
-    let more = percent_encoded(value).into_iter().chain(quoted(value));
-    let mut forms: Vec<String> = twice.chain(more).collect();
-    forms.extend(once);
-    forms.push(value.to_owned());
-    forms.sort();
-    forms.dedup();
-    forms
-}
-
-/// As Rust, JSON, JavaScript and Python write a text between quotes.
-fn escaped(value: &str) -> Vec<String> {
-    let json = Value::from(value).to_string();
-    let json = json[1..json.len() - 1].to_owned();
-    let mut ascii = String::new();
-    for c in json.chars() {
-        match c.is_ascii() {
-            true => ascii.push(c),
-            false => {
-                let mut units = [0; 2];
-                for unit in c.encode_utf16(&mut units) {
-                    ascii += &format!("\\u{unit:04x}");
-                }
+impl Known {
+    /// The parts of the text behind a view, from and to, that show a secret; it may be escaped so often.
+    fn find(&self, view: &View, escapes: usize, found: &mut Vec<(usize, usize)>) {
+        view.find(&self.values, found);
+        if !self.squeezed.is_empty() {
+            view.squeezed().find(&self.squeezed, found);
+        }
+        if escapes > 0 {
+            for plainer in view.unescaped() {
+                self.find(&plainer, escapes - 1, found);
             }
         }
     }
-    let debug = format!("{value:?}");
-    let debug = debug[1..debug.len() - 1].to_owned();
-    vec![
-        json.replace('/', "\\/"),
-        ascii,
-        debug.replace("\\\"", "\"").replace('\'', "\\'"),
-        debug,
-        value.escape_default().to_string(),
-        // Python's, of control characters.
-        json.replace("\\u00", "\\x"),
-        json,
-    ]
 }
 
-/// Between quotes in SQL and CSV, and in HTML.
-fn quoted(value: &str) -> Vec<String> {
-    let doubled = [value.replace('"', "\"\""), value.replace('\'', "''")];
-    let html = ["&#39;", "&#x27;", "'"].map(|apostrophe| in_html(value, apostrophe));
-    doubled.into_iter().chain(html).collect()
+fn add_to(finders: &mut Vec<Finder<'static>>, value: &str) {
+    let is_known = |known: &Finder<'_>| known.needle() == value.as_bytes();
+    if value.len() >= MIN_SECRET_BYTES && !finders.iter().any(is_known) {
+        finders.push(Finder::new(value).into_owned());
+    }
 }
 
-fn in_html(value: &str, apostrophe: &str) -> String {
-    let escaped = value.replace('&', "&amp;").replace('<', "&lt;");
-    let escaped = escaped.replace('>', "&gt;").replace('"', "&quot;");
-    escaped.replace('\'', apostrophe)
-}
-
-/// As a URL has it: all but letters and digits, or all but what needs no escape there either.
-fn percent_encoded(value: &str) -> Vec<String> {
-    let keeping = |kept: &[u8], lower: bool| -> String {
-        let mut encoded = String::with_capacity(value.len());
-        for byte in value.bytes() {
-            match byte.is_ascii_alphanumeric() || kept.contains(&byte) {
-                true => encoded.push(char::from(byte)),
-                false if lower => encoded += &format!("%{byte:02x}"),
-                false => encoded += &format!("%{byte:02X}"),
-            }
+/// The text with `***` for these parts of it; one for parts that overlap.
+fn covered(text: &str, mut parts: Vec<(usize, usize)>) -> String {
+    parts.sort_unstable();
+    let mut covered = String::with_capacity(text.len());
+    let mut shown = 0;
+    for (from, to) in parts {
+        let (from, to) = (text.floor_char_boundary(from), text.ceil_char_boundary(to));
+        if from >= shown {
+            covered.push_str(&text[shown..from]);
+            covered.push_str("***");
         }
-        encoded
-    };
-    let kept: [&[u8]; 5] = [
-        b"",
-        b"-._~",
-        // `encodeURIComponent`, and what may stand in a password of a URL (RFC 3986, 3.2.1).
-        b"-._~!*'()",
-        b"-._~!$&'()*+,;=",
-        b"-._~!$&'()*+,;=:@/?",
-    ];
-    let mut forms: Vec<String> = kept
-        .iter()
-        .flat_map(|kept| [keeping(kept, false), keeping(kept, true)])
-        .collect();
-    // A form's body has `+` for a blank.
-    forms.extend([keeping(b"-._*", false), keeping(b"-._*", true)].map(|f| f.replace("%20", "+")));
-    forms
+        shown = shown.max(to);
+    }
+    covered.push_str(&text[shown..]);
+    covered
 }
 
 /// A text, or those of a list.
@@ -226,6 +206,9 @@ mod tests {
         );
     }
 
+    const PATH_ESCAPES: &percent_encoding::AsciiSet =
+        &percent_encoding::NON_ALPHANUMERIC.remove(b'/').remove(b'-');
+
     #[test]
     fn no_escape_shows_a_secret() {
         for secret in [
@@ -234,6 +217,7 @@ mod tests {
             "p@ss word+&=1",
             "tab\there\u{2028}",
             "😀-key\"",
+            "S3cr3t\"\\pä/ss<w>&'x$word %41\tend",
         ] {
             let secrets = Secrets::default();
             secrets.add(secret);
@@ -248,14 +232,22 @@ mod tests {
                 config.clone(),
                 format!("{config:?}"),
                 format!("{:?}", format!("{secret:?}")),
-                Value::from(config).to_string(),
+                Value::from(config.clone()).to_string(),
                 format!("\"{}\"", secret.escape_default()),
                 encode(percent_encoding::NON_ALPHANUMERIC),
-                encode(percent_encoding::NON_ALPHANUMERIC).to_lowercase(),
+                encode(percent_encoding::NON_ALPHANUMERIC).replace("%C3%A4", "%c3%a4"),
+                // Python's `quote` keeps `/`.
+                encode(PATH_ESCAPES),
                 encode(percent_encoding::NON_ALPHANUMERIC).replace("%20", "+"),
                 secret.replace('"', "\"\""),
                 secret.replace('\'', "''"),
                 secret.replace('&', "&amp;").replace('"', "&quot;"),
+                // HTML outside of attributes keeps quotes.
+                secret.replace('&', "&amp;").replace('<', "&lt;"),
+                // Rust and JavaScript between single quotes.
+                format!("{secret:?}").replace('\'', "\\'"),
+                config.replace('\'', "\\'"),
+                format!("{:?}", encode(percent_encoding::NON_ALPHANUMERIC)),
             ] {
                 // What is left of it: the text around it, and no letter of the secret.
                 let redacted = secrets.redact(&said);
@@ -265,6 +257,44 @@ mod tests {
                 assert_eq!(rest, "", "{secret:?}: {said}");
             }
         }
+    }
+
+    #[test]
+    fn a_key_of_several_lines_is_shown_neither_in_lines_nor_joined() {
+        let key =
+            "-----BEGIN KEY-----\nMIIlineoneAAAA+/\nMIIlinetwoBBBBCC\nend=\n-----END KEY-----\n";
+        let secrets = Secrets::default();
+        secrets.add(key);
+        for said in [
+            key.to_owned(),
+            key.trim().replace('\n', " "),
+            key.replace('\n', ""),
+            key.replace('\n', "\r\n  "),
+            format!("{key:?}"),
+            "MIIlineoneAAAA+/".to_owned(),
+            "MIIlinetwoBBBBCC\nof".to_owned(),
+            "MIIlineoneAAAA%2b%2f".to_owned(),
+        ] {
+            let redacted = secrets.redact(&said);
+            assert!(redacted.contains("***"), "{said}: {redacted}");
+            assert!(
+                !redacted.contains("line") && !redacted.contains("end="),
+                "{redacted}"
+            );
+        }
+        assert_eq!(
+            secrets.redact("no -----BEGIN KEY----- found"),
+            "no -----BEGIN KEY----- found"
+        );
+    }
+
+    #[test]
+    fn secrets_that_overlap_leave_no_part_of_either() {
+        let secrets = Secrets::default();
+        secrets.add("abcdWXYZ");
+        secrets.add("WXYZlonger");
+        secrets.add("WXYZ");
+        assert_eq!(secrets.redact("-abcdWXYZlonger-WXYZWXYZ-"), "-***-******-");
     }
 
     #[test]

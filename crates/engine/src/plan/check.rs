@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rapidbyte_runtime::{CheckItem, Error, Grants};
 
 use super::open::{Opened, open_both};
-use super::{Clocks, Plan, Stage, privileges};
+use super::{Clocks, Plan, Stage, privileges, shown};
 use crate::document::Document;
 use crate::failure::Failure;
 use crate::host::Host;
@@ -63,8 +63,8 @@ pub fn check(document: &Document, host: &Host) -> Result<Checked, Failure> {
     })
 }
 
-fn found(item: CheckItem, side: &'static str, stage: &Stage, document: &Document) -> Looked {
-    let problem = item.problem.map(|error| {
+fn found(mut item: CheckItem, side: &'static str, stage: &Stage, document: &Document) -> Looked {
+    let problem = item.problem.take().map(|error| {
         let error = Error::Failed {
             connector: stage.connector.name().into(),
             export: "session.check",
@@ -73,6 +73,7 @@ fn found(item: CheckItem, side: &'static str, stage: &Stage, document: &Document
         };
         Failure::from_runtime(error, document, side)
     });
+    let item = shown::item(document, item);
     Looked {
         side,
         name: item.name,

@@ -5,7 +5,7 @@ use rapidbyte_runtime::{
     Destination, Increment, LateRows, Plan as Placed, Progress, Stream, Target, WriteMode,
 };
 
-use super::{Stage, unknown_column};
+use super::{Stage, shown, unknown_column};
 use crate::document::{self, Document};
 use crate::failure::{Class, Failure};
 use crate::meant::did_you_mean;
@@ -206,7 +206,7 @@ pub(super) fn progress(
         return Ok(found);
     }
     // A run that is at work may have made it since it was looked for.
-    *placed = destination.plan(target).map_err(failed)?;
+    *placed = shown::placed(document, destination.plan(target).map_err(failed)?);
     if !placed.is_new {
         return Ok(found);
     }

@@ -9,7 +9,7 @@ use rapidbyte_runtime::{
 use serde_json::{Map, Value};
 
 use super::choose::readable;
-use super::privileges;
+use super::{privileges, shown};
 use crate::document::Document;
 use crate::document::local_path::{self, NotLocal};
 use crate::failure::{Class, Failure};
@@ -148,6 +148,7 @@ fn begin_source(
             .map_err(failed),
         _ => Ok(Vec::new()),
     };
+    let found = found.map(|found| shown::streams(document, found));
     Ok(Reading {
         stage,
         session,
@@ -183,7 +184,7 @@ pub fn discover(document: &Document, host: &Host) -> Result<Discovered, Failure>
         }
         let text = format!("{} of {count} streams cannot be read", failures.len());
         Ok(Discovered {
-            streams,
+            streams: shown::streams(document, streams),
             unreadable: Failure::of_several(failures, text, "follow the hint of each error"),
         })
     })
@@ -214,14 +215,20 @@ fn open_reading(
 }
 
 /// Loads the destination, checks its configuration and opens a session.
+///
+/// It may write files only where the caller `changes` something.
 pub fn open_destination(
     document: &Document,
     host: &Host,
     clock: &Clock,
+    changes: bool,
 ) -> Result<(Stage, Destination), Failure> {
     let stage = open_stage(document, host, clock, Side::DESTINATION)?;
     let failed = |e| Failure::from_runtime(e, document, "destination");
-    let sandbox = working_sandbox(document, host, clock, &stage);
+    let sandbox = match changes {
+        true => working_sandbox(document, host, clock, &stage),
+        false => planning_sandbox(document, host, clock, &stage),
+    };
     let mut session = stage.connector.destination(sandbox).map_err(failed)?;
     session.open(&stage.config).map_err(failed)?;
     Ok((stage, session))
@@ -390,6 +397,7 @@ fn working_sandbox(document: &Document, host: &Host, clock: &Clock, stage: &Stag
         clock: clock.clone(),
         cancel: host.cancel.child(),
         log: host.log_sink(),
+        redact: document.redactor(),
         stream: None,
     }
 }

@@ -62,7 +62,7 @@ pub(crate) fn pump_destination(
     // The source has failed when nobody listens, and says so through the channel.
     let _ = tell.send(Begin::From(cursor.clone()));
     work.host
-        .say(name, &format!("writes to {}", work.stream.placed.location));
+        .say(name, &format!("writes to {}", work.stream.location));
     Pump {
         work,
         destination,
@@ -260,7 +260,7 @@ impl Pump<'_> {
             bytes: open.bytes,
             batches: open.batches,
             written_bytes: receipt.bytes,
-            location: receipt.location,
+            location: work.plan.document.redact(&receipt.location),
         };
         work.ledger
             .committed(work.plan, name, &self.progress, committed)

@@ -713,9 +713,9 @@ impl HostOutput for State {
         let clock = self.sandbox.clock.clone();
         clock.outside(Phase::Flush, || {
             let (output, shown) = self.table.get(&this)?.for_call();
-            let written = self.apart(&shown, move |_| locked(&output).file.write_all(&data))?;
+            let written = self.apart(&shown, move |_| locked(&output).write(&data))?;
             self.progress();
-            Ok(written.map_err(|error| failed(&shown, &error)))
+            Ok(written)
         })
     }
 
@@ -750,7 +750,24 @@ impl HostOutput for State {
 }
 
 impl Output {
+    /// Once the file has its name, others may read it and link to it.
+    fn write(&mut self, data: &[u8]) -> Result<(), Error> {
+        self.refuse_committed()?;
+        let written = self.file.write_all(data);
+        written.map_err(|error| failed(&self.shown, &error))
+    }
+
+    fn refuse_committed(&self) -> Result<(), Error> {
+        if !self.committed {
+            return Ok(());
+        }
+        let text = format!("{} is committed already", ended::short(&self.shown));
+        Err(Error::new(ErrorKind::Internal, "output_committed", text)
+            .hint("report it to the connector's author: the connector has a bug"))
+    }
+
     fn commit(&mut self, given_up: &Abandoned) -> Result<(), Error> {
+        self.refuse_committed()?;
         let done = match self.folder.clone() {
             None if self.is_new => match self.link(given_up) {
                 Err(error) if error.kind() == Io::AlreadyExists => {
@@ -1014,6 +1031,31 @@ mod tests {
     }
 
     #[test]
+    fn what_is_committed_cannot_be_written_any_more() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder
+            .path()
+            .join("a.csv")
+            .to_str()
+            .expect("UTF-8")
+            .to_owned();
+        let granted = Granted {
+            grant: path.clone(),
+            path: path.clone(),
+            root: folder.path().to_owned(),
+            trusted: None,
+        };
+        let mut output = create(&granted, "a.csv").expect("a file");
+        output.write_and_commit(b"kept");
+        let again = [output.write(b"more"), output.commit(&Abandoned::default())];
+        for result in again {
+            assert_eq!(result.expect_err("refused").code, "output_committed");
+        }
+        drop(output);
+        assert_eq!(std::fs::read(&path).expect("the file"), b"kept");
+    }
+
+    #[test]
     fn who_only_looks_changes_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
         let schema = serde_json::json!({"properties": {"out": {"x-grant": "write"}}});
@@ -1031,6 +1073,7 @@ mod tests {
                 clock: crate::Clock::new(),
                 cancel: crate::Cancel::new(),
                 log: Arc::new(|_, _, _, _| {}),
+                redact: crate::no_secrets(),
                 stream: None,
             },
         );

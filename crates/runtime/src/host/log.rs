@@ -6,6 +6,7 @@ use std::sync::Arc;
 pub use crate::bindings::log::Level;
 use crate::bindings::log::{Error, Host};
 use crate::bindings::types::ErrorKind;
+use crate::ended;
 use crate::fault;
 use crate::limits::{ALL_MAY_SAY, Room};
 use crate::state::State;
@@ -22,7 +23,7 @@ impl Host for State {
         if self.log_lines > lines {
             return Ok(());
         }
-        let message = &message[..message.floor_char_boundary(MAX_MESSAGE)];
+        let message = ended::first(&message, MAX_MESSAGE, &self.sandbox.redact);
         let len = message.len() as u64;
         let (all_lines, all_bytes) = (u64::from(lines) * ALL_MAY_SAY, bytes as u64 * ALL_MAY_SAY);
         let stream = self.sandbox.stream.as_deref();
@@ -48,7 +49,7 @@ impl Host for State {
             self.log_lines = lines.saturating_add(1);
             (self.sandbox.log)(&self.connector, stream, Level::Warn, &text);
         } else {
-            (self.sandbox.log)(&self.connector, stream, level, message);
+            (self.sandbox.log)(&self.connector, stream, level, &message);
         }
         Ok(())
     }

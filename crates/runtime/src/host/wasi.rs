@@ -220,6 +220,7 @@ mod tests {
             clock: Clock::new(),
             cancel: Cancel::new(),
             log: Arc::new(|_, _, _, _| {}),
+            redact: crate::no_secrets(),
             stream: None,
         };
         let mut state = State::new("test".into(), sandbox);

@@ -14,6 +14,7 @@ fn state(cancel: &Cancel, stall: Duration) -> State {
         clock: Clock::new(),
         cancel: cancel.clone(),
         log: Arc::new(|_, _, _, _| {}),
+        redact: crate::no_secrets(),
         stream: None,
     };
     State::new("test".into(), sandbox)

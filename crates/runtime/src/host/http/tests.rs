@@ -28,6 +28,7 @@ fn http(url: &str, cancel: &Cancel) -> Http {
         clock: Clock::new(),
         cancel: cancel.clone(),
         log: Arc::new(|_, _, _, _| {}),
+        redact: crate::no_secrets(),
         stream: None,
     };
     Http::new("test", &sandbox, Arc::default())

@@ -184,6 +184,7 @@ impl Guest {
             clock: Clock::new(),
             cancel: cancel.clone(),
             log: Arc::new(|_, _, _, _| {}),
+            redact: crate::no_secrets(),
             stream: None,
         };
         let mut guest = Self {

@@ -1,0 +1,184 @@
+//! A text without one layer of escapes, of which every byte knows its place in the text that is shown.
+
+use memchr::memmem::Finder;
+
+/// A text as it is, or unescaped.
+pub(super) struct View {
+    bytes: Vec<u8>,
+    /// From where to where each byte stands in the text.
+    places: Vec<(usize, usize)>,
+}
+
+/// A piece of a view: how many bytes it has there, and what it stands for.
+struct Escape {
+    len: usize,
+    means: Vec<u8>,
+}
+
+/// Reads the escape at the beginning of some bytes.
+type Reader = fn(&[u8]) -> Option<Escape>;
+
+impl View {
+    pub fn of(text: &str) -> Self {
+        Self {
+            bytes: text.as_bytes().to_vec(),
+            places: (0..text.len()).map(|at| (at, at + 1)).collect(),
+        }
+    }
+
+    /// Adds the parts of the text where one of these is.
+    pub fn find(&self, finders: &[Finder<'static>], found: &mut Vec<(usize, usize)>) {
+        for finder in finders {
+            let len = finder.needle().len();
+            for at in finder.find_iter(&self.bytes) {
+                found.push((self.places[at].0, self.places[at + len - 1].1));
+            }
+        }
+    }
+
+    /// Without white space.
+    pub fn squeezed(&self) -> Self {
+        let both = self.bytes.iter().zip(&self.places);
+        let (bytes, places) = both
+            .filter(|(byte, _)| !byte.is_ascii_whitespace())
+            .map(|(byte, place)| (*byte, *place))
+            .unzip();
+        Self { bytes, places }
+    }
+
+    /// What the text may mean, by each way to escape one.
+    pub fn unescaped(&self) -> impl Iterator<Item = Self> {
+        let readers: [(u8, Reader); 7] = [
+            (b'%', percent),
+            (b'+', plus),
+            (b'&', entity),
+            (b'\\', backslash),
+            (b'\\', backslash_of_bytes),
+            (b'\'', doubled),
+            (b'"', doubled),
+        ];
+        readers
+            .into_iter()
+            .filter_map(move |(sign, read)| self.without(sign, read))
+    }
+
+    /// None where there is no such escape.
+    fn without(&self, sign: u8, read: Reader) -> Option<Self> {
+        let first =
+            memchr::memchr_iter(sign, &self.bytes).find(|at| read(&self.bytes[*at..]).is_some())?;
+        let mut plain = Self {
+            bytes: self.bytes[..first].to_vec(),
+            places: self.places[..first].to_vec(),
+        };
+        let mut at = first;
+        while at < self.bytes.len() {
+            let escape = match self.bytes[at] == sign {
+                true => read(&self.bytes[at..]),
+                false => None,
+            };
+            let Some(Escape { len, means }) = escape else {
+                plain.bytes.push(self.bytes[at]);
+                plain.places.push(self.places[at]);
+                at += 1;
+                continue;
+            };
+            let place = (self.places[at].0, self.places[at + len - 1].1);
+            plain.places.resize(plain.places.len() + means.len(), place);
+            plain.bytes.extend(means);
+            at += len;
+        }
+        Some(plain)
+    }
+}
+
+fn means(len: usize, byte: u8) -> Option<Escape> {
+    Some(Escape {
+        len,
+        means: vec![byte],
+    })
+}
+
+fn is_char(len: usize, code: u32) -> Option<Escape> {
+    let means = char::from_u32(code)?.to_string().into_bytes();
+    Some(Escape { len, means })
+}
+
+/// The number in so many digits.
+fn number(digits: Option<&[u8]>, radix: u32) -> Option<u32> {
+    let digits = digits.filter(|digits| digits.iter().all(u8::is_ascii_alphanumeric))?;
+    u32::from_str_radix(std::str::from_utf8(digits).ok()?, radix).ok()
+}
+
+/// `%2F` of a URL.
+fn percent(at: &[u8]) -> Option<Escape> {
+    means(3, u8::try_from(number(at.get(1..3), 16)?).ok()?)
+}
+
+/// The blank of a form's body.
+fn plus(_: &[u8]) -> Option<Escape> {
+    means(1, b' ')
+}
+
+/// `''` of SQL, `""` of CSV.
+fn doubled(at: &[u8]) -> Option<Escape> {
+    (at.get(1) == at.first()).then(|| means(2, at[0]))?
+}
+
+/// `&amp;` and `&#x27;` of HTML.
+fn entity(at: &[u8]) -> Option<Escape> {
+    /// The longest is `&#x10FFFF;`.
+    const MOST: usize = 10;
+    let end = at.iter().take(MOST).position(|byte| *byte == b';')?;
+    let len = end + 1;
+    match &at[1..end] {
+        b"amp" => means(len, b'&'),
+        b"lt" => means(len, b'<'),
+        b"gt" => means(len, b'>'),
+        b"quot" => means(len, b'"'),
+        b"apos" => means(len, b'\''),
+        [b'#', b'x' | b'X', digits @ ..] => is_char(len, number(Some(digits), 16)?),
+        [b'#', digits @ ..] => is_char(len, number(Some(digits), 10)?),
+        _ => None,
+    }
+}
+
+/// `\n`, `\u00e4`, `\u{e4}` and `\xe4` of Rust, JSON, JavaScript and Python.
+fn backslash(at: &[u8]) -> Option<Escape> {
+    match at.get(1)? {
+        b'n' => means(2, b'\n'),
+        b'r' => means(2, b'\r'),
+        b't' => means(2, b'\t'),
+        b'b' => means(2, 8),
+        b'f' => means(2, 12),
+        b'v' => means(2, 11),
+        b'a' => means(2, 7),
+        b'0' => means(2, 0),
+        b'x' => is_char(4, number(at.get(2..4), 16)?),
+        b'U' => is_char(10, number(at.get(2..10), 16)?),
+        b'u' if at.get(2) == Some(&b'{') => {
+            let end = at.iter().take(10).position(|byte| *byte == b'}')?;
+            is_char(end + 1, number(at.get(3..end), 16)?)
+        }
+        b'u' => {
+            let first = number(at.get(2..6), 16)?;
+            if !(0xd800..0xdc00).contains(&first) {
+                return is_char(6, first);
+            }
+            // A letter of two units (RFC 8259, 7).
+            let second = at.get(6..8).filter(|sign| *sign == b"\\u");
+            let second = second.and_then(|_| number(at.get(8..12), 16))?;
+            let second = second.checked_sub(0xdc00).filter(|low| *low < 0x400)?;
+            is_char(12, 0x10000 + ((first - 0xd800) << 10) + second)
+        }
+        sign if sign.is_ascii_punctuation() => means(2, *sign),
+        _ => None,
+    }
+}
+
+/// The same where `\xc3` is a byte, as in Python's bytes.
+fn backslash_of_bytes(at: &[u8]) -> Option<Escape> {
+    match at.get(1)? {
+        b'x' => means(4, u8::try_from(number(at.get(2..4), 16)?).ok()?),
+        _ => backslash(at),
+    }
+}

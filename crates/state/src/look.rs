@@ -1,0 +1,77 @@
+//! A look at a history before SQLite has it, and at what is in it before it is used: other users may write to the
+//! folder.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rusqlite::Connection;
+
+use crate::{Result, StateError, attempts};
+
+/// The files of a history, by what is behind its name.
+const FILES: [&str; 3] = ["", "-journal", "-wal"];
+
+/// Refuses a link in the place of a history or of its folder, unless it belongs to this user, to root or to the owner
+/// of the pipeline's folder: another user's would have us write into a file or folder of our own.
+pub(crate) fn refuse_links(path: &Path) -> Result<()> {
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let pipelines = folder
+        .parent()
+        .filter(|above| !above.as_os_str().is_empty());
+    let pipelines = std::fs::metadata(pipelines.unwrap_or(Path::new(".")));
+    let user = rustix::process::geteuid().as_raw();
+    let trusted = [0, user, pipelines.map_or(user, |found| found.uid())];
+    for name in [folder, path] {
+        match std::fs::symlink_metadata(name) {
+            Ok(found) if found.is_symlink() && !trusted.contains(&found.uid()) => {
+                let problem = format!("is a link of another user (uid {})", found.uid());
+                return Err(StateError::at(name, problem));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Refuses what is no regular file: SQLite would wait for the other end of a pipe.
+pub(crate) fn refuse_special(path: &Path) -> Result<()> {
+    refuse_links(path)?;
+    for end in FILES {
+        let mut name = path.as_os_str().to_owned();
+        name.push(end);
+        let name = PathBuf::from(name);
+        match std::fs::metadata(&name) {
+            Ok(found) if !found.is_file() => {
+                return Err(StateError::at(&name, "not a regular file"));
+            }
+            // What cannot be looked at cannot be opened either: SQLite says why.
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Refuses triggers and views of somebody else, which would run with our writes and reads.
+pub(crate) fn refuse_foreign(path: &Path, db: &Connection) -> Result<()> {
+    let sql =
+        "SELECT type || ' ' || name, sql FROM sqlite_schema WHERE type IN ('trigger', 'view')";
+    let failed = |error: rusqlite::Error| StateError::of_sql(path, &error);
+    let mut statement = db.prepare(sql).map_err(failed)?;
+    let mut rows = statement.query([]).map_err(failed)?;
+    while let Some(row) = rows.next().map_err(failed)? {
+        let made: Option<String> = row.get(1).map_err(failed)?;
+        let is_ours = made.is_some_and(|made| {
+            made.starts_with("CREATE TRIGGER ") && attempts::TABLE.contains(&made)
+        });
+        if !is_ours {
+            let name: String = row.get(0).map_err(failed)?;
+            let name: String = name.chars().take(200).collect();
+            let problem = format!("has a {name} that this program did not make");
+            return Err(StateError::at(path, problem));
+        }
+    }
+    Ok(())
+}
