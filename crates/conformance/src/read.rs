@@ -157,7 +157,7 @@ impl<'b> Reading<'b> {
     }
 
     /// Says that everything up to the cursor is kept.
-    pub fn acknowledge(&mut self, stream: &str, cursor: &String) -> Result<(), Trouble> {
+    pub fn acknowledge(&mut self, stream: &str, cursor: &str) -> Result<(), Trouble> {
         self.bench.note(self.source.acknowledge(stream, cursor))
     }
 
