@@ -404,30 +404,33 @@ fn a_run_that_replaces_another_one_reads_again_what_that_one_begins_after_it_has
 /// A run that stands still counts as dead, and its successor has an id of its own.
 #[test]
 fn the_successor_of_a_run_that_stands_still_does_not_append_its_streams_again() {
-    let database = shared().database();
-    let mut client = database.client();
-    client.batch_execute(TWO_TABLES).expect("tables");
-    let folder = Folder::new();
-    let pipeline = two_tables(&database, "", "");
-    folder.write("p.yaml", format!("{pipeline}  write_mode: append\n"));
-    let older = Started::stopped_at(&folder, "engine.acknowledged");
-    let lock = folder.path().join(".rapidbyte/pipeline-t.lock");
-    let lock = std::fs::File::open(lock).expect("the lock of the run");
-    let silent = SystemTime::now() - Duration::from_secs(31);
-    lock.set_modified(silent).expect("a time");
-    let newer = run(&folder);
-    assert_eq!(newer.code, Some(0), "{newer:?}");
-    for table in ["raw.a", "raw.b"] {
-        assert_eq!(days(&mut client, table), "1", "{table}");
-    }
-    let (_, document) = resume(older);
-    assert_eq!(document["error"]["code"], "run_superseded", "{document:#}");
-    let day = "UPDATE a SET day = 2; UPDATE b SET day = 2";
-    client.batch_execute(day).expect("another day");
-    let next = run(&folder);
-    assert_eq!(next.code, Some(0), "{next:?}");
-    for table in ["raw.a", "raw.b"] {
-        assert_eq!(days(&mut client, table), "1,2", "{table}");
+    // Also where the history did not hear of the commit.
+    for point in ["engine.acknowledged", "engine.committed"] {
+        let database = shared().database();
+        let mut client = database.client();
+        client.batch_execute(TWO_TABLES).expect("tables");
+        let folder = Folder::new();
+        let pipeline = two_tables(&database, "", "");
+        folder.write("p.yaml", format!("{pipeline}  write_mode: append\n"));
+        let older = Started::stopped_at(&folder, point);
+        let lock = folder.path().join(".rapidbyte/pipeline-t.lock");
+        let lock = std::fs::File::open(lock).expect("the lock of the run");
+        let silent = SystemTime::now() - Duration::from_secs(31);
+        lock.set_modified(silent).expect("a time");
+        let newer = run(&folder);
+        assert_eq!(newer.code, Some(0), "{newer:?}");
+        for table in ["raw.a", "raw.b"] {
+            assert_eq!(days(&mut client, table), "1", "{table}");
+        }
+        let (_, document) = resume(older);
+        assert_eq!(document["error"]["code"], "run_superseded", "{document:#}");
+        let day = "UPDATE a SET day = 2; UPDATE b SET day = 2";
+        client.batch_execute(day).expect("another day");
+        let next = run(&folder);
+        assert_eq!(next.code, Some(0), "{next:?}");
+        for table in ["raw.a", "raw.b"] {
+            assert_eq!(days(&mut client, table), "1,2", "{table}");
+        }
     }
 }
 

@@ -37,16 +37,19 @@ pub(crate) fn all(
 
 /// The id under which the destination moves a stream of the run `base`.
 pub(crate) fn id(base: &str, stream: &StreamPlan, limit: Option<u64>) -> String {
-    let is_skipped_once_complete =
-        stream.sync_mode == SyncMode::FullRefresh && stream.target.write_mode == WriteMode::Append;
     let asked = (&stream.columns, &stream.filter, limit);
-    if !is_skipped_once_complete || asked == (&None, &None, None) {
+    if !is_added_once(stream) || asked == (&None, &None, None) {
         return base.to_owned();
     }
     // Strings and numbers are always JSON.
     let asked = serde_json::to_vec(&asked).unwrap_or_default();
     let hash = blake3::hash(&asked).to_hex();
     format!("{base}{MARK}{}", &hash[..8])
+}
+
+/// The stream is read whole and appended: a run that has committed all of it must not do that twice.
+pub(crate) fn is_added_once(stream: &StreamPlan) -> bool {
+    stream.sync_mode == SyncMode::FullRefresh && stream.target.write_mode == WriteMode::Append
 }
 
 /// The id of the run in the history and in messages.

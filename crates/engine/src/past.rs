@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use rapidbyte_state::{RunRecord, State, StreamRecord};
+use rapidbyte_state::{RunRecord, StreamRecord};
 
 use crate::document::Stream;
-use crate::known_as::{self, base};
+use crate::known_as::base;
 use crate::ledger::Ledger;
 use crate::plan::Plan;
 use crate::report::Warning;
@@ -23,31 +23,6 @@ pub(crate) fn complete_streams(ledger: &Ledger<'_>) -> HashSet<String> {
         |known: &StreamRecord| known.complete && known.run_id == ledger.run_of(&known.stream).id;
     let complete = known.into_iter().filter(is_complete);
     complete.map(|known| known.stream).collect()
-}
-
-/// The streams that the run `dead`, which did not end, committed to the end, as far as the history knows: they would be
-/// appended twice.
-pub(crate) fn complete_of(
-    plan: &Plan,
-    history: &State,
-    dead: &str,
-) -> impl Iterator<Item = String> {
-    // A history that cannot be read is no reason to stop: the streams are moved.
-    let known = history.streams(&plan.document.pipeline).unwrap_or_default();
-    let is_complete = |known: &StreamRecord| {
-        let stream = plan
-            .streams
-            .iter()
-            .find(|stream| stream.name == known.stream);
-        let id = stream.map(|stream| known_as::id(dead, stream, plan.limit));
-        known.complete && id.as_ref() == Some(&known.run_id)
-    };
-    let complete: Vec<String> = known
-        .into_iter()
-        .filter(is_complete)
-        .map(|known| known.stream)
-        .collect();
-    complete.into_iter()
 }
 
 /// Streams that the last finished run moved and the source does not have any more. Only streams that a pattern covers

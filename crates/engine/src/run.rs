@@ -90,7 +90,7 @@ pub fn run(
     let planned = plan.streams.iter().map(|stream| stream.name.clone());
     let refused = plan.refused.iter().map(|refused| refused.stream.clone());
     let names: Vec<String> = planned.chain(refused).collect();
-    let mut resumed: HashMap<String, String> = names
+    let resumed: HashMap<String, String> = names
         .iter()
         .filter_map(|name| Some((name.clone(), left.remove(name)?)))
         .collect();
@@ -108,11 +108,6 @@ pub fn run(
         },
     };
     let held = active.as_ref().and_then(ActiveRun::turn).or(turn.as_ref());
-    if let (Some(history), Some(dead)) = (history, held.and_then(Turn::taken_from_run)) {
-        let complete = past::complete_of(&plan, history, dead);
-        let complete = complete.map(|stream| (stream, dead.to_owned()));
-        resumed.extend(complete);
-    }
     let ledger = Ledger {
         known_as: known_as::all(&plan, &run, &resumed),
         resumed,

@@ -9,7 +9,7 @@ use rapidbyte_runtime::{Clock, Destination, Progress, Run};
 use crate::cursors::STATE;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
-use crate::known_as::base;
+use crate::known_as::{self, base};
 use crate::ledger::Ledger;
 use crate::plan::{Plan, StreamPlan, planning_sandbox};
 
@@ -21,6 +21,18 @@ pub(crate) struct Asking<'a> {
 }
 
 impl Asking<'_> {
+    /// The run that this one replaces has committed all of a stream that is added once. It did not end, so that this run
+    /// takes its place.
+    pub(crate) fn is_done(&self, destination: &mut Destination) -> Result<bool, Failure> {
+        let replaced = self.ledger.replaces.as_deref();
+        let Some(replaced) = replaced.filter(|_| known_as::is_added_once(self.stream)) else {
+            return Ok(false);
+        };
+        let id = known_as::id(replaced, self.stream, self.plan.limit);
+        let found = self.found(destination)?;
+        Ok(found.is_some_and(|found| found.complete && found.run_id == id))
+    }
+
     /// Refuses to let the run in behind a newer one: it would shut out the newer run and write rows
     /// that are older. A run that was let in before, or that planned with the stream's progress,
     /// knows which epoch it expects. Gives the epoch that is there, where it matters.

@@ -12,6 +12,7 @@ use rapidbyte_state::State;
 
 use crate::bundled::CONNECTORS;
 use crate::control::Control;
+use crate::memory_limit::MemoryOfRuns;
 use crate::pipeline::Pipeline;
 
 /// Loads connectors and runs pipelines; from any number of threads at a time.
@@ -21,6 +22,7 @@ pub struct Engine {
     connector_dirs: Vec<PathBuf>,
     embedded: &'static [Embedded],
     native: Arc<[NativeConnector]>,
+    memory: Option<Arc<MemoryOfRuns>>,
 }
 
 /// Settings of an [`Engine`] that is not built yet.
@@ -28,6 +30,7 @@ pub struct EngineBuilder {
     connector_dirs: Vec<PathBuf>,
     embedded: &'static [Embedded],
     native: Vec<NativeConnector>,
+    memory: Option<u64>,
     cache: Option<Cache>,
     compiles: Box<dyn Fn(&str) + Send + Sync>,
 }
@@ -70,6 +73,15 @@ impl EngineBuilder {
         self
     }
 
+    /// Bytes of memory that all runs have together. A run takes its `resources.memory` before it plans: it waits until
+    /// the other runs have given back enough, and is refused as `memory_of_engine` if that is more than all of it.
+    /// Without a limit every run begins at once.
+    #[must_use]
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.memory = Some(bytes);
+        self
+    }
+
     /// Leaves out the connectors that are inside the program.
     #[must_use]
     pub fn without_bundled(mut self) -> Self {
@@ -104,6 +116,7 @@ impl EngineBuilder {
             connector_dirs: self.connector_dirs,
             embedded: self.embedded,
             native: self.native.into(),
+            memory: self.memory.map(|bytes| Arc::new(MemoryOfRuns::new(bytes))),
         })
     }
 }
@@ -115,6 +128,7 @@ impl Engine {
             connector_dirs: Vec::new(),
             embedded: CONNECTORS,
             native: Vec::new(),
+            memory: None,
             cache: None,
             compiles: Box::new(|_| ()),
         }
@@ -193,6 +207,12 @@ impl Engine {
     ) -> Result<Report, Failure> {
         let host = self.host(control);
         let mut document = pipeline.document.clone();
+        let bytes = document.resources.memory;
+        // Given back when the run has ended.
+        let _memory = match &self.memory {
+            Some(all) => Some(all.take(bytes, &control.cancel)?),
+            None => None,
+        };
         if options.fail_fast {
             document.on_stream_failure = OnStreamFailure::Stop;
         }

@@ -118,6 +118,7 @@
 mod bundled;
 mod control;
 mod engine;
+mod memory_limit;
 mod pipeline;
 mod places;
 

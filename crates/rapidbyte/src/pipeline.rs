@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use rapidbyte_engine::{Document, Environment, Failure};
+use serde_json::Value;
 
 /// A pipeline that was read: every key is known and every variable has its value.
 #[derive(Debug, Clone)]
@@ -33,6 +34,20 @@ impl Pipeline {
         Ok(Self { document })
     }
 
+    /// Reads a pipeline that a program made: the same keys as in a file. Variables in texts (`${NAME}`) get their values,
+    /// as in a file. Its paths are relative to `folder`, whose `.env` is read.
+    ///
+    /// # Errors
+    /// The first mistake, with its key; its line is that of the value as indented JSON.
+    pub fn from_value(
+        value: &Value,
+        folder: &Path,
+        environment: &Environment<'_>,
+    ) -> Result<Self, Failure> {
+        // JSON is YAML, and an escape of JSON is one of YAML.
+        Self::from_str(&format!("{value:#}"), folder, environment)
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.document.pipeline
@@ -45,5 +60,33 @@ const TEXT: &str = "pipeline";
 impl From<Document> for Pipeline {
     fn from(document: Document) -> Self {
         Self { document }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_value_is_read_like_the_text_of_a_file() {
+        let environment = Environment::from_fn(|name| (name == "TABLE").then(|| "a".to_owned()))
+            .without_env_file();
+        let value = |more: &str| {
+            json!({
+                "version": 1, "pipeline": "p",
+                "source": { "use": "a", "streams": ["${TABLE}\n\u{7f}\"\u{1F600}", more] },
+                "destination": { "use": "b", "write_mode": "append" },
+            })
+        };
+        let read = |more| Pipeline::from_value(&value(more), Path::new("."), &environment);
+        let document = read("b").expect("a pipeline").document;
+        let streams = document.source.streams.iter();
+        let names: Vec<&str> = streams.map(|stream| stream.name.as_str()).collect();
+        assert_eq!(names, ["a\n\u{7f}\"\u{1F600}", "b"]);
+        let refused = read("${NONE}").expect_err("a variable without a value");
+        assert_eq!(refused.code, "unset_variable");
+        assert_eq!(refused.key.as_deref(), Some("source.streams[1]"));
     }
 }

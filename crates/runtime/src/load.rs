@@ -6,6 +6,7 @@ use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{Read, Take};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -92,9 +93,20 @@ struct Inner {
     linker: Linker<State>,
     cache: Option<Cache>,
     tell: Box<Tell>,
-    loaded: Mutex<HashMap<Origin, Connector>>,
+    loaded: Mutex<HashMap<Origin, Kept>>,
     ticker: Ticker,
 }
+
+/// A connector that was loaded before.
+struct Kept {
+    connector: Connector,
+    /// Of the file it came from.
+    stamp: Option<Stamp>,
+}
+
+/// What changes when a file is written or replaced: device, inode, bytes, and the times of its last change in
+/// seconds and nanoseconds.
+type Stamp = (u64, u64, u64, (i64, i64), (i64, i64));
 
 /// Hears the name of a connector that is about to be compiled.
 type Tell = dyn Fn(&str) + Send + Sync;
@@ -166,12 +178,15 @@ impl Runtime {
         Ok(Self(Arc::new(inner)))
     }
 
-    /// Loads a connector: from memory when this runtime has it, from the cache, or by compiling.
+    /// Loads a connector: from memory when this runtime has it and its file has not changed, from the cache, or by
+    /// compiling.
     /// Two threads may load two connectors at a time.
     pub fn load(&self, origin: &Origin) -> Result<Connector> {
         let loaded = || self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(connector) = loaded().get(origin) {
-            return Ok(connector.clone());
+        // Before it is read: what changes meanwhile is read again the next time.
+        let stamp = origin.stamp();
+        if let Some(kept) = loaded().get(origin).filter(|kept| kept.stamp == stamp) {
+            return Ok(kept.connector.clone());
         }
         let name = origin.name().to_owned();
         let start = Instant::now();
@@ -208,7 +223,11 @@ impl Runtime {
             described: Arc::default(),
             _ticker: Arc::clone(&self.0.ticker),
         };
-        loaded().insert(origin.clone(), connector.clone());
+        let kept = Kept {
+            connector: connector.clone(),
+            stamp,
+        };
+        loaded().insert(origin.clone(), kept);
         Ok(connector)
     }
 
@@ -361,6 +380,17 @@ impl Origin {
         Ok(Some(
             sha256.as_ref().iter().map(|b| format!("{b:02x}")).collect(),
         ))
+    }
+
+    /// None where it does not come from a file, or there is no such file.
+    fn stamp(&self) -> Option<Stamp> {
+        let Self::File(path) = self else {
+            return None;
+        };
+        let meta = std::fs::metadata(path).ok()?;
+        let written = (meta.mtime(), meta.mtime_nsec());
+        let changed = (meta.ctime(), meta.ctime_nsec());
+        Some((meta.dev(), meta.ino(), meta.len(), written, changed))
     }
 
     /// Of the `.wasm`: reading all of a file at once would cost more than hashing it.

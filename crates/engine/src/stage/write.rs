@@ -3,13 +3,14 @@
 use std::time::Instant;
 
 use crossbeam_channel::Sender as Tell;
-use rapidbyte_runtime::{Batch, Cancel, Clock, Destination, Phase, Progress, SyncMode, WriteMode};
+use rapidbyte_runtime::{Batch, Cancel, Clock, Destination, Phase, Progress};
 
 use super::{Begin, Message, Stopped, Work};
 use crate::channel::{Received, Receiver};
 use crate::compress::{Decompressor, Frame};
 use crate::document::Checkpoint;
 use crate::failure::{Class, Failure};
+use crate::known_as;
 use crate::ledger::Committed;
 
 /// Writes until the end is said, and commits: at the checkpoints that are due, and at the end. An
@@ -39,6 +40,15 @@ pub(crate) fn pump_destination(
             destination
         }
     };
+    let is_done_before = work.asking().is_done(&mut destination);
+    if is_done_before.map_err(Stopped::because)? {
+        skip(
+            work,
+            tell,
+            "was committed by the run that this run replaces",
+        );
+        return Ok(());
+    }
     let before = work.asking().refuse(&mut destination);
     let before = before.map_err(Stopped::because)?;
     let fenced = destination
@@ -48,11 +58,11 @@ pub(crate) fn pump_destination(
     work.ledger.heal(name, &fenced);
     work.asking().let_in(before, &fenced);
     if is_done(work, &fenced) {
-        work.host
-            .say(name, "was committed by an earlier attempt of this run");
-        work.ledger.skipped(name);
-        // The source may have failed meanwhile, and nothing is to be read.
-        let _ = tell.send(Begin::Nothing);
+        skip(
+            work,
+            tell,
+            "was committed by an earlier attempt of this run",
+        );
         return Ok(());
     }
     let cursor = work.goes_on().then(|| fenced.cursor.clone()).flatten();
@@ -79,9 +89,16 @@ pub(crate) fn pump_destination(
 /// A full refresh that is added to what is there must not be added twice when the run that has
 /// committed it was killed before it could say so.
 fn is_done(work: &Work<'_>, fenced: &Progress) -> bool {
-    fenced.complete
-        && work.stream.sync_mode == SyncMode::FullRefresh
-        && work.stream.target.write_mode == WriteMode::Append
+    fenced.complete && known_as::is_added_once(work.stream)
+}
+
+/// Ends the stream without a row: it was committed before.
+fn skip(work: &Work<'_>, tell: &Tell<Begin>, why: &str) {
+    let name = &work.stream.name;
+    work.host.say(name, why);
+    work.ledger.skipped(name);
+    // The source may have failed meanwhile, and nothing is to be read.
+    let _ = tell.send(Begin::Nothing);
 }
 
 /// What was written and is not committed.
