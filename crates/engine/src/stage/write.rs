@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crossbeam_channel::Sender as Tell;
-use rapidbyte_runtime::{Batch, Cancel, Clock, Destination, Phase, Progress};
+use rapidbyte_runtime::{Batch, Cancel, Clock, Destination, Phase, Progress, WriteMode};
 
 use super::{Begin, Message, Stopped, Work};
 use crate::channel::{Received, Receiver};
