@@ -7,6 +7,7 @@
 use rapidbyte_runtime::{Clock, Destination, Progress, Run};
 
 use crate::cursors::STATE;
+use crate::document::WhenRunning;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
 use crate::known_as::{self, base};
@@ -21,14 +22,17 @@ pub(crate) struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// The run that this one replaces has committed all of a stream that is added once. It did not end, so that this run
-    /// takes its place.
+    /// A run that counts as dead has committed all of a stream that is added once: this run takes its place. One that is
+    /// alive and is replaced may still end well, and this run is another one.
     pub(crate) fn is_done(&self, destination: &mut Destination) -> Result<bool, Failure> {
-        let replaced = self.ledger.replaces.as_deref();
-        let Some(replaced) = replaced.filter(|_| known_as::is_added_once(self.stream)) else {
+        let is_alive = self.plan.document.when_running == WhenRunning::Replace;
+        let Some(dead) = self.ledger.replaces.as_deref().filter(|_| !is_alive) else {
             return Ok(false);
         };
-        let id = known_as::id(replaced, self.stream, self.plan.limit);
+        if !known_as::is_added_once(self.stream) {
+            return Ok(false);
+        }
+        let id = known_as::id(dead, self.stream, self.plan.limit);
         let found = self.found(destination)?;
         Ok(found.is_some_and(|found| found.complete && found.run_id == id))
     }

@@ -219,8 +219,7 @@ const MOST_DETAILED: usize = 6;
 
 fn text_of(plan: &Plan, refused: &[Refused], output: &Output) -> String {
     let mut text = Vec::new();
-    let is_refused = |stream: &&StreamPlan| refused.iter().any(|one| one.stream == stream.name);
-    let streams: Vec<&StreamPlan> = plan.streams.iter().filter(|s| !is_refused(s)).collect();
+    let streams: Vec<&StreamPlan> = plan.streams.iter().collect();
     if streams.len() > MOST_DETAILED && !output.is_verbose() {
         let lines: Vec<_> = streams.iter().map(|s| Line::of(plan, s)).collect();
         text.push(overview::text(&lines, output.width));

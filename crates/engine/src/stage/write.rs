@@ -45,7 +45,7 @@ pub(crate) fn pump_destination(
         skip(
             work,
             tell,
-            "was committed by the run that this run replaces",
+            "was committed by the dead run that this run succeeds",
         );
         return Ok(());
     }

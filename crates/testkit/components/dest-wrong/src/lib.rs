@@ -331,8 +331,12 @@ impl GuestSession for Session {
         let place = self.place_of(&target.stream, &pipeline);
         let state = place.read()?;
         if self.config.deed == Deed::ProgressLetsIn && state.is_none() {
-            place.write(&State::default())?;
-            return Ok(Some(self.answer(&State::default())));
+            let state = State {
+                epoch: 1,
+                ..State::default()
+            };
+            place.write(&state)?;
+            return Ok(Some(self.answer(&state)));
         }
         Ok(state.map(|state| self.answer(&state)))
     }
