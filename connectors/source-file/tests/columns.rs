@@ -138,7 +138,20 @@ fn missing_and_new_columns_and_other_types_name_file_and_column() {
         ];
         write(&folder.path().join("1.parquet"), &first);
         write(&folder.path().join("2.parquet"), columns);
-        let error = open(folder.path(), "parquet").discover(&[]).err().unwrap();
+        let mut source = open(folder.path(), "parquet");
+        let found = source.discover(&[]).unwrap();
+        assert_eq!(
+            ipc::decode_schema(&found[0].schema).unwrap().fields().len(),
+            0
+        );
+        let wanted = Selection {
+            stream: found[0].name.clone(),
+            columns: None,
+            filter: None,
+            increment: None,
+            cursor: None,
+        };
+        let error = source.snapshot(&[wanted]).err().unwrap();
         assert_eq!(error.code, "schema_differs", "{error:?}");
         assert_eq!(error.column.as_deref(), Some(column));
         assert!(error.message.contains(part), "{}", error.message);

@@ -403,10 +403,7 @@ fn bad_data_names_file_line_stream_and_column() {
         ("csv_missing_column", "Schema".to_owned())
     );
     let config = json!({"path": "d/*.csv"});
-    let error = open(folder.path(), config)
-        .unwrap()
-        .discover(&[])
-        .unwrap_err();
+    let error = unreadable(&mut open(folder.path(), config).unwrap(), "d");
     assert!(error.location.unwrap().ends_with("d/3.csv:1"));
 }
 
@@ -577,10 +574,10 @@ fn files_without_rows_are_streams_without_rows() {
         let config = json!({"path": path, "schema": {"x": "int64"}});
         let mut source = open(folder.path(), config).unwrap();
         assert_eq!(read(&mut source, "a", None).unwrap(), "");
-        let error = open(folder.path(), json!({"path": path}))
-            .unwrap()
-            .discover(&[])
-            .unwrap_err();
+        let error = unreadable(
+            &mut open(folder.path(), json!({"path": path})).unwrap(),
+            "a",
+        );
         assert!(error.hint.unwrap().contains("schema"), "{}", error.code);
     }
     let mut source = open(folder.path(), json!({"path": "b-*.csv"})).unwrap();
@@ -639,7 +636,7 @@ fn files_that_are_no_text_say_what_they_look_like() {
             }
             let mut source = open(folder.path(), config).unwrap();
             let error = match declared {
-                false => source.discover(&[]).err().unwrap(),
+                false => unreadable(&mut source, "a"),
                 true => read(&mut source, "a", None).unwrap_err(),
             };
             assert_eq!(error.code, code, "{name}: {}", error.message);
@@ -666,7 +663,7 @@ fn half_a_character_in_json_is_named() {
     );
     assert!(error.hint.unwrap().contains("declare the column as json"));
     let mut source = open(folder.path(), json!({"path": "k.jsonl"})).unwrap();
-    let error = source.discover(&[]).err().unwrap();
+    let error = unreadable(&mut source, "k");
     assert_eq!(error.code, "json_lone_surrogate", "{}", error.message);
 }
 
@@ -793,7 +790,7 @@ fn values_of_folders_are_columns() {
     std::fs::write(folder.path().join("u/id=1/1.csv"), "id\n1\n").unwrap();
     let config = json!({"path": "{stream}/id=*/*.csv", "partitions": {"id": "int64"}});
     let mut source = open(folder.path(), config).unwrap();
-    assert_eq!(source.discover(&[]).unwrap_err().code, "duplicate_column");
+    assert_eq!(unreadable(&mut source, "u").code, "duplicate_column");
 }
 
 #[test]
