@@ -215,7 +215,13 @@ fn move_all(
     let start = Instant::now();
     let begun = start.checked_sub(Duration::from_secs_f64(planned.wall_secs));
     let begun = begun.unwrap_or(start);
-    let moved = move_streams(plan, host, progress, &taken, begun, ledger)?;
+    let moved = match move_streams(plan, host, progress, &taken, begun, ledger) {
+        Ok(moved) => moved,
+        Err(mut failure) => {
+            failure.streams.warnings.extend(gone);
+            return Err(failure);
+        }
+    };
     for stream in &moved {
         add(&mut timing, &stream.report.source.parts);
         add(&mut timing, &stream.report.destination.parts);
@@ -401,8 +407,7 @@ fn move_streams(
         let done = moved.iter().map(|(_, moved)| moved.report.name.clone());
         failure.streams.committed = done.collect();
         failure.streams.reports = moved.into_iter().map(|(_, moved)| moved.report).collect();
-        let planned = plan.streams.iter().flat_map(warnings);
-        failure.streams.warnings = planned.chain(past::gone(plan, ledger)).collect();
+        failure.streams.warnings = plan.streams.iter().flat_map(warnings).collect();
         return Err(failure);
     }
     Ok(moved.into_iter().map(|(_, moved)| moved).collect())
