@@ -8,6 +8,12 @@ use crate::{bundle, c_compiler, python, toolchain};
 
 /// Leaves the program with its connectors beside it, compiled ahead of time.
 pub fn build(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
+    program(workspace, steps)?;
+    compile(workspace, steps, "bundled connectors", Vec::new())
+}
+
+/// Leaves the program with its connectors beside it. A run compiles those that it uses.
+pub fn program(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
     with_components(workspace, steps, "connectors", &[])
 }
 
@@ -33,8 +39,7 @@ fn with_components(
     steps.program(
         &format!("build: host, profile {profile} (the first time takes minutes)"),
         workspace.cargo_for_host(&["build", "--bin", "rapidbyte"]),
-    )?;
-    compile(workspace, steps, "bundled connectors", Vec::new())
+    )
 }
 
 /// Puts the compiled code of connectors into the cache: of all bundled ones when none is named.
@@ -119,6 +124,7 @@ pub fn with_names(
 pub fn with_testkit(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
     let mut kit = workspace.testkit_components()?;
     with_components(workspace, steps, "connectors and test kit", &kit)?;
+    compile(workspace, steps, "bundled connectors", Vec::new())?;
     // Authors begin with the template, so the tests treat it as an author's connector.
     let template = workspace.connectors()?.into_iter();
     kit.extend(template.filter(|connector| connector.name == "template"));

@@ -15,7 +15,7 @@ const SHOWN_LINES: usize = 3;
 
 /// Builds, writes the quick start's rows as JSON Lines and as Parquet, and shows the first rows.
 pub fn demo(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
-    build::build(workspace, steps)?;
+    build::program(workspace, steps)?;
     let run = |pipeline: &str, more: &[&str]| {
         let mut program = workspace.command(workspace.binary());
         program.args(["run", pipeline]).args(more);
