@@ -4,8 +4,8 @@
 //! The session that planned says it first, before any stream is written. A thread with a session of its own
 //! says it again every few seconds, whatever the streams wait for, and takes it back at the end.
 
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::document::Document;
 use crate::event::ENGINE;
 use crate::failure::Failure;
 use crate::host::Host;
-use crate::plan::{Plan, Stage};
+use crate::plan::{Prepared, Stage};
 
 /// How often a run says that it is at work.
 const EVERY: Duration = Duration::from_secs(5);
@@ -40,7 +40,12 @@ impl Beat {
     ///
     /// # Errors
     /// A connector that breaks the contract in this call.
-    pub(crate) fn begin(plan: &Plan, host: &Host, run: &Run) -> Result<Option<Self>, Failure> {
+    pub(crate) fn begin(
+        prepared: &Prepared,
+        host: &Host,
+        run: &Run,
+    ) -> Result<Option<Self>, Failure> {
+        let plan = &prepared.plan;
         let mut beating = Beating {
             stage: plan.destination.clone(),
             document: plan.document.clone(),
@@ -53,17 +58,16 @@ impl Beat {
             },
             is_told: false,
         };
-        let mut writer = plan.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(session) = writer.as_mut() else {
-            return Ok(None);
-        };
-        let goes_on = match session.beat(&beating.presence) {
-            Ok(goes_on) => goes_on,
-            // The run ends by itself.
-            Err(Error::Cancelled) => return Ok(None),
-            Err(error) if session.is_usable() => beating.warn(error),
-            Err(error) => return Err(Failure::from_runtime(error, &plan.document, "destination")),
-        };
+        let told = prepared.sessions.with_writer(|session| {
+            match session.beat(&beating.presence) {
+                Ok(goes_on) => Ok(goes_on),
+                // The run ends by itself.
+                Err(Error::Cancelled) => Ok(false),
+                Err(error) if session.is_usable() => Ok(beating.warn(error)),
+                Err(error) => Err(Failure::from_runtime(error, &plan.document, "destination")),
+            }
+        });
+        let goes_on = told.transpose()?.unwrap_or(false);
         if !goes_on {
             return Ok(None);
         }

@@ -9,7 +9,7 @@ use rapidbyte_state::{Known, State, Watch};
 use crate::event::Event;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
-use crate::plan::Plan;
+use crate::plan::{Held, Plan};
 
 /// The books of one run.
 pub(crate) struct Ledger<'a> {
@@ -98,7 +98,7 @@ impl Ledger<'_> {
     /// A commit has happened: first it is counted, then told to the history, then to the source.
     pub(crate) fn committed(
         &self,
-        plan: &Plan,
+        (plan, held): (&Plan, &Held),
         stream: &str,
         progress: &Progress,
         committed: Committed,
@@ -124,15 +124,9 @@ impl Ledger<'_> {
         }
         point("engine.recorded", stream)?;
         if let Some(cursor) = &progress.cursor {
-            let mut coordinator = plan
-                .coordinator
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            if let Some(coordinator) = coordinator.as_mut() {
-                coordinator
-                    .acknowledge(stream, cursor)
-                    .map_err(|e| Failure::from_runtime(e, &plan.document, "source"))?;
-            }
+            held.with_coordinator(|source| source.acknowledge(stream, cursor))
+                .transpose()
+                .map_err(|e| Failure::from_runtime(e, &plan.document, "source"))?;
         }
         point("engine.acknowledged", stream)
     }

@@ -42,7 +42,7 @@ pub use host::Host;
 pub use meant::{did_you_mean, nearest};
 pub use narrow::Narrowing;
 pub use overlap::{Unplanned, plan_alone};
-pub use plan::Plan;
+pub use plan::{Plan, Prepared};
 pub use progress::{Progress, StreamProgress, StreamState};
 pub use report::Report;
 pub use run::{progress, run};

@@ -15,7 +15,7 @@ use crate::failure::{Class, Failure};
 use crate::host::Host;
 use crate::known_as::base;
 use crate::narrow::Narrowing;
-use crate::plan::Plan;
+use crate::plan::Prepared;
 use crate::retry;
 
 /// How often a run that waits looks.
@@ -34,11 +34,11 @@ pub fn plan_alone(
     host: &Host,
     narrowing: &Narrowing,
     history: &Path,
-) -> Result<(Plan, Option<Turn>), Unplanned> {
+) -> Result<(Prepared, Option<Turn>), Unplanned> {
     let turn = take_turn(&document, history, host)?;
     let pipeline = document.pipeline.clone();
     match plan_in_turn(document, host, narrowing, history, turn.as_ref()) {
-        Ok(plan) => Ok((plan, turn)),
+        Ok(prepared) => Ok((prepared, turn)),
         Err(failure) => {
             // A mistake in a pipeline file that never ran makes no history.
             let is_recorded =
@@ -98,14 +98,14 @@ fn plan_in_turn(
     narrowing: &Narrowing,
     history: &Path,
     turn: Option<&Turn>,
-) -> Result<Plan, Failure> {
+) -> Result<Prepared, Failure> {
     if document.when_running == WhenRunning::Replace {
-        return Plan::narrowed(document, host, narrowing);
+        return Prepared::narrowed(document, host, narrowing);
     }
     let has_died = |run: &str| has_died(turn, history, run);
     let mut waits = Waits::default();
     loop {
-        let planned = Plan::alone(document.clone(), host, narrowing, &has_died);
+        let planned = Prepared::alone(document.clone(), host, narrowing, &has_died);
         match planned {
             Err(failure) if failure.code == CODE && document.when_running == WhenRunning::Wait => {
                 waits.on(&failure.message, host)?;

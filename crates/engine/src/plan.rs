@@ -6,40 +6,39 @@ mod choose;
 mod delivery;
 mod moment;
 mod open;
+mod prepared;
 mod privileges;
 mod refused;
 pub(crate) mod shown;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use arrow_schema::{Field, Schema};
 use rapidbyte_runtime::{
-    ColumnPlan, Destination, Fit, Grants, Increment, Phase, Plan as Placed, Progress, Selection,
-    Source, Stream, SyncMode, Target, WriteMode,
+    ColumnPlan, Destination, Fit, Grants, Increment, Plan as Placed, Progress, Selection, Stream,
+    SyncMode, Target, WriteMode,
 };
 use rapidbyte_wire::{WARNING_NOTE, ipc, types};
 
 use crate::document::{self, Document, WhenRunning};
 use crate::failure::{Class, Failure};
-use crate::host::Host;
 use crate::meant::did_you_mean;
-use crate::narrow::Narrowing;
-use crate::overlap::refuse_remote;
-use crate::retry::until_it_passes;
 pub use check::{Checked, Looked, check};
-use choose::{Chosen, narrow, readable, refuse_unknown_streams, select, some_of};
+use choose::{Chosen, some_of};
 pub(crate) use delivery::{asked_increment, lost_rows};
 use delivery::{identify, increment, progress, refuse_repeats};
-use moment::Moment;
 pub use moment::Taken;
+use open::common_forms;
 pub use open::{Clocks, Discovered, Stage, discover, granted, open_destination};
-use open::{Opened, Reading, Writing, common_forms, open_both};
 pub(crate) use open::{open_source, planning_sandbox};
+pub(crate) use prepared::Held;
+pub use prepared::Prepared;
 pub use refused::Refused;
 use refused::refusal;
 
-/// Everything that a run will do, settled before the first row.
+/// Everything that a run will do, settled before the first row. A plan is a value: it holds no session.
+#[derive(Clone)]
 pub struct Plan {
     /// What was asked for.
     pub document: Document,
@@ -59,18 +58,10 @@ pub struct Plan {
     pub limit: Option<u64>,
     /// Incremental streams begin again with their first row.
     pub full_refresh: bool,
-    /// Where the time of planning went.
-    pub clocks: Clocks,
-    /// What the source said when it was asked for its moment while the destination planned.
-    taken: Option<Result<String, Failure>>,
-    /// Kept open for the whole run: it holds the snapshot. Nothing once it reads the only stream
-    /// itself. Used by the running thread alone; the mutex lets the stages share the plan.
-    pub(crate) coordinator: Mutex<Option<Source>>,
-    /// The session that planned, until a stream is written by it.
-    pub(crate) writer: Mutex<Option<Destination>>,
 }
 
 /// One stream's way.
+#[derive(Clone)]
 pub struct StreamPlan {
     /// The source's name of it.
     pub name: String,
@@ -110,157 +101,6 @@ impl StreamPlan {
 }
 
 impl Plan {
-    /// Loads, opens and asks both connectors.
-    pub fn new(document: Document, host: &Host) -> Result<Self, Failure> {
-        Self::narrowed(document, host, &Narrowing::default())
-    }
-
-    /// The same for a part of what the pipeline moves. What fails for a reason that may pass is begun
-    /// again, as `retry` says.
-    pub fn narrowed(
-        document: Document,
-        host: &Host,
-        narrowing: &Narrowing,
-    ) -> Result<Self, Failure> {
-        Self::planned(document, host, narrowing, |_, _| Ok(()))
-    }
-
-    /// The same for a run. Refused while the destination says that another run of the pipeline is at work:
-    /// before the source fixes its moment. A run that `has_died` does not count.
-    pub(crate) fn alone(
-        document: Document,
-        host: &Host,
-        narrowing: &Narrowing,
-        has_died: &dyn Fn(&str) -> bool,
-    ) -> Result<Self, Failure> {
-        Self::planned(document, host, narrowing, |document, destination| {
-            refuse_remote(document, destination, has_died)
-        })
-    }
-
-    /// `begin` has the destination's session before the source fixes its moment.
-    fn planned(
-        document: Document,
-        host: &Host,
-        narrowing: &Narrowing,
-        begin: impl Fn(&Document, &mut Destination) -> Result<(), Failure>,
-    ) -> Result<Self, Failure> {
-        narrowing.check(&document)?;
-        let clocks = Clocks::new();
-        until_it_passes(&document, host, |attempt| {
-            let opened = open_both(&document, host, &clocks, false);
-            // Also the time between two attempts.
-            clocks.source.enter(Phase::Other);
-            clocks.destination.enter(Phase::ChannelWait);
-            let clocks = clocks.clone();
-            let plan = Self::settled(document.clone(), opened?, clocks, narrowing, &begin)?;
-            let passes = |refused: &&Refused| refused.failure.passes_after_ms.is_some();
-            match plan.refused.iter().find(passes) {
-                // With the last attempt the other streams are moved.
-                Some(passing) if attempt < document.retry.max_attempts => {
-                    Err(passing.failure.clone())
-                }
-                _ => Ok(plan),
-            }
-        })
-    }
-
-    /// Settles what is moved between two sides that are open; `begin` has the destination's session first.
-    fn settled(
-        document: Document,
-        opened: Opened,
-        clocks: Clocks,
-        narrowing: &Narrowing,
-        begin: impl Fn(&Document, &mut Destination) -> Result<(), Failure>,
-    ) -> Result<Self, Failure> {
-        let Reading {
-            stage: source,
-            session: mut coordinator,
-            cancel,
-            found,
-            ..
-        } = opened.reading;
-        let Writing {
-            stage: destination,
-            session: mut writer,
-            ..
-        } = opened.writing;
-        check_modes(&document, &destination, narrowing.full_refresh)?;
-        clocks.source.enter(Phase::ChannelWait);
-        clocks.destination.enter(Phase::Other);
-        let selected = select(&document, &source.spec, found?, &mut coordinator)?;
-        refuse_unknown_streams(&document, &selected, [&source.spec, &destination.spec])?;
-        let found = selected.names();
-        let (chosen, mut refused) = narrow(&document, selected, narrowing)?;
-        let asked_for = chosen.len() + refused.len();
-        let (chosen, unreadable) =
-            readable(&document, chosen, |one| &one.discovered, &mut coordinator)?;
-        refused.extend(unreadable);
-        let finds_none = chosen.is_empty();
-        begin(&document, &mut writer)?;
-        let asked = selections(&document, &chosen);
-        let is_whole = chosen.iter().all(|one| {
-            let asked = &document.source.streams[one.entry];
-            asked.sync_mode == document::SyncMode::FullRefresh
-        });
-        let mut moment = Moment {
-            source: &mut coordinator,
-            cancel: &cancel,
-            clock: &clocks.source,
-            selections: asked,
-        };
-        let place_all = || place_all(&document, chosen, &mut writer, narrowing.full_refresh);
-        let (placing, taken) = match is_whole && !finds_none {
-            true => {
-                let (placing, taken) = moment.fix_beside(&document, place_all)?;
-                (placing, Some(taken))
-            }
-            false => (place_all()?, None),
-        };
-        let Placing {
-            streams,
-            refused: by_destination,
-        } = placing;
-        refused.extend(by_destination);
-        if streams.is_empty() && !refused.is_empty() {
-            // The operator asks an administrator once: the source says what it lacks, too.
-            if refused
-                .iter()
-                .any(|one| privileges::is_missing(&one.failure))
-            {
-                let taken = taken.unwrap_or_else(|| moment.take(&document));
-                let missing = taken.err().filter(privileges::is_missing);
-                refused.extend(missing.map(|failure| Refused {
-                    stream: failure.stream.clone().unwrap_or_default(),
-                    failure,
-                }));
-            }
-            return Err(refused_all(
-                refused,
-                asked_for,
-                destination.connector.name(),
-            ));
-        }
-        refuse_shared_targets(&document, &streams)?;
-        refuse_own_source(&document, &source.grants, &destination.grants, &streams)?;
-        clocks.source.enter(Phase::Other);
-        clocks.destination.enter(Phase::ChannelWait);
-        Ok(Self {
-            document,
-            source,
-            destination,
-            streams,
-            refused,
-            found,
-            limit: narrowing.limit,
-            full_refresh: narrowing.full_refresh,
-            clocks,
-            taken,
-            coordinator: Mutex::new(Some(coordinator)),
-            writer: Mutex::new(Some(writer)),
-        })
-    }
-
     /// One failure for all streams that cannot be moved, also those that the moment of the run refused. None if all
     /// streams can be moved.
     pub fn refusal(&self, taken: &Taken) -> Option<Failure> {
@@ -280,78 +120,10 @@ impl Plan {
         refused
     }
 
-    /// The session that planned, for whichever stream is written first: it has logged in, and its
-    /// server knows the catalog.
-    pub(crate) fn take_writer(&self) -> Option<Destination> {
-        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        writer.take()
-    }
-
-    /// The session that holds the snapshot, to read the only stream there is. Where the source is told
-    /// of commits meanwhile it has a session of its own for that.
-    pub(crate) fn take_coordinator(&self) -> Option<Source> {
-        let [stream] = self.streams.as_slice() else {
-            return None;
-        };
-        if stream.increment.is_some() {
-            return None;
-        }
-        let coordinator = self.coordinator.lock();
-        coordinator.unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    /// Whether the snapshot can still be joined.
-    pub(crate) fn has_coordinator(&self) -> bool {
-        let coordinator = self.coordinator.lock();
-        let coordinator = coordinator.unwrap_or_else(PoisonError::into_inner);
-        coordinator.is_some()
-    }
-
     /// Native forms that both sides know.
     pub(crate) fn forms(&self) -> Vec<String> {
         common_forms(&self.source.spec, &self.destination.spec)
     }
-}
-
-/// The streams as they are read whole: what the source is asked for where all of them are.
-fn selections(document: &Document, chosen: &[Chosen]) -> Vec<Selection> {
-    let selection = |one: &Chosen| Selection {
-        stream: one.discovered.name.clone(),
-        columns: one.columns.clone(),
-        filter: document.source.streams[one.entry].filter.clone(),
-        increment: None,
-        cursor: None,
-    };
-    chosen.iter().map(selection).collect()
-}
-
-/// The answers of the destination for all streams.
-struct Placing {
-    streams: Vec<StreamPlan>,
-    refused: Vec<Refused>,
-}
-
-/// Has the destination plan each stream. A stream that the destination refuses does not end this, so that the operator
-/// learns of all faults at once.
-///
-/// # Errors
-/// A failure that no stream causes: the server is away, the connector is broken, or the command is interrupted.
-fn place_all(
-    document: &Document,
-    chosen: Vec<Chosen>,
-    writer: &mut Destination,
-    full_refresh: bool,
-) -> Result<Placing, Failure> {
-    let (mut streams, mut refused) = (Vec::new(), Vec::new());
-    for one in chosen {
-        let stream = one.discovered.name.clone();
-        match place(document, one, writer, full_refresh) {
-            Ok(planned) => streams.push(planned),
-            Err(failure) if !writer.is_usable() || !is_of_stream(&failure) => return Err(failure),
-            Err(failure) => refused.push(Refused { stream, failure }),
-        }
-    }
-    Ok(Placing { streams, refused })
 }
 
 /// Whether the other streams can be moved. They cannot where the command is interrupted, the server is away, or the

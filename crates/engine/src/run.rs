@@ -17,7 +17,7 @@ use crate::host::Host;
 use crate::known_as;
 use crate::ledger::{Ledger, point_of_run};
 use crate::past;
-use crate::plan::{Plan, StreamPlan, Taken, planning_sandbox};
+use crate::plan::{Held, Plan, Prepared, StreamPlan, Taken, planning_sandbox};
 use crate::progress::{Progress, StreamProgress, StreamState};
 use crate::report::{ConnectorReport, Report, Side, StageReport, StreamReport, Warning, add};
 use crate::retry::{Backoff, wait};
@@ -67,7 +67,7 @@ pub fn progress(plan: &Plan) -> Arc<Progress> {
 /// The first cause. What was committed before it stays committed, and `history` knows where to go
 /// on; of the rest nothing is visible.
 pub fn run(
-    mut plan: Plan,
+    mut prepared: Prepared,
     host: &Host,
     progress: &Arc<Progress>,
     history: Option<&State>,
@@ -76,19 +76,27 @@ pub fn run(
 ) -> Result<(), Failure> {
     // Without a history it is held to the end all the same.
     let mut turn = turn;
-    let mut active = match history.map(|h| h.begin(&plan.document.pipeline, turn.take())) {
+    let mut active = match history.map(|h| h.begin(&prepared.plan.document.pipeline, turn.take())) {
         Some(Ok(active)) => Some(active),
         Some(Err(error)) => return Err(Failure::of_state(error)),
         None => None,
     };
     let mut left = match history {
         Some(history) => history
-            .unfinished_streams(&plan.document.pipeline)
+            .unfinished_streams(&prepared.plan.document.pipeline)
             .map_err(Failure::of_state)?,
         None => HashMap::new(),
     };
-    let planned = plan.streams.iter().map(|stream| stream.name.clone());
-    let refused = plan.refused.iter().map(|refused| refused.stream.clone());
+    let planned = prepared
+        .plan
+        .streams
+        .iter()
+        .map(|stream| stream.name.clone());
+    let refused = prepared
+        .plan
+        .refused
+        .iter()
+        .map(|refused| refused.stream.clone());
     let names: Vec<String> = planned.chain(refused).collect();
     let resumed: HashMap<String, String> = names
         .iter()
@@ -101,7 +109,7 @@ pub fn run(
         host.log(None, Level::Warn, &text);
     }
     let run = Run {
-        pipeline: plan.document.pipeline.clone(),
+        pipeline: prepared.plan.document.pipeline.clone(),
         id: match &active {
             Some(active) => active.id().to_owned(),
             None => format!("{:016x}", RandomState::new().hash_one(std::process::id())),
@@ -109,7 +117,7 @@ pub fn run(
     };
     let held = active.as_ref().and_then(ActiveRun::turn).or(turn.as_ref());
     let ledger = Ledger {
-        known_as: known_as::all(&plan, &run, &resumed),
+        known_as: known_as::all(&prepared.plan, &run, &resumed),
         resumed,
         replaces: held.and_then(Turn::taken_from_run).map(str::to_owned),
         turn: held.map(Turn::watch),
@@ -123,8 +131,8 @@ pub fn run(
         resumes: active.as_ref().is_some_and(ActiveRun::goes_on),
         progress,
     });
-    let moved = Beat::begin(&plan, host, &ledger.run).and_then(|beat| {
-        let moved = move_all(&mut plan, host, progress, &ledger);
+    let moved = Beat::begin(&prepared, host, &ledger.run).and_then(|beat| {
+        let moved = move_all(&mut prepared, host, progress, &ledger);
         // Before anybody hears of the end: whoever begins the next run then is not refused.
         drop(beat);
         moved
@@ -136,7 +144,7 @@ pub fn run(
         .err()
         .is_some_and(|failure| is_finished(failure, &names));
     let moved = moved.map_err(|mut failure| {
-        failure.redact(&plan.document);
+        failure.redact(&prepared.plan.document);
         failure
     });
     tell(moved.as_ref());
@@ -187,16 +195,17 @@ fn is_finished(failure: &Failure, names: &[String]) -> bool {
 }
 
 fn move_all(
-    plan: &mut Plan,
+    prepared: &mut Prepared,
     host: &Host,
     progress: &Progress,
     ledger: &Ledger<'_>,
 ) -> Result<Report, Failure> {
-    let gone = past::gone(plan, ledger);
+    let gone = past::gone(&prepared.plan, ledger);
     for Warning { stream, message } in &gone {
         host.log(Some(stream), Level::Warn, message);
     }
-    let taken = plan.take_moment(host)?;
+    let taken = prepared.take_moment(host)?;
+    let Prepared { plan, clocks, .. } = &*prepared;
     point_of_run("engine.planned")?;
     let is_refused = !plan.refused.is_empty() || !taken.refused.is_empty();
     let stops = plan.document.on_stream_failure == OnStreamFailure::Stop;
@@ -206,16 +215,16 @@ fn move_all(
     {
         return Err(failure);
     }
-    let planned = StageReport::new(&plan.clocks.source, Side::Source);
+    let planned = StageReport::new(&clocks.source, Side::Source);
     let mut timing = planned.parts;
     add(
         &mut timing,
-        &StageReport::new(&plan.clocks.destination, Side::Destination).parts,
+        &StageReport::new(&clocks.destination, Side::Destination).parts,
     );
     let start = Instant::now();
     let begun = start.checked_sub(Duration::from_secs_f64(planned.wall_secs));
     let begun = begun.unwrap_or(start);
-    let moved = match move_streams(plan, host, progress, &taken, begun, ledger) {
+    let moved = match move_streams(prepared, host, progress, &taken, begun, ledger) {
         Ok(moved) => moved,
         Err(mut failure) => {
             failure.streams.warnings.extend(gone);
@@ -290,13 +299,14 @@ impl Shared {
 }
 
 fn move_streams(
-    plan: &Plan,
+    prepared: &Prepared,
     host: &Host,
     progress: &Progress,
     taken: &Taken,
     begun: Instant,
     ledger: &Ledger<'_>,
 ) -> Result<Vec<Moved>, Failure> {
+    let Prepared { plan, sessions, .. } = prepared;
     let stop = Cancel::new();
     let stop_too = stop.clone();
     let _interrupted = host.cancel.on_cancel(move || stop_too.cancel());
@@ -324,7 +334,7 @@ fn move_streams(
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
-                let sessions = Sessions::default();
+                let kept = Sessions::default();
                 while let Some(index) = next(&shared) {
                     let state = &progress.streams[index];
                     state.set_state(StreamState::Running);
@@ -335,12 +345,13 @@ fn move_streams(
                     let stream = &plan.streams[index];
                     let one = Moving {
                         plan,
+                        held: sessions,
                         stream,
                         host,
                         progress: state,
                         ledger,
                         stop: &shared.stop,
-                        sessions: &sessions,
+                        sessions: &kept,
                     };
                     match one.until_done(&taken.snapshot) {
                         Ok(mut moved) => {
@@ -372,7 +383,7 @@ fn move_streams(
                         }
                     }
                 }
-                sessions.close();
+                kept.close();
             });
         }
     });
@@ -441,6 +452,8 @@ fn tell_failed(plan: &Plan, host: &Host, stream: &str, failure: &Failure) {
 /// One stream on its way.
 struct Moving<'a> {
     plan: &'a Plan,
+    /// The sessions that planned.
+    held: &'a Held,
     stream: &'a StreamPlan,
     host: &'a Host,
     progress: &'a StreamProgress,
@@ -455,75 +468,95 @@ struct Failed {
     of_source: bool,
 }
 
+/// The moment as of which a stream is read.
+struct AsOf {
+    /// The source's name of it.
+    snapshot: String,
+    /// Holds a moment that was fixed for this stream alone.
+    own: Option<Source>,
+    /// The next attempt needs a later one.
+    is_over: bool,
+}
+
 impl Moving<'_> {
     /// Begins again, where the destination is then, as long as a failure may pass.
     fn until_done(&self, snapshot: &str) -> Result<Moved, Failure> {
         let mut backoff = Backoff::new(self.plan.document.retry);
-        let mut snapshot = snapshot.to_owned();
-        // A session of its own holds a snapshot that was taken later.
-        let mut own: Option<Source> = None;
-        let mut needs_snapshot = false;
+        let mut moment = AsOf {
+            snapshot: snapshot.to_owned(),
+            own: None,
+            is_over: false,
+        };
         loop {
             let before = self.ledger.of(&self.stream.name).commits;
-            let Failed { failure, of_source } =
-                match self.attempt(&mut snapshot, &mut own, &mut needs_snapshot) {
-                    Ok(mut moved) => {
-                        moved.report.attempts = backoff.attempts();
-                        return Ok(moved);
-                    }
-                    Err(failed) => failed,
-                };
-            let tally = self.ledger.of(&self.stream.name);
-            if tally.commits > before {
+            let failed = match self.attempt(&mut moment) {
+                Ok(mut moved) => {
+                    moved.report.attempts = backoff.attempts();
+                    return Ok(moved);
+                }
+                Err(failed) => failed,
+            };
+            if self.ledger.of(&self.stream.name).commits > before {
                 backoff.begin_anew();
             }
-            // An older snapshot is gone with the server that knew it, which reads as whatever that
-            // server says then.
-            let lost = of_source && backoff.attempts() > 1 && own.is_none();
-            let passes = failure.passes_after_ms.or(lost.then_some(0));
-            let kept = match tally.commits {
-                0 => "nothing is committed yet".to_owned(),
-                _ => format!("rows committed so far: {}", tally.rows),
-            };
-            let next = backoff.after(&failure, passes, &kept, self.stop);
-            let Some((pause, text)) = next else {
-                return Err(self.asking().explain(backoff.told(*failure), self.host));
-            };
-            self.host.tell(&Event::Retrying {
-                stream: Some(&self.stream.name),
-                failure: &failure.redacted(&self.plan.document),
-                attempt: backoff.attempts(),
-                pause,
-                message: &self.plan.document.redact(&text),
-            });
-            self.progress.reset(tally.rows, tally.bytes);
-            if !wait(pause, self.stop) {
-                return Err(Failure::cancelled());
-            }
-            needs_snapshot |= of_source;
+            self.pause(&mut backoff, &failed, &moment)?;
+            moment.is_over |= failed.of_source;
         }
     }
 
-    /// Moves the stream, with a snapshot of its own if the source has failed before.
-    fn attempt(
+    /// Waits for the next attempt.
+    ///
+    /// # Errors
+    /// The failure if it does not pass or this was the last attempt, and that the run was cancelled.
+    fn pause(
         &self,
-        snapshot: &mut String,
-        own: &mut Option<Source>,
-        needs_snapshot: &mut bool,
-    ) -> Result<Moved, Failed> {
-        if *needs_snapshot {
-            let (session, token) = self.fresh_snapshot().map_err(|failure| Failed {
+        backoff: &mut Backoff,
+        Failed { failure, of_source }: &Failed,
+        moment: &AsOf,
+    ) -> Result<(), Failure> {
+        let tally = self.ledger.of(&self.stream.name);
+        // An older snapshot is gone with the server that knew it, which reads as whatever that
+        // server says then.
+        let lost = *of_source && backoff.attempts() > 1 && moment.own.is_none();
+        let passes = failure.passes_after_ms.or(lost.then_some(0));
+        let kept = match tally.commits {
+            0 => "nothing is committed yet".to_owned(),
+            _ => format!("rows committed so far: {}", tally.rows),
+        };
+        let next = backoff.after(failure, passes, &kept, self.stop);
+        let Some((pause, text)) = next else {
+            let failure = backoff.told(failure.as_ref().clone());
+            return Err(self.asking().explain(failure, self.host));
+        };
+        self.host.tell(&Event::Retrying {
+            stream: Some(&self.stream.name),
+            failure: &failure.redacted(&self.plan.document),
+            attempt: backoff.attempts(),
+            pause,
+            message: &self.plan.document.redact(&text),
+        });
+        self.progress.reset(tally.rows, tally.bytes);
+        match wait(pause, self.stop) {
+            true => Ok(()),
+            false => Err(Failure::cancelled()),
+        }
+    }
+
+    /// Moves the stream as of the moment, or as of a later one if that is over.
+    fn attempt(&self, moment: &mut AsOf) -> Result<Moved, Failed> {
+        if moment.is_over {
+            *moment = self.later_moment().map_err(|failure| Failed {
                 failure: Box::new(failure),
                 of_source: true,
             })?;
-            (*own, *snapshot, *needs_snapshot) = (Some(session), token, false);
         }
-        let moved = self.once(snapshot);
+        let moved = self.once(&moment.snapshot);
         // Who held the snapshot has read the stream itself.
-        *needs_snapshot |= own.is_none() && !self.plan.has_coordinator();
+        let is_read = moment.own.is_none() && !self.held.has_coordinator();
         // Nobody knows whether it was let in, nor who else was since: what a newer run has read must not
         // be followed by what is older.
-        *needs_snapshot |= moved.is_err() && !self.ledger.of(&self.stream.name).was_let_in;
+        let is_unsure = moved.is_err() && !self.ledger.of(&self.stream.name).was_let_in;
+        moment.is_over = is_read || is_unsure;
         moved
     }
 
@@ -540,7 +573,7 @@ impl Moving<'_> {
     }
 
     /// A later moment for this stream alone.
-    fn fresh_snapshot(&self) -> Result<(Source, String), Failure> {
+    fn later_moment(&self) -> Result<AsOf, Failure> {
         let failed = |e| Failure::from_runtime(e, &self.plan.document, "source");
         let stage = &self.plan.source;
         let clock = Clock::new();
@@ -552,14 +585,18 @@ impl Moving<'_> {
         let mut source = stage.connector.source(sandbox).map_err(failed)?;
         source.open(&stage.config).map_err(failed)?;
         let selection = self.stream.selection(self.plan.full_refresh);
-        let token = source.snapshot(&[selection]).map_err(failed)?;
+        let snapshot = source.snapshot(&[selection]).map_err(failed)?;
         if self.plan.streams.len() > 1 {
             self.say(
                 Level::Warn,
                 "reads from a later snapshot than the other streams of this run",
             );
         }
-        Ok((source, token))
+        Ok(AsOf {
+            snapshot,
+            own: Some(source),
+            is_over: false,
+        })
     }
 
     /// Two stages and one channel between them.
@@ -569,6 +606,7 @@ impl Moving<'_> {
         let memory = MemoryBudget::new(share.instances);
         let work = Work {
             plan: self.plan,
+            held: self.held,
             stream: self.stream,
             host: self.host,
             memory: Arc::clone(&memory),

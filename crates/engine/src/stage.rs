@@ -7,13 +7,13 @@ mod write;
 use std::sync::Arc;
 
 use crossbeam_channel::Receiver as Told;
-use rapidbyte_runtime::{Cancel, Clock, Limits, MemoryBudget, Sandbox};
+use rapidbyte_runtime::{Cancel, Clock, Limits, MemoryBudget, Sandbox, Source};
 
 use crate::compress::Frame;
 use crate::failure::Failure;
 use crate::host::Host;
 use crate::ledger::{self, Ledger};
-use crate::plan::{Plan, Stage, StreamPlan};
+use crate::plan::{Held, Plan, Stage, StreamPlan};
 use crate::progress::StreamProgress;
 use crate::superseded::Asking;
 pub(crate) use read::pump_source;
@@ -45,6 +45,8 @@ const WAIT_MS: u32 = 250;
 /// What both stages of a stream are given.
 pub(crate) struct Work<'a> {
     pub plan: &'a Plan,
+    /// The sessions that planned.
+    pub held: &'a Held,
     pub stream: &'a StreamPlan,
     pub host: &'a Host,
     pub memory: Arc<MemoryBudget>,
@@ -92,6 +94,13 @@ impl Work<'_> {
     /// Where the read begins is for the destination to say.
     fn goes_on(&self) -> bool {
         self.stream.increment.is_some() && !self.plan.full_refresh
+    }
+
+    /// The session that holds the snapshot, to read the only stream there is. Where the source is told
+    /// of commits meanwhile it has a session of its own for that.
+    fn take_coordinator(&self) -> Option<Source> {
+        let is_alone = self.plan.streams.len() == 1 && self.stream.increment.is_none();
+        is_alone.then(|| self.held.take_coordinator()).flatten()
     }
 
     /// Reaches a named point, where a test may inject a fault.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rapidbyte_engine::plan::{self, Checked, Discovered};
-use rapidbyte_engine::{Class, Failure, Host, Narrowing, OnStreamFailure, Plan, Report};
+use rapidbyte_engine::{Class, Failure, Host, Narrowing, OnStreamFailure, Plan, Prepared, Report};
 use rapidbyte_runtime::cache::Cache;
 use rapidbyte_runtime::{Embedded, NativeConnector, Runtime};
 use rapidbyte_state::State;
@@ -180,8 +180,8 @@ impl Engine {
         control: &Control,
     ) -> Result<Plan, Failure> {
         let host = self.host(control).hurried();
-        let planned = Plan::narrowed(pipeline.document.clone(), &host, narrowing);
-        redacted(pipeline, planned)
+        let prepared = Prepared::narrowed(pipeline.document.clone(), &host, narrowing);
+        redacted(pipeline, prepared.map(|prepared| prepared.plan))
     }
 
     /// Runs a pipeline to its end, on threads of its own.
@@ -222,20 +222,27 @@ impl Engine {
             History::Off => None,
         };
         let narrowing = &options.narrowing;
-        let (plan, turn, history) = match &file {
+        let (prepared, turn, history) = match &file {
             Some(file) => {
                 let planned = rapidbyte_engine::plan_alone(document, &host, narrowing, file);
-                let (plan, turn) = planned.map_err(|unplanned| *unplanned.failure)?;
+                let (prepared, turn) = planned.map_err(|unplanned| *unplanned.failure)?;
                 let history = State::open(file).map_err(Failure::of_state)?;
-                (plan, turn, Some(history))
+                (prepared, turn, Some(history))
             }
-            None => (Plan::narrowed(document, &host, narrowing)?, None, None),
+            None => (Prepared::narrowed(document, &host, narrowing)?, None, None),
         };
-        let progress = rapidbyte_engine::progress(&plan);
+        let progress = rapidbyte_engine::progress(&prepared.plan);
         let mut report = None;
-        rapidbyte_engine::run(plan, &host, &progress, history.as_ref(), turn, |ended| {
-            report = ended.ok().cloned();
-        })?;
+        rapidbyte_engine::run(
+            prepared,
+            &host,
+            &progress,
+            history.as_ref(),
+            turn,
+            |ended| {
+                report = ended.ok().cloned();
+            },
+        )?;
         report.ok_or_else(|| Failure::new(Class::Run, "internal", "a run without a report"))
     }
 }

@@ -5,7 +5,7 @@ mod overview;
 use std::collections::HashSet;
 
 use rapidbyte_engine::plan::{self, Refused, Stage, StreamPlan, sync_mode_name, write_mode_name};
-use rapidbyte_engine::{Failure, Narrowing, Plan};
+use rapidbyte_engine::{Failure, Narrowing, Plan, Prepared};
 use rapidbyte_runtime::{Fit, Increment, LateRows};
 use rapidbyte_wire::{WARNING_NOTE, counted, types};
 use serde_json::{Map, Value, json};
@@ -56,15 +56,16 @@ pub fn show(
     output.known(json!({
         "source": stage_document(&source), "destination": stage_document(&destination),
     }));
-    let mut plan = Plan::narrowed(document, &host, narrowing).map_err(&redacted)?;
-    let planned = document_of(&plan);
+    let mut prepared = Prepared::narrowed(document, &host, narrowing).map_err(&redacted)?;
+    let planned = document_of(&prepared.plan);
     output.known(planned.clone());
-    let taken = plan.take_moment(&host);
+    let taken = prepared.take_moment(&host);
+    let plan = &prepared.plan;
     let refused = match &taken {
         Ok(taken) => plan.all_refused(taken),
         Err(_) => plan.refused.clone(),
     };
-    output.text(&text_of(&plan, &refused, output));
+    output.text(&text_of(plan, &refused, output));
     if let Some(failure) = plan.refusal(&taken.map_err(&redacted)?) {
         return Err(redacted(failure));
     }

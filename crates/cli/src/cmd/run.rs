@@ -5,7 +5,9 @@ mod summary;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use rapidbyte_engine::{Failure, Host, Narrowing, OnStreamFailure, Plan, Streams, Unplanned};
+use rapidbyte_engine::{
+    Failure, Host, Narrowing, OnStreamFailure, Plan, Prepared, Streams, Unplanned,
+};
 use rapidbyte_state::{AttemptRecord, State, Turn};
 use serde_json::{Map, Value, json};
 
@@ -32,9 +34,13 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
     };
     let paper = arguments.report.as_deref().map(Paper::at).transpose()?;
     let mut pages = Pages { paper, shelf: None };
-    let (known, prepared) = prepare(arguments, &narrowing, common, output, &facts, &mut pages);
-    let Prepared { plan, host, turn } = match prepared {
-        Ok(prepared) => prepared,
+    let (known, beginning) = prepare(arguments, &narrowing, common, output, &facts, &mut pages);
+    let Beginning {
+        prepared,
+        host,
+        turn,
+    } = match beginning {
+        Ok(beginning) => beginning,
         Err(Unplanned { failure, history }) => {
             let attempt = history.as_ref().and_then(attempt_of);
             facts.run = attempt.as_ref().map(named);
@@ -52,62 +58,70 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
             return Err(*failure);
         }
     };
+    let plan = &prepared.plan;
     for stream in &plan.streams {
         for message in stream.warnings() {
             output.warn(&format!("{}: {message}", stream.name));
         }
     }
-    pages.refuse_targets(&plan)?;
-    let history = setup::history_of_run(&plan, &arguments.history, output)?;
+    pages.refuse_targets(plan)?;
+    let history = setup::history_of_run(plan, &arguments.history, output)?;
     if let Some(history) = &history {
         output.follow(history.begun());
     }
-    let progress = rapidbyte_engine::progress(&plan);
-    let planned = (!pages.is_empty()).then(|| super::plan::document_of(&plan));
+    let progress = rapidbyte_engine::progress(plan);
+    let planned = (!pages.is_empty()).then(|| super::plan::document_of(plan));
     let sampler = planned.map(|plan| (Sampler::start(Arc::clone(&progress)), plan));
     let watch = Watch::start(Arc::clone(&progress), output);
-    rapidbyte_engine::run(plan, &host, &progress, history.as_ref(), turn, |ended| {
-        drop(watch);
-        let mut told = None;
-        if let Some((sampler, plan)) = sampler {
-            let attempt = history.as_ref().and_then(attempt_of);
-            facts.run = attempt.as_ref().map(named);
-            let page = Page {
-                plan: &plan,
-                ended,
-                samples: &sampler.stop(),
-                facts: &facts,
-                progress: Some(&progress),
-            };
-            let kept = history.as_ref().zip(attempt.as_ref());
-            told = Some(pages.write(&page, kept, output));
-        }
-        match ended {
-            Ok(report) => {
-                output.committed();
-                let mut document = json!(report);
-                if let (Some(document), Some(Value::Object(told))) =
-                    (document.as_object_mut(), told)
-                {
-                    document.extend(told);
-                }
-                output.document(&document);
-                output.text(&summary::text(report, output));
-            }
-            // The error itself is told by whoever gets it.
-            Err(failure) => {
-                let mut known = match told {
-                    Some(Value::Object(told)) => told,
-                    _ => Map::new(),
+    rapidbyte_engine::run(
+        prepared,
+        &host,
+        &progress,
+        history.as_ref(),
+        turn,
+        |ended| {
+            drop(watch);
+            let mut told = None;
+            if let Some((sampler, plan)) = sampler {
+                let attempt = history.as_ref().and_then(attempt_of);
+                facts.run = attempt.as_ref().map(named);
+                let page = Page {
+                    plan: &plan,
+                    ended,
+                    samples: &sampler.stop(),
+                    facts: &facts,
+                    progress: Some(&progress),
                 };
-                if !failure.streams.reports.is_empty() {
-                    known.extend(committed(failure));
-                    output.text(&summary::partial(&failure.streams.reports));
-                }
-                output.known(Value::Object(known));
+                let kept = history.as_ref().zip(attempt.as_ref());
+                told = Some(pages.write(&page, kept, output));
             }
-        }
-    })
+            match ended {
+                Ok(report) => {
+                    output.committed();
+                    let mut document = json!(report);
+                    if let (Some(document), Some(Value::Object(told))) =
+                        (document.as_object_mut(), told)
+                    {
+                        document.extend(told);
+                    }
+                    output.document(&document);
+                    output.text(&summary::text(report, output));
+                }
+                // The error itself is told by whoever gets it.
+                Err(failure) => {
+                    let mut known = match told {
+                        Some(Value::Object(told)) => told,
+                        _ => Map::new(),
+                    };
+                    if !failure.streams.reports.is_empty() {
+                        known.extend(committed(failure));
+                        output.text(&summary::partial(&failure.streams.reports));
+                    }
+                    output.known(Value::Object(known));
+                }
+            }
+        },
+    )
 }
 
 /// The members of a report that a failed run has, too: those of the streams that it committed.
@@ -190,8 +204,8 @@ impl Pages {
 }
 
 /// What a run begins with.
-struct Prepared {
-    plan: Plan,
+struct Beginning {
+    prepared: Prepared,
     host: Host,
     turn: Option<Turn>,
 }
@@ -204,7 +218,7 @@ fn prepare(
     output: &Output,
     facts: &Facts,
     pages: &mut Pages,
-) -> (Value, Result<Prepared, Unplanned>) {
+) -> (Value, Result<Beginning, Unplanned>) {
     let file = &arguments.pipeline.file;
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     let mut known = json!({ "pipeline": name });
@@ -226,7 +240,7 @@ fn prepare(
         let host = setup::host(output, Some(&document))?;
         let history = setup::history_path(&document, &arguments.history);
         let planned = rapidbyte_engine::plan_alone(document, &host, narrowing, &history);
-        let (plan, turn) = planned.map_err(|unplanned| {
+        let (prepared, turn) = planned.map_err(|unplanned| {
             if let Some(history) = &unplanned.history {
                 output.follow(history.begun());
             }
@@ -235,10 +249,14 @@ fn prepare(
                 ..unplanned
             }
         })?;
-        Ok(Prepared { plan, host, turn })
+        Ok(Beginning {
+            prepared,
+            host,
+            turn,
+        })
     };
-    let prepared = prepare();
-    (known, prepared)
+    let beginning = prepare();
+    (known, beginning)
 }
 
 /// Writes the page to one place.

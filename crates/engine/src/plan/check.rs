@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rapidbyte_runtime::{CheckItem, Error, Grants};
 
 use super::open::{Opened, open_both};
-use super::{Clocks, Plan, Stage, privileges, shown};
+use super::{Clocks, Prepared, Stage, privileges, shown};
 use crate::document::Document;
 use crate::failure::Failure;
 use crate::host::Host;
@@ -85,10 +85,11 @@ fn found(mut item: CheckItem, side: &'static str, stage: &Stage, document: &Docu
 /// How many streams would move; what only the source's moment and the columns' types tell counts.
 fn planned(document: &Document, opened: Opened, clocks: Clocks) -> Result<usize, Failure> {
     let everything = Narrowing::default();
-    let mut plan = Plan::settled(document.clone(), opened, clocks, &everything, |_, _| Ok(()))?;
-    let taken = plan.take_moment_once()?;
-    match plan.refusal(&taken) {
-        None => Ok(plan.streams.len()),
+    let document = document.clone();
+    let mut prepared = Prepared::settled(document, opened, clocks, &everything, |_, _| Ok(()))?;
+    let taken = prepared.take_moment_once()?;
+    match prepared.plan.refusal(&taken) {
+        None => Ok(prepared.plan.streams.len()),
         Some(failure) => Err(failure),
     }
 }

@@ -1,11 +1,9 @@
 //! The moment of a run: the one point in time as of which all streams are read. The source fixes it, and may refuse
 //! streams.
 
-use std::sync::PoisonError;
-
 use rapidbyte_runtime::{Cancel, Clock, Phase, Selection, Source};
 
-use super::{Plan, StreamPlan, open_source};
+use super::{Plan, Prepared, StreamPlan, open_source};
 use crate::document::Document;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
@@ -20,43 +18,48 @@ pub struct Taken {
     pub(crate) refused: Vec<(usize, Failure)>,
 }
 
-impl Plan {
+impl Prepared {
     /// Fixes the moment of the run. Transient failures are retried as `retry` says, in a new session.
     ///
     /// # Errors
     /// A failure that stops the whole run. Refused streams are not errors: they are in [`Taken`].
     pub fn take_moment(&mut self, host: &Host) -> Result<Taken, Failure> {
-        let document = self.document.clone();
-        until_it_passes(&document, host, |attempt| {
+        let mut first = self.taken.take();
+        until_it_passes(&self.plan.document, host, |attempt| {
             if attempt > 1 {
-                let coordinator = self.coordinator.get_mut();
-                let coordinator = coordinator.unwrap_or_else(PoisonError::into_inner);
                 // The older one goes first: its role may have one connection alone.
-                *coordinator = None;
-                let (_, session) = open_source(&document, host, &self.clocks.source)?;
-                *coordinator = Some(session);
+                drop(self.sessions.take_coordinator());
+                let (_, session) = open_source(&self.plan.document, host, &self.clocks.source)?;
+                self.sessions.replace_coordinator(session);
             }
-            self.take_moment_once()
+            self.ask_for_moment(first.take())
         })
     }
 
     /// The same without a second attempt.
     pub(super) fn take_moment_once(&mut self) -> Result<Taken, Failure> {
-        let unfit = self.streams.iter().map(StreamPlan::unfit).enumerate();
+        let first = self.taken.take();
+        self.ask_for_moment(first)
+    }
+
+    /// `first` is an answer that is there already, of the streams that fit at least.
+    fn ask_for_moment(&self, first: Option<Result<String, Failure>>) -> Result<Taken, Failure> {
+        let Plan {
+            document, streams, ..
+        } = &self.plan;
+        let unfit = streams.iter().map(StreamPlan::unfit).enumerate();
         let (unfit, well): (Vec<_>, Vec<_>) = unfit.partition(|(_, failure)| failure.is_some());
         let unfit = unfit.into_iter();
         let unfit = unfit.filter_map(|(index, failure)| Some((index, failure?)));
         let well: Vec<usize> = well.into_iter().map(|(index, _)| index).collect();
-        let names: Vec<&str> = self.streams.iter().map(|s| s.name.as_str()).collect();
-        let first = self.taken.take();
-        let coordinator = self.coordinator.get_mut();
-        let coordinator = coordinator.unwrap_or_else(PoisonError::into_inner);
+        let names: Vec<&str> = streams.iter().map(|s| s.name.as_str()).collect();
         let mut ask = |wanted: &[usize]| {
-            let selection = |index: &usize| self.streams[*index].selection(self.full_refresh);
+            let selection = |index: &usize| streams[*index].selection(self.plan.full_refresh);
             let selections: Vec<Selection> = wanted.iter().map(selection).collect();
-            let taken = coordinator.as_mut().map(|c| c.snapshot(&selections));
+            let sessions = &self.sessions;
+            let taken = sessions.with_coordinator(|source| source.snapshot(&selections));
             let taken = taken.unwrap_or_else(|| Ok(String::new()));
-            taken.map_err(|e| Failure::from_runtime(e, &self.document, "source"))
+            taken.map_err(|e| Failure::from_runtime(e, document, "source"))
         };
         let mut taken = take_readable(&names, well, first, &mut ask)?;
         taken.refused.extend(unfit);

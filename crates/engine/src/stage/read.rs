@@ -21,7 +21,7 @@ pub(crate) fn pump_source(
     let stage = &work.plan.source;
     let sandbox = work.sandbox(stage, clock, cancel);
     // The coordinator stays alive until the stream is read, even if it does not read it itself.
-    let mut coordinator = work.plan.take_coordinator();
+    let mut coordinator = work.take_coordinator();
     let handed_over = coordinator
         .take_if(|source| source.hand_over(sandbox.clone()))
         .or_else(|| {

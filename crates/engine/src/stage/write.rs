@@ -28,7 +28,7 @@ pub(crate) fn pump_destination(
     let sandbox = work.sandbox(stage, clock, cancel);
     // One whose memory does not fit ends here, and its connection with it.
     let kept = work
-        .plan
+        .held
         .take_writer()
         .or_else(|| work.sessions.take_destination());
     let handed_over = kept.and_then(|mut kept| kept.hand_over(sandbox.clone()).then_some(kept));
@@ -280,7 +280,7 @@ impl Pump<'_> {
             location: work.plan.document.redact(&receipt.location),
         };
         work.ledger
-            .committed(work.plan, name, &self.progress, committed)
+            .committed((work.plan, work.held), name, &self.progress, committed)
             .map_err(Stopped::because)
     }
 
