@@ -91,6 +91,31 @@ fn a_value_of_the_wrong_type() {
         let parts = ["p.yaml:7", "null_text has no value", "remove the key"];
         refuses(&folder, &null, "invalid_type", 2, &parts);
     }
+    // YAML takes it for a number, and nobody shows it.
+    for (value, found) in [
+        ("48213377", "a number"),
+        ("8213.3", "a number"),
+        ("true", "true or false"),
+    ] {
+        let key = format!("config: {{ url: \"postgres://a@127.0.0.1:1/b\", password: {value}");
+        let pipeline = format!(
+            "version: 1\npipeline: t\n\
+             source: {{ use: source-generate, config: {{ rows: 1, preset: narrow }}, streams: [rows] }}\n\
+             destination: {{ use: dest-postgres, {key} }} }}\n"
+        );
+        let parts = ["p.yaml", "password must be a string", found, "in quotes"];
+        let folder = Folder::new();
+        folder.write("p.yaml", &pipeline);
+        let ended = folder.rapidbyte(&["plan", "p.yaml"]);
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        for part in parts {
+            assert!(ended.stderr.contains(part), "{part}: {ended:?}");
+        }
+        assert!(
+            value == "true" || !ended.stderr.contains(value),
+            "{ended:?}"
+        );
+    }
 }
 
 #[test]

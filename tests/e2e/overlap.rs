@@ -87,16 +87,22 @@ pub(crate) fn run(folder: &Folder) -> Ended {
     folder.rapidbyte(&["run", "p.yaml", "--output", "json"])
 }
 
-/// The error that names the run at work.
+/// The error of a run that names the run at work.
 #[track_caller]
 pub(crate) fn refused(ended: &Ended) -> String {
+    let message = refused_to(ended);
+    assert!(ended.stdout.contains("when_running: replace"), "{ended:?}");
+    message
+}
+
+/// The error that names the run at work.
+#[track_caller]
+fn refused_to(ended: &Ended) -> String {
     assert_eq!(ended.code, Some(5), "{ended:?}");
     let document: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
     let error = &document["error"];
     assert_eq!(error["code"], "already_running", "{error:#}");
     assert_eq!(error["class"], "busy", "{error:#}");
-    let hint = error["hint"].as_str().expect("a hint");
-    assert!(hint.contains("when_running: replace"), "{hint}");
     error["message"].as_str().expect("a message").to_owned()
 }
 
@@ -245,6 +251,44 @@ fn a_run_of_another_folder_is_seen_by_its_session_on_the_server() {
     );
     let next = run(&here);
     assert_eq!(next.code, Some(0), "{next:?}");
+}
+
+/// The copy says that the run did not end, and nobody holds its lock: that is no proof of its death.
+#[test]
+fn a_run_is_alive_for_a_copy_of_its_folder() {
+    let (source, target) = (shared().database(), shared().database());
+    let table = "CREATE TABLE t AS SELECT i AS id FROM generate_series(1, 10) i";
+    source.client().batch_execute(table).expect("a table");
+    let pipeline = crate::postgres::copy(&source, &target, "[public.t]", "schema: public");
+    let (here, there) = (Folder::new(), Folder::new());
+    for folder in [&here, &there] {
+        folder.write("p.yaml", &pipeline);
+    }
+    let older = Started::at(&there, "engine.flush=stall");
+    std::fs::create_dir(here.path().join(".rapidbyte")).expect("a folder");
+    for entry in std::fs::read_dir(there.path().join(".rapidbyte")).expect("a history") {
+        let file = entry.expect("a file").path();
+        let name = file.file_name().expect("a name");
+        std::fs::copy(&file, here.path().join(".rapidbyte").join(name)).expect("a copy");
+    }
+    let clear = ["state", "clear", "p.yaml", "--all", "--output", "json"];
+    assert!(refused_to(&here.rapidbyte(&clear)).contains("server process"));
+    // The second time the copy's own files have been written.
+    for _ in 0..2 {
+        let message = refused(&run(&here));
+        assert!(message.contains("server process"), "{message}");
+    }
+    // In its own folder it is known to be dead at once.
+    older.kill();
+    let next = run(&there);
+    assert_eq!(next.code, Some(0), "{next:?}");
+    let count = "SELECT count(*) FROM public.t";
+    let rows: i64 = target
+        .client()
+        .query_one(count, &[])
+        .expect("a count")
+        .get(0);
+    assert_eq!(rows, 10);
 }
 
 /// Both have asked who is at work before one of them is let in.

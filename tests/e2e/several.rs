@@ -423,6 +423,61 @@ fn a_run_that_asks_for_other_rows_than_the_interrupted_one_reads_them() {
     }
 }
 
+/// The next night's files are not those that the interrupted run has appended.
+#[test]
+fn a_run_with_other_settings_than_the_interrupted_one_reads_all_streams() {
+    let database = shared().database();
+    let mut client = database.client();
+    let sql = "CREATE SCHEMA raw; CREATE TABLE raw.a (n int8); CREATE TABLE raw.b (n int8)";
+    client.batch_execute(sql).expect("tables");
+    let folder = Folder::new();
+    for (night, row) in [("1", "1"), ("2", "2")] {
+        std::fs::create_dir(folder.path().join(night)).expect("a folder");
+        for stream in ["a", "b"] {
+            folder.write(&format!("{night}/{stream}.csv"), format!("n\n{row}\n"));
+        }
+    }
+    let url = database.url();
+    let pipeline = format!(
+        "version: 1\npipeline: t\nsource:\n  use: source-file\n  config: {{ path: \"${{NIGHT}}/{{stream}}.csv\" }}\n  \
+         streams: [a, b]\ndestination:\n  use: dest-postgres\n  config: {{ url: \"{url}\", schema: raw }}\n  \
+         write_mode: append\n"
+    );
+    folder.write("p.yaml", pipeline);
+    let run = |night: &str, faults: &str| {
+        let mut command = folder.command(&["run", "p.yaml"]);
+        command.env("NIGHT", night).env("RAPIDBYTE_FAULTS", faults);
+        let ended = command.output().expect("it starts");
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        (ended.status.code(), said)
+    };
+    let mut rows = || {
+        let sql = "SELECT string_agg(n::text, ',' ORDER BY n) FROM (TABLE raw.a UNION ALL TABLE raw.b) AS all_rows";
+        client
+            .query_one(sql, &[])
+            .expect("rows")
+            .get::<_, String>(0)
+    };
+    assert_eq!(run("1", "engine.told=kill").0, None);
+    assert_eq!(rows(), "1,1");
+    // The same again is what the run was about to tell: the operator hears that it was not read.
+    let (code, said) = run("1", "engine.told=kill");
+    assert_eq!(code, None, "{said}");
+    assert_eq!(rows(), "1,1");
+    assert!(said.contains("2 streams were not read again"), "{said}");
+    for faults in ["engine.told=kill", ""] {
+        let (code, said) = run("2", faults);
+        assert_eq!(code, (faults.is_empty()).then_some(0), "{said}");
+        assert!(
+            said.contains("the settings of the source have changed"),
+            "{said}"
+        );
+        assert_eq!(rows(), "1,1,2,2");
+    }
+    assert_eq!(run("2", "").0, Some(0));
+    assert_eq!(rows(), "1,1,2,2,2,2");
+}
+
 /// Of files of which one is empty, one is broken and one is gone, the others are copied.
 #[test]
 fn a_file_that_cannot_be_sampled_does_not_stop_the_others() {

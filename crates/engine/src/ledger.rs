@@ -9,6 +9,7 @@ use rapidbyte_state::{Known, State, Watch};
 use crate::event::Event;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
+use crate::known_as::Asked;
 use crate::plan::{Held, Plan};
 
 /// The books of one run.
@@ -20,6 +21,8 @@ pub(crate) struct Ledger<'a> {
     pub(crate) resumed: HashMap<String, String>,
     /// The runs as the destination knows them, by stream, where that is not `run`.
     pub(crate) known_as: HashMap<String, Run>,
+    /// What decides these ids.
+    pub(crate) asked: Asked,
     /// The id of the run that still had the turn of the pipeline when this one took it.
     pub(crate) replaces: Option<String>,
     /// The turn of the pipeline; none where the folder takes no lock.

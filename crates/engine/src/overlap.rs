@@ -87,7 +87,7 @@ fn record(
     failure: &Failure,
 ) -> rapidbyte_state::Result<State> {
     let state = State::open(history)?;
-    let active = state.begin(pipeline, Some(turn))?;
+    let active = state.begin(pipeline, Some(turn), "")?;
     state.finish(active, Outcome::Failed(&failure.code))?;
     Ok(state)
 }

@@ -14,7 +14,7 @@ use crate::document::{OnStreamFailure, Resources};
 use crate::event::Event;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
-use crate::known_as;
+use crate::known_as::{self, Asked};
 use crate::ledger::{Ledger, point_of_run};
 use crate::past;
 use crate::plan::{Held, Plan, Prepared, StreamPlan, Taken, planning_sandbox};
@@ -76,14 +76,16 @@ pub fn run(
 ) -> Result<(), Failure> {
     // Without a history it is held to the end all the same.
     let mut turn = turn;
-    let mut active = match history.map(|h| h.begin(&prepared.plan.document.pipeline, turn.take())) {
+    let pipeline = &prepared.plan.document.pipeline;
+    let settings = known_as::settings(&prepared.plan);
+    let mut active = match history.map(|h| h.begin(pipeline, turn.take(), &settings)) {
         Some(Ok(active)) => Some(active),
         Some(Err(error)) => return Err(Failure::of_state(error)),
         None => None,
     };
     let mut left = match history {
         Some(history) => history
-            .unfinished_streams(&prepared.plan.document.pipeline)
+            .unfinished_streams(pipeline)
             .map_err(Failure::of_state)?,
         None => HashMap::new(),
     };
@@ -116,10 +118,15 @@ pub fn run(
         },
     };
     let held = active.as_ref().and_then(ActiveRun::turn).or(turn.as_ref());
+    let replaces = held.and_then(Turn::taken_from_run).map(str::to_owned);
+    let earlier = resumed.values().chain(&replaces).chain([&run.id]);
+    let asked = Asked::compared(&prepared.plan, history, earlier.map(String::as_str))?;
+    warn_of_other_settings(&asked, &run.id, host);
     let ledger = Ledger {
-        known_as: known_as::all(&prepared.plan, &run, &resumed),
+        known_as: asked.all(&prepared.plan, &run, &resumed),
+        asked,
         resumed,
-        replaces: held.and_then(Turn::taken_from_run).map(str::to_owned),
+        replaces,
         turn: held.map(Turn::watch),
         run,
         history,
@@ -168,6 +175,17 @@ pub fn run(
         }
     }
     moved.map(drop)
+}
+
+/// A run that resumes another one reads streams again that the other one has appended with other settings.
+fn warn_of_other_settings(asked: &Asked, run: &str, host: &Host) {
+    if asked.is_other(run) {
+        let text = format!(
+            "the settings of the source have changed since the run {run} was interrupted: what it has appended stays, \
+             and every stream is read with the settings of now"
+        );
+        host.log(None, Level::Warn, &text);
+    }
 }
 
 fn owned(names: HashSet<&str>) -> HashSet<String> {
@@ -256,9 +274,42 @@ fn move_all(
             connector(&plan.destination, "destination"),
         ],
         timing,
-        warnings: plan.streams.iter().flat_map(warnings).chain(gone).collect(),
+        warnings: {
+            let skipped = skipped(&streams, &ledger.run.id, host);
+            let warnings = plan.streams.iter().flat_map(warnings);
+            warnings.chain(gone).chain(skipped).collect()
+        },
         streams,
     })
+}
+
+/// What came to these streams since the interrupted run appended them is not in the target: the run that resumes it
+/// says so.
+fn skipped(streams: &[StreamReport], run: &str, host: &Host) -> Vec<Warning> {
+    let skipped: Vec<Warning> = streams
+        .iter()
+        .filter(|stream| stream.committed_before)
+        .map(|stream| Warning {
+            stream: stream.name.clone(),
+            message: format!(
+                "not read again, because the interrupted run {run} had appended it; the next run reads what the \
+                 source has then"
+            ),
+        })
+        .collect();
+    if !skipped.is_empty() {
+        let text = format!(
+            "{} not read again, because the interrupted run {run} had appended {}; run again to append what the source \
+             has now",
+            match skipped.len() {
+                1 => format!("{} was", skipped[0].stream),
+                several => format!("{several} streams were"),
+            },
+            if skipped.len() == 1 { "it" } else { "them" },
+        );
+        host.log(None, Level::Warn, &text);
+    }
+    skipped
 }
 
 fn warnings(stream: &StreamPlan) -> impl Iterator<Item = Warning> {

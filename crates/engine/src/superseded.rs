@@ -32,7 +32,7 @@ impl Asking<'_> {
         if !known_as::is_added_once(self.stream) {
             return Ok(false);
         }
-        let id = known_as::id(dead, self.stream, self.plan.limit);
+        let id = self.ledger.asked.id(dead, self.stream);
         let found = self.found(destination)?;
         Ok(found.is_some_and(|found| found.complete && found.run_id == id))
     }

@@ -15,6 +15,7 @@ mod limit;
 mod lock;
 mod look;
 pub mod process;
+mod settings;
 mod turn;
 mod unfinished;
 
@@ -191,7 +192,7 @@ const PATIENCE: Duration = Duration::from_secs(match cfg!(test) {
     false => 5,
 });
 /// The version of the tables.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// The version that kept one row for all attempts of a run.
 const FIRST_VERSION: u32 = 1;
 /// Letters of an outcome and of a code that are shown: a code has at most about a thousand.
@@ -239,6 +240,7 @@ impl State {
             if found < VERSION {
                 made.execute_batch(attempts::TABLE).map_err(sql)?;
                 made.execute_batch(unfinished::TABLE).map_err(sql)?;
+                made.execute_batch(settings::TABLE).map_err(sql)?;
                 made.pragma_update(None, "user_version", VERSION)
                     .map_err(sql)?;
             }
@@ -305,11 +307,17 @@ impl State {
     }
 
     /// Begins a run of a pipeline, or resumes its newest one if that did not finish and is not alive.
-    /// With the `turn` of the pipeline a busy history stops no run: the turn remembers it instead.
+    /// With the `turn` of the pipeline a busy history stops no run: the turn remembers it instead. The `settings` of a
+    /// new run are kept for those that resume it.
     ///
     /// # Errors
     /// When the history cannot be read, or cannot be written and there is no `turn`.
-    pub fn begin(&self, pipeline: &str, mut turn: Option<Turn>) -> Result<ActiveRun> {
+    pub fn begin(
+        &self,
+        pipeline: &str,
+        mut turn: Option<Turn>,
+        settings: &str,
+    ) -> Result<ActiveRun> {
         if let Some(id) = self.resumable(pipeline, turn.as_ref())?
             && let Some(lock) = RunLock::take(&self.path, &id)?
             // It may have ended between the two.
@@ -337,7 +345,7 @@ impl State {
         if let Some(turn) = &mut turn {
             turn.begins(&id)?;
         }
-        self.told(turn.is_some(), self.begins(pipeline, &id))?;
+        self.told(turn.is_some(), self.begins(pipeline, &id, settings))?;
         self.remember(&id);
         Ok(ActiveRun {
             id,
@@ -347,6 +355,11 @@ impl State {
             ended: unfinished::Ended::default(),
             turn,
         })
+    }
+
+    /// The settings with which a run began; none where that is not known.
+    pub fn settings_of(&self, run: &str) -> Result<Option<String>> {
+        self.sql(|db| settings::of(db, run))
     }
 
     /// Who keeps the history busy, so that it does not hear of this run as it goes.
@@ -388,7 +401,7 @@ impl State {
         self.sql(|db| db.execute(&sql, named)).map(drop)
     }
 
-    fn begins(&self, pipeline: &str, id: &str) -> Result<()> {
+    fn begins(&self, pipeline: &str, id: &str, settings: &str) -> Result<()> {
         self.sql(|db| {
             // Its id must outlive a power failure; the rest is a copy of what the destination has.
             db.pragma_update(None, "synchronous", "full")?;
@@ -402,6 +415,7 @@ impl State {
                 prune,
                 named_params! { ":pipeline": pipeline, ":max": MAX_RUNS },
             )?;
+            settings::keep(db, id, settings)?;
             db.pragma_update(None, "synchronous", "normal")
         })
     }
@@ -567,9 +581,10 @@ impl State {
         Ok(())
     }
 
-    /// The history knows the run, and no process of this machine works on it.
+    /// The history knows the run, and the process that worked on it has died. False where the history is a copy: the
+    /// run may be alive beside the original.
     pub fn has_died(&self, run: &str) -> bool {
-        matches!(self.knows(run), Ok(true)) && !RunLock::is_held(&self.path, run)
+        matches!(self.knows(run), Ok(true)) && RunLock::is_left_behind(&self.path, run)
     }
 
     fn sql<T>(&self, run: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {

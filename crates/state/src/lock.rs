@@ -1,7 +1,8 @@
 //! A lock that lives as long as the run that holds it.
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::Read;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
@@ -14,6 +15,9 @@ pub(crate) const OWN: i32 = OFlags::NONBLOCK
     .union(OFlags::NOFOLLOW)
     .bits()
     .cast_signed();
+
+/// Digits of an inode.
+const MAX_INODE: u64 = 32;
 
 /// A locked file beside the state. The system unlocks it when the process ends.
 #[derive(Debug)]
@@ -32,7 +36,10 @@ impl RunLock {
         let file = options.custom_flags(OWN);
         let file = file.open(&path).map_err(failed)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Self { file, path })),
+            Ok(()) => {
+                sign(&file).map_err(failed)?;
+                Ok(Some(Self { file, path }))
+            }
             Err(Errno::WOULDBLOCK) => Ok(None),
             Err(error) => Err(failed(error.into())),
         }
@@ -48,12 +55,37 @@ impl RunLock {
         flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
     }
 
+    /// Whether the run that held it has died. False where its lock is a copy, or is missing: the run may be alive
+    /// beside the original.
+    pub(crate) fn is_left_behind(state: &Path, id: &str) -> bool {
+        let mut options = OpenOptions::new();
+        let options = options.read(true).custom_flags(OWN);
+        let Ok(file) = options.open(path_of(state, id)) else {
+            return false;
+        };
+        is_original(&file) && flock(&file, FlockOperation::NonBlockingLockShared).is_ok()
+    }
+
     /// Ends it and leaves nothing behind.
     pub(crate) fn release(self) {
         // Left behind it is an empty file that nobody holds.
         let _ = fs::remove_file(&self.path);
         drop(self.file);
     }
+}
+
+/// Writes its inode into a lock: a copy of the file has another one.
+fn sign(file: &File) -> std::io::Result<()> {
+    let inode = file.metadata()?.ino().to_string();
+    file.write_all_at(inode.as_bytes(), 0)?;
+    file.set_len(inode.len() as u64)
+}
+
+fn is_original(mut file: &File) -> bool {
+    let mut text = String::new();
+    let read = file.by_ref().take(MAX_INODE).read_to_string(&mut text);
+    let inode = file.metadata().map(|meta| meta.ino());
+    matches!((read, inode), (Ok(_), Ok(inode)) if text == inode.to_string())
 }
 
 fn path_of(state: &Path, id: &str) -> PathBuf {

@@ -15,24 +15,24 @@ const NOTHING: Known<'_> = Known {
 fn a_run_that_did_not_finish_is_gone_on_with_and_a_finished_one_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let state = open(&folder);
-    let first = state.begin("orders", None).unwrap();
+    let first = state.begin("orders", None, "").unwrap();
     let id = first.id().to_owned();
     assert!(!first.goes_on());
     // As if the process had been killed.
     drop(first);
     assert_eq!(state.runs(None, 9).unwrap()[0].status, "unfinished");
-    assert_ne!(state.begin("other", None).unwrap().id(), id);
+    assert_ne!(state.begin("other", None, "").unwrap().id(), id);
 
-    let again = open(&folder).begin("orders", None).unwrap();
+    let again = open(&folder).begin("orders", None, "").unwrap();
     assert_eq!((again.id(), again.goes_on()), (id.as_str(), true));
     state.finish(again, Outcome::Failed("disk_full")).unwrap();
-    let third = state.begin("orders", None).unwrap();
+    let third = state.begin("orders", None, "").unwrap();
     assert_eq!(third.id(), id, "a failed run is not finished");
     state.finish(third, Outcome::Ok).unwrap();
     let record = &state.runs(Some("orders"), 9).unwrap()[0];
     assert_eq!((record.status.as_str(), record.attempts), ("ok", 3));
     assert!(record.ended_at.is_some() && record.error.is_none());
-    assert_ne!(state.begin("orders", None).unwrap().id(), id);
+    assert_ne!(state.begin("orders", None, "").unwrap().id(), id);
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_stream_that_failed_in_a_finished_run_keeps_that_runs_id_until_it_succeeds()
     let folder = tempfile::tempdir().unwrap();
     let state = open(&folder);
     let end = |done: &[&str], failed: &[&str], outcome: Outcome<'_>| {
-        let mut run = state.begin("orders", None).unwrap();
+        let mut run = state.begin("orders", None, "").unwrap();
         let id = run.id().to_owned();
         let ids = state.unfinished_streams("orders").unwrap();
         let of = |stream: &&str| {
@@ -85,16 +85,16 @@ fn a_stream_that_failed_in_a_finished_run_keeps_that_runs_id_until_it_succeeds()
 fn every_attempt_of_a_run_keeps_its_own_times_rows_and_outcome() {
     let folder = tempfile::tempdir().unwrap();
     let state = open(&folder);
-    let failed = state.begin("orders", None).unwrap();
+    let failed = state.begin("orders", None, "").unwrap();
     let id = failed.id().to_owned();
     state
         .committed("orders", "a", (&id, &id), NOTHING, (7, 70))
         .unwrap();
     state.finish(failed, Outcome::Failed("disk_full")).unwrap();
     // As if the process had been killed.
-    drop(open(&folder).begin("orders", None).unwrap());
+    drop(open(&folder).begin("orders", None, "").unwrap());
     let again = open(&folder);
-    let last = again.begin("orders", None).unwrap();
+    let last = again.begin("orders", None, "").unwrap();
     assert_eq!(again.begun().get(), Some(&id));
     let attempt = again.attempt_of(&id).unwrap().unwrap();
     assert_eq!(attempt.attempt, 3);
@@ -103,7 +103,7 @@ fn every_attempt_of_a_run_keeps_its_own_times_rows_and_outcome() {
         .committed("orders", "a", (&id, &id), NOTHING, (3, 30))
         .unwrap();
     state.finish(last, Outcome::Ok).unwrap();
-    state.begin("other", None).unwrap();
+    state.begin("other", None, "").unwrap();
     let attempts = state.attempts(Some("orders"), 9).unwrap();
     let told: Vec<_> = attempts
         .iter()
@@ -173,7 +173,7 @@ fn a_history_of_the_first_version_is_read_and_then_brought_to_the_second() {
     assert_eq!(told(&looked), std::slice::from_ref(&first));
     drop(looked);
     let state = State::open(&path).unwrap();
-    let run = state.begin("orders", None).unwrap();
+    let run = state.begin("orders", None, "").unwrap();
     assert!(run.goes_on());
     assert_eq!(told(&state), [(4, "running".to_owned(), 0), first]);
 }
@@ -182,9 +182,9 @@ fn a_history_of_the_first_version_is_read_and_then_brought_to_the_second() {
 fn a_run_that_lives_keeps_its_id_for_itself() {
     let folder = tempfile::tempdir().unwrap();
     let state = open(&folder);
-    let living = state.begin("orders", None).unwrap();
+    let living = state.begin("orders", None, "").unwrap();
     assert_eq!(state.runs(None, 9).unwrap()[0].status, "running");
-    let second = open(&folder).begin("orders", None).unwrap();
+    let second = open(&folder).begin("orders", None, "").unwrap();
     assert_ne!(second.id(), living.id());
     state.finish(second, Outcome::Ok).unwrap();
     state.finish(living, Outcome::Ok).unwrap();
@@ -200,16 +200,16 @@ fn a_run_that_lives_keeps_its_id_for_itself() {
 fn giving_up_begins_anew() {
     let folder = tempfile::tempdir().unwrap();
     let state = open(&folder);
-    let id = state.begin("orders", None).unwrap().id().to_owned();
+    let id = state.begin("orders", None, "").unwrap().id().to_owned();
     state.give_up("orders").unwrap();
-    assert_ne!(state.begin("orders", None).unwrap().id(), id);
+    assert_ne!(state.begin("orders", None, "").unwrap().id(), id);
 }
 
 #[test]
 fn progress_is_what_was_said_last() {
     let folder = tempfile::tempdir().unwrap();
     let state = open(&folder);
-    let run = state.begin("orders", None).unwrap();
+    let run = state.begin("orders", None, "").unwrap();
     state.heal("orders", "b", run.id(), NOTHING).unwrap();
     state.heal("orders", "a", run.id(), NOTHING).unwrap();
     let known = Known {
@@ -267,10 +267,10 @@ fn who_may_only_read_may_look() {
     drop(db);
     assert!(State::look(&path).unwrap().is_none(), "killed a bit later");
     let state = State::open(&path).unwrap();
-    let run = state.begin("orders", None).unwrap();
+    let run = state.begin("orders", None, "").unwrap();
     let looked = State::look(&path).unwrap().unwrap();
     assert_eq!(looked.runs(None, 9).unwrap()[0].status, "running");
-    assert!(looked.begin("orders", None).is_err());
+    assert!(looked.begin("orders", None, "").is_err());
     state.finish(run, Outcome::Ok).unwrap();
     drop((looked, state));
     let db = Connection::open_with_flags(
@@ -304,7 +304,7 @@ fn turn(folder: &tempfile::TempDir) -> Option<Turn> {
 fn a_busy_history_names_the_process_that_holds_it() {
     let folder = tempfile::tempdir().unwrap();
     let (state, _other) = busy(&folder);
-    let error = state.begin("orders", None).unwrap_err();
+    let error = state.begin("orders", None, "").unwrap_err();
     assert!(error.is_busy, "{error}");
     if cfg!(target_os = "linux") {
         // The other connection is this process's, too.
@@ -318,26 +318,26 @@ fn a_busy_history_names_the_process_that_holds_it() {
 fn a_run_that_a_busy_history_did_not_take_ends_once_and_is_counted_later() {
     let folder = tempfile::tempdir().unwrap();
     let (state, other) = busy(&folder);
-    let first = state.begin("orders", turn(&folder)).unwrap();
+    let first = state.begin("orders", turn(&folder), "").unwrap();
     let id = first.id().to_owned();
     assert!(state.behind().is_some());
     // As if the process had been killed: its id is resumed, though no history knows it.
     drop((first, state));
     let state = open(&folder);
-    let again = state.begin("orders", turn(&folder)).unwrap();
+    let again = state.begin("orders", turn(&folder), "").unwrap();
     assert_eq!((again.id(), again.goes_on()), (id.as_str(), true));
     state
         .committed("orders", "a", (&id, &id), NOTHING, (7, 70))
         .unwrap();
     assert!(state.finish(again, Outcome::Ok).unwrap_err().is_busy);
     // It ended, and must not be resumed: its rows would be taken for those of the next run.
-    let next = open(&folder).begin("orders", turn(&folder)).unwrap();
+    let next = open(&folder).begin("orders", turn(&folder), "").unwrap();
     assert_ne!(next.id(), id);
     drop(next);
 
     other.execute_batch("ROLLBACK").unwrap();
     let state = open(&folder);
-    let run = state.begin("orders", turn(&folder)).unwrap();
+    let run = state.begin("orders", turn(&folder), "").unwrap();
     assert!(state.behind().is_none() && run.id() != id);
     state.finish(run, Outcome::Ok).unwrap();
     assert!(turn(&folder).unwrap().unfinished().is_none());
@@ -347,7 +347,7 @@ fn a_run_that_a_busy_history_did_not_take_ends_once_and_is_counted_later() {
 fn what_a_busy_history_did_not_count_is_counted_with_the_next_commit() {
     let folder = tempfile::tempdir().unwrap();
     let state = open(&folder);
-    let run = state.begin("orders", turn(&folder)).unwrap();
+    let run = state.begin("orders", turn(&folder), "").unwrap();
     let (_, other) = busy(&folder);
     state
         .committed("orders", "a", (run.id(), run.id()), NOTHING, (7, 70))
@@ -367,13 +367,13 @@ fn giving_up_forgets_a_run_that_no_history_knows() {
     let folder = tempfile::tempdir().unwrap();
     let (state, other) = busy(&folder);
     let id = state
-        .begin("orders", turn(&folder))
+        .begin("orders", turn(&folder), "")
         .unwrap()
         .id()
         .to_owned();
     other.execute_batch("ROLLBACK").unwrap();
     state.give_up("orders").unwrap();
-    assert_ne!(state.begin("orders", turn(&folder)).unwrap().id(), id);
+    assert_ne!(state.begin("orders", turn(&folder), "").unwrap().id(), id);
 }
 
 #[test]

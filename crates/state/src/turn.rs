@@ -65,6 +65,10 @@ pub(crate) struct Note {
     pub ended: Option<String>,
     /// A run before, which did not end and which the history may not know.
     pub unfinished: Option<String>,
+    /// The inode of the file: a copy has another one.
+    pub inode: u64,
+    /// The run that did not end may be alive beside the file that this one is a copy of.
+    pub is_copied: bool,
 }
 
 /// A run that has the turn.
@@ -182,6 +186,8 @@ impl Turn {
             true => (before.run, None),
             false => (before.ended, before.run.or(before.unfinished)),
         };
+        let failed = |error: std::io::Error| StateError::at(&path, error);
+        let inode = file.metadata().map_err(failed)?.ino();
         let note = Note {
             run: None,
             pid: std::process::id(),
@@ -189,9 +195,11 @@ impl Turn {
             began: now(),
             has_ended: false,
             ended: ended_before.clone(),
+            is_copied: unfinished.is_some() && (before.is_copied || before.inode != inode),
             unfinished,
+            inode,
         };
-        let beat = beat(&file).map_err(|error| StateError::at(&path, error))?;
+        let beat = beat(&file).map_err(failed)?;
         let turn = Self {
             file,
             path,
@@ -224,9 +232,11 @@ impl Turn {
         }
     }
 
-    /// The run had the turn before this one, and does not work any more.
+    /// The run had the turn before this one, and does not work any more. False where the folder is a copy: the run
+    /// may be alive beside the original.
     pub fn has_died(&self, run: &str) -> bool {
-        self.unfinished() == Some(run) || self.taken_from_run() == Some(run)
+        let is_left = self.unfinished() == Some(run) && !self.note.is_copied;
+        is_left || self.taken_from_run() == Some(run)
     }
 
     /// The run that had the turn before and did not end.
@@ -243,6 +253,7 @@ impl Turn {
     pub(crate) fn begins(&mut self, run: &str) -> Result<()> {
         self.note.run = Some(run.to_owned());
         self.note.unfinished = None;
+        self.note.is_copied = false;
         self.write()?;
         self.synced()
     }

@@ -87,6 +87,10 @@ impl Secrets {
             if is_secret || is_url {
                 texts(value).for_each(|text| self.add_value(text, is_secret && !is_url));
             }
+            // A password that was not put in quotes.
+            if is_secret && value.is_number() {
+                self.add(&value.to_string());
+            }
         }
     }
 
@@ -108,7 +112,12 @@ impl Secrets {
         let mut found = Vec::new();
         if !known.values.is_empty() {
             let escapes = if text.len() > LONG { 1 } else { MAX_ESCAPES };
-            known.find(&View::of(text), escapes, &mut found);
+            let view = View::of(text);
+            known.find(&view, escapes, &mut found);
+            // As in the header of HTTP Basic, which a server may send back.
+            if let Some(decoded) = view.of_base64() {
+                known.find(&decoded, 0, &mut found);
+            }
         }
         drop(known);
         covered(text, found)
@@ -256,6 +265,20 @@ mod tests {
                 let rest = rest.replace(['"', '\\', '{', '}', ':'], "");
                 assert_eq!(rest, "", "{secret:?}: {said}");
             }
+        }
+    }
+
+    /// As a server sends back the header that it was sent.
+    #[test]
+    fn base64_shows_no_secret() {
+        let secrets = Secrets::default();
+        secrets.add("Tok-S3cret/9?");
+        for (said, shown) in [
+            ("Basic Ym9iOlRvay1TM2NyZXQvOT8=, ok", "Basic Ym9i***=, ok"),
+            ("\"YTpUb2stUzNjcmV0Lzk_\"", "\"***\""),
+            ("VG9rLVMzY3JldC85P3h4eA== x", "***eA== x"),
+        ] {
+            assert_eq!(secrets.redact(said), shown);
         }
     }
 

@@ -424,11 +424,21 @@ fn check_paths(document: &Document, value: &Value, key: &str) -> Result<(), Fail
 
 /// Whether a schema takes true and false, and nothing else but null.
 fn is_boolean(schema: &Value) -> bool {
+    takes_only(schema, "boolean")
+}
+
+/// Whether a schema takes strings, and nothing else but null.
+fn is_text(schema: &Value) -> bool {
+    takes_only(schema, "string")
+}
+
+/// Whether a schema takes values of this type, and nothing else but null.
+fn takes_only(schema: &Value, of_type: &str) -> bool {
     match schema.get("type") {
-        Some(Value::String(name)) => name == "boolean",
+        Some(Value::String(name)) => name == of_type,
         Some(Value::Array(names)) => {
-            let known = names.iter().all(|name| name == "boolean" || name == "null");
-            known && names.iter().any(|name| name == "boolean")
+            let known = names.iter().all(|name| name == of_type || name == "null");
+            known && names.iter().any(|name| name == of_type)
         }
         _ => false,
     }
@@ -467,6 +477,18 @@ fn no_boolean(document: &Document, path: &str, key: &str, text: &str) -> Failure
     };
     let text = format!("{key} must be true or false, but is {found}");
     Failure::at_key(document, path, "invalid_type", text).hint(hint)
+}
+
+/// The value itself is not shown: it may be a secret.
+fn no_text(document: &Document, path: &str, key: &str, value: &Value) -> Failure {
+    let found = match value {
+        Value::Bool(_) => "true or false",
+        _ => "a number",
+    };
+    let text = format!("{key} must be a string, but is {found}");
+    Failure::at_key(document, path, "invalid_type", text).hint(format!(
+        "put the value in quotes: {key}: \"...\"; around a variable too: {key}: \"${{NAME}}\""
+    ))
 }
 
 /// Refuses a key that the connector's schema does not know, naming the nearest known one, and a path
@@ -511,6 +533,9 @@ fn check_keys(
             && is_boolean(property)
         {
             return Err(no_boolean(document, &path, key, text));
+        }
+        if (value.is_number() || value.is_boolean()) && is_text(property) {
+            return Err(no_text(document, &path, key, value));
         }
         if value.is_null() && !is_free(property) {
             return Err(no_value(document, &path, key));
