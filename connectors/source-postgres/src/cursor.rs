@@ -6,7 +6,7 @@
 //! {"mode":"ordered","version":1,"fields":[{"name":"updated_at","type":"timestamptz"}],
 //!  "values":["2026-11-21 10:11:12.123456+00"],
 //!  "source":{"system":"7410000000000000000","wal":{"timeline":1,"lsn":"0/16B3748"},
-//!            "database":5,"relation":16390}}
+//!            "database":5,"relation":16390,"file":{"number":16390,"next":"755"}}}
 //! {"mode":"exact","version":1,"system":"7410000000000000000","timeline":"00000001",
 //!  "database":5,"first":"740","next":"755","tables":{"16390":[16390,"0af37c11"]},"gone":[]}
 //! ```
@@ -63,6 +63,18 @@ pub(crate) struct Identity {
     pub database: u32,
     /// The OID of the table or view.
     pub relation: u32,
+    /// Where the rows of a table were. None of views, and of tables of several parts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<TableFile>,
+}
+
+/// The file of a table's rows. TRUNCATE gives it another one, and so does each statement that writes all rows anew.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TableFile {
+    pub number: u32,
+    /// The next transaction id, 32 bits: rows that were read are of older ones.
+    pub next: String,
 }
 
 /// A place in the write-ahead log that everything that a read saw is before. A server that was restored, or
@@ -307,7 +319,28 @@ impl Identity {
         is_same
             && (&self.system, self.database, self.relation)
                 == (&cursor.system, cursor.database, cursor.relation)
+            && self.file_number() == cursor.file_number()
     }
+
+    fn file_number(&self) -> Option<u32> {
+        self.file.as_ref().map(|file| file.number)
+    }
+
+    /// The next transaction id when the cursor was written, if the rows are in another file since.
+    pub fn was_rewritten(&self, here: &Self) -> Option<&str> {
+        let (then, now) = self.file.as_ref().zip(here.file.as_ref())?;
+        (then.number != now.number).then_some(&then.next)
+    }
+}
+
+/// None of the rows up to the cursor is one that was read.
+pub(crate) fn reloaded() -> Error {
+    let text = "the table was emptied and filled again since the last run, and has rows up to the cursor: they would \
+                never be read";
+    Error::config(OTHER_SOURCE, text).hint(
+        "start over with `rapidbyte run PIPELINE --full-refresh --select STREAM`; if the rows up to the cursor are those \
+         that were read, `rapidbyte state rebind PIPELINE STREAM` keeps the cursor",
+    )
 }
 
 const OTHER_SOURCE: &str = "cursor_of_another_source";

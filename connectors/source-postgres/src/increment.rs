@@ -8,16 +8,19 @@
 use std::collections::VecDeque;
 
 use rapidbyte_pg::Column;
-use rapidbyte_pg::ident::quote_literal;
+use rapidbyte_pg::ident::{qualified, quote_literal};
 use rapidbyte_pg_client::Client;
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{counted, log};
 use serde::Deserialize;
 
 use crate::config::Settled;
-use crate::cursor::{Cursor, Exact, Here, Identity, Lsn, Ordered, VERSION, Wal, changed};
+use crate::cursor::{
+    Cursor, Exact, Here, Identity, Lsn, Ordered, TableFile, VERSION, Wal, changed, reloaded,
+};
 use crate::order::{self, Key};
 use crate::relation::Relation;
+use crate::session::query;
 use crate::window;
 
 /// What is read: the server, the place in its log, the database and the relation. The inner query runs only where the
@@ -30,7 +33,11 @@ pg_catalog.pg_control_system() AS c', false, true, '')::text, '<id>([0-9]+)</id>
     'log', $LOG,
     'database', (SELECT d.oid::int8 FROM pg_catalog.pg_database d
         WHERE d.datname = pg_catalog.current_database()),
-    'relation', $RELATION)::text";
+    'relation', $RELATION,
+    'file', (SELECT pg_catalog.json_build_object('number', pg_catalog.pg_relation_filenode(c.oid)::int8,
+            'next', (pg_catalog.txid_snapshot_xmax(pg_catalog.txid_current_snapshot()) % 4294967296)::text)
+        FROM pg_catalog.pg_class c WHERE c.oid = $RELATION AND c.relkind = 'r' AND NOT c.relhassubclass
+        AND pg_catalog.has_table_privilege(c.oid, 'SELECT')))::text";
 
 /// Asked after the snapshot was taken, so that everything that it sees is before the place. What the log says of
 /// timelines only superusers may read, and a standby does not know its own one: the control file follows late. A server
@@ -73,6 +80,7 @@ struct Answer {
     log: Option<LogAnswer>,
     database: u32,
     relation: u32,
+    file: Option<TableFile>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -169,6 +177,7 @@ pub(crate) fn plan(
             }
             by_order(
                 client,
+                relation,
                 keys,
                 source,
                 increment,
@@ -237,6 +246,7 @@ fn warn_of_nulls(relation: &Relation, keys: &[Key]) {
 
 fn by_order(
     client: &mut Client,
+    relation: &Relation,
     keys: Vec<Key>,
     here: Here,
     increment: &Increment,
@@ -252,7 +262,7 @@ fn by_order(
             log::warn(warning);
         }
     }
-    let source = here.identity.merged(known, here.is_standby);
+    let source = here.identity.clone().merged(known, here.is_standby);
     if let (Some(lag), Some(key)) = (lag, keys.first()) {
         if !increment.may_repeat {
             let text = format!("the rows from {lag} below the cursor would be written twice");
@@ -272,6 +282,9 @@ fn by_order(
         // A cursor that was tried for this snapshot is not looked at again.
         if let Some(values) = cursor.values.as_deref().filter(|_| !was_tried) {
             order::check_values(client, &keys, values)?;
+            if let Some(next) = known.and_then(|known| known.was_rewritten(&here.identity)) {
+                check_reload(client, relation, &keys, values, next)?;
+            }
         }
     }
     let mut parts = VecDeque::new();
@@ -320,6 +333,44 @@ fn by_order(
     })
 }
 
+/// Refuses a table that was emptied and filled again: none of its rows up to the cursor is older than the transaction
+/// `next`. VACUUM FULL and CLUSTER keep the transactions of the rows. A change of columns may write all rows in its own
+/// transaction: then nobody can tell, and that is a warning. Errors: `cursor_of_another_source`.
+fn check_reload(
+    client: &mut Client,
+    relation: &Relation,
+    keys: &[Key],
+    values: &[String],
+    next: &str,
+) -> Result<()> {
+    let rows = format!(
+        "FROM {} WHERE {}",
+        qualified(&relation.schema, &relation.name),
+        order::not_above(keys, values)
+    );
+    let next = format!("pg_catalog.age({}::pg_catalog.xid)", quote_literal(next));
+    let sql = format!(
+        "SELECT CASE WHEN NOT EXISTS (SELECT {rows}) \
+             OR EXISTS (SELECT {rows} AND pg_catalog.age(xmin) > {next}) THEN 'kept' \
+         WHEN EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = {} AND a.attnum > 0 \
+             AND pg_catalog.age(a.xmin) <= {next}) THEN 'unknown' ELSE 'reloaded' END",
+        relation.oid
+    );
+    match query(client, &sql)?.single()? {
+        "reloaded" => Err(reloaded()),
+        "unknown" => {
+            log::warn(format_args!(
+                "{}.{}: all rows were written anew and the columns changed since the last run; if the table was also \
+                 filled again, rows up to the cursor are not read (`rapidbyte run PIPELINE --full-refresh --select \
+                 STREAM` reads them)",
+                relation.schema, relation.name
+            ));
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
 fn here(client: &mut Client, relation: &Relation) -> Result<Here> {
     let may = LOG_FUNCTIONS
         .map(|name| format!("pg_catalog.has_function_privilege('pg_catalog.{name}', 'EXECUTE')"));
@@ -361,6 +412,7 @@ fn here(client: &mut Client, relation: &Relation) -> Result<Here> {
             wal,
             database: answer.database,
             relation: answer.relation,
+            file: answer.file,
         },
     })
 }

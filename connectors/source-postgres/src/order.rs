@@ -418,6 +418,13 @@ pub(crate) fn from(keys: &[Key], bound: Option<(&str, &[String])>) -> Option<Str
     (!conditions.is_empty()).then(|| conditions.join(" AND "))
 }
 
+/// Rows with all values, none of them above these.
+pub(crate) fn not_above(keys: &[Key], values: &[String]) -> String {
+    let mut conditions = is_not_null(keys);
+    conditions.push(compare(keys, "<=", values));
+    conditions.join(" AND ")
+}
+
 /// Rows up to these values whose first one is at most `lag` below, and none below `initial`.
 pub(crate) fn up_to(
     keys: &[Key],

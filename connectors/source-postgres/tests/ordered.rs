@@ -510,7 +510,63 @@ fn without_log(cursor: &str) -> serde_json::Value {
     let mut cursor: serde_json::Value = serde_json::from_str(cursor).unwrap();
     let lsn = cursor["source"]["wal"]["lsn"].take();
     assert!(lsn.is_string(), "{cursor:#}");
+    let next = cursor["source"]["file"]["next"].take();
+    assert!(next.is_string(), "{cursor:#}");
     cursor
+}
+
+/// Their new rows have values that were delivered of others before.
+#[test]
+fn a_table_that_was_emptied_and_filled_again_is_refused_and_one_that_was_rewritten_is_not() {
+    let database = shared().database();
+    let mut client = database.client();
+    let fill = "CREATE TABLE t (id int GENERATED ALWAYS AS IDENTITY, v int);
+        INSERT INTO t (v) SELECT generate_series(1, 9)";
+    client.batch_execute(fill).unwrap();
+    let by_id = ordered(&["id"], false);
+    let mut source = open(&database.url());
+    let mut read = |cursor: Option<&str>| increase(&mut source, &news("public.t", &by_id, cursor));
+    let mut cursor = read(None).unwrap().cursor().to_owned();
+    for (change, ids) in [
+        ("VACUUM FULL t", &[][..]),
+        ("CREATE INDEX by_v ON t (v); CLUSTER t USING by_v", &[]),
+        ("UPDATE t SET v = 0; DELETE FROM t WHERE id < 3", &[]),
+        // A warning: the rows are of a new transaction, and so are the columns.
+        ("ALTER TABLE t ALTER v TYPE bigint", &[]),
+        ("INSERT INTO t (v) VALUES (1)", &[10]),
+        // Nothing is up to the cursor.
+        ("TRUNCATE t; INSERT INTO t (v) VALUES (1), (2)", &[11, 12]),
+        ("TRUNCATE t RESTART IDENTITY", &[]),
+    ] {
+        for statement in change.split("; ") {
+            client.batch_execute(statement).unwrap();
+        }
+        let given = read(Some(&cursor)).unwrap();
+        assert_eq!(given.ids, ids, "{change}");
+        cursor = given.cursor().to_owned();
+    }
+    // In the file of the TRUNCATE that was seen, these are rows that were written late.
+    client
+        .batch_execute(
+            "TRUNCATE t RESTART IDENTITY; INSERT INTO t (v) SELECT generate_series(1, 20)",
+        )
+        .unwrap();
+    let error = read(Some(&cursor)).unwrap_err();
+    assert_eq!(error.code, "cursor_of_another_source", "{error:?}");
+    assert!(
+        error.message.contains("emptied and filled again"),
+        "{error:?}"
+    );
+    let hint = error.hint.unwrap();
+    assert!(
+        hint.contains("--full-refresh") && hint.contains("state rebind"),
+        "{hint}"
+    );
+    // As `state rebind` leaves it.
+    let (bare, _) = cursor.split_once(r#","source""#).unwrap();
+    let given = read(Some(&format!("{bare}}}"))).unwrap();
+    assert_eq!(given.ids, [13, 14, 15, 16, 17, 18, 19, 20]);
+    assert!(read(Some(given.cursor())).unwrap().ids.is_empty());
 }
 
 #[test]
