@@ -119,6 +119,25 @@ fn a_value_of_the_wrong_type() {
 }
 
 #[test]
+fn faults_that_nobody_can_read() {
+    let folder = Folder::new();
+    folder.write("p.yaml", generate(1, ""));
+    for faults in ["x", "engine.read=explode", "engine.read=kill@0"] {
+        let mut command = folder.command(&["run", "p.yaml"]);
+        let ended = command
+            .env("RAPIDBYTE_FAULTS", faults)
+            .output()
+            .expect("it starts");
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains("invalid_faults") && said.contains(faults),
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn urls_and_home_directories_are_not_taken_for_local_paths() {
     let folder = Folder::new();
     folder.write("in.csv", "a\n1\n");

@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     };
     setup::survive_large_files();
     let output = Output::new(&arguments.common);
-    let result = match &arguments.verb {
+    let result = setup::check_faults().and_then(|()| match &arguments.verb {
         Verb::Run(run) => cmd::run::run(run, &arguments.common, &output),
         Verb::Runs(runs) => cmd::runs::run(runs, &arguments.common, &output),
         Verb::State(verb) => cmd::state::run(verb, &arguments.common, &output),
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         Verb::Completions { shell } => cmd::completions::run(*shell, &output),
         Verb::Connector(verb) => cmd::connector::run(verb, &arguments.common, &output),
         Verb::Version => cmd::version::run(&output),
-    };
+    });
     match result.and_then(|()| output.delivered()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

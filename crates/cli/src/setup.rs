@@ -115,6 +115,15 @@ fn open_cache(output: &Output) -> Option<Cache> {
     }
 }
 
+/// Refuses faults on purpose that nobody can read.
+pub fn check_faults() -> Result<(), Failure> {
+    let wrong = |text| {
+        Failure::new(Class::Config, "invalid_faults", text)
+            .hint("this variable is for tests of Rapidbyte: remove it, or see SECURITY.md")
+    };
+    rapidbyte_runtime::fault::check().map_err(wrong)
+}
+
 /// A file above the limit of the process (`ulimit -f`) is an error of the write, which says so. The
 /// signal that comes with it would end the process without a word.
 pub fn survive_large_files() {

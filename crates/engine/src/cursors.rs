@@ -11,6 +11,7 @@ use rapidbyte_wire::ipc;
 use crate::document::{self, Document};
 use crate::failure::{Class, Failure};
 use crate::host::Host;
+use crate::known_as::base;
 use crate::ledger::known;
 use crate::overlap;
 use crate::plan::{asked_increment, lost_rows, open_destination, open_source, write_mode};
@@ -48,9 +49,13 @@ impl<'a> Cursors<'a> {
     /// How far a stream is; none when no run was ever let in. Changes nothing.
     pub fn of(&mut self, stream: &str) -> Result<Option<Progress>, Failure> {
         let target = target(stream, false)?;
-        self.session
-            .progress(&target, &self.document.pipeline)
-            .map_err(|e| Failure::from_runtime(e, self.document, "destination"))
+        let found = self.session.progress(&target, &self.document.pipeline);
+        let found = found.map_err(|e| Failure::from_runtime(e, self.document, "destination"))?;
+        // As the history names the run.
+        Ok(found.map(|progress| Progress {
+            run_id: base(&progress.run_id).to_owned(),
+            ..progress
+        }))
     }
 
     /// Asks the destination what it says to the next run of an incremental stream.

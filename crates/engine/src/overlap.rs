@@ -229,7 +229,7 @@ fn local(document: &Document, worker: &Worker) -> String {
 fn remote(document: &Document, worker: &Remote) -> String {
     format!(
         "{} of the pipeline {} ({}, running for {} s)",
-        named(Some(&worker.run_id)),
+        named(Some(base(&worker.run_id))),
         document.pipeline,
         worker.place,
         worker.seconds

@@ -317,8 +317,7 @@ fn place(
             .map_err(failed)?
     {
         let text = format!(
-            "the destination does not fence older runs that write {}: one of them could replace the rows of this run \
-             with older ones",
+            "the destination does not fence older runs that write {}: one of them could still write it after this run",
             placed.location
         );
         return Err(cannot_replace_run(document, text).in_stream(&target.stream));

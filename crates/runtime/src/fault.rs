@@ -55,17 +55,29 @@ pub struct Injected(pub String);
 /// When the environment asks for it.
 pub fn point(name: &str) -> Result<(), Injected> {
     static FAULTS: OnceLock<Vec<Fault>> = OnceLock::new();
-    let faults = FAULTS.get_or_init(|| {
-        let text = std::env::var(VARIABLE).unwrap_or_default();
-        // Asked for wrongly it must not pass for a test without faults.
-        parse(&text).unwrap_or_else(|entry| panic!("{VARIABLE}: {entry:?} is no point=action@hit"))
-    });
+    // Who embeds the host has called `check`, or asks for no fault.
+    let faults = FAULTS.get_or_init(|| asked_for().unwrap_or_default());
     for fault in faults.iter().filter(|fault| fault.point == name) {
         if fault.hits.fetch_add(1, Ordering::Relaxed) + 1 == fault.hit {
             fault.act()?;
         }
     }
     Ok(())
+}
+
+/// Looks at what the environment asks for: a test with a mistake in it must not pass for one without faults.
+///
+/// # Errors
+/// The entry that cannot be read, in a sentence.
+pub fn check() -> Result<(), String> {
+    asked_for().map(drop)
+}
+
+fn asked_for() -> Result<Vec<Fault>, String> {
+    let text = std::env::var(VARIABLE).unwrap_or_default();
+    let wrong =
+        |entry| format!("{VARIABLE} has {entry:?}, which is no POINT=ACTION or POINT=ACTION@HIT");
+    parse(&text).map_err(wrong)
 }
 
 impl Fault {
