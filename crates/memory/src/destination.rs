@@ -12,7 +12,8 @@ use rapidbyte_wire::ipc::{self, Decoder};
 use rapidbyte_wire::size::batch_bytes;
 use rapidbyte_wire::types::type_name;
 
-use crate::{Inner, Table, Tables, broken};
+use crate::upsert;
+use crate::{Inner, Table, Tables, broken, no_settings};
 
 /// A session of the destination.
 pub(crate) struct Writing {
@@ -46,7 +47,7 @@ impl Writing {
             native,
             tables,
             spec: Spec {
-                write_modes: vec![WriteMode::Append, WriteMode::Replace],
+                write_modes: vec![WriteMode::Append, WriteMode::Replace, WriteMode::Upsert],
                 keeps_cursor: true,
                 ..spec
             },
@@ -71,12 +72,13 @@ impl DestinationSession for Writing {
         Ok(self.spec.clone())
     }
 
-    fn open(&mut self, _config: &str) -> Result<()> {
-        Ok(())
+    fn open(&mut self, config: &str) -> Result<()> {
+        let native = &self.native;
+        native.call("open", Phase::Other, || no_settings(config))
     }
 
     fn check(&mut self) -> Result<Vec<CheckItem>> {
-        Ok(Vec::new())
+        Ok(vec![self.tables.looked_at()])
     }
 
     fn plan(&mut self, target: &Target) -> Result<Plan> {
@@ -85,7 +87,7 @@ impl DestinationSession for Writing {
             let schema = ipc::decode_schema(&target.schema).map_err(broken)?;
             let tables = tables.lock();
             let table = tables.tables.get(&target.stream);
-            let there = table.filter(|_| target.write_mode == WriteMode::Append);
+            let there = table.filter(|_| target.write_mode != WriteMode::Replace);
             let column = |field: &Arc<arrow_schema::Field>| {
                 let has_it = |table: &Table| table.schema.fields().iter().any(|one| one == field);
                 let is_same = there.is_none_or(has_it);
@@ -175,8 +177,12 @@ impl DestinationSession for Writing {
         let Self { native, writer, .. } = self;
         native.call("writer.write", Phase::ArrowDecode, || {
             let writer = writer.as_mut().ok_or_else(|| broken(NO_WRITER))?;
-            let batch = writer.decoder.decode(batch.data.clone());
-            writer.open.push(batch.map_err(broken)?);
+            let decoded = writer.decoder.decode(batch.data.clone()).map_err(broken)?;
+            if decoded.num_rows() as u64 != batch.rows {
+                let text = format!("{} rows in a batch of {}", decoded.num_rows(), batch.rows);
+                return Err(broken(text));
+            }
+            writer.open.push(decoded);
             Ok(())
         })
     }
@@ -240,7 +246,13 @@ impl DestinationSession for Writing {
                     table.batches.clear();
                     table.schema = Arc::clone(writer.decoder.schema());
                 }
-                table.batches.extend(rows.iter().cloned());
+                match fenced.target.write_mode {
+                    WriteMode::Upsert => {
+                        let (schema, there) = (&table.schema, &table.batches);
+                        table.batches = upsert::merged(schema, &fenced.target, there, &rows)?;
+                    }
+                    _ => table.batches.extend(rows.iter().cloned()),
+                }
             }
             progress.seq += 1;
             progress.complete = complete;

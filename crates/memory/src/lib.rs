@@ -9,14 +9,16 @@
 //! The rows take memory of the process, outside of `resources.memory`: whoever has the tables limits them.
 
 mod destination;
+mod order;
 mod source;
+mod upsert;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
-use rapidbyte_runtime::{ConnectorError, ErrorKind, NativeConnector, Progress, Spec};
+use rapidbyte_runtime::{CheckItem, ConnectorError, ErrorKind, NativeConnector, Progress, Spec};
 
 use destination::Writing;
 use source::Reading;
@@ -89,6 +91,15 @@ impl Tables {
         })
     }
 
+    fn looked_at(&self) -> CheckItem {
+        let tables = self.lock().tables.len();
+        CheckItem {
+            name: "tables".into(),
+            problem: None,
+            detail: rapidbyte_wire::counted(tables as u64, "table"),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -112,6 +123,24 @@ fn spec(name: &str, description: &str) -> Spec {
 /// There is nothing to set.
 const CONFIG_SCHEMA: &str =
     r#"{ "type": "object", "properties": {}, "additionalProperties": false }"#;
+
+/// Refuses settings: there are none.
+fn no_settings(config: &str) -> Result<(), ConnectorError> {
+    let wrong = |code, text: String| Err(ConnectorError::new(ErrorKind::Config, code, text));
+    match serde_json::from_str(config) {
+        Ok(serde_json::Value::Object(keys)) => match keys.keys().next() {
+            None => Ok(()),
+            Some(key) => wrong(
+                "unknown_key",
+                format!("unknown key {key:?}: there are no settings"),
+            ),
+        },
+        _ => wrong(
+            "invalid_config",
+            "the settings are not an object of JSON".into(),
+        ),
+    }
+}
 
 fn broken(error: impl std::fmt::Display) -> ConnectorError {
     ConnectorError::new(ErrorKind::Internal, "contract_broken", error)

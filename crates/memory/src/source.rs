@@ -1,6 +1,6 @@
 //! Reading tables.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use arrow_array::RecordBatch;
 use rapidbyte_runtime::{
@@ -11,7 +11,8 @@ use rapidbyte_wire::ipc::{self, Encoder};
 use rapidbyte_wire::size::batch_bytes;
 use rapidbyte_wire::types::type_name;
 
-use crate::{Table, Tables, broken};
+use crate::order::{self, Order, Step};
+use crate::{Table, Tables, broken, no_settings};
 
 /// A session of the source.
 pub(crate) struct Reading {
@@ -26,14 +27,14 @@ pub(crate) struct Reading {
 /// One read.
 struct Rows {
     encoder: Encoder,
-    left: VecDeque<RecordBatch>,
+    left: VecDeque<Step>,
     batch_bytes: usize,
     max_record_bytes: u64,
 }
 
 impl Reading {
     pub(crate) fn new(native: Native, tables: Tables, spec: Spec) -> Self {
-        let sync_modes = vec![SyncMode::FullRefresh];
+        let sync_modes = vec![SyncMode::FullRefresh, SyncMode::Incremental];
         Self {
             native,
             tables,
@@ -67,17 +68,13 @@ impl SourceSession for Reading {
         Ok(self.spec.clone())
     }
 
-    fn open(&mut self, _config: &str) -> Result<()> {
-        Ok(())
+    fn open(&mut self, config: &str) -> Result<()> {
+        let native = &self.native;
+        native.call("open", Phase::Other, || no_settings(config))
     }
 
     fn check(&mut self) -> Result<Vec<CheckItem>> {
-        let tables = self.tables.lock().tables.len();
-        Ok(vec![CheckItem {
-            name: "tables".into(),
-            problem: None,
-            detail: rapidbyte_wire::counted(tables as u64, "table"),
-        }])
+        Ok(vec![self.tables.looked_at()])
     }
 
     fn discover(&mut self, _forms: &[String]) -> Result<Vec<Stream>> {
@@ -89,8 +86,19 @@ impl SourceSession for Reading {
         })
     }
 
-    fn snapshot(&mut self, _streams: &[Selection]) -> Result<String> {
-        let mut tables = self.tables.lock();
+    fn snapshot(&mut self, streams: &[Selection]) -> Result<String> {
+        let Self { native, tables, .. } = self;
+        let mut tables = tables.lock();
+        native.call("session.snapshot", Phase::Query, || {
+            streams.iter().try_for_each(|one| {
+                let table = known(&tables.tables, &one.stream)?;
+                projection(table, one.columns.as_deref())?;
+                let increment = one.increment.as_ref();
+                increment.map_or(Ok(()), |increment| {
+                    Order::of(table, increment, one.cursor.as_deref()).map(drop)
+                })
+            })
+        })?;
         tables.last_snapshot += 1;
         let (id, now) = (tables.last_snapshot, tables.tables.clone());
         tables.snapshots.insert(id, now);
@@ -107,11 +115,7 @@ impl SourceSession for Reading {
             let snapshot = request.snapshot.parse().ok();
             let snapshot = snapshot.and_then(|id: u64| tables.snapshots.get(&id));
             let snapshot = snapshot.ok_or_else(|| broken("a snapshot that nobody holds"))?;
-            let table = snapshot.get(&request.stream).ok_or_else(|| {
-                let text = format!("no table {:?}", request.stream);
-                ConnectorError::new(ErrorKind::Schema, "unknown_stream", text)
-            })?;
-            Rows::of(table, request)
+            Rows::of(known(snapshot, &request.stream)?, request)
         })?;
         let schema = rows.encoder.schema_message().to_vec();
         self.rows = Some(rows);
@@ -122,8 +126,10 @@ impl SourceSession for Reading {
         let Self { native, rows, .. } = self;
         native.call("reader.next", Phase::ArrowEncode, || {
             let rows = rows.as_mut().ok_or_else(|| broken("read comes first"))?;
-            let Some(batch) = rows.take()? else {
-                return Ok(Event::End);
+            let batch = match rows.take()? {
+                None => return Ok(Event::End),
+                Some(Step::Checkpoint(cursor)) => return Ok(Event::Checkpoint(cursor)),
+                Some(Step::Rows(batch)) => batch,
             };
             let data = rows.encoder.encode(&batch).map_err(broken)?;
             let rows = batch.num_rows() as u64;
@@ -152,7 +158,7 @@ fn stream(name: &str, table: &Table) -> Result<Stream, ConnectorError> {
         schema: ipc::encode_schema(&table.schema).map_err(broken)?,
         source_types: fields.map(|field| type_name(field)).collect(),
         primary_key: table.key.clone(),
-        cursor_fields: Vec::new(),
+        cursor_fields: order::fields(table),
         estimated_rows: Some(rows as u64),
         estimated_bytes: None,
         notes: Vec::new(),
@@ -161,35 +167,39 @@ fn stream(name: &str, table: &Table) -> Result<Stream, ConnectorError> {
 
 impl Rows {
     fn of(table: &Table, request: &ReadRequest) -> Result<Self, ConnectorError> {
-        let schema = &table.schema;
-        let columns: Vec<usize> = match &request.columns {
-            None => (0..schema.fields().len()).collect(),
-            Some(names) => {
-                let index = |name: &String| schema.index_of(name).map_err(broken);
-                names.iter().map(index).collect::<Result<_, _>>()?
+        let columns = projection(table, request.columns.as_deref())?;
+        let steps = match &request.increment {
+            None => table.batches.iter().cloned().map(Step::Rows).collect(),
+            Some(increment) => {
+                Order::of(table, increment, request.cursor.as_deref())?.steps(table)?
             }
         };
-        let batches = table.batches.iter();
-        let left = batches.map(|batch| batch.project(&columns).map_err(broken));
+        let project = |step| match step {
+            Step::Rows(batch) => batch.project(&columns).map(Step::Rows).map_err(broken),
+            checkpoint => Ok(checkpoint),
+        };
+        let schema = table.schema.project(&columns).map_err(broken)?;
         Ok(Self {
-            encoder: Encoder::new(&schema.project(&columns).map_err(broken)?).map_err(broken)?,
-            left: left.collect::<Result<_, _>>()?,
+            encoder: Encoder::new(&schema).map_err(broken)?,
+            left: steps.into_iter().map(project).collect::<Result<_, _>>()?,
             batch_bytes: request.batch_bytes as usize,
             max_record_bytes: request.max_record_bytes,
         })
     }
 
-    /// The next rows, as many as are due in one batch.
-    fn take(&mut self) -> Result<Option<RecordBatch>, ConnectorError> {
-        while let Some(mut batch) = self.left.pop_front() {
-            if batch.num_rows() == 0 {
-                continue;
-            }
+    /// The next step, of as many rows as are due in one batch.
+    fn take(&mut self) -> Result<Option<Step>, ConnectorError> {
+        while let Some(step) = self.left.pop_front() {
+            let mut batch = match step {
+                Step::Rows(batch) if batch.num_rows() == 0 => continue,
+                Step::Rows(batch) => batch,
+                checkpoint => return Ok(Some(checkpoint)),
+            };
             // Halves it until it fits: its rows may be of very different sizes.
             while batch_bytes(&batch) > self.batch_bytes && batch.num_rows() > 1 {
                 let half = batch.num_rows() / 2;
-                self.left
-                    .push_front(batch.slice(half, batch.num_rows() - half));
+                let rest = batch.slice(half, batch.num_rows() - half);
+                self.left.push_front(Step::Rows(rest));
                 batch = batch.slice(0, half);
             }
             let bytes = batch_bytes(&batch);
@@ -200,8 +210,29 @@ impl Rows {
                         .hint("raise resources.max_record_bytes"),
                 );
             }
-            return Ok(Some(batch));
+            return Ok(Some(Step::Rows(batch)));
         }
         Ok(None)
+    }
+}
+
+fn known<'t>(
+    tables: &'t BTreeMap<String, Table>,
+    stream: &str,
+) -> Result<&'t Table, ConnectorError> {
+    tables.get(stream).ok_or_else(|| {
+        let text = format!("no table {stream:?}");
+        ConnectorError::new(ErrorKind::Schema, "unknown_stream", text)
+    })
+}
+
+/// The places of the wanted columns.
+fn projection(table: &Table, wanted: Option<&[String]>) -> Result<Vec<usize>, ConnectorError> {
+    match wanted {
+        None => Ok((0..table.schema.fields().len()).collect()),
+        Some(names) => names
+            .iter()
+            .map(|name| order::index_of(&table.schema, name))
+            .collect(),
     }
 }

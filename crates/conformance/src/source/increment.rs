@@ -117,7 +117,8 @@ impl<'s, 'b> Increments<'s, 'b> {
             .flat_map(|increment| increment.cursor_fields.first())
             .next();
         let column = column.cloned().unwrap_or_default();
-        let mut is_behind_all = false;
+        // A read that gives no row needs no checkpoint.
+        let mut is_behind_all = true;
         loop {
             match reading.next()? {
                 Step::Rows(batch, _) => {
