@@ -18,7 +18,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
-use rapidbyte_runtime::{CheckItem, ConnectorError, ErrorKind, NativeConnector, Progress, Spec};
+use rapidbyte_runtime::{
+    CheckItem, ConnectorError, DestinationSession, ErrorKind, Native, NativeConnector, Progress,
+    SourceSession, Spec,
+};
 
 use destination::Writing;
 use source::Reading;
@@ -75,20 +78,26 @@ impl Tables {
 
     /// A source that reads these tables, for `use: NAME`.
     pub fn source(&self, name: &str) -> NativeConnector {
-        let tables = self.clone();
+        let (tables, of) = (self.clone(), name.to_owned());
+        NativeConnector::source(name, move |native| tables.source_session(&of, native))
+    }
+
+    /// One session of such a source, for a connector that does something around it.
+    pub fn source_session(&self, name: &str, native: Native) -> Box<dyn SourceSession> {
         let spec = spec(name, "Reads tables in memory");
-        NativeConnector::source(name, move |native| {
-            Box::new(Reading::new(native, tables.clone(), spec.clone()))
-        })
+        Box::new(Reading::new(native, self.clone(), spec))
     }
 
     /// A destination that writes these tables, for `use: NAME`. Each stream is a table of its name.
     pub fn destination(&self, name: &str) -> NativeConnector {
-        let tables = self.clone();
+        let (tables, of) = (self.clone(), name.to_owned());
+        NativeConnector::destination(name, move |native| tables.destination_session(&of, native))
+    }
+
+    /// One session of such a destination, for a connector that does something around it.
+    pub fn destination_session(&self, name: &str, native: Native) -> Box<dyn DestinationSession> {
         let spec = spec(name, "Writes tables in memory");
-        NativeConnector::destination(name, move |native| {
-            Box::new(Writing::new(native, tables.clone(), spec.clone()))
-        })
+        Box::new(Writing::new(native, self.clone(), spec))
     }
 
     fn looked_at(&self) -> CheckItem {

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Table, broken};
 
 /// Rows of one step.
-const STEP_ROWS: usize = 1024;
+const STEP_ROWS: usize = 256;
 
 /// What a read gives next.
 pub(crate) enum Step {
