@@ -34,7 +34,7 @@ pub use bindings::source::{Event, Increment, LateRows, ReadRequest, Selection};
 pub use bindings::types::{Batch, CheckItem, Error as ConnectorError, ErrorKind};
 pub use bindings::types::{Run, Spec, Stream, SyncMode, WriteMode};
 pub use cancel::{Cancel, Registration};
-pub use checked::{Destination, Source};
+pub use checked::{Destination, Source, Standing};
 pub use clock::{Clock, Phase};
 pub use error::Error;
 pub use grants::permissions::{Limit, Permissions};
