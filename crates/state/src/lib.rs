@@ -224,6 +224,8 @@ impl State {
         let sql = |error: rusqlite::Error| StateError::of_sql(path, &error);
         let mut db = Connection::open(path).map_err(sql)?;
         db.busy_timeout(PATIENCE).map_err(sql)?;
+        // Before anything is written to it.
+        look::refuse_foreign(path, &db)?;
         // A write-ahead log lets readers read while a run writes.
         db.pragma_update(None, "journal_mode", "wal").map_err(sql)?;
         db.pragma_update(None, "synchronous", "normal")
