@@ -22,6 +22,7 @@ mod host;
 mod limits;
 mod load;
 mod native;
+pub mod owner;
 pub mod regular;
 mod session;
 mod state;
