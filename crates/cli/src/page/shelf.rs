@@ -3,10 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use rapidbyte_engine::document::Pages;
-use rapidbyte_engine::{Class, Failure, Plan};
-use rapidbyte_runtime::owner;
+use rapidbyte_engine::{Failure, Plan};
 
-use super::paper::{Paper, is_ours, on_disk, unwritten};
+use super::paper::{Paper, is_ours, on_disk, refuse_foreign_links, unwritten};
 
 /// The directory of a pipeline's pages.
 pub struct Shelf {
@@ -30,12 +29,7 @@ impl Shelf {
         started: &str,
     ) -> Result<Self, Failure> {
         let directory = base_dir.join(&pages.directory);
-        if let Some(link) = owner::foreign_link(&directory, base_dir) {
-            let text = format!("{}: {link}", directory.display());
-            return Err(Failure::new(Class::Environment, "link_refused", text).hint(format!(
-                "set {KEY} to the path that the link leads to, or create the link again as your own user"
-            )));
-        }
+        refuse_foreign_links(&directory, base_dir, KEY)?;
         std::fs::create_dir_all(&directory).map_err(|error| unwritten(&directory, &error, KEY))?;
         let directory = on_disk(&directory);
         // Like the id of a run: its time, and what tells two of them apart.
@@ -168,6 +162,11 @@ mod tests {
             assert!(failure.message.contains("uid 65534"), "{failure:?}");
         }
         assert!(!folder.path().join("other/new").exists());
+        for page in [link.join("run.html"), link.join("new/run.html")] {
+            for paper in [Paper::at(&page), Paper::of_index(&page)] {
+                assert_eq!(paper.err().unwrap().code, "link_refused");
+            }
+        }
     }
 
     #[test]
