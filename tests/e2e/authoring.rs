@@ -495,9 +495,11 @@ const IN_PYTHON: Appends = Appends {
                a, b = Output.create_new('new'), Output.create_new('new')\n\
                a.write('first'), b.write('second'), a.commit()\n\
                try:\n    b.commit()\nexcept Error as error:\n    print(error.code)\na.abort(), b.abort()\n\
-               schema = {'properties': {'a': {'enum': ['x', 1]}, 'n': {'maximum': 3}}}\n\
+               items = {'type': 'array', 'items': {'type': ['string', 'null'], 'pattern': '^[a-z]+$'}}\n\
+               schema = {'properties': {'a': {'enum': ['x', 1]}, 'n': {'maximum': 3}, 'l': items}}\n\
                checked_config(schema, {'a': 'x', 'n': 3}), checked_config(schema, {'a': 1})\n\
-               for config in [{'a': 'z'}, {'a': True}, {'n': 4}]:\n    try:\n        checked_config(schema, config)\n    \
+               checked_config(schema, {'l': []}), checked_config(schema, {'l': ['abc', None]})\n\
+               for config in [{'a': 'z'}, {'a': True}, {'n': 4}, {'l': ['a', 1]}, {'l': ['a', 'B']}]:\n    try:\n        checked_config(schema, config)\n    \
                except Error as error:\n        print(error.code)\n",
 };
 
@@ -528,9 +530,11 @@ const IN_JAVASCRIPT: Appends = Appends {
                const [a, b] = [Output.createNew('new'), Output.createNew('new')];\n\
                a.write('first'); b.write('second'); a.commit();\n\
                try { b.commit(); } catch (error) { console.log(error.code); }\na.abort(); b.abort();\n\
-               const schema = { properties: { a: { enum: ['x', 1] }, n: { maximum: 3 } } };\n\
+               const items = { type: 'array', items: { type: ['string', 'null'], pattern: '^[a-z]+$' } };\n\
+               const schema = { properties: { a: { enum: ['x', 1] }, n: { maximum: 3 }, l: items } };\n\
                checkedConfig(schema, { a: 'x', n: 3 }), checkedConfig(schema, { a: 1 });\n\
-               for (const config of [{ a: 'z' }, { a: true }, { n: 4 }]) {\n  \
+               checkedConfig(schema, { l: [] }), checkedConfig(schema, { l: ['abc', null] });\n\
+               for (const config of [{ a: 'z' }, { a: true }, { n: 4 }, { l: ['a', 1] }, { l: ['a', 'B'] }]) {\n  \
                try { checkedConfig(schema, config); } catch (error) { console.log(error.code); }\n}\n",
 };
 
@@ -641,7 +645,7 @@ fn a_new_file_replaces_none(author: &mut Author, pipeline: &str, appends: &Appen
         _ => "$ node --import ./rapidbyte/native.mjs twice.mjs\n",
     };
     let printed = author.types(&format!("{run}$ cat new\n$ ls new*"));
-    let refused = "invalid_config\n".repeat(3);
+    let refused = "invalid_config\n".repeat(5);
     assert_eq!(printed, format!("file_exists\n{refused}firstnew\n"));
 }
 

@@ -91,7 +91,7 @@ pub(crate) fn run(folder: &Folder) -> Ended {
 #[track_caller]
 pub(crate) fn refused(ended: &Ended) -> String {
     let message = refused_to(ended);
-    assert!(ended.stdout.contains("when_running: replace"), "{ended:?}");
+    assert!(ended.stdout.contains("when_running: wait"), "{ended:?}");
     message
 }
 
@@ -104,6 +104,58 @@ fn refused_to(ended: &Ended) -> String {
     assert_eq!(error["code"], "already_running", "{error:#}");
     assert_eq!(error["class"], "busy", "{error:#}");
     error["message"].as_str().expect("a message").to_owned()
+}
+
+/// Whether the hint names `when_running: replace`.
+fn suggests_to_fence(ended: &Ended) -> bool {
+    refused(ended);
+    ended.stdout.contains("when_running: replace")
+}
+
+#[test]
+fn a_run_that_is_refused_is_told_to_fence_the_older_one_only_where_the_destination_can() {
+    let many = "out/{stream}/{part}.csv";
+    for (pipeline, fences) in [
+        (into_files("out/{stream}.csv", "replace"), false),
+        (into_files(many, "replace"), false),
+        (into_files(many, "append"), true),
+        (
+            into_files(many, "append").replace("[rows]", "[\"*\"]"),
+            true,
+        ),
+        // It keeps no cursor.
+        (generate(10, ""), false),
+    ] {
+        let folder = Folder::new();
+        folder.write("p.yaml", &pipeline);
+        let older = Started::at(&folder, "engine.flush=stall");
+        assert_eq!(suggests_to_fence(&run(&folder)), fences, "{pipeline}");
+        older.kill();
+        // The suggestion is true.
+        folder.write("p.yaml", format!("{pipeline}when_running: replace\n"));
+        let checked = folder.rapidbyte(&["check", "p.yaml"]);
+        assert_eq!(checked.code == Some(0), fences, "{pipeline}: {checked:?}");
+    }
+}
+
+/// A run that replaces another one needs to know both: whether the destination fences, and where the stream resumes.
+#[test]
+fn the_destination_is_asked_once_for_the_progress_of_a_stream() {
+    let (source, target) = (shared().database(), shared().database());
+    let table = "CREATE TABLE t AS SELECT i AS id FROM generate_series(1, 10) i";
+    source.client().batch_execute(table).expect("a table");
+    let streams = "[{ name: public.t, sync_mode: incremental, cursor_field: id }]";
+    let pipeline = crate::postgres::copy(&source, &target, streams, "schema: public");
+    let folder = Folder::new();
+    let more = "when_running: replace\nretry: { max_attempts: 1 }\n";
+    folder.write("p.yaml", format!("{pipeline}{more}"));
+    for (time, code) in [(1, 1), (2, 0)] {
+        let fault = format!("dest-postgres.asked=error@{time}");
+        let mut plan = folder.command(&["plan", "p.yaml"]);
+        let ended = plan.env("RAPIDBYTE_FAULTS", &fault).output();
+        let ended = ended.expect("the program starts");
+        assert_eq!(ended.status.code(), Some(code), "{fault}: {ended:?}");
+    }
 }
 
 #[test]
@@ -229,6 +281,9 @@ fn a_run_of_another_folder_is_seen_by_its_session_on_the_server() {
         folder.write("p.yaml", &pipeline);
     }
     let older = Started::at(&there, "engine.flush=stall");
+    for folder in [&here, &there] {
+        assert!(suggests_to_fence(&run(folder)));
+    }
     let message = refused(&run(&here));
     assert!(message.contains("server process"), "{message}");
     older.kill();

@@ -584,3 +584,34 @@ fn is_read_without_a_schema(format: &str, more: &[&str]) {
     refused.sort_unstable();
     assert_eq!(refused, expected);
 }
+
+/// PostgreSQL has no type for them that a load could make.
+#[test]
+fn nested_columns_of_a_file_are_refused_by_name_and_load_as_json_where_the_source_declares_that() {
+    let database = shared().database();
+    let url = database.url();
+    let folder = Folder::new();
+    let row = r#"{"id":1,"meta":{"a":{"b":[1,2]}},"tags":["x","y"],"items":[{"n":1},{"n":2}]}"#;
+    folder.write("in.jsonl", format!("{row}\n"));
+    let pipeline = |schema: &str| {
+        format!(
+            "version: 1\npipeline: t\nsource: {{ use: source-file, config: {{ path: in.jsonl{schema} }}, \
+             streams: [in] }}\ndestination: {{ use: dest-postgres, config: {{ url: \"{url}\", schema: public }}, \
+             write_mode: append }}\n"
+        )
+    };
+    let (error, code) = folder.error(&pipeline(""));
+    assert_eq!((error["code"].as_str(), code), (Some("column_refused"), 4));
+    let message = error["message"].as_str().expect("a message");
+    for column in ["meta", "items"] {
+        let told = format!("{column}: write structs and maps as JSON");
+        assert!(message.contains(&told), "{told}: {message}");
+    }
+    assert!(!message.contains("tags"), "{message}");
+    let schema = ", schema: { id: int64, meta: json, tags: list<string>, items: json }";
+    folder.report(&pipeline(schema));
+    let sql = "SELECT pg_typeof(meta)::text || ' ' || (meta->'a'->'b'->>1) || ' ' || pg_typeof(tags)::text || ' ' \
+               || tags[2] || ' ' || (items->1->>'n') FROM \"in\"";
+    let row = database.client().query_one(sql, &[]).expect("a row");
+    assert_eq!(row.get::<_, &str>(0), "json 2 text[] y 2");
+}

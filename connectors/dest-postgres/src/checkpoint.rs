@@ -219,10 +219,6 @@ enum TargetRows {
     HiddenFrom(String),
 }
 
-/// What to do about a target that lost its rows.
-pub(crate) const LOST_ROWS: &str = "read this stream from its first row: `rapidbyte run PIPELINE --full-refresh --select \
-    STREAM`; where a backup restored the table together with its checkpoint, or the rows are meant to be gone, `rapidbyte state \
-    rebind PIPELINE STREAM` (or `--all`) lets it resume";
 const INVALID: &str = "checkpoint_invalid";
 /// Characters of a value that a message shows.
 const SHOWN_CHARS: usize = 60;

@@ -33,6 +33,7 @@ use std::sync::Arc;
 
 use rapidbyte_pg::{Owner, PgError};
 use rapidbyte_pg_client::Client;
+use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
 
 use checkpoint::{Fills, Key, Lease};
@@ -158,6 +159,7 @@ impl Destination for Postgres {
     }
 
     fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
+        log::point("dest-postgres.asked")?;
         let key = self.key(target, pipeline)?;
         let mut client = self.client()?;
         let process_id = client.process_id();

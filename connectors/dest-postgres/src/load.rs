@@ -9,7 +9,7 @@ use rapidbyte_sdk::log::point;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
-use crate::checkpoint::{self, Fills, Lease};
+use crate::checkpoint::{Fills, Lease};
 use crate::commit;
 use crate::config::{Name, Settings};
 use crate::decide::{Decision, decide, lock_prelude, new_columns};
@@ -210,7 +210,8 @@ impl Load {
         let text = format!(
             "{why} during the run, and the stream would resume behind the rows that it held"
         );
-        Err(Error::schema("target_lost_rows", text).hint(checkpoint::LOST_ROWS))
+        // The engine adds the hint, as it does where it refuses such a stream itself.
+        Err(Error::schema("target_lost_rows", text))
     }
 
     /// Makes the table.

@@ -382,11 +382,7 @@ impl<'b> Subject<'b> {
             Some(peer) => {
                 let read = peer::rows(self.bench, peer, &target.stream).map_err(fails)?;
                 if read.is_none() {
-                    return Err(outside(format!(
-                        "the peer does not find the stream {}{}: mend --peer-config",
-                        target.stream,
-                        self.bench.peer_error()
-                    )));
+                    return Err(self.unfound(&target, rows));
                 }
                 let written = load.written().map_err(fails)?;
                 let kept = self.kept(&target, &load.plan, &written, ACTION)?;
@@ -403,6 +399,25 @@ impl<'b> Subject<'b> {
             counted(rows, "row"),
             receipt.location
         ))
+    }
+
+    /// The peer does not find a stream after the first commit: either commit showed nothing, or the peer reads another
+    /// place. The plan of a next run tells them apart, if the destination knows that nothing is there.
+    fn unfound(&self, target: &Target, rows: u64) -> Verdict {
+        let (stream, error) = (&target.stream, self.bench.peer_error());
+        match self.planned(target) {
+            Ok(next) if next.is_new => fail(
+                format!(
+                    "{rows} rows were committed, the peer does not find the stream {stream}{error}, and plan says that \
+                     there is nothing at {}",
+                    next.location
+                ),
+                "make the rows of the parts visible in commit",
+            ),
+            _ => outside(format!(
+                "the peer does not find the stream {stream}{error}: correct --peer-config, or commit, if it shows no rows"
+            )),
+        }
     }
 
     /// Refuses a peer that reads the rows of several streams as one: every later clause would fail by that.

@@ -92,6 +92,12 @@ pub struct Streams {
 /// Somebody waits for a lock that the snapshot of the run holds, and everybody else behind them: only the end of the run
 /// frees the table.
 const LOCK_QUEUED: &str = "lock_queued";
+/// Rows before the cursor are not in the target any more: the engine says so, and connectors do.
+pub(crate) const LOST_ROWS: &str = "target_lost_rows";
+/// What to do about it, also where a connector gives no hint.
+pub(crate) const LOST_ROWS_HINT: &str = "read this stream from its first row: `rapidbyte run PIPELINE --full-refresh \
+     --select STREAM`; where a backup restored the table together with its checkpoint, or the rows are meant to be \
+     gone, `rapidbyte state rebind PIPELINE STREAM` (or `--all`) lets it resume";
 
 /// Names and failures that one message shows; `--output json` has all of them.
 const SHOWN: usize = 20;
@@ -260,6 +266,9 @@ impl Failure {
             || matches!(kind, ErrorKind::Connection | ErrorKind::Superseded)
             || code == LOCK_QUEUED;
         failure.hint = hint;
+        if failure.code == LOST_ROWS && failure.hint.is_none() {
+            failure.hint = Some(LOST_ROWS_HINT.into());
+        }
         name_limit(&mut failure);
         let class = failure.class;
         failure.stream = stream;

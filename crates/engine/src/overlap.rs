@@ -15,13 +15,15 @@ use crate::failure::{Class, Failure};
 use crate::host::Host;
 use crate::known_as::base;
 use crate::narrow::Narrowing;
-use crate::plan::Prepared;
+use crate::plan::{Prepared, fences_all, fences_runs};
 use crate::retry;
 
 /// How often a run that waits looks.
 const PAUSE: Duration = Duration::from_secs(1);
 pub(crate) const CODE: &str = "already_running";
-const HINT: &str = "wait until that run has ended; or set `when_running: wait` in the pipeline \
+const HINT: &str = "wait until that run has ended, or set `when_running: wait` in the pipeline file to \
+     wait for it";
+const HINT_TO_FENCE: &str = "wait until that run has ended; or set `when_running: wait` in the pipeline \
      file to wait for it, or `when_running: replace` to fence it";
 
 /// Plans a run once no other run of the pipeline is at work, or as `when_running` says. The turn is the
@@ -124,7 +126,12 @@ pub(crate) fn refuse_remote(
 ) -> Result<(), Failure> {
     match alive(document, destination, has_died)? {
         None => Ok(()),
-        Some(worker) => Err(refused(&remote(document, &worker))),
+        Some(worker) => {
+            // A run that waits shows no hint.
+            let waits = document.when_running == WhenRunning::Wait;
+            let fences = !waits && fences_all(document, destination);
+            Err(refused(&remote(document, &worker), fences))
+        }
     }
 }
 
@@ -191,7 +198,10 @@ fn take_turn(document: &Document, history: &Path, host: &Host) -> Result<Option<
             Ok(Asked::Held(worker)) if document.when_running == WhenRunning::Wait => {
                 waits.on(&local(document, &worker), host)?;
             }
-            Ok(Asked::Held(worker)) => return Err(refused(&local(document, &worker))),
+            Ok(Asked::Held(worker)) => {
+                let fences = fences_runs(document, host);
+                return Err(refused(&local(document, &worker), fences));
+            }
             // A folder that cannot be written: whether the run needs its history is told later.
             Err(error) => {
                 let text = format!("this run cannot detect an overlapping run: {error}");
@@ -202,9 +212,10 @@ fn take_turn(document: &Document, history: &Path, host: &Host) -> Result<Option<
     }
 }
 
-fn refused(who: &str) -> Failure {
+fn refused(who: &str, fences: bool) -> Failure {
     let text = format!("{who} is running, and this run did not start");
-    Failure::new(Class::Busy, CODE, text).hint(HINT)
+    let hint = if fences { HINT_TO_FENCE } else { HINT };
+    Failure::new(Class::Busy, CODE, text).hint(hint)
 }
 
 /// A run, for people.

@@ -2,10 +2,9 @@
 
 use std::collections::HashSet;
 
-use rapidbyte_state::{RunRecord, StreamRecord};
+use rapidbyte_state::StreamRecord;
 
 use crate::document::Stream;
-use crate::known_as::base;
 use crate::ledger::Ledger;
 use crate::plan::Plan;
 use crate::report::Warning;
@@ -25,8 +24,11 @@ pub(crate) fn complete_streams(ledger: &Ledger<'_>) -> HashSet<String> {
     complete.map(|known| known.stream).collect()
 }
 
-/// Streams that the last finished run moved and the source does not have any more. Only streams that a pattern covers
-/// count: one that the pipeline names is an error. Nothing else would say that their targets are not updated.
+/// Streams that were moved lately and that the source does not have any more. Only streams that a pattern covers count:
+/// one that the pipeline names is an error. Nothing else would say that their targets are not updated.
+///
+/// Each run says so, as it does of a column, because nobody may have read what the first one said. It ends after
+/// [`DAYS_WARNED`], because a table may be gone for good.
 pub(crate) fn gone(plan: &Plan, ledger: &Ledger<'_>) -> Vec<Warning> {
     let source = &plan.document.source;
     let Some(history) = ledger.history else {
@@ -37,23 +39,15 @@ pub(crate) fn gone(plan: &Plan, ledger: &Ledger<'_>) -> Vec<Warning> {
     }
     let pipeline = plan.document.pipeline.as_str();
     // If the history cannot be read, this warning is missing, and no row.
-    let runs = history
-        .runs(Some(pipeline), RUNS_LOOKED_AT)
-        .unwrap_or_default();
-    let is_finished = |run: &RunRecord| matches!(run.status.as_str(), "ok" | "partial");
-    let mut runs = runs.into_iter();
-    let Some(last) = runs.find(|run| run.id != ledger.run.id && is_finished(run)) else {
-        return Vec::new();
-    };
-    let streams = history.streams(pipeline).unwrap_or_default();
+    let moved = history.streams_since(pipeline, Some(DAYS_WARNED));
     let is_by_pattern = |stream: &str| {
         let entry = source.entry_for(stream);
         entry.is_some_and(|entry| source.streams[entry].is_pattern())
     };
-    let gone = streams.into_iter().filter(|known| {
-        let was_moved = base(&known.run_id) == last.id;
-        was_moved && !plan.found.contains(&known.stream) && is_by_pattern(&known.stream)
-    });
+    let gone = moved
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|known| !plan.found.contains(&known.stream) && is_by_pattern(&known.stream));
     let warning = |known: StreamRecord| Warning {
         stream: known.stream,
         message: GONE.into(),
@@ -61,7 +55,7 @@ pub(crate) fn gone(plan: &Plan, ledger: &Ledger<'_>) -> Vec<Warning> {
     gone.map(warning).collect()
 }
 
-/// Runs among which the last finished one is looked for.
-const RUNS_LOOKED_AT: u32 = 100;
-const GONE: &str =
-    "the source does not have this stream any more: its target keeps the rows of the last run";
+/// Days after the last commit of a stream.
+const DAYS_WARNED: u32 = 30;
+const GONE: &str = "the source does not have this stream any more: its target keeps the rows of the last run that moved \
+     it; runs say so for 30 days after that run";

@@ -4,6 +4,7 @@
 mod check;
 mod choose;
 mod delivery;
+mod fences;
 mod moment;
 mod open;
 mod prepared;
@@ -27,7 +28,8 @@ use crate::meant::did_you_mean;
 pub use check::{Checked, Looked, check};
 use choose::{Chosen, some_of};
 pub(crate) use delivery::{asked_increment, lost_rows};
-use delivery::{identify, increment, progress, refuse_repeats};
+use delivery::{identify, increment, refuse_lost, refuse_repeats};
+pub(crate) use fences::{fences_all, fences_runs};
 pub use moment::Taken;
 use open::common_forms;
 pub use open::{Clocks, Discovered, Stage, discover, granted, open_destination};
@@ -311,21 +313,30 @@ fn place(
     }
     let failed = |e| Failure::from_runtime(e, document, "destination");
     let mut placed = shown::placed(document, destination.plan(&target).map_err(failed)?);
-    if document.when_running == WhenRunning::Replace
-        && !destination
-            .fences(&target, &document.pipeline)
-            .map_err(failed)?
-    {
+    let replaces = document.when_running == WhenRunning::Replace;
+    let standing = match replaces || increment.is_some() {
+        true => {
+            let standing = destination.standing(&target, &document.pipeline);
+            Some(standing.map_err(failed)?)
+        }
+        false => None,
+    };
+    if replaces && standing.as_ref().is_some_and(|standing| !standing.fences) {
         let text = format!(
             "the destination does not fence older runs that write {}: one of them could still write it after this run",
             placed.location
         );
         return Err(cannot_replace_run(document, text).in_stream(&target.stream));
     }
-    let progress = match increment {
-        Some(_) => progress(document, destination, &target, &mut placed, full_refresh)?,
-        None => None,
-    };
+    let progress = standing.filter(|_| increment.is_some());
+    let progress = progress.and_then(|standing| standing.progress);
+    if !full_refresh {
+        let place = |target: &Target| {
+            let placed = destination.plan(target).map_err(failed)?;
+            Ok(shown::placed(document, placed))
+        };
+        refuse_lost(progress.as_ref(), &target, &mut placed, place)?;
+    }
     let reached = progress.as_ref().filter(|_| !full_refresh);
     let is_part = increment.as_ref().is_some_and(|increment| {
         increment.initial.is_some() || reached.is_some_and(|progress| progress.cursor.is_some())

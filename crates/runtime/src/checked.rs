@@ -157,6 +157,14 @@ impl Source {
     }
 }
 
+/// How far a destination is with a stream.
+pub struct Standing {
+    /// None when no run was ever let in.
+    pub progress: Option<Progress>,
+    /// False if the destination does not fence runs of the target: an older run can then commit after a newer one.
+    pub fences: bool,
+}
+
 /// A destination, with one session and one writer at a time.
 pub struct Destination {
     session: Box<dyn DestinationSession>,
@@ -205,22 +213,20 @@ impl Destination {
 
     /// How far a stream is; none when no run was ever let in, also because the destination lets none in.
     pub fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
-        let found = self.ask_progress(target, pipeline)?;
-        Ok(found.filter(|progress| progress.epoch > 0))
+        Ok(self.standing(target, pipeline)?.progress)
     }
 
-    /// False if the destination does not fence runs of this target: an older run can then commit after a newer one.
-    pub fn fences(&mut self, target: &Target, pipeline: &str) -> Result<bool> {
-        let found = self.ask_progress(target, pipeline)?;
-        Ok(found.is_none_or(|progress| progress.epoch > 0))
-    }
-
-    fn ask_progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
-        let progress = self.session.progress(target, pipeline)?;
-        if let Some(progress) = &progress {
+    /// The same, and whether the destination fences runs of this target.
+    pub fn standing(&mut self, target: &Target, pipeline: &str) -> Result<Standing> {
+        let found = self.session.progress(target, pipeline)?;
+        if let Some(progress) = &found {
             look_at_progress(self.session.as_mut(), "session.progress", progress)?;
         }
-        Ok(progress)
+        let fences = found.as_ref().is_none_or(|progress| progress.epoch > 0);
+        Ok(Standing {
+            progress: found.filter(|_| fences),
+            fences,
+        })
     }
 
     /// As [`DestinationSession::working`].

@@ -19,8 +19,10 @@ const MAX_MESSAGE: usize = 16 << 10;
 const MAX_NAME: usize = 1 << 10;
 /// Bytes of the notes of a stream, of a type and of a location.
 const MAX_SHOWN: usize = 64 << 10;
-/// Bytes of a statement: one that makes a table has a line for each column.
-const MAX_STATEMENT: usize = 1 << 20;
+/// Bytes of the statements of a plan: one that makes a table has a line for each column.
+const MAX_STATEMENTS: usize = 1 << 20;
+/// Notes of a stream, or statements of a plan: PostgreSQL has at most 1600 columns, and adding each takes a statement.
+const MAX_TEXTS: usize = 2000;
 
 /// Leaves the first bytes of a text without secrets, and says so: of a secret that is cut in two nobody would know the
 /// first half. A text that is not cut stays as it is, because the host may look it up.
@@ -88,9 +90,10 @@ pub(crate) fn shorten_stream(stream: &mut Stream, redact: &Redact) {
 pub(crate) fn shorten_plan(plan: &mut Plan, redact: &Redact) {
     cut(&mut plan.location, MAX_SHOWN, redact);
     shorten_notes(&mut plan.notes, redact);
-    plan.statements
-        .iter_mut()
-        .for_each(|statement| cut(statement, MAX_STATEMENT, redact));
+    if let Some(lost) = keep_first(&mut plan.statements, MAX_STATEMENTS, redact) {
+        plan.statements
+            .push(format!("-- … and {lost} more statements"));
+    }
     for column in &mut plan.columns {
         cut(&mut column.target_type, MAX_SHOWN, redact);
         if let Some(note) = &mut column.note {
@@ -106,21 +109,26 @@ pub(crate) fn shorten_location(location: &mut String, redact: &Redact) {
 
 /// Keeps the first notes and says how many it left out.
 fn shorten_notes(notes: &mut Vec<String>, redact: &Redact) {
-    let mut left = MAX_SHOWN;
-    let mut kept = 0;
-    for note in notes.iter_mut() {
-        if note.len() > left && kept > 0 {
-            break;
-        }
-        cut(note, left, redact);
-        left = left.saturating_sub(note.len());
-        kept += 1;
-    }
-    let lost = notes.len() - kept;
-    if lost > 0 {
-        notes.truncate(kept);
+    if let Some(lost) = keep_first(notes, MAX_SHOWN, redact) {
         notes.push(format!("… and {lost} more messages"));
     }
+}
+
+/// Keeps the first texts, `most` bytes of them together, and counts those that it left out. None if it kept all.
+fn keep_first(texts: &mut Vec<String>, most: usize, redact: &Redact) -> Option<usize> {
+    let mut left = most;
+    let mut kept = 0;
+    for text in texts.iter_mut().take(MAX_TEXTS) {
+        if text.len() > left && kept > 0 {
+            break;
+        }
+        cut(text, left, redact);
+        left = left.saturating_sub(text.len());
+        kept += 1;
+    }
+    let lost = texts.len() - kept;
+    texts.truncate(kept);
+    (lost > 0).then_some(lost)
 }
 
 /// Says where it happened, in texts of a bounded length.
@@ -303,7 +311,10 @@ fn panic_message(stderr: &str, redact: &Redact) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ErrorKind, MAX_NAME, MAX_SHOWN, cut, last_words, panic_message, shorten_notes};
+    use super::{
+        ErrorKind, MAX_NAME, MAX_SHOWN, MAX_STATEMENTS, MAX_TEXTS, Plan, cut, last_words,
+        panic_message, shorten_notes, shorten_plan,
+    };
     use crate::{Redact, no_secrets};
 
     #[test]
@@ -315,8 +326,10 @@ mod tests {
             vec!["a".repeat(MAX_SHOWN * 3)],
             vec!["a".repeat(MAX_SHOWN / 2); 1000],
             vec!["a".to_owned(); 1_000_000],
+            vec![String::new(); 1_000_000],
         ] {
             shorten_notes(&mut notes, &no_secrets());
+            assert!(notes.len() <= MAX_TEXTS + 1, "{}", notes.len());
             let bytes: usize = notes.iter().map(String::len).sum();
             assert!(bytes <= MAX_SHOWN + 100, "{bytes}");
             let last = notes.last().expect("a note");
@@ -325,6 +338,37 @@ mod tests {
                 "{}",
                 last.len()
             );
+        }
+    }
+
+    #[test]
+    fn statements_of_a_plan_are_bounded_together_and_say_what_is_left_out() {
+        let shortened = |statements: Vec<String>| {
+            let mut plan = Plan {
+                location: String::new(),
+                columns: Vec::new(),
+                statements,
+                notes: Vec::new(),
+                is_new: true,
+            };
+            shorten_plan(&mut plan, &no_secrets());
+            plan.statements
+        };
+        let honest = vec!["ALTER TABLE t ADD COLUMN c text".to_owned(); 1600];
+        assert_eq!(shortened(honest.clone()), honest);
+        let short = shortened(vec!["SELECT 1".to_owned(); 400_000]);
+        let left_out = format!("-- … and {} more statements", 400_000 - MAX_TEXTS);
+        assert_eq!(
+            (short.len(), short.last()),
+            (MAX_TEXTS + 1, Some(&left_out))
+        );
+        for statements in [
+            vec!["a".repeat(MAX_STATEMENTS * 2)],
+            vec!["a".repeat(MAX_STATEMENTS / 2); 1000],
+        ] {
+            let kept = shortened(statements);
+            let bytes: usize = kept.iter().map(String::len).sum();
+            assert!(bytes <= MAX_STATEMENTS + 100, "{bytes}");
         }
     }
 

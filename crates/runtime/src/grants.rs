@@ -252,6 +252,11 @@ impl Grants {
         }
     }
 
+    /// True if any server was named.
+    pub fn has_network(&self) -> bool {
+        !self.network.is_empty()
+    }
+
     /// True when exactly this host and port were named.
     pub fn allows_network(&self, host: &str, port: u16) -> bool {
         self.tls(host, port).is_some()

@@ -225,6 +225,8 @@ impl State {
         let sql = |error: rusqlite::Error| StateError::of_sql(path, &error);
         let mut db = Connection::open(path).map_err(sql)?;
         db.busy_timeout(PATIENCE).map_err(sql)?;
+        // Before anything is written to it.
+        look::refuse_foreign(path, &db)?;
         // A write-ahead log lets readers read while a run writes.
         db.pragma_update(None, "journal_mode", "wal").map_err(sql)?;
         db.pragma_update(None, "synchronous", "normal")
@@ -550,11 +552,19 @@ impl State {
 
     /// What is known of a pipeline's streams, by name.
     pub fn streams(&self, pipeline: &str) -> Result<Vec<StreamRecord>> {
+        self.streams_since(pipeline, None)
+    }
+
+    /// The same, of those that a run has committed in the last `days` alone; none means all.
+    pub fn streams_since(&self, pipeline: &str, days: Option<u32>) -> Result<Vec<StreamRecord>> {
         let sql = "SELECT stream, run_id, epoch, seq, cursor, complete, updated_at FROM streams \
-                   WHERE pipeline = :pipeline ORDER BY stream";
+                   WHERE pipeline = :pipeline AND (:days IS NULL OR \
+                   updated_at > strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-' || :days || ' days')) \
+                   ORDER BY stream";
         self.sql(|db| {
             let mut statement = db.prepare(sql)?;
-            let rows = statement.query_map(named_params! { ":pipeline": pipeline }, |row| {
+            let named = named_params! { ":pipeline": pipeline, ":days": days };
+            let rows = statement.query_map(named, |row| {
                 Ok(StreamRecord {
                     stream: row.get(0)?,
                     run_id: row.get(1)?,

@@ -54,24 +54,37 @@ pub(crate) fn refuse_special(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Refuses triggers and views of somebody else, which would run with our writes and reads.
+/// Refuses tables, indexes, triggers and views of somebody else: a trigger, a view or a virtual table runs with our
+/// writes and reads, and a file with tables of another program is not a history.
 pub(crate) fn refuse_foreign(path: &Path, db: &Connection) -> Result<()> {
+    // Names that begin with `sqlite_` are SQLite's own: nobody else can make one.
     let sql =
-        "SELECT type || ' ' || name, sql FROM sqlite_schema WHERE type IN ('trigger', 'view')";
+        "SELECT type, name, coalesce(sql, '') FROM sqlite_schema WHERE name NOT GLOB 'sqlite_*'";
     let failed = |error: rusqlite::Error| StateError::of_sql(path, &error);
     let mut statement = db.prepare(sql).map_err(failed)?;
     let mut rows = statement.query([]).map_err(failed)?;
     while let Some(row) = rows.next().map_err(failed)? {
-        let made: Option<String> = row.get(1).map_err(failed)?;
-        let is_ours = made.is_some_and(|made| {
-            made.starts_with("CREATE TRIGGER ") && attempts::TABLE.contains(&made)
-        });
-        if !is_ours {
-            let name: String = row.get(0).map_err(failed)?;
+        let text = |column| row.get::<_, String>(column).map_err(failed);
+        let (kind, name, made) = (text(0)?, text(1)?, text(2)?);
+        if !is_ours(&kind, &name, &made) {
             let name: String = name.chars().take(200).collect();
-            let problem = format!("has a {name} that this program did not make");
+            let problem = format!("has a {kind} {name} that this program did not make");
             return Err(StateError::at(path, problem));
         }
     }
     Ok(())
+}
+
+const TABLES: [&str; 5] = ["runs", "streams", "attempts", "unfinished", "settings"];
+const INDEXES: [&str; 2] = ["runs_by_pipeline", "attempts_by_pipeline"];
+
+/// Whether this program made it. `made` is the statement that made it.
+fn is_ours(kind: &str, name: &str, made: &str) -> bool {
+    match kind {
+        // A virtual table has another beginning.
+        "table" => TABLES.contains(&name) && made.starts_with("CREATE TABLE "),
+        "index" => INDEXES.contains(&name),
+        "trigger" => made.starts_with("CREATE TRIGGER ") && attempts::TABLE.contains(made),
+        _ => false,
+    }
 }

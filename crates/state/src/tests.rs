@@ -397,8 +397,11 @@ fn a_pipe_in_the_place_of_the_history_is_not_waited_for() {
 }
 
 #[test]
-fn a_trigger_or_view_of_somebody_else_is_refused() {
+fn a_table_index_trigger_or_view_of_somebody_else_is_refused() {
     for made in [
+        "CREATE TABLE mine (a)",
+        "DROP TABLE unfinished; CREATE VIRTUAL TABLE unfinished USING fts5(pipeline)",
+        "CREATE INDEX mine ON runs (error)",
         "CREATE TRIGGER mine AFTER INSERT ON runs BEGIN INSERT INTO runs SELECT * FROM runs; END",
         "DROP TABLE streams; CREATE VIEW streams AS SELECT 1",
         "DROP TRIGGER no_attempts; CREATE TRIGGER no_attempts AFTER DELETE ON runs BEGIN SELECT 1; END",
@@ -418,6 +421,33 @@ fn a_trigger_or_view_of_somebody_else_is_refused() {
             assert!(error.problem.contains("did not make"), "{made}: {error}");
         }
     }
+}
+
+#[test]
+fn the_database_of_another_program_is_refused_by_the_name_of_its_table_and_stays_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.db");
+    let db = Connection::open(&path).unwrap();
+    db.execute_batch("CREATE TABLE customers (a)").unwrap();
+    drop(db);
+    let before = std::fs::read(&path).unwrap();
+    let error = State::open(&path).unwrap_err();
+    let told = "has a table customers that this program did not make";
+    assert!(error.problem.contains(told), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+}
+
+/// The statistics that ANALYZE keeps are SQLite's own.
+#[test]
+fn a_history_that_was_analyzed_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.db");
+    drop(State::open(&path).unwrap());
+    let db = Connection::open(&path).unwrap();
+    db.execute_batch("ANALYZE; VACUUM").unwrap();
+    drop(db);
+    drop(State::open(&path).unwrap());
+    State::look(&path).unwrap().unwrap();
 }
 
 #[test]

@@ -10,7 +10,8 @@ export class Connector {
   static version = "0.1.0";
   static description = "Reads a JSON API";
   // The keys of `config:`, as a JSON Schema; other keys are refused.
-  // The values are checked by `type`, `enum`, `minimum` and `maximum`; check anything else in the constructor.
+  // The values are checked by `type`, `enum`, `minimum`, `maximum`, `pattern` and `items`; check anything
+  // else in the constructor.
   static config = {
     properties: {
       base_url: {

@@ -14,7 +14,8 @@ class Connector:
     version = "0.1.0"
     description = "Writes JSON Lines"
     # The keys of `config:`, as a JSON Schema; other keys are refused.
-    # The values are checked by `type`, `enum`, `minimum` and `maximum`; check anything else in `__init__`.
+    # The values are checked by `type`, `enum`, `minimum`, `maximum`, `pattern` and `items`; check anything
+    # else in `__init__`.
     config = {
         "properties": {
             "path": {

@@ -108,6 +108,7 @@ const OF_DESTINATIONS: &[(&str, &str)] = &[
     ("commits_twice", "commit-once"),
     ("lets_both_commit", "fence"),
     ("leaves_a_lock", "cancel"),
+    ("commits_nothing", "write"),
     ("turns_ones_into_twos", "write"),
     ("empty_text_to_null", "write"),
     ("repeats_under_null", "write"),
@@ -280,6 +281,34 @@ fn some_faults_of_a_destination_show_without_a_peer() {
     let write = clauses.iter().find(|c| c["id"] == "write").expect("write");
     let detail = write["detail"].as_str().expect("a detail");
     assert!(detail.ends_with("counted only: give --peer"), "{detail}");
+}
+
+/// The peer does not find the stream either way.
+#[test]
+fn a_commit_that_does_nothing_is_not_blamed_on_the_peer_nor_a_wrong_peer_on_the_commit() {
+    let wrong = testkit("dest-wrong");
+    let write = |deed: &str, peer: &[&str]| {
+        let (document, _) = test(&Folder::new(), &wrong, &counted(deed), peer);
+        let clauses = document["clauses"].as_array().expect("clauses");
+        let write = clauses.iter().find(|c| c["id"] == "write");
+        write.expect("write").clone()
+    };
+    let told = write("commits_nothing", &PEER);
+    assert_eq!(told["verdict"], "fail", "{told:#}");
+    let seen = told["seen"].as_str().expect("what was seen");
+    for part in ["20 rows were committed", "nothing at out/"] {
+        assert!(seen.contains(part), "{part}: {seen}");
+    }
+    let action = told["action"].as_str().expect("an action");
+    assert!(action.contains("commit"), "{action}");
+    let elsewhere = ["--peer", "source-file", "--peer-config"];
+    let elsewhere = [&elsewhere[..], &["{ path: \"other/{stream}.arrow\" }"]].concat();
+    let told = write("none", &elsewhere);
+    assert_eq!(told["verdict"], "skip", "{told:#}");
+    let told = told.to_string();
+    for part in ["--peer-config", "commit"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rapidbyte_engine::{Class, Failure, Plan};
-use rapidbyte_runtime::regular;
+use rapidbyte_runtime::{owner, regular};
 
 use super::{DOCTYPE, Index, MARK, Page};
 
@@ -26,14 +26,20 @@ pub struct Paper {
 
 impl Paper {
     /// Looks whether `path`, a new name or that of an older report, can be written to. Errors:
-    /// `report_not_written`.
+    /// `report_not_written`, and `link_refused` for a link of another user.
     pub fn at(path: &Path) -> Result<Self, Failure> {
-        Self::named(path, "--report")
+        Self::typed(path, "--report")
     }
 
     /// The same for the page of `runs --page`.
     pub fn of_index(path: &Path) -> Result<Self, Failure> {
-        Self::named(path, "--page")
+        Self::typed(path, "--page")
+    }
+
+    fn typed(path: &Path, named_by: &'static str) -> Result<Self, Failure> {
+        let directory = path.parent().unwrap_or(path);
+        refuse_foreign_links(directory, Path::new("."), named_by)?;
+        Self::named(path, named_by)
     }
 
     pub(super) fn named(path: &Path, named_by: &'static str) -> Result<Self, Failure> {
@@ -118,6 +124,23 @@ fn create(temporary: &Path) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
     regular::check(options.custom_flags(regular::OWN).open(temporary)?)
+}
+
+/// Refuses a directory behind a link of another user than root, this user and the owner of `base_dir`. Errors:
+/// `link_refused`.
+pub(super) fn refuse_foreign_links(
+    directory: &Path,
+    base_dir: &Path,
+    named_by: &str,
+) -> Result<(), Failure> {
+    let Some(link) = owner::foreign_link(directory, base_dir) else {
+        return Ok(());
+    };
+    let text = format!("{}: {link}", directory.display());
+    let hint = format!(
+        "set {named_by} to the path that the link leads to, or create the link again as your own user"
+    );
+    Err(Failure::new(Class::Environment, "link_refused", text).hint(hint))
 }
 
 /// Refuses to replace a file that is no report: it may be the data, or the pipeline.

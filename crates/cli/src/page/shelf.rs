@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rapidbyte_engine::document::Pages;
 use rapidbyte_engine::{Failure, Plan};
 
-use super::paper::{Paper, is_ours, on_disk, unwritten};
+use super::paper::{Paper, is_ours, on_disk, refuse_foreign_links, unwritten};
 
 /// The directory of a pipeline's pages.
 pub struct Shelf {
@@ -21,7 +21,7 @@ const KEY: &str = "report.directory";
 
 impl Shelf {
     /// Creates the directory, and checks that pages can be written there. Errors:
-    /// `report_not_written`.
+    /// `report_not_written`, and `link_refused` for a link of another user.
     pub fn new(
         pages: &Pages,
         base_dir: &Path,
@@ -29,6 +29,7 @@ impl Shelf {
         started: &str,
     ) -> Result<Self, Failure> {
         let directory = base_dir.join(&pages.directory);
+        refuse_foreign_links(&directory, base_dir, KEY)?;
         std::fs::create_dir_all(&directory).map_err(|error| unwritten(&directory, &error, KEY))?;
         let directory = on_disk(&directory);
         // Like the id of a run: its time, and what tells two of them apart.
@@ -135,6 +136,38 @@ fn order(name: &str, pipeline: &str) -> Option<(String, u64)> {
 mod tests {
     use super::super::{DOCTYPE, MARK};
     use super::*;
+
+    #[test]
+    fn a_directory_behind_a_link_of_another_user_is_refused() {
+        use std::os::unix::fs::{lchown, symlink};
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("other")).unwrap();
+        let link = folder.path().join("reports");
+        symlink("other", &link).unwrap();
+        let shelf = |directory: &str| {
+            let pages = Pages {
+                directory: directory.into(),
+                keep: 2,
+            };
+            Shelf::new(&pages, folder.path(), "a", "2026-01-31T23:59:59.123Z").err()
+        };
+        assert!(shelf("reports").is_none());
+        // Only root can make a link of another user.
+        if lchown(&link, Some(65534), None).is_err() {
+            return;
+        }
+        for directory in ["reports", "reports/new"] {
+            let failure = shelf(directory).unwrap();
+            assert_eq!(failure.code, "link_refused", "{failure:?}");
+            assert!(failure.message.contains("uid 65534"), "{failure:?}");
+        }
+        assert!(!folder.path().join("other/new").exists());
+        for page in [link.join("run.html"), link.join("new/run.html")] {
+            for paper in [Paper::at(&page), Paper::of_index(&page)] {
+                assert_eq!(paper.err().unwrap().code, "link_refused");
+            }
+        }
+    }
 
     #[test]
     fn the_newest_pages_of_the_pipeline_stay_and_other_files_are_never_removed() {

@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use rapidbyte_runtime::owner;
+
 use super::error::{DocumentError, Location, code};
-use super::file;
+use super::file::{self, Problem};
 
 /// A `.env` file of more is not read.
 const MAX_ENV_FILE_BYTES: u64 = 1 << 20;
@@ -78,10 +82,20 @@ impl<'a> Environment<'a> {
         let mut from_file = BTreeMap::new();
         if let Some(path) = path {
             let shown = path.display().to_string();
-            match file::read_text(&path, MAX_ENV_FILE_BYTES) {
+            let read = trusted_link(&path, base_dir).and_then(|()| {
+                file::read_checked(&path, MAX_ENV_FILE_BYTES, |found| trusted(found, base_dir))
+            });
+            match read {
                 Ok(text) => from_file = parse(&text, &shown)?,
                 Err(problem) if problem.code == code::FILE_NOT_FOUND && !required => {}
-                Err(problem) => return Err(problem.into_error(&shown, "the env file")),
+                Err(problem) => {
+                    let is_untrusted = problem.code == code::ENV_UNTRUSTED;
+                    let error = problem.into_error(&shown, "the env file");
+                    return Err(match is_untrusted {
+                        true => error.hint(TRUST_IT),
+                        false => error,
+                    });
+                }
             }
         }
         Ok(Variables {
@@ -89,6 +103,32 @@ impl<'a> Environment<'a> {
             from_file,
         })
     }
+}
+
+const TRUST_IT: &str = "check its content; then make it a file of your own (chown) that others cannot write (chmod o-w)";
+
+/// Refuses a link that another user made: it can lead to a file of ours that is not meant.
+fn trusted_link(path: &Path, base_dir: &Path) -> Result<(), Problem> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.is_symlink() && !owner::is_trusted(found.uid(), base_dir) => {
+            let message = format!("is a link of another user (uid {})", found.uid());
+            Err(Problem::new(code::ENV_UNTRUSTED, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a file that another user can have written: its variables say which server gets the password.
+fn trusted(found: &Metadata, base_dir: &Path) -> Result<(), Problem> {
+    let message = match (
+        owner::is_trusted(found.uid(), base_dir),
+        found.mode() & 0o002,
+    ) {
+        (false, _) => format!("belongs to another user (uid {})", found.uid()),
+        (true, 0) => return Ok(()),
+        (true, _) => "can be written by every user".to_owned(),
+    };
+    Err(Problem::new(code::ENV_UNTRUSTED, message))
 }
 
 impl fmt::Debug for Environment<'_> {
@@ -269,5 +309,61 @@ impl<'a> Lines<'a> {
 
     fn error(&self, code: &'static str, line: u32, message: impl Into<String>) -> DocumentError {
         DocumentError::whole(code, self.file, message).at(Location { line, column: 1 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, chown, lchown, symlink};
+
+    use super::*;
+
+    fn refused(folder: &Path) -> Option<(&'static str, String, Option<String>)> {
+        let environment = Environment::process();
+        let read = environment.open(folder).err();
+        read.map(|error| (error.code, error.message, error.hint))
+    }
+
+    #[track_caller]
+    fn is_refused(folder: &Path, told: &str) {
+        let (code, message, hint) = refused(folder).expect("an error");
+        assert_eq!(code, "env_file_untrusted");
+        assert!(message.contains(told), "{message}");
+        assert_eq!(hint.as_deref(), Some(TRUST_IT));
+    }
+
+    #[test]
+    fn an_env_file_that_another_user_can_have_written_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (folder, file) = (folder.path(), folder.path().join(".env"));
+        let mode = |mode| {
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(&file, mode).expect("a mode");
+        };
+        std::fs::write(&file, "A=1\n").expect("a file");
+        for ours in [0o600, 0o644, 0o664] {
+            mode(ours);
+            assert_eq!(refused(folder), None, "{ours:o}");
+        }
+        for everybodys in [0o602, 0o666] {
+            mode(everybodys);
+            is_refused(folder, "can be written by every user");
+        }
+        mode(0o600);
+        // Only root can make a file of another user.
+        if chown(&file, Some(65534), None).is_err() {
+            return;
+        }
+        is_refused(folder, "belongs to another user (uid 65534)");
+        // The pipeline is that user's, too.
+        chown(folder, Some(65534), None).expect("another owner");
+        assert_eq!(refused(folder), None);
+        chown(folder, Some(0), None).expect("the old owner");
+        chown(&file, Some(0), None).expect("the old owner");
+        std::fs::rename(&file, folder.join("elsewhere")).expect("renamed");
+        symlink("elsewhere", &file).expect("a link");
+        assert_eq!(refused(folder), None);
+        lchown(&file, Some(65534), None).expect("a link of another user");
+        is_refused(folder, "is a link of another user (uid 65534)");
     }
 }

@@ -69,6 +69,8 @@ pub mod code {
     pub const EMPTY_FILE: &str = "empty_file";
     /// A line of a `.env` file is no `NAME=value`.
     pub const ENV_SYNTAX: &str = "env_syntax";
+    /// Another user can have written the `.env` file.
+    pub const ENV_UNTRUSTED: &str = "env_file_untrusted";
 }
 
 impl DocumentError {

@@ -1,5 +1,6 @@
 //! Reads a small text file, whole, with a limit.
 
+use std::fs::Metadata;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
@@ -17,7 +18,7 @@ pub(super) struct Problem {
 }
 
 impl Problem {
-    fn new(code: &'static str, message: impl Into<String>) -> Self {
+    pub(super) fn new(code: &'static str, message: impl Into<String>) -> Self {
         Self {
             code,
             message: message.into(),
@@ -37,6 +38,15 @@ impl Problem {
 
 /// Reads a regular file of at most `max_bytes` of UTF-8.
 pub(super) fn read_text(path: &Path, max_bytes: u64) -> Result<String, Problem> {
+    read_checked(path, max_bytes, |_| Ok(()))
+}
+
+/// The same for a file that has to pass a check of its owner and mode.
+pub(super) fn read_checked(
+    path: &Path,
+    max_bytes: u64,
+    check: impl FnOnce(&Metadata) -> Result<(), Problem>,
+) -> Result<String, Problem> {
     // Before opening it: opening a pipe would wait for a writer.
     let metadata = std::fs::metadata(path).map_err(|error| unreadable(&error))?;
     if metadata.is_dir() {
@@ -47,6 +57,7 @@ pub(super) fn read_text(path: &Path, max_bytes: u64) -> Result<String, Problem> 
     }
     // Another may have taken its place since.
     let file = regular::open(path).map_err(|error| unreadable(&error))?;
+    check(&file.metadata().map_err(|error| unreadable(&error))?)?;
     let mut bytes = Vec::new();
     file.take(max_bytes + 1)
         .read_to_end(&mut bytes)

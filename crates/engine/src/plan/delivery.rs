@@ -1,13 +1,11 @@
 //! How a stream goes on, and what tells its rows apart.
 
 use arrow_schema::Schema;
-use rapidbyte_runtime::{
-    Destination, Increment, LateRows, Plan as Placed, Progress, Stream, Target, WriteMode,
-};
+use rapidbyte_runtime::{Increment, LateRows, Plan as Placed, Progress, Stream, Target, WriteMode};
 
-use super::{Stage, shown, unknown_column};
+use super::{Stage, unknown_column};
 use crate::document::{self, Document};
-use crate::failure::{Class, Failure};
+use crate::failure::{Class, Failure, LOST_ROWS, LOST_ROWS_HINT};
 use crate::meant::did_you_mean;
 
 /// How a stream is gone on with; none when it is read whole. `all` are its columns.
@@ -182,33 +180,27 @@ pub(super) fn refuse_repeats(document: &Document, destination: &Stage) -> Result
     )
 }
 
-/// How far the destination is with a stream that goes on, and what it will do. Refuses a stream whose
-/// rows before the cursor are gone with their table.
-pub(super) fn progress(
-    document: &Document,
-    destination: &mut Destination,
+/// Refuses a stream that resumes and whose rows before the cursor are gone, perhaps with their table. `place` plans the
+/// target again.
+pub(super) fn refuse_lost(
+    found: Option<&Progress>,
     target: &Target,
     placed: &mut Placed,
-    full_refresh: bool,
-) -> Result<Option<Progress>, Failure> {
-    let failed = |e| Failure::from_runtime(e, document, "destination");
-    let found = destination
-        .progress(target, &document.pipeline)
-        .map_err(failed)?;
-    let goes_on = found.as_ref().is_some_and(|found| found.cursor.is_some());
-    if !goes_on || full_refresh {
-        return Ok(found);
-    }
-    if let Some(why) = found.as_ref().and_then(|found| found.lost_rows.as_ref()) {
+    place: impl FnOnce(&Target) -> Result<Placed, Failure>,
+) -> Result<(), Failure> {
+    let Some(found) = found.filter(|found| found.cursor.is_some()) else {
+        return Ok(());
+    };
+    if let Some(why) = &found.lost_rows {
         return Err(lost_rows(why, &target.stream));
     }
     if !placed.is_new {
-        return Ok(found);
+        return Ok(());
     }
     // A run that is at work may have made it since it was looked for.
-    *placed = shown::placed(document, destination.plan(target).map_err(failed)?);
+    *placed = place(target)?;
     if !placed.is_new {
-        return Ok(found);
+        return Ok(());
     }
     let text = format!(
         "{} does not exist any more, so the stream cannot resume after the rows that it had",
@@ -222,11 +214,7 @@ pub(super) fn progress(
 /// Rows before the cursor are not in the target any more.
 pub(crate) fn lost_rows(why: &str, stream: &str) -> Failure {
     let text = format!("{why}, and the stream would resume behind the rows that it held");
-    Failure::new(Class::Contract, "target_lost_rows", text)
+    Failure::new(Class::Contract, LOST_ROWS, text)
         .in_stream(stream)
-        .hint(
-            "read this stream from its first row: `rapidbyte run PIPELINE --full-refresh --select STREAM`; where a \
-             backup restored the table together with its checkpoint, or the rows are meant to be gone, `rapidbyte \
-             state rebind PIPELINE STREAM` (or `--all`) lets it resume",
-        )
+        .hint(LOST_ROWS_HINT)
 }

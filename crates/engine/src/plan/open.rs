@@ -223,15 +223,34 @@ pub fn open_destination(
     clock: &Clock,
     changes: bool,
 ) -> Result<(Stage, Destination), Failure> {
-    let stage = open_stage(document, host, clock, Side::DESTINATION)?;
-    let failed = |e| Failure::from_runtime(e, document, "destination");
+    let stage = load_destination(document, host, clock)?;
     let sandbox = match changes {
         true => working_sandbox(document, host, clock, &stage),
         false => planning_sandbox(document, host, clock, &stage),
     };
+    let session = open_session(document, &stage, sandbox)?;
+    Ok((stage, session))
+}
+
+/// Loads the destination and checks its configuration.
+pub(super) fn load_destination(
+    document: &Document,
+    host: &Host,
+    clock: &Clock,
+) -> Result<Stage, Failure> {
+    open_stage(document, host, clock, Side::DESTINATION)
+}
+
+/// Opens a session of the destination.
+pub(super) fn open_session(
+    document: &Document,
+    stage: &Stage,
+    sandbox: Sandbox,
+) -> Result<Destination, Failure> {
+    let failed = |e| Failure::from_runtime(e, document, "destination");
     let mut session = stage.connector.destination(sandbox).map_err(failed)?;
     session.open(&stage.config).map_err(failed)?;
-    Ok((stage, session))
+    Ok(session)
 }
 
 /// What both sides would be granted, by what they say of themselves alone: neither is opened.
@@ -254,8 +273,7 @@ fn begin_destination(
 ) -> Result<Writing, Failure> {
     let failed = |e| Failure::from_runtime(e, document, "destination");
     let sandbox = planning_sandbox(document, host, clock, &stage);
-    let mut session = stage.connector.destination(sandbox).map_err(failed)?;
-    session.open(&stage.config).map_err(failed)?;
+    let mut session = open_session(document, &stage, sandbox)?;
     let checked = match look {
         true => session.check().map_err(failed)?,
         false => Vec::new(),

@@ -28,6 +28,7 @@ use crate::host::apart::Abandoned;
 use crate::host::exclusive;
 use crate::host::files::made::{Made, TRIES};
 use crate::host::files::root::ForeignLink;
+pub(crate) use crate::host::files::root::foreign_link;
 use crate::host::folder::unsynced::Unsynced;
 use crate::host::folder::{OutputFolder, begin};
 use crate::limits::MOST_BEGUN;

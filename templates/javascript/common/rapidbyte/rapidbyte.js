@@ -66,8 +66,8 @@ export class Rows {
 }
 
 /**
- * Refuses unknown keys, missing keys and values that `type`, `enum`, `minimum` or `maximum` forbids; adds
- * defaults. Other keywords of JSON Schema are not checked.
+ * Refuses unknown keys, missing keys and values that `type`, `enum`, `minimum`, `maximum`, `pattern` (a regular
+ * expression of JavaScript) or `items` forbids; adds defaults. Other keywords of JSON Schema are not checked.
  */
 export function checkedConfig(schema, config) {
   const properties = schema.properties ?? {};
@@ -79,17 +79,8 @@ export function checkedConfig(schema, config) {
       const known = Object.keys(properties).join(", ") || "there is none";
       refuse("unknown_key", `unknown key \`${key}\``, key, `use one of these keys: ${known}`);
     }
-    const { type, minimum, maximum, enum: allowed } = properties[key];
-    if (!hasType(value, type)) refuse("invalid_config", `\`${key}\` is not of type ${type}`, key);
-    if (minimum !== undefined && value < minimum) {
-      refuse("invalid_config", `\`${key}\` is less than ${minimum}`, key);
-    }
-    if (maximum !== undefined && value > maximum) {
-      refuse("invalid_config", `\`${key}\` is more than ${maximum}`, key);
-    }
-    if (allowed && !allowed.some((one) => JSON.stringify(one) === JSON.stringify(value))) {
-      refuse("invalid_config", `\`${key}\` is none of ${allowed.map((one) => JSON.stringify(one)).join(", ")}`, key);
-    }
+    const problem = problemOf(value, properties[key]);
+    if (problem !== undefined) refuse("invalid_config", `\`${key}\` ${problem}`, key);
   }
   for (const key of schema.required ?? []) {
     if (!Object.hasOwn(config, key)) refuse("missing_key", `the key \`${key}\` is missing`, key);
@@ -98,8 +89,31 @@ export function checkedConfig(schema, config) {
   return { ...Object.fromEntries(defaults.map(([key, p]) => [key, p.default])), ...config };
 }
 
+/** Why a value is refused, without the value: it may be a secret. */
+function problemOf(value, wanted) {
+  const { type, minimum, maximum, enum: allowed, pattern, items } = wanted;
+  if (!hasType(value, type)) return `is not of type ${type}`;
+  if (typeof value === "number" && value < minimum) return `is less than ${minimum}`;
+  if (typeof value === "number" && value > maximum) return `is more than ${maximum}`;
+  if (allowed && !allowed.some((one) => JSON.stringify(one) === JSON.stringify(value))) {
+    return `is none of ${allowed.map((one) => JSON.stringify(one)).join(", ")}`;
+  }
+  if (pattern !== undefined && typeof value === "string" && !new RegExp(pattern, "u").test(value)) {
+    return `does not match the pattern ${pattern}`;
+  }
+  if (items && Array.isArray(value)) {
+    for (const [index, item] of value.entries()) {
+      const problem = problemOf(item, items);
+      if (problem !== undefined) return `has an item (number ${index + 1}) that ${problem}`;
+    }
+  }
+  return undefined;
+}
+
 function hasType(value, wanted) {
   if (wanted === undefined) return true;
+  if (Array.isArray(wanted)) return wanted.some((one) => hasType(value, one));
+  if (wanted === "null") return value === null;
   if (wanted === "integer") return Number.isSafeInteger(value);
   if (wanted === "array") return Array.isArray(value);
   if (wanted === "object") {

@@ -6,6 +6,7 @@ around the connector converts between rows and Arrow batches.
 """
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any, Dict, Iterator, List, Optional
 
@@ -149,8 +150,8 @@ class Rows:
 
 
 def checked_config(schema: Dict[str, Any], config: Dict[str, Any]) -> Dict[str, Any]:
-    """Refuses unknown keys, missing keys and values that `type`, `enum`, `minimum` or `maximum` forbids; adds
-    defaults. Other keywords of JSON Schema are not checked."""
+    """Refuses unknown keys, missing keys and values that `type`, `enum`, `minimum`, `maximum`, `pattern` (a regular
+    expression of Python) or `items` forbids; adds defaults. Other keywords of JSON Schema are not checked."""
     properties = schema.get("properties", {})
     for key in config:
         if key not in properties:
@@ -160,31 +161,45 @@ def checked_config(schema: Dict[str, Any], config: Dict[str, Any]) -> Dict[str, 
         if key not in config:
             raise Error("config", "missing_key", f"the key `{key}` is missing", location=f"config.{key}")
     for key, value in config.items():
-        wanted = properties[key].get("type")
-        if not _has_type(value, wanted):
-            raise Error("config", "invalid_config", f"`{key}` is not of type {wanted}", location=f"config.{key}")
-        problem = _out_of_range(value, properties[key])
+        problem = _problem(value, properties[key])
         if problem is not None:
             raise Error("config", "invalid_config", f"`{key}` {problem}", location=f"config.{key}")
     defaults = {k: p["default"] for k, p in properties.items() if "default" in p}
     return {**defaults, **config}
 
 
-def _out_of_range(value: Any, wanted: Dict[str, Any]) -> Optional[str]:
-    minimum, maximum, allowed = wanted.get("minimum"), wanted.get("maximum"), wanted.get("enum")
-    if minimum is not None and value < minimum:
-        return f"is less than {minimum}"
-    if maximum is not None and value > maximum:
-        return f"is more than {maximum}"
+def _problem(value: Any, wanted: Dict[str, Any]) -> Optional[str]:
+    """Why a value is refused, without the value: it may be a secret."""
+    if not _has_type(value, wanted.get("type")):
+        return f"is not of type {wanted['type']}"
+    if _has_type(value, "number"):
+        minimum, maximum = wanted.get("minimum"), wanted.get("maximum")
+        if minimum is not None and value < minimum:
+            return f"is less than {minimum}"
+        if maximum is not None and value > maximum:
+            return f"is more than {maximum}"
     # To Python `True` is 1.
+    allowed = wanted.get("enum")
     if allowed is not None and (value, type(value) is bool) not in [(one, type(one) is bool) for one in allowed]:
         return f"is none of {', '.join(map(json.dumps, allowed))}"
+    pattern = wanted.get("pattern")
+    if pattern is not None and isinstance(value, str) and re.search(pattern, value) is None:
+        return f"does not match the pattern {pattern}"
+    if isinstance(wanted.get("items"), dict) and isinstance(value, list):
+        for number, item in enumerate(value, 1):
+            problem = _problem(item, wanted["items"])
+            if problem is not None:
+                return f"has an item (number {number}) that {problem}"
     return None
 
 
-def _has_type(value: Any, wanted: Optional[str]) -> bool:
+def _has_type(value: Any, wanted: Any) -> bool:
     if wanted is None:
         return True
+    if isinstance(wanted, list):
+        return any(_has_type(value, one) for one in wanted)
+    if value is None:
+        return wanted == "null"
     if isinstance(value, bool):
         return wanted == "boolean"
     types = {"integer": int, "number": (int, float), "string": str, "array": list, "object": dict}

@@ -23,6 +23,13 @@ pub(in crate::host) struct ForeignLink {
     owner: u32,
 }
 
+/// The first link on the way to `folder` that belongs to another user, in words; see [`open`].
+pub(crate) fn foreign_link(folder: &Path, trusted: Option<u32>) -> Option<String> {
+    let error = open(folder, trusted).err()?;
+    let link: &ForeignLink = error.get_ref()?.downcast_ref()?;
+    Some(link.to_string())
+}
+
 /// Opens `folder`, an absolute path, step by step; on Linux, the one system where a handle can name
 /// a link. Each link on the way is read through the handle
 /// whose owner was looked at, so that nobody can exchange it in between.

@@ -39,6 +39,8 @@ pub enum Deed {
     TurnsColumns,
     /// `write`: a row less in the receipt.
     MiscountsRows,
+    /// `write`: a commit counts its rows and shows none.
+    CommitsNothing,
     /// `types`: plans for bytes and fails to write them.
     FailsAtBytes,
     /// `empty`: a stream without rows is an error.
@@ -442,7 +444,7 @@ impl GuestSession for Session {
             return Err(Error::internal(format!("{} commits, not {seq}", state.seq)));
         }
         (state.seq, state.cursor, state.complete) = (state.seq + 1, cursor, complete);
-        if !parts.is_empty() {
+        if !parts.is_empty() && deed != Deed::CommitsNothing {
             open.commit(deed, &parts)?;
         }
         open.place.write(&state)?;
