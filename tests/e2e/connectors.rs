@@ -1,8 +1,9 @@
 //! Connectors from elsewhere: the template, one in Python, and what the program says of them.
 
+use rapidbyte_runtime::CONTRACT;
 use serde_json::Value;
 
-use crate::support::{Folder, testkit};
+use crate::support::{Folder, generate, testkit};
 
 #[test]
 fn bundled_connectors_are_listed_and_inspected() {
@@ -61,4 +62,36 @@ fn a_connector_in_python_runs_through_the_same_host() {
         2,
         &["batches"],
     );
+}
+
+#[test]
+fn a_connector_of_another_contract_is_refused_before_it_is_compiled() {
+    let folder = Folder::new();
+    let mut wasm = std::fs::read(testkit("dest-null")).expect("the test kit");
+    let ours = format!("rapidbyte:connector/destination@{CONTRACT}");
+    let other = "rapidbyte:connector/destination@0.1.0";
+    let places: Vec<usize> = wasm
+        .windows(ours.len())
+        .enumerate()
+        .filter(|(_, bytes)| *bytes == ours.as_bytes())
+        .map(|(at, _)| at)
+        .collect();
+    assert!(!places.is_empty());
+    for at in places {
+        wasm[at..at + other.len()].copy_from_slice(other.as_bytes());
+    }
+    folder.write("older.wasm", wasm);
+    let pipeline = generate(1, "").replace(&testkit("dest-null"), "./older.wasm");
+    folder.write("p.yaml", pipeline);
+    let ended = folder.rapidbyte(&["plan", "p.yaml"]);
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    for part in [
+        "other_contract",
+        "contract 0.1.0",
+        CONTRACT,
+        "build the connector again",
+    ] {
+        assert!(ended.stderr.contains(part), "{part}: {ended:?}");
+    }
+    assert!(!ended.stderr.contains("compiling"), "{ended:?}");
 }

@@ -294,10 +294,10 @@ fn what_a_schema_has_as_its_default_is_not_granted() {
 }
 
 const OPEN_FILE: &str = r#"
-    (import "rapidbyte:connector/files@0.1.0" "open" (func $open_file (param i32 i32 i32)))"#;
+    (import "rapidbyte:connector/files@0.2.0" "open" (func $open_file (param i32 i32 i32)))"#;
 
 const CREATE_FILE: &str = r#"
-    (import "rapidbyte:connector/files@0.1.0" "create" (func $create (param i32 i32 i32)))"#;
+    (import "rapidbyte:connector/files@0.2.0" "create" (func $create (param i32 i32 i32)))"#;
 
 #[test]
 fn nothing_is_written_before_anybody_has_seen_what_is_granted() {

@@ -3,9 +3,9 @@
 ;;   3584 open-writer   3840 write   4096 flush   4352 commit   4608 abort
 ;;   4864 working   4992 beat
 (module
-  (import "[export]rapidbyte:connector/destination@0.1.0" "[resource-new]session"
+  (import "[export]rapidbyte:connector/destination@0.2.0" "[resource-new]session"
     (func $new_session (param i32) (result i32)))
-  (import "[export]rapidbyte:connector/destination@0.1.0" "[resource-new]writer"
+  (import "[export]rapidbyte:connector/destination@0.2.0" "[resource-new]writer"
     (func $new_writer (param i32) (result i32)))
   {imports}
   (memory (export "memory") 2)

@@ -172,7 +172,7 @@ fn shapes(world: &'static str) -> Vec<Wat> {
         contract: (from, to),
         ..Guest::good(world)
     };
-    let wrong = contract("takes-filter: bool,", "takes-filter: u8,");
+    let wrong = contract("supports-filter: bool,", "supports-filter: u8,");
     let missing = contract(
         match world {
             "source" => "        read: func(request: read-request) -> result<reader, error>;\n",
@@ -223,9 +223,9 @@ fn reallocs(world: &'static str) -> Vec<Wat> {
 
 /// Functions of the host.
 const HOST: &str = r#"
-    (import "rapidbyte:connector/log@0.1.0" "log" (func $log (param i32 i32 i32)))
-    (import "rapidbyte:connector/files@0.1.0" "open" (func $open_file (param i32 i32 i32)))
-    (import "rapidbyte:connector/connection@0.1.0" "[method]connection.read"
+    (import "rapidbyte:connector/log@0.2.0" "log" (func $log (param i32 i32 i32)))
+    (import "rapidbyte:connector/files@0.2.0" "open" (func $open_file (param i32 i32 i32)))
+    (import "rapidbyte:connector/connection@0.2.0" "[method]connection.read"
       (func $read (param i32 i32 i32 i32)))"#;
 
 /// What it hands to the host when it opens: texts that are none, and handles that it was not given.
@@ -316,7 +316,7 @@ fn waits(world: &'static str) -> Vec<Wat> {
     });
     let behind = [("loop", LOOP, "no_progress"), ("trap", TRAP, "trapped")];
     let behind = behind.map(|(name, deed, code)| {
-        let export = format!("cabi_post_rapidbyte:connector/{world}@0.1.0#describe");
+        let export = format!("cabi_post_rapidbyte:connector/{world}@0.2.0#describe");
         let more = format!("(func (export \"{export}\") (param i32) {deed})");
         let guest = Guest {
             more,

@@ -6,9 +6,9 @@
 ;;   3584 acknowledge   3840 schema   4096 next
 ;; Below 1024 are texts; 64 holds two bytes that are no UTF-8.
 (module
-  (import "[export]rapidbyte:connector/source@0.1.0" "[resource-new]session"
+  (import "[export]rapidbyte:connector/source@0.2.0" "[resource-new]session"
     (func $new_session (param i32) (result i32)))
-  (import "[export]rapidbyte:connector/source@0.1.0" "[resource-new]reader"
+  (import "[export]rapidbyte:connector/source@0.2.0" "[resource-new]reader"
     (func $new_reader (param i32) (result i32)))
   {imports}
   (memory (export "memory") 2)

@@ -68,7 +68,7 @@ pub const MORE_OF_WASI: &str = r#"
     (import "wasi:io/poll@0.2.0" "[method]pollable.block" (func $block (param i32)))
     (import "wasi:random/random@0.2.0" "get-random-bytes" (func $random (param i64 i32)))
     (import "wasi:cli/exit@0.2.0" "exit" (func $exit (param i32)))
-    (import "rapidbyte:connector/log@0.1.0" "log" (func $log (param i32 i32 i32)))
+    (import "rapidbyte:connector/log@0.2.0" "log" (func $log (param i32 i32 i32)))
     (import "wasi:http/types@0.2.0" "[constructor]fields" (func $fields (result i32)))
     (import "wasi:http/types@0.2.0" "[constructor]outgoing-request"
       (func $request (param i32) (result i32)))
@@ -140,7 +140,7 @@ impl Guest {
             format!("(data (i32.const {at}) \"{}\")\n", escaped(bytes))
         };
         let patches: String = self.patches.iter().map(patch).collect();
-        text.replace("{x}", &format!("rapidbyte:connector/{}@0.1.0#", self.world))
+        text.replace("{x}", &format!("rapidbyte:connector/{}@0.2.0#", self.world))
             .replace("{at}", &self.at.to_string())
             .replace("{deed}", &self.deed)
             .replace("{imports}", self.imports)
@@ -165,7 +165,7 @@ impl Guest {
              import wasi:clocks/monotonic-clock@0.2.0; import wasi:io/streams@0.2.0; \
              import wasi:random/random@0.2.0; import wasi:cli/exit@0.2.0; \
              import wasi:http/types@0.2.0; \
-             include rapidbyte:connector/{}-connector@0.1.0; }}",
+             include rapidbyte:connector/{}-connector@0.2.0; }}",
             self.world
         );
         let package = resolve.push_str("world.wit", &world).expect("a world");

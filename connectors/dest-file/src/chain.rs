@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use rapidbyte_manifest::{self as manifest, FOLDER, File, Link, Manifest, ManifestError, PENDING};
 use rapidbyte_sdk::files;
-use rapidbyte_sdk::log::{self, point};
+use rapidbyte_sdk::log::{self, failpoint};
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
@@ -229,18 +229,18 @@ impl Place {
             let mut next = Link::follow(newest.as_ref(), self.run(run))
                 .map_err(|error| self.broken(0, &error))?;
             next.epoch += 1;
-            point("dest-file.fencing")?;
+            failpoint("dest-file.fencing")?;
             let Some(last) = self.link(&next)? else {
                 continue;
             };
-            point("dest-file.fence_linked")?;
+            failpoint("dest-file.fence_linked")?;
             let lease = Lease {
                 place: Rc::new(self),
                 run: run.clone(),
                 last,
             };
             lease.settle().map_err(|error| lease.explain(error))?;
-            point("dest-file.settled")?;
+            failpoint("dest-file.settled")?;
             return Ok(lease);
         }
         let text = format!(
@@ -403,22 +403,22 @@ impl Lease {
             next.begins = next.number;
         }
         next.files = files;
-        point("dest-file.linking")?;
+        failpoint("dest-file.linking")?;
         let Some(link) = self.place.link(&next)? else {
             return Err(self.superseded(&next.files));
         };
         self.last = link;
-        point("dest-file.manifest_linked")?;
+        failpoint("dest-file.manifest_linked")?;
         let _phase = phase::enter(Kind::Commit);
         for file in &next.files {
             place.publish(file)?;
-            point("dest-file.published")?;
+            failpoint("dest-file.published")?;
         }
         if replaces {
             place.remove_replaced(next.begins)?;
-            point("dest-file.replaced_removed")?;
+            failpoint("dest-file.replaced_removed")?;
         }
-        point("dest-file.committed")
+        failpoint("dest-file.committed")
     }
 
     /// A newer run takes away what older ones have not committed, and renames and removes files while

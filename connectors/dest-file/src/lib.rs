@@ -55,7 +55,7 @@ impl Destination for Files {
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     const DESCRIPTION: &str = "Writes CSV, JSON Lines, Parquet and Arrow files";
     const WRITE_MODES: &[WriteMode] = &[WriteMode::Append, WriteMode::Replace];
-    const KEEPS_CURSOR: bool = true;
+    const SUPPORTS_CHECKPOINTS: bool = true;
 
     fn open(config: Config) -> Result<Self> {
         Ok(Self {
@@ -86,7 +86,7 @@ impl Destination for Files {
         let Some(place) = Place::of(&self.settings.layout, &target.stream)? else {
             return Ok(Some(unfenced(String::new())));
         };
-        let appends = target.keeps_cursor && matches!(target.write_mode, WriteMode::Append);
+        let appends = target.is_incremental && matches!(target.write_mode, WriteMode::Append);
         let progress = place.progress(pipeline, appends).map_err(in_stream)?;
         // A directory without manifests is replaced as a whole, by whichever run commits last.
         let grows = progress.is_some() || plan::grows(&self.settings, target).map_err(in_stream)?;

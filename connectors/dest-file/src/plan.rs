@@ -125,7 +125,7 @@ pub(crate) fn grows(settings: &Settings, target: &Target) -> Result<bool> {
         WriteMode::Append => Ok(true),
         WriteMode::Replace if place.has_manifests()? => Ok(true),
         // A folder that is new begins to grow.
-        WriteMode::Replace if target.keeps_cursor => place.refuse_unknown_files().map(|()| true),
+        WriteMode::Replace if target.is_incremental => place.refuse_unknown_files().map(|()| true),
         WriteMode::Replace | WriteMode::Upsert => Ok(false),
     }
 }
@@ -142,7 +142,7 @@ pub(crate) fn refuse_existing(settings: &Settings, target: &Target) -> Result<()
     };
     let keeps_manifests = Place::of(&settings.layout, &target.stream)?.is_some();
     let lacks_part = target.write_mode == WriteMode::Append && settings.layout.set.is_some();
-    if target.keeps_cursor && !keeps_manifests && !lacks_part {
+    if target.is_incremental && !keeps_manifests && !lacks_part {
         return Err(write::no_cursor(&path).in_stream(&target.stream));
     }
     match target.write_mode {

@@ -7,7 +7,7 @@ use rapidbyte_formats::compression::Compressor;
 use rapidbyte_formats::{Compression, Encoder, Format, FormatError, Picked};
 use rapidbyte_manifest::Hash;
 use rapidbyte_sdk::files::Output;
-use rapidbyte_sdk::log::point;
+use rapidbyte_sdk::log::failpoint;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
@@ -427,7 +427,7 @@ impl Unfinished {
         };
         let is_empty = *replaces || (lease.is_first() && commit.complete);
         let files = set.finish(is_empty).map_err(|error| lease.explain(error))?;
-        point("dest-file.data_synced")?;
+        failpoint("dest-file.data_synced")?;
         let committed = lease.commit(commit, files, *replaces);
         committed.map_err(|error| lease.explain(error))?;
         set.go_on(lease.next());
@@ -444,7 +444,7 @@ impl Unfinished {
         if commit.cursor.is_some() || !commit.complete {
             return Err(no_cursor(&self.location));
         }
-        point("dest-file.replacing")?;
+        failpoint("dest-file.replacing")?;
         let bytes = match self.files {
             Shape::One(file) => file.commit(Synced::Alone)?.bytes,
             Shape::Set(set) => set.commit()?,
@@ -452,7 +452,7 @@ impl Unfinished {
                 return Err(Error::internal("a directory that grows is replaced"));
             }
         };
-        point("dest-file.replaced")?;
+        failpoint("dest-file.replaced")?;
         Ok(bytes)
     }
 }

@@ -42,8 +42,8 @@ fn target(write_mode: WriteMode) -> Target {
         write_mode,
         primary_key: Vec::new(),
         deleted_field: None,
-        version_fields: Vec::new(),
-        keeps_cursor: false,
+        dedup_fields: Vec::new(),
+        is_incremental: false,
     }
 }
 
@@ -399,7 +399,7 @@ fn what_could_double_or_lose_rows_is_refused_by_name() {
         fs::write(&newest, value.to_string()).unwrap();
         let mut files = open(edited.path(), lines());
         let mut appends = target(WriteMode::Append);
-        appends.keeps_cursor = true;
+        appends.is_incremental = true;
         let error = files.progress(&appends, "p").unwrap_err();
         assert_eq!(error.code, "manifest_broken", "{key}: {error:?}");
         let named = format!("o/_manifest: the manifest {count} ");

@@ -41,8 +41,8 @@ fn target(stream: &str, schema: &Schema, write_mode: WriteMode) -> Target {
         write_mode,
         primary_key: Vec::new(),
         deleted_field: None,
-        version_fields: Vec::new(),
-        keeps_cursor: false,
+        dedup_fields: Vec::new(),
+        is_incremental: false,
     }
 }
 

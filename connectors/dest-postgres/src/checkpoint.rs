@@ -6,7 +6,7 @@
 
 use rapidbyte_pg::ident::{qualified, quote_ident, quote_literal};
 use rapidbyte_pg_client::{Client, Row, Rows};
-use rapidbyte_sdk::log::{self, point};
+use rapidbyte_sdk::log::{self, failpoint};
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
@@ -291,7 +291,7 @@ pub(crate) fn progress(
         Ok(answers) => answers,
     };
     // Whoever only looks at the cursor appends nothing; an upsert, or an append with a lag, doubles no row.
-    let appends = target.keeps_cursor
+    let appends = target.is_incremental
         && matches!(target.write_mode, WriteMode::Append)
         && !repeats::may_come(target);
     let Some(row) = answers.first().and_then(|rows| rows.rows.first()) else {
@@ -317,7 +317,7 @@ pub(crate) fn progress(
         }
         return Ok(Some(progress));
     };
-    let resumes = target.keeps_cursor && !matches!(target.write_mode, WriteMode::Replace);
+    let resumes = target.is_incremental && !matches!(target.write_mode, WriteMode::Replace);
     if resumes && let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(cursor) {
         return Err(key.invalid(
             "cursor",
@@ -486,7 +486,7 @@ pub(crate) fn fence(
         return Err(Error::new(ErrorKind::Transient, "checkpoint_missing", text));
     };
     let progress = read_progress(&row, &key)?;
-    point("dest-postgres.fence_committed")?;
+    failpoint("dest-postgres.fence_committed")?;
     let has_older = row.text(5)?.is_some();
     let knows_target = row.text(6)? == Some("t") || add_target(client, &key.table)?;
     let lease = Lease {
@@ -501,7 +501,7 @@ pub(crate) fn fence(
         let ended = lease.end_older(client);
         ended.map_err(|error| commit::superseded(settings, &lease, error))?;
     }
-    point("dest-postgres.older_ended")?;
+    failpoint("dest-postgres.older_ended")?;
     Ok((lease, progress))
 }
 
@@ -534,7 +534,7 @@ fn raise_epoch(client: &mut Client, settings: &Settings, key: &Key, run: &Run) -
         target = quote_literal(&key.target),
         run = quote_literal(&run.id),
     );
-    point("dest-postgres.fencing")?;
+    failpoint("dest-postgres.fencing")?;
     let unhurried = transaction::unhurried(client, settings);
     let patience = lock::PATIENCE_MS;
     let begin = format!("{BEGIN}; {unhurried}SET LOCAL lock_timeout = {patience}");
@@ -557,7 +557,7 @@ fn raise_epoch(client: &mut Client, settings: &Settings, key: &Key, run: &Run) -
 fn alone(client: &mut Client, begin: &str, sql: &str) -> Result<Vec<Rows>> {
     let _phase = phase::enter(Kind::Query);
     client.send(&format!("{begin}; {sql}; COMMIT"))?;
-    point("dest-postgres.fence_sent")?;
+    failpoint("dest-postgres.fence_sent")?;
     let answers = client.receive_rows();
     if answers.is_err() && client.is_usable() {
         client.execute("ROLLBACK")?;
@@ -589,7 +589,7 @@ fn add_target(client: &mut Client, table: &str) -> Result<bool> {
 /// stopped in between holds nobody up.
 fn make(client: &mut Client, settings: &Settings) -> Result<()> {
     let statements = missing(client, settings)?;
-    point("dest-postgres.checkpoint_missing")?;
+    failpoint("dest-postgres.checkpoint_missing")?;
     if statements.is_empty() {
         return Ok(());
     }
@@ -605,7 +605,7 @@ fn make(client: &mut Client, settings: &Settings) -> Result<()> {
         }
         return Err(lock::no_turn(error, "the table of checkpoints"));
     }
-    point("dest-postgres.checkpoint_made")
+    failpoint("dest-postgres.checkpoint_made")
 }
 
 /// The question whether the table is there.

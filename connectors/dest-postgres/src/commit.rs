@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use rapidbyte_pg_client::{Client, TransactionStatus};
-use rapidbyte_sdk::log::{self, point};
+use rapidbyte_sdk::log::{self, failpoint};
 use rapidbyte_sdk::prelude::*;
 
 use crate::checkpoint::{Fills, Lease, differs};
@@ -31,7 +31,7 @@ pub(crate) fn commit(
     commit: &Commit<'_>,
     fills: Fills,
 ) -> Result<Client> {
-    point("dest-postgres.checkpointing")?;
+    failpoint("dest-postgres.checkpointing")?;
     let begin = match client.transaction_status() {
         TransactionStatus::Idle => transaction::begin(&client, settings),
         // For triggers that wait for the commit: where no row came, nobody has set it.
@@ -39,7 +39,7 @@ pub(crate) fn commit(
     };
     let advance = lease.advance(commit.seq, commit.cursor, commit.complete, fills);
     let sent = client.send(&format!("{begin}; {advance}; COMMIT"));
-    point("dest-postgres.commit_sent")?;
+    failpoint("dest-postgres.commit_sent")?;
     if let Err(error) = sent.and_then(|()| committed(&mut client, settings)) {
         if client.is_usable() {
             return Err(refused(&mut client, settings, lease, commit.seq, error));
@@ -47,7 +47,7 @@ pub(crate) fn commit(
         client = settle(settings, lease, commit.seq, error)?;
     }
     lease.seq = commit.seq + 1;
-    point("dest-postgres.committed")?;
+    failpoint("dest-postgres.committed")?;
     Ok(client)
 }
 
@@ -174,7 +174,7 @@ fn refused_by_fence(
 /// Gives a connection if the commit happened, and `error` if it did not and never will.
 /// `commit_unknown` where nobody can say.
 fn settle(settings: &Settings, lease: &mut Lease, seq: u64, error: Error) -> Result<Client> {
-    point("dest-postgres.settling")?;
+    failpoint("dest-postgres.settling")?;
     let asked = Client::connect(&settings.server).and_then(|mut client| {
         let patience = match error.code == STALLED {
             true => ask_timeout(settings),
@@ -184,7 +184,7 @@ fn settle(settings: &Settings, lease: &mut Lease, seq: u64, error: Error) -> Res
         let happened = lease.settle(&mut client, settings, seq)?;
         Ok((client, happened))
     });
-    point("dest-postgres.settled")?;
+    failpoint("dest-postgres.settled")?;
     match asked {
         Ok((client, true)) => Ok(client),
         Ok((_, false)) => Err(error),

@@ -188,7 +188,7 @@ fn fresh(
             .collect::<Vec<_>>(),
     );
     // Rows that come again are told by key and cursor: each version of a key is a row.
-    let has_versions = !target.version_fields.is_empty();
+    let has_versions = !target.dedup_fields.is_empty();
     let primary_key = match has_versions {
         true => &[],
         false => target.primary_key.as_slice(),
@@ -258,7 +258,7 @@ fn fresh(
 fn refuse_unknown_key(target: &Target, schema: &Schema) -> Result<()> {
     let missing = |key: &&String| schema.field_with_name(key).is_err();
     let key = target.primary_key.iter().map(|key| ("primary key", key));
-    let version = target.version_fields.iter().map(|key| ("cursor", key));
+    let version = target.dedup_fields.iter().map(|key| ("cursor", key));
     match key.chain(version).find(|(_, key)| missing(key)) {
         Some((what, key)) => Err(Error::config(
             "unknown_key",

@@ -76,8 +76,8 @@ impl Destination for Postgres {
     const DESCRIPTION: &str = "Writes to tables of PostgreSQL";
     const WRITE_MODES: &[WriteMode] = &[WriteMode::Append, WriteMode::Replace, WriteMode::Upsert];
     const NATIVE_FORMS: &[&str] = &[rapidbyte_pg::NATIVE_FORM];
-    const KEEPS_CURSOR: bool = true;
-    const DROPS_REPEATS: bool = true;
+    const SUPPORTS_CHECKPOINTS: bool = true;
+    const DEDUPLICATES_APPENDS: bool = true;
 
     fn open(config: Config) -> Result<Self> {
         let settings = config.settle()?;
@@ -159,7 +159,7 @@ impl Destination for Postgres {
     }
 
     fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
-        log::point("dest-postgres.asked")?;
+        log::failpoint("dest-postgres.asked")?;
         let key = self.key(target, pipeline)?;
         let mut client = self.client()?;
         let process_id = client.process_id();

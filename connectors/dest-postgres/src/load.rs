@@ -5,7 +5,7 @@ use std::rc::Rc;
 use rapidbyte_pg::Column;
 use rapidbyte_pg::ident::quote_ident;
 use rapidbyte_pg_client::{Client, Rows, TransactionStatus};
-use rapidbyte_sdk::log::point;
+use rapidbyte_sdk::log::failpoint;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
@@ -113,7 +113,7 @@ impl Load {
         decided.ensure_loadable(&self.name)?;
         if !decided.prelude.is_empty() {
             self.explained(place.make_prelude(&mut client))?;
-            point("dest-postgres.prelude_committed")?;
+            failpoint("dest-postgres.prelude_committed")?;
         }
         self.lock.clone_from(&decided.lock);
         let first = match decided.makes_table() {
@@ -173,7 +173,7 @@ impl Load {
         if !matches!(first, First::Make(_)) {
             self.refuse_lost_rows(client)?;
         }
-        point("dest-postgres.opened")?;
+        failpoint("dest-postgres.opened")?;
         if let (First::Fill, Some(swap)) = (first, &decided.swap) {
             if swap.make(client)? {
                 decided.is_frozen = true;
@@ -188,7 +188,7 @@ impl Load {
             let [left] = cleared.map_err(|e| self.explain(client, still_referenced(e)))?;
             ensure_empty(name, &left)?;
             decided.is_frozen = decided.is_truncated;
-            point("dest-postgres.cleared")?;
+            failpoint("dest-postgres.cleared")?;
         }
         Ok(decided)
     }
@@ -198,7 +198,7 @@ impl Load {
     fn refuse_lost_rows(&self, client: &mut Client) -> Result<()> {
         let target = &self.target;
         // Rows of an upsert may all be deleted.
-        let grows = target.keeps_cursor && target.write_mode != WriteMode::Replace;
+        let grows = target.is_incremental && target.write_mode != WriteMode::Replace;
         // A stream that starts over brings every row again. The stored cursor belongs to an earlier read.
         let resumes = self.resumes || self.committed > 0;
         if !grows || !resumes || target.deleted_field.is_some() {
@@ -284,7 +284,7 @@ impl Load {
             let decided = self.prepare(&mut client, First::Again)?;
             self.take_rows(client, decided)?;
         }
-        point("dest-postgres.writing")?;
+        failpoint("dest-postgres.writing")?;
         let State::Open(sink) = &mut self.state else {
             return Err(lost());
         };
@@ -303,7 +303,7 @@ impl Load {
             },
             State::Lost => return Err(lost()),
         };
-        point("dest-postgres.flushed")?;
+        failpoint("dest-postgres.flushed")?;
         Ok(part)
     }
 
@@ -314,7 +314,7 @@ impl Load {
             return Err(Error::internal(text));
         }
         let _phase = phase::enter(Kind::Commit);
-        point("dest-postgres.committing")?;
+        failpoint("dest-postgres.committing")?;
         let rows = commit.rows();
         let (client, bytes) = match std::mem::replace(&mut self.state, State::Lost) {
             State::Open(sink) => sink.finish(rows, &self.settings)?,

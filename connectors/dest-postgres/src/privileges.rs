@@ -165,7 +165,7 @@ impl Missing<'_> {
             }
         }
         if let Some(facts) = &self.found.repeats {
-            let mut read = target.primary_key.iter().chain(&target.version_fields);
+            let mut read = target.primary_key.iter().chain(&target.dedup_fields);
             if read.any(|column| facts.closed_reads.contains(column)) {
                 self.add(
                     format!("read the rows of {name}, to skip rows that it already has"),

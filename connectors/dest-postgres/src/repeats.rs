@@ -94,7 +94,7 @@ FROM pg_catalog.pg_class c WHERE c.oid = $TABLE";
 
 /// The question for [`RepeatFacts`]. `table` is an expression for its OID.
 pub(crate) fn question(table: &str, target: &Target) -> String {
-    let names = target.primary_key.iter().chain(&target.version_fields);
+    let names = target.primary_key.iter().chain(&target.dedup_fields);
     let names: Vec<String> = names.map(|name| quote_literal(name)).collect();
     FACTS
         .replace("$TABLE", table)
@@ -106,7 +106,7 @@ const HOW: &str = "COPY loads the rows into a temporary table; each commit adds 
 
 /// True where rows may come again.
 pub(crate) fn may_come(target: &Target) -> bool {
-    target.write_mode == WriteMode::Append && !target.version_fields.is_empty()
+    target.write_mode == WriteMode::Append && !target.dedup_fields.is_empty()
 }
 
 /// The index by which rows are found that are there.
@@ -138,10 +138,7 @@ pub(crate) fn existing(
     };
     let is_key = |column: &&String| target.primary_key.contains(column);
     let key = target.primary_key.iter();
-    let version = target
-        .version_fields
-        .iter()
-        .filter(|column| !is_key(column));
+    let version = target.dedup_fields.iter().filter(|column| !is_key(column));
     let place = |column: &String| facts.place_of(column, name, targets);
     let key: Option<Vec<_>> = key.map(place).collect::<Result<_>>()?;
     let version: Option<Vec<_>> = version.map(place).collect::<Result<_>>()?;

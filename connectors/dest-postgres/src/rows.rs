@@ -122,7 +122,7 @@ impl Sink {
             }
         };
         // A COPY of no rows would run the table's triggers for statements for nothing.
-        let is_harmless = stage.is_some() || !target.keeps_cursor && !decided.runs_triggers;
+        let is_harmless = stage.is_some() || !target.is_incremental && !decided.runs_triggers;
         // As the operator wrote it, the limit is for the server's work, not for waiting for the source.
         let is_limited = settings.server.sets("statement_timeout");
         let wire = match &method {

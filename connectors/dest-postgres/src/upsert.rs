@@ -12,7 +12,7 @@ use rapidbyte_pg::ident::{qualified, quote_ident, quote_literal};
 use rapidbyte_pg::model::Generated;
 use rapidbyte_pg::{Column, Fit as PgFit, fit};
 use rapidbyte_pg_client::{Client, Rows};
-use rapidbyte_sdk::log::{self, point};
+use rapidbyte_sdk::log::{self, failpoint};
 use rapidbyte_sdk::prelude::*;
 
 use crate::commit::answer;
@@ -364,7 +364,7 @@ impl Stage {
             STAGED.trim_start_matches("pg_temp."),
             columns.join(", ")
         ))?;
-        point("dest-postgres.stage_made")
+        failpoint("dest-postgres.stage_made")
     }
 
     pub(crate) fn copy_statement(&self) -> String {
@@ -411,7 +411,7 @@ impl Stage {
         if let Some(version) = &self.merge.version {
             client.simple_query(&format!("ANALYZE {STAGED}"))?;
             self.add(client, settings, name, version, rows)?;
-            return point("dest-postgres.merged");
+            return failpoint("dest-postgres.merged");
         }
         if self.merge.deleted.is_some() {
             client.simple_query(&format!("ANALYZE {STAGED}"))?;
@@ -422,14 +422,14 @@ impl Stage {
                     "drop the BEFORE DELETE trigger that keeps them, or write to another table",
                 ));
             }
-            point("dest-postgres.deleted")?;
+            failpoint("dest-postgres.deleted")?;
         }
         let written = run(client, settings, &self.insert(name))?;
         if self.merge.counts && !self.set_columns().is_empty() {
             let wanted = count(client, &format!("SELECT count(*) {}", self.living()))?;
             crate::rows::ensure_all(name, wanted, written)?;
         }
-        point("dest-postgres.merged")
+        failpoint("dest-postgres.merged")
     }
 
     /// The error of a merge with the staged row that it is about.

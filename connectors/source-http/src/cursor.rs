@@ -62,7 +62,7 @@ struct Mark {
 pub(crate) struct Tracker {
     cursor: Cursor,
     /// Records may come again: none is left out.
-    may_repeat: bool,
+    allow_duplicates: bool,
     /// Where the first read begins.
     initial: Option<Mark>,
     since: Option<Mark>,
@@ -112,7 +112,7 @@ impl Tracker {
         });
         Ok(Self {
             cursor: cursor.clone(),
-            may_repeat: increment.may_repeat,
+            allow_duplicates: increment.allow_duplicates,
             initial: initial.transpose()?,
             greatest: since.clone(),
             ties: delivered.clone(),
@@ -160,7 +160,7 @@ impl Tracker {
                 Ordering::Equal => self.delivered.contains(&hash),
                 Ordering::Greater => false,
             };
-            if is_old && !self.may_repeat {
+            if is_old && !self.allow_duplicates {
                 return Ok(false);
             }
         }
@@ -172,7 +172,7 @@ impl Tracker {
             self.greatest = Some(mark);
             self.ties.clear();
         }
-        if order != Ordering::Less && !self.may_repeat {
+        if order != Ordering::Less && !self.allow_duplicates {
             self.ties.insert(hash);
             if self.ties.len() > MAX_TIES {
                 let field = &self.cursor.field;
@@ -359,14 +359,14 @@ fn parse(text: &str, field: &str) -> Result<(Mark, HashSet<u64>)> {
 mod tests {
     use super::*;
 
-    fn tracker(saved: Option<&str>, may_repeat: bool, format: CursorFormat) -> Tracker {
-        beginning("0", saved, may_repeat, format)
+    fn tracker(saved: Option<&str>, allow_duplicates: bool, format: CursorFormat) -> Tracker {
+        beginning("0", saved, allow_duplicates, format)
     }
 
     fn beginning(
         initial: &str,
         saved: Option<&str>,
-        may_repeat: bool,
+        allow_duplicates: bool,
         format: CursorFormat,
     ) -> Tracker {
         let cursor = Cursor {
@@ -378,7 +378,7 @@ mod tests {
             cursor_fields: vec!["t".into()],
             initial: Some(vec![initial.into()]),
             late_rows: LateRows::Lag(None),
-            may_repeat,
+            allow_duplicates,
         };
         Tracker::new(&cursor, &increment, saved).unwrap()
     }

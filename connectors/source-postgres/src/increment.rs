@@ -209,7 +209,7 @@ fn by_window(
         settings,
         relation,
         at,
-        increment.may_repeat,
+        increment.allow_duplicates,
         was_tried,
     )?;
     let part = Part {
@@ -264,7 +264,7 @@ fn by_order(
     }
     let source = here.identity.clone().merged(known, here.is_standby);
     if let (Some(lag), Some(key)) = (lag, keys.first()) {
-        if !increment.may_repeat {
+        if !increment.allow_duplicates {
             let text = format!("the rows from {lag} below the cursor would be written twice");
             return Err(Error::config("lag_needs_upsert", text).hint(
                 "use write_mode: upsert with a primary_key, which keeps one row of each key; or \
@@ -310,7 +310,7 @@ fn by_order(
         (None, Some(initial)) => Some((">=", initial)),
         (None, None) => None,
     };
-    if let Some(values) = values.filter(|_| increment.may_repeat) {
+    if let Some(values) = values.filter(|_| increment.allow_duplicates) {
         let initial = increment.initial.as_deref();
         part(PartKind::Again, order::up_to(&keys, values, lag, initial));
     }

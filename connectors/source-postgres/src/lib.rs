@@ -68,7 +68,7 @@ impl Source for Postgres {
     const DESCRIPTION: &str = "Reads tables and views of PostgreSQL";
     const SYNC_MODES: &'static [SyncMode] = &[SyncMode::FullRefresh, SyncMode::Incremental];
     const NATIVE_FORMS: &'static [&'static str] = &[NATIVE_FORM];
-    const TAKES_FILTER: bool = true;
+    const SUPPORTS_FILTER: bool = true;
 
     fn open(config: Config) -> Result<Self> {
         Ok(Self {

@@ -106,7 +106,7 @@ impl Rows {
         seen: Option<Seen>,
         joined: &Joined,
     ) -> Result<Self> {
-        log::point("source-postgres.read")?;
+        log::failpoint("source-postgres.read")?;
         let stream = &request.stream;
         let is_held = open.is_some();
         let selection = Selection {
@@ -251,7 +251,7 @@ impl Rows {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 if matches!(event, Event::Checkpoint(_)) {
-                    log::point("source-postgres.checkpoint")?;
+                    log::failpoint("source-postgres.checkpoint")?;
                 }
                 return Ok(event);
             }

@@ -108,7 +108,7 @@ pub(crate) fn plan(
     settings: &Settled,
     relation: &Relation,
     cursor: Option<&Exact>,
-    may_repeat: bool,
+    allow_duplicates: bool,
     was_tried: bool,
 ) -> Result<Window> {
     let tables = tables(client, relation)?;
@@ -118,8 +118,8 @@ pub(crate) fn plan(
     if let Some(cursor) = cursor {
         check(cursor, &moment, low)?;
     }
-    refuse_recreated(relation, cursor, &tables, may_repeat)?;
-    let mut plan = Split::new(cursor, &tables, may_repeat)?;
+    refuse_recreated(relation, cursor, &tables, allow_duplicates)?;
+    let mut plan = Split::new(cursor, &tables, allow_duplicates)?;
     // Of so few ids none was used twice; and one look at all rows is enough.
     if !plan.fresh.is_empty() && low >= HALF && !was_tried {
         refuse_ambiguous(client, relation, &plan.fresh, high, low)?;
@@ -333,7 +333,7 @@ struct Split {
 }
 
 impl Split {
-    fn new(cursor: Option<&Exact>, tables: &[Table], may_repeat: bool) -> Result<Self> {
+    fn new(cursor: Option<&Exact>, tables: &[Table], allow_duplicates: bool) -> Result<Self> {
         let empty = BTreeMap::new();
         let before = cursor.map_or(&empty, |cursor| &cursor.tables);
         let mut split = Self {
@@ -347,13 +347,13 @@ impl Split {
                 Some((file, columns)) => {
                     let is_rewritten = table.file != Some(*file) && table.columns != *columns;
                     if is_rewritten {
-                        refuse_unless(may_repeat, "table_rewritten", table, REWRITTEN)?;
+                        refuse_unless(allow_duplicates, "table_rewritten", table, REWRITTEN)?;
                     }
                     split.known.push(table.oid);
                 }
                 None => {
                     if is_back {
-                        refuse_unless(may_repeat, "table_reattached", table, REATTACHED)?;
+                        refuse_unless(allow_duplicates, "table_reattached", table, REATTACHED)?;
                     }
                     split.fresh.push(table.oid);
                 }
@@ -419,13 +419,13 @@ fn refuse_recreated(
     relation: &Relation,
     cursor: Option<&Exact>,
     tables: &[Table],
-    may_repeat: bool,
+    allow_duplicates: bool,
 ) -> Result<()> {
     let Some(cursor) = cursor else { return Ok(()) };
     let own = tables.iter().find(|table| table.oid == relation.oid);
     match own {
         Some(own) if !cursor.tables.contains_key(&own.oid.to_string()) => {
-            refuse_unless(may_repeat, "table_recreated", own, RECREATED)
+            refuse_unless(allow_duplicates, "table_recreated", own, RECREATED)
         }
         _ => Ok(()),
     }
@@ -450,9 +450,9 @@ const REWRITTEN: &str = "a change of its columns rewrote all rows, so they look 
 const REATTACHED: &str =
     "it left the stream and has returned: its rows may have been delivered before";
 
-fn refuse_unless(may_repeat: bool, code: &str, table: &Table, what: &str) -> Result<()> {
+fn refuse_unless(allow_duplicates: bool, code: &str, table: &Table, what: &str) -> Result<()> {
     let text = format!("{}: {what}", table.name);
-    if may_repeat {
+    if allow_duplicates {
         log::info(format_args!("{text}; they are delivered again"));
         return Ok(());
     }

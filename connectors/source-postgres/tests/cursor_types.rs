@@ -183,8 +183,8 @@ fn every_type_goes_on_where_it_was() {
             .batch_execute(&sql)
             .unwrap_or_else(|e| panic!("{ty}: {e:?}"));
         let stream = format!("public.{table}");
-        for may_repeat in [false, true] {
-            let mut increment = ordered(&["v"], may_repeat);
+        for allow_duplicates in [false, true] {
+            let mut increment = ordered(&["v"], allow_duplicates);
             let given = resumes_everywhere(&mut source, &stream, &increment);
             let count = values.len() * 5 + 2;
             assert_eq!(

@@ -250,7 +250,7 @@ fn a_table_that_is_made_anew_is_not_taken_for_new_rows() {
             cursor_fields: Vec::new(),
             initial: None,
             late_rows: LateRows::Exact,
-            may_repeat: false,
+            allow_duplicates: false,
         }),
         cursor,
         ..whole("public.t")

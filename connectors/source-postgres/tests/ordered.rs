@@ -55,9 +55,10 @@ fn random_tables_with_ties_and_nulls_go_on_at_every_checkpoint() {
             &["c", "id"],
         ];
         let fields = fields[random.below(5) as usize];
-        for may_repeat in [false, true] {
+        for allow_duplicates in [false, true] {
             let stream = format!("public.{table}");
-            let given = resumes_everywhere(&mut source, &stream, &ordered(fields, may_repeat));
+            let given =
+                resumes_everywhere(&mut source, &stream, &ordered(fields, allow_duplicates));
             assert_eq!(given.ids.len() as u64, rows, "{table}");
             seen += given.checkpoints.len();
         }
@@ -206,7 +207,7 @@ fn a_lag_reads_again_and_the_cursor_never_goes_back() {
     )
     .unwrap();
     assert_eq!(again.ids, [-1, 20, 99]);
-    increment.may_repeat = false;
+    increment.allow_duplicates = false;
     let again = increase(
         &mut source,
         &news("public.t", &increment, Some(first.cursor())),
@@ -273,7 +274,7 @@ fn what_cannot_be_read_so_is_refused_before_the_first_row() {
         increment
     };
     let append = Increment {
-        may_repeat: false,
+        allow_duplicates: false,
         ..lag(&["at"], "5 minutes")
     };
     let cursor = {

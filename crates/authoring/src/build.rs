@@ -173,7 +173,7 @@ fn javascript(
 
 /// What the two interfaces called `types` are to Python.
 const INTERFACE_NAMES: [&str; 2] = [
-    "rapidbyte:connector/types@0.1.0=types",
+    "rapidbyte:connector/types@0.2.0=types",
     "wasi:http/types@0.2.4=http_types",
 ];
 

@@ -286,8 +286,8 @@ impl Job {
             write_mode: self.write_mode,
             primary_key: self.primary_key.clone(),
             deleted_field: None,
-            version_fields: Vec::new(),
-            keeps_cursor: false,
+            dedup_fields: Vec::new(),
+            is_incremental: false,
         }
     }
 }

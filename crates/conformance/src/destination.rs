@@ -177,7 +177,7 @@ impl<'b> Subject<'b> {
     }
 
     /// A stream of this test. One that keeps its cursor is appended to where that is possible.
-    pub fn target(&self, name: &str, schema: &SchemaRef, keeps_cursor: bool) -> Target {
+    pub fn target(&self, name: &str, schema: &SchemaRef, is_incremental: bool) -> Target {
         let modes = self
             .bench
             .spec
@@ -187,14 +187,14 @@ impl<'b> Subject<'b> {
         Target {
             stream: format!("{}{name}", self.prefix()),
             schema: ipc::encode_schema(schema).unwrap_or_default(),
-            write_mode: match keeps_cursor && appends {
+            write_mode: match is_incremental && appends {
                 true => WriteMode::Append,
                 false => self.mode(),
             },
             primary_key: Vec::new(),
             deleted_field: None,
-            version_fields: Vec::new(),
-            keeps_cursor,
+            dedup_fields: Vec::new(),
+            is_incremental,
         }
     }
 
@@ -477,7 +477,7 @@ impl<'b> Subject<'b> {
 
     fn staged(&self) -> Judged {
         self.needs_plan()?;
-        let target = self.target("staged", &simple(), self.keeps_cursor());
+        let target = self.target("staged", &simple(), self.is_incremental());
         let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
         let before = self.look(&target).map_err(blocks)?;
         let mut load = Load::begin(self, &target, simple(), "staged").map_err(blocks)?;
@@ -503,7 +503,7 @@ impl<'b> Subject<'b> {
     fn abort(&self) -> Judged {
         const ACTION: &str = "remove on abort what was written since the last commit";
         self.needs_plan()?;
-        let target = self.target("abort", &simple(), self.keeps_cursor());
+        let target = self.target("abort", &simple(), self.is_incremental());
         let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
         let fails = |trouble: Trouble| trouble.fails(ACTION);
         let before = self.look(&target).map_err(blocks)?;
@@ -576,7 +576,7 @@ impl<'b> Subject<'b> {
         const ACTION: &str =
             "refuse with an error what does not decode, or has other rows than it says";
         self.needs_plan()?;
-        let target = self.target("bad", &simple(), self.keeps_cursor());
+        let target = self.target("bad", &simple(), self.is_incremental());
         let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
         let before = self.look(&target).map_err(blocks)?;
         for (what, spoil) in [
@@ -614,7 +614,7 @@ impl<'b> Subject<'b> {
     fn cancel(&self) -> Judged {
         const ACTION: &str = "leave nothing behind that the next session stumbles over: a session may end at any moment";
         self.needs_write()?;
-        let target = self.target("cancel", &simple(), self.keeps_cursor());
+        let target = self.target("cancel", &simple(), self.is_incremental());
         let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
         let stop = self.bench.trial.host.cancel.child();
         let mut load = Load::begin_until(self, &target, simple(), "cancel", stop.clone());
@@ -642,18 +642,18 @@ impl<'b> Subject<'b> {
     }
 
     /// Whether commits of a stream can carry a cursor, with these settings.
-    pub fn keeps_cursor(&self) -> bool {
+    pub fn is_incremental(&self) -> bool {
         let said = self
             .bench
             .spec
             .as_ref()
-            .is_some_and(|spec| spec.keeps_cursor);
+            .is_some_and(|spec| spec.supports_checkpoints);
         said && self.why_no_cursor().is_none()
     }
 
     /// Why plan refuses a target that keeps its cursor.
     pub fn why_no_cursor(&self) -> Option<Trouble> {
-        let target = self.target("keeps_cursor", &simple(), true);
+        let target = self.target("is_incremental", &simple(), true);
         self.planned(&target).err()
     }
 
@@ -666,6 +666,6 @@ impl<'b> Subject<'b> {
 /// The cursor of the commit of this number, where the target keeps one.
 pub(crate) fn cursor(target: &Target, number: u32) -> Option<String> {
     target
-        .keeps_cursor
+        .is_incremental
         .then(|| format!("{{\"conformance\":{number}}}"))
 }

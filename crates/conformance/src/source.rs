@@ -431,7 +431,7 @@ impl Subject<'_> {
                 cursor_fields: vec![NO_COLUMN.into()],
                 initial: None,
                 late_rows: LateRows::Lag(None),
-                may_repeat: false,
+                allow_duplicates: false,
             }),
             ..Asked::whole(&stream.name)
         };

@@ -33,7 +33,7 @@ impl<'a> Cursors<'a> {
     /// Those of opening, and `keeps_no_cursor`.
     pub fn open(document: &'a Document, host: &'a Host, changes: bool) -> Result<Self, Failure> {
         let (stage, session) = open_destination(document, host, &Clock::new(), changes)?;
-        if !stage.spec.keeps_cursor {
+        if !stage.spec.supports_checkpoints {
             let text = format!("{} does not store cursors", stage.connector.name());
             let key = "destination.use";
             return Err(Failure::at_key(document, key, "keeps_no_cursor", text)
@@ -75,7 +75,7 @@ impl<'a> Cursors<'a> {
             .or(document.destination.deleted_field.as_ref())
             .cloned();
         if target.write_mode == WriteMode::Append && asked.is_read_again() {
-            target.version_fields.clone_from(&asked.cursor_field);
+            target.dedup_fields.clone_from(&asked.cursor_field);
         }
         let found = self.session.progress(&target, &document.pipeline);
         let found = found
@@ -197,8 +197,8 @@ fn incremental(document: &Document, stream: &str) -> Option<usize> {
     is_incremental.then_some(entry)
 }
 
-/// Who only looks at the cursor needs no columns, and brings no rows behind it (`keeps_cursor`).
-fn target(stream: &str, keeps_cursor: bool) -> Result<Target, Failure> {
+/// Who only looks at the cursor needs no columns, and brings no rows behind it (`is_incremental`).
+fn target(stream: &str, is_incremental: bool) -> Result<Target, Failure> {
     let schema = ipc::encode_schema(&Schema::empty())
         .map_err(|error| Failure::new(Class::Run, "internal", error))?;
     Ok(Target {
@@ -207,7 +207,7 @@ fn target(stream: &str, keeps_cursor: bool) -> Result<Target, Failure> {
         write_mode: WriteMode::Append,
         primary_key: Vec::new(),
         deleted_field: None,
-        version_fields: Vec::new(),
-        keeps_cursor,
+        dedup_fields: Vec::new(),
+        is_incremental,
     })
 }

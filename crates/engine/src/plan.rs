@@ -198,7 +198,7 @@ fn check_modes(
     let mode = write_mode(document);
     let known = &destination.spec.write_modes;
     let name = destination.connector.name();
-    if document.when_running == WhenRunning::Replace && !destination.spec.keeps_cursor {
+    if document.when_running == WhenRunning::Replace && !destination.spec.supports_checkpoints {
         let text =
             format!("{name} does not fence older runs: one of them could commit after this run");
         return Err(cannot_replace_run(document, text));
@@ -211,7 +211,7 @@ fn check_modes(
             return Ok(());
         };
         let key = format!("source.streams[{index}]");
-        if !destination.spec.keeps_cursor {
+        if !destination.spec.supports_checkpoints {
             let text = format!("{name} cannot store a cursor");
             return Err(
                 Failure::at_key(document, &key, "unsupported_sync_mode", text)
@@ -298,13 +298,13 @@ fn place(
         write_mode: write_mode(document),
         primary_key: moved_key(&discovered.primary_key, &read, &schema),
         deleted_field: None,
-        version_fields: Vec::new(),
-        keeps_cursor: increment.is_some(),
+        dedup_fields: Vec::new(),
+        is_incremental: increment.is_some(),
     };
     identify(document, entry, &read, &schema, &mut target)?;
     if increment.is_some() && target.write_mode == WriteMode::Append {
         // Each version of a row that was changed becomes a row of its own.
-        if target.version_fields.is_empty() {
+        if target.dedup_fields.is_empty() {
             target.primary_key.clear();
         }
         if full_refresh {

@@ -105,9 +105,9 @@ impl Asking<'_> {
     /// `failure` if not, or if the destination cannot be asked.
     pub(crate) fn explain(&self, failure: Failure, host: &Host) -> Failure {
         let is_known = failure.class == Class::Cancelled || failure.code == CODE;
-        let keeps_cursor = self.plan.destination.spec.keeps_cursor;
+        let supports_checkpoints = self.plan.destination.spec.supports_checkpoints;
         let was_let_in = self.ledger.of(&self.stream.name).was_let_in;
-        if is_known || !keeps_cursor || !was_let_in || host.cancel.is_cancelled() {
+        if is_known || !supports_checkpoints || !was_let_in || host.cancel.is_cancelled() {
             return failure;
         }
         match (self.ask(host), self.ledger.of(&self.stream.name).overtaken) {

@@ -48,7 +48,7 @@ impl Writing {
             tables,
             spec: Spec {
                 write_modes: vec![WriteMode::Append, WriteMode::Replace, WriteMode::Upsert],
-                keeps_cursor: true,
+                supports_checkpoints: true,
                 ..spec
             },
             fenced: None,

@@ -123,9 +123,9 @@ fn spec(name: &str, description: &str) -> Spec {
         sync_modes: Vec::new(),
         write_modes: Vec::new(),
         native_forms: Vec::new(),
-        takes_filter: false,
-        keeps_cursor: false,
-        drops_repeats: false,
+        supports_filter: false,
+        supports_checkpoints: false,
+        deduplicates_appends: false,
     }
 }
 

@@ -100,7 +100,7 @@ impl Order {
                 let text = "tables in memory know no transactions";
                 return Err(refused("unsupported_change_detection", text));
             }
-            LateRows::Lag(Some(_)) if !increment.may_repeat => {
+            LateRows::Lag(Some(_)) if !increment.allow_duplicates => {
                 let text = "the rows up to the cursor would be written twice";
                 return Err(refused("lag_needs_upsert", text));
             }
@@ -114,7 +114,7 @@ impl Order {
             .transpose()?
         {
             None => initial.map_or(From::First, From::At),
-            Some(Cursor { values, .. }) if increment.may_repeat => {
+            Some(Cursor { values, .. }) if increment.allow_duplicates => {
                 let low = values[0].saturating_sub(lag);
                 // Below the values of the other fields nothing is left out.
                 let low = std::iter::once(low)

@@ -34,9 +34,9 @@ impl contract::Guest for Part {
             sync_modes: Vec::new(),
             write_modes: script.write_modes,
             native_forms: Vec::new(),
-            takes_filter: false,
-            keeps_cursor: false,
-            drops_repeats: false,
+            supports_filter: false,
+            supports_checkpoints: false,
+            deduplicates_appends: false,
         }
     }
 

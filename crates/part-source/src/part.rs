@@ -38,9 +38,9 @@ impl contract::Guest for Part {
             sync_modes,
             write_modes: Vec::new(),
             native_forms: Vec::new(),
-            takes_filter: false,
-            keeps_cursor: false,
-            drops_repeats: false,
+            supports_filter: false,
+            supports_checkpoints: false,
+            deduplicates_appends: false,
         }
     }
 

@@ -42,7 +42,7 @@ pub use grants::permissions::{Limit, Permissions};
 pub use grants::{Grants, ReadFiles, unmarked_tls};
 pub use host::log::{Level, LogSink};
 pub use limits::{Begun, Limits, Lookups, MemoryBudget, Said};
-pub use load::{Connector, Embedded, Kind, Loaded, Origin, Runtime};
+pub use load::{CONTRACT, Connector, Embedded, Kind, Loaded, Origin, Runtime};
 pub use native::{Native, NativeConnector, NativeSession};
 pub use session::{DestinationSession, Session, SourceSession};
 pub use state::{Redact, Sandbox, no_secrets};

@@ -234,7 +234,6 @@ impl Runtime {
     /// The interfaces of ours that it asks for, and `http`; the standard set grants nothing by
     /// itself.
     fn imports(&self, component: &Component) -> Arc<[String]> {
-        const OURS: &str = "rapidbyte:connector/";
         // Its types alone reach nobody.
         const HTTP: &str = "wasi:http/outgoing-handler@";
         let component = component.component_type();
@@ -243,7 +242,7 @@ impl Runtime {
             if name.starts_with(HTTP) {
                 return Some("http".to_owned());
             }
-            let name = name.strip_prefix(OURS)?;
+            let name = name.strip_prefix(INTERFACES)?;
             Some(name.split('@').next().unwrap_or(name).to_owned())
         });
         let mut ours: Vec<String> = ours.filter(|name| name != "types").collect();
@@ -270,6 +269,7 @@ impl Runtime {
         // A file may be another one by now.
         let hash = *blake3::hash(&wasm).as_bytes();
         let name = name(hash);
+        refuse_other_contract(&wasm, origin)?;
         tell(origin.name());
         let component = Component::new(engine, &wasm).map_err(|error| {
             ConnectorError::new(
@@ -294,20 +294,15 @@ impl Runtime {
             .map(|(name, _)| name.to_owned())
             .collect();
         let wrong = |message: String| {
-            ConnectorError::new(ErrorKind::Config, "invalid_world", message).hint(
-                "name a connector: a component that exports rapidbyte:connector/source@0.1.0 or \
-                     rapidbyte:connector/destination@0.1.0",
-            )
+            let [source, destination] = worlds();
+            let hint =
+                format!("name a connector: a component that exports {source} or {destination}");
+            ConnectorError::new(ErrorKind::Config, "invalid_world", message).hint(hint)
         };
-        let kind = if exports
-            .iter()
-            .any(|e| e == "rapidbyte:connector/source@0.1.0")
-        {
+        let [source, destination] = worlds();
+        let kind = if exports.contains(&source) {
             Kind::Source
-        } else if exports
-            .iter()
-            .any(|e| e == "rapidbyte:connector/destination@0.1.0")
-        {
+        } else if exports.contains(&destination) {
             Kind::Destination
         } else {
             let what = if exports.is_empty() {
@@ -642,6 +637,57 @@ fn load_error(connector: &str, error: ConnectorError) -> Error {
         phase: None,
         error: Box::new(error),
     }
+}
+
+/// The version of the contract that this program has (`wit/rapidbyte.wit`).
+pub const CONTRACT: &str = "0.2.0";
+
+/// The interfaces of the contract.
+const INTERFACES: &str = "rapidbyte:connector/";
+
+/// What a source and a destination export.
+fn worlds() -> [String; 2] {
+    ["source", "destination"].map(|world| format!("{INTERFACES}{world}@{CONTRACT}"))
+}
+
+/// Refuses a component that was built for another version of the contract, before it takes seconds to compile. The names
+/// of its exports stand in it as they are.
+fn refuse_other_contract(wasm: &[u8], origin: &Origin) -> Result<(), ConnectorError> {
+    let Some(found) = other_contract(wasm) else {
+        return Ok(());
+    };
+    let text = format!(
+        "{origin} was built for the contract {found}, and this program has the contract {CONTRACT}"
+    );
+    let error = ConnectorError::new(ErrorKind::Config, "other_contract", text);
+    Err(error.hint("build the connector again with the SDK of this version, or use the program that it was built for"))
+}
+
+/// The version of the contract that a component exports; none if it exports ours, or no contract.
+fn other_contract(wasm: &[u8]) -> Option<String> {
+    /// Bytes of a version that is shown.
+    const MOST: usize = 32;
+    let mut other = None;
+    for world in ["source", "destination"] {
+        let export = format!("{INTERFACES}{world}@");
+        for at in memchr::memmem::find_iter(wasm, export.as_bytes()) {
+            let rest = &wasm[at + export.len()..];
+            let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b".-+".contains(byte);
+            let version = rest
+                .iter()
+                .copied()
+                .take(MOST)
+                .take_while(is_part)
+                .collect();
+            let version = String::from_utf8(version).unwrap_or_default();
+            // Whatever follows the name in the file may look like a part of it.
+            if version.starts_with(CONTRACT) {
+                return None;
+            }
+            other.get_or_insert(version);
+        }
+    }
+    other
 }
 
 #[cfg(test)]

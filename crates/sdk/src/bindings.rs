@@ -18,11 +18,11 @@ pub mod source_world {
         export_macro_name: "export_source_world",
         default_bindings_module: "rapidbyte_sdk::bindings::source_world",
         with: {
-            "rapidbyte:connector/types@0.1.0": crate::bindings::types,
-            "rapidbyte:connector/connection@0.1.0": crate::bindings::connection,
-            "rapidbyte:connector/files@0.1.0": crate::bindings::files,
-            "rapidbyte:connector/log@0.1.0": crate::bindings::log,
-            "rapidbyte:connector/phase@0.1.0": crate::bindings::phase,
+            "rapidbyte:connector/types@0.2.0": crate::bindings::types,
+            "rapidbyte:connector/connection@0.2.0": crate::bindings::connection,
+            "rapidbyte:connector/files@0.2.0": crate::bindings::files,
+            "rapidbyte:connector/log@0.2.0": crate::bindings::log,
+            "rapidbyte:connector/phase@0.2.0": crate::bindings::phase,
         },
     });
 }
@@ -35,11 +35,11 @@ pub mod destination_world {
         export_macro_name: "export_destination_world",
         default_bindings_module: "rapidbyte_sdk::bindings::destination_world",
         with: {
-            "rapidbyte:connector/types@0.1.0": crate::bindings::types,
-            "rapidbyte:connector/connection@0.1.0": crate::bindings::connection,
-            "rapidbyte:connector/files@0.1.0": crate::bindings::files,
-            "rapidbyte:connector/log@0.1.0": crate::bindings::log,
-            "rapidbyte:connector/phase@0.1.0": crate::bindings::phase,
+            "rapidbyte:connector/types@0.2.0": crate::bindings::types,
+            "rapidbyte:connector/connection@0.2.0": crate::bindings::connection,
+            "rapidbyte:connector/files@0.2.0": crate::bindings::files,
+            "rapidbyte:connector/log@0.2.0": crate::bindings::log,
+            "rapidbyte:connector/phase@0.2.0": crate::bindings::phase,
         },
     });
 }

@@ -37,9 +37,9 @@ pub trait Destination: Sized + 'static {
     /// Systems whose native value forms it takes.
     const NATIVE_FORMS: &'static [&'static str] = &[];
     /// Whether it commits a cursor together with the rows, so that a stream can be gone on with.
-    const KEEPS_CURSOR: bool = false;
-    /// Whether it appends rows that come again once only, see `Target::version_fields`.
-    const DROPS_REPEATS: bool = false;
+    const SUPPORTS_CHECKPOINTS: bool = false;
+    /// Whether it appends rows that come again once only, see `Target::dedup_fields`.
+    const DEDUPLICATES_APPENDS: bool = false;
 
     /// Checks the configuration. Connects to nothing yet.
     fn open(config: Self::Config) -> Result<Self>;
@@ -51,7 +51,7 @@ pub trait Destination: Sized + 'static {
     fn plan(&mut self, target: &Target) -> Result<Plan>;
 
     /// How far a stream is; none when no run was ever let in. Changes nothing. Only a destination
-    /// that says [`Destination::KEEPS_CURSOR`] has an answer. For a target of which it does not fence older runs, the
+    /// that says [`Destination::SUPPORTS_CHECKPOINTS`] has an answer. For a target of which it does not fence older runs, the
     /// answer is epoch 0, as from [`Destination::fence`].
     fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
         let _ = (target, pipeline);
@@ -162,9 +162,9 @@ pub fn spec<D: Destination>() -> Spec {
         sync_modes: Vec::new(),
         write_modes: D::WRITE_MODES.to_vec(),
         native_forms: D::NATIVE_FORMS.iter().map(|s| (*s).into()).collect(),
-        takes_filter: false,
-        keeps_cursor: D::KEEPS_CURSOR,
-        drops_repeats: D::DROPS_REPEATS,
+        supports_filter: false,
+        supports_checkpoints: D::SUPPORTS_CHECKPOINTS,
+        deduplicates_appends: D::DEDUPLICATES_APPENDS,
     }
 }
 

@@ -15,9 +15,9 @@ pub fn log(level: Level, message: &str) {
 ///
 /// # Errors
 /// When such a test asks for one.
-pub fn point(name: &str) -> crate::Result<()> {
+pub fn failpoint(name: &str) -> crate::Result<()> {
     #[cfg(target_family = "wasm")]
-    return crate::bindings::log::point(name);
+    return crate::bindings::log::failpoint(name);
     #[cfg(not(target_family = "wasm"))]
     {
         let _ = name;

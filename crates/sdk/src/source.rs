@@ -34,7 +34,7 @@ pub trait Source: Sized + 'static {
     /// Systems whose native value forms it gives.
     const NATIVE_FORMS: &'static [&'static str] = &[];
     /// Whether [`ReadRequest::filter`] is understood: a condition in the system's own language.
-    const TAKES_FILTER: bool = false;
+    const SUPPORTS_FILTER: bool = false;
 
     /// Checks the configuration. Connects to nothing yet.
     fn open(config: Self::Config) -> Result<Self>;
@@ -156,9 +156,9 @@ pub fn spec<S: Source>() -> Spec {
         sync_modes: S::SYNC_MODES.to_vec(),
         write_modes: Vec::new(),
         native_forms: S::NATIVE_FORMS.iter().map(|s| (*s).into()).collect(),
-        takes_filter: S::TAKES_FILTER,
-        keeps_cursor: false,
-        drops_repeats: false,
+        supports_filter: S::SUPPORTS_FILTER,
+        supports_checkpoints: false,
+        deduplicates_appends: false,
     }
 }
 

@@ -379,7 +379,7 @@ fn after_an_operator_put_a_cursor_its_loss_and_that_of_rows_are_noticed() {
     let mut client = database.client();
     let mut to = open(&database);
     let mut target = append_target("t");
-    target.keeps_cursor = true;
+    target.is_incremental = true;
     let epoch = to.fence(&target, &run("r")).unwrap().epoch;
     let mut writer = to.open_writer(&target, epoch, None).unwrap();
     step(&mut to, &mut writer, &batch(&[1]), 0, "1", true).unwrap();
@@ -429,7 +429,7 @@ fn rows_that_the_role_does_not_see_are_not_taken_for_none() {
     let url = database.url_of("hidden_1", "w");
     let mut hidden = open_with(&url, json!({"schema": "raw"}));
     let keeping = |stream: &str| Target {
-        keeps_cursor: true,
+        is_incremental: true,
         ..append_target(stream)
     };
     for (stream, says, helps) in [
@@ -477,7 +477,7 @@ fn a_column_that_the_table_of_checkpoints_lost_is_told_with_the_statement_that_a
     let mut client = database.client();
     let mut to = open(&database);
     let target = Target {
-        keeps_cursor: true,
+        is_incremental: true,
         ..append_target("t")
     };
     append(&mut to, "t", &batch(&[1])).unwrap();

@@ -200,7 +200,7 @@ fn triggers_see_the_users_own_search_path() {
         assert_eq!(ids(&mut client, "public.audit"), "-2,-1,1,2,3,101,102");
         // A stream that is read again from its beginning, and has no rows any more.
         let mut target = target("t", &batch(&[]).schema(), WriteMode::Replace);
-        target.keeps_cursor = true;
+        target.is_incremental = true;
         write_to(&mut to, &target, &[]).unwrap();
         assert_eq!(
             ids(&mut client, "public.audit"),

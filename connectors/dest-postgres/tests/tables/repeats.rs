@@ -33,8 +33,8 @@ fn repeats(batch: &RecordBatch, key: &[&str], version: &[&str]) -> Target {
     let names = |names: &[&str]| names.iter().map(|name| (*name).into()).collect();
     Target {
         primary_key: names(key),
-        version_fields: names(version),
-        keeps_cursor: true,
+        dedup_fields: names(version),
+        is_incremental: true,
         ..target("t", &batch.schema(), WriteMode::Append)
     }
 }

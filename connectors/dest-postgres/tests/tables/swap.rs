@@ -495,7 +495,7 @@ fn an_incremental_stream_goes_on_behind_a_swap() {
     let mut client = plain(&database);
     let mut to = open_swap(&database);
     let mut replaces = to_replace("t");
-    replaces.keeps_cursor = true;
+    replaces.is_incremental = true;
     let mut writer = begin(&mut to, &replaces).unwrap();
     writer.write(&batch(&[1, 2])).unwrap();
     let part = writer.flush().unwrap();
@@ -505,7 +505,7 @@ fn an_incremental_stream_goes_on_behind_a_swap() {
     };
     to.commit(commit).unwrap();
     let mut appends = target("t", &batch(&[]).schema(), WriteMode::Append);
-    appends.keeps_cursor = true;
+    appends.is_incremental = true;
     assert_eq!(to.progress(&appends, "p").unwrap().unwrap().lost_rows, None);
     let found = to.fence(&appends, &run("next")).unwrap();
     let mut writer = to

@@ -128,20 +128,20 @@ pub fn whole(stream: &str) -> Selection {
 }
 
 /// By the order of these columns, from the cursor on.
-pub fn ordered(fields: &[&str], may_repeat: bool) -> Increment {
+pub fn ordered(fields: &[&str], allow_duplicates: bool) -> Increment {
     Increment {
         cursor_fields: fields.iter().map(|field| (*field).to_owned()).collect(),
         initial: None,
         late_rows: LateRows::Lag(None),
-        may_repeat,
+        allow_duplicates,
     }
 }
 
 /// By windows of transaction ids.
-pub fn exact(may_repeat: bool) -> Increment {
+pub fn exact(allow_duplicates: bool) -> Increment {
     Increment {
         late_rows: LateRows::Exact,
-        ..ordered(&[], may_repeat)
+        ..ordered(&[], allow_duplicates)
     }
 }
 
@@ -213,7 +213,7 @@ pub fn resumes_everywhere(source: &mut Postgres, stream: &str, increment: &Incre
         rest.cursor();
         let mut union = [&first.ids[..*rows], &rest.ids].concat();
         union.sort_unstable();
-        if increment.may_repeat {
+        if increment.allow_duplicates {
             union.dedup();
         }
         assert_eq!(union, all, "{stream} from {cursor}");

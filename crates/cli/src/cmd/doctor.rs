@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use rapidbyte_engine::{Class, Document, Failure, Host};
-use rapidbyte_runtime::Origin;
+use rapidbyte_runtime::{CONTRACT, Origin};
 use serde_json::{Value, json};
 
 use super::{check, connector};
@@ -154,7 +154,7 @@ fn program() -> Finding {
     let place = place.map_or_else(|error| error.to_string(), |path| path.display().to_string());
     let (os, machine) = (std::env::consts::OS, std::env::consts::ARCH);
     let version = env!("CARGO_PKG_VERSION");
-    let detail = format!("{version} for {os} {machine}, contract 0.1.0, {place}");
+    let detail = format!("{version} for {os} {machine}, contract {CONTRACT}, {place}");
     Finding::ok("program", "rapidbyte", detail)
 }
 

@@ -11,8 +11,8 @@ use crate::verdict::*;
 /// A stream that keeps its cursor, or why there is none.
 fn target(subject: &Subject<'_>, name: &str) -> Result<Target, Verdict> {
     subject.needs_write()?;
-    if !subject.bench.spec()?.keeps_cursor {
-        return Err(skip("it does not keep a cursor (keeps-cursor)"));
+    if !subject.bench.spec()?.supports_checkpoints {
+        return Err(skip("it does not keep a cursor (supports-checkpoints)"));
     }
     match subject.why_no_cursor() {
         None => Ok(subject.target(name, &simple(), true)),

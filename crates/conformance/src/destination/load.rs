@@ -237,7 +237,7 @@ impl Sight {
         let mut destination = bench.destination(&config, Reach::Granted)?;
         let plan = bench.note(destination.plan(target))?;
         let progress = bench.note(destination.progress(target, PIPELINE))?;
-        let progress = progress.filter(|_| target.keeps_cursor);
+        let progress = progress.filter(|_| target.is_incremental);
         Ok(Self {
             seq: progress.as_ref().map_or(0, |progress| progress.seq),
             cursor: progress
@@ -261,7 +261,7 @@ impl Sight {
 
     /// Whether rows that become visible too early would change it.
     pub fn tells(&self, target: &Target) -> bool {
-        self.is_new || target.keeps_cursor
+        self.is_new || target.is_incremental
     }
 }
 

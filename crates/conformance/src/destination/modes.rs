@@ -211,7 +211,7 @@ pub(super) fn plan_again(subject: &Subject<'_>) -> Judged {
         // A mode may add at a place of its own, such as the next file; there may be nothing yet.
         if let Some(again) = plans.first()
             && again.is_new
-            && (again.location == plan.location || planned.keeps_cursor)
+            && (again.location == plan.location || planned.is_incremental)
         {
             let seen = format!(
                 "{label}: is-new for {}, where 10 rows are committed",

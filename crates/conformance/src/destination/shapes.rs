@@ -65,7 +65,7 @@ fn counts(rows: u64, parts: &[&Part], action: &str) -> Result<(), Verdict> {
 pub(super) fn parts(subject: &Subject<'_>) -> Judged {
     const ACTION: &str = "commit the rows of every part, once";
     subject.needs_write()?;
-    let target = subject.target("parts", &simple(), subject.keeps_cursor());
+    let target = subject.target("parts", &simple(), subject.is_incremental());
     let fails = |trouble: Trouble| trouble.fails_unless_settings(ACTION);
     let blocks = |trouble: Trouble| trouble.blocks(&WRITE);
     let mut load = Load::begin(subject, &target, simple(), "parts").map_err(blocks)?;
@@ -75,7 +75,7 @@ pub(super) fn parts(subject: &Subject<'_>) -> Judged {
         parts.push(load.flush().map_err(fails)?);
     }
     counts(12, &parts.iter().collect::<Vec<_>>(), ACTION)?;
-    let receipt = load.commit(&parts, cursor(&target, 1), !target.keeps_cursor);
+    let receipt = load.commit(&parts, cursor(&target, 1), !target.is_incremental);
     let receipt = receipt.map_err(fails)?;
     if receipt.rows != 12 {
         let seen = format!("3 parts of 12 rows, the receipt has {}", receipt.rows);
@@ -83,7 +83,7 @@ pub(super) fn parts(subject: &Subject<'_>) -> Judged {
     }
     let written = load.written().map_err(fails)?;
     let kept = subject.kept(&target, &load.plan, &written, ACTION)?;
-    if !target.keeps_cursor {
+    if !target.is_incremental {
         return Ok(format!("3 parts; {kept}"));
     }
     // A refusal is as good as a commit that adds nothing.

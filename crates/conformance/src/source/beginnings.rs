@@ -195,7 +195,7 @@ impl Increments<'_, '_> {
             let name = &stream.name;
             let lag = followed.with(|increment| {
                 increment.late_rows = LateRows::Lag(Some(NO_VALUE.into()));
-                increment.may_repeat = true;
+                increment.allow_duplicates = true;
             });
             match self.subject.keep(&lag) {
                 Ok(found) => {

@@ -69,9 +69,9 @@ impl Subject<'_> {
     pub(super) fn filter(&self) -> Judged {
         const ACTION: &str = "give the rows that meet read-request.filter and no others, and refuse a text that is no \
                               condition with an error of kind config, schema or data";
-        if !self.bench.spec()?.takes_filter {
+        if !self.bench.spec()?.supports_filter {
             return Err(skip(
-                "it says that it takes no filter (takes-filter), so that a run refuses `where`",
+                "it says that it takes no filter (supports-filter), so that a run refuses `where`",
             ));
         }
         let streams = self.repeated()?;

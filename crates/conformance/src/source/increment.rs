@@ -89,7 +89,7 @@ impl<'s, 'b> Increments<'s, 'b> {
                 cursor_fields: stream.cursor_fields[..1].to_vec(),
                 initial: None,
                 late_rows: LateRows::Lag(None),
-                may_repeat: false,
+                allow_duplicates: false,
             }),
             batch_bytes: SMALL_BATCH_BYTES,
             ..Asked::whole(&stream.name)

@@ -56,7 +56,7 @@ pub(super) fn select(
                 text,
             ));
         }
-        if entry.filter.is_some() && !source.takes_filter {
+        if entry.filter.is_some() && !source.supports_filter {
             let key = format!("{key}.where");
             let text = format!("{} cannot filter rows", source.name);
             return Err(Failure::at_key(document, &key, "unsupported_where", text)

@@ -39,7 +39,7 @@ pub(crate) fn asked_increment(document: &Document, entry: usize) -> Increment {
             document::ChangeDetection::Cursor => LateRows::Lag(asked.lag.clone()),
             document::ChangeDetection::Xmin => LateRows::Exact,
         },
-        may_repeat: match document.destination.write_mode {
+        allow_duplicates: match document.destination.write_mode {
             document::WriteMode::Upsert => true,
             document::WriteMode::Append => asked.is_read_again(),
             document::WriteMode::Replace => false,
@@ -79,7 +79,7 @@ pub(super) fn identify(
         return Err(keyless(document, entry, appends).in_stream(&target.stream));
     }
     if appends {
-        target.version_fields = version_fields(document, entry, read, schema)
+        target.dedup_fields = dedup_fields(document, entry, read, schema)
             .map_err(|failure| failure.in_stream(&target.stream))?;
     }
     let deleted = asked.deleted_field.as_ref();
@@ -141,7 +141,7 @@ fn keyless(document: &Document, entry: usize, appends: bool) -> Failure {
 }
 
 /// The cursor's columns under their names in the destination.
-fn version_fields(
+fn dedup_fields(
     document: &Document,
     entry: usize,
     read: &Schema,
@@ -162,7 +162,7 @@ fn version_fields(
 /// Refuses a lag where rows are appended to what does not leave out those that it has.
 pub(super) fn refuse_repeats(document: &Document, destination: &Stage) -> Result<(), Failure> {
     let appends = document.destination.write_mode == document::WriteMode::Append;
-    if !appends || destination.spec.drops_repeats {
+    if !appends || destination.spec.deduplicates_appends {
         return Ok(());
     }
     let mut streams = document.source.streams.iter();

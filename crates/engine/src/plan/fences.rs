@@ -16,8 +16,8 @@ pub(crate) fn fences_runs(document: &Document, host: &Host) -> bool {
     let Ok(stage) = load_destination(document, host, &clock) else {
         return false;
     };
-    if !stage.spec.keeps_cursor || stage.grants.has_network() {
-        return stage.spec.keeps_cursor;
+    if !stage.spec.supports_checkpoints || stage.grants.has_network() {
+        return stage.spec.supports_checkpoints;
     }
     let sandbox = planning_sandbox(document, host, &clock, &stage);
     let session = open_session(document, &stage, sandbox);
@@ -26,9 +26,11 @@ pub(crate) fn fences_runs(document: &Document, host: &Host) -> bool {
 
 /// Whether an open destination fences runs of all streams of the pipeline. False if it does not say so.
 pub(crate) fn fences_all(document: &Document, destination: &mut Destination) -> bool {
-    let keeps_cursor = destination.describe().is_ok_and(|spec| spec.keeps_cursor);
+    let supports_checkpoints = destination
+        .describe()
+        .is_ok_and(|spec| spec.supports_checkpoints);
     let mut streams = document.source.streams.iter();
-    keeps_cursor
+    supports_checkpoints
         && streams.all(|stream| {
             let target = target(document, stream);
             target.is_some_and(|target| {
@@ -51,7 +53,7 @@ fn target(document: &Document, stream: &Stream) -> Option<Target> {
         write_mode: write_mode(document),
         primary_key: Vec::new(),
         deleted_field: None,
-        version_fields: Vec::new(),
-        keeps_cursor: stream.sync_mode == SyncMode::Incremental,
+        dedup_fields: Vec::new(),
+        is_incremental: stream.sync_mode == SyncMode::Incremental,
     })
 }

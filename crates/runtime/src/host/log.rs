@@ -54,7 +54,7 @@ impl Host for State {
         Ok(())
     }
 
-    fn point(&mut self, name: String) -> wasmtime::Result<Result<(), Error>> {
+    fn failpoint(&mut self, name: String) -> wasmtime::Result<Result<(), Error>> {
         let injected = fault::point(&name);
         // A guest that waited here may have been given up meanwhile.
         self.check_cancelled()?;

@@ -39,9 +39,9 @@ class Source(wit_world.exports.Source):
             sync_modes=[types.SyncMode.FULL_REFRESH],
             write_modes=[],
             native_forms=[],
-            takes_filter=False,
-            keeps_cursor=False,
-            drops_repeats=False,
+            supports_filter=False,
+            supports_checkpoints=False,
+            deduplicates_appends=False,
         )
 
     def open(self, config: str) -> source.Session:

@@ -1,6 +1,6 @@
 // Files that the configuration names with `x-grant`, and no others.
 
-import { create, createNew, find, open, probe as tryPath } from "rapidbyte:connector/files@0.1.0";
+import { create, createNew, find, open, probe as tryPath } from "rapidbyte:connector/files@0.2.0";
 
 import { ConnectorError } from "./rapidbyte.js";
 

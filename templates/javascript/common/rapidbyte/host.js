@@ -1,6 +1,6 @@
 // Host functions for `glue.js`: errors in the form of the contract.
 
-import { log } from "rapidbyte:connector/log@0.1.0";
+import { log } from "rapidbyte:connector/log@0.2.0";
 
 import { ConnectorError } from "./rapidbyte.js";
 

@@ -20,8 +20,8 @@ fn opened(test: &str) -> (Lines, Target, SchemaRef) {
         write_mode: WriteMode::Replace,
         primary_key: Vec::new(),
         deleted_field: None,
-        version_fields: Vec::new(),
-        keeps_cursor: false,
+        dedup_fields: Vec::new(),
+        is_incremental: false,
     };
     (
         destination::open(&config).expect("a configuration"),

@@ -17,7 +17,7 @@ fn request(cursor: Option<&str>) -> ReadRequest {
             cursor_fields: vec!["n".into()],
             initial: None,
             late_rows: LateRows::Lag(None),
-            may_repeat: false,
+            allow_duplicates: false,
         }),
         cursor: cursor.map(Into::into),
         columns: None,

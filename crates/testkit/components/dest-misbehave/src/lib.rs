@@ -320,8 +320,8 @@ mod tests {
             write_mode: WriteMode::Append,
             primary_key: Vec::new(),
             deleted_field: None,
-            version_fields: Vec::new(),
-            keeps_cursor: false,
+            dedup_fields: Vec::new(),
+            is_incremental: false,
         }
     }
 

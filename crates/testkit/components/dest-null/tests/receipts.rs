@@ -31,8 +31,8 @@ fn receipt(config: &str, batches: &[RecordBatch]) -> Receipt {
         write_mode: WriteMode::Append,
         primary_key: Vec::new(),
         deleted_field: None,
-        version_fields: Vec::new(),
-        keeps_cursor: false,
+        dedup_fields: Vec::new(),
+        is_incremental: false,
     };
     assert_eq!(destination.plan(&target).unwrap().columns.len(), 3);
     let mut writer = destination.open_writer(&target, 1, None).unwrap();
@@ -111,8 +111,8 @@ fn an_upsert_is_refused() {
         write_mode: WriteMode::Upsert,
         primary_key: vec!["n".into()],
         deleted_field: None,
-        version_fields: Vec::new(),
-        keeps_cursor: false,
+        dedup_fields: Vec::new(),
+        is_incremental: false,
     };
     let error = destination.open_writer(&target, 1, None).err().unwrap();
     assert_eq!(error.code, "unsupported_write_mode");

@@ -241,9 +241,9 @@ impl Guest for Export {
             sync_modes: Vec::new(),
             write_modes: vec![WriteMode::Append, WriteMode::Replace, WriteMode::Upsert],
             native_forms: Vec::new(),
-            takes_filter: false,
-            keeps_cursor: true,
-            drops_repeats: false,
+            supports_filter: false,
+            supports_checkpoints: true,
+            deduplicates_appends: false,
         }
     }
 

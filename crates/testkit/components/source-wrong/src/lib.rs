@@ -255,9 +255,9 @@ impl Guest for Export {
             sync_modes: vec![SyncMode::FullRefresh, SyncMode::Incremental],
             write_modes: Vec::new(),
             native_forms: Vec::new(),
-            takes_filter: true,
-            keeps_cursor: false,
-            drops_repeats: false,
+            supports_filter: true,
+            supports_checkpoints: false,
+            deduplicates_appends: false,
         }
     }
 
