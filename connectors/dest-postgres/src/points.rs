@@ -2,7 +2,9 @@
 //! load reaches them. Tests of faults end the process there ([`rapidbyte_sdk::log::failpoint`]).
 
 /// Every name that is reached in this connector.
-pub const POINTS: [&str; 20] = [
+pub const POINTS: [&str; 21] = [
+    // A run asks how far a stream is. It changes nothing.
+    "dest-postgres.asked",
     // The table of checkpoints is missing and about to be made.
     "dest-postgres.checkpoint_missing",
     // It is made and committed.
