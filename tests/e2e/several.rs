@@ -444,12 +444,15 @@ fn a_run_that_asks_for_other_rows_than_the_interrupted_one_reads_them() {
 /// The next night's files are not those that the interrupted run has appended.
 #[test]
 fn a_run_with_other_settings_than_the_interrupted_one_reads_all_streams() {
+    // The values of variables are not shown, and count all the same.
+    const FIRST: &str = "2026-01-01";
+    const SECOND: &str = "2026-01-02";
     let database = shared().database();
     let mut client = database.client();
     let sql = "CREATE SCHEMA raw; CREATE TABLE raw.a (n int8); CREATE TABLE raw.b (n int8)";
     client.batch_execute(sql).expect("tables");
     let folder = Folder::new();
-    for (night, row) in [("1", "1"), ("2", "2")] {
+    for (night, row) in [(FIRST, "1"), (SECOND, "2")] {
         std::fs::create_dir(folder.path().join(night)).expect("a folder");
         for stream in ["a", "b"] {
             folder.write(&format!("{night}/{stream}.csv"), format!("n\n{row}\n"));
@@ -476,15 +479,15 @@ fn a_run_with_other_settings_than_the_interrupted_one_reads_all_streams() {
             .expect("rows")
             .get::<_, String>(0)
     };
-    assert_eq!(run("1", "engine.told=kill").0, None);
+    assert_eq!(run(FIRST, "engine.told=kill").0, None);
     assert_eq!(rows(), "1,1");
     // The same again is what the run was about to tell: the operator hears that it was not read.
-    let (code, said) = run("1", "engine.told=kill");
+    let (code, said) = run(FIRST, "engine.told=kill");
     assert_eq!(code, None, "{said}");
     assert_eq!(rows(), "1,1");
     assert!(said.contains("2 streams were not read again"), "{said}");
     for faults in ["engine.told=kill", ""] {
-        let (code, said) = run("2", faults);
+        let (code, said) = run(SECOND, faults);
         assert_eq!(code, (faults.is_empty()).then_some(0), "{said}");
         assert!(
             said.contains("the settings of the source have changed"),
@@ -492,7 +495,7 @@ fn a_run_with_other_settings_than_the_interrupted_one_reads_all_streams() {
         );
         assert_eq!(rows(), "1,1,2,2");
     }
-    assert_eq!(run("2", "").0, Some(0));
+    assert_eq!(run(SECOND, "").0, Some(0));
     assert_eq!(rows(), "1,1,2,2,2,2");
 }
 

@@ -54,6 +54,7 @@ pub use settings::Settings;
 use crate::compress::Compression;
 use node::Node;
 use secrets::Secrets;
+pub(crate) use secrets::without_marked;
 
 /// A larger pipeline file is not read.
 const MAX_DOCUMENT_BYTES: u64 = 4 << 20;

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use rapidbyte_runtime::{Run, SyncMode, WriteMode};
 use rapidbyte_state::State;
 
+use crate::document::without_marked;
 use crate::failure::Failure;
 use crate::plan::{Plan, StreamPlan};
 
@@ -93,9 +94,10 @@ impl Asked {
 /// Stands for the connector and the settings of the source: two plans with the same read the same. Secrets do not count,
 /// because they change without the rows.
 pub(crate) fn settings(plan: &Plan) -> String {
-    let document = &plan.document;
-    let settings = format!("{} {}", document.source.connector, plan.source.config);
-    short_hash(document.redact(&settings).as_bytes())
+    let (document, source) = (&plan.document, &plan.source);
+    let schema = serde_json::from_str(&source.spec.config_schema).unwrap_or_default();
+    let config = without_marked(&schema, &document.source.config);
+    short_hash(format!("{} {config}", document.source.connector).as_bytes())
 }
 
 fn short_hash(bytes: &[u8]) -> String {

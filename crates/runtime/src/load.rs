@@ -471,7 +471,7 @@ impl Connector {
     pub fn source(&self, sandbox: Sandbox) -> Result<Source> {
         match &self.world {
             World::Source(pre) => {
-                let session = WasmSource::new(pre, &self.name, sandbox)?;
+                let session = WasmSource::of(pre, &self.name, sandbox)?;
                 Ok(Source::new(Box::new(session)))
             }
             World::Native(native) => {
@@ -488,7 +488,7 @@ impl Connector {
     pub fn destination(&self, sandbox: Sandbox) -> Result<Destination> {
         match &self.world {
             World::Destination(pre) => {
-                let session = WasmDestination::new(pre, &self.name, sandbox)?;
+                let session = WasmDestination::of(pre, &self.name, sandbox)?;
                 Ok(Destination::new(Box::new(session)))
             }
             World::Native(native) => {

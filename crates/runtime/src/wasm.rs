@@ -120,31 +120,38 @@ fn limit_copies(store: &mut Store<State>) {
     store.set_hostcall_fuel(bytes);
 }
 
-/// An instance of a source.
-pub(crate) struct WasmSource {
+/// An instance with its session, which reads or writes one stream at a time.
+pub(crate) struct Wasm<B> {
     instance: Instance,
-    bindings: SourceConnector,
+    bindings: B,
     session: Option<ResourceAny>,
-    reader: Option<ResourceAny>,
+    /// The reader or the writer.
+    stream: Option<ResourceAny>,
 }
 
-impl WasmSource {
-    pub(crate) fn new(
-        pre: &SourceConnectorPre<State>,
+/// An instance of a source.
+pub(crate) type WasmSource = Wasm<SourceConnector>;
+/// An instance of a destination.
+pub(crate) type WasmDestination = Wasm<DestinationConnector>;
+
+impl<B> Wasm<B> {
+    fn new(
         connector: &str,
         sandbox: Sandbox,
+        engine: &wasmtime::Engine,
+        instantiate: impl FnOnce(&mut Store<State>) -> wasmtime::Result<B>,
     ) -> Result<Self> {
         let clock = sandbox.clock.clone();
         let before = clock.enter(Phase::Instantiate);
-        let mut instance = Instance::new(connector, sandbox, pre.engine());
-        let made = pre.instantiate(&mut instance.store);
+        let mut instance = Instance::new(connector, sandbox, engine);
+        let made = instantiate(&mut instance.store);
         clock.enter(before);
         match made {
             Ok(bindings) => Ok(Self {
                 instance,
                 bindings,
                 session: None,
-                reader: None,
+                stream: None,
             }),
             Err(trap) => Err(instance.trapped("instantiate", &trap)),
         }
@@ -153,9 +160,19 @@ impl WasmSource {
     fn session(&self) -> ResourceAny {
         self.session.expect("open comes first")
     }
+
+    fn stream(&self) -> ResourceAny {
+        self.stream.expect("read or open_writer comes first")
+    }
+
+    /// Drops the reader or the writer.
+    fn finish_stream(&mut self, export: &'static str) -> bool {
+        let stream = self.stream.take();
+        self.instance.finish(export, stream)
+    }
 }
 
-impl Session for WasmSource {
+impl<B: Send> Session for Wasm<B> {
     fn sandbox(&self) -> &Sandbox {
         &self.instance.store.data().sandbox
     }
@@ -179,6 +196,18 @@ impl Session for WasmSource {
 
     fn close(self: Box<Self>) {
         self.instance.close(self.session);
+    }
+}
+
+impl WasmSource {
+    pub(crate) fn of(
+        pre: &SourceConnectorPre<State>,
+        connector: &str,
+        sandbox: Sandbox,
+    ) -> Result<Self> {
+        Self::new(connector, sandbox, pre.engine(), |store| {
+            pre.instantiate(store)
+        })
     }
 }
 
@@ -231,12 +260,12 @@ impl SourceSession for WasmSource {
         let schema = self.instance.call("reader.schema", Kind::Other, |s| {
             source.reader().call_schema(s, reader).map(Ok)
         })?;
-        self.reader = Some(reader);
+        self.stream = Some(reader);
         Ok(schema)
     }
 
     fn next(&mut self, wait_ms: u32) -> Result<Event> {
-        let reader = self.reader.expect("read comes first");
+        let reader = self.stream();
         let guest = self.bindings.rapidbyte_connector_source().reader();
         self.instance.call("reader.next", Kind::Decode, |s| {
             guest.call_next(s, reader, wait_ms)
@@ -244,8 +273,7 @@ impl SourceSession for WasmSource {
     }
 
     fn finish(&mut self) -> bool {
-        let reader = self.reader.take();
-        self.instance.finish("reader.drop", reader)
+        self.finish_stream("reader.drop")
     }
 
     fn acknowledge(&mut self, stream: &str, cursor: &str) -> Result<()> {
@@ -258,69 +286,15 @@ impl SourceSession for WasmSource {
     }
 }
 
-/// An instance of a destination.
-pub(crate) struct WasmDestination {
-    instance: Instance,
-    bindings: DestinationConnector,
-    session: Option<ResourceAny>,
-    writer: Option<ResourceAny>,
-}
-
 impl WasmDestination {
-    pub(crate) fn new(
+    pub(crate) fn of(
         pre: &DestinationConnectorPre<State>,
         connector: &str,
         sandbox: Sandbox,
     ) -> Result<Self> {
-        let clock = sandbox.clock.clone();
-        let before = clock.enter(Phase::Instantiate);
-        let mut instance = Instance::new(connector, sandbox, pre.engine());
-        let made = pre.instantiate(&mut instance.store);
-        clock.enter(before);
-        match made {
-            Ok(bindings) => Ok(Self {
-                instance,
-                bindings,
-                session: None,
-                writer: None,
-            }),
-            Err(trap) => Err(instance.trapped("instantiate", &trap)),
-        }
-    }
-
-    fn session(&self) -> ResourceAny {
-        self.session.expect("open comes first")
-    }
-
-    fn writer(&self) -> ResourceAny {
-        self.writer.expect("open_writer comes first")
-    }
-}
-
-impl Session for WasmDestination {
-    fn sandbox(&self) -> &Sandbox {
-        &self.instance.store.data().sandbox
-    }
-
-    fn hand_over(&mut self, sandbox: Sandbox) -> bool {
-        self.instance.hand_over(sandbox)
-    }
-
-    fn is_usable(&self) -> bool {
-        !self.instance.dead
-    }
-
-    fn refuse(&mut self, export: &'static str, error: ConnectorError) -> Error {
-        self.instance.dead = true;
-        self.instance.failed(export, error)
-    }
-
-    fn stalled(&self) -> ConnectorError {
-        ended::stalled(self.instance.store.data())
-    }
-
-    fn close(self: Box<Self>) {
-        self.instance.close(self.session);
+        Self::new(connector, sandbox, pre.engine(), |store| {
+            pre.instantiate(store)
+        })
     }
 }
 
@@ -396,12 +370,12 @@ impl DestinationSession for WasmDestination {
             .call("session.open-writer", Kind::Query, |s| {
                 guest.call_open_writer(s, session, target, epoch, cursor)
             })?;
-        self.writer = Some(writer);
+        self.stream = Some(writer);
         Ok(())
     }
 
     fn write(&mut self, batch: &Batch) -> Result<()> {
-        let writer = self.writer();
+        let writer = self.stream();
         let guest = self.bindings.rapidbyte_connector_destination().writer();
         self.instance.call("writer.write", Kind::Encode, |s| {
             guest.call_write(s, writer, batch)
@@ -409,7 +383,7 @@ impl DestinationSession for WasmDestination {
     }
 
     fn flush(&mut self) -> Result<Part> {
-        let writer = self.writer();
+        let writer = self.stream();
         let guest = self.bindings.rapidbyte_connector_destination().writer();
         self.instance
             .call("writer.flush", Kind::Flush, |s| guest.call_flush(s, writer))
@@ -431,8 +405,7 @@ impl DestinationSession for WasmDestination {
     }
 
     fn finish(&mut self) -> bool {
-        let writer = self.writer.take();
-        self.instance.finish("writer.drop", writer)
+        self.finish_stream("writer.drop")
     }
 
     fn abort(&mut self, stream: &str) -> Result<()> {

@@ -124,6 +124,13 @@ impl Secrets {
     }
 }
 
+/// Settings as JSON, with `***` for what a connector's schema marks as secret. Other values of variables stay.
+pub(crate) fn without_marked(schema: &Value, config: &Map<String, Value>) -> String {
+    let secrets = Secrets::default();
+    secrets.add_marked(schema, config);
+    secrets.redact(&Value::Object(config.clone()).to_string())
+}
+
 impl Known {
     /// The parts of the text behind a view, from and to, that show a secret; it may be escaped so often.
     fn find(&self, view: &View, escapes: usize, found: &mut Vec<(usize, usize)>) {
