@@ -1,8 +1,8 @@
-//! The table of checkpoints: how far each stream is, and which run may move it.
+//! The table of checkpoints: the progress of each stream, and the run that may commit it.
 //!
-//! One row for each pipeline, stream and target table. A run that is let in raises `epoch`; every
-//! commit raises `seq` in the transaction of its rows, and only where both are as the run knows
-//! them. So of two runs one commits, and a cursor is never ahead of its rows.
+//! The table has one row for each pipeline, stream and target table. A run that fences raises `epoch`. Every commit
+//! raises `seq` in the transaction of its rows, and only if both numbers are as the run knows them. So only one of two
+//! runs commits, and a cursor is never ahead of its rows.
 
 use rapidbyte_pg::ident::{qualified, quote_ident, quote_literal};
 use rapidbyte_pg_client::{Client, Row, Rows};
@@ -15,14 +15,14 @@ use crate::decide::read_only;
 use crate::transaction::{self, BEGIN};
 use crate::{commit, lock, repeats};
 
-/// Two fences and one maker of the table at a time are few; this bounds a table that is dropped
-/// again and again.
+/// Two fences and one creation of the table at the same time need few attempts. This bounds the attempts if somebody
+/// drops the table again and again.
 const MAX_TRIES: usize = 3;
-/// How often it is looked whether an older backend has gone, a tenth of a second apart.
+/// How often the fence checks whether an older backend has ended, a tenth of a second apart.
 const MAX_LOOKS: usize = 50;
 const PAUSE: &str = "SELECT pg_catalog.pg_sleep(0.1)";
 
-/// Names the lock under which the tables are made.
+/// The name of the lock under which runs create the tables.
 pub(crate) const MAKING: &str = "rapidbyte.checkpoint";
 
 const COLUMNS: &str = "(
@@ -43,8 +43,8 @@ const COLUMNS: &str = "(
     PRIMARY KEY (pipeline, stream, target)
 )";
 
-/// What can be added to a table of checkpoints that lost it: with these values a run resumes from the cursor, and
-/// without a cursor an append is refused.
+/// Columns that can be added to a table of checkpoints that lost them. With these defaults a run resumes from the
+/// cursor. If the cursor is lost too, an append is refused.
 const ADD_COLUMNS: [&str; 11] = [
     "run_id text NOT NULL DEFAULT ''",
     "epoch bigint NOT NULL DEFAULT 1",
@@ -59,18 +59,18 @@ const ADD_COLUMNS: [&str; 11] = [
     "target_oid oid",
 ];
 
-/// The table that took the newest rows: one that was made again, or emptied, has lost them. Tables of earlier
-/// versions have no such column, and get it where the role owns them.
+/// The OID of the target that has the newest rows. A target that was created again or emptied has lost rows. Tables of
+/// earlier versions do not have this column, and get it if the role owns the table.
 const ADD_TARGET: &str = "ALTER TABLE $TABLE ADD COLUMN IF NOT EXISTS target_oid oid";
-/// Of a row `c` of the table with or without that column.
+/// Whether the row `c` of the table has that column.
 const KNOWS_TARGET: &str = "pg_catalog.jsonb_exists(pg_catalog.to_jsonb(c), 'target_oid')";
 
-/// Whether rows of a relation `t` can be counted: a table that row-level security hides, or that the role may not
-/// read, cannot be called empty.
+/// Whether the role sees all rows of a relation `t`. If row-level security hides rows, or the role may not read the
+/// table, nobody can call the table empty.
 const MAY_LOOK: &str = "t.relkind IN ('r', 'p') AND pg_catalog.has_table_privilege(t.oid, 'SELECT') \
     AND NOT pg_catalog.row_security_active(t.oid)";
 
-/// What there is of the table, and what the role may do: one row of texts.
+/// Which of the schema and the table exist, and what the role may do: one row of texts.
 const GROUND: &str = "SELECT current_user, pg_catalog.current_database(), n.oid IS NOT NULL, \
     pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE'), \
     COALESCE(pg_catalog.has_schema_privilege(n.oid, 'CREATE') \
@@ -83,15 +83,15 @@ const GROUND: &str = "SELECT current_user, pg_catalog.current_database(), n.oid 
     FROM (VALUES (1)) AS one LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = $SCHEMA \
     LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = $TABLE";
 
-/// Which row is meant.
+/// The key of a row of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Key {
-    /// With its schema, quoted.
+    /// The table of checkpoints with its schema, quoted.
     table: String,
     pipeline: String,
     stream: String,
     target: String,
-    /// A query for the OID of the target; no row where it is not there.
+    /// A query for the OID of the target. It returns no row if the target does not exist.
     oid: String,
 }
 
@@ -120,7 +120,7 @@ impl Key {
         )
     }
 
-    /// The row, for people.
+    /// The row, as messages name it.
     fn row(&self) -> String {
         let Self {
             pipeline,
@@ -131,7 +131,7 @@ impl Key {
         format!("pipeline {pipeline}, stream {stream}, target {target}")
     }
 
-    /// Somebody edited the row: a run writes no such value.
+    /// The error for a value that no run writes: somebody edited the row.
     fn invalid(&self, column: &str, value: Option<&str>, wanted: &str) -> Error {
         let value = value.map_or_else(
             || "NULL".to_owned(),
@@ -164,7 +164,7 @@ impl Key {
         Error::schema(INVALID, text).hint(hint)
     }
 
-    /// The table of checkpoints, or the row, is gone.
+    /// The error for a target with rows if the table of checkpoints, or the row in it, is missing.
     fn has_no_row(&self, rows: &TargetRows) -> Error {
         self.cursor_missing(
             rows,
@@ -172,7 +172,8 @@ impl Key {
         )
     }
 
-    /// The column was edited, or full refreshes wrote the rows.
+    /// The error for a target with rows if the row has no cursor: somebody edited the column, or full refreshes wrote
+    /// the rows.
     fn has_no_cursor(&self, rows: &TargetRows) -> Error {
         let why = format!(
             "the column cursor is NULL in {}, row of {}",
@@ -207,42 +208,42 @@ impl Key {
     }
 }
 
-/// What is known of the rows of a target.
+/// Whether a target has rows, as far as this role can know.
 #[derive(Debug, PartialEq, Eq)]
 enum TargetRows {
-    /// It has none, is no table, or cannot be asked now.
+    /// The target has no rows, is not a table, or cannot be queried now.
     NoneKnown,
     Some,
-    /// It has storage, and policies show this role none or some of its rows.
+    /// The target has storage, and policies hide some or all of its rows from this role.
     HiddenByPolicies,
-    /// It has storage, and this role (quoted) may not read it.
+    /// The target has storage, and this role (quoted) may not read it.
     HiddenFrom(String),
 }
 
 const INVALID: &str = "checkpoint_invalid";
-/// Characters of a value that a message shows.
+/// The most characters of a value that a message shows.
 const SHOWN_CHARS: usize = 60;
 
-/// A run's right to commit a stream, until a newer run is let in.
+/// The right of a run to commit a stream, until a newer run fences.
 #[derive(Debug)]
 pub(crate) struct Lease {
     key: Key,
     run_id: String,
     pub epoch: u64,
-    /// Commits so far.
+    /// The number of commits so far.
     pub seq: u64,
-    /// The table of checkpoints has the column for the target's OID.
+    /// Whether the table of checkpoints has the column for the OID of the target.
     knows_target: bool,
 }
 
-/// What a commit does to the table that it writes.
+/// The effect of a commit on its target table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fills {
-    /// It adds rows, or replaces all by some.
+    /// The commit adds rows, or replaces all rows by new ones.
     Some,
-    /// It adds none.
+    /// The commit adds no rows.
     Nothing,
-    /// It leaves the table empty, or an operator takes the empty table or all rows again.
+    /// The commit leaves the table empty, or an operator accepts the empty table or wants all rows again.
     Unknown,
 }
 
@@ -256,8 +257,8 @@ impl Fills {
     }
 }
 
-/// What a cursor that an operator puts does to the table: one with rows is the one that the cursor goes with from
-/// now on; one that was emptied is taken as it is, and a stream that begins again takes any.
+/// The effect of a cursor that an operator sets. If the table has rows, the cursor belongs to this table from now on.
+/// If the table was emptied, the operator accepts that. A stream that starts over accepts any table.
 pub(crate) fn fills_of_operator(
     client: &mut Client,
     lease: &Lease,
@@ -269,8 +270,8 @@ pub(crate) fn fills_of_operator(
     Ok(Fills::Some)
 }
 
-/// How far the stream is; none without the table or the row. Errors: `checkpoint_invalid`; where rows
-/// will follow, `cursor_missing`.
+/// The progress of the stream. `None` if the table or the row does not exist. Errors: `checkpoint_invalid`; if rows
+/// will follow, also `cursor_missing`.
 pub(crate) fn progress(
     client: &mut Client,
     settings: &Settings,
@@ -290,7 +291,7 @@ pub(crate) fn progress(
         Err(error) => return Err(explain(client, settings, key, error)),
         Ok(answers) => answers,
     };
-    // Whoever only looks at the cursor appends nothing; an upsert, or an append with a lag, doubles no row.
+    // A call that only reads the cursor appends nothing. An upsert, and an append with a lag, write no row twice.
     let appends = target.is_incremental
         && matches!(target.write_mode, WriteMode::Append)
         && !repeats::may_come(target);
@@ -307,7 +308,7 @@ pub(crate) fn progress(
     let (known, found) = (row.text(5)?, row.text(6)?);
     let may_look = row.text(7)? == Some("t");
     let Some(cursor) = &progress.cursor else {
-        // `state clear` leaves neither OID nor a complete run: then the operator wants all rows again.
+        // `state clear` leaves neither an OID nor a complete run: the operator wants all rows again.
         let is_of_run = progress.complete || known.is_some() && known == found;
         if appends && is_of_run {
             match target_rows(client, key)? {
@@ -326,7 +327,7 @@ pub(crate) fn progress(
         ));
     }
     if let (Some(known), Some(found)) = (known, found) {
-        // Rows of an upsert may all be deleted.
+        // With `deleted_field` an upsert may delete all rows.
         let may_look = may_look && target.deleted_field.is_none();
         progress.lost_rows = if known != found {
             Some(format!("{} was dropped and created again", key.target))
@@ -339,7 +340,7 @@ pub(crate) fn progress(
     Ok(Some(progress))
 }
 
-/// What is known of the rows of the target. Of rows that the role does not see, only the storage tells.
+/// Whether the target has rows. For rows that the role does not see, only the storage tells.
 fn target_rows(client: &mut Client, key: &Key) -> Result<TargetRows> {
     let sql = format!(
         "SELECT t.relkind IN ('r', 'p'), pg_catalog.has_table_privilege(t.oid, 'SELECT'), \
@@ -372,7 +373,7 @@ fn target_rows(client: &mut Client, key: &Key) -> Result<TargetRows> {
     })
 }
 
-/// Whether the target has no row. None where it is no table, or may not be looked at.
+/// Whether the target has no row. `None` if it is not a table, or if the role does not see all of its rows.
 fn is_target_empty(client: &mut Client, key: &Key) -> Result<Option<bool>> {
     let sql = format!(
         "SELECT {MAY_LOOK} FROM pg_catalog.pg_class AS t WHERE t.oid = ({})",
@@ -389,14 +390,14 @@ fn is_target_empty(client: &mut Client, key: &Key) -> Result<Option<bool>> {
     }
 }
 
-/// Whether the table has no row. None where that is not known: the table is locked, or the answer takes longer
-/// than the role's limits.
+/// Whether the table has no row. `None` if the table is locked, or if the answer takes longer than the limits of the
+/// role.
 fn is_empty(client: &mut Client, table: &str) -> Result<Option<bool>> {
     let question = format!("SELECT (NOT EXISTS (SELECT FROM {table}))::text");
     is_so(client, table, &question)
 }
 
-/// Whether the table and its partitions have no page. Everybody may ask that.
+/// Whether the table and its partitions have no page. Every role may ask that.
 fn has_no_storage(client: &mut Client, table: &str, oid: &str) -> Result<Option<bool>> {
     let question = format!(
         "SELECT (COALESCE(pg_catalog.sum(pg_catalog.pg_relation_size(p.oid)), 0) = 0)::text \
@@ -406,7 +407,7 @@ fn has_no_storage(client: &mut Client, table: &str, oid: &str) -> Result<Option<
     is_so(client, table, &question)
 }
 
-/// The answer to a question about the rows of a table. None where that is not known.
+/// The answer to a question about the rows of a table. `None` if the server does not answer it.
 fn is_so(client: &mut Client, table: &str, question: &str) -> Result<Option<bool>> {
     let sql = format!(
         "{BEGIN} READ ONLY; SET LOCAL lock_timeout = {}; {question}; ROLLBACK",
@@ -451,7 +452,7 @@ fn read_progress(row: &Row, key: &Key) -> Result<Progress> {
     })
 }
 
-/// The largest number that can still be raised.
+/// The largest number that a run can still raise.
 const MAX_NUMBER: u64 = i64::MAX as u64 - 1;
 
 fn number(row: &Row, column: usize, key: &Key, name: &str) -> Result<u64> {
@@ -462,8 +463,8 @@ fn number(row: &Row, column: usize, key: &Key, name: &str) -> Result<u64> {
         .ok_or_else(|| key.invalid(name, text, &format!("a number from 0 to {MAX_NUMBER}")))
 }
 
-/// Lets a run in, and ends the backend of an older one. `client` is the connection that is going to
-/// load. Errors: `checkpoint_not_allowed`, `lock_timeout`, those of the connection.
+/// Fences older runs of the stream, and ends the backend of the last one. `client` is the connection that will load.
+/// Errors: `checkpoint_not_allowed`, `lock_timeout`, and the errors of the connection.
 pub(crate) fn fence(
     client: &mut Client,
     settings: &Settings,
@@ -497,7 +498,7 @@ pub(crate) fn fence(
         knows_target,
     };
     if has_older {
-        // A newer run may have ended this session meanwhile.
+        // A newer run may have ended this session in the meantime.
         let ended = lease.end_older(client);
         ended.map_err(|error| commit::superseded(settings, &lease, error))?;
     }
@@ -505,10 +506,10 @@ pub(crate) fn fence(
     Ok((lease, progress))
 }
 
-/// The statement of the fence in a transaction of its own, in one send. The last column is there
-/// when an older backend is to be ended.
+/// Runs the statement of the fence in its own transaction, in one send. The last column but one is set if an older
+/// backend has to end.
 fn raise_epoch(client: &mut Client, settings: &Settings, key: &Key, run: &Run) -> Result<Row> {
-    // Behind a pooler the process that the server knows is another one's soon.
+    // Behind a pooler, the server's process soon belongs to another client.
     let sql = format!(
         "WITH me AS (SELECT a.pid, a.backend_start \
              FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) AS a \
@@ -547,13 +548,13 @@ fn raise_epoch(client: &mut Client, settings: &Settings, key: &Key, run: &Run) -
         }
         answers => answers?,
     };
-    // What begins the transaction may give a row, too.
+    // The statements that begin the transaction may return a row, too.
     let mut answers = answers.into_iter().rev();
     let row = answers.find_map(|rows| rows.rows.into_iter().next());
     row.ok_or_else(|| Error::internal("a fence without an answer"))
 }
 
-/// One statement in the transaction that `begin` begins, in one send.
+/// Runs one statement in the transaction that `begin` opens, in one send.
 fn alone(client: &mut Client, begin: &str, sql: &str) -> Result<Vec<Rows>> {
     let _phase = phase::enter(Kind::Query);
     client.send(&format!("{begin}; {sql}; COMMIT"))?;
@@ -565,8 +566,8 @@ fn alone(client: &mut Client, begin: &str, sql: &str) -> Result<Vec<Rows>> {
     answers
 }
 
-/// Gives a table of an earlier version the column for the target's OID. False where the role may not, or
-/// others hold the table.
+/// Adds the column for the OID of the target to a table of an earlier version. False if the role may not, or if another
+/// session holds the table.
 fn add_target(client: &mut Client, table: &str) -> Result<bool> {
     let alter = ADD_TARGET.replace("$TABLE", table);
     let patience = lock::PATIENCE_MS;
@@ -585,8 +586,8 @@ fn add_target(client: &mut Client, table: &str) -> Result<bool> {
     }
 }
 
-/// Makes the table, in one send: of two runs at once the second finds it made, and a run that is
-/// stopped in between holds nobody up.
+/// Creates the table, in one send. Of two runs at the same time, the second finds the table. A run that is stopped in
+/// between blocks no other run.
 fn make(client: &mut Client, settings: &Settings) -> Result<()> {
     let statements = missing(client, settings)?;
     failpoint("dest-postgres.checkpoint_missing")?;
@@ -608,7 +609,7 @@ fn make(client: &mut Client, settings: &Settings) -> Result<()> {
     failpoint("dest-postgres.checkpoint_made")
 }
 
-/// The question whether the table is there.
+/// The question whether the table exists.
 pub(crate) fn ground(settings: &Settings) -> String {
     GROUND
         .replace("$SCHEMA", &quote_literal(&settings.checkpoint_schema))
@@ -620,8 +621,8 @@ fn missing(client: &mut Client, settings: &Settings) -> Result<Vec<String>> {
     makers(settings, &found)
 }
 
-/// The statements that make the table, none if it is there: `found` is the answer to [`ground`].
-/// Errors: `checkpoint_not_allowed` with what the administrator can run.
+/// The statements that create the table; none if it exists. `found` is the answer to [`ground`]. Errors:
+/// `checkpoint_not_allowed` with a script for the administrator.
 pub(crate) fn makers(settings: &Settings, found: &Rows) -> Result<Vec<String>> {
     let schema = &settings.checkpoint_schema;
     let Some(row) = found.rows.first() else {
@@ -673,15 +674,15 @@ fn one_line(text: &str) -> String {
     lines.join(" ")
 }
 
-/// Neither the table nor its schema is there.
+/// Whether the error says that the table or its schema does not exist.
 pub(crate) fn is_missing(error: &Error) -> bool {
     matches!(error.code.as_str(), "pg_42P01" | "pg_3F000")
 }
 
-/// What the server's error means for the table of checkpoints.
+/// The meaning of a server's error for the table of checkpoints.
 fn explain(client: &mut Client, settings: &Settings, key: &Key, error: Error) -> Error {
     match error.code.as_str() {
-        // The only number that this statement raises.
+        // The statement raises only this number.
         "pg_22003" => {
             let wanted = format!("a number from 0 to {MAX_NUMBER}");
             key.invalid("epoch", Some(&i64::MAX.to_string()), &wanted)
@@ -700,8 +701,8 @@ fn explain(client: &mut Client, settings: &Settings, key: &Key, error: Error) ->
     }
 }
 
-/// The error of a statement that names the columns of the table of checkpoints (quoted, with its schema): one that
-/// is not there, a key that is not there, or a view of that name becomes ours; another one stays.
+/// The error of a statement on the table of checkpoints (quoted, with its schema). If a column or the key is missing,
+/// or a view has the name of the table, the error says so. Any other error stays as it is.
 pub(crate) fn differs(table: &str, error: Error) -> Error {
     if !matches!(error.code.as_str(), "pg_42703" | "pg_42P10" | "pg_42809") {
         return error;
@@ -723,13 +724,13 @@ impl Lease {
         &self.key.table
     }
 
-    /// The table that the stream goes to.
+    /// The target table of the stream.
     pub(crate) fn target(&self) -> &str {
         &self.key.target
     }
 
-    /// Why rows that were committed are not in the target any more; none where they are there, or where that cannot be
-    /// known. In an open transaction that holds the target.
+    /// Why committed rows are no longer in the target. `None` if they are there, or if nobody can know. Runs in an open
+    /// transaction that holds the target.
     pub(crate) fn lost_rows(&self, client: &mut Client) -> Result<Option<String>> {
         if !self.knows_target {
             return Ok(None);
@@ -737,7 +738,7 @@ impl Lease {
         let Key {
             table, target, oid, ..
         } = &self.key;
-        // The inner query runs only where the role may read the table.
+        // The inner query runs only if the role may read the table.
         let inner = quote_literal(&format!("SELECT EXISTS (SELECT FROM {target}) AS has"));
         let sql = format!(
             "SELECT CASE WHEN c.target_oid <> t.oid THEN 'other' \
@@ -759,8 +760,8 @@ impl Lease {
         }))
     }
 
-    /// The last statement of a commit. It fails where a newer run was let in or `seq` is another,
-    /// so that a COMMIT behind it in the same send is not run.
+    /// The last statement of a commit. It fails if a newer run has fenced or if `seq` has changed. Then the server does
+    /// not run a COMMIT that follows in the same send.
     pub(crate) fn advance(
         &self,
         seq: u64,
@@ -768,7 +769,7 @@ impl Lease {
         complete: bool,
         fills: Fills,
     ) -> String {
-        // Without a backend: nobody needs to end the one of a run that has nothing more to do.
+        // A complete run removes its backend: nobody has to end the backend of a run that has nothing more to do.
         let backend = match complete {
             true => ", backend_pid = NULL, backend_start = NULL",
             false => "",
@@ -801,9 +802,9 @@ impl Lease {
         }
     }
 
-    /// Says whether the commit with `seq` happened; waits until the server has decided. If it did
-    /// not, it never will: the epoch is one more then. Errors: `run_superseded`, `checkpoint_changed`; those of
-    /// the connection.
+    /// Whether the commit with `seq` happened. Waits until the server has decided. If the commit did not happen, it
+    /// never will, because this call raises the epoch. Errors: `run_superseded`, `checkpoint_changed`, and the errors
+    /// of the connection.
     pub(crate) fn settle(
         &mut self,
         client: &mut Client,
@@ -821,7 +822,7 @@ impl Lease {
         let answers = client.simple_query(&format!("{BEGIN}; {unhurried}{sql}; COMMIT"));
         let answers = answers.map_err(|error| differs(&self.key.table, error))?;
         if answers.iter().any(|rows| rows.affected > 0) {
-            // Raised by ourselves: not by a newer run.
+            // This run raised the epoch, not a newer run.
             self.epoch += 1;
             return Ok(false);
         }
@@ -832,7 +833,7 @@ impl Lease {
         }
     }
 
-    /// None where somebody deleted the row.
+    /// Reads the row. `None` if somebody deleted it.
     fn look(&self, client: &mut Client) -> Result<Option<Progress>> {
         let sql = format!(
             "SELECT c.epoch, c.seq, c.cursor, c.complete, c.run_id FROM {} AS c WHERE {}",
@@ -846,8 +847,8 @@ impl Lease {
             .transpose()
     }
 
-    /// Why this run may not commit with `seq` any more. `run_superseded` if another run was let in;
-    /// `checkpoint_changed` if no run did that.
+    /// Why this run may no longer commit with `seq`: `run_superseded` if another run fenced, `checkpoint_changed` if
+    /// none did.
     fn overtaken(&self, found: Option<&Progress>, seq: u64) -> Error {
         let Self { run_id, epoch, .. } = self;
         let Some(found) = found else {
@@ -881,7 +882,7 @@ impl Lease {
         Error::new(ErrorKind::Superseded, "run_superseded", text).hint(hint)
     }
 
-    /// Somebody edited the row while the run was at work.
+    /// The error for a row that somebody edited during the run.
     fn changed(&self, how: &str) -> Error {
         let Self { key, run_id, .. } = self;
         let text = format!(
@@ -895,10 +896,10 @@ impl Lease {
         )
     }
 
-    /// Ends the backend of the run before, so that this one does not wait for its locks. The epoch
-    /// protects without that, too.
+    /// Ends the backend of the previous run, so that this run does not wait for its locks. The epoch protects the rows
+    /// even if this fails.
     fn end_older(&self, client: &mut Client) -> Result<()> {
-        // Of another role all but the number is hidden.
+        // The server hides everything but the process id of another role's backend.
         let older = |what: &str| {
             format!(
                 "SELECT {what} FROM {} AS c JOIN pg_catalog.pg_stat_activity AS a \
@@ -943,7 +944,7 @@ impl Lease {
 /// The id of the run by which a verb of `state` moves a cursor.
 const STATE: &str = "state";
 
-/// The message of a run that a newer one has fenced.
+/// The message of a run that a newer run has fenced.
 fn newer_run(newer: &str, newer_epoch: u64, run: &str, epoch: u64) -> String {
     let epochs = format!("(epoch {newer_epoch} after {epoch})");
     match newer {

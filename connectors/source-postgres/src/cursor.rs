@@ -1,6 +1,6 @@
-//! The cursor of an incremental read: what it holds, and when it still fits.
+//! The cursor of an incremental read: its content, and the checks whether it still fits the source.
 //!
-//! It is JSON that this connector alone reads, in one of two forms:
+//! The cursor is JSON that only this connector reads, in one of two forms:
 //!
 //! ```json
 //! {"mode":"ordered","version":1,"fields":[{"name":"updated_at","type":"timestamptz"}],
@@ -11,9 +11,9 @@
 //!  "database":5,"first":"740","next":"755","tables":{"16390":[16390,"0af37c11"]},"gone":[]}
 //! ```
 //!
-//! `source` is missing in cursors of earlier versions, and where `rapidbyte state rebind` took it away: the next
-//! read writes its own. Values are the server's own text under fixed settings (ISO dates, UTC, all digits of a float),
-//! and only the server compares them, cast back to the column's type.
+//! `source` is missing in cursors of earlier versions, and after `rapidbyte state rebind`: the next read adds its own.
+//! Values are the server's own text under fixed settings (ISO dates, UTC, all digits of a float). Only the server
+//! compares them, after a cast back to the type of the column.
 
 use std::collections::BTreeMap;
 
@@ -22,16 +22,16 @@ use rapidbyte_sdk::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Of the form of cursors; another one is refused.
+/// The version of the form of cursors. A cursor of another version is refused.
 pub(crate) const VERSION: u32 = 1;
 
-/// Where a read goes on.
+/// The place where a read resumes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "mode", rename_all = "snake_case")]
 pub(crate) enum Cursor {
-    /// Behind the rows up to some values.
+    /// After all rows up to some values.
     Ordered(Ordered),
-    /// Behind the row versions of all transactions below an id.
+    /// After the row versions of all transactions below an id.
     Exact(Exact),
 }
 
@@ -41,44 +41,43 @@ pub(crate) enum Cursor {
 pub(crate) struct Ordered {
     pub version: u32,
     pub fields: Vec<Field>,
-    /// One for each field; absent when only the rows without values were delivered (or there were
-    /// none).
+    /// One value for each field. `None` if the read has delivered only the rows without values, or no rows.
     pub values: Option<Vec<String>>,
-    /// What was read.
+    /// The server, database and table that was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Identity>,
 }
 
-/// Tells a relation from those of the same name elsewhere. A standby has that of its primary.
+/// Tells a relation from another relation of the same name. A standby has the identity of its primary.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Identity {
-    /// `system_identifier` of `pg_control_system()`, where the role may call it.
+    /// `system_identifier` of `pg_control_system()`, if the role may call it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
-    /// Where the server was when the rows were read, where the role may ask.
+    /// The server's place in its log at the time of the read, if the role may ask.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wal: Option<Wal>,
     /// The OID of the database.
     pub database: u32,
     /// The OID of the table or view.
     pub relation: u32,
-    /// Where the rows of a table were. None of views, and of tables of several parts.
+    /// The file of the table's rows. `None` for views, and for tables with several parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<TableFile>,
 }
 
-/// The file of a table's rows. TRUNCATE gives it another one, and so does each statement that writes all rows anew.
+/// The file of a table's rows. TRUNCATE, and each statement that rewrites all rows, gives the table another file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TableFile {
     pub number: u32,
-    /// The next transaction id, 32 bits: rows that were read are of older ones.
+    /// The next transaction id at the time of the read, 32 bits. Rows that were read have older ids.
     pub next: String,
 }
 
-/// A place in the write-ahead log that everything that a read saw is before. A server that was restored, or
-/// promoted, goes on from an older place in a new timeline.
+/// A place in the write-ahead log. Everything that a read saw is before it. A server that was restored or promoted
+/// continues from an older place in a new timeline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Wal {
@@ -91,13 +90,13 @@ pub(crate) struct Wal {
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct Lsn(u64);
 
-/// What a read finds.
+/// The server and the relation that a read finds.
 #[derive(Debug)]
 pub(crate) struct Here {
     pub identity: Identity,
     pub is_standby: bool,
-    /// Where the timeline began, if the server took over as a standby since it was started. A server that was
-    /// restored without another that it followed has none.
+    /// The place where the timeline began, if the server was a standby and took over since it started. A server that
+    /// was restored and did not follow another server has `None`.
     pub took_over_at: Option<Lsn>,
 }
 
@@ -109,32 +108,32 @@ pub(crate) struct Field {
     /// The type's name in the catalog, below all domains.
     #[serde(rename = "type")]
     pub ty: String,
-    /// The rule that orders texts, with its version where the server knows one.
+    /// The rule that orders texts, with its version if the server knows one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collation: Option<String>,
 }
 
-/// How far the windows of transaction ids have come.
+/// The progress of reads by windows of transaction ids.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Exact {
     pub version: u32,
     /// `system_identifier` of `pg_control_system()`.
     pub system: String,
-    /// Eight digits: a server that was restored or promoted goes on in another one.
+    /// Eight digits. A server that was restored or promoted continues in another timeline.
     pub timeline: String,
     /// The OID of the database.
     pub database: u32,
-    /// Where the first window ended, 64 bits.
+    /// The end of the first window, 64 bits.
     #[serde(with = "text")]
     pub first: u64,
-    /// Where the next one begins, 64 bits.
+    /// The beginning of the next window, 64 bits.
     #[serde(with = "text")]
     pub next: u64,
     /// The tables whose rows were read, by OID: the number of the file that holds the rows, and a
     /// fingerprint of the columns.
     pub tables: BTreeMap<String, (u32, String)>,
-    /// Tables whose rows were read once and do not belong to the stream now.
+    /// Tables whose rows were read before and which no longer belong to the stream.
     pub gone: Vec<u32>,
 }
 
@@ -176,7 +175,7 @@ impl Cursor {
                 return refuse(text.to_owned());
             }
         };
-        // An optional key is null where it is meant to be nothing: without it, nobody says where the read resumes.
+        // An absent value is written as null. If the key is missing, the cursor does not say where the read resumes.
         if object.get("mode").is_some_and(|mode| mode == "ordered")
             && !object.contains_key("values")
         {
@@ -194,7 +193,7 @@ impl Cursor {
     }
 }
 
-/// A cursor that no run of this version wrote.
+/// The error for a cursor that no run of this version wrote.
 pub(crate) fn unreadable(text: impl std::fmt::Display) -> Error {
     Error::config("cursor_unreadable", text).hint(
         "somebody edited it, or another version wrote it: print it with `rapidbyte state get PIPELINE STREAM`, and \
@@ -203,7 +202,7 @@ pub(crate) fn unreadable(text: impl std::fmt::Display) -> Error {
     )
 }
 
-/// What a message shows of a cursor or of a value in it.
+/// A cursor, or a value in it, cut to the length that a message shows.
 pub(crate) fn shown(text: &str) -> String {
     const MAX_CHARS: usize = 200;
     match text.char_indices().nth(MAX_CHARS) {
@@ -212,7 +211,7 @@ pub(crate) fn shown(text: &str) -> String {
     }
 }
 
-/// A value in words, without what it holds.
+/// The kind of a value in words, without its content.
 fn shape(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -225,7 +224,7 @@ fn shape(value: &Value) -> &'static str {
 }
 
 impl Field {
-    /// Whether values of the other field are read and ordered as ours. A column may be made wider.
+    /// Whether values of the other field are read and ordered in the same way. A column may become wider.
     fn is_like(&self, other: &Self) -> bool {
         const INTEGERS: [&str; 3] = ["int2", "int4", "int8"];
         const TEXTS: [&str; 2] = ["text", "varchar"];
@@ -243,7 +242,7 @@ impl Field {
 }
 
 impl Ordered {
-    /// Errors: `cursor_changed` when it is of other fields.
+    /// Errors: `cursor_changed` if the cursor has other fields.
     pub fn check(&self, fields: &[Field]) -> Result<()> {
         let is_same = self.fields.len() == fields.len()
             && self.fields.iter().zip(fields).all(|(a, b)| a.is_like(b))
@@ -263,7 +262,7 @@ impl Ordered {
 }
 
 impl Identity {
-    /// Refuses a cursor of another relation, and one whose rows may be written again below it. Errors:
+    /// Refuses a cursor of another relation, and a cursor below which rows may be written again. Errors:
     /// `cursor_of_another_source`.
     pub fn check(&self, here: &Here) -> Result<()> {
         let read = &here.identity;
@@ -290,11 +289,11 @@ impl Identity {
         ))
     }
 
-    /// This one, and what only the cursor's knows.
+    /// This identity, completed by the parts that only the cursor knows.
     pub fn merged(self, cursor: Option<&Self>, is_standby: bool) -> Self {
         let known = |of: fn(&Self) -> Option<&Wal>| cursor.and_then(of).cloned();
         let wal = match (known(|cursor| cursor.wal.as_ref()), self.wal) {
-            // A standby may be behind the server that was read before, and its timeline is known late.
+            // A standby may be behind the server of the last read, and learns its timeline late.
             (Some(cursor), Some(now)) if is_standby && now.timeline <= cursor.timeline => {
                 Some(Wal {
                     lsn: cursor.lsn.max(now.lsn),
@@ -312,7 +311,7 @@ impl Identity {
         }
     }
 
-    /// Whether a cursor of the other one need not be written anew: only the place in the log differs.
+    /// Whether a cursor with this identity can stay as it is, because only its place in the log differs.
     pub fn is_kept_by(&self, cursor: &Self) -> bool {
         let timeline = |of: &Self| of.wal.as_ref().map(|wal| wal.timeline);
         let is_same = timeline(self) == timeline(cursor);
@@ -326,14 +325,14 @@ impl Identity {
         self.file.as_ref().map(|file| file.number)
     }
 
-    /// The next transaction id when the cursor was written, if the rows are in another file since.
+    /// The next transaction id at the time of the cursor, if the rows are in another file now.
     pub fn was_rewritten(&self, here: &Self) -> Option<&str> {
         let (then, now) = self.file.as_ref().zip(here.file.as_ref())?;
         (then.number != now.number).then_some(&then.next)
     }
 }
 
-/// None of the rows up to the cursor is one that was read.
+/// The error for a table in which all rows up to the cursor are new.
 pub(crate) fn reloaded() -> Error {
     let text = "the table was emptied and filled again since the last run, and has rows up to the cursor: they would \
                 never be read";
@@ -346,10 +345,12 @@ pub(crate) fn reloaded() -> Error {
 const OTHER_SOURCE: &str = "cursor_of_another_source";
 
 impl Wal {
-    /// Whether all that was seen when the cursor was written is still there. Known of a primary: it is in the same
-    /// timeline and further on, or it took over as a standby behind that place. Errors: `cursor_of_another_source`.
+    /// Checks that the source still has everything that the cursor's read saw. That is known of a primary that is in
+    /// the same timeline and further on, or that was a standby and took over after that place. Errors:
+    /// `cursor_of_another_source`.
     fn check(&self, now: &Self, here: &Here) -> Result<()> {
-        // Nobody but a superuser may read the history of timelines; the one that follows the cursor's began in it.
+        // Only a superuser may read the history of timelines. A timeline that directly follows the cursor's timeline
+        // began in it.
         let is_next = now.timeline.checked_sub(1) == Some(self.timeline);
         let again = "rows that are written again below the cursor would never be read";
         let text = match here.took_over_at.filter(|_| is_next) {
@@ -383,7 +384,7 @@ impl Wal {
         ))
     }
 
-    /// What to say of a standby in another timeline than the cursor, where nobody may ask at which place it began.
+    /// The warning for a standby in a newer timeline than the cursor, if the role cannot ask where that timeline began.
     pub fn warning(&self, here: &Here) -> Option<String> {
         let now = here.identity.wal.as_ref()?.timeline;
         (here.is_standby && now > self.timeline).then(|| {
@@ -422,13 +423,13 @@ impl TryFrom<String> for Lsn {
     }
 }
 
-/// The cursor is of something else.
+/// The error for a cursor of other fields or of another server.
 pub(crate) fn changed(text: impl std::fmt::Display) -> Error {
     Error::config("cursor_changed", text)
         .hint("run with --full-refresh to start over, or undo the change")
 }
 
-/// Numbers of 64 bits as text: other readers of JSON may cut them.
+/// Numbers of 64 bits as text, because other readers of JSON may cut them.
 mod text {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 

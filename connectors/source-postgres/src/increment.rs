@@ -1,9 +1,9 @@
-//! An incremental read: which rows come in which order, and where a checkpoint may stand.
+//! An incremental read: the rows and their order, and the places of checkpoints.
 //!
-//! An ordered read has up to three parts, one COPY after the other in one snapshot: the rows
-//! without values (in the first read only), the rows up to the cursor that are read again, and the
-//! new ones in their order. Checkpoints stand in the last part, between two different values. A
-//! read by windows has one part and one checkpoint behind it, see [`crate::window`].
+//! An ordered read has up to three parts, one COPY after the other in one snapshot: the rows without values (in the
+//! first read only), the rows up to the cursor that are read again, and the new rows in their order. Checkpoints stand
+//! in the last part, between two different values. A read by windows has one part with one checkpoint after it, see
+//! [`crate::window`].
 
 use std::collections::VecDeque;
 
@@ -23,8 +23,8 @@ use crate::relation::Relation;
 use crate::session::query;
 use crate::window;
 
-/// What is read: the server, the place in its log, the database and the relation. The inner query runs only where the
-/// role may call the function: PUBLIC may, unless somebody took that away.
+/// Asks for the server, the place in its log, the database and the relation. The inner query runs only if the role may
+/// call the function. Every role may, unless somebody revoked the privilege from PUBLIC.
 const IDENTITY: &str = "\
 SELECT pg_catalog.json_build_object('system', CASE
     WHEN pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE')
@@ -39,11 +39,11 @@ pg_catalog.pg_control_system() AS c', false, true, '')::text, '<id>([0-9]+)</id>
         FROM pg_catalog.pg_class c WHERE c.oid = $RELATION AND c.relkind = 'r' AND NOT c.relhassubclass
         AND pg_catalog.has_table_privilege(c.oid, 'SELECT')))::text";
 
-/// Asked after the snapshot was taken, so that everything that it sees is before the place. What the log says of
-/// timelines only superusers may read, and a standby does not know its own one: the control file follows late. A server
-/// that followed another since it was started keeps the last places that it received and replayed.
-/// One that repaired itself after a crash has replayed too, but not received. PostgreSQL manual: "System
-/// Administration Functions".
+/// Asks for the place in the log after the snapshot was taken, so that everything that the snapshot sees is before the
+/// place. Only superusers may read what the log says about timelines. A standby does not know its own timeline, because
+/// its control file follows late. A server that followed another server since it started keeps the last places that it
+/// received and replayed. A server that recovered from a crash has replayed too, but has not received. PostgreSQL
+/// manual: "System Administration Functions".
 const LOG: &str = "\
 CASE WHEN $MAY THEN pg_catalog.substring(pg_catalog.query_to_xml($QUESTION, false, true, '')::text,
         '<log>(.*)</log>')::json END";
@@ -62,7 +62,7 @@ FROM pg_catalog.pg_control_checkpoint() c, pg_catalog.pg_control_recovery() r";
 
 const SAVEPOINT: &str = "rapidbyte_identity";
 
-/// What [`LOG_QUESTION`] calls that somebody may have taken away.
+/// Functions of [`LOG_QUESTION`] that somebody may have revoked.
 const LOG_FUNCTIONS: [&str; 7] = [
     "pg_control_checkpoint()",
     "pg_control_recovery()",
@@ -87,7 +87,7 @@ struct Answer {
 struct LogAnswer {
     is_standby: bool,
     timeline: u32,
-    /// Nothing where a standby has replayed nothing yet.
+    /// `None` if a standby has not replayed anything yet.
     lsn: Option<Lsn>,
     #[serde(default)]
     took_over_at: Option<Lsn>,
@@ -97,49 +97,49 @@ struct LogAnswer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Part {
     pub kind: PartKind,
-    /// Nothing: all rows.
+    /// `None` selects all rows.
     pub condition: Option<String>,
-    /// Begins with a blank; empty without an order.
+    /// The ORDER BY clause. It begins with a blank, and is empty for a part without an order.
     pub order: String,
 }
 
-/// What a part is to the cursor.
+/// The relation of a part to the cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PartKind {
     /// Rows without values.
     Nulls,
     /// Rows that may have been delivered before.
     Again,
-    /// Rows in their order; each comes with the text of its values.
+    /// Rows in their order. Each row comes with the text of its values.
     Ordered,
     /// Rows of a window of transaction ids.
     Window,
 }
 
-/// What is to be read, and what its end leaves.
+/// The parts of a read, and its checkpoints.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub parts: VecDeque<Part>,
     pub checkpoints: Checkpoints,
 }
 
-/// Where a read is, to be told by its checkpoints.
+/// The progress of a read, from which its checkpoints are made.
 #[derive(Debug)]
 pub(crate) struct Checkpoints {
     /// Empty for a read by windows.
     keys: Vec<Key>,
-    /// What an ordered read reads.
+    /// The server, database and table of an ordered read.
     source: Option<Identity>,
-    /// Of the last row that was given.
+    /// The values of the last row that was delivered.
     last: Option<Vec<String>>,
-    /// Holds while no row of the order has come.
+    /// The cursor of a read that has not delivered a row of the order yet.
     base: String,
 }
 
-/// Decides how a stream is read, in the transaction that reads it. `was_tried`: it was decided for
-/// this snapshot before. Errors: those of
-/// [`order::keys`], [`order::check_lag`], [`order::check_initial`], [`order::check_values`] and [`window::plan`];
-/// `lag_needs_upsert`, `cursor_changed`, `cursor_of_another_source`, `cursor_unreadable`.
+/// Decides how a stream is read, in the transaction that reads it. `was_tried`: an earlier call has decided it for the
+/// same snapshot. Errors: the errors of [`order::keys`], [`order::check_lag`], [`order::check_initial`],
+/// [`order::check_values`] and [`window::plan`]; `lag_needs_upsert`, `cursor_changed`, `cursor_of_another_source`,
+/// `cursor_unreadable`.
 pub(crate) fn plan(
     client: &mut Client,
     settings: &Settled,
@@ -228,7 +228,7 @@ fn by_window(
     })
 }
 
-/// Before the first read, which alone delivers rows without a value.
+/// Warns before the first read, because only the first read delivers rows without a value.
 fn warn_of_nulls(relation: &Relation, keys: &[Key]) {
     let nullable = keys.iter().filter(|key| key.is_nullable);
     let names: Vec<&str> = nullable.map(|key| &*key.field.name).collect();
@@ -279,7 +279,7 @@ fn by_order(
     let fields: Vec<_> = keys.iter().map(|key| key.field.clone()).collect();
     if let Some((cursor, _)) = at {
         cursor.check(&fields)?;
-        // A cursor that was tried for this snapshot is not looked at again.
+        // An earlier call has checked the cursor for this snapshot.
         if let Some(values) = cursor.values.as_deref().filter(|_| !was_tried) {
             order::check_values(client, &keys, values)?;
             if let Some(next) = known.and_then(|known| known.was_rewritten(&here.identity)) {
@@ -333,9 +333,9 @@ fn by_order(
     })
 }
 
-/// Refuses a table that was emptied and filled again: none of its rows up to the cursor is older than the transaction
-/// `next`. VACUUM FULL and CLUSTER keep the transactions of the rows. A change of columns may write all rows in its own
-/// transaction: then nobody can tell, and that is a warning. Errors: `cursor_of_another_source`.
+/// Refuses a table that was emptied and filled again: it has rows up to the cursor, and none of them is older than the
+/// transaction `next`. VACUUM FULL and CLUSTER keep the transaction ids of the rows. A change of columns may write all
+/// rows in its own transaction. Then nobody can tell, and this function warns. Errors: `cursor_of_another_source`.
 fn check_reload(
     client: &mut Client,
     relation: &Relation,
@@ -379,7 +379,7 @@ fn here(client: &mut Client, relation: &Relation) -> Result<Here> {
         .replace("$QUESTION", &quote_literal(LOG_QUESTION));
     let sql = IDENTITY.replace("$RELATION", &relation.oid.to_string());
     let with_log = sql.replace("$LOG", &log);
-    // Servers that keep their log in another way refuse such questions; the transaction must go on.
+    // Servers that keep their log in another way refuse these questions. The savepoint keeps the transaction usable.
     let [rows] = match client.query_all(&format!(
         "SAVEPOINT {SAVEPOINT}; {with_log}; RELEASE SAVEPOINT {SAVEPOINT}"
     )) {
@@ -428,7 +428,7 @@ fn cursor(keys: &[Key], values: Option<Vec<String>>, source: Option<&Identity>) 
 }
 
 impl Checkpoints {
-    /// The columns that a part selects behind the wanted ones: SQL, and what they are decoded as.
+    /// The columns that a part selects after the wanted columns: the SQL, and the type that decodes it.
     pub fn extra(&self, kind: PartKind) -> Vec<(String, Column)> {
         let keys = match kind {
             PartKind::Ordered => &self.keys[..],
@@ -441,9 +441,9 @@ impl Checkpoints {
         keys.iter().map(one).collect()
     }
 
-    /// What comes of a batch of an ordered part, whose values are `texts`: its rows, with a
-    /// checkpoint behind the last of them that the row behind it differs from. Rows that all equal
-    /// the last one given come without.
+    /// The events of a batch of an ordered part: its rows, with a checkpoint after the last row whose next row has
+    /// other values. `texts` are the values of the rows. If all rows equal the last delivered row, the batch has no
+    /// checkpoint.
     pub fn cut(&mut self, batch: &RecordBatch, texts: &[ArrayRef]) -> Result<Vec<Event>> {
         let rows = batch.num_rows();
         let texts = texts
@@ -493,7 +493,7 @@ impl Checkpoints {
         cursor(&self.keys, Some(values), self.source.as_ref())
     }
 
-    /// The checkpoint behind a part, if there is one. `is_last`: nothing follows.
+    /// The checkpoint after a part, if the part has one. `is_last`: no part follows.
     pub fn end(&mut self, kind: PartKind, rows: u64, is_last: bool) -> Result<Option<String>> {
         if kind == PartKind::Nulls && rows > 0 {
             let names: Vec<&str> = self.keys.iter().map(|key| &*key.field.name).collect();

@@ -1,10 +1,15 @@
 //! The run ids that destinations see.
 //!
-//! A destination remembers which run completed a stream. For a stream that is read whole and appended, that decides
-//! whether a resumed run reads it again: it must not, or its rows are there twice. It must, where the earlier attempt
-//! moved other rows: with `--limit`, without some columns, where another condition held, or with other settings of the
-//! source. So the id of such a stream also stands for what was asked: `20260131-235959-0a1b2c3d.4e5f6071`. Streams
-//! without a limit, a condition or a choice of columns go by the run's own id, with the settings that it began with.
+//! A destination remembers which run completed a stream. For a full refresh with `append`, this decides whether a
+//! resumed run reads the stream again.
+//!
+//! - It must not, if the earlier attempt moved the same rows: they would be in the target twice.
+//! - It must, if the earlier attempt moved other rows: with `--limit`, without some columns, with another condition, or
+//!   with other settings of the source.
+//!
+//! So the id of such a stream also stands for the rows that the run asks for: `20260131-235959-0a1b2c3d.4e5f6071`.
+//! Streams without a limit, a condition or a choice of columns have the run's own id, unless the settings of the source
+//! have changed since the run began.
 
 use std::collections::HashMap;
 
@@ -15,22 +20,22 @@ use crate::document::without_marked;
 use crate::failure::Failure;
 use crate::plan::{Plan, StreamPlan};
 
-/// Before the part that stands for what was asked. No id of a run has it.
+/// Separates the run's id from the part that stands for the rows. No id of a run contains it.
 const MARK: char = '.';
 
-/// What decides under which id a stream is moved, beside the run.
+/// Everything besides the run and the stream that decides the id of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
     limit: Option<u64>,
-    /// Stands for the settings of the source.
+    /// A hash of the settings of the source.
     settings: String,
-    /// The runs that began with other settings.
+    /// Runs that began with other settings.
     others: Vec<String>,
 }
 
 impl Asked {
-    /// Compares what is asked now with what these runs began with. A run whose settings are not known counts as one
-    /// with the same.
+    /// Compares the settings of now with the settings that these runs began with. If the history does not know the
+    /// settings of a run, they count as equal.
     pub(crate) fn compared<'a>(
         plan: &Plan,
         history: Option<&State>,
@@ -54,12 +59,12 @@ impl Asked {
         })
     }
 
-    /// The run began with other settings of the source.
+    /// Whether the run began with other settings of the source.
     pub(crate) fn is_other(&self, run: &str) -> bool {
         self.others.iter().any(|other| other == run)
     }
 
-    /// The id under which the destination moves a stream of the run `base`.
+    /// The id under which the destination knows a stream of the run `base`.
     pub(crate) fn id(&self, base: &str, stream: &StreamPlan) -> String {
         let other = self.is_other(base).then_some(&self.settings);
         let asked = (&stream.columns, &stream.filter, self.limit);
@@ -73,8 +78,8 @@ impl Asked {
         format!("{base}{MARK}{}", short_hash(&asked))
     }
 
-    /// The run as the destination knows it, for the streams whose id is not that of `run`. `resumed` has the ids of
-    /// earlier runs by stream.
+    /// The run of each stream whose id differs from `run`, for the destination. `resumed` has the ids of earlier runs
+    /// by stream.
     pub(crate) fn all(
         &self,
         plan: &Plan,
@@ -91,8 +96,8 @@ impl Asked {
     }
 }
 
-/// Stands for the connector and the settings of the source: two plans with the same read the same. Secrets do not count,
-/// because they change without the rows.
+/// A hash of the connector and the settings of the source. Two plans with the same hash read the same rows. Secrets do
+/// not count, because somebody may change a password and the rows stay the same.
 pub(crate) fn settings(plan: &Plan) -> String {
     let (document, source) = (&plan.document, &plan.source);
     let schema = serde_json::from_str(&source.spec.config_schema).unwrap_or_default();
@@ -104,12 +109,12 @@ fn short_hash(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex()[..8].to_owned()
 }
 
-/// The stream is read whole and appended: a run that has committed all of it must not do that twice.
+/// Whether the stream is a full refresh with `append`: a run must not append it twice.
 pub(crate) fn is_added_once(stream: &StreamPlan) -> bool {
     stream.sync_mode == SyncMode::FullRefresh && stream.target.write_mode == WriteMode::Append
 }
 
-/// The id of the run in the history and in messages.
+/// The id of the run in the history and in messages, without the part that stands for the rows.
 pub(crate) fn base(id: &str) -> &str {
     id.split_once(MARK).map_or(id, |(base, _)| base)
 }

@@ -1,4 +1,4 @@
-//! Writing tables.
+//! The destination: sessions that write tables.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(crate) struct Writing {
     native: Native,
     tables: Tables,
     spec: Spec,
-    /// The run that was let in, with the target and its epoch.
+    /// The run that fenced last in this session.
     fenced: Option<Fenced>,
     writer: Option<Writer>,
 }
@@ -33,11 +33,11 @@ struct Fenced {
 
 struct Writer {
     decoder: Decoder,
-    /// Written and not flushed.
+    /// Batches that are written and not flushed.
     open: Vec<RecordBatch>,
-    /// The parts that were flushed and are not committed.
+    /// Parts that are flushed and not committed.
     parts: Vec<Vec<RecordBatch>>,
-    /// The first commit replaces what the table holds.
+    /// Whether the next commit replaces the rows of the table.
     replaces: bool,
 }
 
@@ -282,7 +282,7 @@ fn key(pipeline: &str, target: &Target) -> (String, String) {
     (pipeline.to_owned(), target.stream.clone())
 }
 
-/// Rows, and bytes of Arrow data.
+/// The number of rows, and of bytes of Arrow data.
 fn size(batches: &[RecordBatch]) -> (u64, u64) {
     let rows = batches.iter().map(RecordBatch::num_rows).sum::<usize>();
     let bytes = batches.iter().map(batch_bytes).sum::<usize>();

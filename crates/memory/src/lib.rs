@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! Tables        named record batches of one schema each, shared by all sessions
-//! source        reads a table whole, as it was at the run's snapshot
-//! destination   stages batches and makes them visible at the commit, with cursor and epoch
+//! source        reads a table as it was at the snapshot: all rows, or the rows from a cursor on in their order
+//! destination   stages batches, and at the commit appends, replaces or upserts them and moves cursor and epoch
 //! ```
 //!
-//! The rows take memory of the process, outside of `resources.memory`: whoever has the tables limits them.
+//! The rows take memory of the process, and `resources.memory` does not count them. The program that has the tables has
+//! to limit their size.
 
 mod destination;
 mod order;
@@ -33,9 +34,9 @@ pub struct Tables(Arc<Mutex<Inner>>);
 #[derive(Default)]
 struct Inner {
     tables: BTreeMap<String, Table>,
-    /// How far the streams of pipelines are, by pipeline and stream.
+    /// The progress of each stream, by pipeline and stream.
     progress: BTreeMap<(String, String), Progress>,
-    /// The tables as they were when a session asked for a snapshot.
+    /// The tables of each snapshot, as they were when a session took it.
     snapshots: BTreeMap<u64, BTreeMap<String, Table>>,
     last_snapshot: u64,
 }
@@ -49,15 +50,15 @@ struct Table {
 }
 
 impl Tables {
-    /// No tables.
+    /// A set without tables.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the rows of a table. `key` names the columns that identify a row; none if nothing does.
+    /// Sets the rows of a table. `key` names the columns that identify a row; it is empty if no column does.
     ///
     /// # Panics
-    /// If a batch has another schema.
+    /// Panics if a batch has another schema.
     pub fn set(&self, name: &str, schema: SchemaRef, key: &[&str], batches: Vec<RecordBatch>) {
         let is_same = |batch: &RecordBatch| batch.schema() == schema;
         assert!(batches.iter().all(is_same), "a batch of another schema");
@@ -70,7 +71,7 @@ impl Tables {
         self.lock().tables.insert(name.to_owned(), table);
     }
 
-    /// The rows of a table; none where there is no such table.
+    /// The rows of a table. `None` if the table does not exist.
     pub fn get(&self, name: &str) -> Option<Vec<RecordBatch>> {
         let tables = self.lock();
         Some(tables.tables.get(name)?.batches.clone())
@@ -82,19 +83,19 @@ impl Tables {
         NativeConnector::source(name, move |native| tables.source_session(&of, native))
     }
 
-    /// One session of such a source, for a connector that does something around it.
+    /// One session of [`Tables::source`], for a connector that wraps it.
     pub fn source_session(&self, name: &str, native: Native) -> Box<dyn SourceSession> {
         let spec = spec(name, "Reads tables in memory");
         Box::new(Reading::new(native, self.clone(), spec))
     }
 
-    /// A destination that writes these tables, for `use: NAME`. Each stream is a table of its name.
+    /// A destination that writes these tables, for `use: NAME`. Each stream becomes the table of the same name.
     pub fn destination(&self, name: &str) -> NativeConnector {
         let (tables, of) = (self.clone(), name.to_owned());
         NativeConnector::destination(name, move |native| tables.destination_session(&of, native))
     }
 
-    /// One session of such a destination, for a connector that does something around it.
+    /// One session of [`Tables::destination`], for a connector that wraps it.
     pub fn destination_session(&self, name: &str, native: Native) -> Box<dyn DestinationSession> {
         let spec = spec(name, "Writes tables in memory");
         Box::new(Writing::new(native, self.clone(), spec))
@@ -129,11 +130,11 @@ fn spec(name: &str, description: &str) -> Spec {
     }
 }
 
-/// There is nothing to set.
+/// The schema of a configuration without settings.
 const CONFIG_SCHEMA: &str =
     r#"{ "type": "object", "properties": {}, "additionalProperties": false }"#;
 
-/// Refuses settings: there are none.
+/// Refuses every setting, because this connector takes none.
 fn no_settings(config: &str) -> Result<(), ConnectorError> {
     let wrong = |code, text: String| Err(ConnectorError::new(ErrorKind::Config, code, text));
     match serde_json::from_str(config) {

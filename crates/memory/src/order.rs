@@ -1,6 +1,6 @@
-//! Reading a table in the order of some of its columns, from a cursor on.
+//! Incremental reads: the rows of a table in the order of some of its columns, from a cursor on.
 //!
-//! The columns are of 64-bit integers and not nullable. The cursor is JSON:
+//! The columns that order the rows are 64-bit integers and not nullable. The cursor is JSON:
 //!
 //! ```json
 //! {"fields":["changed_at","id"],"values":[1767225600,7]}
@@ -16,18 +16,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Table, broken};
 
-/// Rows of one step.
+/// The number of rows in one step.
 const STEP_ROWS: usize = 256;
 
-/// What a read gives next.
+/// A step of a read.
 pub(crate) enum Step {
     /// Rows.
     Rows(RecordBatch),
-    /// Everything before it belongs to this cursor.
+    /// The cursor of all rows before it.
     Checkpoint(String),
 }
 
-/// Where a stream goes on.
+/// The place where a stream resumes: the values of the last row.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Cursor {
@@ -35,24 +35,24 @@ struct Cursor {
     values: Vec<i64>,
 }
 
-/// The order of a read, and where it begins.
+/// The order of a read, and its first row.
 pub(crate) struct Order {
     fields: Vec<String>,
-    /// Of the fields, in the table.
+    /// The indexes of the fields in the table.
     columns: Vec<usize>,
     from: From,
 }
 
-/// Where a read begins.
+/// The first row of a read.
 enum From {
     First,
-    /// Rows that have these values, or more.
+    /// Rows with these values or higher ones.
     At(Vec<i64>),
-    /// Rows that have more.
+    /// Rows with higher values.
     Behind(Vec<i64>),
 }
 
-/// The columns that may order a table.
+/// The columns that can order a table.
 pub(crate) fn fields(table: &Table) -> Vec<String> {
     let fields = table.schema.fields().iter();
     let fields =
@@ -60,7 +60,7 @@ pub(crate) fn fields(table: &Table) -> Vec<String> {
     fields.map(|field| field.name().clone()).collect()
 }
 
-/// Where a column is.
+/// The index of a column.
 pub(crate) fn index_of(schema: &Schema, column: &str) -> Result<usize, ConnectorError> {
     schema.index_of(column).map_err(|_| {
         let text = format!("no column {column:?}");
@@ -69,8 +69,9 @@ pub(crate) fn index_of(schema: &Schema, column: &str) -> Result<usize, Connector
 }
 
 impl Order {
-    /// Errors: `unknown_column`, `unsupported_cursor_field`, `unsupported_change_detection`, `lag_needs_upsert`,
-    /// `invalid_cursor_initial`, `invalid_lag`, `cursor_unreadable`, `cursor_changed`.
+    /// The order of an incremental read from a cursor on. Errors: `unknown_column`, `unsupported_cursor_field`,
+    /// `unsupported_change_detection`, `lag_needs_upsert`, `invalid_cursor_initial`, `invalid_lag`,
+    /// `cursor_unreadable`, `cursor_changed`.
     pub fn of(
         table: &Table,
         increment: &Increment,
@@ -116,7 +117,7 @@ impl Order {
             None => initial.map_or(From::First, From::At),
             Some(Cursor { values, .. }) if increment.allow_duplicates => {
                 let low = values[0].saturating_sub(lag);
-                // Below the values of the other fields nothing is left out.
+                // The read starts at the lowest value of every other field.
                 let low = std::iter::once(low)
                     .chain(vec![i64::MIN; fields.len() - 1])
                     .collect();
@@ -131,7 +132,7 @@ impl Order {
         })
     }
 
-    /// The rows in their order. Checkpoints stand between two rows of different values, and behind the last one.
+    /// The rows in their order. A checkpoint falls between two rows with different values, and after the last row.
     pub fn steps(&self, table: &Table) -> Result<Vec<Step>, ConnectorError> {
         let mut rows: Vec<(Vec<i64>, (usize, usize))> = Vec::new();
         for (of, batch) in table.batches.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Reading tables.
+//! The source: sessions that read tables.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,7 +19,7 @@ pub(crate) struct Reading {
     native: Native,
     tables: Tables,
     spec: Spec,
-    /// Dropped with the session.
+    /// The snapshot that this session took. It ends with the session.
     snapshot: Option<u64>,
     rows: Option<Rows>,
 }
@@ -187,7 +187,7 @@ impl Rows {
         })
     }
 
-    /// The next step, of as many rows as are due in one batch.
+    /// The next step, with at most `batch_bytes` of rows unless a single row is larger.
     fn take(&mut self) -> Result<Option<Step>, ConnectorError> {
         while let Some(step) = self.left.pop_front() {
             let mut batch = match step {
@@ -195,7 +195,7 @@ impl Rows {
                 Step::Rows(batch) => batch,
                 checkpoint => return Ok(Some(checkpoint)),
             };
-            // Halves it until it fits: its rows may be of very different sizes.
+            // Halves the batch until it fits: its rows may be of very different sizes.
             while batch_bytes(&batch) > self.batch_bytes && batch.num_rows() > 1 {
                 let half = batch.num_rows() / 2;
                 let rest = batch.slice(half, batch.num_rows() - half);
@@ -226,7 +226,7 @@ fn known<'t>(
     })
 }
 
-/// The places of the wanted columns.
+/// The indexes of the wanted columns.
 fn projection(table: &Table, wanted: Option<&[String]>) -> Result<Vec<usize>, ConnectorError> {
     match wanted {
         None => Ok((0..table.schema.fields().len()).collect()),

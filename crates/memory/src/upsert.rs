@@ -1,4 +1,4 @@
-//! One row of each key: the last that was written, unless that one is marked as deleted.
+//! Upsert: keeps the last row of each key, or drops it if it is marked as deleted.
 
 use std::collections::HashMap;
 
@@ -11,10 +11,10 @@ use rapidbyte_wire::ipc::Encoder;
 
 use crate::{broken, order};
 
-/// Rows of a batch of the table.
+/// The number of rows in a batch of the table.
 const BATCH_ROWS: usize = 8192;
 
-/// The rows that a table has after these were written.
+/// The rows of a table after an upsert of `written` into `there`.
 ///
 /// # Errors
 /// `null_key`, `unknown_column`.
@@ -33,7 +33,7 @@ pub(crate) fn merged(
     let deleted = target.deleted_field.as_ref().map(index).transpose()?;
     let batches: Vec<&RecordBatch> = there.iter().chain(written).collect();
     let mut encoder = Encoder::new(&schema.project(&keys).map_err(broken)?).map_err(broken)?;
-    // The rows in the order of their keys' first ones; none where the last one is deleted.
+    // The rows, in the order in which their keys first appear. `None` if the last row of a key is marked as deleted.
     let mut rows: Vec<Option<(usize, usize)>> = Vec::new();
     let mut known: HashMap<Vec<u8>, usize> = HashMap::new();
     for (of, batch) in batches.iter().enumerate() {
@@ -46,7 +46,7 @@ pub(crate) fn merged(
             {
                 return Err(null_key(&target.primary_key[null]));
             }
-            // Alone, so that equal keys have equal bytes.
+            // Each key is encoded as a batch of its own, so that equal keys have equal bytes.
             let key = interleave_record_batch(&[&of_key], &[(0, row)]).map_err(broken)?;
             let key = encoder.encode(&key).map_err(broken)?;
             let is_deleted = deleted.is_some_and(|column| marks(batch.column(column), row));
@@ -68,7 +68,7 @@ pub(crate) fn merged(
     merged.collect()
 }
 
-/// True, or not null where the column is not boolean.
+/// Whether the column marks the row as deleted: it is true, or not NULL if the column is not boolean.
 fn marks(column: &dyn Array, row: usize) -> bool {
     let is_true = match column.data_type() {
         DataType::Boolean => column.as_boolean().value(row),

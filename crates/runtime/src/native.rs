@@ -1,7 +1,7 @@
-//! Connectors that are part of the program: types that implement the sessions themselves.
+//! Native connectors: types of the program that implement the sessions themselves.
 //!
-//! Nothing confines them. The host checks what they hand over as it does for a component, and cancels, times and limits
-//! them by the same sandbox as far as they ask it.
+//! No sandbox confines a native connector. The host checks everything that it returns, like everything that a component
+//! returns. The sandbox also cancels, times and limits it, but only as far as the connector asks the sandbox.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -16,7 +16,7 @@ type MakeSource = dyn Fn(Native) -> Box<dyn SourceSession> + Send + Sync;
 /// Makes the sessions of a destination.
 type MakeDestination = dyn Fn(Native) -> Box<dyn DestinationSession> + Send + Sync;
 
-/// A connector that is part of the program. Clones are the same connector.
+/// A connector that is part of the program. Clones are equal to their original.
 #[derive(Clone)]
 pub struct NativeConnector(Arc<Inner>);
 
@@ -31,7 +31,7 @@ enum Make {
 }
 
 impl NativeConnector {
-    /// A source of this name, as `use:` gives it. `make` makes a session that is not open yet.
+    /// A source with the name that pipelines write after `use:`. `make` makes a session that is not open yet.
     pub fn source(
         name: &str,
         make: impl Fn(Native) -> Box<dyn SourceSession> + Send + Sync + 'static,
@@ -39,7 +39,7 @@ impl NativeConnector {
         Self::new(name, Make::Source(Box::new(make)))
     }
 
-    /// A destination of this name, as `use:` gives it. `make` makes a session that is not open yet.
+    /// A destination with the name that pipelines write after `use:`. `make` makes a session that is not open yet.
     pub fn destination(
         name: &str,
         make: impl Fn(Native) -> Box<dyn DestinationSession> + Send + Sync + 'static,
@@ -52,7 +52,7 @@ impl NativeConnector {
         Self(Arc::new(Inner { name, make }))
     }
 
-    /// Its name.
+    /// The name of the connector.
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -104,20 +104,20 @@ impl fmt::Debug for NativeConnector {
     }
 }
 
-/// What every native session has: its sandbox, and whether it has failed.
+/// The state of every native session: its sandbox, and whether it has failed.
 pub struct Native {
     connector: String,
     sandbox: Sandbox,
     dead: bool,
-    /// Stops it with the stage that it was handed over to.
+    /// Cancels the session together with the stage that it was handed over to.
     _stopped_with: Option<Registration>,
 }
 
-/// A session that is built on [`Native`].
+/// A session that is built on [`Native`], which implements the calls that sources and destinations have in common.
 pub trait NativeSession: Send {
-    /// Its base.
+    /// The state that the session is built on.
     fn native(&self) -> &Native;
-    /// Its base.
+    /// The state that the session is built on.
     fn native_mut(&mut self) -> &mut Native;
 }
 
@@ -131,16 +131,16 @@ impl Native {
         }
     }
 
-    /// What the session may reach and use.
+    /// The grants, the limits and the clock of the session.
     pub fn sandbox(&self) -> &Sandbox {
         &self.sandbox
     }
 
-    /// Does the work of a call, whose time counts as `phase`. `export` is the function of the contract, such as
+    /// Runs the work of one call and counts its time as `phase`. `export` is the function of the contract, such as
     /// `reader.next`.
     ///
     /// # Errors
-    /// That of the work with its place, and [`Error::Cancelled`].
+    /// The error of the work, with its place. [`Error::Cancelled`] if the run was cancelled.
     pub fn call<T>(
         &self,
         export: &'static str,

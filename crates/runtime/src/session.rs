@@ -1,105 +1,108 @@
-//! What the host calls: sessions of sources and destinations, whatever they are made of.
+//! The calls of the host: traits for the sessions of sources and destinations.
 //!
 //! A session is an instance of a WebAssembly component ([`crate::wasm`]) or a native type ([`crate::native`]). The host
-//! checks both alike ([`crate::checked`]). A session reads or writes one stream at a time, so its reader or writer is part
-//! of it: an instance has one store, which a reader could not share with its session.
+//! checks both in the same way ([`crate::checked`]). A session reads or writes one stream at a time and contains its
+//! reader or writer, because an instance has one store, which a separate reader could not share with its session.
 
 use crate::bindings::destination::{Part, Plan, Presence, Progress, Receipt, Target, Worker};
 use crate::bindings::source::{Event, ReadRequest, Selection};
 use crate::bindings::types::{Batch, CheckItem, Error as ConnectorError, Run, Spec, Stream};
 use crate::{Error, Result, Sandbox};
 
-/// What sessions of both kinds have.
+/// The calls that sources and destinations have in common.
 pub trait Session: Send {
-    /// What it may reach and use.
+    /// The grants, the limits and the clock of the session.
     fn sandbox(&self) -> &Sandbox;
 
-    /// The session goes on in another sandbox of the same grants, under the clock, the limits and the
-    /// share of memory that are given there; either cancel token stops it. False, and nothing
-    /// changes, when the share is too small for what the session holds, or it has failed.
+    /// Moves the session to another sandbox with the same grants. From then on the clock, the limits and the share of
+    /// memory of the new sandbox apply, and the cancel token of either sandbox stops the session. Returns false and
+    /// changes nothing if the session has failed, or holds more than the new share of memory.
     fn hand_over(&mut self, sandbox: Sandbox) -> bool;
 
-    /// Whether it can be called again; not after a trap, a limit or a broken contract.
+    /// Whether the host may call the session again. After a trap, a broken limit or a broken contract it may not.
     fn is_usable(&self) -> bool;
 
-    /// Says where an error happened that the host found, such as a limit that it broke. The session is not called again.
+    /// Adds the place to an error that the host found, such as a broken limit. The host does not call the session
+    /// again.
     fn refuse(&mut self, export: &'static str, error: ConnectorError) -> Error;
 
-    /// Says that nothing has moved for too long, and what it waits for.
+    /// The error for a session in which nothing has moved for too long. It says what the session waits for, if that is
+    /// known.
     fn stalled(&self) -> ConnectorError;
 
-    /// Ends the session so that it can take leave of its server. It is the last call, and has
-    /// [`Limits::abort`](crate::Limits::abort) for it.
+    /// Ends the session and lets it log out of its server. This is the last call. It may take
+    /// [`Limits::abort`](crate::Limits::abort).
     fn close(self: Box<Self>);
 }
 
-/// A source, with one reader at most.
+/// A session of a source, with at most one reader.
 pub trait SourceSession: Session {
-    /// What the connector is and takes.
+    /// The name, the version, the config schema and the abilities of the connector.
     fn describe(&mut self) -> Result<Spec>;
 
-    /// Takes a configuration object as JSON. The other calls come after it.
+    /// Configures the session with a JSON object. Only `describe` comes before this call.
     fn open(&mut self, config: &str) -> Result<()>;
 
-    /// Looks at everything a run would need.
+    /// Checks everything that a run needs.
     fn check(&mut self) -> Result<Vec<CheckItem>>;
 
-    /// What can be read.
+    /// The streams that the source has. `forms` names the native forms that the destination takes.
     fn discover(&mut self, forms: &[String]) -> Result<Vec<Stream>>;
 
-    /// Fixes one moment for all streams.
+    /// Takes one consistent snapshot for all streams, and returns its name.
     fn snapshot(&mut self, streams: &[Selection]) -> Result<String>;
 
-    /// Begins to read; gives the `Schema` message of the batches to come.
+    /// Begins to read a stream. Returns the `Schema` message of its batches.
     fn read(&mut self, request: &ReadRequest) -> Result<Vec<u8>>;
 
-    /// The next event of the read.
+    /// Waits at most `wait_ms` for the next event of the read.
     fn next(&mut self, wait_ms: u32) -> Result<Event>;
 
-    /// Ends a read whose end was given. True if the session can read another stream.
+    /// Ends a read after its `end`. Returns true if the session can read another stream.
     fn finish(&mut self) -> bool;
 
-    /// The destination holds everything up to the cursor.
+    /// Tells the source that the destination has committed everything up to the cursor.
     fn acknowledge(&mut self, stream: &str, cursor: &str) -> Result<()>;
 }
 
-/// A destination, with one writer at most.
+/// A session of a destination, with at most one writer.
 pub trait DestinationSession: Session {
-    /// What the connector is and takes.
+    /// The name, the version, the config schema and the abilities of the connector.
     fn describe(&mut self) -> Result<Spec>;
 
-    /// Takes a configuration object as JSON. The other calls come after it.
+    /// Configures the session with a JSON object. Only `describe` comes before this call.
     fn open(&mut self, config: &str) -> Result<()>;
 
-    /// Looks at everything a run would need.
+    /// Checks everything that a run needs.
     fn check(&mut self) -> Result<Vec<CheckItem>>;
 
-    /// What a run would do.
+    /// The location, the column types and the statements of a run that writes this target.
     fn plan(&mut self, target: &Target) -> Result<Plan>;
 
-    /// How far a stream is; none when no run was ever let in. Epoch 0: no run ever is, because the destination does not
-    /// fence this target.
+    /// The progress of a stream, or `None` before the first run has fenced. An epoch of 0 means that the destination
+    /// does not fence runs of this target.
     fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>>;
 
-    /// The runs of the pipeline that are at work, as far as the destination knows.
+    /// The active runs of the pipeline, as far as the destination knows them.
     fn working(&mut self, pipeline: &str) -> Result<Vec<Worker>>;
 
-    /// Records that a run is at work. True if that is to be done again every few seconds.
+    /// Records that a run is active. Returns true if the host has to repeat the call every few seconds.
     fn beat(&mut self, presence: &Presence) -> Result<bool>;
 
-    /// Lets the run in and shuts out older runs of the stream.
+    /// Fences older runs of the stream: from now on only this run can commit.
     fn fence(&mut self, target: &Target, run: &Run) -> Result<Progress>;
 
-    /// Begins to write rows that come behind `cursor`.
+    /// Begins to write the rows that follow `cursor`.
     fn open_writer(&mut self, target: &Target, epoch: u64, cursor: Option<&String>) -> Result<()>;
 
-    /// Hands over one batch.
+    /// Writes one batch.
     fn write(&mut self, batch: &Batch) -> Result<()>;
 
-    /// Ends a part.
+    /// Ends a part: the next commit can contain everything written so far.
     fn flush(&mut self) -> Result<Part>;
 
-    /// Makes the parts visible and moves the cursor; `complete` goes with a run's last commit.
+    /// Makes the parts visible and moves the cursor, in one step. `complete` marks the last commit of a stream in a
+    /// run.
     fn commit(
         &mut self,
         stream: &str,
@@ -109,11 +112,10 @@ pub trait DestinationSession: Session {
         complete: bool,
     ) -> Result<Receipt>;
 
-    /// Ends the writing of a stream that is committed as a whole. True if the session can write
-    /// another stream.
+    /// Ends the writing of a stream after its last commit. Returns true if the session can write another stream.
     fn finish(&mut self) -> bool;
 
-    /// Gives up everything that is not committed. It is the last call, and has
-    /// [`Limits::abort`](crate::Limits::abort) for it.
+    /// Discards everything that is not committed. This is the last call. It may take
+    /// [`Limits::abort`](crate::Limits::abort).
     fn abort(&mut self, stream: &str) -> Result<()>;
 }

@@ -1,4 +1,4 @@
-//! A lock that lives as long as the run that holds it.
+//! The lock of a run. It lives as long as the run that holds it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
@@ -10,16 +10,16 @@ use rustix::io::Errno;
 
 use crate::{Result, StateError};
 
-/// No pipe in the place of a lock is waited for, and no link followed.
+/// Opening a lock never waits for a pipe and never follows a link.
 pub(crate) const OWN: i32 = OFlags::NONBLOCK
     .union(OFlags::NOFOLLOW)
     .bits()
     .cast_signed();
 
-/// Digits of an inode.
+/// The most bytes of an inode number in a lock.
 const MAX_INODE: u64 = 32;
 
-/// A locked file beside the state. The system unlocks it when the process ends.
+/// A locked file beside the history. The system unlocks the file when the process ends.
 #[derive(Debug)]
 pub(crate) struct RunLock {
     file: File,
@@ -27,7 +27,7 @@ pub(crate) struct RunLock {
 }
 
 impl RunLock {
-    /// None when a living run holds it.
+    /// Takes the lock of a run. `None` if a living run holds it.
     pub(crate) fn take(state: &Path, id: &str) -> Result<Option<Self>> {
         let path = path_of(state, id);
         let failed = |error: std::io::Error| StateError::at(&path, error);
@@ -45,7 +45,7 @@ impl RunLock {
         }
     }
 
-    /// Whether a living run holds it.
+    /// Whether a living run holds the lock.
     pub(crate) fn is_held(state: &Path, id: &str) -> bool {
         let mut options = OpenOptions::new();
         let options = options.read(true).custom_flags(OWN);
@@ -55,7 +55,7 @@ impl RunLock {
         flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
     }
 
-    /// Whether the run that held it has died. False where its lock is a copy, or is missing: the run may be alive
+    /// Whether the run that held the lock has died. False if the lock is missing or is a copy: the run may be alive
     /// beside the original.
     pub(crate) fn is_left_behind(state: &Path, id: &str) -> bool {
         let mut options = OpenOptions::new();
@@ -66,15 +66,15 @@ impl RunLock {
         is_original(&file) && flock(&file, FlockOperation::NonBlockingLockShared).is_ok()
     }
 
-    /// Ends it and leaves nothing behind.
+    /// Releases the lock and removes its file.
     pub(crate) fn release(self) {
-        // Left behind it is an empty file that nobody holds.
+        // If the file stays, no process holds it.
         let _ = fs::remove_file(&self.path);
         drop(self.file);
     }
 }
 
-/// Writes its inode into a lock: a copy of the file has another one.
+/// Writes the inode number of the file into it. A copy of the file has another inode, so its content does not match.
 fn sign(file: &File) -> std::io::Result<()> {
     let inode = file.metadata()?.ino().to_string();
     file.write_all_at(inode.as_bytes(), 0)?;

@@ -1,12 +1,11 @@
-//! Whose turn it is: the one run of a pipeline that may work in a folder.
+//! The turn of a pipeline: the right of one run to work in a directory.
 //!
-//! A run locks `pipeline-NAME.lock` beside the history before it plans, and keeps the lock to its
-//! end. The system unlocks the file when the process dies, however it dies. The file says which run
-//! holds it. A thread of the run renews the file's time, so that others see when the run was
-//! stopped.
+//! A run locks `pipeline-NAME.lock` beside the history before it plans, and keeps the lock to its end. The system
+//! unlocks the file when the process dies, however it dies. The file names the run that holds the lock. A thread of the
+//! run renews the modification time of the file, so that other runs see when the run was stopped.
 //!
-//! The file also remembers a run that the history could not take, because another process kept it
-//! busy: the next run resumes that one, or learns that it has ended.
+//! The file also remembers a run that the history could not record, because another process kept the history busy: the
+//! next run resumes that run, or learns that it has ended.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read};
@@ -24,13 +23,13 @@ use crate::lock::OWN;
 use crate::process::host;
 use crate::{Result, StateError};
 
-/// How often a run says that it is alive.
+/// The time between two renewals of a lock.
 const BEAT: Duration = Duration::from_secs(5);
-/// A run that said nothing for so long counts as dead.
+/// A run that has not renewed its lock for this long counts as dead.
 pub const SILENCE: Duration = Duration::from_secs(30);
-/// Files that are replaced between an open and a lock are few; this bounds it.
+/// Rarely another run replaces the file between the open and the lock. This bounds the retries.
 const MAX_TRIES: usize = 16;
-/// A note is a few hundred bytes.
+/// The most bytes of a note that are read. A note has a few hundred.
 const MAX_NOTE: u64 = 16 << 10;
 
 /// The right to run a pipeline, until it is dropped.
@@ -39,68 +38,68 @@ pub struct Turn {
     file: File,
     path: PathBuf,
     note: Note,
-    /// The run that had the turn before, if it ended well.
+    /// The run that had the turn before, if it succeeded.
     ended_before: Option<String>,
-    /// The run that still had the turn when it was taken.
+    /// The run that still held the turn when this run took it.
     taken_from: Option<Worker>,
-    /// The folder, if it was made for the file.
+    /// The directory of the file, if this run created it.
     made: Option<PathBuf>,
-    /// Dropped, it ends the thread.
+    /// Ends the thread that renews the lock when it is dropped.
     _beat: Sender<()>,
 }
 
-/// What a file says of the run that holds it, or held it last.
+/// The content of a lock: the run that holds it, or held it last.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Note {
-    /// None while the run plans.
+    /// `None` while the run plans.
     pub run: Option<String>,
     pub pid: u32,
     pub host: String,
     /// Seconds since 1970.
     pub began: u64,
-    /// The run has committed everything.
+    /// Whether the run has committed everything.
     pub has_ended: bool,
-    /// A run before, which ended well, what the history may not know.
+    /// An earlier run that succeeded, if the history may not know that.
     pub ended: Option<String>,
-    /// A run before, which did not end and which the history may not know.
+    /// An earlier run that did not end, if the history may not know it.
     pub unfinished: Option<String>,
-    /// The inode of the file: a copy has another one.
+    /// The inode of the file. A copy of the file has another inode.
     pub inode: u64,
-    /// The run that did not end may be alive beside the file that this one is a copy of.
+    /// Whether this file is a copy. The unfinished run may then be alive beside the original.
     pub is_copied: bool,
 }
 
-/// A run that has the turn.
+/// A run that holds the turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Worker {
-    /// Its id; none while it plans.
+    /// The id of the run. `None` while it plans.
     pub run: Option<String>,
-    /// Its process.
+    /// The process of the run.
     pub pid: u32,
     /// The machine of the process.
     pub host: String,
-    /// How long ago it began.
+    /// The time since the run began.
     pub age: Duration,
-    /// How long it has not said that it is alive.
+    /// The time since the run last renewed its lock.
     pub silence: Duration,
-    /// The system says that the process works; none where it does not tell.
+    /// Whether the process is running and not stopped. `None` if the system does not tell.
     works: Option<bool>,
 }
 
 /// The device and the inode of a file.
 type FileId = (u64, u64);
 
-/// Tells whether a run still has its turn.
+/// Tells whether a run still holds its turn.
 #[derive(Debug, Clone)]
 pub struct Watch {
     path: PathBuf,
-    /// None where the system did not tell it.
+    /// `None` if the system did not tell.
     id: Option<FileId>,
 }
 
 impl Watch {
-    /// Another run has taken the turn, and may have ended since. False where the system does not tell.
+    /// Whether another run has taken the turn. That run may have ended since. False if the system does not tell.
     pub fn is_lost(&self) -> bool {
         let Some(id) = self.id else { return false };
         match fs::symlink_metadata(&self.path) {
@@ -110,29 +109,30 @@ impl Watch {
     }
 }
 
-/// What came of asking for the turn.
+/// The answer to a request for the turn.
 #[derive(Debug)]
 pub enum Asked {
-    /// It is this process's now.
+    /// This process holds it now.
     Taken(Box<Turn>),
-    /// Another run has it.
+    /// Another run holds it.
     Held(Worker),
 }
 
 impl Worker {
-    /// It was stopped, or nobody can reach it, for [`SILENCE`]: it counts as dead.
+    /// Whether the run counts as dead: it has not renewed its lock for [`SILENCE`], and the system does not say that
+    /// its process is running.
     pub fn is_dead(&self) -> bool {
-        // A machine that has just woken up lets the process continue: its run is alive.
+        // After a machine wakes up, the process continues and its run is alive.
         self.silence >= SILENCE && self.works != Some(true)
     }
 }
 
 impl Turn {
-    /// Asks for the turn. With `replaces` it is taken from whoever has it: the older run goes on
+    /// Asks for the turn. With `replaces` this run takes the turn from the run that holds it; the older run continues
     /// until the destination fences it.
     ///
     /// # Errors
-    /// When the file cannot be made or locked.
+    /// If the file cannot be created or locked.
     pub fn ask(history: &Path, pipeline: &str, replaces: bool) -> Result<Asked> {
         crate::look::refuse_links(history)?;
         let path = path_of(history, pipeline);
@@ -151,7 +151,7 @@ impl Turn {
             let file = options.custom_flags(OWN).open(&path).map_err(failed)?;
             let is_named = || is_at(&file, &path);
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                // Between the open and the lock another run may have replaced or removed it.
+                // Another run replaced or removed the file between the open and the lock.
                 Ok(()) if !is_named() => {}
                 Ok(()) => {
                     let mut turn = Self::of(file, path, taken_from)?;
@@ -213,17 +213,17 @@ impl Turn {
         Ok(turn)
     }
 
-    /// The run that still had the turn when this one took it: it was dead, or is replaced.
+    /// The run that still held the turn when this run took it: it was dead, or this run replaces it.
     pub fn taken_from(&self) -> Option<&Worker> {
         self.taken_from.as_ref()
     }
 
-    /// The id of that run; none if it had not begun.
+    /// The id of the run in [`Turn::taken_from`]. `None` if it was still planning.
     pub fn taken_from_run(&self) -> Option<&str> {
         self.taken_from.as_ref()?.run.as_deref()
     }
 
-    /// What tells later whether another run has taken the turn.
+    /// A watch that tells later whether another run has taken the turn.
     pub fn watch(&self) -> Watch {
         let meta = self.file.metadata();
         Watch {
@@ -232,24 +232,24 @@ impl Turn {
         }
     }
 
-    /// The run had the turn before this one, and does not work any more. False where the folder is a copy: the run
-    /// may be alive beside the original.
+    /// Whether `run` held the turn before this run and has died. False if the directory is a copy: the run may be alive
+    /// beside the original.
     pub fn has_died(&self, run: &str) -> bool {
         let is_left = self.unfinished() == Some(run) && !self.note.is_copied;
         is_left || self.taken_from_run() == Some(run)
     }
 
-    /// The run that had the turn before and did not end.
+    /// The run that held the turn before and did not end.
     pub(crate) fn unfinished(&self) -> Option<&str> {
         self.note.unfinished.as_deref()
     }
 
-    /// The run that ended well before this one, if the history may not know that.
+    /// The run before this one, if it succeeded and the history may not know that.
     pub(crate) fn ended_before(&self) -> Option<&String> {
         self.ended_before.as_ref()
     }
 
-    /// Notes which run has the turn; on the disk when this returns.
+    /// Records which run holds the turn. The record is on the disk when this returns.
     pub(crate) fn begins(&mut self, run: &str) -> Result<()> {
         self.note.run = Some(run.to_owned());
         self.note.unfinished = None;
@@ -258,17 +258,17 @@ impl Turn {
         self.synced()
     }
 
-    /// Notes how the run has ended, where the history does not take it.
+    /// Records whether the run succeeded, for a history that could not record it.
     pub(crate) fn ended(&mut self, well: bool) -> Result<()> {
         self.note.has_ended = well;
         self.write()?;
         self.synced()
     }
 
-    /// The history knows everything: nothing has to be remembered.
+    /// Removes the lock. The history knows everything, so the file does not have to remember a run.
     pub(crate) fn told(self) {
         if is_at(&self.file, &self.path) {
-            // Left behind it says what the history says.
+            // If the file stays, it says the same as the history.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -285,7 +285,7 @@ impl Turn {
         synced.map_err(|error| StateError::at(&self.path, error))
     }
 
-    /// Forgets a run that the history does not know, unless it is alive.
+    /// Forgets a run that the history does not know, unless the run is alive.
     pub(crate) fn forget(history: &Path, pipeline: &str) {
         if let Ok(Asked::Taken(turn)) = Self::ask(history, pipeline, false) {
             turn.told();
@@ -301,20 +301,20 @@ impl Drop for Turn {
             unfinished,
             ..
         } = &self.note;
-        // A run that was refused while it planned leaves nothing, as if it had not been started.
+        // A run that was refused while it planned leaves no file, as if it had not started.
         if (run, ended, unfinished) == (&None, &None, &None) && is_at(&self.file, &self.path) {
             let _ = fs::remove_file(&self.path);
             if let Some(folder) = &self.made {
-                // Only if nothing else came into it.
+                // This fails if the directory has other files, which is right.
                 let _ = fs::remove_dir(folder);
             }
         }
-        // The thread may have the file open for a moment longer.
+        // The thread may keep the file open for a moment longer, so dropping it does not release the lock at once.
         let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }
 
-/// The file at the path is the one that is open.
+/// Whether the path still leads to the open file.
 fn is_at(file: &File, path: &Path) -> bool {
     let open = file.metadata().map(id_of);
     matches!((open, fs::symlink_metadata(path).map(id_of)), (Ok(a), Ok(b)) if a == b)
@@ -342,7 +342,7 @@ fn worker(file: &File) -> Worker {
     }
 }
 
-/// Nothing where there is no note, or one that is being written.
+/// An empty note if the file has none, or if another run is writing it.
 fn read(mut file: &File) -> Note {
     let mut text = String::new();
     match file.by_ref().take(MAX_NOTE).read_to_string(&mut text) {
@@ -351,13 +351,13 @@ fn read(mut file: &File) -> Note {
     }
 }
 
-/// Renews the file's time until what it gives is dropped.
+/// Renews the modification time of the file until the returned sender is dropped.
 fn beat(file: &File) -> std::io::Result<Sender<()>> {
     let (tell, told) = mpsc::channel::<()>();
     let file = file.try_clone()?;
     let beats = move || {
         while told.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
-            // One that is missed is missed by nobody.
+            // A single failed renewal does no harm.
             let _ = file.set_modified(SystemTime::now());
         }
     };
@@ -409,7 +409,7 @@ mod tests {
         assert_eq!(worker.run.as_deref(), Some("r1"));
         assert_eq!((worker.pid, worker.host), (std::process::id(), host()));
         drop(first);
-        // It did not end: the next one hears of it, also when it plans in vain itself.
+        // The run did not end. The next run learns of it, even after another run that only planned.
         assert_eq!(taken(&history).unfinished(), Some("r1"));
         let mut third = taken(&history);
         assert_eq!(third.unfinished(), Some("r1"));
@@ -446,7 +446,7 @@ mod tests {
             works,
         };
         assert!(worker(SILENCE, Some(false)).is_dead() && worker(SILENCE, None).is_dead());
-        // After the machine has slept, a living run's file is old.
+        // After the machine has slept, the file of a living run is old.
         assert!(!worker(SILENCE, Some(true)).is_dead());
         assert!(!worker(BEAT, Some(false)).is_dead());
     }

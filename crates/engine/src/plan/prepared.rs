@@ -1,4 +1,5 @@
-//! A plan with the sessions that made it: connectors loaded and opened, streams found, types compared.
+//! A plan together with the sessions that made it. Both connectors are loaded and open, the streams are found, and the
+//! types are compared.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -19,34 +20,34 @@ use crate::narrow::Narrowing;
 use crate::overlap::refuse_remote;
 use crate::retry::until_it_passes;
 
-/// A plan that can be run at once: the sessions that made it are still open.
+/// A plan that can run at once, because the sessions that made it are still open.
 pub struct Prepared {
     /// The plan.
     pub plan: Plan,
-    /// Where the time of planning went.
+    /// The time of planning, by phase.
     pub clocks: Clocks,
-    /// The moment of the run, if the source fixed it while the destination planned.
+    /// The snapshot of the run, if the source took it while the destination planned.
     pub(super) taken: Option<Result<String, Failure>>,
     /// The sessions of both sides.
     pub(crate) sessions: Held,
 }
 
-/// The sessions that planned. The stages of a run share them.
+/// The sessions that made the plan. The stages of a run share them.
 pub(crate) struct Held {
-    /// Kept open for the whole run, because it holds the snapshot. None once it reads the only stream itself.
+    /// The source's session. It stays open for the whole run, because it holds the snapshot. `None` once it reads the
+    /// only stream itself.
     coordinator: Mutex<Option<Source>>,
-    /// None once a stream is written by it.
+    /// The destination's session. `None` once it writes a stream.
     writer: Mutex<Option<Destination>>,
 }
 
 impl Prepared {
-    /// Loads, opens and asks both connectors.
+    /// Loads and opens both connectors, and plans with them.
     pub fn new(document: Document, host: &Host) -> Result<Self, Failure> {
         Self::narrowed(document, host, &Narrowing::default())
     }
 
-    /// The same for a part of what the pipeline moves. What fails for a reason that may pass is begun
-    /// again, as `retry` says.
+    /// Plans a part of the streams and columns of the pipeline. Retries transient errors as the key `retry` says.
     pub fn narrowed(
         document: Document,
         host: &Host,
@@ -55,8 +56,8 @@ impl Prepared {
         Self::planned(document, host, narrowing, |_, _| Ok(()))
     }
 
-    /// The same for a run. Refused while the destination says that another run of the pipeline is at work:
-    /// before the source fixes its moment. A run that `has_died` does not count.
+    /// Plans for a run that has to be alone. Refuses while the destination knows an active run of the pipeline, and
+    /// asks before the source takes its snapshot. A run that `has_died` does not count as active.
     pub(crate) fn alone(
         document: Document,
         host: &Host,
@@ -68,7 +69,7 @@ impl Prepared {
         })
     }
 
-    /// `begin` has the destination's session before the source fixes its moment.
+    /// Plans with retries. `begin` gets the destination's session before the source takes its snapshot.
     fn planned(
         document: Document,
         host: &Host,
@@ -79,14 +80,14 @@ impl Prepared {
         let clocks = Clocks::new();
         until_it_passes(&document, host, |attempt| {
             let opened = open_both(&document, host, &clocks, false);
-            // Also the time between two attempts.
+            // This also counts the time between two attempts.
             clocks.source.enter(Phase::Other);
             clocks.destination.enter(Phase::ChannelWait);
             let clocks = clocks.clone();
             let prepared = Self::settled(document.clone(), opened?, clocks, narrowing, &begin)?;
             let passes = |refused: &&Refused| refused.failure.passes_after_ms.is_some();
             match prepared.plan.refused.iter().find(passes) {
-                // With the last attempt the other streams are moved.
+                // After the last attempt the run moves the other streams.
                 Some(passing) if attempt < document.retry.max_attempts => {
                     Err(passing.failure.clone())
                 }
@@ -95,7 +96,7 @@ impl Prepared {
         })
     }
 
-    /// Settles what is moved between two sides that are open; `begin` has the destination's session first.
+    /// Plans between two open sides. `begin` gets the destination's session before the source takes its snapshot.
     pub(super) fn settled(
         document: Document,
         opened: Opened,
@@ -153,7 +154,8 @@ impl Prepared {
         } = placing;
         refused.extend(by_destination);
         if streams.is_empty() && !refused.is_empty() {
-            // The operator asks an administrator once: the source says what it lacks, too.
+            // The operator should have to ask an administrator only once, so the source lists its missing privileges,
+            // too.
             if refused
                 .iter()
                 .any(|one| privileges::is_missing(&one.failure))
@@ -199,33 +201,33 @@ impl Prepared {
 }
 
 impl Held {
-    /// The session that planned, for whichever stream is written first: it has logged in, and its server knows the
-    /// catalog.
+    /// The destination's session, for the stream that is written first: it has logged in, and its server has the
+    /// catalog cached.
     pub(crate) fn take_writer(&self) -> Option<Destination> {
         lock(&self.writer).take()
     }
 
-    /// The session that holds the snapshot.
+    /// The source's session, which holds the snapshot.
     pub(crate) fn take_coordinator(&self) -> Option<Source> {
         lock(&self.coordinator).take()
     }
 
-    /// Whether the snapshot can still be joined.
+    /// Whether other sessions can still read in the snapshot.
     pub(crate) fn has_coordinator(&self) -> bool {
         lock(&self.coordinator).is_some()
     }
 
-    /// Calls `work` with the session that holds the snapshot. None if there is none.
+    /// Calls `work` with the session that holds the snapshot. `None` if a stage has taken the session.
     pub(crate) fn with_coordinator<T>(&self, work: impl FnOnce(&mut Source) -> T) -> Option<T> {
         lock(&self.coordinator).as_mut().map(work)
     }
 
-    /// Calls `work` with the session that planned. None once a stream is written by it.
+    /// Calls `work` with the destination's session. `None` if a stage has taken the session.
     pub(crate) fn with_writer<T>(&self, work: impl FnOnce(&mut Destination) -> T) -> Option<T> {
         lock(&self.writer).as_mut().map(work)
     }
 
-    /// Takes the place of the session that holds the snapshot.
+    /// Replaces the session that holds the snapshot.
     pub(super) fn replace_coordinator(&self, session: Source) {
         *lock(&self.coordinator) = Some(session);
     }
@@ -235,7 +237,7 @@ fn lock<T>(session: &Mutex<T>) -> MutexGuard<'_, T> {
     session.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The streams as they are read whole: what the source is asked for where all of them are.
+/// The selections of a snapshot for streams that are all full refreshes.
 fn selections(document: &Document, chosen: &[Chosen]) -> Vec<Selection> {
     let selection = |one: &Chosen| Selection {
         stream: one.discovered.name.clone(),
@@ -247,17 +249,18 @@ fn selections(document: &Document, chosen: &[Chosen]) -> Vec<Selection> {
     chosen.iter().map(selection).collect()
 }
 
-/// The answers of the destination for all streams.
+/// The destination's answers for all streams.
 struct Placing {
     streams: Vec<StreamPlan>,
     refused: Vec<Refused>,
 }
 
-/// Has the destination plan each stream. A stream that the destination refuses does not end this, so that the operator
-/// learns of all faults at once.
+/// Lets the destination plan each stream. If it refuses a stream, the others are planned too, so that the operator sees
+/// all faults at once.
 ///
 /// # Errors
-/// A failure that no stream causes: the server is away, the connector is broken, or the command is interrupted.
+/// A failure that does not belong to a stream: the server is unreachable, the connector is broken, or the command is
+/// interrupted.
 fn place_all(
     document: &Document,
     chosen: Vec<Chosen>,

@@ -1,21 +1,21 @@
-//! A text without one layer of escapes, of which every byte knows its place in the text that is shown.
+//! Texts with a layer of escapes removed. Each byte of such a text keeps its place in the text that is shown.
 
 use memchr::memmem::Finder;
 
-/// A text as it is, or unescaped.
+/// A text, as it is or unescaped.
 pub(super) struct View {
     bytes: Vec<u8>,
-    /// From where to where each byte stands in the text.
+    /// The start and the end of each byte in the text that is shown.
     places: Vec<(usize, usize)>,
 }
 
-/// A piece of a view: how many bytes it has there, and what it stands for.
+/// An escape: its length in a view, and the bytes that it stands for.
 struct Escape {
     len: usize,
     means: Vec<u8>,
 }
 
-/// Reads the escape at the beginning of some bytes.
+/// Reads an escape at the start of the bytes. `None` if they start with none.
 type Reader = fn(&[u8]) -> Option<Escape>;
 
 impl View {
@@ -26,7 +26,7 @@ impl View {
         }
     }
 
-    /// Adds the parts of the text where one of these is.
+    /// Adds the parts of the shown text in which a finder finds its needle.
     pub fn find(&self, finders: &[Finder<'static>], found: &mut Vec<(usize, usize)>) {
         for finder in finders {
             let len = finder.needle().len();
@@ -36,7 +36,7 @@ impl View {
         }
     }
 
-    /// Without white space.
+    /// The text without its white space.
     pub fn squeezed(&self) -> Self {
         let both = self.bytes.iter().zip(&self.places);
         let (bytes, places) = both
@@ -46,7 +46,7 @@ impl View {
         Self { bytes, places }
     }
 
-    /// What the text may mean, by each way to escape one.
+    /// The text unescaped in each known way, for each way that changes it.
     pub fn unescaped(&self) -> impl Iterator<Item = Self> {
         let readers: [(u8, Reader); 7] = [
             (b'%', percent),
@@ -62,7 +62,7 @@ impl View {
             .filter_map(move |(sign, read)| self.without(sign, read))
     }
 
-    /// Every word of letters of base64, decoded. None where there is no such word.
+    /// Every long enough word of base64 letters, decoded. `None` if the text has no such word.
     pub fn of_base64(&self) -> Option<Self> {
         let mut plain = Self {
             bytes: Vec::new(),
@@ -77,13 +77,13 @@ impl View {
             if len >= MIN_BASE64 {
                 self.decode(at, at + len, &mut plain);
             }
-            // The byte behind it belongs to no word.
+            // The byte after the word is not a letter of base64.
             at += len + 1;
         }
         (!plain.bytes.is_empty()).then_some(plain)
     }
 
-    /// Decodes a word of base64, and ends it by a byte that is in no text.
+    /// Decodes a word of base64, and adds a NUL after it: no secret contains a NUL, so none stretches over two words.
     fn decode(&self, from: usize, to: usize, plain: &mut Self) {
         for start in (from..to).step_by(4) {
             let end = (start + 4).min(to);
@@ -102,7 +102,7 @@ impl View {
             .push((self.places[from].0, self.places[to - 1].1));
     }
 
-    /// None where there is no such escape.
+    /// The text with the escapes that `read` finds at each `sign` replaced. `None` if there are none.
     fn without(&self, sign: u8, read: Reader) -> Option<Self> {
         let first =
             memchr::memchr_iter(sign, &self.bytes).find(|at| read(&self.bytes[*at..]).is_some())?;
@@ -131,10 +131,10 @@ impl View {
     }
 }
 
-/// Shorter words hold no secret that is looked for, with the name of a user before it.
+/// The shortest secret has 4 bytes. With the name of a user before it, its base64 has at least this many letters.
 const MIN_BASE64: usize = 8;
 
-/// The value of a letter of base64, or of its form for URLs (RFC 4648, 4 and 5).
+/// The value of a letter of base64 or base64url (RFC 4648, 4 and 5).
 fn sextet(letter: u8) -> Option<u8> {
     match letter {
         b'A'..=b'Z' => Some(letter - b'A'),
@@ -158,7 +158,7 @@ fn is_char(len: usize, code: u32) -> Option<Escape> {
     Some(Escape { len, means })
 }
 
-/// The number in so many digits.
+/// The number that the digits write. `None` if one of them is not a digit.
 fn number(digits: Option<&[u8]>, radix: u32) -> Option<u32> {
     let digits = digits.filter(|digits| digits.iter().all(u8::is_ascii_alphanumeric))?;
     u32::from_str_radix(std::str::from_utf8(digits).ok()?, radix).ok()
@@ -169,7 +169,7 @@ fn percent(at: &[u8]) -> Option<Escape> {
     means(3, u8::try_from(number(at.get(1..3), 16)?).ok()?)
 }
 
-/// The blank of a form's body.
+/// `+`, the blank in the body of a form.
 fn plus(_: &[u8]) -> Option<Escape> {
     means(1, b' ')
 }
@@ -219,7 +219,7 @@ fn backslash(at: &[u8]) -> Option<Escape> {
             if !(0xd800..0xdc00).contains(&first) {
                 return is_char(6, first);
             }
-            // A letter of two units (RFC 8259, 7).
+            // A surrogate pair (RFC 8259, 7).
             let second = at.get(6..8).filter(|sign| *sign == b"\\u");
             let second = second.and_then(|_| number(at.get(8..12), 16))?;
             let second = second.checked_sub(0xdc00).filter(|low| *low < 0x400)?;
@@ -230,7 +230,7 @@ fn backslash(at: &[u8]) -> Option<Escape> {
     }
 }
 
-/// The same where `\xc3` is a byte, as in Python's bytes.
+/// Like [`backslash`], but `\xc3` is a byte, as in Python's bytes.
 fn backslash_of_bytes(at: &[u8]) -> Option<Escape> {
     match at.get(1)? {
         b'x' => means(4, u8::try_from(number(at.get(2..4), 16)?).ok()?),
