@@ -165,7 +165,7 @@ pub(crate) fn plan(
         (LateRows::Exact, None) => {
             by_window(client, settings, relation, increment, None, was_tried)
         }
-        (LateRows::Lag(lag), at) => {
+        (LateRows::Lag(_), at) => {
             let keys = order::keys(client, relation, columns, &increment.cursor_fields)?;
             let at = match (at, cursor) {
                 (Some(Cursor::Ordered(at)), Some(json)) => Some((at, json)),
@@ -175,16 +175,7 @@ pub(crate) fn plan(
             if at.is_none() && !was_tried {
                 warn_of_nulls(relation, &keys);
             }
-            by_order(
-                client,
-                relation,
-                keys,
-                source,
-                increment,
-                lag.as_deref(),
-                at,
-                was_tried,
-            )
+            by_order(client, relation, keys, source, increment, at, was_tried)
         }
     }
 }
@@ -250,10 +241,13 @@ fn by_order(
     keys: Vec<Key>,
     here: Here,
     increment: &Increment,
-    lag: Option<&str>,
     at: Option<(&Ordered, &str)>,
     was_tried: bool,
 ) -> Result<Plan> {
+    let lag = match &increment.late_rows {
+        LateRows::Lag(lag) => lag.as_deref(),
+        LateRows::Exact => None,
+    };
     let known = at.and_then(|(cursor, _)| cursor.source.as_ref());
     if let Some(known) = known {
         known.check(&here)?;

@@ -48,11 +48,7 @@ impl Fault {
             connector: "faulty".into(),
             export,
             phase: None,
-            error: Box::new(ConnectorError::new(
-                self.kind.clone(),
-                "on_purpose",
-                "a fault",
-            )),
+            error: Box::new(ConnectorError::new(self.kind, "on_purpose", "a fault")),
         })
     }
 
@@ -246,10 +242,10 @@ fn each_call_fails_once(stream: &str, write_mode: &str, kind: &ErrorKind, is_lat
             let calls = from..from + AT_A_TIME as u64;
             let fails = |at| scope.spawn(move || call_fails(at, stream, write_mode, kind, is_late));
             let threads: Vec<_> = calls.map(fails).collect();
-            let ended = threads
+            let mut ended = threads
                 .into_iter()
                 .map(|thread| thread.join().expect("a run"));
-            ended.fold(true, |all, one| all && one)
+            ended.all(|one| one)
         });
         if !happened {
             return from;
@@ -264,7 +260,7 @@ fn call_fails(at: u64, stream: &str, write_mode: &str, kind: &ErrorKind, is_late
     let fault = Fault {
         calls: Arc::default(),
         at,
-        kind: kind.clone(),
+        kind: *kind,
         is_late,
     };
     let (to, folder) = (Tables::new(), TempDir::new().expect("a folder"));
