@@ -115,7 +115,9 @@ impl Secrets {
             let view = View::of(text);
             known.find(&view, escapes, &mut found);
             // As in the header of HTTP Basic, which a server may send back.
-            if let Some(decoded) = view.of_base64() {
+            if text.len() <= LONG
+                && let Some(decoded) = view.of_base64()
+            {
                 known.find(&decoded, 0, &mut found);
             }
         }
