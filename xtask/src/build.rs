@@ -8,30 +8,40 @@ use crate::{bundle, c_compiler, python, toolchain};
 
 /// Leaves the program with its connectors beside it, compiled ahead of time.
 pub fn build(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
-    program(workspace, steps)?;
+    with_components(workspace, steps, "connectors", &complete(workspace)?)?;
     compile(workspace, steps, "bundled connectors", Vec::new())
 }
 
-/// Leaves the program with its connectors beside it. A run compiles those that it uses.
+/// Leaves the program with its connectors beside it, without what builds connectors in Python and JavaScript. A run
+/// compiles those that it uses.
 pub fn program(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
-    with_components(workspace, steps, "connectors", &[])
+    with_components(workspace, steps, "connectors", &workspace.bundled()?)
 }
 
-/// The same, and the test kit's components in the same step, so that cargo compiles what they share once.
+/// What every program has: the connectors, and the adapters of those in Python and JavaScript.
+fn complete(workspace: &Workspace) -> Result<Vec<Component>, Failure> {
+    let mut all = workspace.connectors()?;
+    all.extend(workspace.parts().0);
+    Ok(all)
+}
+
+/// Builds all components in one step, so that cargo compiles what they share once, and the program.
 fn with_components(
     workspace: &Workspace,
     steps: &mut Steps,
     what: &str,
-    more: &[Component],
+    all: &[Component],
 ) -> Result<(), Failure> {
     toolchain::setup(workspace, steps)?;
-    let mut all = workspace.connectors()?;
-    all.extend(workspace.parts().0);
-    all.extend_from_slice(more);
-    components(workspace, steps, what, &all)?;
+    components(workspace, steps, what, all)?;
     let bundled = workspace.bundled()?;
     steps.step("bundle: connectors, for the host", || {
-        bundle_into(workspace, &bundled, &workspace.bundle())
+        let folder = workspace.bundle();
+        let parts = workspace.parts().0;
+        match parts.iter().all(|part| all.contains(part)) {
+            true => bundle_into(workspace, &bundled, &folder),
+            false => bundle::refresh(workspace, &bundled, &folder),
+        }
     })?;
     // Naming the package instead of the workspace would resolve other features for some
     // dependencies than `cargo test --workspace` does, and the two would compile them twice.
@@ -123,7 +133,9 @@ pub fn with_names(
 /// [`build`], and the components that only tests use in `target/testkit`, compiled ahead of time.
 pub fn with_testkit(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
     let mut kit = workspace.testkit_components()?;
-    with_components(workspace, steps, "connectors and test kit", &kit)?;
+    let mut all = complete(workspace)?;
+    all.extend_from_slice(&kit);
+    with_components(workspace, steps, "connectors and test kit", &all)?;
     compile(workspace, steps, "bundled connectors", Vec::new())?;
     // Authors begin with the template, so the tests treat it as an author's connector.
     let template = workspace.connectors()?.into_iter();

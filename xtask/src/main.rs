@@ -28,7 +28,7 @@ mod toolchain;
 mod workspace;
 
 use step::{Failure, Steps};
-use workspace::Workspace;
+use workspace::{Flavor, Workspace};
 
 const HELP: &str = "\
 Usage: cargo xtask <command> [arguments]
@@ -79,8 +79,14 @@ Commands:
 Everything is built below `target/`, or below $CARGO_TARGET_DIR when that is set.
 ";
 
-/// The commands that build with the quick profiles.
-const QUICK: [&str; 4] = ["demo", "test", "faults", "lint"];
+/// The profiles that a command builds with.
+fn flavor(command: &str) -> Flavor {
+    match command {
+        "demo" => Flavor::Demo,
+        "test" | "faults" | "lint" => Flavor::Quick,
+        _ => Flavor::Release,
+    }
+}
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -94,10 +100,7 @@ fn main() -> ExitCode {
     }
     let mut steps = Steps::begin(name);
     let result = Workspace::locate().and_then(|workspace| {
-        let workspace = match QUICK.contains(&name) {
-            true => workspace.quick(),
-            false => workspace,
-        };
+        let workspace = workspace.built_as(flavor(name));
         dispatch(name, rest, &workspace, &mut steps)
     });
     steps.finish(result)
@@ -139,7 +142,7 @@ fn dispatch(
         "lint" => check::lint(workspace, steps),
         "fmt" => check::fmt(workspace, steps),
         "ci" => {
-            let quick = Workspace::locate()?.quick();
+            let quick = Workspace::locate()?.built_as(Flavor::Quick);
             check::lint(&quick, steps)?;
             test::test(&quick, steps, &[])?;
             test::test(

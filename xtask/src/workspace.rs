@@ -18,8 +18,10 @@ const RUSTFLAGS: &str = "CARGO_TARGET_WASM32_WASIP2_RUSTFLAGS";
 pub enum Flavor {
     /// For users and benchmarks: full optimisation.
     Release,
-    /// For the demo and the tests: builds in less than half the time.
+    /// For the tests: builds in less than half the time.
     Quick,
+    /// For the demo: builds fastest, and runs slowest.
+    Demo,
 }
 
 impl Flavor {
@@ -28,6 +30,7 @@ impl Flavor {
         match self {
             Self::Release => "release",
             Self::Quick => "ci",
+            Self::Demo => "demo",
         }
     }
 
@@ -36,6 +39,7 @@ impl Flavor {
         match self {
             Self::Release => "connector",
             Self::Quick => "connector-ci",
+            Self::Demo => "connector-demo",
         }
     }
 }
@@ -86,12 +90,9 @@ impl Workspace {
         })
     }
 
-    /// The same workspace, built with the quick profiles.
-    pub fn quick(self) -> Self {
-        Self {
-            flavor: Flavor::Quick,
-            ..self
-        }
+    /// The same workspace, built with other profiles.
+    pub fn built_as(self, flavor: Flavor) -> Self {
+        Self { flavor, ..self }
     }
 
     /// The profile that builds the host.
@@ -245,15 +246,18 @@ impl Workspace {
     }
 
     /// A cargo that works on every package of the host. The quick build leaves out the benchmarks, which
-    /// `cargo xtask ci` tests by themselves.
+    /// `cargo xtask ci` tests by themselves. The demo builds the program alone, without what builds connectors in Python and
+    /// JavaScript.
     pub fn cargo_for_host(&self, arguments: &[&str]) -> Command {
         let mut cargo = self.cargo([]);
         cargo
             .args(arguments)
-            .args(["--profile", self.host_profile(), "--workspace"]);
-        if self.flavor == Flavor::Quick {
-            cargo.args(["--exclude", BENCH]);
-        }
+            .args(["--profile", self.host_profile()]);
+        match self.flavor {
+            Flavor::Release => cargo.arg("--workspace"),
+            Flavor::Quick => cargo.args(["--workspace", "--exclude", BENCH]),
+            Flavor::Demo => cargo.args(["-p", "rapidbyte-cli", "--no-default-features"]),
+        };
         cargo
     }
 
@@ -383,10 +387,12 @@ mod tests {
     #[test]
     fn quick_builds_stand_beside_those_for_users() {
         let release = Workspace::at(Path::new("/srv/rapidbyte"));
-        let quick = Workspace::at(Path::new("/srv/rapidbyte")).quick();
-        assert_ne!(quick.binary(), release.binary());
-        assert_ne!(quick.bundle(), release.bundle());
-        assert_ne!(quick.parts().0, release.parts().0);
+        for flavor in [Flavor::Quick, Flavor::Demo] {
+            let other = Workspace::at(Path::new("/srv/rapidbyte")).built_as(flavor);
+            assert_ne!(other.binary(), release.binary());
+            assert_ne!(other.bundle(), release.bundle());
+            assert_ne!(other.parts().0, release.parts().0);
+        }
     }
 
     #[test]

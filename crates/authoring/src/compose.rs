@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 
 use rapidbyte_engine::Failure;
 use rapidbyte_runtime::Kind;
-use wac_graph::types::Package;
-use wac_graph::{CompositionGraph, EncodeOptions, PlugError};
 
 use crate::build::failed;
 
@@ -24,7 +22,7 @@ pub(crate) fn around(script: &Path, kind: Kind, adapters: &Adapters) -> Result<V
     let script =
         std::fs::read(script).map_err(|error| failed(format!("{}: {error}", script.display())))?;
     let script = match kind {
-        Kind::Source => script,
+        Kind::Source | Kind::Transform => script,
         Kind::Destination => {
             // A connector that does not use the sink stays as it is.
             let with_sink = plug(&script, adapters.read("sink")?)?;
@@ -74,7 +72,10 @@ fn plug(socket: &[u8], plug: Vec<u8>) -> Result<Option<Vec<u8>>, Failure> {
     })
 }
 
+#[cfg(feature = "compose")]
 fn connected(socket: &[u8], plug: Vec<u8>) -> Result<Option<Vec<u8>>, Box<dyn std::error::Error>> {
+    use wac_graph::types::Package;
+    use wac_graph::{CompositionGraph, EncodeOptions, PlugError};
     let mut graph = CompositionGraph::new();
     let mut package = |name: &str, bytes: Vec<u8>| {
         let package = Package::from_bytes(name, None, bytes, graph.types_mut())?;
@@ -87,4 +88,9 @@ fn connected(socket: &[u8], plug: Vec<u8>) -> Result<Option<Vec<u8>>, Box<dyn st
         Err(PlugError::NoPlugHappened) => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+#[cfg(not(feature = "compose"))]
+fn connected(_: &[u8], _: Vec<u8>) -> Result<Option<Vec<u8>>, Box<dyn std::error::Error>> {
+    Err("this program was built without the composer: build it with `cargo xtask build`".into())
 }
