@@ -47,6 +47,7 @@ mod state;
 mod support;
 mod terminal;
 mod tls;
+mod transforms;
 mod tutorial;
 mod types;
 #[path = "../hostile/wat.rs"]

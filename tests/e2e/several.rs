@@ -486,17 +486,97 @@ fn a_run_with_other_settings_than_the_interrupted_one_reads_all_streams() {
     assert_eq!(code, None, "{said}");
     assert_eq!(rows(), "1,1");
     assert!(said.contains("2 streams were not read again"), "{said}");
-    for faults in ["engine.told=kill", ""] {
-        let (code, said) = run(SECOND, faults);
-        assert_eq!(code, (faults.is_empty()).then_some(0), "{said}");
-        assert!(
-            said.contains("the settings of the source have changed"),
-            "{said}"
-        );
+    let (other, same) = ("with other settings", "2 streams were not read again");
+    for (night, warning) in [(SECOND, other), (FIRST, same), (SECOND, same)] {
+        let (code, said) = run(night, "engine.told=kill");
+        assert_eq!(code, None, "{said}");
+        assert!(said.contains(warning), "{night}: {said}");
+        assert_eq!(said.contains(other), warning == other, "{night}: {said}");
         assert_eq!(rows(), "1,1,2,2");
     }
+    // The destination knows the second night alone.
+    let (code, said) = run(FIRST, "");
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(rows(), "1,1,2,2");
     assert_eq!(run(SECOND, "").0, Some(0));
     assert_eq!(rows(), "1,1,2,2,2,2");
+}
+
+/// Two files that are appended to two tables by a run that is killed at its end.
+fn interrupted(database: &rapidbyte_testkit::postgres::Database) -> Folder {
+    let folder = Folder::new();
+    folder.write("a.csv", "n\n1\n").write("b.csv", "n\n2\n");
+    let url = database.url();
+    folder.write(
+        "p.yaml",
+        format!(
+            "version: 1\npipeline: t\nsource:\n  use: source-file\n  \
+             config: {{ path: \"{{stream}}.csv\", format: csv }}\n  streams: [a, b]\ndestination:\n  \
+             use: dest-postgres\n  config: {{ url: \"{url}\", schema: raw }}\n  write_mode: append\n"
+        ),
+    );
+    let mut command = folder.command(&["run", "p.yaml"]);
+    let ended = command.env("RAPIDBYTE_FAULTS", "engine.told=kill").output();
+    assert_eq!(ended.expect("it starts").status.code(), None);
+    folder
+}
+
+fn rows_of(client: &mut Client) -> [i64; 2] {
+    ["a", "b"].map(|table| {
+        let sql = format!("SELECT count(*) FROM raw.{table}");
+        client.query_one(&sql, &[]).expect("a count").get(0)
+    })
+}
+
+#[test]
+fn what_an_interrupted_run_has_appended_is_read_again_if_it_is_gone() {
+    let truncate = "TRUNCATE raw.a";
+    let again = "DROP TABLE raw.a; CREATE TABLE raw.a (n int8)";
+    for (gone, why) in [
+        ("DROP TABLE raw.a", "was dropped"),
+        (truncate, "was emptied"),
+        (again, "was dropped and created again"),
+    ] {
+        let database = shared().database();
+        let mut client = database.client();
+        client.batch_execute("CREATE SCHEMA raw").expect("a schema");
+        let folder = interrupted(&database);
+        client.batch_execute(gone).expect("gone");
+        let ended = folder.rapidbyte(&["run", "p.yaml", "--output", "json"]);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        assert_eq!(rows_of(&mut client), [1, 1], "{gone}");
+        let report: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+        let warnings = report["warnings"].to_string();
+        assert!(warnings.contains(why), "{gone}: {warnings}");
+        assert!(warnings.contains("not read again"), "{warnings}");
+    }
+}
+
+#[test]
+fn a_stream_that_is_cleared_is_read_again_and_the_others_are_not() {
+    let database = shared().database();
+    let mut client = database.client();
+    client.batch_execute("CREATE SCHEMA raw").expect("a schema");
+    let folder = interrupted(&database);
+    let cleared = folder.rapidbyte(&["state", "clear", "p.yaml", "b"]);
+    assert_eq!(cleared.code, Some(0), "{}", cleared.stderr);
+    let ended = folder.rapidbyte(&["run", "p.yaml"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!(rows_of(&mut client), [1, 2], "{}", ended.stderr);
+}
+
+#[test]
+fn the_order_of_settings_has_no_meaning() {
+    let database = shared().database();
+    let mut client = database.client();
+    client.batch_execute("CREATE SCHEMA raw").expect("a schema");
+    let folder = interrupted(&database);
+    let pipeline = folder.read("p.yaml");
+    let (path, format) = ("path: \"{stream}.csv\"", "format: csv");
+    let turned = pipeline.replace(&format!("{path}, {format}"), &format!("{format}, {path}"));
+    assert_ne!(turned, pipeline);
+    let report = folder.report(&turned);
+    assert_eq!(rows_of(&mut client), [1, 1], "{report:#}");
 }
 
 /// Of files of which one is empty, one is broken and one is gone, the others are copied.

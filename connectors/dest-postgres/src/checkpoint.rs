@@ -316,6 +316,14 @@ pub(crate) fn progress(
                 rows => return Err(key.has_no_cursor(&rows)),
             }
         }
+        // The run that resumes this one would not append it again.
+        if progress.complete && !target.is_incremental {
+            progress.lost_rows = match (known, found) {
+                (Some(_), None) => Some(format!("{} was dropped", key.target)),
+                (Some(known), Some(found)) => lost(client, key, known == found, may_look)?,
+                (None, _) => None,
+            };
+        }
         return Ok(Some(progress));
     };
     let resumes = target.is_incremental && !matches!(target.write_mode, WriteMode::Replace);
@@ -329,15 +337,20 @@ pub(crate) fn progress(
     if let (Some(known), Some(found)) = (known, found) {
         // With `deleted_field` an upsert may delete all rows.
         let may_look = may_look && target.deleted_field.is_none();
-        progress.lost_rows = if known != found {
-            Some(format!("{} was dropped and created again", key.target))
-        } else if may_look && is_empty(client, &key.target)? == Some(true) {
-            Some(format!("{} was emptied", key.target))
-        } else {
-            None
-        };
+        progress.lost_rows = lost(client, key, known == found, may_look)?;
     }
     Ok(Some(progress))
+}
+
+/// Why committed rows are no longer in the target, which exists.
+fn lost(client: &mut Client, key: &Key, is_same: bool, may_look: bool) -> Result<Option<String>> {
+    Ok(if !is_same {
+        Some(format!("{} was dropped and created again", key.target))
+    } else if may_look && is_empty(client, &key.target)? == Some(true) {
+        Some(format!("{} was emptied", key.target))
+    } else {
+        None
+    })
 }
 
 /// Whether the target has rows. For rows that the role does not see, only the storage tells.

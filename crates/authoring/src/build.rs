@@ -182,6 +182,7 @@ fn world(project: &Project) -> &'static str {
     match (project.kind, project.http) {
         (Kind::Source, false) => "source",
         (Kind::Source, true) => "source-http",
+        (Kind::Transform, _) => "transform",
         (Kind::Destination, _) => "destination",
     }
 }

@@ -91,6 +91,9 @@ pub struct Project {
     pub http: bool,
 }
 
+/// The kinds of connectors that have a template.
+pub const KINDS: [Kind; 2] = [Kind::Source, Kind::Destination];
+
 /// A kind by its name.
 mod kind {
     use rapidbyte_runtime::Kind;
@@ -103,7 +106,7 @@ mod kind {
 
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Kind, D::Error> {
         let name = String::deserialize(deserializer)?;
-        let kind = Kind::named(&name);
+        let kind = Kind::named(&name).filter(|kind| super::KINDS.contains(kind));
         kind.ok_or_else(|| Error::unknown_variant(&name, &["source", "destination"]))
     }
 }
@@ -112,7 +115,8 @@ impl Project {
     /// A new project.
     ///
     /// # Errors
-    /// `invalid_argument` for a name that some language or system does not take as a file, package or crate.
+    /// `invalid_argument` for a name that some language or system does not take as a file, package or crate, and for a
+    /// kind that is not in [`KINDS`].
     pub fn new(name: &str, kind: Kind, language: Language) -> Result<Self, Failure> {
         let is_letter = |c: char| c.is_ascii_lowercase();
         let is_valid = name.starts_with(is_letter)
@@ -127,6 +131,10 @@ impl Project {
                      a letter, such as source-shop; not a Rust keyword and not the name of a \
                      crate that connectors use",
             ));
+        }
+        if !KINDS.contains(&kind) {
+            let text = format!("there is no template for a {}", kind.name());
+            return Err(Failure::new(Class::Config, "invalid_argument", text));
         }
         Ok(Self {
             version: VERSION,
@@ -241,6 +249,7 @@ impl Project {
             (Language::Javascript, Kind::Destination) => {
                 &["javascript/common/", "javascript/destination/"]
             }
+            (_, Kind::Transform) => &[],
         };
         let of_layer = |layer: &&'static str| {
             let layer = *layer;

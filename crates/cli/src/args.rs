@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use rapidbyte_authoring::Language;
+use rapidbyte_authoring::{KINDS, Language};
 use rapidbyte_engine::{Class, Failure, Narrowing};
 use rapidbyte_runtime::Kind;
 use serde_json::json;
@@ -531,7 +531,7 @@ pub struct NewConnector {
 }
 
 fn kinds() -> impl TypedValueParser<Value = Kind> {
-    let names = PossibleValuesParser::new(Kind::ALL.map(Kind::name));
+    let names = PossibleValuesParser::new(KINDS.map(Kind::name));
     names.try_map(|name| Kind::named(&name).ok_or("not a kind of connector"))
 }
 

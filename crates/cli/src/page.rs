@@ -10,7 +10,7 @@ mod shelf;
 
 use std::fmt::Write as _;
 
-use rapidbyte_engine::report::{Report, StageReport, StreamReport};
+use rapidbyte_engine::report::{Report, Side, StageReport, StreamReport};
 use rapidbyte_engine::{Failure, Progress, StreamState};
 use rapidbyte_wire::counted;
 use serde_json::{Map, Value};
@@ -295,14 +295,20 @@ const GROUPS: [(&str, &str, &[&str]); 8] = [
     (
         "work",
         "convert values",
-        &["arrow_encode", "arrow_decode", "decode", "encode"],
+        &[
+            "arrow_encode",
+            "arrow_decode",
+            "decode",
+            "transform",
+            "encode",
+        ],
     ),
     (
         "host",
         "cross the sandbox boundary, compress",
         &["crossing", "decompress", "compress"],
     ),
-    ("peer", "wait for the other side", &["channel_wait", "recv"]),
+    ("peer", "wait for another stage", &["channel_wait", "recv"]),
     ("write", "flush and commit", &["flush", "commit"]),
     ("other", "other", &["other"]),
 ];
@@ -319,14 +325,14 @@ fn group(key: &str) -> usize {
 fn waterfall(report: &Report) -> String {
     let total = report.total_secs.max(1e-9);
     let planning = lane("planning", "", 0.0, report.plan_secs, total, None);
-    let both = |stream: &&StreamReport| {
-        let sides = [("reads", &stream.source), ("writes", &stream.destination)];
+    let lanes = |stream: &&StreamReport| -> String {
         let (start, name) = (stream.start_secs, stream.name.as_str());
-        let lanes =
-            sides.map(|(side, stage)| lane(name, side, start, stage.wall_secs, total, Some(stage)));
-        lanes.concat()
+        let lanes = stream.stages().map(|(side, stage)| {
+            lane(name, does(side), start, stage.wall_secs, total, Some(stage))
+        });
+        lanes.collect()
     };
-    let lines: Vec<String> = sorted(report).iter().map(both).collect();
+    let lines: Vec<String> = sorted(report).iter().map(lanes).collect();
     let lines = format!(
         "<div class=\"lanes\">\n{planning}</div>\n{}",
         folded(&lines, |lines| format!(
@@ -346,9 +352,18 @@ fn waterfall(report: &Report) -> String {
     section(
         "Where the time went",
         "Each bar shows when its stage ran. Its parts are sums of the time in each phase. The \
-             source and the destination of a stream work at the same time.",
+             stages of a stream work at the same time.",
         &lanes,
     )
+}
+
+/// What a stage does.
+fn does(side: Side) -> &'static str {
+    match side {
+        Side::Source => "reads",
+        Side::Transform => "transforms",
+        Side::Destination => "writes",
+    }
 }
 
 /// One stage's bar; without a stage, a plain one.
@@ -402,7 +417,8 @@ fn segments(parts: &Map<String, Value>, wall: f64) -> String {
 fn breakdown(report: &Report) -> String {
     let mut rows = String::new();
     for stream in &report.streams {
-        for (side, stage) in [("reads", &stream.source), ("writes", &stream.destination)] {
+        for (side, stage) in stream.stages() {
+            let side = does(side);
             for (key, value) in &stage.parts {
                 let secs = value.as_f64().unwrap_or(0.0);
                 if secs < 1e-6 {
@@ -545,8 +561,11 @@ fn notes(stream: &Value) -> String {
 
 fn grants(plan: &Value) -> String {
     let mut rows = String::new();
-    for side in ["source", "destination"] {
-        let given = list(&plan[side]["grants"]);
+    let transforms = list(&plan["transforms"]).iter();
+    let transforms = transforms.map(|stage| ("transform", stage));
+    let stages = [("source", &plan["source"])].into_iter().chain(transforms);
+    for (side, stage) in stages.chain([("destination", &plan["destination"])]) {
+        let given = list(&stage["grants"]);
         let given: Vec<String> = given
             .iter()
             .map(|grant| {
@@ -563,7 +582,7 @@ fn grants(plan: &Value) -> String {
         let _ = writeln!(
             rows,
             "<tr><td>{side}</td><td>{}</td><td>{given}</td></tr>",
-            connector(&plan[side])
+            connector(stage)
         );
     }
     section(
@@ -584,7 +603,7 @@ fn seconds(secs: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rapidbyte_engine::report::{Side, key};
+    use rapidbyte_engine::report::key;
     use rapidbyte_runtime::Phase;
 
     use super::*;
@@ -592,7 +611,7 @@ mod tests {
     #[test]
     fn every_phase_has_a_group_of_its_own_kind() {
         for phase in Phase::ALL {
-            for side in [Side::Source, Side::Destination] {
+            for side in Side::ALL {
                 let is_other = GROUPS[group(key(phase, side))].0 == "other";
                 assert_eq!(is_other, phase == Phase::Other, "{phase:?}");
             }
@@ -620,6 +639,7 @@ mod tests {
             start_secs: 0.0,
             wall_secs: n as f64,
             source: stage(),
+            transforms: Vec::new(),
             destination: stage(),
         };
         Report {

@@ -78,7 +78,7 @@ fn schema_of<'a>(bench: &'a Bench<'_>) -> Result<&'a Value, Verdict> {
 fn open(bench: &Bench<'_>, config: &Map<String, Value>) -> Result<(), Trouble> {
     match bench.trial.connector.kind() {
         Kind::Source => bench.source(config, Reach::Nothing).map(drop),
-        Kind::Destination => bench.destination(config, Reach::Nothing).map(drop),
+        Kind::Transform | Kind::Destination => bench.destination(config, Reach::Nothing).map(drop),
     }
 }
 
@@ -159,7 +159,7 @@ fn check(bench: &Bench<'_>) -> Judged {
         Kind::Source => bench
             .source(config, Reach::Granted)
             .and_then(|mut source| bench.note(source.check())),
-        Kind::Destination => bench
+        Kind::Transform | Kind::Destination => bench
             .destination(config, Reach::Granted)
             .and_then(|mut destination| bench.note(destination.check())),
     };
@@ -205,7 +205,7 @@ fn denied(bench: &Bench<'_>) -> Judged {
     let config = bench.config()?;
     let calls = match bench.trial.connector.kind() {
         Kind::Source => denied_source(bench, config),
-        Kind::Destination => destination::denied(bench, config),
+        Kind::Transform | Kind::Destination => destination::denied(bench, config),
     };
     let mut refusals = 0;
     for result in calls {

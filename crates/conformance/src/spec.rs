@@ -53,7 +53,9 @@ pub(crate) fn describe(spec: &Spec, kind: Kind) -> Judged {
     }
     let (own, other, word) = match kind {
         Kind::Source => (spec.sync_modes.len(), spec.write_modes.len(), "sync_modes"),
-        Kind::Destination => (spec.write_modes.len(), spec.sync_modes.len(), "write_modes"),
+        Kind::Transform | Kind::Destination => {
+            (spec.write_modes.len(), spec.sync_modes.len(), "write_modes")
+        }
     };
     if own == 0 || other > 0 {
         return Err(fail(

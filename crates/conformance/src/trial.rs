@@ -39,7 +39,8 @@ pub struct Peer {
     pub stream: Option<String>,
 }
 
-/// Judges every clause for the connector's kind and tells each outcome when it is there.
+/// Judges every clause for the connector's kind and tells each outcome when it is there. There are no clauses for
+/// transforms.
 pub fn test(trial: &Trial, told: &mut dyn FnMut(&Outcome)) -> Report {
     let mut bench = Bench::new(trial);
     let mut judges = Judges {
@@ -52,6 +53,7 @@ pub fn test(trial: &Trial, told: &mut dyn FnMut(&Outcome)) -> Report {
     common::first(&mut bench, &mut judges);
     match kind {
         Kind::Source => source::judge(&bench, &mut judges),
+        Kind::Transform => {}
         Kind::Destination => destination::judge(&bench, &mut judges),
     }
     common::last(&bench, &mut judges);

@@ -206,6 +206,7 @@ table! {
 pub fn clauses(kind: Kind) -> Vec<&'static Clause> {
     let middle = match kind {
         Kind::Source => SOURCE,
+        Kind::Transform => return Vec::new(),
         Kind::Destination => DESTINATION,
     };
     [FIRST, middle, LAST].concat()

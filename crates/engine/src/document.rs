@@ -159,6 +159,19 @@ pub struct Stream {
     /// are deleted in the destination; else that of `destination`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deleted_field: Option<String>,
+    /// The transforms of the rows, in order, after `columns`, `where` and `rename`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub transforms: Vec<Transform>,
+}
+
+/// One entry of a stream's `transforms`.
+#[derive(Clone, PartialEq, Eq, Serialize)]
+pub struct Transform {
+    /// The name of a connector of the program or the path of a `.wasm` file; required.
+    #[serde(rename = "use")]
+    pub connector: String,
+    /// The transform's own settings.
+    pub config: Map<String, Value>,
 }
 
 /// `change_detection`: how an incremental read finds the rows that are new or changed.
@@ -391,6 +404,20 @@ impl Document {
         })
     }
 
+    /// The connectors of all stages, as the file names them, each once.
+    pub fn connectors(&self) -> Vec<&str> {
+        let streams = self.source.streams.iter();
+        let transforms = streams.flat_map(|stream| &stream.transforms);
+        let transforms = transforms.map(|transform| transform.connector.as_str());
+        let mut names = vec![self.source.connector.as_str()];
+        for name in transforms.chain([self.destination.connector.as_str()]) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+
     /// Where a key stands, such as `source.config.schema.id` or `source.streams[1].columns[0]`.
     ///
     /// A key with other characters than letters, digits, `_` and `-` is written `["a.b"]`. If
@@ -503,6 +530,7 @@ impl Stream {
             lag: None,
             primary_key: Vec::new(),
             deleted_field: None,
+            transforms: Vec::new(),
         }
     }
 
@@ -610,6 +638,14 @@ impl fmt::Debug for Source {
         f.debug_struct("Source")
             .field("use", &self.connector)
             .field("streams", &self.streams)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Transform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transform")
+            .field("use", &self.connector)
             .finish_non_exhaustive()
     }
 }

@@ -4,21 +4,22 @@
 //! resumed run reads the stream again.
 //!
 //! - It must not, if the earlier attempt moved the same rows: they would be in the target twice.
-//! - It must, if the earlier attempt moved other rows: with `--limit`, without some columns, with another condition, or
-//!   with other settings of the source.
+//! - It must, if the earlier attempt moved other rows: with `--limit`, without some columns, with another condition, with
+//!   other transforms, or with other settings of the source.
 //!
 //! So the id of such a stream also stands for the rows that the run asks for: `20260131-235959-0a1b2c3d.4e5f6071`.
-//! Streams without a limit, a condition or a choice of columns have the run's own id, unless the settings of the source
+//! Streams without a limit, a condition, a choice of columns or transforms have the run's own id, unless the settings of the source
 //! have changed since the run began.
 
 use std::collections::HashMap;
 
 use rapidbyte_runtime::{Run, SyncMode, WriteMode};
 use rapidbyte_state::State;
+use serde_json::{Map, Value};
 
 use crate::document::without_marked;
 use crate::failure::Failure;
-use crate::plan::{Plan, StreamPlan};
+use crate::plan::{Plan, Stage, Step, StreamPlan};
 
 /// Separates the run's id from the part that stands for the rows. No id of a run contains it.
 const MARK: char = '.';
@@ -68,14 +69,18 @@ impl Asked {
     pub(crate) fn id(&self, base: &str, stream: &StreamPlan) -> String {
         let other = self.is_other(base).then_some(&self.settings);
         let asked = (&stream.columns, &stream.filter, self.limit);
+        let steps: Vec<String> = stream.transforms.iter().map(|step| step.hash()).collect();
+        let is_plain = asked == (&None, &None, None) && other.is_none() && steps.is_empty();
+        if !is_added_once(stream) || is_plain {
+            return base.to_owned();
+        }
         // Strings and numbers are always JSON.
-        let asked = match (asked, other) {
-            _ if !is_added_once(stream) => return base.to_owned(),
-            ((None, None, None), None) => return base.to_owned(),
-            (asked, None) => serde_json::to_vec(&asked).unwrap_or_default(),
-            (asked, Some(other)) => serde_json::to_vec(&(asked, other)).unwrap_or_default(),
+        let asked = match (other, steps.is_empty()) {
+            (None, true) => serde_json::to_vec(&asked),
+            (Some(other), true) => serde_json::to_vec(&(asked, other)),
+            (_, false) => serde_json::to_vec(&(asked, other, steps)),
         };
-        format!("{base}{MARK}{}", short_hash(&asked))
+        format!("{base}{MARK}{}", short_hash(&asked.unwrap_or_default()))
     }
 
     /// The run of each stream whose id differs from `run`, for the destination. `resumed` has the ids of earlier runs
@@ -99,10 +104,22 @@ impl Asked {
 /// A hash of the connector and the settings of the source. Two plans with the same hash read the same rows. Secrets do
 /// not count, because somebody may change a password and the rows stay the same.
 pub(crate) fn settings(plan: &Plan) -> String {
-    let (document, source) = (&plan.document, &plan.source);
-    let schema = serde_json::from_str(&source.spec.config_schema).unwrap_or_default();
-    let config = without_marked(&schema, &document.source.config);
-    short_hash(format!("{} {config}", document.source.connector).as_bytes())
+    let source = &plan.document.source;
+    settings_of(&plan.source, &source.connector, &source.config)
+}
+
+/// The same of one stage.
+fn settings_of(stage: &Stage, connector: &str, config: &Map<String, Value>) -> String {
+    let schema = serde_json::from_str(&stage.spec.config_schema).unwrap_or_default();
+    let config = without_marked(&schema, config);
+    short_hash(format!("{connector} {config}").as_bytes())
+}
+
+impl Step {
+    /// A hash of the transform and its settings.
+    fn hash(&self) -> String {
+        settings_of(&self.stage, &self.asked.connector, &self.asked.config)
+    }
 }
 
 fn short_hash(bytes: &[u8]) -> String {

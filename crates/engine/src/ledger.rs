@@ -1,6 +1,6 @@
 //! What a run has committed: told to the local history and to the source, and counted for the report.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
 use rapidbyte_runtime::{Level, Progress, Run, fault};
@@ -21,12 +21,16 @@ pub(crate) struct Ledger<'a> {
     pub(crate) resumed: HashMap<String, String>,
     /// The runs as the destination knows them, by stream, where that is not `run`.
     pub(crate) known_as: HashMap<String, Run>,
+    /// The ids under which streams were completed by runs that this one resumes, by stream.
+    pub(crate) completed: HashMap<String, HashSet<String>>,
     /// What decides these ids.
     pub(crate) asked: Asked,
     /// The id of the run that still had the turn of the pipeline when this one took it.
     pub(crate) replaces: Option<String>,
     /// The turn of the pipeline; none where the folder takes no lock.
     pub(crate) turn: Option<Watch>,
+    /// The run resumes one that did not finish.
+    pub(crate) goes_on: bool,
     /// None where it cannot be written and nothing depends on it.
     pub(crate) history: Option<&'a State>,
     pub(crate) host: &'a Host,
@@ -55,6 +59,8 @@ pub(crate) struct Tally {
     pub(crate) location: String,
     /// The run had moved it before it was killed.
     pub(crate) skipped: bool,
+    /// What the operator has to know about the stream.
+    pub(crate) warning: Option<String>,
     /// The destination has let this run in before.
     pub(crate) was_let_in: bool,
     /// The epoch of a newer run that came and went while this one planned.
@@ -81,6 +87,19 @@ impl Ledger<'_> {
             let Run { pipeline, id } = self.run_of(stream);
             self.or_warn(history.heal(pipeline, stream, id, known(progress)));
         }
+    }
+
+    /// The stream was completed under another id.
+    pub(crate) fn completed_as(&self, stream: &str, id: &str) {
+        if let Some(history) = self.history {
+            self.or_warn(history.completes(&self.run.pipeline, stream, id));
+        }
+    }
+
+    /// Tells the operator something about a stream, now and in the report.
+    pub(crate) fn warn(&self, stream: &str, text: String) {
+        self.host.log(Some(stream), Level::Warn, &text);
+        self.tally(stream, |tally| tally.warning = Some(text));
     }
 
     /// A newer run came and went while this one planned.

@@ -11,14 +11,15 @@ mod prepared;
 mod privileges;
 mod refused;
 pub(crate) mod shown;
+mod step;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arrow_schema::{Field, Schema};
 use rapidbyte_runtime::{
-    ColumnPlan, Destination, Fit, Grants, Increment, Plan as Placed, Progress, Selection, Stream,
-    SyncMode, Target, WriteMode,
+    ColumnPlan, Destination, Fit, Grants, Increment, Plan as Placed, Progress, Relation, Selection,
+    Stream, SyncMode, Target, WriteMode,
 };
 use rapidbyte_wire::{WARNING_NOTE, ipc, types};
 
@@ -31,13 +32,14 @@ pub(crate) use delivery::{asked_increment, lost_rows};
 use delivery::{identify, increment, refuse_lost, refuse_repeats};
 pub(crate) use fences::{fences_all, fences_runs};
 pub use moment::Taken;
-use open::common_forms;
 pub use open::{Clocks, Discovered, Stage, discover, granted, open_destination};
+use open::{Transforming, common_forms};
 pub(crate) use open::{open_source, planning_sandbox};
 pub(crate) use prepared::Held;
 pub use prepared::Prepared;
 pub use refused::Refused;
 use refused::refusal;
+pub use step::Step;
 
 /// Everything that a run will do, settled before the first row. A plan is a value: it holds no session.
 #[derive(Clone)]
@@ -80,9 +82,11 @@ pub struct StreamPlan {
     /// How far the destination was when it was planned; none when it knows nothing of the stream,
     /// or where it does not matter.
     pub progress: Option<Progress>,
-    /// The columns that move, under their new names.
+    /// The transforms of its rows, in order.
+    pub transforms: Vec<Step>,
+    /// The columns that the destination gets, under their new names.
     pub schema: Schema,
-    /// The `Schema` message that the reader must give: the same columns under the source's names.
+    /// The `Schema` message that the reader must give: the columns that move, under the source's names.
     pub(crate) read_schema: Vec<u8>,
     /// The source's own names of the columns' types.
     pub source_types: Vec<String>,
@@ -95,10 +99,14 @@ pub struct StreamPlan {
 }
 
 impl StreamPlan {
-    /// What the operator of a run has to know: the destination's notes that are warnings.
+    /// What the operator of a run has to know: the notes of the transforms and the destination that are warnings.
     pub fn warnings(&self) -> impl Iterator<Item = &str> {
         let notes = self.placed.notes.iter();
-        notes.filter_map(|note| note.strip_prefix(WARNING_NOTE))
+        let placed = notes.filter_map(|note| note.strip_prefix(WARNING_NOTE));
+        self.transforms
+            .iter()
+            .flat_map(Step::warnings)
+            .chain(placed)
     }
 }
 
@@ -122,9 +130,22 @@ impl Plan {
         refused
     }
 
-    /// Native forms that both sides know.
+    /// All stages: the source, the transforms of the streams, and the destination.
+    pub fn stages(&self) -> Vec<&Stage> {
+        let transforms = self.streams.iter().flat_map(|stream| &stream.transforms);
+        let mut known = HashSet::new();
+        // Streams of one entry share it.
+        let transforms = transforms.filter(|step| known.insert(&step.stage.key));
+        let transforms = transforms.map(|step| &step.stage);
+        let stages = [&self.source].into_iter().chain(transforms);
+        stages.chain([&self.destination]).collect()
+    }
+
+    /// The native forms that all stages know.
     pub(crate) fn forms(&self) -> Vec<String> {
-        common_forms(&self.source.spec, &self.destination.spec)
+        let transforms = self.streams.iter().flat_map(|stream| &stream.transforms);
+        let others = transforms.map(|step| &step.stage.spec);
+        common_forms(&self.source.spec, others.chain([&self.destination.spec]))
     }
 }
 
@@ -251,6 +272,7 @@ fn cannot_replace_run(document: &Document, text: String) -> Failure {
 fn place(
     document: &Document,
     chosen: Chosen,
+    transforms: &mut [Transforming],
     destination: &mut Destination,
     full_refresh: bool,
 ) -> Result<StreamPlan, Failure> {
@@ -279,11 +301,19 @@ fn place(
             .collect::<Result<_, _>>()?;
     }
     let read = all.project(&wanted).map_err(|e| broken(e.into()))?;
-    let schema = rename(document, entry, &discovered, &read, &left_out)?;
+    let renamed = rename(document, entry, &discovered, &read, &left_out)?;
     let source_types = wanted
         .iter()
         .map(|i| discovered.source_types.get(*i).cloned().unwrap_or_default())
         .collect();
+    let relation = Relation {
+        stream: discovered.name.clone(),
+        schema: ipc::encode_schema(&renamed).map_err(broken)?,
+        source_types,
+        primary_key: moved_key(&discovered.primary_key, &read, &renamed),
+    };
+    let (transforms, relation) = step::all(document, entry, transforms, relation)?;
+    let schema = ipc::decode_schema(&relation.schema).map_err(broken)?;
     let increment = increment(document, entry, &discovered, &all)?;
     if let (Some(_), Some(column)) = (&increment, left_out.first()) {
         let key = format!("source.streams[{entry}].sync_mode");
@@ -294,14 +324,14 @@ fn place(
     }
     let mut target = Target {
         stream: discovered.name.clone(),
-        schema: ipc::encode_schema(&schema).map_err(broken)?,
+        schema: relation.schema,
         write_mode: write_mode(document),
-        primary_key: moved_key(&discovered.primary_key, &read, &schema),
+        primary_key: relation.primary_key,
         deleted_field: None,
         dedup_fields: Vec::new(),
         is_incremental: increment.is_some(),
     };
-    identify(document, entry, &read, &schema, &mut target)?;
+    identify(document, entry, (&read, &renamed), &schema, &mut target)?;
     if increment.is_some() && target.write_mode == WriteMode::Append {
         // Each version of a row that was changed becomes a row of its own.
         if target.dedup_fields.is_empty() {
@@ -353,8 +383,9 @@ fn place(
         increment,
         progress,
         read_schema: ipc::encode_schema(&read).map_err(broken)?,
+        transforms,
         schema,
-        source_types,
+        source_types: relation.source_types,
         target,
         location: document.redact(&placed.location),
         placed,

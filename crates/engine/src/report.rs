@@ -132,12 +132,35 @@ pub struct StreamReport {
     pub wall_secs: f64,
     /// The reading stage; its parts sum to its wall time.
     pub source: StageReport,
+    /// The transforms in their order; the parts of each sum to its wall time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub transforms: Vec<TransformReport>,
     /// The writing stage; its parts sum to its wall time.
     pub destination: StageReport,
 }
 
-/// One stage's wall time and its parts, in seconds.
+impl StreamReport {
+    /// The reports of all stages in their order.
+    pub fn stages(&self) -> impl Iterator<Item = (Side, &StageReport)> {
+        let transforms = self.transforms.iter();
+        let transforms = transforms.map(|transform| (Side::Transform, &transform.stage));
+        let stages = std::iter::once((Side::Source, &self.source)).chain(transforms);
+        stages.chain([(Side::Destination, &self.destination)])
+    }
+}
+
+/// One transform of a stream.
 #[derive(Debug, Clone, Serialize)]
+pub struct TransformReport {
+    /// The name of the connector.
+    pub name: String,
+    /// Its time.
+    #[serde(flatten)]
+    pub stage: StageReport,
+}
+
+/// One stage's wall time and its parts, in seconds.
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct StageReport {
     /// From the stage's start to its end.
     pub wall_secs: f64,
@@ -145,13 +168,29 @@ pub struct StageReport {
     pub parts: Map<String, Value>,
 }
 
-/// The side of a stage decides the names of some parts.
+/// What a stage does decides the names of some parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// Reading.
     Source,
+    /// Making new rows.
+    Transform,
     /// Writing.
     Destination,
+}
+
+impl Side {
+    /// All of them, in the order of a batch's way.
+    pub const ALL: [Self; 3] = [Self::Source, Self::Transform, Self::Destination];
+
+    /// Its name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Source => "source",
+            Self::Transform => "transform",
+            Self::Destination => "destination",
+        }
+    }
 }
 
 impl StageReport {
@@ -177,7 +216,7 @@ impl StageReport {
 
 /// The stable key of a phase.
 pub fn key(phase: Phase, side: Side) -> &'static str {
-    use Side::{Destination, Source};
+    use Side::{Destination, Source, Transform};
     match (phase, side) {
         (Phase::Load, _) => "module_load_secs",
         (Phase::Instantiate, _) => "vm_setup_secs",
@@ -199,6 +238,23 @@ pub fn key(phase: Phase, side: Side) -> &'static str {
         (Phase::Flush, Destination) => "dest_flush_secs",
         (Phase::Commit, Source) => "source_commit_secs",
         (Phase::Commit, Destination) => "dest_commit_secs",
+        (Phase::ArrowDecode, Transform) => "transform_arrow_decode_secs",
+        (Phase::ArrowEncode, Transform) => "transform_arrow_encode_secs",
+        (Phase::ChannelWait, Transform) => "transform_channel_wait_secs",
+        // A transform does nothing else, whatever it calls it.
+        (
+            Phase::Connect
+            | Phase::Query
+            | Phase::Fetch
+            | Phase::Decode
+            | Phase::Transform
+            | Phase::Encode
+            | Phase::Flush
+            | Phase::Commit,
+            Transform,
+        ) => "transform_secs",
+        (Phase::Transform, Source) => "source_decode_secs",
+        (Phase::Transform, Destination) => "dest_encode_secs",
         (Phase::Crossing, _) => "crossing_secs",
         (Phase::Compress, _) => "compress_secs",
         (Phase::Decompress, _) => "decompress_secs",
@@ -211,12 +267,14 @@ pub fn key(phase: Phase, side: Side) -> &'static str {
 /// Phases that a side always shows, even at zero, so that the keys are stable.
 fn is_of(phase: Phase, side: Side) -> bool {
     match phase {
-        Phase::Connect | Phase::Query | Phase::Crossing | Phase::ChannelWait | Phase::Other => true,
+        Phase::Crossing | Phase::ChannelWait | Phase::Other => true,
         Phase::Load | Phase::Instantiate => true,
-        Phase::Fetch | Phase::Decode | Phase::ArrowEncode | Phase::Compress => side == Side::Source,
-        Phase::ArrowDecode | Phase::Encode | Phase::Flush | Phase::Commit | Phase::Decompress => {
-            side == Side::Destination
-        }
+        Phase::Connect | Phase::Query => side != Side::Transform,
+        Phase::Fetch | Phase::Decode => side == Side::Source,
+        Phase::ArrowEncode | Phase::Compress => side != Side::Destination,
+        Phase::Transform => side == Side::Transform,
+        Phase::ArrowDecode | Phase::Decompress => side != Side::Source,
+        Phase::Encode | Phase::Flush | Phase::Commit => side == Side::Destination,
     }
 }
 

@@ -1,48 +1,28 @@
 //! A plan becomes rows moved.
 
+mod stream;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rapidbyte_runtime::{Cancel, Clock, Level, MemoryBudget, Run, Sandbox, Source};
+use rapidbyte_runtime::{Cancel, Level, Run};
 use rapidbyte_state::{ActiveRun, Outcome, State, Turn};
 
 use crate::beat::Beat;
-use crate::channel::{BATCH_EXCESS, MAX_BATCHES, MAX_MESSAGES, channel};
-use crate::document::{OnStreamFailure, Resources};
+use crate::document::OnStreamFailure;
 use crate::event::Event;
-use crate::failure::{Class, Failure};
+use crate::failure::Failure;
 use crate::host::Host;
 use crate::known_as::{self, Asked};
 use crate::ledger::{Ledger, point_of_run};
 use crate::past;
-use crate::plan::{Held, Plan, Prepared, StreamPlan, Taken, planning_sandbox};
+use crate::plan::{Plan, Prepared, Stage, StreamPlan, Taken};
 use crate::progress::{Progress, StreamProgress, StreamState};
 use crate::report::{ConnectorReport, Report, Side, StageReport, StreamReport, Warning, add};
-use crate::retry::{Backoff, wait};
-use crate::stage::{Sessions, Stopped, Work, pump_destination, pump_source};
-use crate::superseded::Asking;
-
-/// How a stream's share of `resources.memory` is used, in bytes.
-struct Share {
-    /// Linear memory of both instances together.
-    instances: usize,
-    /// Batches waiting in the channel: up to a sixteenth. As much is kept for the batch in each
-    /// stage's hands.
-    channel: usize,
-}
-
-impl Share {
-    fn of(resources: &Resources) -> Self {
-        let share = resources.memory as usize / resources.parallelism.max(1) as usize;
-        let batches = (resources.batch_bytes as usize + BATCH_EXCESS) * MAX_BATCHES;
-        Self {
-            instances: share / 8 * 7,
-            channel: batches.min(share / 16),
-        }
-    }
-}
+use crate::stage::Sessions;
+use stream::{Moved, Moving};
 
 /// The progress of a plan that is about to run.
 pub fn progress(plan: &Plan) -> Arc<Progress> {
@@ -83,6 +63,10 @@ pub fn run(
         Some(Err(error)) => return Err(Failure::of_state(error)),
         None => None,
     };
+    let completed = match history {
+        Some(history) => history.completed(pipeline).map_err(Failure::of_state)?,
+        None => HashMap::new(),
+    };
     let mut left = match history {
         Some(history) => history
             .unfinished_streams(pipeline)
@@ -121,10 +105,11 @@ pub fn run(
     let replaces = held.and_then(Turn::taken_from_run).map(str::to_owned);
     let earlier = resumed.values().chain(&replaces).chain([&run.id]);
     let asked = Asked::compared(&prepared.plan, history, earlier.map(String::as_str))?;
-    warn_of_other_settings(&asked, &run.id, host);
     let ledger = Ledger {
         known_as: asked.all(&prepared.plan, &run, &resumed),
         asked,
+        completed,
+        goes_on: active.as_ref().is_some_and(ActiveRun::goes_on),
         resumed,
         replaces,
         turn: held.map(Turn::watch),
@@ -175,17 +160,6 @@ pub fn run(
         }
     }
     moved.map(drop)
-}
-
-/// A run that resumes another one reads streams again that the other one has appended with other settings.
-fn warn_of_other_settings(asked: &Asked, run: &str, host: &Host) {
-    if asked.is_other(run) {
-        let text = format!(
-            "the settings of the source have changed since the run {run} was interrupted: what it has appended stays, \
-             and every stream is read with the settings of now"
-        );
-        host.log(None, Level::Warn, &text);
-    }
 }
 
 fn owned(names: HashSet<&str>) -> HashSet<String> {
@@ -245,18 +219,17 @@ fn move_all(
     let moved = match move_streams(prepared, host, progress, &taken, begun, ledger) {
         Ok(moved) => moved,
         Err(mut failure) => {
+            let skipped = skipped(&failure.streams.reports, &ledger.run.id, host);
             failure.streams.warnings.extend(gone);
+            failure.streams.warnings.extend(skipped);
+            failure.streams.warnings.extend(told(plan, ledger));
             return Err(failure);
         }
     };
-    for stream in &moved {
-        add(&mut timing, &stream.report.source.parts);
-        add(&mut timing, &stream.report.destination.parts);
+    for (_, stage) in moved.iter().flat_map(|stream| stream.report.stages()) {
+        add(&mut timing, &stage.parts);
     }
     let streams: Vec<StreamReport> = moved.iter().map(|stream| stream.report.clone()).collect();
-    let connector = |stage: &crate::plan::Stage, role| {
-        ConnectorReport::new(stage.connector.name(), role, stage.connector.loaded())
-    };
     Ok(Report {
         status: "ok",
         pipeline: plan.document.pipeline.clone(),
@@ -269,18 +242,25 @@ fn move_all(
         peak_connector_bytes: moved.iter().map(|stream| stream.peak).max().unwrap_or(0) as u64,
         peak_rss_bytes: crate::report::peak_rss_bytes(),
         cpu_secs: crate::report::cpu_secs(),
-        connectors: vec![
-            connector(&plan.source, "source"),
-            connector(&plan.destination, "destination"),
-        ],
+        connectors: plan.stages().into_iter().map(connector).collect(),
         timing,
         warnings: {
             let skipped = skipped(&streams, &ledger.run.id, host);
             let warnings = plan.streams.iter().flat_map(warnings);
-            warnings.chain(gone).chain(skipped).collect()
+            let told = told(plan, ledger);
+            warnings.chain(gone).chain(skipped).chain(told).collect()
         },
         streams,
     })
+}
+
+fn connector(stage: &Stage) -> ConnectorReport {
+    let connector = &stage.connector;
+    ConnectorReport::new(
+        connector.name(),
+        connector.kind().name(),
+        connector.loaded(),
+    )
 }
 
 /// What came to these streams since the interrupted run appended them is not in the target: the run that resumes it
@@ -298,18 +278,27 @@ fn skipped(streams: &[StreamReport], run: &str, host: &Host) -> Vec<Warning> {
         })
         .collect();
     if !skipped.is_empty() {
+        let (streams, them) = match skipped.as_slice() {
+            [one] => (format!("{} was", one.stream), "it"),
+            several => (format!("{} streams were", several.len()), "them"),
+        };
         let text = format!(
-            "{} not read again, because the interrupted run {run} had appended {}; run again to append what the source \
-             has now",
-            match skipped.len() {
-                1 => format!("{} was", skipped[0].stream),
-                several => format!("{several} streams were"),
-            },
-            if skipped.len() == 1 { "it" } else { "them" },
+            "{streams} not read again, because the interrupted run {run} had appended {them}; run again to append what \
+             the source has now"
         );
         host.log(None, Level::Warn, &text);
     }
     skipped
+}
+
+/// What was told about streams while they were moved.
+fn told(plan: &Plan, ledger: &Ledger<'_>) -> Vec<Warning> {
+    let warning = |stream: &StreamPlan| {
+        let message = ledger.of(&stream.name).warning?;
+        let stream = stream.name.clone();
+        Some(Warning { stream, message })
+    };
+    plan.streams.iter().filter_map(warning).collect()
 }
 
 fn warnings(stream: &StreamPlan) -> impl Iterator<Item = Warning> {
@@ -317,11 +306,6 @@ fn warnings(stream: &StreamPlan) -> impl Iterator<Item = Warning> {
         stream: stream.name.clone(),
         message: message.to_owned(),
     })
-}
-
-struct Moved {
-    report: StreamReport,
-    peak: usize,
 }
 
 /// What the workers share: the streams to come, what is done, what failed, and what stopped the run.
@@ -357,7 +341,11 @@ fn move_streams(
     begun: Instant,
     ledger: &Ledger<'_>,
 ) -> Result<Vec<Moved>, Failure> {
-    let Prepared { plan, sessions, .. } = prepared;
+    let Prepared {
+        plan,
+        sessions: held,
+        ..
+    } = prepared;
     let stop = Cancel::new();
     let stop_too = stop.clone();
     let _interrupted = host.cancel.on_cancel(move || stop_too.cancel());
@@ -385,7 +373,7 @@ fn move_streams(
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
-                let kept = Sessions::default();
+                let sessions = Sessions::default();
                 while let Some(index) = next(&shared) {
                     let state = &progress.streams[index];
                     state.set_state(StreamState::Running);
@@ -396,13 +384,13 @@ fn move_streams(
                     let stream = &plan.streams[index];
                     let one = Moving {
                         plan,
-                        held: sessions,
+                        held,
                         stream,
                         host,
                         progress: state,
                         ledger,
                         stop: &shared.stop,
-                        sessions: &kept,
+                        sessions: &sessions,
                     };
                     match one.until_done(&taken.snapshot) {
                         Ok(mut moved) => {
@@ -434,7 +422,7 @@ fn move_streams(
                         }
                     }
                 }
-                kept.close();
+                sessions.close();
             });
         }
     });
@@ -498,294 +486,4 @@ fn tell_failed(plan: &Plan, host: &Host, stream: &str, failure: &Failure) {
         stream,
         failure: &failure.redacted(&plan.document),
     });
-}
-
-/// One stream on its way.
-struct Moving<'a> {
-    plan: &'a Plan,
-    /// The sessions that planned.
-    held: &'a Held,
-    stream: &'a StreamPlan,
-    host: &'a Host,
-    progress: &'a StreamProgress,
-    ledger: &'a Ledger<'a>,
-    stop: &'a Cancel,
-    sessions: &'a Sessions,
-}
-
-/// Why an attempt failed, and on which side.
-struct Failed {
-    failure: Box<Failure>,
-    of_source: bool,
-}
-
-/// The moment as of which a stream is read.
-struct AsOf {
-    /// The source's name of it.
-    snapshot: String,
-    /// Holds a moment that was fixed for this stream alone.
-    own: Option<Source>,
-    /// The next attempt needs a later one.
-    is_over: bool,
-}
-
-impl Moving<'_> {
-    /// Begins again, where the destination is then, as long as a failure may pass.
-    fn until_done(&self, snapshot: &str) -> Result<Moved, Failure> {
-        let mut backoff = Backoff::new(self.plan.document.retry);
-        let mut moment = AsOf {
-            snapshot: snapshot.to_owned(),
-            own: None,
-            is_over: false,
-        };
-        loop {
-            let before = self.ledger.of(&self.stream.name).commits;
-            let failed = match self.attempt(&mut moment) {
-                Ok(mut moved) => {
-                    moved.report.attempts = backoff.attempts();
-                    return Ok(moved);
-                }
-                Err(failed) => failed,
-            };
-            if self.ledger.of(&self.stream.name).commits > before {
-                backoff.begin_anew();
-            }
-            self.pause(&mut backoff, &failed, &moment)?;
-            moment.is_over |= failed.of_source;
-        }
-    }
-
-    /// Waits for the next attempt.
-    ///
-    /// # Errors
-    /// The failure if it does not pass or this was the last attempt, and that the run was cancelled.
-    fn pause(
-        &self,
-        backoff: &mut Backoff,
-        Failed { failure, of_source }: &Failed,
-        moment: &AsOf,
-    ) -> Result<(), Failure> {
-        let tally = self.ledger.of(&self.stream.name);
-        // An older snapshot is gone with the server that knew it, which reads as whatever that
-        // server says then.
-        let lost = *of_source && backoff.attempts() > 1 && moment.own.is_none();
-        let passes = failure.passes_after_ms.or(lost.then_some(0));
-        let kept = match tally.commits {
-            0 => "nothing is committed yet".to_owned(),
-            _ => format!("rows committed so far: {}", tally.rows),
-        };
-        let next = backoff.after(failure, passes, &kept, self.stop);
-        let Some((pause, text)) = next else {
-            let failure = backoff.told(failure.as_ref().clone());
-            return Err(self.asking().explain(failure, self.host));
-        };
-        self.host.tell(&Event::Retrying {
-            stream: Some(&self.stream.name),
-            failure: &failure.redacted(&self.plan.document),
-            attempt: backoff.attempts(),
-            pause,
-            message: &self.plan.document.redact(&text),
-        });
-        self.progress.reset(tally.rows, tally.bytes);
-        match wait(pause, self.stop) {
-            true => Ok(()),
-            false => Err(Failure::cancelled()),
-        }
-    }
-
-    /// Moves the stream as of the moment, or as of a later one if that is over.
-    fn attempt(&self, moment: &mut AsOf) -> Result<Moved, Failed> {
-        if moment.is_over {
-            *moment = self.later_moment().map_err(|failure| Failed {
-                failure: Box::new(failure),
-                of_source: true,
-            })?;
-        }
-        let moved = self.once(&moment.snapshot);
-        // Who held the snapshot has read the stream itself.
-        let is_read = moment.own.is_none() && !self.held.has_coordinator();
-        // Nobody knows whether it was let in, nor who else was since: what a newer run has read must not
-        // be followed by what is older.
-        let is_unsure = moved.is_err() && !self.ledger.of(&self.stream.name).was_let_in;
-        moment.is_over = is_read || is_unsure;
-        moved
-    }
-
-    fn asking(&self) -> Asking<'_> {
-        Asking {
-            plan: self.plan,
-            stream: self.stream,
-            ledger: self.ledger,
-        }
-    }
-
-    fn say(&self, level: Level, text: &str) {
-        self.host.log(Some(&self.stream.name), level, text);
-    }
-
-    /// A later moment for this stream alone.
-    fn later_moment(&self) -> Result<AsOf, Failure> {
-        let failed = |e| Failure::from_runtime(e, &self.plan.document, "source");
-        let stage = &self.plan.source;
-        let clock = Clock::new();
-        let sandbox = Sandbox {
-            cancel: self.stop.child(),
-            stream: Some(self.stream.name.clone()),
-            ..planning_sandbox(&self.plan.document, self.host, &clock, stage)
-        };
-        let mut source = stage.connector.source(sandbox).map_err(failed)?;
-        source.open(&stage.config).map_err(failed)?;
-        let selection = self.stream.selection(self.plan.full_refresh);
-        let snapshot = source.snapshot(&[selection]).map_err(failed)?;
-        if self.plan.streams.len() > 1 {
-            self.say(
-                Level::Warn,
-                "reads from a later snapshot than the other streams of this run",
-            );
-        }
-        Ok(AsOf {
-            snapshot,
-            own: Some(source),
-            is_over: false,
-        })
-    }
-
-    /// Two stages and one channel between them.
-    fn once(&self, snapshot: &str) -> Result<Moved, Failed> {
-        let resources = &self.plan.document.resources;
-        let share = Share::of(resources);
-        let memory = MemoryBudget::new(share.instances);
-        let work = Work {
-            plan: self.plan,
-            held: self.held,
-            stream: self.stream,
-            host: self.host,
-            memory: Arc::clone(&memory),
-            snapshot,
-            progress: self.progress,
-            ledger: self.ledger,
-            sessions: self.sessions,
-        };
-        let (sender, mut receiver) = channel(share.channel, MAX_MESSAGES);
-        let (tell, told) = crossbeam_channel::bounded(1);
-        // The source is stopped when the destination fails; the destination learns of a failed
-        // source through the channel, so that it can abort in its own way.
-        let (stop_source, stop_destination) = (self.stop.child(), self.stop.child());
-        let wake = receiver.cancel_handle();
-        let _woken = self.stop.on_cancel(move || wake.cancel());
-        let start = Instant::now();
-        let (read, written) = std::thread::scope(|scope| {
-            let source = scope.spawn(|| {
-                let clock = Clock::new();
-                let result = pump_source(&work, sender, &told, &clock, &stop_source);
-                (result, StageReport::new(&clock, Side::Source))
-            });
-            let clock = Clock::new();
-            let pump = || pump_destination(&work, &mut receiver, &tell, &clock, &stop_destination);
-            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(pump));
-            let result =
-                result.unwrap_or_else(|_| Err(Stopped::because(Failure::panicked("destination"))));
-            let report = StageReport::new(&clock, Side::Destination);
-            if result.is_err() {
-                stop_source.cancel();
-            }
-            drop((receiver, tell));
-            let joined = source.join().unwrap_or_else(|_| {
-                let report = StageReport::new(&Clock::new(), Side::Source);
-                (Err(Stopped::because(Failure::panicked("source"))), report)
-            });
-            (joined, (result, report))
-        });
-        let wall = start.elapsed();
-        match (read, written) {
-            ((Ok(()), source), (Ok(()), destination)) => {
-                let mut moved = self.moved(wall, source, destination, memory.peak());
-                moved.report.limited = self
-                    .plan
-                    .limit
-                    .is_some_and(|limit| moved.report.rows >= limit);
-                Ok(moved)
-            }
-            ((read, _), (written, _)) => {
-                self.sessions.end();
-                Err(first_cause(read.err(), written.err()))
-            }
-        }
-    }
-
-    fn moved(
-        &self,
-        wall: Duration,
-        source: StageReport,
-        destination: StageReport,
-        peak: usize,
-    ) -> Moved {
-        let tally = self.ledger.of(&self.stream.name);
-        let report = StreamReport {
-            name: self.stream.name.clone(),
-            location: match tally.location.is_empty() {
-                true => self.stream.location.clone(),
-                false => tally.location,
-            },
-            rows: tally.rows,
-            limited: false,
-            bytes: tally.bytes,
-            written_bytes: tally.written_bytes,
-            batches: tally.batches,
-            commits: tally.commits,
-            attempts: 1,
-            committed_before: tally.skipped,
-            start_secs: 0.0,
-            wall_secs: wall.as_secs_f64(),
-            source,
-            destination,
-        };
-        Moved { report, peak }
-    }
-}
-
-/// The failure that was there first: a stage that only followed its peer has none.
-fn first_cause(read: Option<Stopped>, written: Option<Stopped>) -> Failed {
-    let failures = [(read, true), (written, false)].into_iter().filter_map(
-        |(stopped, of_source)| match stopped {
-            Some(Stopped::Failed(failure)) => Some(Failed { failure, of_source }),
-            _ => None,
-        },
-    );
-    // A cancelled stage was cancelled because of the other one, or by the operator.
-    let rank = |failed: &Failed| u8::from(failed.failure.class == Class::Cancelled);
-    failures.min_by_key(rank).unwrap_or_else(|| Failed {
-        failure: Box::new(Failure::cancelled()),
-        of_source: false,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::compress::Compression;
-
-    #[test]
-    fn the_channel_has_room_for_four_batches_if_memory_has() {
-        let share = |memory, batch_bytes, parallelism| {
-            Share::of(&Resources {
-                memory,
-                batch_bytes,
-                max_record_bytes: 1 << 20,
-                parallelism,
-                compression: Compression::None,
-            })
-        };
-        let piece = 64 << 10;
-        for batch_bytes in [4 << 10, 1 << 20, 16 << 20] {
-            let Share { channel, .. } = share(16 << 30, batch_bytes, 1);
-            let batch = batch_bytes as usize + piece;
-            assert!((4 * batch..5 * batch + (1 << 20)).contains(&channel));
-        }
-        for (memory, parallelism) in [(32 << 20, 1), (256 << 20, 8)] {
-            let Share { channel, instances } = share(memory, 1 << 20, parallelism);
-            let whole = memory as usize / parallelism as usize;
-            assert_eq!((channel, instances), (whole / 16, whole / 8 * 7));
-        }
-    }
 }

@@ -1,7 +1,8 @@
-//! The two stages of a stream. Each runs on its own thread and makes synchronous calls.
+//! The stages of a stream: the source, its transforms and the destination. Each runs on its own thread and makes synchronous calls.
 
 mod read;
 mod sessions;
+mod transform;
 mod write;
 
 use std::sync::Arc;
@@ -9,8 +10,10 @@ use std::sync::Arc;
 use crossbeam_channel::Receiver as Told;
 use rapidbyte_runtime::{Cancel, Clock, Limits, MemoryBudget, Sandbox, Source};
 
+use rapidbyte_wire::ipc;
+
 use crate::compress::Frame;
-use crate::failure::Failure;
+use crate::failure::{Class, Failure};
 use crate::host::Host;
 use crate::ledger::{self, Ledger};
 use crate::plan::{Held, Plan, Stage, StreamPlan};
@@ -18,6 +21,7 @@ use crate::progress::StreamProgress;
 use crate::superseded::Asking;
 pub(crate) use read::pump_source;
 pub(crate) use sessions::Sessions;
+pub(crate) use transform::pump_transform;
 pub(crate) use write::pump_destination;
 
 /// What travels from stage to stage.
@@ -42,7 +46,7 @@ const MESSAGE_OVERHEAD: usize = 256;
 /// that what is shown moves where batches fill slowly.
 const WAIT_MS: u32 = 250;
 
-/// What both stages of a stream are given.
+/// What all stages of a stream are given.
 pub(crate) struct Work<'a> {
     pub plan: &'a Plan,
     /// The sessions that planned.
@@ -117,11 +121,35 @@ impl Work<'_> {
     }
 }
 
+/// Bytes that a message takes in a channel.
+fn message_bytes(message: &Message) -> usize {
+    MESSAGE_OVERHEAD
+        + match message {
+            Message::Batch { frame, .. } => frame.bytes.len(),
+            Message::Checkpoint(cursor) => cursor.len(),
+        }
+}
+
+/// Whether the columns are those of the plan. What else a schema says of a table, such as its comment or which run of a
+/// server it was read from, may change while rows are moved.
+fn has_same_columns(found: &[u8], planned: &[u8]) -> bool {
+    let fields = |schema| ipc::decode_schema(schema).map(|schema| schema.fields);
+    found == planned || matches!((fields(found), fields(planned)), (Ok(a), Ok(b)) if a == b)
+}
+
+fn compress_failed(error: impl std::fmt::Display) -> Stopped {
+    Stopped::because(Failure::new(Class::Run, "compress_failed", error))
+}
+
+fn decompress_failed(error: impl std::fmt::Display) -> Stopped {
+    Stopped::because(Failure::new(Class::Run, "decompress_failed", error))
+}
+
 /// Why a stage stopped early.
 pub(crate) enum Stopped {
     /// This stage found the cause.
     Failed(Box<Failure>),
-    /// The other stage did.
+    /// Another stage did.
     Peer,
 }
 

@@ -138,7 +138,7 @@ impl Asking<'_> {
     }
 
     /// How far the stream is.
-    fn found(&self, destination: &mut Destination) -> Result<Option<Progress>, Failure> {
+    pub(crate) fn found(&self, destination: &mut Destination) -> Result<Option<Progress>, Failure> {
         let found = destination.progress(&self.stream.target, &self.run().pipeline);
         found.map_err(|error| {
             let failure = Failure::from_runtime(error, &self.plan.document, "destination");

@@ -14,9 +14,10 @@ use rapidbyte::{
     Control, Engine, Environment, Failure, NativeConnector, Pipeline, Report, RunOptions,
 };
 use rapidbyte_runtime::{
-    Batch, CheckItem, ConnectorError, DestinationSession, Error, ErrorKind, Event, Part, Plan,
-    Presence, Progress, ReadRequest, Receipt, Result as Called, Run, Sandbox, Selection, Session,
-    SourceSession, Spec, Stream, Target, Worker,
+    Batch, CheckItem, ConnectorError, DestinationSession, Error, ErrorKind, Event, Native,
+    NativeSession, Part, Plan, Presence, Progress, ReadRequest, Receipt, Relation,
+    Result as Called, Run, Sandbox, Selection, Session, SourceSession, Spec, Stream, Target,
+    TransformPlan, TransformSession, Worker,
 };
 use tempfile::TempDir;
 
@@ -175,6 +176,64 @@ impl DestinationSession for Faulty<dyn DestinationSession> {
     }
 }
 
+/// A transform that passes every batch through, with a fault in it.
+struct Through {
+    native: Native,
+    fault: Fault,
+    batch: Option<Batch>,
+}
+
+impl NativeSession for Through {
+    fn native(&self) -> &Native {
+        &self.native
+    }
+    fn native_mut(&mut self) -> &mut Native {
+        &mut self.native
+    }
+}
+
+impl TransformSession for Through {
+    fn describe(&mut self) -> Called<Spec> {
+        Ok(Spec {
+            name: "through".into(),
+            version: "1.0.0".into(),
+            description: "Passes rows through".into(),
+            config_schema: "{}".into(),
+            sync_modes: Vec::new(),
+            write_modes: Vec::new(),
+            native_forms: Vec::new(),
+            supports_filter: false,
+            supports_checkpoints: false,
+            deduplicates_appends: false,
+        })
+    }
+    fn open(&mut self, _: &str) -> Called<()> {
+        Ok(())
+    }
+    fn plan(&mut self, input: &Relation) -> Called<TransformPlan> {
+        let (output, notes) = (input.clone(), Vec::new());
+        Ok(TransformPlan { output, notes })
+    }
+    fn begin(&mut self, input: &Relation) -> Called<Vec<u8>> {
+        let begin = || Ok(input.schema.clone());
+        self.fault.around("session.begin", begin)
+    }
+    fn put(&mut self, batch: &Batch) -> Called<()> {
+        let kept = &mut self.batch;
+        self.fault.around("transformer.put", || {
+            *kept = Some(batch.clone());
+            Ok(())
+        })
+    }
+    fn next(&mut self) -> Called<Option<Batch>> {
+        let kept = &mut self.batch;
+        self.fault.around("transformer.next", || Ok(kept.take()))
+    }
+    fn finish(&mut self) -> bool {
+        true
+    }
+}
+
 /// An engine that reads `from` and writes `to`, each with the fault in it.
 fn engine(from: &Tables, to: &Tables, fault: &Fault) -> Engine {
     let (tables, of) = (from.clone(), fault.clone());
@@ -192,7 +251,16 @@ fn engine(from: &Tables, to: &Tables, fault: &Fault) -> Engine {
         })
     });
     let builder = Engine::builder().without_bundled();
-    let builder = builder.connector(source).connector(destination);
+    let of = fault.clone();
+    let through = NativeConnector::transform("through", move |native| {
+        Box::new(Through {
+            native,
+            fault: of.clone(),
+            batch: None,
+        })
+    });
+    let connectors = [source, through, destination].into_iter();
+    let builder = connectors.fold(builder, |builder, one| builder.connector(one));
     builder.build().expect("an engine")
 }
 
@@ -297,6 +365,22 @@ fn incremental_streams_have_every_row_once_whatever_call_fails() {
                 let calls = each_call_fails_once(stream, write_mode, &kind, is_late);
                 assert!(calls >= 32, "{calls}");
             }
+        }
+    }
+}
+
+#[test]
+fn streams_with_transforms_have_every_row_once_whatever_call_fails() {
+    let transforms = "transforms: [{ use: through }, { use: through }]";
+    for kind in [ErrorKind::Transient, ErrorKind::Data] {
+        for (mode, write_mode) in [
+            ("incremental, cursor_field: id", "upsert"),
+            ("incremental, cursor_field: id", "append"),
+            ("full_refresh", "append"),
+        ] {
+            let stream = format!("sync_mode: {mode}, {transforms}");
+            let calls = each_call_fails_once(&stream, write_mode, &kind, false);
+            assert!(calls >= 32, "{calls}");
         }
     }
 }

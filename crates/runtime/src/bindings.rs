@@ -32,6 +32,23 @@ pub mod destination_world {
     });
 }
 
+pub mod transform_world {
+    wasmtime::component::bindgen!({
+        path: "../../wit",
+        world: "transform-connector",
+        imports: { default: trappable },
+        additional_derives: [Clone],
+        with: {
+            "rapidbyte:connector/types": crate::bindings::types,
+            "rapidbyte:connector/connection": crate::bindings::connection,
+            "rapidbyte:connector/files": crate::bindings::files,
+            "rapidbyte:connector/log": crate::bindings::log,
+            "rapidbyte:connector/phase": crate::bindings::phase,
+        },
+    });
+}
+
 pub use destination_world::exports::rapidbyte::connector::destination;
 pub use source_world::exports::rapidbyte::connector::source;
 pub use source_world::rapidbyte::connector::{connection, files, log, phase, types};
+pub use transform_world::exports::rapidbyte::connector::transform;

@@ -7,12 +7,13 @@ use rapidbyte_wire::verify::{Layout, Unfit};
 
 use crate::bindings::destination::{Part, Plan, Presence, Progress, Receipt, Target, Worker};
 use crate::bindings::source::{Event, ReadRequest, Selection};
+use crate::bindings::transform::{Plan as TransformPlan, Relation};
 use crate::bindings::types::{
     Batch, CheckItem, Error as ConnectorError, ErrorKind, Run, Spec, Stream,
 };
 use crate::cursors::{self, Cursors};
 use crate::ended;
-use crate::session::{DestinationSession, Session, SourceSession};
+use crate::session::{DestinationSession, Session, SourceSession, TransformSession};
 use crate::{Result, Sandbox};
 
 /// Bytes of a config schema: as values of JSON it takes up to sixteen times as many. Ours have 20 KB.
@@ -128,7 +129,7 @@ impl Source {
             }
         }
         match &event {
-            Event::Batch(batch) => look_at(session, batch, &reading.layout)?,
+            Event::Batch(batch) => look_at(session, NEXT, batch, &reading.layout)?,
             Event::Checkpoint(cursor) => {
                 if let Err(wrong) = reading.cursors.take(cursor) {
                     return broken(session, NEXT, wrong);
@@ -154,6 +155,83 @@ impl Source {
     /// As [`SourceSession::acknowledge`].
     pub fn acknowledge(&mut self, stream: &str, cursor: &str) -> Result<()> {
         self.session.acknowledge(stream, cursor)
+    }
+}
+
+/// A transform, with one session and one transformer at most.
+pub struct Transform {
+    session: Box<dyn TransformSession>,
+    layout: Option<Layout>,
+}
+
+impl Transform {
+    pub(crate) fn new(session: Box<dyn TransformSession>) -> Self {
+        Self {
+            session,
+            layout: None,
+        }
+    }
+
+    /// As [`TransformSession::describe`].
+    pub fn describe(&mut self) -> Result<Spec> {
+        let spec = self.session.describe()?;
+        look_at_spec(self.session.as_mut(), &spec)?;
+        Ok(spec)
+    }
+
+    /// As [`TransformSession::open`].
+    pub fn open(&mut self, config: &str) -> Result<()> {
+        self.session.open(config)
+    }
+
+    /// As [`TransformSession::plan`]. The stream has kept its name, each column has a type of its source or none, and
+    /// the key consists of columns.
+    pub fn plan(&mut self, input: &Relation) -> Result<TransformPlan> {
+        let mut plan = self.session.plan(input)?;
+        if let Err(wrong) = look_at_relation(input, &plan.output) {
+            return broken(self.session.as_mut(), "session.plan", wrong);
+        }
+        ended::shorten_transform(&mut plan, &self.session.sandbox().redact);
+        Ok(plan)
+    }
+
+    /// As [`TransformSession::begin`].
+    pub fn begin(&mut self, input: &Relation) -> Result<Vec<u8>> {
+        let schema = self.session.begin(input)?;
+        let layout = rapidbyte_wire::ipc::decode_schema(&schema).and_then(|s| Layout::of(&s));
+        match layout {
+            Ok(layout) => self.layout = Some(layout),
+            Err(error) => return broken(self.session.as_mut(), "transformer.schema", error),
+        }
+        Ok(schema)
+    }
+
+    /// As [`TransformSession::put`].
+    pub fn put(&mut self, batch: &Batch) -> Result<()> {
+        self.session.put(batch)
+    }
+
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "the call of the contract has this name"
+    )]
+    /// As [`TransformSession::next`]; a batch's header has been checked, and it has rows.
+    pub fn next(&mut self) -> Result<Option<Batch>> {
+        const NEXT: &str = "transformer.next";
+        let batch = self.session.next()?;
+        if let Some(batch) = &batch {
+            if batch.rows == 0 {
+                return broken(self.session.as_mut(), NEXT, "a batch without rows");
+            }
+            let layout = self.layout.as_ref().expect("begin comes first");
+            look_at(self.session.as_mut(), NEXT, batch, layout)?;
+        }
+        Ok(batch)
+    }
+
+    /// As [`Session::close`].
+    pub fn close(self) {
+        self.session.close();
     }
 }
 
@@ -304,20 +382,24 @@ impl Destination {
 }
 
 /// Compares a batch with its schema and its limits.
-fn look_at(session: &mut (impl Session + ?Sized), batch: &Batch, layout: &Layout) -> Result<()> {
-    const NEXT: &str = "reader.next";
+fn look_at(
+    session: &mut (impl Session + ?Sized),
+    export: &'static str,
+    batch: &Batch,
+    layout: &Layout,
+) -> Result<()> {
     let limits = &session.sandbox().limits;
     let (limit, value_limit) = (limits.batch_bytes, limits.value_bytes);
     if batch.data.len() > limit {
         let len = batch.data.len();
         return broken(
             session,
-            NEXT,
+            export,
             format!("a batch of {len} bytes, above {limit}"),
         );
     }
     match layout.verify_values(&batch.data, batch.rows, value_limit as u64) {
-        Err(error) => broken(session, NEXT, error),
+        Err(error) => broken(session, export, error),
         Ok(None) => Ok(()),
         Ok(Some(Unfit::Value {
             column,
@@ -332,13 +414,13 @@ fn look_at(session: &mut (impl Session + ?Sized), batch: &Batch, layout: &Layout
             let mut error =
                 ConnectorError::new(ErrorKind::Data, "value_does_not_fit", text).hint(hint);
             error.column = Some(column);
-            Err(session.refuse(NEXT, error))
+            Err(session.refuse(export, error))
         }
         Ok(Some(Unfit::Long(len))) => {
             let text = format!("a value of {len} bytes, above {value_limit}");
             let error = ConnectorError::new(ErrorKind::Internal, "too_large", text)
                 .hint("raise resources.max_record_bytes if records are that large");
-            Err(session.refuse(NEXT, error))
+            Err(session.refuse(export, error))
         }
     }
 }
@@ -378,6 +460,26 @@ fn look_at_streams(session: &mut (impl Session + ?Sized), streams: &[Stream]) ->
             let text = format!("a stream's name of {len} bytes, above {MAX_STREAM_NAME}");
             broken(session, DISCOVER, text)
         }
+        None => Ok(()),
+    }
+}
+
+/// Compares the rows after a transform with those before it.
+fn look_at_relation(input: &Relation, output: &Relation) -> Result<(), String> {
+    let schema = rapidbyte_wire::ipc::decode_schema(&output.schema).map_err(|e| e.to_string())?;
+    rapidbyte_wire::types::check_portable(&schema).map_err(|e| e.to_string())?;
+    let (types, columns) = (output.source_types.len(), schema.fields().len());
+    if output.stream != input.stream {
+        return Err("the plan has another stream".into());
+    }
+    if types != columns {
+        return Err(format!("{types} source types for {columns} columns"));
+    }
+    let mut keys = output.primary_key.iter();
+    match keys.find(|key| schema.index_of(key).is_err()) {
+        Some(key) => Err(format!(
+            "the column {key} of the primary key does not exist"
+        )),
         None => Ok(()),
     }
 }

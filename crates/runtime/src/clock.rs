@@ -30,6 +30,8 @@ pub enum Phase {
     ArrowEncode,
     /// IPC messages to Arrow.
     ArrowDecode,
+    /// A transform's work on values.
+    Transform,
     /// The destination's work on values.
     Encode,
     /// Handing bytes to the outside.
@@ -42,7 +44,7 @@ pub enum Phase {
     Compress,
     /// The reverse.
     Decompress,
-    /// Waiting for the other stage.
+    /// Waiting for another stage.
     ChannelWait,
     /// Everything else.
     Other,
@@ -50,7 +52,7 @@ pub enum Phase {
 
 impl Phase {
     /// All phases, in the order of a batch's way.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Load,
         Self::Instantiate,
         Self::Connect,
@@ -63,6 +65,7 @@ impl Phase {
         Self::ChannelWait,
         Self::Decompress,
         Self::ArrowDecode,
+        Self::Transform,
         Self::Encode,
         Self::Flush,
         Self::Commit,
@@ -82,6 +85,7 @@ impl Phase {
             Self::Decode => "decode",
             Self::ArrowEncode => "arrow_encode",
             Self::ArrowDecode => "arrow_decode",
+            Self::Transform => "transform",
             Self::Encode => "encode",
             Self::Flush => "flush",
             Self::Commit => "commit",
@@ -105,6 +109,7 @@ impl From<Kind> for Phase {
             Kind::ArrowDecode => Self::ArrowDecode,
             Kind::Flush => Self::Flush,
             Kind::Commit => Self::Commit,
+            Kind::Transform => Self::Transform,
             Kind::Other => Self::Other,
         }
     }

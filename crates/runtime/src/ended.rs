@@ -8,6 +8,7 @@ use wasmtime_wasi::I32Exit;
 
 use crate::Error;
 use crate::bindings::destination::Plan;
+use crate::bindings::transform::Plan as TransformPlan;
 use crate::bindings::types::{CheckItem, Error as ConnectorError, ErrorKind, Stream};
 use crate::state::{Busy, Cancelled, Redact, Stalled, State};
 
@@ -99,6 +100,14 @@ pub(crate) fn shorten_plan(plan: &mut Plan, redact: &Redact) {
         if let Some(note) = &mut column.note {
             cut(note, MAX_SHOWN, redact);
         }
+    }
+}
+
+/// Shortens what a transform shows of its plan.
+pub(crate) fn shorten_transform(plan: &mut TransformPlan, redact: &Redact) {
+    shorten_notes(&mut plan.notes, redact);
+    for name in &mut plan.output.source_types {
+        cut(name, MAX_SHOWN, redact);
     }
 }
 

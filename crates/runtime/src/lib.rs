@@ -1,8 +1,8 @@
 //! Runs connectors: a `.wasm` file becomes a typed, limited, sandboxed instance.
 //!
 //! [`Runtime::load`] checks that a file is a component of a world the host knows, compiles it
-//! ahead of time into the [`cache`] and gives a [`Connector`]; [`Connector::source`] and
-//! [`Connector::destination`] instantiate it with a [`Sandbox`]: what it may reach, how much
+//! ahead of time into the [`cache`] and gives a [`Connector`]; [`Connector::source`],
+//! [`Connector::transform`] and [`Connector::destination`] instantiate it with a [`Sandbox`]: what it may reach, how much
 //! memory and time it may use, which clock it is timed by and what cancels it.
 //!
 //! The crate owns everything that names wasmtime. It knows no pipeline file and no connector, and
@@ -32,10 +32,11 @@ pub use bindings::destination::{
     ColumnPlan, Fit, Part, Plan, Presence, Progress, Receipt, Target, Worker,
 };
 pub use bindings::source::{Event, Increment, LateRows, ReadRequest, Selection};
+pub use bindings::transform::{Plan as TransformPlan, Relation};
 pub use bindings::types::{Batch, CheckItem, Error as ConnectorError, ErrorKind};
 pub use bindings::types::{Run, Spec, Stream, SyncMode, WriteMode};
 pub use cancel::{Cancel, Registration};
-pub use checked::{Destination, Source, Standing};
+pub use checked::{Destination, Source, Standing, Transform};
 pub use clock::{Clock, Phase};
 pub use error::Error;
 pub use grants::permissions::{Limit, Permissions};
@@ -44,7 +45,7 @@ pub use host::log::{Level, LogSink};
 pub use limits::{Begun, Limits, Lookups, MemoryBudget, Said};
 pub use load::{CONTRACT, Connector, Embedded, Kind, Loaded, Origin, Runtime};
 pub use native::{Native, NativeConnector, NativeSession};
-pub use session::{DestinationSession, Session, SourceSession};
+pub use session::{DestinationSession, Session, SourceSession, TransformSession};
 pub use state::{Redact, Sandbox, no_secrets};
 
 /// What every fallible call gives.

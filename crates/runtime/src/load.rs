@@ -17,32 +17,41 @@ use wasmtime::{Config, Engine, OptLevel};
 
 use crate::bindings::destination_world::DestinationConnectorPre;
 use crate::bindings::source_world::SourceConnectorPre;
+use crate::bindings::transform_world::TransformConnectorPre;
 use crate::bindings::types::{Error as ConnectorError, ErrorKind, Spec};
 use crate::cache::{self, Cache};
 use crate::native::NativeConnector;
 use crate::state::{EPOCH_TICK, State};
-use crate::wasm::{WasmDestination, WasmSource};
-use crate::{Destination, Error, Grants, Result, Sandbox, Source, host, regular};
+use crate::wasm::{WasmDestination, WasmSource, WasmTransform};
+use crate::{Destination, Error, Grants, Result, Sandbox, Source, Transform, host, regular};
 
 /// What a component exports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `rapidbyte:connector/source`.
     Source,
+    /// `rapidbyte:connector/transform`.
+    Transform,
     /// `rapidbyte:connector/destination`.
     Destination,
 }
 
 impl Kind {
-    /// Both kinds.
-    pub const ALL: [Self; 2] = [Self::Source, Self::Destination];
+    /// All kinds, in the order of a batch's way.
+    pub const ALL: [Self; 3] = [Self::Source, Self::Transform, Self::Destination];
 
     /// Its name in commands, documents and messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Source => "source",
+            Self::Transform => "transform",
             Self::Destination => "destination",
         }
+    }
+
+    /// The interface that a component of this kind exports.
+    fn export(self) -> String {
+        format!("{INTERFACES}{}@{CONTRACT}", self.name())
     }
 
     /// The kind of this name.
@@ -132,6 +141,7 @@ pub struct Connector {
 #[derive(Clone)]
 enum World {
     Source(SourceConnectorPre<State>),
+    Transform(TransformConnectorPre<State>),
     Destination(DestinationConnectorPre<State>),
     Native(NativeConnector),
 }
@@ -294,17 +304,14 @@ impl Runtime {
             .map(|(name, _)| name.to_owned())
             .collect();
         let wrong = |message: String| {
-            let [source, destination] = worlds();
-            let hint =
-                format!("name a connector: a component that exports {source} or {destination}");
+            let [source, transform, destination] = Kind::ALL.map(Kind::export);
+            let hint = format!(
+                "name a connector: a component that exports {source}, {transform} or {destination}"
+            );
             ConnectorError::new(ErrorKind::Config, "invalid_world", message).hint(hint)
         };
-        let [source, destination] = worlds();
-        let kind = if exports.contains(&source) {
-            Kind::Source
-        } else if exports.contains(&destination) {
-            Kind::Destination
-        } else {
+        let is_exported = |kind: &Kind| exports.contains(&kind.export());
+        let Some(kind) = Kind::ALL.into_iter().find(is_exported) else {
             let what = if exports.is_empty() {
                 "nothing".into()
             } else {
@@ -317,6 +324,9 @@ impl Runtime {
         let pre = linker.instantiate_pre(component);
         let world = match kind {
             Kind::Source => pre.and_then(SourceConnectorPre::new).map(World::Source),
+            Kind::Transform => pre
+                .and_then(TransformConnectorPre::new)
+                .map(World::Transform),
             Kind::Destination => pre
                 .and_then(DestinationConnectorPre::new)
                 .map(World::Destination),
@@ -423,6 +433,7 @@ impl Connector {
     pub fn kind(&self) -> Kind {
         match &self.world {
             World::Source(_) => Kind::Source,
+            World::Transform(_) => Kind::Transform,
             World::Destination(_) => Kind::Destination,
             World::Native(native) => native.kind(),
         }
@@ -450,6 +461,7 @@ impl Connector {
         };
         let spec = match self.kind() {
             Kind::Source => self.source(sandbox)?.describe()?,
+            Kind::Transform => self.transform(sandbox)?.describe()?,
             Kind::Destination => self.destination(sandbox)?.describe()?,
         };
         let said = blake3::hash(format!("{spec:?}").as_bytes());
@@ -480,7 +492,24 @@ impl Connector {
                     .map(Source::new)
                     .ok_or_else(|| self.is_not("source"))
             }
-            World::Destination(_) => Err(self.is_not("source")),
+            World::Transform(_) | World::Destination(_) => Err(self.is_not("source")),
+        }
+    }
+
+    /// Instantiates a transform.
+    pub fn transform(&self, sandbox: Sandbox) -> Result<Transform> {
+        match &self.world {
+            World::Transform(pre) => {
+                let session = WasmTransform::of(pre, &self.name, sandbox)?;
+                Ok(Transform::new(Box::new(session)))
+            }
+            World::Native(native) => {
+                let session = native.transform_session(sandbox);
+                session
+                    .map(Transform::new)
+                    .ok_or_else(|| self.is_not("transform"))
+            }
+            World::Source(_) | World::Destination(_) => Err(self.is_not("transform")),
         }
     }
 
@@ -497,7 +526,7 @@ impl Connector {
                     .map(Destination::new)
                     .ok_or_else(|| self.is_not("destination"))
             }
-            World::Source(_) => Err(self.is_not("destination")),
+            World::Source(_) | World::Transform(_) => Err(self.is_not("destination")),
         }
     }
 
@@ -645,11 +674,6 @@ pub const CONTRACT: &str = "0.2.0";
 /// The interfaces of the contract.
 const INTERFACES: &str = "rapidbyte:connector/";
 
-/// What a source and a destination export.
-fn worlds() -> [String; 2] {
-    ["source", "destination"].map(|world| format!("{INTERFACES}{world}@{CONTRACT}"))
-}
-
 /// Refuses a component that was built for another version of the contract, before it takes seconds to compile. The names
 /// of its exports stand in it as they are.
 fn refuse_other_contract(wasm: &[u8], origin: &Origin) -> Result<(), ConnectorError> {
@@ -668,8 +692,8 @@ fn other_contract(wasm: &[u8]) -> Option<String> {
     /// Bytes of a version that is shown.
     const MOST: usize = 32;
     let mut other = None;
-    for world in ["source", "destination"] {
-        let export = format!("{INTERFACES}{world}@");
+    for kind in Kind::ALL {
+        let export = format!("{INTERFACES}{}@", kind.name());
         for at in memchr::memmem::find_iter(wasm, export.as_bytes()) {
             let rest = &wasm[at + export.len()..];
             let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b".-+".contains(byte);

@@ -8,11 +8,13 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::bindings::types::{Error as ConnectorError, ErrorKind};
-use crate::session::{DestinationSession, Session, SourceSession};
+use crate::session::{DestinationSession, Session, SourceSession, TransformSession};
 use crate::{Error, Kind, Phase, Registration, Result, Sandbox};
 
 /// Makes the sessions of a source.
 type MakeSource = dyn Fn(Native) -> Box<dyn SourceSession> + Send + Sync;
+/// Makes the sessions of a transform.
+type MakeTransform = dyn Fn(Native) -> Box<dyn TransformSession> + Send + Sync;
 /// Makes the sessions of a destination.
 type MakeDestination = dyn Fn(Native) -> Box<dyn DestinationSession> + Send + Sync;
 
@@ -27,6 +29,7 @@ struct Inner {
 
 enum Make {
     Source(Box<MakeSource>),
+    Transform(Box<MakeTransform>),
     Destination(Box<MakeDestination>),
 }
 
@@ -37,6 +40,14 @@ impl NativeConnector {
         make: impl Fn(Native) -> Box<dyn SourceSession> + Send + Sync + 'static,
     ) -> Self {
         Self::new(name, Make::Source(Box::new(make)))
+    }
+
+    /// A transform with the name that pipelines write after `use:`. `make` makes a session that is not open yet.
+    pub fn transform(
+        name: &str,
+        make: impl Fn(Native) -> Box<dyn TransformSession> + Send + Sync + 'static,
+    ) -> Self {
+        Self::new(name, Make::Transform(Box::new(make)))
     }
 
     /// A destination with the name that pipelines write after `use:`. `make` makes a session that is not open yet.
@@ -60,6 +71,7 @@ impl NativeConnector {
     pub(crate) fn kind(&self) -> Kind {
         match self.0.make {
             Make::Source(_) => Kind::Source,
+            Make::Transform(_) => Kind::Transform,
             Make::Destination(_) => Kind::Destination,
         }
     }
@@ -67,7 +79,14 @@ impl NativeConnector {
     pub(crate) fn source_session(&self, sandbox: Sandbox) -> Option<Box<dyn SourceSession>> {
         match &self.0.make {
             Make::Source(make) => Some(make(Native::new(self.name(), sandbox))),
-            Make::Destination(_) => None,
+            Make::Transform(_) | Make::Destination(_) => None,
+        }
+    }
+
+    pub(crate) fn transform_session(&self, sandbox: Sandbox) -> Option<Box<dyn TransformSession>> {
+        match &self.0.make {
+            Make::Transform(make) => Some(make(Native::new(self.name(), sandbox))),
+            Make::Source(_) | Make::Destination(_) => None,
         }
     }
 
@@ -77,7 +96,7 @@ impl NativeConnector {
     ) -> Option<Box<dyn DestinationSession>> {
         match &self.0.make {
             Make::Destination(make) => Some(make(Native::new(self.name(), sandbox))),
-            Make::Source(_) => None,
+            Make::Source(_) | Make::Transform(_) => None,
         }
     }
 }
@@ -113,7 +132,7 @@ pub struct Native {
     _stopped_with: Option<Registration>,
 }
 
-/// A session that is built on [`Native`], which implements the calls that sources and destinations have in common.
+/// A session that is built on [`Native`], which implements the calls that all sessions have in common.
 pub trait NativeSession: Send {
     /// The state that the session is built on.
     fn native(&self) -> &Native;

@@ -1,15 +1,17 @@
-//! The calls of the host: traits for the sessions of sources and destinations.
+//! The calls of the host: traits for the sessions of sources, transforms and destinations.
 //!
 //! A session is an instance of a WebAssembly component ([`crate::wasm`]) or a native type ([`crate::native`]). The host
-//! checks both in the same way ([`crate::checked`]). A session reads or writes one stream at a time and contains its
-//! reader or writer, because an instance has one store, which a separate reader could not share with its session.
+//! checks both in the same way ([`crate::checked`]). A session reads, transforms or writes one stream at a time and
+//! contains its reader, transformer or writer, because an instance has one store, which a separate reader could not share
+//! with its session.
 
 use crate::bindings::destination::{Part, Plan, Presence, Progress, Receipt, Target, Worker};
 use crate::bindings::source::{Event, ReadRequest, Selection};
+use crate::bindings::transform::{Plan as TransformPlan, Relation};
 use crate::bindings::types::{Batch, CheckItem, Error as ConnectorError, Run, Spec, Stream};
 use crate::{Error, Result, Sandbox};
 
-/// The calls that sources and destinations have in common.
+/// The calls that all sessions have in common.
 pub trait Session: Send {
     /// The grants, the limits and the clock of the session.
     fn sandbox(&self) -> &Sandbox;
@@ -63,6 +65,30 @@ pub trait SourceSession: Session {
 
     /// Tells the source that the destination has committed everything up to the cursor.
     fn acknowledge(&mut self, stream: &str, cursor: &str) -> Result<()>;
+}
+
+/// A session of a transform, with at most one transformer.
+pub trait TransformSession: Session {
+    /// The name, the version, the config schema and the abilities of the connector.
+    fn describe(&mut self) -> Result<Spec>;
+
+    /// Configures the session with a JSON object. Only `describe` comes before this call.
+    fn open(&mut self, config: &str) -> Result<()>;
+
+    /// The rows of a stream after the transform, from the rows before it.
+    fn plan(&mut self, input: &Relation) -> Result<TransformPlan>;
+
+    /// Begins to transform a stream. Returns the `Schema` message of the batches that come out.
+    fn begin(&mut self, input: &Relation) -> Result<Vec<u8>>;
+
+    /// Takes the next batch, after `next` has returned `None`.
+    fn put(&mut self, batch: &Batch) -> Result<()>;
+
+    /// The next batch that comes of the last `put`, with at least one row, or `None` if no more rows come of it.
+    fn next(&mut self) -> Result<Option<Batch>>;
+
+    /// Ends the transform of a stream. Returns true if the session can transform another stream.
+    fn finish(&mut self) -> bool;
 }
 
 /// A session of a destination, with at most one writer.

@@ -8,11 +8,13 @@ use crate::bindings::destination_world::{DestinationConnector, DestinationConnec
 use crate::bindings::phase::Kind;
 use crate::bindings::source::{Event, ReadRequest, Selection};
 use crate::bindings::source_world::{SourceConnector, SourceConnectorPre};
+use crate::bindings::transform::{Plan as TransformPlan, Relation};
+use crate::bindings::transform_world::{TransformConnector, TransformConnectorPre};
 use crate::bindings::types::{
     Batch, CheckItem, Error as ConnectorError, ErrorKind, Run, Spec, Stream,
 };
 use crate::ended::{self, COPY_OVERHEAD};
-use crate::session::{DestinationSession, Session, SourceSession};
+use crate::session::{DestinationSession, Session, SourceSession, TransformSession};
 use crate::state::{State, on_epoch};
 use crate::{Error, Phase, Result, Sandbox};
 
@@ -120,17 +122,19 @@ fn limit_copies(store: &mut Store<State>) {
     store.set_hostcall_fuel(bytes);
 }
 
-/// An instance with its session, which reads or writes one stream at a time.
+/// An instance with its session, which reads, transforms or writes one stream at a time.
 pub(crate) struct Wasm<B> {
     instance: Instance,
     bindings: B,
     session: Option<ResourceAny>,
-    /// The reader or the writer.
+    /// The reader, the transformer or the writer.
     stream: Option<ResourceAny>,
 }
 
 /// An instance of a source.
 pub(crate) type WasmSource = Wasm<SourceConnector>;
+/// An instance of a transform.
+pub(crate) type WasmTransform = Wasm<TransformConnector>;
 /// An instance of a destination.
 pub(crate) type WasmDestination = Wasm<DestinationConnector>;
 
@@ -162,10 +166,10 @@ impl<B> Wasm<B> {
     }
 
     fn stream(&self) -> ResourceAny {
-        self.stream.expect("read or open_writer comes first")
+        self.stream.expect("read, begin or open_writer comes first")
     }
 
-    /// Drops the reader or the writer.
+    /// Drops the reader, the transformer or the writer.
     fn finish_stream(&mut self, export: &'static str) -> bool {
         let stream = self.stream.take();
         self.instance.finish(export, stream)
@@ -283,6 +287,77 @@ impl SourceSession for WasmSource {
         self.instance.call("session.acknowledge", Kind::Other, |s| {
             guest.call_acknowledge(s, session, stream, cursor)
         })
+    }
+}
+
+impl WasmTransform {
+    pub(crate) fn of(
+        pre: &TransformConnectorPre<State>,
+        connector: &str,
+        sandbox: Sandbox,
+    ) -> Result<Self> {
+        Self::new(connector, sandbox, pre.engine(), |store| {
+            pre.instantiate(store)
+        })
+    }
+}
+
+impl TransformSession for WasmTransform {
+    fn describe(&mut self) -> Result<Spec> {
+        let guest = self.bindings.rapidbyte_connector_transform();
+        self.instance
+            .call("describe", Kind::Other, |s| guest.call_describe(s).map(Ok))
+    }
+
+    fn open(&mut self, config: &str) -> Result<()> {
+        let guest = self.bindings.rapidbyte_connector_transform();
+        let session = self
+            .instance
+            .call("open", Kind::Other, |s| guest.call_open(s, config))?;
+        self.session = Some(session);
+        Ok(())
+    }
+
+    fn plan(&mut self, input: &Relation) -> Result<TransformPlan> {
+        let session = self.session();
+        let guest = self.bindings.rapidbyte_connector_transform().session();
+        self.instance.call("session.plan", Kind::Other, |s| {
+            guest.call_plan(s, session, input)
+        })
+    }
+
+    fn begin(&mut self, input: &Relation) -> Result<Vec<u8>> {
+        let session = self.session();
+        let transform = self.bindings.rapidbyte_connector_transform();
+        let transformer = self.instance.call("session.begin", Kind::Other, |s| {
+            transform.session().call_begin(s, session, input)
+        })?;
+        let schema = self.instance.call("transformer.schema", Kind::Other, |s| {
+            transform.transformer().call_schema(s, transformer).map(Ok)
+        })?;
+        self.stream = Some(transformer);
+        Ok(schema)
+    }
+
+    fn put(&mut self, batch: &Batch) -> Result<()> {
+        let transformer = self.stream();
+        let guest = self.bindings.rapidbyte_connector_transform().transformer();
+        self.instance.call("transformer.put", Kind::Transform, |s| {
+            guest.call_put(s, transformer, batch)
+        })
+    }
+
+    fn next(&mut self) -> Result<Option<Batch>> {
+        let transformer = self.stream();
+        let guest = self.bindings.rapidbyte_connector_transform().transformer();
+        self.instance
+            .call("transformer.next", Kind::Transform, |s| {
+                guest.call_next(s, transformer)
+            })
+    }
+
+    fn finish(&mut self) -> bool {
+        self.finish_stream("transformer.drop")
     }
 }
 

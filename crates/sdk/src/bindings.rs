@@ -44,6 +44,24 @@ pub mod destination_world {
     });
 }
 
+pub mod transform_world {
+    wit_bindgen::generate!({
+        path: "../../wit",
+        world: "transform-connector",
+        pub_export_macro: true,
+        export_macro_name: "export_transform_world",
+        default_bindings_module: "rapidbyte_sdk::bindings::transform_world",
+        with: {
+            "rapidbyte:connector/types@0.2.0": crate::bindings::types,
+            "rapidbyte:connector/connection@0.2.0": crate::bindings::connection,
+            "rapidbyte:connector/files@0.2.0": crate::bindings::files,
+            "rapidbyte:connector/log@0.2.0": crate::bindings::log,
+            "rapidbyte:connector/phase@0.2.0": crate::bindings::phase,
+        },
+    });
+}
+
 pub use destination_world::exports::rapidbyte::connector::destination as exports_destination;
 pub use imports::rapidbyte::connector::{connection, files, log, phase, types};
 pub use source_world::exports::rapidbyte::connector::source as exports_source;
+pub use transform_world::exports::rapidbyte::connector::transform as exports_transform;

@@ -1,8 +1,9 @@
 //! What a connector author depends on.
 //!
-//! A source is a type that implements [`Source`]; a destination implements [`Destination`]. Each
-//! has a configuration struct (`serde` reads it, `schemars` derives its JSON Schema) and one line
-//! that exports it: [`export_source!`] or [`export_destination!`]. Built for `wasm32-wasip2` the
+//! A source is a type that implements [`Source`]; a destination implements [`Destination`], and a
+//! transform [`Transform`]. Each has a configuration struct (`serde` reads it, `schemars` derives
+//! its JSON Schema) and one line that exports it: [`export_source!`], [`export_destination!`] or
+//! [`export_transform!`]. Built for `wasm32-wasip2` the
 //! crate becomes a connector; built natively the same code runs under `cargo test`, with
 //! [`connection`] and [`files`] going straight to the operating system.
 //!
@@ -66,17 +67,21 @@ pub mod files;
 pub mod http;
 pub mod last_words;
 pub mod log;
+mod messages;
 pub mod phase;
 pub mod source;
+pub mod transform;
 
 pub use destination::{Commit, Destination, Writer};
 pub use rapidbyte_wire::{WARNING_NOTE, counted, hive, ipc, name, pattern, size, types};
 pub use source::{Event, Reader, Source};
+pub use transform::{Transform, Transformer};
 
 pub use bindings::exports_destination::{
     ColumnPlan, Fit, Part, Plan, Presence, Progress, Receipt, Target, Worker,
 };
 pub use bindings::exports_source::{Increment, LateRows, ReadRequest, Selection};
+pub use bindings::exports_transform::{Plan as TransformPlan, Relation};
 pub use bindings::types::{CheckItem, Error, ErrorKind, Run, Spec, Stream, SyncMode, WriteMode};
 
 /// What every fallible call of a connector gives.
@@ -86,8 +91,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub mod prelude {
     pub use crate::{
         CheckItem, ColumnPlan, Commit, Destination, Error, ErrorKind, Event, Fit, Increment,
-        LateRows, Part, Plan, Presence, Progress, ReadRequest, Reader, Receipt, Result, Run,
-        Selection, Source, Stream, SyncMode, Target, Worker, WriteMode, Writer,
+        LateRows, Part, Plan, Presence, Progress, ReadRequest, Reader, Receipt, Relation, Result,
+        Run, Selection, Source, Stream, SyncMode, Target, Transform, TransformPlan, Transformer,
+        Worker, WriteMode, Writer,
     };
     pub use arrow_array::{self, *};
     pub use arrow_schema::{self, DataType, Field, Schema, SchemaRef};

@@ -10,8 +10,9 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
 use crate::bindings::exports_source as wit;
-use crate::phase::{self, Kind};
-use crate::{CheckItem, Error, ReadRequest, Result, Selection, Spec, Stream, SyncMode, config};
+use crate::{
+    CheckItem, Error, ReadRequest, Result, Selection, Spec, Stream, SyncMode, config, messages,
+};
 
 /// Where rows come from.
 pub trait Source: Sized + 'static {
@@ -205,17 +206,8 @@ impl<R: Reader> wit::GuestReader for ReaderExport<R> {
         let reading = &mut *self.0.borrow_mut();
         match reading.reader.next(Duration::from_millis(wait_ms.into()))? {
             Event::Batch(batch) => {
-                let _phase = phase::enter(Kind::ArrowEncode);
-                if batch.schema_ref() != &reading.schema {
-                    return Err(Error::internal(
-                        "the schema of a batch differs from the reader's",
-                    ));
-                }
-                let data = reading.encoder.encode(&batch)?;
-                Ok(wit::Event::Batch(wit::Batch {
-                    data,
-                    rows: batch.num_rows() as u64,
-                }))
+                let batch = messages::encode(&mut reading.encoder, &reading.schema, &batch)?;
+                Ok(wit::Event::Batch(batch))
             }
             Event::Checkpoint(cursor) => Ok(wit::Event::Checkpoint(cursor)),
             Event::Idle => Ok(wit::Event::Idle),

@@ -11,6 +11,7 @@
 
 mod attempts;
 mod busy;
+mod completed;
 mod limit;
 mod lock;
 mod look;
@@ -192,7 +193,7 @@ const PATIENCE: Duration = Duration::from_secs(match cfg!(test) {
     false => 5,
 });
 /// The version of the tables.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// The version that kept one row for all attempts of a run.
 const FIRST_VERSION: u32 = 1;
 /// Letters of an outcome and of a code that are shown: a code has at most about a thousand.
@@ -240,9 +241,12 @@ impl State {
                 made.execute_batch(TABLES).map_err(sql)?;
             }
             if found < VERSION {
-                made.execute_batch(attempts::TABLE).map_err(sql)?;
-                made.execute_batch(unfinished::TABLE).map_err(sql)?;
-                made.execute_batch(settings::TABLE).map_err(sql)?;
+                if found <= FIRST_VERSION {
+                    made.execute_batch(attempts::TABLE).map_err(sql)?;
+                }
+                for table in [unfinished::TABLE, settings::TABLE, completed::TABLE] {
+                    made.execute_batch(table).map_err(sql)?;
+                }
                 made.pragma_update(None, "user_version", VERSION)
                     .map_err(sql)?;
             }
@@ -418,6 +422,7 @@ impl State {
                 named_params! { ":pipeline": pipeline, ":max": MAX_RUNS },
             )?;
             settings::keep(db, id, settings)?;
+            completed::forget_finished(db, pipeline)?;
             db.pragma_update(None, "synchronous", "normal")
         })
     }
@@ -442,7 +447,12 @@ impl State {
 
     /// Keeps what the destination has said of a stream when the run was let in.
     pub fn heal(&self, pipeline: &str, stream: &str, run: &str, known: Known<'_>) -> Result<()> {
-        let told = self.sql(|db| keep(db, pipeline, stream, run, known));
+        let told = self.sql(|db| {
+            if known.complete {
+                completed::keep(db, pipeline, stream, run)?;
+            }
+            keep(db, pipeline, stream, run, known)
+        });
         self.told(true, told)
     }
 
@@ -460,6 +470,9 @@ impl State {
         let (before, more) = self.counted();
         let counts = (before + rows, more + bytes);
         let told = self.sql(|db| {
+            if known.complete {
+                completed::keep(db, pipeline, stream, of)?;
+            }
             keep(db, pipeline, stream, of, known)?;
             count(db, run, counts)
         });
@@ -585,6 +598,7 @@ impl State {
                    WHERE pipeline = :pipeline AND status IN ('running', 'failed')";
         self.sql(|db| {
             unfinished::forget(db, pipeline)?;
+            completed::forget_finished(db, pipeline)?;
             db.execute(sql, named_params! { ":pipeline": pipeline })
         })?;
         Turn::forget(&self.path, pipeline);

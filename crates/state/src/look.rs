@@ -75,7 +75,14 @@ pub(crate) fn refuse_foreign(path: &Path, db: &Connection) -> Result<()> {
     Ok(())
 }
 
-const TABLES: [&str; 5] = ["runs", "streams", "attempts", "unfinished", "settings"];
+const TABLES: [&str; 6] = [
+    "runs",
+    "streams",
+    "attempts",
+    "unfinished",
+    "settings",
+    "completed",
+];
 const INDEXES: [&str; 2] = ["runs_by_pipeline", "attempts_by_pipeline"];
 
 /// Whether this program made it. `made` is the statement that made it.

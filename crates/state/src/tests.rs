@@ -179,6 +179,64 @@ fn a_history_of_the_first_version_is_read_and_then_brought_to_the_second() {
 }
 
 #[test]
+fn a_history_of_a_later_version_is_brought_to_the_newest() {
+    for older in FIRST_VERSION + 1..VERSION {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.db");
+        let db = Connection::open(&path).unwrap();
+        db.execute_batch(TABLES).unwrap();
+        db.execute_batch(attempts::TABLE).unwrap();
+        db.pragma_update(None, "user_version", older).unwrap();
+        drop(db);
+        let state = State::open(&path).unwrap();
+        state.completes("orders", "a", "r1").unwrap();
+        assert!(state.completed("orders").unwrap()["a"].contains("r1"));
+    }
+}
+
+#[test]
+fn completed_streams_are_known_until_another_run_begins() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = open(&folder);
+    let known = Known {
+        epoch: 1,
+        seq: 1,
+        cursor: None,
+        complete: true,
+    };
+    let ids = |state: &State| {
+        let completed = state.completed("orders").unwrap();
+        let mut ids: Vec<String> = completed.into_values().flatten().collect();
+        ids.sort();
+        ids
+    };
+    let run = state.begin("orders", None, "").unwrap();
+    let id = run.id().to_owned();
+    let tell = |state: &State, stream: &str, of: &str| {
+        let runs = (id.as_str(), of);
+        state
+            .committed("orders", stream, runs, known, (1, 8))
+            .unwrap();
+    };
+    tell(&state, "a", "x");
+    tell(&state, "a", "y");
+    state.heal("orders", "b", "z", known).unwrap();
+    drop(run);
+    let run = state.begin("orders", None, "").unwrap();
+    assert!(run.goes_on());
+    assert_eq!(ids(&state), ["x", "y", "z"]);
+    state.forget_stream("orders", "b").unwrap();
+    assert_eq!(ids(&state), ["x", "y"]);
+    for id in 0..200 {
+        state.completes("orders", "a", &format!("{id:03}")).unwrap();
+    }
+    assert_eq!(ids(&state).len(), 100);
+    state.finish(run, Outcome::Ok).unwrap();
+    drop(state.begin("orders", None, "").unwrap());
+    assert_eq!(ids(&state), [""; 0]);
+}
+
+#[test]
 fn a_run_that_lives_keeps_its_id_for_itself() {
     let folder = tempfile::tempdir().unwrap();
     let state = open(&folder);

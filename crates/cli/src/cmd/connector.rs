@@ -8,7 +8,7 @@ use std::path::Path;
 use rapidbyte_engine::lock::asks_for;
 use rapidbyte_engine::plan::{sync_mode_name, write_mode_name};
 use rapidbyte_engine::{Class, Failure, Host};
-use rapidbyte_runtime::{Clock, Connector, Error, Origin, Permissions, Spec};
+use rapidbyte_runtime::{Clock, Connector, Error, Kind, Origin, Permissions, Spec};
 use serde_json::{Value, json};
 
 use crate::args::{Common, ConnectorVerb};
@@ -110,19 +110,17 @@ fn inspect(name: &str, host: &Host, output: &Output) -> Result<(), Failure> {
         "native_forms": spec.native_forms, "config_schema": schema,
         "asks_for": wishes,
     }));
-    let modes = if sync.is_empty() {
-        ("write_mode", write)
-    } else {
-        ("sync_mode", sync)
+    let modes = match connector.kind() {
+        Kind::Source => format!("sync_mode: {}\n", sync.join(", ")),
+        Kind::Transform => String::new(),
+        Kind::Destination => format!("write_mode: {}\n", write.join(", ")),
     };
     let mut text = format!(
-        "{} {}  {}\n{}\n{}: {}\nasks for: {}",
+        "{} {}  {}\n{}\n{modes}asks for: {}",
         one_line(&spec.name),
         one_line(&spec.version),
         connector.kind().name(),
         one_line(&spec.description),
-        modes.0,
-        modes.1.join(", "),
         one_line(&wishes.join(", "))
     );
     let keys = keys::of(&schema).into_iter().map(|key| {

@@ -16,7 +16,7 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
     let mut lock = before.clone().unwrap_or_default();
     let mut rows = Vec::new();
     let mut found = Vec::new();
-    for used in [&document.source.connector, &document.destination.connector] {
+    for used in document.connectors() {
         let origin = host.find(used, &document.base_dir)?;
         let Some(key) = key(used, &origin) else {
             continue;
@@ -39,7 +39,7 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
     }
     output.document(&json!({ "status": "ok", "file": LOCK_FILE, "connectors": found }));
     output.text(&match rows.as_slice() {
-        [] => "both connectors are inside the program: nothing to lock".into(),
+        [] => "all connectors are inside the program: nothing to lock".into(),
         rows => table(rows, ""),
     });
     Ok(())

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use rapidbyte_engine::plan::{self, Refused, Stage, StreamPlan, sync_mode_name, write_mode_name};
 use rapidbyte_engine::{Failure, Narrowing, Plan, Prepared};
-use rapidbyte_runtime::{Fit, Increment, LateRows};
+use rapidbyte_runtime::{Fit, Increment, Kind, LateRows};
 use rapidbyte_wire::{WARNING_NOTE, counted, types};
 use serde_json::{Map, Value, json};
 
@@ -24,19 +24,18 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
     show(&arguments.pipeline, &narrowing, common, output)
 }
 
-/// Shows what both connectors would be granted, by what they say of themselves.
+/// Shows what the connectors would be granted, by their descriptions.
 fn show_grants(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), Failure> {
     let document = setup::document(pipeline, common)?;
     let redacted = super::redacted(&document);
     let host = setup::host(output, Some(&document))?.hurried();
-    let [source, destination] = plan::granted(&document, &host).map_err(&redacted)?;
-    output.text(&stages_text(&source, &destination));
-    output.document(&json!({
-        "status": "ok",
-        "pipeline": document.pipeline,
-        "source": stage_document(&source),
-        "destination": stage_document(&destination),
-    }));
+    let stages = plan::granted(&document, &host).map_err(&redacted)?;
+    let stages: Vec<&Stage> = stages.iter().collect();
+    output.text(&stages_text(&stages));
+    let mut shown = stages_document(&stages);
+    shown["status"] = json!("ok");
+    shown["pipeline"] = json!(document.pipeline);
+    output.document(&shown);
     Ok(())
 }
 
@@ -50,12 +49,11 @@ pub fn show(
     let document = setup::document(pipeline, common)?;
     let redacted = super::redacted(&document);
     let host = setup::host(output, Some(&document))?.hurried();
-    // Before either of them can act: whoever does not like what is granted stops it here.
-    let [source, destination] = plan::granted(&document, &host).map_err(&redacted)?;
-    output.text(&stages_text(&source, &destination));
-    output.known(json!({
-        "source": stage_document(&source), "destination": stage_document(&destination),
-    }));
+    // Before any of them can act: whoever does not like what is granted stops it here.
+    let stages = plan::granted(&document, &host).map_err(&redacted)?;
+    let stages: Vec<&Stage> = stages.iter().collect();
+    output.text(&stages_text(&stages));
+    output.known(stages_document(&stages));
     let mut prepared = Prepared::narrowed(document, &host, narrowing).map_err(&redacted)?;
     let planned = document_of(&prepared.plan);
     output.known(planned.clone());
@@ -137,7 +135,9 @@ fn estimated_rows(plan: &Plan, stream: &StreamPlan) -> Option<u64> {
 }
 
 fn notes(stream: &StreamPlan) -> impl Iterator<Item = &String> {
-    stream.discovered.notes.iter().chain(&stream.placed.notes)
+    let transforms = stream.transforms.iter().flat_map(|step| &step.notes);
+    let notes = stream.discovered.notes.iter().chain(transforms);
+    notes.chain(&stream.placed.notes)
 }
 
 pub(super) fn document_of(plan: &Plan) -> Value {
@@ -150,18 +150,42 @@ pub(super) fn document_of(plan: &Plan) -> Value {
         .streams
         .iter()
         .map(|stream| stream_document(plan, stream));
-    json!({
+    let mut document = json!({
         "status": "ok",
         "pipeline": plan.document.pipeline,
-        "source": stage_document(&plan.source),
-        "destination": stage_document(&plan.destination),
         "resources": plan.document.resources,
         "limit": plan.limit,
         "estimated_rows": sum(&all, |stream| estimated_rows(plan, stream)),
         "estimated_bytes": sum(&all, |stream| stream.discovered.estimated_bytes),
         "fits": fits,
         "streams": streams.collect::<Vec<_>>(),
-    })
+    });
+    if let (Value::Object(document), Value::Object(stages)) =
+        (&mut document, stages_document(&plan.stages()))
+    {
+        document.extend(stages);
+    }
+    document
+}
+
+/// The source under `source`, the transforms under `transforms` if there are any, and the destination under
+/// `destination`.
+fn stages_document(stages: &[&Stage]) -> Value {
+    let mut document = json!({});
+    for stage in stages {
+        let shown = stage_document(stage);
+        match (stage.connector.kind(), &mut document["transforms"]) {
+            (Kind::Transform, Value::Array(transforms)) => transforms.push(shown),
+            (Kind::Transform, none) => *none = json!([shown]),
+            (kind, _) => document[kind.name()] = shown,
+        }
+    }
+    if document["transforms"].is_null()
+        && let Some(document) = document.as_object_mut()
+    {
+        document.remove("transforms");
+    }
+    document
 }
 
 fn stage_document(stage: &Stage) -> Value {
@@ -184,6 +208,7 @@ fn stream_document(plan: &Plan, stream: &StreamPlan) -> Value {
         "write_mode": write_mode_name(stream.target.write_mode),
         "primary_key": stream.target.primary_key,
         "where": stream.filter,
+        "transforms": stream.transforms.iter().map(|step| step.stage.connector.name()).collect::<Vec<_>>(),
         "cursor_field": stream.increment.as_ref().map(|increment| &increment.cursor_fields),
         "change_detection": stream.increment.as_ref().map(change_detection),
         "deleted_field": stream.target.deleted_field,
@@ -197,10 +222,11 @@ fn stream_document(plan: &Plan, stream: &StreamPlan) -> Value {
     })
 }
 
-/// Both connectors with what they may reach.
-fn stages_text(source: &Stage, destination: &Stage) -> String {
+/// The connectors with what they may reach.
+fn stages_text(stages: &[&Stage]) -> String {
     let mut text = Vec::new();
-    for (side, stage) in [("source", source), ("destination", destination)] {
+    for stage in stages {
+        let side = stage.connector.kind().name();
         let name = stage.connector.name();
         let version = one_line(&stage.spec.version);
         text.push(format!("{side:<12} {name} {version}"));
@@ -382,6 +408,9 @@ fn modes(plan: &Plan, stream: &StreamPlan) -> String {
     }
     if let Some(filter) = &stream.filter {
         parts.push(format!("where {filter}"));
+    }
+    for step in &stream.transforms {
+        parts.push(format!("through {}", step.stage.connector.name()));
     }
     parts.join(", ")
 }

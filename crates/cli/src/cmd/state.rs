@@ -506,12 +506,18 @@ fn clear(
                 continue;
             }
             let progress = cursors.put(&history, &name, None, None)?;
+            history
+                .forget_stream(&document.pipeline, &name)
+                .map_err(Failure::of_state)?;
             output.text(&format!("{name}: the next run starts with its first row"));
             cleared.push(stream_document(&name, Some(&progress)));
         }
-        history
-            .give_up(&document.pipeline)
-            .map_err(Failure::of_state)?;
+        // If one stream is cleared, an interrupted run stays unfinished: it has appended other streams.
+        if stream.is_none() {
+            history
+                .give_up(&document.pipeline)
+                .map_err(Failure::of_state)?;
+        }
         if cleared.is_empty() {
             output.text("there was nothing to clear");
         }

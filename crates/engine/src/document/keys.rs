@@ -54,6 +54,7 @@ pub(super) const MAPPINGS: &[(&str, &[&str])] = &[
     ("source.permissions.files", permissions::FILES),
     ("source.permissions.limits", permissions::LIMITS),
     ("an entry of source.streams", streams::STREAM),
+    ("an entry of transforms", streams::TRANSFORM),
     ("defaults", streams::DEFAULTS),
     ("destination", DESTINATION),
     ("destination.permissions", permissions::PERMISSIONS),

@@ -11,6 +11,7 @@ use super::delivery::{MAX_ATTEMPTS, MAX_BACKOFF, MAX_SECONDS, WHEN_RUNNING};
 use super::keys::COMPRESSIONS;
 use super::pages::MAX_KEPT;
 use super::permissions::MAX_LIMIT;
+use super::streams::MAX_TRANSFORMS;
 use super::{ChangeDetection, OnStreamFailure, SyncMode, VERSION, WhenRunning, WriteMode};
 
 /// A bundled connector's part.
@@ -148,6 +149,33 @@ fn stream() -> Value {
                 "description": "For upsert: the column that marks a row as deleted.",
                 "type": "string",
                 "minLength": 1,
+            },
+            "transforms": {
+                "description": "The transforms of the rows, in this order, after columns, where and \
+                     rename.",
+                "type": "array",
+                "minItems": 1,
+                "maxItems": MAX_TRANSFORMS,
+                "items": transform(),
+            },
+        },
+    })
+}
+
+fn transform() -> Value {
+    json!({
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["use"],
+        "properties": {
+            "use": {
+                "description": "The path of a .wasm file.",
+                "type": "string",
+                "minLength": 1,
+            },
+            "config": {
+                "description": "The transform's own configuration.",
+                "type": "object",
             },
         },
     })

@@ -5,11 +5,12 @@
 
 mod escapes;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use memchr::memmem::Finder;
 use percent_encoding::percent_decode_str;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use escapes::View;
 
@@ -94,15 +95,16 @@ impl Secrets {
         }
     }
 
-    /// Of a URL the password; a text without one as a whole, if it `is_whole`.
+    /// Of a URL the passwords; a text without one as a whole, if it `is_whole`.
     fn add_value(&self, text: &str, is_whole: bool) {
-        match password_of(text) {
-            Some(password) => {
-                self.add(password);
-                self.add(&percent_decode_str(password).decode_utf8_lossy());
-            }
-            None if is_whole => self.add(text),
-            None => {}
+        let mut has_password = false;
+        for password in password_of(text).into_iter().chain(parameters_of(text)) {
+            has_password = true;
+            self.add(password);
+            self.add(&percent_decode_str(password).decode_utf8_lossy());
+        }
+        if is_whole && !has_password {
+            self.add(text);
         }
     }
 
@@ -130,7 +132,9 @@ impl Secrets {
 pub(crate) fn without_marked(schema: &Value, config: &Map<String, Value>) -> String {
     let secrets = Secrets::default();
     secrets.add_marked(schema, config);
-    secrets.redact(&Value::Object(config.clone()).to_string())
+    // The order of the keys has no meaning.
+    let ordered: BTreeMap<&String, &Value> = config.iter().collect();
+    secrets.redact(&json!(ordered).to_string())
 }
 
 impl Known {
@@ -189,6 +193,19 @@ fn password_of(url: &str) -> Option<&str> {
     rest[..end].split_once(':').map(|(_, password)| password)
 }
 
+/// The passwords in the parameters of a URL, by the names that libpq gives them.
+fn parameters_of(url: &str) -> impl Iterator<Item = &str> {
+    let query = url.split_once("://").and_then(|(_, rest)| {
+        let (_, query) = rest.split_once('?')?;
+        Some(query.split('#').next().unwrap_or(query))
+    });
+    let pairs = query.unwrap_or_default().split('&');
+    let pairs = pairs.filter_map(|pair| pair.split_once('='));
+    pairs
+        .filter(|(name, _)| matches!(*name, "password" | "sslpassword"))
+        .map(|(_, password)| password)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -199,7 +216,7 @@ mod tests {
     fn marked_values_are_taken_out_and_a_url_keeps_its_rest() {
         let schema = json!({ "properties": {
             "url": { "x-grant": "url", "x-secret": true }, "password": { "x-secret": true }, "host": {},
-            "auth": { "$ref": "#/$defs/Auth" }, "unmarked": { "x-grant": "url" },
+            "auth": { "$ref": "#/$defs/Auth" }, "unmarked": { "x-grant": "url" }, "query": { "x-grant": "url", "x-secret": true },
             "all": { "$ref": "#/$defs/Text" },
         }, "$defs": {
             "Auth": { "properties": { "token": { "x-secret": true } } },
@@ -208,6 +225,7 @@ mod tests {
         let config = json!({
             "url": "postgres://me:p%40ss-word@db.example:5432/shop", "password": "hunter22", "host": "db.example",
             "auth": { "token": "inner-token" }, "unmarked": "https://me:other-word@api.example",
+            "query": "postgres://me@db.example/shop?sslmode=disable&password=p%26q-word&x=1",
             "all": ["first-one", "second-one"],
         });
         let secrets = Secrets::default();
@@ -221,6 +239,10 @@ mod tests {
         assert_eq!(
             secrets.redact("other-word https://api.example first-one second-one"),
             "*** https://api.example *** ***"
+        );
+        assert_eq!(
+            secrets.redact("p%26q-word, p&q-word: sslmode=disable&x=1"),
+            "***, ***: sslmode=disable&x=1"
         );
     }
 

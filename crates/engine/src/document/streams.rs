@@ -9,7 +9,7 @@ use super::keys::{self, PRIMARY_KEY_EXAMPLE, missing, only_upsert, unknown};
 use super::node::{Entry, Node, NodeValue};
 use super::path::{Path, Step};
 use super::read::Reader;
-use super::{ChangeDetection, Destination, Source, Stream, SyncMode, WriteMode};
+use super::{ChangeDetection, Destination, Source, Stream, SyncMode, Transform, WriteMode};
 
 pub(super) const DEFAULTS: &[&str] = &["sync_mode", "cursor_field", "change_detection", "lag"];
 pub(super) const STREAM: &[&str] = &[
@@ -24,8 +24,13 @@ pub(super) const STREAM: &[&str] = &[
     "lag",
     "primary_key",
     "deleted_field",
+    "transforms",
 ];
+pub(super) const TRANSFORM: &[&str] = &["use", "config"];
 
+/// Transforms of one stream.
+pub(super) const MAX_TRANSFORMS: usize = 16;
+const TRANSFORMS_EXAMPLE: &str = "transforms: [{ use: ./mask.wasm }]";
 const COLUMNS_EXAMPLE: &str = "columns: [id, total], or remove the key to take all columns";
 
 /// The streams, and what each leaves to the defaults.
@@ -189,6 +194,7 @@ fn read_stream<'n>(
                 stream.primary_key = reader.names(entry, path, PRIMARY_KEY_EXAMPLE)?;
             }
             "deleted_field" => stream.deleted_field = Some(reader.name(node, path)?),
+            "transforms" => stream.transforms = transforms(reader, entry, path)?,
             _ => return Err(unknown(reader, entry, path, STREAM)),
         }
     }
@@ -199,6 +205,51 @@ fn read_stream<'n>(
         name_node,
         inherits,
     })
+}
+
+/// The transforms of a stream. Each has a thread and an instance of its own.
+fn transforms(
+    reader: &mut Reader<'_>,
+    entry: &Entry,
+    path: &Path<'_>,
+) -> Result<Vec<Transform>, DocumentError> {
+    let items = reader.list(entry, path, TRANSFORMS_EXAMPLE)?;
+    if items.len() > MAX_TRANSFORMS {
+        let text = format!("{} transforms, above {MAX_TRANSFORMS}", items.len());
+        return Err(reader.bad_value(entry.place(), path, text));
+    }
+    let mut transforms = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        let step = Step::Index(index);
+        let path = &path.then(&step);
+        let NodeValue::Mapping(entries) = &item.value else {
+            let error = reader.wrong_type(item.at, path, "a mapping", item.kind());
+            return Err(error.hint(format!("write {TRANSFORMS_EXAMPLE}")));
+        };
+        transforms.push(transform(reader, entries, item.at, path)?);
+    }
+    Ok(transforms)
+}
+
+fn transform(
+    reader: &mut Reader<'_>,
+    entries: &[Entry],
+    at: Location,
+    path: &Path<'_>,
+) -> Result<Transform, DocumentError> {
+    let (mut connector, mut config) = (None, serde_json::Map::new());
+    for entry in entries {
+        let step = Step::Key(&entry.key);
+        let path = &path.then(&step);
+        match entry.key.as_str() {
+            "use" => connector = Some(reader.name(&entry.value, path)?),
+            "config" => config = reader.object(entry, path)?,
+            _ => return Err(unknown(reader, entry, path, TRANSFORM)),
+        }
+    }
+    let connector = connector
+        .ok_or_else(|| missing(reader, at, path, "use", "name the path of a .wasm file"))?;
+    Ok(Transform { connector, config })
 }
 
 /// A name, or a list of names.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rapidbyte_runtime::{CheckItem, Error, Grants};
 
-use super::open::{Opened, open_both};
+use super::open::{Opened, open_all};
 use super::{Clocks, Prepared, Stage, privileges, shown};
 use crate::document::Document;
 use crate::failure::Failure;
@@ -40,7 +40,7 @@ pub struct Looked {
 /// A side that cannot be opened, or that cannot look.
 pub fn check(document: &Document, host: &Host) -> Result<Checked, Failure> {
     let clocks = Clocks::new();
-    let mut opened = open_both(document, host, &clocks, true)?;
+    let mut opened = open_all(document, host, &clocks, true)?;
     let (reading, writing) = (&mut opened.reading, &mut opened.writing);
     let mut looked = Vec::new();
     for (side, stage, items) in [

@@ -49,12 +49,12 @@ pub(crate) fn asked_increment(document: &Document, entry: usize) -> Increment {
 
 /// What tells rows apart where they may come again: with `upsert` the columns that identify a row, and
 /// the one that says that it is deleted; with `append` and a lag the key and the cursor. `target` comes
-/// with the source's own key. `read` and `schema` are the columns that move, under their names in the
-/// source and in the destination.
+/// with the source's own key. `read` and `renamed` are the columns that move, under their names in the source and
+/// after `rename`; `schema` has the columns behind the transforms.
 pub(super) fn identify(
     document: &Document,
     entry: usize,
-    read: &Schema,
+    (read, renamed): (&Schema, &Schema),
     schema: &Schema,
     target: &mut Target,
 ) -> Result<(), Failure> {
@@ -79,13 +79,14 @@ pub(super) fn identify(
         return Err(keyless(document, entry, appends).in_stream(&target.stream));
     }
     if appends {
-        target.dedup_fields = dedup_fields(document, entry, read, schema)
+        target.dedup_fields = dedup_fields(document, entry, read, renamed)
             .map_err(|failure| failure.in_stream(&target.stream))?;
     }
     let deleted = asked.deleted_field.as_ref();
     let of_deleted = deleted.is_some();
     let deleted = deleted.or(destination.deleted_field.as_ref());
     let named = [
+        ("cursor_field", true, target.dedup_fields.as_slice()),
         ("primary_key", of_stream, target.primary_key.as_slice()),
         (
             "deleted_field",
@@ -105,7 +106,9 @@ pub(super) fn identify(
             let names = schema.fields().iter().map(|field| field.name().as_str());
             let hint = match did_you_mean(column, names) {
                 Some(near) => near,
-                None => "use the column names of the destination, after rename".into(),
+                None => {
+                    "use the column names of the destination, after rename and transforms".into()
+                }
             };
             return Err(unmoved(document, &key, column)
                 .in_stream(&target.stream)

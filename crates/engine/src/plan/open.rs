@@ -1,20 +1,20 @@
-//! Opens both sides: connectors loaded, their settings checked, what they may reach granted.
+//! Opens the stages: connectors loaded, their settings checked, what they may reach granted.
 
 use std::sync::Arc;
 
 use rapidbyte_runtime::{
-    Cancel, CheckItem, Clock, Connector, Destination, Grants, Kind, Limits, MemoryBudget, Phase,
-    Sandbox, Source, Spec, Stream, unmarked_tls,
+    Cancel, CheckItem, Clock, Connector, Destination, Grants, Kind, Limits, MemoryBudget,
+    Permissions, Phase, Sandbox, Source, Spec, Stream, Transform, unmarked_tls,
 };
 use serde_json::{Map, Value};
 
 use super::choose::readable;
 use super::{privileges, shown};
-use crate::document::Document;
 use crate::document::local_path::{self, NotLocal};
+use crate::document::{self, Document};
 use crate::failure::{Class, Failure};
 use crate::host::Host;
-use crate::lock::Lock;
+use crate::lock::{self, Lock};
 use crate::meant::did_you_mean;
 use crate::retry::until_it_passes;
 
@@ -27,9 +27,11 @@ pub struct Clocks {
     pub destination: Clock,
 }
 
-/// One side of the pipeline.
+/// The source, a transform or the destination of a pipeline.
 #[derive(Clone)]
 pub struct Stage {
+    /// Its key in the pipeline file, such as `source` or `source.streams[0].transforms[1]`.
+    pub key: String,
     /// The loaded connector.
     pub connector: Connector,
     /// What it says of itself.
@@ -51,10 +53,18 @@ impl Clocks {
     }
 }
 
-/// Both sides, open.
+/// All stages, open.
 pub(super) struct Opened {
     pub(super) reading: Reading,
+    /// The transforms of each entry of `source.streams`.
+    pub(super) transforming: Vec<Vec<Transforming>>,
     pub(super) writing: Writing,
+}
+
+/// A transform, open.
+pub(super) struct Transforming {
+    pub(super) stage: Stage,
+    pub(super) session: Transform,
 }
 
 /// The source, open.
@@ -77,21 +87,23 @@ pub(super) struct Writing {
     pub(super) checked: Vec<CheckItem>,
 }
 
-/// Native forms that both sides know.
-pub(super) fn common_forms(source: &Spec, destination: &Spec) -> Vec<String> {
-    let takes = &destination.native_forms;
-    source
-        .native_forms
-        .iter()
-        .filter(|form| takes.contains(form))
-        .cloned()
-        .collect()
+/// The native forms that all stages know.
+pub(super) fn common_forms<'a>(
+    source: &Spec,
+    others: impl Iterator<Item = &'a Spec>,
+) -> Vec<String> {
+    let mut forms = source.native_forms.clone();
+    for other in others {
+        forms.retain(|form| other.native_forms.contains(form));
+    }
+    forms
 }
 
-/// Opens both sides at a time, each on a thread: most of it is loading code and logging in. A
-/// failure of the source is told first. With `look` each looks at what it needs before anything
-/// else, because its role may have one connection alone.
-pub(super) fn open_both(
+/// Opens both sides at a time, each on a thread: most of it is loading code and logging in. The
+/// transforms, which reach nothing, are opened beside them. A failure of the source is told first.
+/// With `look` each side looks at what it needs before anything else, because its role may have one
+/// connection alone.
+pub(super) fn open_all(
     document: &Document,
     host: &Host,
     clocks: &Clocks,
@@ -101,32 +113,78 @@ pub(super) fn open_both(
     std::thread::scope(|scope| {
         let writing = scope.spawn(|| {
             let clock = &clocks.destination;
-            let stage = open_stage(document, host, clock, Side::DESTINATION)?;
+            let stage = load_destination(document, host, clock)?;
+            let transforming = open_transforms(document, host, clock)?;
+            let transforms = transforming.iter().flatten();
+            let specs = transforms.map(|one| one.stage.spec.clone());
             // Nobody listens when the source has failed.
-            let _ = tell.send(stage.spec.clone());
+            let _ = tell.send(specs.chain([stage.spec.clone()]).collect());
             drop(tell);
-            begin_destination(stage, document, host, clock, look)
+            let writing = begin_destination(stage, document, host, clock, look)?;
+            Ok((transforming, writing))
         });
         let clock = &clocks.source;
         let reading = begin_source(document, host, clock, look, || told.recv().ok());
         clock.enter(Phase::ChannelWait);
         let writing = writing.join();
         let writing = writing.unwrap_or_else(|_| Err(Failure::panicked("destination")));
+        let reading = reading?;
+        let (transforming, writing) = writing?;
         Ok(Opened {
-            reading: reading?,
-            writing: writing?,
+            reading,
+            transforming,
+            writing,
         })
     })
 }
 
-/// `other` waits for what the destination says of itself; nothing when it has failed, and its
-/// failure is the one that is told then.
+/// Loads the transforms of each entry of `source.streams`, checks their configuration and opens a session of each.
+fn open_transforms(
+    document: &Document,
+    host: &Host,
+    clock: &Clock,
+) -> Result<Vec<Vec<Transforming>>, Failure> {
+    let open = |stage: Stage| {
+        let failed = |e| Failure::from_runtime(e, document, &stage.key);
+        let sandbox = planning_sandbox(document, host, clock, &stage);
+        let mut session = stage.connector.transform(sandbox).map_err(failed)?;
+        session.open(&stage.config).map_err(failed)?;
+        Ok(Transforming { stage, session })
+    };
+    let stages = load_transforms(document, host, clock)?.into_iter();
+    stages
+        .map(|stages| stages.into_iter().map(open).collect())
+        .collect()
+}
+
+/// Loads the transforms of each entry of `source.streams` and checks their configuration.
+fn load_transforms(
+    document: &Document,
+    host: &Host,
+    clock: &Clock,
+) -> Result<Vec<Vec<Stage>>, Failure> {
+    let entries = document.source.streams.iter().enumerate();
+    entries
+        .map(|(entry, stream)| {
+            let transforms = stream.transforms.iter().enumerate();
+            transforms
+                .map(|(index, transform)| {
+                    let role = Role::of_transform(entry, index, transform);
+                    open_stage(document, host, clock, &role)
+                })
+                .collect()
+        })
+        .collect()
+}
+
+/// `others` waits for the descriptions of the transforms and the destination; nothing when one of them has
+/// failed, and its failure is the one that is told then.
 fn begin_source(
     document: &Document,
     host: &Host,
     clock: &Clock,
     look: bool,
-    other: impl FnOnce() -> Option<Spec>,
+    others: impl FnOnce() -> Option<Vec<Spec>>,
 ) -> Result<Reading, Failure> {
     let failed = |e| Failure::from_runtime(e, document, "source");
     let (stage, mut session, cancel) = open_reading(document, host, clock)?;
@@ -135,16 +193,16 @@ fn begin_source(
         false => Vec::new(),
     };
     let before = clock.enter(Phase::ChannelWait);
-    let other = other();
+    let others = others();
     clock.enter(before);
     // With privileges alone missing, the plan goes on and names all of them.
     let stops = |item: &CheckItem| {
         let problem = item.problem.as_ref();
         problem.is_some_and(|error| !privileges::is_code(&error.code))
     };
-    let found = match other {
-        Some(other) if !checked.iter().any(stops) => session
-            .discover(&common_forms(&stage.spec, &other))
+    let found = match others {
+        Some(others) if !checked.iter().any(stops) => session
+            .discover(&common_forms(&stage.spec, others.iter()))
             .map_err(failed),
         _ => Ok(Vec::new()),
     };
@@ -205,7 +263,7 @@ fn open_reading(
     host: &Host,
     clock: &Clock,
 ) -> Result<(Stage, Source, Cancel), Failure> {
-    let stage = open_stage(document, host, clock, Side::SOURCE)?;
+    let stage = open_stage(document, host, clock, &Role::source(document))?;
     let failed = |e| Failure::from_runtime(e, document, "source");
     let sandbox = planning_sandbox(document, host, clock, &stage);
     let cancel = sandbox.cancel.clone();
@@ -238,7 +296,7 @@ pub(super) fn load_destination(
     host: &Host,
     clock: &Clock,
 ) -> Result<Stage, Failure> {
-    open_stage(document, host, clock, Side::DESTINATION)
+    open_stage(document, host, clock, &Role::destination(document))
 }
 
 /// Opens a session of the destination.
@@ -253,14 +311,23 @@ pub(super) fn open_session(
     Ok(session)
 }
 
-/// What both sides would be granted, by what they say of themselves alone: neither is opened.
-pub fn granted(document: &Document, host: &Host) -> Result<[Stage; 2], Failure> {
+/// All stages with their grants, by their descriptions alone: none is opened. The source comes first, the destination
+/// last.
+pub fn granted(document: &Document, host: &Host) -> Result<Vec<Stage>, Failure> {
     std::thread::scope(|scope| {
-        let writing = scope.spawn(|| open_stage(document, host, &Clock::new(), Side::DESTINATION));
-        let source = open_stage(document, host, &Clock::new(), Side::SOURCE);
+        let writing = scope.spawn(|| {
+            let clock = Clock::new();
+            let destination = load_destination(document, host, &clock)?;
+            Ok((load_transforms(document, host, &clock)?, destination))
+        });
+        let source = open_stage(document, host, &Clock::new(), &Role::source(document));
         let writing = writing.join();
         let writing = writing.unwrap_or_else(|_| Err(Failure::panicked("destination")));
-        Ok([source?, writing?])
+        let mut stages = vec![source?];
+        let (transforms, destination) = writing?;
+        stages.extend(transforms.into_iter().flatten());
+        stages.push(destination);
+        Ok(stages)
     })
 }
 
@@ -285,40 +352,63 @@ fn begin_destination(
     })
 }
 
-struct Side {
-    name: &'static str,
+/// A stage as the pipeline file asks for it.
+struct Role<'a> {
+    /// As [`Stage::key`].
+    key: String,
     kind: Kind,
+    used: &'a str,
+    config: &'a Map<String, Value>,
+    /// None: nothing can be granted.
+    permissions: Option<&'a Permissions>,
 }
 
-impl Side {
-    const SOURCE: Self = Self {
-        name: "source",
-        kind: Kind::Source,
-    };
-    const DESTINATION: Self = Self {
-        name: "destination",
-        kind: Kind::Destination,
-    };
+impl<'a> Role<'a> {
+    fn source(document: &'a Document) -> Self {
+        let source = &document.source;
+        Self {
+            key: "source".into(),
+            kind: Kind::Source,
+            used: &source.connector,
+            config: &source.config,
+            permissions: Some(&source.permissions),
+        }
+    }
+
+    fn of_transform(entry: usize, index: usize, transform: &'a document::Transform) -> Self {
+        Self {
+            key: format!("source.streams[{entry}].transforms[{index}]"),
+            kind: Kind::Transform,
+            used: &transform.connector,
+            config: &transform.config,
+            permissions: None,
+        }
+    }
+
+    fn destination(document: &'a Document) -> Self {
+        let destination = &document.destination;
+        Self {
+            key: "destination".into(),
+            kind: Kind::Destination,
+            used: &destination.connector,
+            config: &destination.config,
+            permissions: Some(&destination.permissions),
+        }
+    }
 }
 
 fn open_stage(
     document: &Document,
     host: &Host,
     clock: &Clock,
-    side: Side,
+    role: &Role<'_>,
 ) -> Result<Stage, Failure> {
-    let key = format!("{}.use", side.name);
-    let (source, destination) = (&document.source, &document.destination);
-    let (used, config, permissions) = match side.kind {
-        Kind::Source => (&source.connector, &source.config, &source.permissions),
-        Kind::Destination => (
-            &destination.connector,
-            &destination.config,
-            &destination.permissions,
-        ),
-    };
+    let Role {
+        key, used, config, ..
+    } = role;
+    let use_key = format!("{key}.use");
     let located = |mut failure: Failure| {
-        let place = Failure::at_key(document, &key, "", "");
+        let place = Failure::at_key(document, &use_key, "", "");
         failure.location = place.location;
         failure.key = place.key;
         failure
@@ -327,27 +417,22 @@ fn open_stage(
     let before = clock.enter(Phase::Load);
     let loaded = host.runtime.load(&origin);
     clock.enter(before);
-    let connector = loaded.map_err(|e| located(Failure::from_runtime(e, document, side.name)))?;
-    if connector.kind() != side.kind {
-        let text = format!(
-            "{used} is a {}",
-            if side.name == "source" {
-                "destination"
-            } else {
-                "source"
-            }
-        );
+    let connector = loaded.map_err(|e| located(Failure::from_runtime(e, document, key)))?;
+    if connector.kind() != role.kind {
+        let text = format!("{used} is a {}", connector.kind().name());
         return Err(located(Failure::new(Class::Config, "invalid_world", text))
-            .hint(format!("name a {} here", side.name)));
+            .hint(format!("name a {} here", role.kind.name())));
     }
     let lock = Lock::read(&document.base_dir)?;
     if let Some(lock) = &lock {
         let checked = lock.check_bytes(used, &origin, &connector);
         checked.map_err(located)?;
     }
+    let nothing = Permissions::default();
+    let permissions = role.permissions.unwrap_or(&nothing);
     let spec = host
         .describe(&connector, permissions, clock)
-        .map_err(|e| Failure::from_runtime(e, document, side.name))?;
+        .map_err(|e| Failure::from_runtime(e, document, key))?;
     let schema: Value = serde_json::from_str(&spec.config_schema).map_err(|error| {
         let text = format!(
             "{}: the config schema is not JSON: {error}",
@@ -363,12 +448,15 @@ fn open_stage(
         return Err(Failure::new(Class::Run, "contract_broken", text)
             .hint("report it to the connector's author, who has to add `x-grant: tls-mode`"));
     }
+    if role.kind == Kind::Transform {
+        refuse_grants(&connector, &schema)?;
+    }
     if let Some(lock) = &lock {
         let checked = lock.check_wishes(used, &origin, &connector, &schema);
         checked.map_err(located)?;
     }
     document.keep_secrets(&schema, config);
-    let config_key = format!("{}.config", side.name);
+    let config_key = format!("{key}.config");
     check_keys(document, &schema, &schema, config, &config_key, 0)?;
     let mut grants = Grants::from_config(&schema, config, &document.base_dir).with(permissions);
     // Only a text that came from no file has no name.
@@ -376,14 +464,31 @@ fn open_stage(
         grants = grants.protecting(&pipeline);
     }
     let grants = Arc::new(grants);
-    let config = Value::Object(config.clone()).to_string();
+    let config = Value::Object((*config).clone()).to_string();
     Ok(Stage {
+        key: key.clone(),
         connector,
         spec,
         config,
         grants,
         limits: permissions.limits(),
     })
+}
+
+/// Refuses a transform whose schema grants something: the same rows have to come of the same batch.
+fn refuse_grants(connector: &Connector, schema: &Value) -> Result<(), Failure> {
+    let asks_for = lock::asks_for(connector, schema)?;
+    match asks_for.iter().find(|wish| wish.starts_with("config.")) {
+        None => Ok(()),
+        Some(wish) => {
+            let text = format!(
+                "{}: its schema grants `{wish}`, and a transform is granted nothing",
+                connector.name()
+            );
+            Err(Failure::new(Class::Run, "contract_broken", text)
+                .hint("report it to the connector's author, who has to remove `x-grant`"))
+        }
+    }
 }
 
 /// Bytes of what one call may hand over while planning: names and schemas of streams, no batch.

@@ -7,7 +7,7 @@ use rapidbyte_runtime::{Destination, Phase, Selection, Source};
 
 use super::choose::{Chosen, narrow, readable, refuse_unknown_streams, select};
 use super::moment::Moment;
-use super::open::{Clocks, Opened, Reading, Writing, open_both};
+use super::open::{Clocks, Opened, Reading, Transforming, Writing, open_all};
 use super::refused::Refused;
 use super::{
     Plan, StreamPlan, check_modes, is_of_stream, place, privileges, refuse_own_source,
@@ -79,7 +79,7 @@ impl Prepared {
         narrowing.check(&document)?;
         let clocks = Clocks::new();
         until_it_passes(&document, host, |attempt| {
-            let opened = open_both(&document, host, &clocks, false);
+            let opened = open_all(&document, host, &clocks, false);
             // This also counts the time between two attempts.
             clocks.source.enter(Phase::Other);
             clocks.destination.enter(Phase::ChannelWait);
@@ -111,6 +111,7 @@ impl Prepared {
             found,
             ..
         } = opened.reading;
+        let mut transforming = opened.transforming;
         let Writing {
             stage: destination,
             session: mut writer,
@@ -140,7 +141,10 @@ impl Prepared {
             clock: &clocks.source,
             selections: asked,
         };
-        let place_all = || place_all(&document, chosen, &mut writer, narrowing.full_refresh);
+        let place_all = || {
+            let stages = (&mut transforming, &mut writer);
+            place_all(&document, chosen, stages, narrowing.full_refresh)
+        };
         let (placing, taken) = match is_whole && !finds_none {
             true => {
                 let (placing, taken) = moment.fix_beside(&document, place_all)?;
@@ -255,7 +259,7 @@ struct Placing {
     refused: Vec<Refused>,
 }
 
-/// Lets the destination plan each stream. If it refuses a stream, the others are planned too, so that the operator sees
+/// Lets the transforms and the destination plan each stream. If it refuses a stream, the others are planned too, so that the operator sees
 /// all faults at once.
 ///
 /// # Errors
@@ -264,13 +268,14 @@ struct Placing {
 fn place_all(
     document: &Document,
     chosen: Vec<Chosen>,
-    writer: &mut Destination,
+    (transforming, writer): (&mut Vec<Vec<Transforming>>, &mut Destination),
     full_refresh: bool,
 ) -> Result<Placing, Failure> {
     let (mut streams, mut refused) = (Vec::new(), Vec::new());
     for one in chosen {
         let stream = one.discovered.name.clone();
-        match place(document, one, writer, full_refresh) {
+        let transforms = &mut transforming[one.entry];
+        match place(document, one, transforms, writer, full_refresh) {
             Ok(planned) => streams.push(planned),
             Err(failure) if !writer.is_usable() || !is_of_stream(&failure) => return Err(failure),
             Err(failure) => refused.push(Refused { stream, failure }),

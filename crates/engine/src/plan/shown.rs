@@ -33,7 +33,7 @@ pub(super) fn item(document: &Document, mut item: CheckItem) -> CheckItem {
     item
 }
 
-fn texts(document: &Document, texts: &mut [String]) {
+pub(super) fn texts(document: &Document, texts: &mut [String]) {
     texts.iter_mut().for_each(|one| text(document, one));
 }
 

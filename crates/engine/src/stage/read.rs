@@ -4,7 +4,9 @@ use rapidbyte_runtime::{Batch, Cancel, Clock, Event, Phase, ReadRequest};
 use rapidbyte_wire::ipc;
 use rapidbyte_wire::verify::Layout;
 
-use super::{Begin, MESSAGE_OVERHEAD, Message, Stopped, Told, WAIT_MS, Work};
+use super::{
+    Begin, Message, Stopped, Told, WAIT_MS, Work, compress_failed, has_same_columns, message_bytes,
+};
 use crate::channel::Sender;
 use crate::compress::Compressor;
 use crate::failure::{Class, Failure};
@@ -42,8 +44,7 @@ pub(crate) fn pump_source(
         clock.enter(before);
         begin.map_err(|_| Stopped::Peer)
     };
-    // What is read whole begins at the same row whatever the destination says: the source gets
-    // ready while the destination does.
+    // A full refresh begins at the same row whatever the destination says, so the source gets ready at the same time.
     let cursor = match work.goes_on() {
         false => None,
         true => match wait()? {
@@ -72,7 +73,6 @@ pub(crate) fn pump_source(
         // The destination has ended already and waits for nothing.
         return Ok(());
     }
-    let compress_failed = |e| Stopped::because(Failure::new(Class::Run, "compress_failed", e));
     let mut compressor = Compressor::new(resources.compression).map_err(compress_failed)?;
     let mut limit = Limit::of(work).map_err(Stopped::because)?;
     loop {
@@ -86,24 +86,14 @@ pub(crate) fn pump_source(
                 let frame = compressor.compress(batch.data);
                 clock.enter(before);
                 let frame = frame.map_err(compress_failed)?;
-                let bytes = frame.bytes.len() + MESSAGE_OVERHEAD;
-                send(
-                    work,
-                    &mut sender,
-                    Message::Batch {
-                        frame,
-                        rows: batch.rows,
-                    },
-                    bytes,
-                    clock,
-                )?;
+                let rows = batch.rows;
+                send(work, &mut sender, Message::Batch { frame, rows }, clock)?;
                 if is_last {
                     return sender.end().map_err(|_| Stopped::Peer);
                 }
             }
             Event::Checkpoint(cursor) => {
-                let bytes = cursor.len() + MESSAGE_OVERHEAD;
-                send(work, &mut sender, Message::Checkpoint(cursor), bytes, clock)?;
+                send(work, &mut sender, Message::Checkpoint(cursor), clock)?;
             }
             Event::Idle => {}
             Event::End => {
@@ -150,23 +140,16 @@ fn send(
     work: &Work<'_>,
     sender: &mut Sender<Message>,
     message: Message,
-    bytes: usize,
     clock: &Clock,
 ) -> Result<(), Stopped> {
     work.point("engine.send")?;
+    let bytes = message_bytes(&message);
     let before = clock.enter(Phase::ChannelWait);
     work.progress.set_source_waits(true);
     let sent = sender.send(message, bytes);
     work.progress.set_source_waits(false);
     clock.enter(before);
     sent.map_err(|_| Stopped::Peer)
-}
-
-/// What else a schema says of a table, such as its comment or which run of a server it was read from,
-/// may change while rows are moved.
-fn has_same_columns(found: &[u8], planned: &[u8]) -> bool {
-    let fields = |schema| ipc::decode_schema(schema).map(|schema| schema.fields);
-    found == planned || matches!((fields(found), fields(planned)), (Ok(a), Ok(b)) if a == b)
 }
 
 fn schema_changed(work: &Work<'_>) -> Failure {

@@ -1,11 +1,12 @@
 //! The writing stage.
 
+use std::collections::HashSet;
 use std::time::Instant;
 
 use crossbeam_channel::Sender as Tell;
 use rapidbyte_runtime::{Batch, Cancel, Clock, Destination, Phase, Progress, WriteMode};
 
-use super::{Begin, Message, Stopped, Work};
+use super::{Begin, Message, Stopped, Work, decompress_failed};
 use crate::channel::{Received, Receiver};
 use crate::compress::{Decompressor, Frame};
 use crate::document::Checkpoint;
@@ -13,8 +14,8 @@ use crate::failure::{Class, Failure};
 use crate::known_as;
 use crate::ledger::Committed;
 
-/// Writes until the end is said, and commits: at the checkpoints that are due, and at the end. An
-/// abort is never an end.
+/// Writes until the source has emitted its end, and commits at the checkpoints that are due and at the end. An abort is
+/// never an end.
 pub(crate) fn pump_destination(
     work: &Work<'_>,
     receiver: &mut Receiver<Message>,
@@ -49,6 +50,7 @@ pub(crate) fn pump_destination(
         );
         return Ok(());
     }
+    let earlier = Earlier::of(work, &mut destination).map_err(Stopped::because)?;
     let before = work.asking().refuse(&mut destination);
     let before = before.map_err(Stopped::because)?;
     let fenced = destination
@@ -57,7 +59,7 @@ pub(crate) fn pump_destination(
     work.point("engine.fenced")?;
     work.ledger.heal(name, &fenced);
     work.asking().let_in(before, &fenced);
-    if is_done(work, &fenced) {
+    if earlier.is_done(work, &fenced) {
         skip(
             work,
             tell,
@@ -86,10 +88,67 @@ pub(crate) fn pump_destination(
     .run(receiver)
 }
 
-/// A full refresh that is added to what is there must not be added twice when the run that has
+/// What earlier attempts of the run have appended of a full refresh. It must not be appended twice when the run that has
 /// committed it was killed before it could say so.
-fn is_done(work: &Work<'_>, fenced: &Progress) -> bool {
-    fenced.complete && known_as::is_added_once(work.stream)
+#[derive(Default)]
+struct Earlier {
+    /// The ids under which it was completed.
+    ids: HashSet<String>,
+    /// Why these rows are not in the target any more.
+    lost: Option<String>,
+}
+
+impl Earlier {
+    /// Asks before the run is let in, because the destination then forgets what was there.
+    fn of(work: &Work<'_>, destination: &mut Destination) -> Result<Self, Failure> {
+        let (name, ledger) = (&work.stream.name, work.ledger);
+        let is_resumed = ledger.goes_on || ledger.resumed.contains_key(name);
+        if !known_as::is_added_once(work.stream) || !is_resumed {
+            return Ok(Self::default());
+        }
+        let mut earlier = Self {
+            ids: ledger.completed.get(name).cloned().unwrap_or_default(),
+            lost: None,
+        };
+        if work.stream.placed.is_new {
+            earlier.lost = Some(format!("{} does not exist any more", work.stream.location));
+        }
+        if let Some(found) = work.asking().found(destination)?.filter(|f| f.complete) {
+            if known_as::base(&found.run_id) == ledger.id_of(name) {
+                ledger.completed_as(name, &found.run_id);
+                earlier.ids.insert(found.run_id);
+            }
+            let redact = |why: String| work.plan.document.redact(&why);
+            earlier.lost = found.lost_rows.map(redact).or(earlier.lost);
+        }
+        Ok(earlier)
+    }
+
+    /// Whether this run has moved the stream. Warns if the run appends it again.
+    fn is_done(&self, work: &Work<'_>, fenced: &Progress) -> bool {
+        if !known_as::is_added_once(work.stream) {
+            return false;
+        }
+        let (name, ledger) = (&work.stream.name, work.ledger);
+        let is_complete = fenced.complete || self.ids.contains(&ledger.run_of(name).id);
+        let run = ledger.id_of(name);
+        match &self.lost {
+            Some(why) if is_complete => ledger.warn(
+                name,
+                format!("{why}, where the interrupted run {run} had appended it: it is read again"),
+            ),
+            None if !is_complete && !self.ids.is_empty() => ledger.warn(
+                name,
+                format!(
+                    "the interrupted run {run} had appended it with other settings (of the source, or with other \
+                     columns, conditions, limits or transforms): those rows stay, and it is appended again with the \
+                     settings of now"
+                ),
+            ),
+            _ => {}
+        }
+        is_complete && self.lost.is_none()
+    }
 }
 
 /// Ends the stream without a row: it was committed before.
@@ -175,8 +234,7 @@ impl Pump<'_> {
         let before = self.clock.enter(Phase::Decompress);
         let data = decompressor.decompress(frame);
         self.clock.enter(before);
-        let data =
-            data.map_err(|e| Stopped::because(Failure::new(Class::Run, "decompress_failed", e)))?;
+        let data = data.map_err(decompress_failed)?;
         work.point("engine.write")?;
         let batch = Batch { data, rows };
         self.destination.write(&batch).map_err(|e| self.failed(e))?;

@@ -86,6 +86,14 @@ fn trial(asked: &ConnectorTest, common: &Common, host: Host) -> Result<Trial, Fa
     })?;
     let origin = host.find(&asked.name, here)?;
     let connector = host.runtime.load(&origin).map_err(failed)?;
+    if connector.kind() == Kind::Transform {
+        let text = format!(
+            "{} is a transform, and the conformance tests have no clauses for transforms",
+            asked.name
+        );
+        return Err(Failure::new(Class::Config, "invalid_argument", text)
+            .hint("test it in a pipeline: name it under transforms of a stream"));
+    }
     let settings = match (&asked.config, &asked.config_file) {
         (Some(text), _) => Some(settings(text, "--config", &base_dir, common)?),
         (None, Some(file)) => Some(Settings::load(file, &base_dir, &environment(common))?),
@@ -127,7 +135,7 @@ fn peer(
 ) -> Result<Peer, Failure> {
     let (_, connector, spec) = load_from(name, base_dir, host)?;
     if connector.kind() != Kind::Source {
-        let text = format!("{name} is a destination");
+        let text = format!("{name} is a {}", connector.kind().name());
         return Err(
             Failure::new(Class::Config, "invalid_world", text).hint("name a source in --peer")
         );

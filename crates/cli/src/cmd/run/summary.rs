@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rapidbyte_engine::report::{Report, StageReport, StreamReport};
+use rapidbyte_engine::report::{Report, Side, StreamReport};
 use rapidbyte_wire::counted;
 use serde_json::{Map, Value, json};
 
@@ -73,10 +73,10 @@ fn streams(reports: &[StreamReport]) -> String {
     text
 }
 
-/// The phase that took the most time, without the waits of one side for the other.
+/// The phase that took the most time, without the waits of one stage for another.
 fn slowest(report: &Report) -> Option<String> {
-    let mut phases: Vec<(&str, String, f64, f64)> = Vec::new();
-    for side in ["source", "destination"] {
+    let mut phases: Vec<(Side, String, f64, f64)> = Vec::new();
+    for side in Side::ALL {
         let (wall, sums) = sums(report, side);
         for (key, value) in sums {
             let secs = value.as_f64().unwrap_or(0.0);
@@ -90,14 +90,17 @@ fn slowest(report: &Report) -> Option<String> {
     most.map(|(side, name, secs, wall)| {
         let share = 100.0 * secs / wall.max(1e-12);
         let secs = seconds(secs);
+        let side = side.name();
         format!("slowest phase: {name} in the {side}, {secs} ({share:.0}% of its time)")
     })
 }
 
 fn details(report: &Report, output: &Output) -> String {
     let mut text = String::new();
-    for stage in ["source", "destination"] {
-        text.push_str(&format!("\n{}\n", breakdown(report, stage, output)));
+    let has_transforms = report.streams.iter().any(|s| !s.transforms.is_empty());
+    let is_shown = |side: &Side| *side != Side::Transform || has_transforms;
+    for side in Side::ALL.into_iter().filter(is_shown) {
+        text.push_str(&format!("\n{}\n", breakdown(report, side, output)));
     }
     let loads = report.connectors.iter().map(|connector| {
         let how = if connector.from_cache {
@@ -128,16 +131,12 @@ fn seconds(secs: f64) -> String {
     }
 }
 
-/// The wall time of one side and its phases, over all streams.
-fn sums(report: &Report, side: &str) -> (f64, Map<String, Value>) {
+/// The wall time of the stages of one side and their phases, over all streams.
+fn sums(report: &Report, side: Side) -> (f64, Map<String, Value>) {
     let mut wall = 0.0;
     let mut sums: Map<String, Value> = Map::new();
-    for stream in &report.streams {
-        let stage: &StageReport = if side == "source" {
-            &stream.source
-        } else {
-            &stream.destination
-        };
+    let stages = report.streams.iter().flat_map(StreamReport::stages);
+    for (_, stage) in stages.filter(|(of, _)| *of == side) {
         wall += stage.wall_secs;
         for (key, value) in &stage.parts {
             let before = sums.get(key).and_then(Value::as_f64).unwrap_or(0.0);
@@ -148,7 +147,7 @@ fn sums(report: &Report, side: &str) -> (f64, Map<String, Value>) {
 }
 
 /// Where the time of one side went, over all streams; the lines sum to the last one.
-fn breakdown(report: &Report, side: &str, output: &Output) -> String {
+fn breakdown(report: &Report, side: Side, output: &Output) -> String {
     let (wall, sums) = sums(report, side);
     let mut rows = Vec::new();
     for (key, value) in &sums {
@@ -158,7 +157,7 @@ fn breakdown(report: &Report, side: &str, output: &Output) -> String {
         }
     }
     rows.push(line("wall", wall, wall));
-    format!("{}\n{}", output.paint("1", side), table(&rows, "  "))
+    format!("{}\n{}", output.paint("1", side.name()), table(&rows, "  "))
 }
 
 fn line(name: &str, secs: f64, wall: f64) -> Vec<String> {
@@ -175,7 +174,8 @@ fn title(key: &str) -> String {
     let words = key.trim_end_matches("_secs");
     let words = words
         .strip_prefix("source_")
-        .or_else(|| words.strip_prefix("dest_"));
+        .or_else(|| words.strip_prefix("dest_"))
+        .or_else(|| words.strip_prefix("transform_"));
     let words = words.unwrap_or(key.trim_end_matches("_secs"));
     match words {
         "vm_setup" => "instantiate".into(),
@@ -189,6 +189,7 @@ mod tests {
     use super::*;
     use crate::args::Arguments;
     use clap::Parser;
+    use rapidbyte_engine::report::StageReport;
 
     fn report(streams: usize) -> Report {
         let stage = |key: &str, secs: f64, wait: &str| {
@@ -214,6 +215,7 @@ mod tests {
             start_secs: 0.0,
             wall_secs: n as f64,
             source: stage("source_fetch_secs", 2.5, "channel_wait_secs"),
+            transforms: Vec::new(),
             destination: stage("dest_encode_secs", 1.0, "dest_recv_secs"),
         };
         Report {

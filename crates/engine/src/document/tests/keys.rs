@@ -171,7 +171,7 @@ fn mistakes_in_keys_and_values_say_what_to_do() {
             source("  streams:\n    - name: a\n      having: x > 1\n"),
             "p.yaml:7:7: unknown key \"having\" (use one of these keys: name, sync_mode, \
              columns, where, rename, cursor_field, cursor_initial, change_detection, lag, primary_key, \
-             deleted_field)",
+             deleted_field, transforms)",
         ),
         (
             LEAST.replace("version: 1\n", ""),
@@ -347,6 +347,9 @@ fn every_known_key_is_read_and_no_other() {
     let place = |mapping: &str, key: &str| match mapping {
         "the top level" => format!("{key}: 1\n"),
         "an entry of source.streams" => format!("source:\n  streams:\n    - {key}: 1\n"),
+        "an entry of transforms" => {
+            format!("source:\n  streams: [{{ transforms: [{{ {key}: 1 }}] }}]\n")
+        }
         other => {
             let open = other.split('.').map(|key| format!("{{ {key}: "));
             let open: String = open.collect::<String>()[2..].to_owned();

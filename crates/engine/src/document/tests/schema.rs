@@ -15,6 +15,10 @@ fn the_schema_and_the_reader_know_the_same_keys() {
         "an entry of source.streams" => {
             &root["source"]["properties"]["streams"]["items"]["anyOf"][1]
         }
+        "an entry of transforms" => {
+            let stream = &root["source"]["properties"]["streams"]["items"]["anyOf"][1];
+            &stream["properties"]["transforms"]["items"]
+        }
         other => other.split('.').fold(&schema, |object, key| {
             let property = &object["properties"][key];
             // `none`, or a mapping.

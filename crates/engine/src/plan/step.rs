@@ -1,0 +1,64 @@
+//! The transforms of a stream: each plans with the rows of the one before.
+
+use rapidbyte_runtime::Relation;
+use rapidbyte_wire::WARNING_NOTE;
+
+use super::Stage;
+use super::open::Transforming;
+use super::shown;
+use crate::document::{self, Document};
+use crate::failure::Failure;
+
+/// One transform of a stream.
+#[derive(Clone)]
+pub struct Step {
+    /// The transform.
+    pub stage: Stage,
+    /// What was asked for.
+    pub asked: document::Transform,
+    /// The rows before it.
+    pub input: Relation,
+    /// The `Schema` message of the rows after it.
+    pub(crate) output: Vec<u8>,
+    /// Notes for `plan`, without secrets.
+    pub notes: Vec<String>,
+}
+
+impl Step {
+    /// The notes that the operator of a run has to know.
+    pub(super) fn warnings(&self) -> impl Iterator<Item = &str> {
+        let notes = self.notes.iter();
+        notes.filter_map(|note| note.strip_prefix(WARNING_NOTE))
+    }
+}
+
+/// Plans all transforms of a stream that falls under `entry`. Returns them with the rows after the last one.
+pub(super) fn all(
+    document: &Document,
+    entry: usize,
+    transforms: &mut [Transforming],
+    relation: Relation,
+) -> Result<(Vec<Step>, Relation), Failure> {
+    let asked = &document.source.streams[entry].transforms;
+    let mut relation = relation;
+    let mut steps = Vec::new();
+    for (transform, asked) in transforms.iter_mut().zip(asked) {
+        let Transforming { stage, session } = transform;
+        let planned = session.plan(&relation);
+        let planned = planned.map_err(|e| {
+            Failure::from_runtime(e, document, &stage.key).in_stream(&relation.stream)
+        })?;
+        let mut notes = planned.notes;
+        shown::texts(document, &mut notes);
+        let output = planned.output;
+        steps.push(Step {
+            stage: stage.clone(),
+            asked: asked.clone(),
+            input: relation,
+            output: output.schema.clone(),
+            notes,
+        });
+        relation = output;
+    }
+    Ok((steps, relation))
+}
