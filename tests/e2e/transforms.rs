@@ -286,3 +286,39 @@ fn a_resumed_run_with_another_transform_reads_all_rows() {
     let report = folder.report(&other);
     assert_eq!((rows(), &report["rows"]), (3, &json!(2)), "{report:#}");
 }
+
+#[test]
+fn a_limit_counts_the_rows_before_the_transforms() {
+    let folder = folder();
+    folder.write("p.yaml", pipeline(&pass("times: 0")));
+    let ended = folder.rapidbyte(&[
+        "run", "p.yaml", "--limit", "1", "--limit-replaces", "--output", "json",
+    ]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let report: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    let stream = &report["streams"][0];
+    assert_eq!(
+        (&stream["rows"], &stream["limited"]),
+        (&json!(0), &json!(true))
+    );
+}
+
+#[test]
+fn many_streams_with_transforms_fit_into_little_memory() {
+    let folder = Folder::new();
+    let mut streams = Vec::new();
+    for stream in 0..60 {
+        folder.write(&format!("in-{stream}.csv"), "id,name\n1,a\n");
+        let transforms = format!("[{}, {}]", pass("drop: name"), pass("times: 2"));
+        streams.push(format!(
+            "{{ name: \"{stream}\", transforms: {transforms} }}"
+        ));
+    }
+    let text = copy("csv", "jsonl")
+        .replace("in.csv", "\"in-{stream}.csv\"")
+        .replace("[in]", &format!("[{}]", streams.join(", ")))
+        + "resources: { memory: 32mb }\n";
+    let report = folder.report(&text);
+    assert_eq!(report["rows"], 120);
+    assert_eq!(folder.read("out/59.jsonl"), "{\"id\":1}\n{\"id\":1}\n");
+}

@@ -56,7 +56,8 @@ impl Narrowing {
         match self.limit {
             Some(rows) if replaces && !self.limit_replaces => {
                 let text = format!(
-                    "with write_mode: replace, {rows} rows would replace all rows of a target"
+                    "with write_mode: replace, {} would replace all rows of a target",
+                    rapidbyte_wire::counted(rows, "row")
                 );
                 let key = "destination.write_mode";
                 Err(Failure::at_key(document, key, "limit_replaces", text).hint(

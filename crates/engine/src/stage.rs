@@ -6,6 +6,7 @@ mod transform;
 mod write;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crossbeam_channel::Receiver as Told;
 use rapidbyte_runtime::{Cancel, Clock, Limits, MemoryBudget, Sandbox, Source};
@@ -59,6 +60,8 @@ pub(crate) struct Work<'a> {
     pub ledger: &'a Ledger<'a>,
     /// What the worker's last stream left open.
     pub sessions: &'a Sessions,
+    /// Set when the source has given as many rows as the operator allows.
+    pub is_limited: &'a AtomicBool,
 }
 
 impl Work<'_> {

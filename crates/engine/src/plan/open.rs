@@ -61,10 +61,34 @@ pub(super) struct Opened {
     pub(super) writing: Writing,
 }
 
-/// A transform, open.
+/// A transform that plans.
 pub(super) struct Transforming {
     pub(super) stage: Stage,
-    pub(super) session: Transform,
+    sandbox: Sandbox,
+    /// Open while the streams of its entry are planned: a pipeline may have more transforms than fit into memory.
+    session: Option<Transform>,
+}
+
+impl Transforming {
+    /// Its session, which is opened if it is not open.
+    pub(super) fn session(&mut self, document: &Document) -> Result<&mut Transform, Failure> {
+        let failed = |e| Failure::from_runtime(e, document, &self.stage.key);
+        let session = match self.session.take() {
+            Some(session) => session,
+            None => {
+                let sandbox = self.sandbox.clone();
+                let mut session = self.stage.connector.transform(sandbox).map_err(failed)?;
+                session.open(&self.stage.config).map_err(failed)?;
+                session
+            }
+        };
+        Ok(self.session.insert(session))
+    }
+
+    /// Ends its session.
+    pub(super) fn close(&mut self) {
+        self.session = None;
+    }
 }
 
 /// The source, open.
@@ -100,7 +124,7 @@ pub(super) fn common_forms<'a>(
 }
 
 /// Opens both sides at a time, each on a thread: most of it is loading code and logging in. The
-/// transforms, which reach nothing, are opened beside them. A failure of the source is told first.
+/// transforms, which reach nothing, are loaded beside them. A failure of the source is told first.
 /// With `look` each side looks at what it needs before anything else, because its role may have one
 /// connection alone.
 pub(super) fn open_all(
@@ -114,7 +138,7 @@ pub(super) fn open_all(
         let writing = scope.spawn(|| {
             let clock = &clocks.destination;
             let stage = load_destination(document, host, clock)?;
-            let transforming = open_transforms(document, host, clock)?;
+            let transforming = transforming(document, host, clock)?;
             let transforms = transforming.iter().flatten();
             let specs = transforms.map(|one| one.stage.spec.clone());
             // Nobody listens when the source has failed.
@@ -138,23 +162,25 @@ pub(super) fn open_all(
     })
 }
 
-/// Loads the transforms of each entry of `source.streams`, checks their configuration and opens a session of each.
-fn open_transforms(
+/// The transforms of each entry of `source.streams`, which share a quarter of the memory while they plan.
+fn transforming(
     document: &Document,
     host: &Host,
     clock: &Clock,
 ) -> Result<Vec<Vec<Transforming>>, Failure> {
-    let open = |stage: Stage| {
-        let failed = |e| Failure::from_runtime(e, document, &stage.key);
-        let sandbox = planning_sandbox(document, host, clock, &stage);
-        let mut session = stage.connector.transform(sandbox).map_err(failed)?;
-        session.open(&stage.config).map_err(failed)?;
-        Ok(Transforming { stage, session })
+    let memory = MemoryBudget::new(document.resources.memory as usize / 4);
+    let transforming = |stage: Stage| Transforming {
+        sandbox: Sandbox {
+            memory: Arc::clone(&memory),
+            ..planning_sandbox(document, host, clock, &stage)
+        },
+        stage,
+        session: None,
     };
     let stages = load_transforms(document, host, clock)?.into_iter();
-    stages
-        .map(|stages| stages.into_iter().map(open).collect())
-        .collect()
+    Ok(stages
+        .map(|stages| stages.into_iter().map(transforming).collect())
+        .collect())
 }
 
 /// Loads the transforms of each entry of `source.streams` and checks their configuration.

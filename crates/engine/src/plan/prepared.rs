@@ -274,6 +274,9 @@ fn place_all(
     let (mut streams, mut refused) = (Vec::new(), Vec::new());
     for one in chosen {
         let stream = one.discovered.name.clone();
+        let others = transforming.iter_mut().enumerate();
+        let others = others.filter(|(entry, _)| *entry != one.entry);
+        others.flat_map(|(_, of)| of).for_each(Transforming::close);
         let transforms = &mut transforming[one.entry];
         match place(document, one, transforms, writer, full_refresh) {
             Ok(planned) => streams.push(planned),

@@ -43,8 +43,8 @@ pub(super) fn all(
     let mut relation = relation;
     let mut steps = Vec::new();
     for (transform, asked) in transforms.iter_mut().zip(asked) {
-        let Transforming { stage, session } = transform;
-        let planned = session.plan(&relation);
+        let planned = transform.session(document)?.plan(&relation);
+        let stage = &transform.stage;
         let planned = planned.map_err(|e| {
             Failure::from_runtime(e, document, &stage.key).in_stream(&relation.stream)
         })?;

@@ -1,6 +1,7 @@
 //! One stream of a run: its stages, and its retries.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use rapidbyte_runtime::{Cancel, Clock, Level, MemoryBudget, Registration, Sandbox, Source};
@@ -204,6 +205,7 @@ impl Moving<'_> {
         let steps = &self.stream.transforms;
         let share = Share::of(resources, steps.len() + 2);
         let memory = MemoryBudget::new(share.instances);
+        let is_limited = AtomicBool::new(false);
         let work = Work {
             plan: self.plan,
             held: self.held,
@@ -214,6 +216,7 @@ impl Moving<'_> {
             progress: self.progress,
             ledger: self.ledger,
             sessions: self.sessions,
+            is_limited: &is_limited,
         };
         let (sender, mut receiver) = channel(share.channel, MAX_MESSAGES);
         let (tell, told) = crossbeam_channel::bounded(1);
@@ -260,8 +263,7 @@ impl Moving<'_> {
         // A destination that needs no rows ends first, and the others with it.
         if is_written && stages.iter().all(|stage| !stage.has_failed()) {
             let mut moved = self.moved(wall, stages, memory.peak());
-            let rows = moved.report.rows;
-            moved.report.limited = self.plan.limit.is_some_and(|limit| rows >= limit);
+            moved.report.limited = is_limited.into_inner();
             return Ok(moved);
         }
         self.sessions.end();

@@ -1,5 +1,7 @@
 //! The reading stage.
 
+use std::sync::atomic::Ordering;
+
 use rapidbyte_runtime::{Batch, Cancel, Clock, Event, Phase, ReadRequest};
 use rapidbyte_wire::ipc;
 use rapidbyte_wire::verify::Layout;
@@ -89,6 +91,7 @@ pub(crate) fn pump_source(
                 let rows = batch.rows;
                 send(work, &mut sender, Message::Batch { frame, rows }, clock)?;
                 if is_last {
+                    work.is_limited.store(true, Ordering::Relaxed);
                     return sender.end().map_err(|_| Stopped::Peer);
                 }
             }
