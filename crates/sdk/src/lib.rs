@@ -69,7 +69,7 @@ pub mod log;
 pub mod phase;
 pub mod source;
 
-pub use destination::{Commit, Destination, Writer};
+pub use destination::{Commit, Destination, Load};
 pub use rapidbyte_wire::{WARNING_NOTE, counted, hive, ipc, name, pattern, size, types};
 pub use source::{Event, Reader, Source};
 
@@ -86,8 +86,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub mod prelude {
     pub use crate::{
         CheckItem, ColumnPlan, Commit, Destination, Error, ErrorKind, Event, Fit, Increment,
-        LateRows, Part, Plan, Presence, Progress, ReadRequest, Reader, Receipt, Result, Run,
-        Selection, Source, Stream, SyncMode, Target, Worker, WriteMode, Writer,
+        LateRows, Load, Part, Plan, Presence, Progress, ReadRequest, Reader, Receipt, Result, Run,
+        Selection, Source, Stream, SyncMode, Target, Worker, WriteMode,
     };
     pub use arrow_array::{self, *};
     pub use arrow_schema::{self, DataType, Field, Schema, SchemaRef};
