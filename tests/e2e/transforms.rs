@@ -292,7 +292,13 @@ fn a_limit_counts_the_rows_before_the_transforms() {
     let folder = folder();
     folder.write("p.yaml", pipeline(&pass("times: 0")));
     let ended = folder.rapidbyte(&[
-        "run", "p.yaml", "--limit", "1", "--limit-replaces", "--output", "json",
+        "run",
+        "p.yaml",
+        "--limit",
+        "1",
+        "--limit-replaces",
+        "--output",
+        "json",
     ]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let report: Value = serde_json::from_str(&ended.stdout).expect("JSON");

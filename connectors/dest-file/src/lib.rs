@@ -18,11 +18,10 @@ mod set;
 mod size;
 mod write;
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use rapidbyte_formats::{FormatError, Owner};
+use rapidbyte_sdk::destination::Owners;
 use rapidbyte_sdk::files;
 use rapidbyte_sdk::prelude::*;
 
@@ -31,26 +30,30 @@ use config::Settings;
 pub use config::{Config, Split};
 pub use rapidbyte_sdk::bytes::Size;
 use set::FileSet;
-pub use write::FileWriter;
 use write::{OneFile, Unfinished};
 
 /// The connector, opened with one configuration.
-pub struct Files {
+pub struct Files(Rc<Home>);
+
+/// What the streams of a session share.
+struct Home {
     settings: Rc<Settings>,
-    open: OpenFiles,
-    /// By stream: what a run was let in with, until its writer takes it.
-    fenced: BTreeMap<String, Lease>,
-    /// Which stream each path belongs to, in this session.
-    owners: BTreeMap<String, String>,
+    /// Which stream each file or folder belongs to, in this session.
+    owners: Owners,
 }
 
-/// Files that are not committed, by stream: shared with the writers, because the commit is the
-/// destination's and not the writer's.
-pub(crate) type OpenFiles = Rc<RefCell<BTreeMap<String, Unfinished>>>;
+/// A stream that a run writes. Dropped, it leaves no file that is not committed.
+pub struct FileLoad {
+    home: Rc<Home>,
+    target: Target,
+    /// What the run was let in with, until rows come; none where a file or a folder is replaced.
+    lease: Option<Lease>,
+    files: Option<Unfinished>,
+}
 
 impl Destination for Files {
     type Config = Config;
-    type Writer = FileWriter;
+    type Load = FileLoad;
     const NAME: &str = "dest-file";
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     const DESCRIPTION: &str = "Writes CSV, JSON Lines, Parquet and Arrow files";
@@ -58,16 +61,14 @@ impl Destination for Files {
     const SUPPORTS_CHECKPOINTS: bool = true;
 
     fn open(config: Config) -> Result<Self> {
-        Ok(Self {
+        Ok(Self(Rc::new(Home {
             settings: Rc::new(config.settle()?),
-            open: OpenFiles::default(),
-            fenced: BTreeMap::new(),
-            owners: BTreeMap::new(),
-        })
+            owners: Owners::default(),
+        })))
     }
 
     fn check(&mut self) -> Result<Vec<CheckItem>> {
-        let layout = &self.settings.layout;
+        let layout = &self.0.settings.layout;
         let name = format!("write {}", layout.shown());
         // Any name will do: the folder is what matters.
         Ok(vec![match files::probe(&layout.example("check")?) {
@@ -77,117 +78,54 @@ impl Destination for Files {
     }
 
     fn plan(&mut self, target: &Target) -> Result<Plan> {
-        self.own(&target.stream)?;
-        plan::plan(&self.settings, target)
+        self.0.own(&target.stream)?;
+        plan::plan(&self.0.settings, target)
     }
 
     fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
+        let settings = &self.0.settings;
         let in_stream = |error: Error| error.in_stream(&target.stream);
-        let Some(place) = Place::of(&self.settings.layout, &target.stream)? else {
-            return Ok(Some(unfenced(String::new())));
+        let Some(place) = Place::of(&settings.layout, &target.stream)? else {
+            return Ok(Some(Progress::unfenced("")));
         };
         let appends = target.is_incremental && matches!(target.write_mode, WriteMode::Append);
         let progress = place.progress(pipeline, appends).map_err(in_stream)?;
         // A directory without manifests is replaced as a whole, by whichever run commits last.
-        let grows = progress.is_some() || plan::grows(&self.settings, target).map_err(in_stream)?;
-        Ok(progress.or_else(|| (!grows).then(|| unfenced(String::new()))))
+        let grows = progress.is_some() || plan::grows(settings, target).map_err(in_stream)?;
+        Ok(progress.or_else(|| (!grows).then(|| Progress::unfenced(""))))
     }
 
-    fn fence(&mut self, target: &Target, run: &Run) -> Result<Progress> {
-        let stream = &target.stream;
-        // What an older run of the stream in this session wrote is given up.
-        self.abort(stream)?;
-        match self.let_in(target, run) {
-            Err(error) => Err(error.in_stream(stream)),
-            Ok(Some(lease)) => {
-                let progress = lease.progress();
-                self.fenced.insert(stream.clone(), lease);
-                Ok(progress)
-            }
-            Ok(None) => Ok(unfenced(run.id.clone())),
-        }
-    }
-
-    fn open_writer(
-        &mut self,
-        target: &Target,
-        epoch: u64,
-        _cursor: Option<&str>,
-    ) -> Result<FileWriter> {
-        self.own(&target.stream)?;
-        plan::refuse_existing(&self.settings, target)?;
-        let lease = self.fenced.remove(&target.stream);
-        let (known, wanted) = (
-            lease.as_ref().map(|l| l.progress().epoch),
-            plan::grows(&self.settings, target)?,
-        );
-        if known.unwrap_or(0) != epoch || known.is_some() != wanted {
-            let text = format!("no run with epoch {epoch} fenced this stream");
-            return Err(Error::internal(text).in_stream(&target.stream));
-        }
-        let files = self
-            .begin(target, lease)
-            .map_err(|error| error.in_stream(&target.stream))?;
-        self.open.borrow_mut().insert(target.stream.clone(), files);
-        Ok(FileWriter::new(self.open.clone(), target.stream.clone()))
-    }
-
-    fn commit(&mut self, commit: Commit<'_>) -> Result<Receipt> {
-        let stream = commit.stream;
-        let files = self.open.borrow_mut().remove(stream);
-        let Some(files) = files else {
-            return self
-                .commit_cursor(&commit)
-                .map_err(|error| error.in_stream(stream));
+    fn begin(&mut self, target: &Target, run: &Run) -> Result<(FileLoad, Progress)> {
+        let lease = self.0.let_in(target, run)?;
+        let progress = match &lease {
+            Some(lease) => lease.progress(),
+            None => Progress::unfenced(&run.id),
         };
-        let (receipt, files) = files
-            .commit(&commit)
-            .map_err(|error| error.in_stream(stream))?;
-        if let Some(files) = files {
-            self.open.borrow_mut().insert(stream.to_owned(), files);
-        }
-        Ok(receipt)
-    }
-
-    fn abort(&mut self, stream: &str) -> Result<()> {
-        // Dropping it removes the temporary file.
-        self.open.borrow_mut().remove(stream);
-        self.fenced.remove(stream);
-        Ok(())
+        let load = FileLoad {
+            home: self.0.clone(),
+            target: target.clone(),
+            lease,
+            files: None,
+        };
+        Ok((load, progress))
     }
 }
 
-impl Files {
+impl Home {
     /// Refuses a file or folder that belongs to another stream: the commit of one would replace the files of the
     /// other. Errors: `shared_target`.
-    fn own(&mut self, stream: &str) -> Result<()> {
+    fn own(&self, stream: &str) -> Result<()> {
         let layout = &self.settings.layout;
-        let place = match &layout.set {
-            None => layout.file(stream)?,
-            Some(_) => layout.folder(stream)?.0,
-        };
-        let hint = match &layout.set {
-            None => "put {stream} into the path",
-            Some(_) => {
+        let (place, hint) = match &layout.set {
+            None => (layout.file(stream)?, "put {stream} into the path"),
+            Some(_) => (
+                layout.folder(stream)?.0,
                 "put {stream} into a folder of the path, such as out/{stream}/{part}.csv: each stream needs a \
-                 folder of its own"
-            }
+                 folder of its own",
+            ),
         };
-        let owner = self
-            .owners
-            .entry(place)
-            .or_insert_with(|| stream.to_owned());
-        if owner == stream {
-            return Ok(());
-        }
-        let text = format!(
-            "{owner} and {stream} would both be written to {}",
-            layout.shown()
-        );
-        Err(Error::config("shared_target", text)
-            .hint(hint)
-            .in_stream(stream)
-            .at("config.path"))
+        let owned = self.owners.take(place, stream, layout.shown());
+        owned.map_err(|error| error.hint(hint).at("config.path"))
     }
 
     /// The right to commit to a folder that grows; none where a file or a folder is replaced.
@@ -197,28 +135,6 @@ impl Files {
         }
         let place = Place::of(&self.settings.layout, &target.stream)?;
         place.map(|place| place.fence(run)).transpose()
-    }
-
-    /// A commit without a writer.
-    fn commit_cursor(&mut self, commit: &Commit<'_>) -> Result<Receipt> {
-        let Some(mut lease) = self.fenced.remove(commit.stream) else {
-            let location = self.settings.layout.pattern(commit.stream)?;
-            return Err(write::no_cursor(&location));
-        };
-        if commit.rows() > 0 {
-            return Err(Error::internal("a commit without written rows"));
-        }
-        let committed = lease.commit(commit, Vec::new(), false);
-        committed.map_err(|error| lease.explain(error))?;
-        let location = lease.place.pattern.clone();
-        if !commit.complete {
-            self.fenced.insert(commit.stream.to_owned(), lease);
-        }
-        Ok(Receipt {
-            rows: 0,
-            bytes: 0,
-            location,
-        })
     }
 
     fn begin(&self, target: &Target, lease: Option<Lease>) -> Result<Unfinished> {
@@ -250,15 +166,65 @@ impl Files {
     }
 }
 
-/// The answer for a file or directory that is replaced as a whole: nothing remembers the runs, so none is fenced.
-fn unfenced(run_id: String) -> Progress {
-    Progress {
-        epoch: 0,
-        seq: 0,
-        cursor: None,
-        run_id,
-        complete: false,
-        lost_rows: None,
+impl Load for FileLoad {
+    fn open_writer(&mut self, _cursor: Option<&str>) -> Result<()> {
+        let Self { home, target, .. } = self;
+        home.own(&target.stream)?;
+        plan::refuse_existing(&home.settings, target)?;
+        let lease = self.lease.take();
+        // A run of another mode may have begun to keep manifests meanwhile.
+        if lease.is_some() != plan::grows(&home.settings, target)? {
+            let text = "the directory began to keep manifests, or lost them, after the fence";
+            return Err(Error::internal(text));
+        }
+        self.files = Some(home.begin(target, lease)?);
+        Ok(())
+    }
+
+    fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        self.with_files(|files| files.write(batch))
+    }
+
+    fn flush(&mut self) -> Result<Part> {
+        self.with_files(Unfinished::flush)
+    }
+
+    fn commit(&mut self, commit: &Commit<'_>) -> Result<Receipt> {
+        let Some(files) = self.files.take() else {
+            return self.commit_cursor(commit);
+        };
+        let (receipt, files) = files.commit(commit)?;
+        self.files = files;
+        Ok(receipt)
+    }
+}
+
+impl FileLoad {
+    fn with_files<T>(&mut self, act: impl FnOnce(&mut Unfinished) -> Result<T>) -> Result<T> {
+        let Some(files) = &mut self.files else {
+            return Err(Error::internal("the file is committed, and cannot grow"));
+        };
+        let done = act(files).map_err(|error| files.explain(error));
+        if done.is_err() {
+            // Half a row may stand in a buffer: nothing can be committed any more.
+            self.files = None;
+        }
+        done
+    }
+
+    /// A commit without a writer.
+    fn commit_cursor(&mut self, commit: &Commit<'_>) -> Result<Receipt> {
+        let Some(lease) = &mut self.lease else {
+            let layout = &self.home.settings.layout;
+            return Err(write::no_cursor(&layout.pattern(commit.stream)?));
+        };
+        let committed = lease.commit(commit, Vec::new(), false);
+        committed.map_err(|error| lease.explain(error))?;
+        Ok(Receipt {
+            rows: 0,
+            bytes: 0,
+            location: lease.place.pattern.clone(),
+        })
     }
 }
 

@@ -1,8 +1,6 @@
 //! One text file on its way: rows are encoded into a buffer, full buffers are compressed and
 //! written. Files of columns are the part of `columns`.
 
-use std::sync::Arc;
-
 use rapidbyte_formats::compression::Compressor;
 use rapidbyte_formats::{Compression, Encoder, Format, FormatError, Picked};
 use rapidbyte_manifest::Hash;
@@ -14,8 +12,8 @@ use rapidbyte_sdk::prelude::*;
 use crate::chain::Lease;
 use crate::columns::ColumnFile;
 use crate::config::{FileFormat, Settings, Split};
+use crate::convert;
 use crate::set::FileSet;
-use crate::{OpenFiles, convert};
 
 /// Written at once: calls are cheap above 64 KiB.
 pub(crate) const BUFFER_BYTES: usize = 1 << 19;
@@ -334,8 +332,8 @@ pub(crate) struct Unfinished {
     rows: u64,
     /// Rows and bytes of the parts so far.
     flushed: (u64, u64),
-    /// Rows and bytes of the commits so far.
-    committed: (u64, u64),
+    /// Bytes of the commits so far.
+    committed: u64,
 }
 
 /// One file, a folder that is replaced, or one that grows.
@@ -357,11 +355,11 @@ impl Unfinished {
             location,
             rows: 0,
             flushed: (0, 0),
-            committed: (0, 0),
+            committed: 0,
         }
     }
 
-    fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+    pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         // Counted from the stream's first row.
         let before = self.rows;
         match &mut self.files {
@@ -375,7 +373,7 @@ impl Unfinished {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<Part> {
+    pub(crate) fn flush(&mut self) -> Result<Part> {
         let written = match &mut self.files {
             Shape::One(file) => {
                 file.push()?;
@@ -393,7 +391,7 @@ impl Unfinished {
     }
 
     /// Why it went wrong, when a newer run is the reason.
-    fn explain(&self, error: Error) -> Error {
+    pub(crate) fn explain(&self, error: Error) -> Error {
         match &self.files {
             Shape::Chain { lease, .. } => lease.explain(error),
             _ => error,
@@ -404,13 +402,6 @@ impl Unfinished {
     /// the last commit, and a file or folder that was replaced has only one.
     pub(crate) fn commit(mut self, commit: &Commit<'_>) -> Result<(Receipt, Option<Self>)> {
         let rows = commit.rows();
-        let (known, flushed) = (self.rows - self.committed.0, self.flushed.0);
-        if (known, flushed) != (rows, self.rows) {
-            return Err(Error::internal(format!(
-                "a commit of {rows} rows, but {known} were written and {flushed} of {} flushed",
-                self.rows
-            )));
-        }
         let receipt = |bytes, location| Receipt {
             rows,
             bytes,
@@ -434,8 +425,8 @@ impl Unfinished {
         *replaces = false;
         let bytes = set.bytes();
         self.flushed = (self.rows, bytes);
-        let receipt = receipt(bytes - self.committed.1, self.location.clone());
-        self.committed = (self.rows, bytes);
+        let receipt = receipt(bytes - self.committed, self.location.clone());
+        self.committed = bytes;
         Ok((receipt, (!commit.complete).then_some(self)))
     }
 
@@ -466,45 +457,4 @@ pub(crate) fn no_cursor(location: &str) -> Error {
                  directory of files stores the cursor",
         )
         .at("config.path")
-}
-
-/// Writes the rows of one stream.
-pub struct FileWriter {
-    open: OpenFiles,
-    stream: Arc<str>,
-}
-
-impl FileWriter {
-    pub(crate) fn new(open: OpenFiles, stream: String) -> Self {
-        Self {
-            open,
-            stream: stream.into(),
-        }
-    }
-
-    fn with_files<T>(&self, act: impl FnOnce(&mut Unfinished) -> Result<T>) -> Result<T> {
-        let mut open = self.open.borrow_mut();
-        let Some(files) = open.get_mut(&*self.stream) else {
-            let text = "the file is already committed or aborted, and cannot grow";
-            return Err(Error::internal(text).in_stream(&*self.stream));
-        };
-        let done = act(files)
-            .map_err(|error| files.explain(error))
-            .map_err(|error| error.in_stream(&*self.stream));
-        if done.is_err() {
-            // Half a row may stand in a buffer: nothing can be committed any more.
-            open.remove(&*self.stream);
-        }
-        done
-    }
-}
-
-impl Writer for FileWriter {
-    fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        self.with_files(|files| files.write(batch))
-    }
-
-    fn flush(&mut self) -> Result<Part> {
-        self.with_files(Unfinished::flush)
-    }
 }

@@ -7,15 +7,16 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use dest_file::{FileWriter, Files};
+use dest_file::Files;
 use proptest::prelude::*;
 use rapidbyte_manifest::{Hash, Link, Manifest};
+use rapidbyte_sdk::destination::{self, Writer};
+use rapidbyte_sdk::ipc;
 use rapidbyte_sdk::prelude::arrow_array::{ArrayRef, Int64Array};
 use rapidbyte_sdk::prelude::*;
-use rapidbyte_sdk::{destination, ipc};
 use serde_json::{Value, json};
 
-fn open(folder: &Path, mut config: Value) -> Files {
+fn open(folder: &Path, mut config: Value) -> destination::Session<Files> {
     let path = folder.join(config["path"].as_str().unwrap());
     config["path"] = json!(path.to_str().unwrap());
     destination::open::<Files>(&config.to_string()).unwrap()
@@ -56,8 +57,8 @@ fn run(id: &str) -> Run {
 
 /// A run that was let in.
 struct Session {
-    files: Files,
-    writer: FileWriter,
+    files: destination::Session<Files>,
+    writer: Writer<Files>,
     seq: u64,
     epoch: u64,
 }
@@ -338,9 +339,9 @@ fn what_could_double_or_lose_rows_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     // Replaced as a whole, and then added to.
     let mut files = open(folder.path(), lines());
-    let mut writer = files
-        .open_writer(&target(WriteMode::Replace), 0, None)
-        .unwrap();
+    let replaces = target(WriteMode::Replace);
+    files.fence(&replaces, &run("r")).unwrap();
+    let mut writer = files.open_writer(&replaces, 0, None).unwrap();
     writer.write(&batch(0..2)).unwrap();
     let part = writer.flush().unwrap();
     files.commit(Commit::whole("s", vec![part])).unwrap();

@@ -5,12 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dest_file::Files;
+use rapidbyte_sdk::destination::{self, Session, Writer};
+use rapidbyte_sdk::ipc;
 use rapidbyte_sdk::prelude::arrow_array::{ArrayRef, Date32Array, Int64Array, StringArray};
 use rapidbyte_sdk::prelude::*;
-use rapidbyte_sdk::{destination, ipc};
 use serde_json::{Value, json};
 
-fn open(folder: &Path, mut config: Value) -> Result<Files> {
+fn open(folder: &Path, mut config: Value) -> Result<Session<Files>> {
     let path = folder.join(config["path"].as_str().unwrap());
     config["path"] = json!(path.to_str().unwrap());
     destination::open::<Files>(&config.to_string())
@@ -47,8 +48,18 @@ fn target(stream: &str, write_mode: WriteMode) -> Target {
     }
 }
 
-fn write(files: &mut Files, mode: WriteMode, batches: &[RecordBatch]) -> Result<Receipt> {
-    let mut writer = files.open_writer(&target("s", mode), 0, None)?;
+/// Lets a run in and begins to write.
+fn begin(files: &mut Session<Files>, target: &Target) -> Result<Writer<Files>> {
+    let run = Run {
+        pipeline: "p".into(),
+        id: "r".into(),
+    };
+    let fenced = files.fence(target, &run)?;
+    files.open_writer(target, fenced.epoch, None)
+}
+
+fn write(files: &mut Session<Files>, mode: WriteMode, batches: &[RecordBatch]) -> Result<Receipt> {
+    let mut writer = begin(files, &target("s", mode))?;
     for batch in batches {
         writer.write(batch)?;
     }
@@ -237,9 +248,7 @@ fn too_many_files_are_refused_before_any_of_the_batch_is_written() {
         ),
     ] {
         let mut files = open(folder.path(), config).unwrap();
-        let mut writer = files
-            .open_writer(&target("s", WriteMode::Replace), 0, None)
-            .unwrap();
+        let mut writer = begin(&mut files, &target("s", WriteMode::Replace)).unwrap();
         writer.write(&batch(&rows[..1])).unwrap();
         let error = writer.write(&batch(&rows)).unwrap_err();
         assert_eq!(error.code, "too_many_parts");
@@ -286,9 +295,7 @@ fn a_set_that_is_given_up_leaves_the_older_one() {
     replace(folder.path(), config(), &[ids(0..2)]).unwrap();
     let before = tree(folder.path());
     let mut files = open(folder.path(), config()).unwrap();
-    let mut writer = files
-        .open_writer(&target("s", WriteMode::Replace), 0, None)
-        .unwrap();
+    let mut writer = begin(&mut files, &target("s", WriteMode::Replace)).unwrap();
     writer.write(&ids(5..9)).unwrap();
     files.abort("s").unwrap();
     assert_eq!(tree(folder.path()), before);
@@ -312,11 +319,8 @@ fn two_streams_do_not_share_a_folder() {
     let folder = tempfile::tempdir().unwrap();
     let config = json!({"path": "o/{stream}-{part}.csv", "split": {"rows": 1}});
     let mut files = open(folder.path(), config).unwrap();
-    let _first = files
-        .open_writer(&target("a", WriteMode::Replace), 0, None)
-        .unwrap();
-    let error = files
-        .open_writer(&target("b", WriteMode::Replace), 0, None)
+    let _first = begin(&mut files, &target("a", WriteMode::Replace)).unwrap();
+    let error = begin(&mut files, &target("b", WriteMode::Replace))
         .err()
         .unwrap();
     assert_eq!(error.code, "shared_target");
@@ -409,8 +413,7 @@ fn wrong_configurations_name_their_key() {
         let mut files = open(folder.path(), config).unwrap();
         let error = files.plan(&target("s", WriteMode::Replace)).unwrap_err();
         assert_eq!(error.code, code);
-        let error = files
-            .open_writer(&target("s", WriteMode::Replace), 0, None)
+        let error = begin(&mut files, &target("s", WriteMode::Replace))
             .err()
             .unwrap();
         assert_eq!(error.code, code);

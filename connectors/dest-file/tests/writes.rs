@@ -6,16 +6,15 @@ use std::sync::Arc;
 
 use dest_file::Files;
 use rapidbyte_sdk::Commit;
+use rapidbyte_sdk::destination::{self, Session, Writer};
 use rapidbyte_sdk::prelude::arrow_array::{
     ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray,
 };
-use rapidbyte_sdk::prelude::{
-    DataType, Destination, Error, Field, Fit, Result, Schema, Target, WriteMode, Writer,
-};
-use rapidbyte_sdk::{destination, ipc, types};
+use rapidbyte_sdk::prelude::{DataType, Error, Field, Fit, Result, Run, Schema, Target, WriteMode};
+use rapidbyte_sdk::{ipc, types};
 use serde_json::{Value, json};
 
-fn open(folder: &Path, mut config: Value) -> Result<Files> {
+fn open(folder: &Path, mut config: Value) -> Result<Session<Files>> {
     let path = folder.join(config["path"].as_str().unwrap());
     config["path"] = json!(path.to_str().unwrap());
     destination::open::<Files>(&config.to_string())
@@ -46,9 +45,24 @@ fn target(stream: &str, schema: &Schema, write_mode: WriteMode) -> Target {
     }
 }
 
+/// Lets a run in and begins to write.
+fn begin(files: &mut Session<Files>, target: &Target) -> Result<Writer<Files>> {
+    let run = Run {
+        pipeline: "p".into(),
+        id: "r".into(),
+    };
+    let fenced = files.fence(target, &run)?;
+    files.open_writer(target, fenced.epoch, None)
+}
+
 /// Writes batches to a stream and commits them.
-fn write(files: &mut Files, stream: &str, mode: WriteMode, batches: &[RecordBatch]) -> Result<u64> {
-    let mut writer = files.open_writer(&target(stream, &batches[0].schema(), mode), 0, None)?;
+fn write(
+    files: &mut Session<Files>,
+    stream: &str,
+    mode: WriteMode,
+    batches: &[RecordBatch],
+) -> Result<u64> {
+    let mut writer = begin(files, &target(stream, &batches[0].schema(), mode))?;
     for batch in batches {
         writer.write(batch)?;
     }
@@ -81,7 +95,7 @@ fn nothing_is_visible_before_the_commit_and_everything_after_it() {
     std::fs::write(folder.path().join("a.csv"), "old").unwrap();
     let mut files = open(folder.path(), json!({"path": "{stream}.csv"})).unwrap();
     let target = target("a", &batch(&[]).schema(), WriteMode::Replace);
-    let mut writer = files.open_writer(&target, 0, None).unwrap();
+    let mut writer = begin(&mut files, &target).unwrap();
     writer.write(&batch(&[1, 2])).unwrap();
     let first = writer.flush().unwrap();
     writer.write(&batch(&[3])).unwrap();
@@ -134,7 +148,7 @@ fn giving_up_leaves_nothing() {
     let mut files = open(folder.path(), json!({"path": "{stream}.csv"})).unwrap();
     for how in ["abort", "drop"] {
         let target = target("a", &batch(&[]).schema(), WriteMode::Replace);
-        let mut writer = files.open_writer(&target, 0, None).unwrap();
+        let mut writer = begin(&mut files, &target).unwrap();
         writer.write(&batch(&[1])).unwrap();
         writer.flush().unwrap();
         assert_eq!(names(folder.path()).len(), 1, "a temporary file");
@@ -149,6 +163,12 @@ fn giving_up_leaves_nothing() {
         assert_eq!(names(folder.path()), [""; 0], "{how}");
     }
     // A commit without a writer moves a cursor, and a file has none.
+    let target = target("a", &batch(&[]).schema(), WriteMode::Replace);
+    let run = Run {
+        pipeline: "p".into(),
+        id: "r".into(),
+    };
+    files.fence(&target, &run).unwrap();
     let error = files.commit(Commit::whole("a", vec![])).unwrap_err();
     assert_eq!(error.code, "cursor_needs_folder", "{error:?}");
 }
@@ -180,7 +200,7 @@ fn a_commit_of_other_rows_than_were_written_is_refused() {
     let mut files = open(folder.path(), json!({"path": "a.csv"})).unwrap();
     for flush in [true, false] {
         let target = target("s", &batch(&[]).schema(), WriteMode::Replace);
-        let mut writer = files.open_writer(&target, 0, None).unwrap();
+        let mut writer = begin(&mut files, &target).unwrap();
         writer.write(&batch(&[1])).unwrap();
         let mut part = writer.flush().unwrap();
         if flush {
@@ -233,7 +253,7 @@ fn a_stream_without_rows_is_a_file_without_rows() {
     )
     .unwrap();
     let target = target("a", &batch(&[]).schema(), WriteMode::Replace);
-    let _writer = files.open_writer(&target, 0, None).unwrap();
+    let _writer = begin(&mut files, &target).unwrap();
     assert_eq!(files.commit(Commit::whole("a", vec![])).unwrap().rows, 0);
     assert_eq!(text(folder.path(), "a.csv"), "id;t\n");
 }

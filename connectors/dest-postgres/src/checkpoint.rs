@@ -737,11 +737,6 @@ impl Lease {
         &self.key.table
     }
 
-    /// The target table of the stream.
-    pub(crate) fn target(&self) -> &str {
-        &self.key.target
-    }
-
     /// Why committed rows are no longer in the target. `None` if they are there, or if nobody can know. Runs in an open
     /// transaction that holds the target.
     pub(crate) fn lost_rows(&self, client: &mut Client) -> Result<Option<String>> {
@@ -775,13 +770,7 @@ impl Lease {
 
     /// The last statement of a commit. It fails if a newer run has fenced or if `seq` has changed. Then the server does
     /// not run a COMMIT that follows in the same send.
-    pub(crate) fn advance(
-        &self,
-        seq: u64,
-        cursor: Option<&str>,
-        complete: bool,
-        fills: Fills,
-    ) -> String {
+    pub(crate) fn advance(&self, cursor: Option<&str>, complete: bool, fills: Fills) -> String {
         // A complete run removes its backend: nobody has to end the backend of a run that has nothing more to do.
         let backend = match complete {
             true => ", backend_pid = NULL, backend_start = NULL",
@@ -796,40 +785,37 @@ impl Lease {
         format!(
             "WITH moved AS (UPDATE {} AS c SET seq = c.seq + 1, cursor = {}, complete = {complete}, \
              updated_at = pg_catalog.clock_timestamp(){backend}{target} \
-             WHERE {} AND c.epoch = {} AND c.seq = {seq} RETURNING 1) \
+             WHERE {} AND c.epoch = {} AND c.seq = {} RETURNING 1) \
              SELECT 1 / pg_catalog.count(*) FROM moved",
             self.key.table,
             cursor.map_or_else(|| "NULL".to_owned(), quote_literal),
             self.key.condition(),
-            self.epoch
+            self.epoch,
+            self.seq
         )
     }
 
     /// Why the server refused [`Lease::advance`]: `run_superseded`, `checkpoint_changed`, or `error` if it is neither.
     /// The transaction is rolled back.
-    pub(crate) fn refused(&self, client: &mut Client, seq: u64, error: Error) -> Error {
+    pub(crate) fn refused(&self, client: &mut Client, error: Error) -> Error {
         match self.look(client) {
-            Ok(Some(found)) if (found.epoch, found.seq) == (self.epoch, seq) => error,
-            Ok(found) => self.overtaken(found.as_ref(), seq),
+            Ok(Some(found)) if (found.epoch, found.seq) == (self.epoch, self.seq) => error,
+            Ok(found) => self.overtaken(found.as_ref()),
             Err(_) => error,
         }
     }
 
-    /// Whether the commit with `seq` happened. Waits until the server has decided. If the commit did not happen, it
+    /// Whether the last commit that was sent happened. Waits until the server has decided. If the commit did not happen, it
     /// never will, because this call raises the epoch. Errors: `run_superseded`, `checkpoint_changed`, and the errors
     /// of the connection.
-    pub(crate) fn settle(
-        &mut self,
-        client: &mut Client,
-        settings: &Settings,
-        seq: u64,
-    ) -> Result<bool> {
+    pub(crate) fn settle(&mut self, client: &mut Client, settings: &Settings) -> Result<bool> {
         let sql = format!(
             "UPDATE {} AS c SET epoch = c.epoch + 1, updated_at = pg_catalog.clock_timestamp() \
-             WHERE {} AND c.epoch = {} AND c.seq = {seq}",
+             WHERE {} AND c.epoch = {} AND c.seq = {}",
             self.key.table,
             self.key.condition(),
-            self.epoch
+            self.epoch,
+            self.seq
         );
         let unhurried = transaction::unhurried(client, settings);
         let answers = client.simple_query(&format!("{BEGIN}; {unhurried}{sql}; COMMIT"));
@@ -841,8 +827,8 @@ impl Lease {
         }
         let found = self.look(client)?;
         match &found {
-            Some(found) if (found.epoch, found.seq) == (self.epoch, seq + 1) => Ok(true),
-            found => Err(self.overtaken(found.as_ref(), seq)),
+            Some(found) if (found.epoch, found.seq) == (self.epoch, self.seq + 1) => Ok(true),
+            found => Err(self.overtaken(found.as_ref())),
         }
     }
 
@@ -860,10 +846,12 @@ impl Lease {
             .transpose()
     }
 
-    /// Why this run may no longer commit with `seq`: `run_superseded` if another run fenced, `checkpoint_changed` if
+    /// Why this run may no longer commit: `run_superseded` if another run fenced, `checkpoint_changed` if
     /// none did.
-    fn overtaken(&self, found: Option<&Progress>, seq: u64) -> Error {
-        let Self { run_id, epoch, .. } = self;
+    fn overtaken(&self, found: Option<&Progress>) -> Error {
+        let Self {
+            run_id, epoch, seq, ..
+        } = self;
         let Some(found) = found else {
             return self.changed("somebody deleted it");
         };
@@ -876,12 +864,8 @@ impl Lease {
                 found.epoch
             )
         } else {
-            if seq != self.seq {
-                let text = "a commit with another number than the stream has commits";
-                return Error::internal(format!("{text}: {}", self.seq));
-            }
             let (column, is, was) = match found.epoch == *epoch {
-                true => ("seq", found.seq, seq),
+                true => ("seq", found.seq, *seq),
                 false => ("epoch", found.epoch, *epoch),
             };
             return self.changed(&format!(

@@ -37,16 +37,16 @@ pub(crate) fn commit(
         // For triggers that wait for the commit: where no row came, nobody has set it.
         _ => OWN_PATH.to_owned(),
     };
-    let advance = lease.advance(commit.seq, commit.cursor, commit.complete, fills);
+    let advance = lease.advance(commit.cursor, commit.complete, fills);
     let sent = client.send(&format!("{begin}; {advance}; COMMIT"));
     failpoint("dest-postgres.commit_sent")?;
     if let Err(error) = sent.and_then(|()| committed(&mut client, settings)) {
         if client.is_usable() {
-            return Err(refused(&mut client, settings, lease, commit.seq, error));
+            return Err(refused(&mut client, settings, lease, error));
         }
-        client = settle(settings, lease, commit.seq, error)?;
+        client = settle(settings, lease, error)?;
     }
-    lease.seq = commit.seq + 1;
+    lease.seq += 1;
     failpoint("dest-postgres.committed")?;
     Ok(client)
 }
@@ -129,13 +129,7 @@ fn cancel(
 }
 
 /// The server refused, and has rolled back.
-fn refused(
-    client: &mut Client,
-    settings: &Settings,
-    lease: &Lease,
-    seq: u64,
-    error: Error,
-) -> Error {
+fn refused(client: &mut Client, settings: &Settings, lease: &Lease, error: Error) -> Error {
     let is_over = client.transaction_status() == TransactionStatus::Idle
         || client.execute("ROLLBACK").is_ok();
     // One with a place is of a trigger that waited for the commit.
@@ -144,7 +138,7 @@ fn refused(
         Some(_) => error,
     };
     match (error.code.as_str(), is_over) {
-        (DIVIDED_BY_ZERO, _) => refused_by_fence(client, settings, lease, seq, error),
+        (DIVIDED_BY_ZERO, _) => refused_by_fence(client, settings, lease, error),
         (_, true) => lock::timed_out(client, error, lease.table()),
         (_, false) => error,
     }
@@ -155,17 +149,16 @@ fn refused_by_fence(
     client: &mut Client,
     settings: &Settings,
     lease: &Lease,
-    seq: u64,
     error: Error,
 ) -> Error {
-    let reason = lease.refused(client, seq, error);
+    let reason = lease.refused(client, error);
     if reason.code != DIVIDED_BY_ZERO || client.is_usable() {
         return reason;
     }
     match Client::connect(&settings.server) {
         Ok(mut client) => {
             client.set_reply_timeout(ask_timeout(settings));
-            lease.refused(&mut client, seq, reason)
+            lease.refused(&mut client, reason)
         }
         Err(_) => reason,
     }
@@ -173,7 +166,7 @@ fn refused_by_fence(
 
 /// Gives a connection if the commit happened, and `error` if it did not and never will.
 /// `commit_unknown` where nobody can say.
-fn settle(settings: &Settings, lease: &mut Lease, seq: u64, error: Error) -> Result<Client> {
+fn settle(settings: &Settings, lease: &mut Lease, error: Error) -> Result<Client> {
     failpoint("dest-postgres.settling")?;
     let asked = Client::connect(&settings.server).and_then(|mut client| {
         let patience = match error.code == STALLED {
@@ -181,7 +174,7 @@ fn settle(settings: &Settings, lease: &mut Lease, seq: u64, error: Error) -> Res
             false => settings.commit_timeout.unwrap_or(Duration::MAX),
         };
         client.set_reply_timeout(patience);
-        let happened = lease.settle(&mut client, settings, seq)?;
+        let happened = lease.settle(&mut client, settings)?;
         Ok((client, happened))
     });
     failpoint("dest-postgres.settled")?;
@@ -219,7 +212,7 @@ pub(crate) fn superseded(settings: &Settings, lease: &Lease, error: Error) -> Er
     match Client::connect(&settings.server) {
         Ok(mut client) => {
             client.set_reply_timeout(ask_timeout(settings));
-            lease.refused(&mut client, lease.seq, error)
+            lease.refused(&mut client, error)
         }
         Err(_) => error,
     }

@@ -9,10 +9,11 @@ use rapidbyte_sdk::log::failpoint;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
-use crate::checkpoint::{Fills, Lease};
+use crate::checkpoint::{self, Fills, Lease};
 use crate::commit;
 use crate::config::{Name, Settings};
 use crate::decide::{Decision, decide, lock_prelude, new_columns};
+use crate::home::{Home, given_up};
 use crate::lock::{self, Lock, Mode};
 use crate::look::{Wanted, Within, local_settings, look};
 use crate::rows::{Sink, lost};
@@ -26,8 +27,8 @@ const DEFERRED: &str = "SET CONSTRAINTS ALL DEFERRED";
 
 /// A stream that a run writes. Dropped, the server forgets what is not committed with the
 /// connection.
-pub(crate) struct Load {
-    settings: Rc<Settings>,
+pub struct TableLoad {
+    home: Rc<Home>,
     target: Target,
     name: Name,
     schema: SchemaRef,
@@ -55,6 +56,8 @@ enum First<'a> {
 }
 
 enum State {
+    /// The run is let in, and no row comes yet.
+    Fenced(Client),
     /// Between two transactions.
     Idle(Client),
     /// A transaction is open.
@@ -63,21 +66,18 @@ enum State {
     Lost,
 }
 
-impl Load {
-    /// Prepares the table in a transaction and is ready for rows behind `cursor`. Nothing is
-    /// visible before [`Load::commit`], apart from schemas and types that were missing. `planned` is
-    /// the lock of a table that was there and fitted a moment ago.
-    pub(crate) fn begin(
+impl TableLoad {
+    /// What a run was let in with. `planned` is the lock of a table that was there and fitted a moment ago.
+    pub(crate) fn new(
+        home: &Rc<Home>,
         client: Client,
-        settings: &Rc<Settings>,
         target: &Target,
         name: Name,
         lease: Lease,
-        cursor: Option<&str>,
         planned: Option<Lock>,
     ) -> Result<Self> {
-        let mut load = Self {
-            settings: settings.clone(),
+        Ok(Self {
+            home: home.clone(),
             target: target.clone(),
             lock: planned,
             schema: target.arrow_schema()?,
@@ -85,16 +85,13 @@ impl Load {
             lease,
             process_id: client.process_id(),
             committed: 0,
-            resumes: cursor.is_some(),
-            state: State::Lost,
-        };
-        match load.open(client, cursor) {
-            Ok(()) => Ok(load),
-            // The fence of a newer run may have ended the session.
-            Err(error) => Err(commit::superseded(settings, &load.lease, error)),
-        }
+            resumes: false,
+            state: State::Fenced(client),
+        })
     }
 
+    /// Prepares the table in a transaction and is ready for rows behind `cursor`. Nothing is
+    /// visible before the commit, apart from schemas and types that were missing.
     fn open(&mut self, mut client: Client, cursor: Option<&str>) -> Result<()> {
         if self.lock.is_some() {
             match self.prepare(&mut client, First::Fill) {
@@ -131,7 +128,7 @@ impl Load {
 
     fn place(&self) -> Place<'_> {
         Place {
-            settings: &self.settings,
+            settings: &self.home.settings,
             target: &self.target,
             name: &self.name,
             schema: &self.schema,
@@ -149,7 +146,7 @@ impl Load {
     fn explained<T>(&self, prepared: Result<T>) -> Result<T> {
         prepared.map_err(|error| {
             let what = format!("preparing {}", self.name);
-            stall::explain(&self.settings, self.process_id, error, &what)
+            stall::explain(&self.home.settings, self.process_id, error, &what)
         })
     }
 
@@ -161,7 +158,7 @@ impl Load {
 
     fn decide_inside(&self, client: &mut Client, first: First<'_>) -> Result<Decision> {
         let name = &self.name;
-        let begin = begin(client, &self.settings);
+        let begin = begin(client, &self.home.settings);
         let mut decided = match first {
             First::Make(create) => self.make(client, &begin, create)?,
             First::Fill | First::Again => self.hold(client, &begin)?,
@@ -273,8 +270,7 @@ impl Load {
         )
     }
 
-    /// Takes a batch, in a new transaction behind a commit.
-    pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+    fn take(&mut self, batch: &RecordBatch) -> Result<()> {
         if batch.num_rows() == 0 {
             return Ok(());
         }
@@ -291,8 +287,7 @@ impl Load {
         sink.write(batch)
     }
 
-    /// Ends a part: every row is in the transaction then.
-    pub(crate) fn flush(&mut self) -> Result<Part> {
+    fn end_part(&mut self) -> Result<Part> {
         let part = match &mut self.state {
             State::Open(sink) => sink.flush()?,
             // Nothing came since the last commit.
@@ -301,15 +296,16 @@ impl Load {
                 rows: 0,
                 bytes: 0,
             },
-            State::Lost => return Err(lost()),
+            State::Fenced(_) | State::Lost => return Err(lost()),
         };
         failpoint("dest-postgres.flushed")?;
         Ok(part)
     }
 
     /// Makes the rows of the parts visible and moves the cursor.
-    pub(crate) fn commit(&mut self, commit: &Commit<'_>) -> Result<Receipt> {
-        if self.target.write_mode == WriteMode::Replace && !commit.complete {
+    fn commit_rows(&mut self, commit: &Commit<'_>) -> Result<u64> {
+        let replaces = self.target.write_mode == WriteMode::Replace;
+        if replaces && !commit.complete {
             let text = "a replace commits once, at the end";
             return Err(Error::internal(text));
         }
@@ -317,45 +313,56 @@ impl Load {
         failpoint("dest-postgres.committing")?;
         let rows = commit.rows();
         let (client, bytes) = match std::mem::replace(&mut self.state, State::Lost) {
-            State::Open(sink) => sink.finish(rows, &self.settings)?,
+            State::Open(sink) => sink.finish(rows, &self.home.settings)?,
             State::Idle(client) if rows == 0 => (client, 0),
             _ => return Err(lost()),
         };
-        let fills = Fills::of(rows, self.target.write_mode == WriteMode::Replace);
-        let client = commit::commit(client, &self.settings, &mut self.lease, commit, fills)?;
+        let fills = Fills::of(rows, replaces);
+        let client = commit::commit(client, &self.home.settings, &mut self.lease, commit, fills)?;
         self.state = State::Idle(client);
         self.committed += rows;
-        Ok(Receipt {
-            rows,
-            bytes,
-            location: self.name.sql(),
-        })
+        Ok(bytes)
     }
 
-    /// The connection, when nothing is open on it.
-    pub(crate) fn into_idle(self) -> Option<Client> {
-        match self.state {
-            State::Idle(client) => Some(client),
-            _ => None,
-        }
+    /// A commit without a writer.
+    fn commit_cursor(&mut self, mut client: Client, commit: &Commit<'_>) -> Result<()> {
+        // A run that had nothing to write is complete: any other such commit is an operator's.
+        let fills = match commit.complete {
+            true => Fills::Nothing,
+            false => checkpoint::fills_of_operator(&mut client, &self.lease, commit.cursor)?,
+        };
+        let client = commit::commit(client, &self.home.settings, &mut self.lease, commit, fills)?;
+        self.state = State::Fenced(client);
+        Ok(())
+    }
+
+    /// Ends a load of which nothing can be committed any more: the locks go now.
+    fn ended(&mut self, error: Error) -> Error {
+        let error = self.why_it_ended(error);
+        self.give_up();
+        given_up(error)
     }
 
     /// Rolls back what is open. The connection is closed then: the server knows it as this
     /// stream's.
-    pub(crate) fn give_up(self) {
-        if let State::Open(sink) = self.state
-            && let Some(client) = sink.give_up()
-        {
-            client.close();
+    fn give_up(&mut self) {
+        match std::mem::replace(&mut self.state, State::Lost) {
+            State::Fenced(client) => client.close(),
+            State::Open(sink) => {
+                if let Some(client) = sink.give_up() {
+                    client.close();
+                }
+            }
+            State::Idle(_) | State::Lost => {}
         }
     }
 
     /// Says why a load ended whose connection was ended, or on which nothing came.
-    pub(crate) fn why_it_ended(&self, error: Error) -> Error {
+    fn why_it_ended(&self, error: Error) -> Error {
         let error = violated(error, &self.name, self.target.write_mode);
         let what = format!("writing to {}", self.name);
-        let error = stall::explain(&self.settings, self.process_id, error, &what);
-        commit::superseded(&self.settings, &self.lease, error)
+        let error = stall::explain(&self.home.settings, self.process_id, error, &what);
+        commit::superseded(&self.home.settings, &self.lease, error)
     }
 
     fn explain(&self, client: &mut Client, error: Error) -> Error {
@@ -363,6 +370,68 @@ impl Load {
             return lock::timed_out(client, error, &self.name.sql());
         }
         error
+    }
+}
+
+impl Load for TableLoad {
+    fn open_writer(&mut self, cursor: Option<&str>) -> Result<()> {
+        let (owners, name) = (&self.home.owners, &self.name);
+        owners
+            .take(name.sql(), &self.target.stream, name)
+            .map_err(|error| {
+                error
+                    .hint("put {stream} into `table`, or remove `schema`")
+                    .at("config.table")
+            })?;
+        let State::Fenced(client) = std::mem::replace(&mut self.state, State::Lost) else {
+            return Err(lost());
+        };
+        self.resumes = cursor.is_some();
+        self.open(client, cursor).map_err(|error| {
+            // The fence of a newer run may have ended the session.
+            let error = commit::superseded(&self.home.settings, &self.lease, error);
+            given_up(error)
+        })
+    }
+
+    /// Takes a batch, in a new transaction behind a commit.
+    fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        self.take(batch).map_err(|error| self.ended(error))
+    }
+
+    /// Ends a part: every row is in the transaction then.
+    fn flush(&mut self) -> Result<Part> {
+        self.end_part().map_err(|error| self.ended(error))
+    }
+
+    fn commit(&mut self, commit: &Commit<'_>) -> Result<Receipt> {
+        let bytes = match std::mem::replace(&mut self.state, State::Lost) {
+            State::Fenced(client) => {
+                self.commit_cursor(client, commit).map_err(given_up)?;
+                0
+            }
+            state => {
+                self.state = state;
+                let committed = self.commit_rows(commit);
+                committed.map_err(|error| self.ended(error))?
+            }
+        };
+        if commit.complete
+            && let State::Fenced(client) | State::Idle(client) =
+                std::mem::replace(&mut self.state, State::Lost)
+        {
+            self.home.keep(client);
+        }
+        Ok(Receipt {
+            rows: commit.rows(),
+            bytes,
+            location: self.name.sql(),
+        })
+    }
+
+    fn abort(mut self) -> Result<()> {
+        self.give_up();
+        Ok(())
     }
 }
 

@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 
 use Says::{Before, Close, ForEver, Instead, Silence};
 use common::*;
-use dest_postgres::Postgres;
-use rapidbyte_sdk::prelude::{Destination, Result, WriteMode, Writer};
+use rapidbyte_sdk::prelude::{Result, WriteMode};
 use rapidbyte_testkit::liar::{Liar, Lie, Says, memory_peak, message, says_len};
 use rapidbyte_testkit::postgres::shared;
 use serde_json::json;
@@ -20,7 +19,7 @@ const MEMORY: u64 = 320 << 20;
 
 /// All that a run asks of a destination.
 fn speak(url: &str, load_method: &str) -> Result<()> {
-    let mut to: Postgres = rapidbyte_sdk::destination::open(
+    let mut to: Session = rapidbyte_sdk::destination::open(
         &json!({
             "url": format!("{url}?connect_timeout=2"),
             "schema": "raw",

@@ -16,7 +16,7 @@ use rapidbyte_engine::report::{Side, StageReport};
 use rapidbyte_runtime::{Clock, Phase};
 use rapidbyte_sdk::phase::{self, Kind, Outside};
 use rapidbyte_sdk::prelude::{
-    Commit, Destination, Event, ReadRequest, Reader, Run, Selection, Source, WriteMode, Writer,
+    Commit, Event, ReadRequest, Reader, Run, Selection, Source, WriteMode,
 };
 use rapidbyte_sdk::{Target as Stream, destination, ipc, source};
 use serde_json::{Map, Value, json};

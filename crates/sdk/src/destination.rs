@@ -1,6 +1,14 @@
-//! The destination side: the traits an author implements, and their export.
+//! The destination side: the traits an author implements, what drives them, and their export.
+
+mod export;
+mod session;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -9,23 +17,25 @@ use rapidbyte_wire::ipc;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
-use crate::bindings::exports_destination as wit;
-use crate::phase::{self, Kind};
 use crate::{
     CheckItem, Error, Part, Plan, Presence, Progress, Receipt, Result, Run, Spec, Target, Worker,
     WriteMode, config,
 };
 
+#[doc(hidden)]
+pub use export::DestinationExport;
+pub use session::{Session, Writer};
+
 /// Where rows go.
 ///
-/// The host calls, for each stream: `plan`, `fence`, `open_writer`, then `write` and `flush` on
-/// the writer, then `commit` with the parts, and so on until a commit is the last one; or `abort`,
-/// after which nothing may be left that is not committed.
+/// A run calls `plan` and [`Destination::begin`] for each stream. The [`Load`] that `begin` returns owns everything that
+/// belongs to the stream. A [`Session`] drives both, as the host does: it keeps the loads by stream, with epoch and
+/// number of commits, and rejects calls in the wrong order.
 pub trait Destination: Sized + 'static {
     /// As for a source; a key that names a file to write carries `"x-grant" = "write"`.
     type Config: DeserializeOwned + JsonSchema;
     /// Writes one stream.
-    type Writer: Writer;
+    type Load: Load;
     /// `dest-` and the system's name.
     const NAME: &'static str;
     /// Usually `env!("CARGO_PKG_VERSION")`.
@@ -36,7 +46,8 @@ pub trait Destination: Sized + 'static {
     const WRITE_MODES: &'static [WriteMode];
     /// Systems whose native value forms it takes.
     const NATIVE_FORMS: &'static [&'static str] = &[];
-    /// Whether it commits a cursor together with the rows, so that a stream can be gone on with.
+    /// Whether it commits a cursor together with the rows, so that a stream can be resumed. Without it a stream has one
+    /// commit, without a cursor, behind its last row.
     const SUPPORTS_CHECKPOINTS: bool = false;
     /// Whether it appends rows that come again once only, see `Target::dedup_fields`.
     const DEDUPLICATES_APPENDS: bool = false;
@@ -50,9 +61,9 @@ pub trait Destination: Sized + 'static {
     /// What a run would do. Changes nothing.
     fn plan(&mut self, target: &Target) -> Result<Plan>;
 
-    /// How far a stream is; none when no run was ever let in. Changes nothing. Only a destination
-    /// that says [`Destination::SUPPORTS_CHECKPOINTS`] has an answer. For a target of which it does not fence older runs, the
-    /// answer is epoch 0, as from [`Destination::fence`].
+    /// How far a stream is; none if no run has fenced yet. Changes nothing. Only a destination that says
+    /// [`Destination::SUPPORTS_CHECKPOINTS`] has an answer. For a target of which it does not fence older runs, the
+    /// answer is epoch 0, see [`Progress::unfenced`].
     fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
         let _ = (target, pipeline);
         Ok(None)
@@ -73,33 +84,36 @@ pub trait Destination: Sized + 'static {
         Ok(false)
     }
 
-    /// Lets a run in, shuts out older ones and says how far the stream is.
-    fn fence(&mut self, target: &Target, run: &Run) -> Result<Progress> {
-        let _ = target;
-        Ok(Progress {
-            epoch: 0,
-            seq: 0,
-            cursor: None,
-            run_id: run.id.clone(),
-            complete: false,
-            lost_rows: None,
-        })
+    /// Begins the load of a stream. With [`Destination::SUPPORTS_CHECKPOINTS`] this fences older runs, and the progress
+    /// says how far the stream is; otherwise it is [`Progress::unfenced`].
+    fn begin(&mut self, target: &Target, run: &Run) -> Result<(Self::Load, Progress)>;
+}
+
+/// One stream of a run, until the run has committed everything. Nothing is visible before [`Load::commit`].
+///
+/// After an error only [`Load::abort`] is called.
+pub trait Load: Sized + 'static {
+    /// Prepares for rows behind `cursor`. Called once, before the first row. Not called for a commit that only moves the
+    /// cursor.
+    fn open_writer(&mut self, cursor: Option<&str>) -> Result<()> {
+        let _ = cursor;
+        Ok(())
     }
 
-    /// Begins to write rows that come behind `cursor`. Nothing becomes visible before
-    /// [`Destination::commit`].
-    fn open_writer(
-        &mut self,
-        target: &Target,
-        epoch: u64,
-        cursor: Option<&str>,
-    ) -> Result<Self::Writer>;
+    /// Takes one batch of the target's schema.
+    fn write(&mut self, batch: &RecordBatch) -> Result<()>;
 
-    /// Makes the parts visible and moves the cursor, both or neither.
-    fn commit(&mut self, commit: Commit<'_>) -> Result<Receipt>;
+    /// Ends a part: what was written so far can be committed.
+    fn flush(&mut self) -> Result<Part>;
 
-    /// Gives up everything that is not committed.
-    fn abort(&mut self, stream: &str) -> Result<()>;
+    /// Makes the parts visible and moves the cursor, both or neither. The parts have all rows since the last commit, and
+    /// `seq` is the number of the next one. The load is dropped after a commit that is `complete`.
+    fn commit(&mut self, commit: &Commit<'_>) -> Result<Receipt>;
+
+    /// Gives up everything that is not committed. By default dropping the load does that.
+    fn abort(self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// What is to become visible in one step.
@@ -110,7 +124,7 @@ pub struct Commit<'a> {
     /// Everything that was flushed since the last commit. None, without a writer: the cursor
     /// alone is moved.
     pub parts: Vec<Part>,
-    /// Commits of the stream so far; another number means that another run has committed.
+    /// Commits of the stream so far.
     pub seq: u64,
     /// Where to go on from afterwards.
     pub cursor: Option<&'a str>,
@@ -136,13 +150,37 @@ impl<'a> Commit<'a> {
     }
 }
 
-/// Writes one stream.
-pub trait Writer: 'static {
-    /// Takes one batch of the target's schema.
-    fn write(&mut self, batch: &RecordBatch) -> Result<()>;
+impl Progress {
+    /// The progress of a target that the destination replaces or appends to as a whole: it fences no run, and stores no
+    /// cursor.
+    pub fn unfenced(run_id: impl Into<String>) -> Self {
+        Self {
+            epoch: 0,
+            seq: 0,
+            cursor: None,
+            run_id: run_id.into(),
+            complete: false,
+            lost_rows: None,
+        }
+    }
+}
 
-    /// Ends a part: what was written so far can be committed.
-    fn flush(&mut self) -> Result<Part>;
+/// The streams that own the places of a session, such as tables: two streams in one place would overwrite each other.
+#[derive(Debug, Default)]
+pub struct Owners(RefCell<BTreeMap<String, String>>);
+
+impl Owners {
+    /// Gives a place to the stream. Errors: `shared_target` if another stream owns it; `shown` is the place in the
+    /// message.
+    pub fn take(&self, place: String, stream: &str, shown: impl fmt::Display) -> Result<()> {
+        let mut owners = self.0.borrow_mut();
+        let owner = owners.entry(place).or_insert_with(|| stream.to_owned());
+        if owner == stream {
+            return Ok(());
+        }
+        let text = format!("{owner} and {stream} would both be written to {shown}");
+        Err(Error::config("shared_target", text).in_stream(stream))
+    }
 }
 
 impl Target {
@@ -169,111 +207,8 @@ pub fn spec<D: Destination>() -> Spec {
 }
 
 /// Opens a destination from its configuration as JSON, as the host does.
-pub fn open<D: Destination>(config: &str) -> Result<D> {
-    D::open(config::parse(config)?)
-}
-
-/// The exported form of a [`Destination`].
-#[doc(hidden)]
-pub struct DestinationExport<D>(std::marker::PhantomData<D>);
-#[doc(hidden)]
-pub struct SessionExport<D>(RefCell<D>);
-#[doc(hidden)]
-pub struct WriterExport<W>(RefCell<(W, ipc::Decoder)>);
-
-impl<D: Destination> wit::Guest for DestinationExport<D> {
-    type Session = SessionExport<D>;
-    type Writer = WriterExport<D::Writer>;
-
-    fn describe() -> Spec {
-        spec::<D>()
-    }
-
-    fn open(config: String) -> Result<wit::Session> {
-        let destination = D::open(config::parse(&config)?)?;
-        Ok(wit::Session::new(SessionExport(RefCell::new(destination))))
-    }
-}
-
-impl<D: Destination> wit::GuestSession for SessionExport<D> {
-    fn check(&self) -> Result<Vec<CheckItem>> {
-        self.0.borrow_mut().check()
-    }
-
-    fn plan(&self, target: Target) -> Result<Plan> {
-        self.0.borrow_mut().plan(&target)
-    }
-
-    fn progress(&self, target: Target, pipeline: String) -> Result<Option<Progress>> {
-        self.0.borrow_mut().progress(&target, &pipeline)
-    }
-
-    fn working(&self, pipeline: String) -> Result<Vec<Worker>> {
-        self.0.borrow_mut().working(&pipeline)
-    }
-
-    fn beat(&self, presence: Presence) -> Result<bool> {
-        self.0.borrow_mut().beat(&presence)
-    }
-
-    fn fence(&self, target: Target, run: Run) -> Result<Progress> {
-        self.0.borrow_mut().fence(&target, &run)
-    }
-
-    fn open_writer(
-        &self,
-        target: Target,
-        epoch: u64,
-        cursor: Option<String>,
-    ) -> Result<wit::Writer> {
-        let decoder = ipc::Decoder::new(&target.schema)?;
-        let mut session = self.0.borrow_mut();
-        let writer = session.open_writer(&target, epoch, cursor.as_deref())?;
-        Ok(wit::Writer::new(WriterExport(RefCell::new((
-            writer, decoder,
-        )))))
-    }
-
-    fn commit(
-        &self,
-        stream: String,
-        parts: Vec<Part>,
-        seq: u64,
-        cursor: Option<String>,
-        complete: bool,
-    ) -> Result<Receipt> {
-        self.0.borrow_mut().commit(Commit {
-            stream: &stream,
-            parts,
-            seq,
-            cursor: cursor.as_deref(),
-            complete,
-        })
-    }
-
-    fn abort(&self, stream: String) -> Result<()> {
-        self.0.borrow_mut().abort(&stream)
-    }
-}
-
-impl<W: Writer> wit::GuestWriter for WriterExport<W> {
-    fn write(&self, batch: wit::Batch) -> Result<()> {
-        let (writer, decoder) = &mut *self.0.borrow_mut();
-        let decoded = {
-            let _phase = phase::enter(Kind::ArrowDecode);
-            decoder.decode(batch.data)?
-        };
-        if decoded.num_rows() as u64 != batch.rows {
-            return Err(Error::internal(
-                "the batch has another number of rows than announced",
-            ));
-        }
-        writer.write(&decoded)
-    }
-
-    fn flush(&self) -> Result<Part> {
-        self.0.borrow_mut().0.flush()
-    }
+pub fn open<D: Destination>(config: &str) -> Result<Session<D>> {
+    Ok(Session::new(D::open(config::parse(config)?)?))
 }
 
 /// Exports a [`Destination`] as this crate's connector. Natively it expands to nothing that runs.

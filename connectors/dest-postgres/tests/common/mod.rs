@@ -4,31 +4,33 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dest_postgres::{Postgres, PostgresWriter};
+use dest_postgres::Postgres;
 use rapidbyte_sdk::Commit;
 use rapidbyte_sdk::prelude::arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use rapidbyte_sdk::prelude::{
-    DataType, Destination, Error, Field, Part, Plan, Receipt, Result, Run, Schema, Target,
-    WriteMode, Writer,
+    DataType, Error, Field, Part, Plan, Receipt, Result, Run, Schema, Target, WriteMode,
 };
 use rapidbyte_sdk::{destination, ipc};
 use rapidbyte_testkit::postgres::{Client, Database, shared};
 use serde_json::{Value, json};
 
+pub type Session = destination::Session<Postgres>;
+pub type Writer = destination::Writer<Postgres>;
+
 pub fn database() -> Database<'static> {
     shared().database()
 }
 
-pub fn open_with(url: &str, mut config: Value) -> Postgres {
+pub fn open_with(url: &str, mut config: Value) -> Session {
     config["url"] = json!(url);
     destination::open::<Postgres>(&config.to_string()).unwrap_or_else(|e| panic!("{e:?}"))
 }
 
-pub fn open(database: &Database<'_>) -> Postgres {
+pub fn open(database: &Database<'_>) -> Session {
     open_with(&database.url(), json!({"schema": "raw"}))
 }
 
-pub fn open_insert(database: &Database<'_>) -> Postgres {
+pub fn open_insert(database: &Database<'_>) -> Session {
     let config = json!({"schema": "raw", "load_method": "insert", "insert_rows": 2});
     open_with(&database.url(), config)
 }
@@ -79,7 +81,7 @@ pub fn run(id: &str) -> Run {
 }
 
 /// Lets a run of its own in and begins to write.
-pub fn begin(to: &mut Postgres, target: &Target) -> Result<PostgresWriter> {
+pub fn begin(to: &mut Session, target: &Target) -> Result<Writer> {
     let progress = to.fence(target, &run("r"))?;
     to.open_writer(target, progress.epoch, progress.cursor.as_deref())
 }
@@ -93,7 +95,7 @@ pub fn whole(stream: &str, parts: Vec<Part>, seq: u64) -> Commit<'_> {
 }
 
 /// As the engine does it: plan, fence, rows, one commit.
-pub fn write_to(to: &mut Postgres, target: &Target, batches: &[RecordBatch]) -> Result<Receipt> {
+pub fn write_to(to: &mut Session, target: &Target, batches: &[RecordBatch]) -> Result<Receipt> {
     to.plan(target)?;
     let progress = to.fence(target, &run("r"))?;
     let mut writer = to.open_writer(target, progress.epoch, None)?;
@@ -105,7 +107,7 @@ pub fn write_to(to: &mut Postgres, target: &Target, batches: &[RecordBatch]) -> 
 }
 
 pub fn write(
-    to: &mut Postgres,
+    to: &mut Session,
     stream: &str,
     mode: WriteMode,
     batches: &[RecordBatch],
@@ -113,15 +115,15 @@ pub fn write(
     write_to(to, &target(stream, &batches[0].schema(), mode), batches)
 }
 
-pub fn append(to: &mut Postgres, stream: &str, batch: &RecordBatch) -> Result<Receipt> {
+pub fn append(to: &mut Session, stream: &str, batch: &RecordBatch) -> Result<Receipt> {
     write(to, stream, WriteMode::Append, std::slice::from_ref(batch))
 }
 
-pub fn replace(to: &mut Postgres, stream: &str, batch: &RecordBatch) -> Result<Receipt> {
+pub fn replace(to: &mut Session, stream: &str, batch: &RecordBatch) -> Result<Receipt> {
     write(to, stream, WriteMode::Replace, std::slice::from_ref(batch))
 }
 
-pub fn plan(to: &mut Postgres, stream: &str, batch: &RecordBatch) -> Result<Plan> {
+pub fn plan(to: &mut Session, stream: &str, batch: &RecordBatch) -> Result<Plan> {
     to.plan(&target(stream, &batch.schema(), WriteMode::Append))
 }
 

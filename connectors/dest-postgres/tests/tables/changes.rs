@@ -6,9 +6,7 @@ use std::sync::Arc;
 use crate::common::*;
 use rapidbyte_sdk::prelude::arrow_array::builder::{ListBuilder, StringBuilder};
 use rapidbyte_sdk::prelude::arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
-use rapidbyte_sdk::prelude::{
-    DataType, Destination, Error, Field, Schema, Target, WriteMode, Writer,
-};
+use rapidbyte_sdk::prelude::{DataType, Error, Field, Schema, Target, WriteMode};
 use rapidbyte_sdk::types;
 use serde_json::json;
 

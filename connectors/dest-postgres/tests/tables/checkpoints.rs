@@ -5,9 +5,7 @@ use std::thread;
 use crate::common::*;
 use rapidbyte_sdk::Commit;
 use rapidbyte_sdk::prelude::arrow_array::RecordBatch;
-use rapidbyte_sdk::prelude::{
-    Destination, Part, Progress, Receipt, Result, Run, Target, WriteMode, Writer,
-};
+use rapidbyte_sdk::prelude::{Part, Progress, Receipt, Result, Run, Target, WriteMode};
 use rapidbyte_testkit::postgres::Client;
 use serde_json::json;
 
@@ -41,8 +39,8 @@ fn state(client: &mut Client) -> String {
 
 /// Writes one batch and commits it.
 fn step(
-    to: &mut dest_postgres::Postgres,
-    writer: &mut dest_postgres::PostgresWriter,
+    to: &mut Session,
+    writer: &mut Writer,
     rows: &RecordBatch,
     seq: u64,
     cursor: &str,
@@ -191,12 +189,12 @@ fn of_two_runs_the_newer_one_goes_on_and_the_older_one_says_why_not() {
         assert_eq!(sessions(&mut client), "1");
         // A lock that the newer one would wait for is no reason to wait: the older session ends.
         let mut newer = open(&database);
-        let epoch = newer.fence(&target, &run("newer")).unwrap().epoch;
-        assert_eq!(sessions(&mut client), "1", "the older one's is ended");
         let replacing = rapidbyte_sdk::Target {
             write_mode: WriteMode::Replace,
             ..target.clone()
         };
+        let epoch = newer.fence(&replacing, &run("newer")).unwrap().epoch;
+        assert_eq!(sessions(&mut client), "1", "the older one's is ended");
         let mut newer_writer = newer.open_writer(&replacing, epoch, None).unwrap();
         newer_writer.write(&batch(&[7])).unwrap();
         let error = match part {
@@ -321,7 +319,7 @@ fn a_commit_without_a_writer_moves_the_cursor_alone() {
     assert_eq!(state(&mut client), "p t raw.t twice 4 4 2 t");
 }
 
-fn lost(to: &mut dest_postgres::Postgres, target: &Target) -> Option<String> {
+fn lost(to: &mut Session, target: &Target) -> Option<String> {
     to.progress(target, "p").unwrap().unwrap().lost_rows
 }
 
@@ -383,7 +381,7 @@ fn after_an_operator_put_a_cursor_its_loss_and_that_of_rows_are_noticed() {
     let epoch = to.fence(&target, &run("r")).unwrap().epoch;
     let mut writer = to.open_writer(&target, epoch, None).unwrap();
     step(&mut to, &mut writer, &batch(&[1]), 0, "1", true).unwrap();
-    let put = |to: &mut dest_postgres::Postgres, cursor| {
+    let put = |to: &mut Session, cursor| {
         let seq = to.fence(&target, &run("state")).unwrap().seq;
         to.commit(commit("t", vec![], seq, cursor, false)).unwrap();
     };
@@ -548,7 +546,7 @@ fn an_older_table_of_checkpoints_learns_which_table_took_the_rows() {
     let old = "ALTER TABLE _rapidbyte.checkpoint DROP COLUMN target_oid";
     client.batch_execute(old).unwrap();
     let target = append_target("t");
-    let rows = |to: &mut dest_postgres::Postgres, run_id: &str| {
+    let rows = |to: &mut Session, run_id: &str| {
         let let_in = to.fence(&target, &run(run_id)).unwrap();
         let cursor = let_in.cursor.as_deref();
         let mut writer = to.open_writer(&target, let_in.epoch, cursor).unwrap();

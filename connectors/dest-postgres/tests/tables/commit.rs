@@ -9,7 +9,7 @@ use std::thread;
 
 use crate::common::*;
 use rapidbyte_sdk::Commit;
-use rapidbyte_sdk::prelude::{Destination, WriteMode, Writer};
+use rapidbyte_sdk::prelude::WriteMode;
 use rapidbyte_testkit::postgres::shared;
 use serde_json::json;
 

@@ -9,9 +9,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 
 use crate::common::*;
-use dest_postgres::{Postgres, PostgresWriter};
 use rapidbyte_sdk::Commit;
-use rapidbyte_sdk::prelude::{Destination, Target, WriteMode, Writer};
+use rapidbyte_sdk::prelude::{Target, WriteMode};
 use rapidbyte_testkit::numbers::Numbers;
 use rapidbyte_testkit::postgres::{Client, shared};
 use serde_json::json;
@@ -83,8 +82,8 @@ struct Model {
 
 /// A run that was let in.
 struct Run {
-    session: Postgres,
-    writer: PostgresWriter,
+    session: Session,
+    writer: Writer,
     epoch: u64,
     seq: u64,
     /// Written and not committed.

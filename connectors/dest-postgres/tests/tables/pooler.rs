@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use rapidbyte_sdk::Commit;
-use rapidbyte_sdk::prelude::{Destination, Target, WriteMode, Writer};
+use rapidbyte_sdk::prelude::{Target, WriteMode};
 use rapidbyte_testkit::postgres::{Client, NoTls, PgBouncer, PoolMode, SimpleQueryMessage, shared};
 use serde_json::json;
 

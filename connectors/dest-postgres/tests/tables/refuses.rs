@@ -6,7 +6,7 @@ use crate::common::*;
 use rapidbyte_sdk::prelude::arrow_array::{
     ArrayRef, Date32Array, Decimal128Array, Float64Array, Int64Array, RecordBatch, StringArray,
 };
-use rapidbyte_sdk::prelude::{DataType, Destination, Field, Fit, Schema, WriteMode, Writer};
+use rapidbyte_sdk::prelude::{DataType, Field, Fit, Schema, WriteMode};
 use rapidbyte_testkit::postgres::{Database, Options, Server};
 use serde_json::json;
 

@@ -4,24 +4,21 @@ use std::sync::Arc;
 use std::thread;
 
 use crate::common::*;
-use dest_postgres::Postgres;
 use rapidbyte_pg::{Column, Kind, PgType};
 use rapidbyte_sdk::prelude::arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
-use rapidbyte_sdk::prelude::{
-    DataType, Destination, Error, Field, Result, Run, Schema, WriteMode, Writer,
-};
+use rapidbyte_sdk::prelude::{DataType, Error, Field, Result, Run, Schema, WriteMode};
 use rapidbyte_testkit::postgres::Client;
 use serde_json::json;
 
 const METHODS: [&str; 2] = ["copy", "insert"];
 
-fn open_by(url: &str, method: &str) -> Postgres {
+fn open_by(url: &str, method: &str) -> Session {
     let config = json!({"schema": "raw", "load_method": method, "insert_rows": 2});
     open_with(url, config)
 }
 
 /// For each way to load: a database with a schema `raw` and what `sql` makes.
-fn each_way(sql: &str, test: impl Fn(&str, &mut Client, &mut Postgres)) {
+fn each_way(sql: &str, test: impl Fn(&str, &mut Client, &mut Session)) {
     for method in METHODS {
         let database = database();
         let mut client = database.client();
@@ -37,7 +34,7 @@ fn rows(client: &mut Client, table: &str) -> String {
     one(client, &sql)
 }
 
-fn notes(to: &mut Postgres, stream: &str) -> String {
+fn notes(to: &mut Session, stream: &str) -> String {
     plan(to, stream, &batch(&[1])).unwrap().notes.join("; ")
 }
 

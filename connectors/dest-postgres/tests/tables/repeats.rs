@@ -3,12 +3,9 @@
 use std::sync::Arc;
 
 use crate::common::*;
-use dest_postgres::Postgres;
 use rapidbyte_sdk::Commit;
 use rapidbyte_sdk::prelude::arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
-use rapidbyte_sdk::prelude::{
-    DataType, Destination, Field, Receipt, Result, Run, Schema, Target, WriteMode, Writer,
-};
+use rapidbyte_sdk::prelude::{DataType, Field, Receipt, Result, Run, Schema, Target, WriteMode};
 use rapidbyte_testkit::postgres::Client;
 use serde_json::json;
 
@@ -39,7 +36,7 @@ fn repeats(batch: &RecordBatch, key: &[&str], version: &[&str]) -> Target {
     }
 }
 
-fn add(to: &mut Postgres, batch: &RecordBatch) -> Result<Receipt> {
+fn add(to: &mut Session, batch: &RecordBatch) -> Result<Receipt> {
     let target = repeats(batch, &["id"], &["at"]);
     write_to(to, &target, std::slice::from_ref(batch))
 }

@@ -5,7 +5,7 @@ use std::thread::{self, JoinHandle};
 
 use crate::common::*;
 use dest_postgres::Postgres;
-use rapidbyte_sdk::prelude::{Destination, Error, Target, WriteMode, Writer};
+use rapidbyte_sdk::prelude::{Error, Target, WriteMode};
 use rapidbyte_testkit::postgres::{Client, Database, shared};
 use rapidbyte_testkit::proxy::{Break, Proxy};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ fn set_up(database: &Database<'_>) -> (Client, Client) {
     (client, database.client())
 }
 
-fn open_limited(database: &Database<'_>, mut limits: Value) -> Postgres {
+fn open_limited(database: &Database<'_>, mut limits: Value) -> Session {
     limits["schema"] = json!("raw");
     open_with(&database.url(), limits)
 }

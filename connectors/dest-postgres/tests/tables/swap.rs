@@ -1,9 +1,8 @@
 //! Replace by a new table that takes the place of the old one.
 
 use crate::common::*;
-use dest_postgres::Postgres;
 use rapidbyte_sdk::Commit;
-use rapidbyte_sdk::prelude::{Destination, Result, Target, WriteMode, Writer};
+use rapidbyte_sdk::prelude::{Result, Target, WriteMode};
 use rapidbyte_testkit::postgres::{Client, Database};
 use serde_json::json;
 
@@ -58,12 +57,12 @@ const EVERYTHING: &str = r#"
     COMMENT ON POLICY p1 ON raw.t IS 'a policy';
     INSERT INTO raw.t (id, t) SELECT i, 't' || i FROM generate_series(1, 10) i"#;
 
-fn open_by(database: &Database<'_>, method: &str) -> Postgres {
+fn open_by(database: &Database<'_>, method: &str) -> Session {
     let config = json!({"schema": "raw", "replace_method": method, "lock_timeout": 2});
     open_with(&database.url(), config)
 }
 
-fn open_swap(database: &Database<'_>) -> Postgres {
+fn open_swap(database: &Database<'_>) -> Session {
     open_by(database, "swap")
 }
 
@@ -527,7 +526,7 @@ fn auto_swaps_a_large_table_and_deletes_the_rows_of_others() {
     let database = database();
     let mut client = plain(&database);
     let mut to = open(&database);
-    let notes = |to: &mut Postgres| to.plan(&to_replace("t")).unwrap().notes.join("; ");
+    let notes = |to: &mut Session| to.plan(&to_replace("t")).unwrap().notes.join("; ");
     let said = notes(&mut to);
     assert!(
         said.contains("raw.t is not swapped: it has at most 1000 rows, or less than 1 MiB"),

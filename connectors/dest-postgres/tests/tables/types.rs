@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::*;
-use dest_postgres::Postgres;
 use rapidbyte_pg::copy::Decoder;
 use rapidbyte_pg::{Column, catalog, ident, select_expression};
 use rapidbyte_pg_client::{CopyRead, Settings};
@@ -470,7 +469,7 @@ fn every_portable_type_is_the_same_by_copy_and_by_insert() {
     );
 }
 
-fn one_column(name: &str, method: &str, to: &mut Postgres) {
+fn one_column(name: &str, method: &str, to: &mut Session) {
     let schema = Schema::new(vec![Field::new(name, DataType::Int64, true)]);
     let column: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None]));
     let rows = RecordBatch::try_new(Arc::new(schema), vec![column]).unwrap();

@@ -3,14 +3,11 @@
 use std::sync::Arc;
 
 use crate::common::*;
-use dest_postgres::Postgres;
 use rapidbyte_sdk::Commit;
 use rapidbyte_sdk::prelude::arrow_array::{
     ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray,
 };
-use rapidbyte_sdk::prelude::{
-    DataType, Destination, Field, Receipt, Result, Schema, Target, WriteMode, Writer,
-};
+use rapidbyte_sdk::prelude::{DataType, Field, Receipt, Result, Schema, Target, WriteMode};
 use rapidbyte_testkit::postgres::Client;
 use serde_json::json;
 
@@ -38,7 +35,7 @@ fn upsert_target(batch: &RecordBatch, key: &[&str]) -> Target {
     }
 }
 
-fn upsert(to: &mut Postgres, batch: &RecordBatch, key: &[&str]) -> Result<Receipt> {
+fn upsert(to: &mut Session, batch: &RecordBatch, key: &[&str]) -> Result<Receipt> {
     write_to(to, &upsert_target(batch, key), std::slice::from_ref(batch))
 }
 

@@ -1,7 +1,7 @@
 //! Append, replace and abort on a real server.
 
 use crate::common::*;
-use rapidbyte_sdk::prelude::{Destination, Fit, WriteMode, Writer};
+use rapidbyte_sdk::prelude::{Fit, WriteMode};
 
 #[test]
 fn a_new_table_is_made_filled_and_seen_at_the_commit_only() {

@@ -12,21 +12,19 @@ use crate::part::contract::{
     Receipt, Run, Target, Worker, WriteMode,
 };
 use crate::part::script;
-use crate::part::writer::{Begun, Writer};
+use crate::part::writer::{Begun, Open, Writer};
 use crate::part::{Error, refused};
-
-/// What was begun and is not committed, by stream.
-pub type Open = Rc<RefCell<BTreeMap<String, Begun>>>;
 
 /// The script, opened with one configuration.
 pub struct Session {
     script: script::Session,
-    open: Open,
+    /// What was begun and is not committed, by stream.
+    open: RefCell<BTreeMap<String, Open>>,
 }
 
 impl Session {
     pub fn new(script: script::Session) -> Self {
-        let open = Open::default();
+        let open = RefCell::default();
         Self { script, open }
     }
 }
@@ -99,9 +97,12 @@ impl GuestSession for Session {
         // A stream that is begun again was given up.
         self.abort(target.stream.clone())?;
         let begun = Begun::new(self.script.begin(&target)?);
+        let open = Rc::new(RefCell::new(Some(begun)));
         let stream = target.stream;
-        self.open.borrow_mut().insert(stream.clone(), begun);
-        let writer = Writer::new(stream, Rc::clone(&self.open), decoder);
+        self.open
+            .borrow_mut()
+            .insert(stream.clone(), Rc::clone(&open));
+        let writer = Writer::new(stream, open, decoder);
         Ok(contract::Writer::new(writer))
     }
 
@@ -118,15 +119,22 @@ impl GuestSession for Session {
             let text = "a commit in the middle of a stream, which is written as a whole";
             return Err(internal("commit_not_possible", text, &stream));
         }
-        // One that fails stays, so that it can be given up.
-        let receipt = match self.open.borrow().get(&stream) {
-            Some(begun) => begun.script.commit()?,
-            None => {
-                let text = "a commit of a stream that was not begun";
-                return Err(internal("nothing_begun", text, &stream));
+        let mut streams = self.open.borrow_mut();
+        let committed = streams.get(&stream).and_then(|open| {
+            let mut open = open.borrow_mut();
+            let receipt = open.as_ref()?.script.commit();
+            // One that fails stays, so that it can be given up.
+            if receipt.is_ok() {
+                *open = None;
             }
+            Some(receipt)
+        });
+        let Some(receipt) = committed else {
+            let text = "a commit of a stream that was not begun";
+            return Err(internal("nothing_begun", text, &stream));
         };
-        self.open.borrow_mut().remove(&stream);
+        let receipt = receipt?;
+        streams.remove(&stream);
         let text_bytes = parts.iter().map(|part| part.bytes).sum();
         Ok(Receipt {
             rows: parts.iter().map(|part| part.rows).sum(),
@@ -136,7 +144,8 @@ impl GuestSession for Session {
     }
 
     fn abort(&self, stream: String) -> Result<(), Error> {
-        let begun = self.open.borrow_mut().remove(&stream);
+        let open = self.open.borrow_mut().remove(&stream);
+        let begun = open.and_then(|open| open.borrow_mut().take());
         begun.map_or(Ok(()), |begun| begun.script.abort())
     }
 }

@@ -1,13 +1,13 @@
 //! Writes one stream: batches become columns for the script.
 
 use std::cell::RefCell;
+use std::rc::Rc;
 
 use rapidbyte_rows::{Decoder, REPORT, Refusal};
 
 use crate::part::bindings::rapidbyte::connector::phase::{self, Kind};
 use crate::part::contract::{Batch, GuestWriter, Part};
 use crate::part::script;
-use crate::part::session::Open;
 use crate::part::{Error, refused};
 
 /// A stream that the script writes, and what came since the last part.
@@ -34,6 +34,9 @@ impl Begun {
     }
 }
 
+/// Until it is committed or given up. The session commits what the writer wrote.
+pub type Open = Rc<RefCell<Option<Begun>>>;
+
 /// Writes one stream.
 pub struct Writer {
     stream: String,
@@ -53,7 +56,7 @@ impl Writer {
 
     /// Does something to the stream, which was not given up.
     fn with<T>(&self, work: impl FnOnce(&mut Begun) -> Result<T, Error>) -> Result<T, Error> {
-        match self.open.borrow_mut().get_mut(&self.stream) {
+        match &mut *self.open.borrow_mut() {
             Some(begun) => work(begun),
             None => {
                 let refusal = Refusal::internal("nothing_begun", "the stream was aborted");

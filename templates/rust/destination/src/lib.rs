@@ -1,10 +1,6 @@
 //! {{name}}: a destination that writes each stream as a file of JSON Lines, complete or not at all.
 //! Replace the file with your system.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::rc::Rc;
-
 use rapidbyte_sdk::files::{self, Output};
 use rapidbyte_sdk::prelude::arrow_array::cast::AsArray;
 use rapidbyte_sdk::prelude::arrow_array::types::{Float64Type, Int64Type};
@@ -27,16 +23,13 @@ pub struct Config {
 /// The connector, opened with one configuration.
 pub struct Lines {
     config: Config,
-    open: OpenFiles,
 }
 
-/// Files that are not committed, by stream. The writer fills them, the destination commits them.
-type OpenFiles = Rc<RefCell<BTreeMap<String, Output>>>;
-
 /// Writes one stream.
-pub struct LineWriter {
-    stream: String,
-    open: OpenFiles,
+pub struct LineFile {
+    path: String,
+    /// From the first row to the commit. Dropping it removes the file.
+    file: Option<Output>,
     buffer: Vec<u8>,
     /// Rows and bytes since the last part.
     rows: u64,
@@ -45,17 +38,14 @@ pub struct LineWriter {
 
 impl Destination for Lines {
     type Config = Config;
-    type Writer = LineWriter;
+    type Load = LineFile;
     const NAME: &str = "{{name}}";
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     const DESCRIPTION: &str = "Writes JSON Lines";
     const WRITE_MODES: &[WriteMode] = &[WriteMode::Replace];
 
     fn open(config: Config) -> Result<Self> {
-        Ok(Self {
-            config,
-            open: OpenFiles::default(),
-        })
+        Ok(Self { config })
     }
 
     fn check(&mut self) -> Result<Vec<CheckItem>> {
@@ -87,38 +77,16 @@ impl Destination for Lines {
         })
     }
 
-    fn open_writer(&mut self, target: &Target, _: u64, _: Option<&str>) -> Result<LineWriter> {
-        let file = files::create(&self.path(&target.stream))?;
-        self.open.borrow_mut().insert(target.stream.clone(), file);
-        Ok(LineWriter {
-            stream: target.stream.clone(),
-            open: Rc::clone(&self.open),
+    /// This destination does not store cursors: each run writes each stream as a whole.
+    fn begin(&mut self, target: &Target, run: &Run) -> Result<(LineFile, Progress)> {
+        let load = LineFile {
+            path: self.path(&target.stream),
+            file: None,
             buffer: Vec::new(),
             rows: 0,
             bytes: 0,
-        })
-    }
-
-    /// Called once for each stream, after its last row: this destination does not store cursors.
-    fn commit(&mut self, commit: Commit<'_>) -> Result<Receipt> {
-        let file = self.open.borrow_mut().remove(commit.stream);
-        let Some(file) = file else {
-            return Err(Error::internal("a commit of a file that was not begun"));
         };
-        file.sync()?;
-        let bytes = file.bytes();
-        file.commit()?;
-        Ok(Receipt {
-            rows: commit.rows(),
-            bytes,
-            location: self.path(commit.stream),
-        })
-    }
-
-    /// Dropping a file removes it.
-    fn abort(&mut self, stream: &str) -> Result<()> {
-        self.open.borrow_mut().remove(stream);
-        Ok(())
+        Ok((load, Progress::unfenced(&run.id)))
     }
 }
 
@@ -128,13 +96,17 @@ impl Lines {
     }
 }
 
-impl Writer for LineWriter {
+impl Load for LineFile {
+    fn open_writer(&mut self, _: Option<&str>) -> Result<()> {
+        self.file = Some(files::create(&self.path)?);
+        Ok(())
+    }
+
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         for at in 0..batch.num_rows() {
             let mut row = Map::new();
             for (field, array) in batch.schema_ref().fields().iter().zip(batch.columns()) {
-                let value = value(array, at)
-                    .map_err(|error| error.in_stream(&self.stream).in_column(field.name()))?;
+                let value = value(array, at).map_err(|error| error.in_column(field.name()))?;
                 row.insert(field.name().clone(), value);
             }
             self.buffer.extend(Value::Object(row).to_string().bytes());
@@ -159,13 +131,27 @@ impl Writer for LineWriter {
             bytes,
         })
     }
+
+    /// Called once, after the last row. Without it the host aborts or drops the load.
+    fn commit(&mut self, commit: &Commit<'_>) -> Result<Receipt> {
+        let Some(file) = self.file.take() else {
+            return Err(Error::internal("a commit of a file that was not begun"));
+        };
+        file.sync()?;
+        let bytes = file.bytes();
+        file.commit()?;
+        Ok(Receipt {
+            rows: commit.rows(),
+            bytes,
+            location: self.path.clone(),
+        })
+    }
 }
 
-impl LineWriter {
+impl LineFile {
     fn hand_over(&mut self) -> Result<()> {
-        let mut open = self.open.borrow_mut();
-        let file = open.get_mut(&self.stream);
-        let file = file.ok_or_else(|| Error::internal("the stream was aborted"))?;
+        let file = self.file.as_mut();
+        let file = file.ok_or_else(|| Error::internal("the file was not begun"))?;
         file.write(&self.buffer)?;
         self.bytes += self.buffer.len() as u64;
         self.buffer.clear();

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use {{crate}}::Lines;
 
+use rapidbyte_sdk::destination::{self, Session};
+use rapidbyte_sdk::ipc;
 use rapidbyte_sdk::prelude::*;
-use rapidbyte_sdk::{destination, ipc};
 
 /// A destination that writes into a folder of the test, and a target of one column.
-fn opened(test: &str) -> (Lines, Target, SchemaRef) {
+fn opened(test: &str) -> (Session<Lines>, Target, SchemaRef) {
     let folder = std::env::temp_dir().join(format!("{{name}}-{test}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let path = folder.join("{stream}.jsonl");
@@ -30,6 +31,13 @@ fn opened(test: &str) -> (Lines, Target, SchemaRef) {
     )
 }
 
+fn run() -> Run {
+    Run {
+        pipeline: "test".into(),
+        id: "1".into(),
+    }
+}
+
 #[test]
 fn rows_are_there_after_the_commit_and_not_before() {
     let (mut lines, target, schema) = opened("commit");
@@ -38,6 +46,7 @@ fn rows_are_there_after_the_commit_and_not_before() {
     let file = plan.location;
     let numbers = Int64Array::from(vec![Some(1), None]);
     let batch = RecordBatch::try_new(schema, vec![Arc::new(numbers)]).expect("a batch");
+    lines.fence(&target, &run()).expect("a load");
     let mut writer = lines.open_writer(&target, 0, None).expect("a writer");
     writer.write(&batch).expect("written");
     let part = writer.flush().expect("a part");
@@ -56,6 +65,7 @@ fn rows_are_there_after_the_commit_and_not_before() {
 fn what_is_given_up_leaves_nothing() {
     let (mut lines, target, _) = opened("abort");
     let file = lines.plan(&target).expect("a plan").location;
+    lines.fence(&target, &run()).expect("a load");
     let mut writer = lines.open_writer(&target, 0, None).expect("a writer");
     writer.flush().expect("a part");
     lines.abort("numbers").expect("given up");

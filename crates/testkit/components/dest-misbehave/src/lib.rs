@@ -113,6 +113,7 @@ impl Drop for Misbehave {
 /// Counts one stream until it goes wrong.
 pub struct Misbehaving {
     config: Config,
+    stream: String,
     written: u64,
     flushed: u64,
     rows: u64,
@@ -138,7 +139,7 @@ impl Config {
 
 impl Destination for Misbehave {
     type Config = Config;
-    type Writer = Misbehaving;
+    type Load = Misbehaving;
     const NAME: &str = "dest-misbehave";
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     const DESCRIPTION: &str = "Does one wrong thing, for tests of the host";
@@ -209,60 +210,29 @@ impl Destination for Misbehave {
         Ok(self.0.at == Call::LastBeat)
     }
 
-    fn fence(&mut self, _target: &Target, run: &Run) -> Result<Progress> {
+    fn begin(&mut self, target: &Target, run: &Run) -> Result<(Misbehaving, Progress)> {
         self.0.act_at(Call::Fence)?;
-        Ok(Progress {
-            epoch: 1,
-            seq: 0,
-            cursor: None,
-            run_id: run.id.clone(),
-            complete: false,
-            lost_rows: None,
-        })
-    }
-
-    fn open_writer(
-        &mut self,
-        _target: &Target,
-        _epoch: u64,
-        _cursor: Option<&str>,
-    ) -> Result<Misbehaving> {
-        self.0.act_at(Call::OpenWriter)?;
-        Ok(Misbehaving {
+        let load = Misbehaving {
             config: self.0,
+            stream: target.stream.clone(),
             written: 0,
             flushed: 0,
             rows: 0,
             bytes: 0,
-        })
-    }
-
-    fn commit(&mut self, commit: Commit<'_>) -> Result<Receipt> {
-        let rows = commit.rows();
-        self.0.act_at(Call::Commit)?;
-        let rows = match self.0.how {
-            How::LieOnCommit => rows.saturating_sub(1),
-            _ => rows,
         };
-        Ok(Receipt {
-            rows,
-            bytes: commit.parts.iter().map(|part| part.bytes).sum(),
-            location: "misbehave:".into(),
-        })
-    }
-
-    fn abort(&mut self, stream: &str) -> Result<()> {
-        log::info(format_args!("aborted {stream}"));
-        self.0.act_at(Call::Abort)?;
-        let text = "an error on purpose in abort";
-        match self.0.how {
-            How::ErrorOnAbort => Err(Error::new(ErrorKind::Internal, "abort_failed", text)),
-            _ => Ok(()),
-        }
+        let progress = Progress {
+            epoch: 1,
+            ..Progress::unfenced(&run.id)
+        };
+        Ok((load, progress))
     }
 }
 
-impl Writer for Misbehaving {
+impl Load for Misbehaving {
+    fn open_writer(&mut self, _cursor: Option<&str>) -> Result<()> {
+        self.config.act_at(Call::OpenWriter)
+    }
+
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         if self.written >= self.config.at_batch {
             self.config.act_at(Call::Write)?;
@@ -298,6 +268,30 @@ impl Writer for Misbehaving {
             bytes: std::mem::take(&mut self.bytes),
         })
     }
+
+    fn commit(&mut self, commit: &Commit<'_>) -> Result<Receipt> {
+        let rows = commit.rows();
+        self.config.act_at(Call::Commit)?;
+        let rows = match self.config.how {
+            How::LieOnCommit => rows.saturating_sub(1),
+            _ => rows,
+        };
+        Ok(Receipt {
+            rows,
+            bytes: commit.parts.iter().map(|part| part.bytes).sum(),
+            location: "misbehave:".into(),
+        })
+    }
+
+    fn abort(self) -> Result<()> {
+        log::info(format_args!("aborted {}", self.stream));
+        self.config.act_at(Call::Abort)?;
+        let text = "an error on purpose in abort";
+        match self.config.how {
+            How::ErrorOnAbort => Err(Error::new(ErrorKind::Internal, "abort_failed", text)),
+            _ => Ok(()),
+        }
+    }
 }
 
 rapidbyte_sdk::export_destination!(Misbehave);
@@ -305,9 +299,10 @@ rapidbyte_sdk::export_destination!(Misbehave);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rapidbyte_sdk::destination::Session;
     use std::sync::Arc;
 
-    fn open(how: &str, at: &str, at_batch: u64) -> Result<Misbehave> {
+    fn open(how: &str, at: &str, at_batch: u64) -> Result<Session<Misbehave>> {
         let config = format!(r#"{{"how": "{how}", "at": "{at}", "at_batch": {at_batch}}}"#);
         rapidbyte_sdk::destination::open(&config)
     }
@@ -325,17 +320,20 @@ mod tests {
         }
     }
 
+    fn the_run() -> Run {
+        Run {
+            pipeline: "p".into(),
+            id: "1".into(),
+        }
+    }
+
     /// Runs all calls with three batches: the receipt's rows, or which error came.
     fn run(how: &str, at: &str, at_batch: u64) -> Result<u64> {
         let n: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
         let batch = RecordBatch::try_from_iter([("n", n)])?;
         let mut destination = open(how, at, at_batch)?;
         destination.plan(&target())?;
-        let run = Run {
-            pipeline: "p".into(),
-            id: "1".into(),
-        };
-        destination.fence(&target(), &run)?;
+        destination.fence(&target(), &the_run())?;
         let mut writer = destination.open_writer(&target(), 1, None)?;
         let mut parts = Vec::new();
         for _ in 0..3 {
@@ -367,10 +365,9 @@ mod tests {
         assert_eq!(run("lie_on_commit", "write", 0).unwrap(), 5);
         let again = run("loop", "progress", 1).unwrap_err();
         assert!(matches!(again.kind, ErrorKind::Transient));
-        let error = open("error_on_abort", "write", 0)
-            .unwrap()
-            .abort("rows")
-            .unwrap_err();
+        let mut fenced = open("error_on_abort", "write", 0).unwrap();
+        fenced.fence(&target(), &the_run()).unwrap();
+        let error = fenced.abort("rows").unwrap_err();
         assert_eq!(error.code, "abort_failed");
     }
 

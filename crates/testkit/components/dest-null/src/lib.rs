@@ -36,7 +36,7 @@ struct Counts {
 
 impl Destination for Null {
     type Config = Config;
-    type Writer = Counter;
+    type Load = Counter;
     const NAME: &str = "dest-null";
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     const DESCRIPTION: &str = "Counts rows and keeps nothing";
@@ -67,12 +67,7 @@ impl Destination for Null {
         })
     }
 
-    fn open_writer(
-        &mut self,
-        target: &Target,
-        _epoch: u64,
-        _cursor: Option<&str>,
-    ) -> Result<Counter> {
+    fn begin(&mut self, target: &Target, run: &Run) -> Result<(Counter, Progress)> {
         if matches!(target.write_mode, WriteMode::Upsert) {
             let error = Error::config(
                 "unsupported_write_mode",
@@ -82,35 +77,15 @@ impl Destination for Null {
                 .hint("use `write_mode: append` or `replace`")
                 .in_stream(&target.stream));
         }
-        Ok(Counter {
+        let counter = Counter {
             hashed: self.0.hash,
             part: Counts::default(),
-        })
-    }
-
-    fn commit(&mut self, commit: Commit<'_>) -> Result<Receipt> {
-        let mut total = Counts::default();
-        for part in commit.parts {
-            let hash = <[u8; 8]>::try_from(part.data)
-                .map_err(|_| Error::internal("a part that this connector did not make"))?;
-            total.rows += part.rows;
-            total.bytes += part.bytes;
-            total.hash = total.hash.wrapping_add(u64::from_le_bytes(hash));
-        }
-        let hash = self.0.hash.then(|| format!("{:016x}", total.hash));
-        Ok(Receipt {
-            rows: total.rows,
-            bytes: total.bytes,
-            location: format!("null:{}", hash.unwrap_or_default()),
-        })
-    }
-
-    fn abort(&mut self, _stream: &str) -> Result<()> {
-        Ok(())
+        };
+        Ok((counter, Progress::unfenced(&run.id)))
     }
 }
 
-impl Writer for Counter {
+impl Load for Counter {
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         self.part.rows += batch.num_rows() as u64;
         for column in batch.columns() {
@@ -128,6 +103,23 @@ impl Writer for Counter {
             data: part.hash.to_le_bytes().into(),
             rows: part.rows,
             bytes: part.bytes,
+        })
+    }
+
+    fn commit(&mut self, commit: &Commit<'_>) -> Result<Receipt> {
+        let mut total = Counts::default();
+        for part in &commit.parts {
+            let hash = <[u8; 8]>::try_from(&part.data[..])
+                .map_err(|_| Error::internal("a part that this connector did not make"))?;
+            total.rows += part.rows;
+            total.bytes += part.bytes;
+            total.hash = total.hash.wrapping_add(u64::from_le_bytes(hash));
+        }
+        let hash = self.hashed.then(|| format!("{:016x}", total.hash));
+        Ok(Receipt {
+            rows: total.rows,
+            bytes: total.bytes,
+            location: format!("null:{}", hash.unwrap_or_default()),
         })
     }
 }

@@ -22,6 +22,13 @@ fn batch(numbers: Vec<Option<i64>>, texts: Vec<Option<&str>>) -> RecordBatch {
         .unwrap()
 }
 
+fn run() -> Run {
+    Run {
+        pipeline: "p".into(),
+        id: "r".into(),
+    }
+}
+
 /// Writes each slice, flushing after each, and commits all parts at once.
 fn receipt(config: &str, batches: &[RecordBatch]) -> Receipt {
     let mut destination = rapidbyte_sdk::destination::open::<Null>(config).unwrap();
@@ -35,7 +42,8 @@ fn receipt(config: &str, batches: &[RecordBatch]) -> Receipt {
         is_incremental: false,
     };
     assert_eq!(destination.plan(&target).unwrap().columns.len(), 3);
-    let mut writer = destination.open_writer(&target, 1, None).unwrap();
+    destination.fence(&target, &run()).unwrap();
+    let mut writer = destination.open_writer(&target, 0, None).unwrap();
     let parts = batches.iter().map(|batch| {
         writer.write(batch).unwrap();
         writer.flush().unwrap()
@@ -114,6 +122,6 @@ fn an_upsert_is_refused() {
         dedup_fields: Vec::new(),
         is_incremental: false,
     };
-    let error = destination.open_writer(&target, 1, None).err().unwrap();
+    let error = destination.fence(&target, &run()).unwrap_err();
     assert_eq!(error.code, "unsupported_write_mode");
 }
