@@ -486,12 +486,19 @@ fn a_run_with_other_settings_than_the_interrupted_one_reads_all_streams() {
     assert_eq!(code, None, "{said}");
     assert_eq!(rows(), "1,1");
     assert!(said.contains("2 streams were not read again"), "{said}");
-    let (other, same) = ("with other settings", "2 streams were not read again");
-    for (night, warning) in [(SECOND, other), (FIRST, same), (SECOND, same)] {
+    let (again, twice) = ("those rows stay", "had appended it twice");
+    let same = "2 streams were not read again";
+    for (night, warnings) in [
+        (SECOND, &[again][..]),
+        (FIRST, &[same, twice]),
+        (SECOND, &[same, twice]),
+    ] {
         let (code, said) = run(night, "engine.told=kill");
         assert_eq!(code, None, "{said}");
-        assert!(said.contains(warning), "{night}: {said}");
-        assert_eq!(said.contains(other), warning == other, "{night}: {said}");
+        for warning in [again, same, twice] {
+            let is_told = said.contains(warning);
+            assert_eq!(is_told, warnings.contains(&warning), "{night}: {said}");
+        }
         assert_eq!(rows(), "1,1,2,2");
     }
     // The destination knows the second night alone.
@@ -533,7 +540,7 @@ fn what_an_interrupted_run_has_appended_is_read_again_if_it_is_gone() {
     let truncate = "TRUNCATE raw.a";
     let again = "DROP TABLE raw.a; CREATE TABLE raw.a (n int8)";
     for (gone, why) in [
-        ("DROP TABLE raw.a", "was dropped"),
+        ("DROP TABLE raw.a", "does not exist any more"),
         (truncate, "was emptied"),
         (again, "was dropped and created again"),
     ] {
@@ -549,6 +556,117 @@ fn what_an_interrupted_run_has_appended_is_read_again_if_it_is_gone() {
         let warnings = report["warnings"].to_string();
         assert!(warnings.contains(why), "{gone}: {warnings}");
         assert!(warnings.contains("not read again"), "{warnings}");
+    }
+}
+
+/// Runs the pipeline with these changes of its text and kills it at its end, or lets it end.
+#[track_caller]
+fn go_on(folder: &Folder, changes: &[(&str, &str)], is_killed: bool) -> String {
+    let mut text = folder.read("p.yaml");
+    for (from, to) in changes {
+        assert!(text.contains(from), "{from}: {text}");
+        text = text.replace(from, to);
+    }
+    folder.write("other.yaml", text);
+    let mut command = folder.command(&["run", "other.yaml"]);
+    if is_killed {
+        command.env("RAPIDBYTE_FAULTS", "engine.told=kill");
+    }
+    let ended = command.output().expect("it starts");
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), (!is_killed).then_some(0), "{said}");
+    said
+}
+
+/// The files of another day.
+const OTHER: (&str, &str) = ("{stream}.csv", "day2/{stream}.csv");
+
+fn with_other_day(folder: &Folder) {
+    folder
+        .write("day2/a.csv", "n\n11\n12\n")
+        .write("day2/b.csv", "n\n21\n22\n");
+}
+
+#[test]
+fn what_was_appended_and_is_gone_is_not_taken_for_appended_later() {
+    let truncate = "TRUNCATE raw.a";
+    for (gone, middle, rows) in [
+        // The rows of the other settings, and then those of the first.
+        (truncate, OTHER, [2 + 1, 1 + 2]),
+        ("DROP TABLE raw.a", OTHER, [2 + 1, 1 + 2]),
+        ("SELECT 1", OTHER, [1 + 2, 1 + 2]),
+        // What is appended again after all rows were replaced.
+        ("SELECT 1", ("append", "replace"), [1 + 1, 1 + 1]),
+    ] {
+        let database = shared().database();
+        let mut client = database.client();
+        client.batch_execute("CREATE SCHEMA raw").expect("a schema");
+        let folder = interrupted(&database);
+        with_other_day(&folder);
+        client.batch_execute(gone).expect("gone");
+        go_on(&folder, &[middle], true);
+        let said = go_on(&folder, &[], false);
+        assert_eq!(rows_of(&mut client), rows, "{gone} {middle:?}: {said}");
+        if gone == "SELECT 1" && middle == OTHER {
+            assert!(said.contains("appended it twice"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn another_target_gets_all_rows() {
+    let database = shared().database();
+    let mut client = database.client();
+    let sql = "CREATE SCHEMA raw; CREATE SCHEMA other; CREATE TABLE other.a (n int8)";
+    client.batch_execute(sql).expect("schemas");
+    let folder = interrupted(&database);
+    let said = go_on(&folder, &[("schema: raw", "schema: other")], false);
+    assert!(!said.contains("warn"), "{said}");
+    for table in ["raw.a", "raw.b", "other.a", "other.b"] {
+        let count = client.query_one(&format!("SELECT count(*) FROM {table}"), &[]);
+        assert_eq!(count.expect("a count").get::<_, i64>(0), 1, "{table}");
+    }
+}
+
+#[test]
+fn a_run_of_one_stream_does_not_end_the_interrupted_run_of_all() {
+    let database = shared().database();
+    let mut client = database.client();
+    client.batch_execute("CREATE SCHEMA raw").expect("a schema");
+    let folder = interrupted(&database);
+    let ended = folder.rapidbyte(&["run", "p.yaml", "--select", "b"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let ended = folder.rapidbyte(&["run", "p.yaml"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    // The stream that was selected is a run of its own.
+    assert_eq!(rows_of(&mut client), [1, 2], "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("a was not read again"),
+        "{}",
+        ended.stderr
+    );
+    folder.rapidbyte(&["run", "p.yaml"]);
+    assert_eq!(rows_of(&mut client), [2, 3]);
+}
+
+#[test]
+fn a_directory_that_is_gone_is_written_again() {
+    let folder = Folder::new();
+    folder.write("a.csv", "n\n1\n").write("b.csv", "n\n2\n");
+    folder.write(
+        "p.yaml",
+        "version: 1\npipeline: t\nsource:\n  use: source-file\n  config: { path: \"{stream}.csv\" }\n  \
+         streams: [a, b]\ndestination:\n  use: dest-file\n  \
+         config: { path: \"out/{stream}/part-{part}.csv\" }\n  write_mode: append\n",
+    );
+    go_on(&folder, &[], true);
+    std::fs::remove_dir_all(folder.path().join("out/a")).expect("gone");
+    let said = go_on(&folder, &[], false);
+    assert!(said.contains("the stream is read again"), "{said}");
+    for stream in ["a", "b"] {
+        let files = folder.files(&format!("out/{stream}"));
+        let parts = files.iter().filter(|name| name.starts_with("part-"));
+        assert_eq!(parts.count(), 1, "{stream}: {files:?} {said}");
     }
 }
 

@@ -317,7 +317,8 @@ pub(crate) fn progress(
             }
         }
         // The run that resumes this one would not append it again.
-        if progress.complete && !target.is_incremental {
+        let is_whole = !target.is_incremental && matches!(target.write_mode, WriteMode::Append);
+        if is_whole {
             progress.lost_rows = match (known, found) {
                 (Some(_), None) => Some(format!("{} was dropped", key.target)),
                 (Some(known), Some(found)) => lost(client, key, known == found, may_look)?,

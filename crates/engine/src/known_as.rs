@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 
 use crate::document::without_marked;
 use crate::failure::Failure;
-use crate::plan::{Plan, Stage, Step, StreamPlan};
+use crate::plan::{Plan, Stage, Step, StreamPlan, write_mode_name};
 
 /// Separates the run's id from the part that stands for the rows. No id of a run contains it.
 const MARK: char = '.';
@@ -32,6 +32,8 @@ pub(crate) struct Asked {
     settings: String,
     /// Runs that began with other settings.
     others: Vec<String>,
+    /// The run resumes one that did not finish.
+    goes_on: bool,
 }
 
 impl Asked {
@@ -40,6 +42,7 @@ impl Asked {
     pub(crate) fn compared<'a>(
         plan: &Plan,
         history: Option<&State>,
+        goes_on: bool,
         runs: impl Iterator<Item = &'a str>,
     ) -> Result<Self, Failure> {
         let settings = settings(plan);
@@ -57,6 +60,7 @@ impl Asked {
             limit: plan.limit,
             settings,
             others,
+            goes_on,
         })
     }
 
@@ -71,6 +75,11 @@ impl Asked {
         let asked = (&stream.columns, &stream.filter, self.limit);
         let steps: Vec<String> = stream.transforms.iter().map(|step| step.hash()).collect();
         let is_plain = asked == (&None, &None, None) && other.is_none() && steps.is_empty();
+        // Rows that replace or update others say nothing about rows that are appended.
+        if !is_added_once(stream) && self.goes_on && stream.sync_mode == SyncMode::FullRefresh {
+            let mode = write_mode_name(stream.target.write_mode);
+            return format!("{base}{MARK}{}", short_hash(mode.as_bytes()));
+        }
         if !is_added_once(stream) || is_plain {
             return base.to_owned();
         }
@@ -99,6 +108,17 @@ impl Asked {
         let all = plan.streams.iter().map(of);
         all.filter(|(_, known)| known.id != run.id).collect()
     }
+}
+
+/// A hash of the target of a stream. Secrets do not count.
+pub(crate) fn target(plan: &Plan, stream: &StreamPlan) -> String {
+    let destination = &plan.document.destination;
+    let settings = settings_of(
+        &plan.destination,
+        &destination.connector,
+        &destination.config,
+    );
+    short_hash(format!("{settings} {}", stream.placed.location).as_bytes())
 }
 
 /// A hash of the connector and the settings of the source. Two plans with the same hash read the same rows. Secrets do

@@ -9,7 +9,7 @@ use rapidbyte_state::{Known, State, Watch};
 use crate::event::Event;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
-use crate::known_as::Asked;
+use crate::known_as::{self, Asked};
 use crate::plan::{Held, Plan};
 
 /// The books of one run.
@@ -21,8 +21,10 @@ pub(crate) struct Ledger<'a> {
     pub(crate) resumed: HashMap<String, String>,
     /// The runs as the destination knows them, by stream, where that is not `run`.
     pub(crate) known_as: HashMap<String, Run>,
-    /// The ids under which streams were completed by runs that this one resumes, by stream.
+    /// What the run that this one resumes has appended, by stream: an id and a target.
     pub(crate) completed: HashMap<String, HashSet<String>>,
+    /// The targets of full refreshes, by stream.
+    pub(crate) targets: HashMap<String, String>,
     /// What decides these ids.
     pub(crate) asked: Asked,
     /// The id of the run that still had the turn of the pipeline when this one took it.
@@ -89,11 +91,48 @@ impl Ledger<'_> {
         }
     }
 
-    /// The stream was completed under another id.
-    pub(crate) fn completed_as(&self, stream: &str, id: &str) {
-        if let Some(history) = self.history {
-            self.or_warn(history.completes(&self.run.pipeline, stream, id));
+    /// The ids under which the run that this one resumes has appended a stream to its target.
+    pub(crate) fn appended_as(&self, stream: &str) -> HashSet<String> {
+        let (Some(target), Some(known)) = (self.targets.get(stream), self.completed.get(stream))
+        else {
+            return HashSet::new();
+        };
+        let of_target = |known: &String| {
+            let (id, of) = known.split_once(' ')?;
+            (of == target).then(|| id.to_owned())
+        };
+        known.iter().filter_map(of_target).collect()
+    }
+
+    /// A stream was appended as a whole under this id.
+    pub(crate) fn has_appended(&self, stream: &str, id: &str) {
+        if let (Some(history), Some(target)) = (self.history, self.targets.get(stream)) {
+            let known = format!("{id} {target}");
+            self.or_warn(history.completes(&self.run.pipeline, stream, &known));
         }
+    }
+
+    /// What was appended to the target of a stream is not there any more.
+    pub(crate) fn has_lost(&self, stream: &str) {
+        if let (Some(history), Some(target)) = (self.history, self.targets.get(stream)) {
+            self.or_warn(history.forget_completed(&self.run.pipeline, stream, target));
+        }
+    }
+
+    /// The streams that the run which this one resumes has appended, and that are not among `names`.
+    pub(crate) fn appended_beside(&self, names: &[String]) -> Vec<String> {
+        let is_of_run = |known: &String| {
+            let id = known.split(' ').next().unwrap_or_default();
+            known_as::base(id) == self.run.id
+        };
+        let mut left: Vec<String> = self
+            .completed
+            .iter()
+            .filter(|(stream, known)| !names.contains(stream) && known.iter().any(is_of_run))
+            .map(|(stream, _)| stream.clone())
+            .collect();
+        left.sort();
+        left
     }
 
     /// Tells the operator something about a stream, now and in the report.

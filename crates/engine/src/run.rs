@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rapidbyte_runtime::{Cancel, Level, Run};
+use rapidbyte_runtime::{Cancel, Level, Run, SyncMode};
 use rapidbyte_state::{ActiveRun, Outcome, State, Turn};
 
 use crate::beat::Beat;
@@ -104,12 +104,15 @@ pub fn run(
     let held = active.as_ref().and_then(ActiveRun::turn).or(turn.as_ref());
     let replaces = held.and_then(Turn::taken_from_run).map(str::to_owned);
     let earlier = resumed.values().chain(&replaces).chain([&run.id]);
-    let asked = Asked::compared(&prepared.plan, history, earlier.map(String::as_str))?;
+    let goes_on = active.as_ref().is_some_and(ActiveRun::goes_on);
+    let earlier = earlier.map(String::as_str);
+    let asked = Asked::compared(&prepared.plan, history, goes_on, earlier)?;
     let ledger = Ledger {
         known_as: asked.all(&prepared.plan, &run, &resumed),
         asked,
         completed,
-        goes_on: active.as_ref().is_some_and(ActiveRun::goes_on),
+        goes_on,
+        targets: targets(&prepared.plan),
         resumed,
         replaces,
         turn: held.map(Turn::watch),
@@ -153,13 +156,26 @@ pub fn run(
         }
         let of = |stream: &String| (stream.clone(), ledger.id_of(stream).to_owned());
         let done = names.iter().filter(|name| !failed.contains(name.as_str()));
-        active.streams_ended(done.cloned().collect(), failed.iter().map(of).collect());
+        let mut left: Vec<_> = failed.iter().map(of).collect();
+        // A run of other streams resumed it. The next run must not append these again.
+        let beside = ledger.appended_beside(&names).into_iter();
+        left.extend(beside.map(|stream| (stream, ledger.run.id.clone())));
+        active.streams_ended(done.cloned().collect(), left);
         if let Err(error) = history.finish(active, outcome) {
             let text = format!("the local history is behind: {error}");
             host.log(None, Level::Warn, &text);
         }
     }
     moved.map(drop)
+}
+
+/// The targets of full refreshes, by stream.
+fn targets(plan: &Plan) -> HashMap<String, String> {
+    let is_whole = |stream: &&StreamPlan| stream.sync_mode == SyncMode::FullRefresh;
+    let streams = plan.streams.iter().filter(is_whole);
+    streams
+        .map(|stream| (stream.name.clone(), known_as::target(plan, stream)))
+        .collect()
 }
 
 fn owned(names: HashSet<&str>) -> HashSet<String> {

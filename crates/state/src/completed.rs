@@ -1,4 +1,5 @@
-//! The streams that an unfinished run has committed to the end, with the id under which the destination knows each.
+//! The streams that an unfinished run has appended to the end: for each stream the id under which the destination knows
+//! it, and the target, as two words.
 //!
 //! A destination remembers only the last run of a stream. A run that is resumed with other settings moves streams under
 //! another id, so that the destination forgets the first one. If somebody then resumes the run with the first settings,
@@ -46,7 +47,7 @@ pub(crate) fn forget_finished(db: &Connection, pipeline: &str) -> rusqlite::Resu
 }
 
 impl State {
-    /// The ids under which streams of the pipeline were completed by runs that have not finished, by stream.
+    /// What runs that have not finished have appended, by stream.
     ///
     /// # Errors
     /// When the history cannot be read.
@@ -64,12 +65,24 @@ impl State {
         })
     }
 
-    /// Keeps that a stream was completed under this id.
+    /// Keeps that a run has appended a stream. `run` is its id and the target.
     ///
     /// # Errors
     /// When the history cannot be written.
     pub fn completes(&self, pipeline: &str, stream: &str, run: &str) -> Result<()> {
         let told = self.sql(|db| keep(db, pipeline, stream, run));
+        self.told(true, told)
+    }
+
+    /// Forgets what unfinished runs have appended to one target of a stream: it is not there any more.
+    ///
+    /// # Errors
+    /// When the history cannot be written.
+    pub fn forget_completed(&self, pipeline: &str, stream: &str, target: &str) -> Result<()> {
+        let sql = "DELETE FROM completed WHERE pipeline = :pipeline AND stream = :stream \
+                   AND run_id LIKE '% ' || :target";
+        let named = named_params! { ":pipeline": pipeline, ":stream": stream, ":target": target };
+        let told = self.sql(|db| db.execute(sql, named)).map(drop);
         self.told(true, told)
     }
 

@@ -447,12 +447,7 @@ impl State {
 
     /// Keeps what the destination has said of a stream when the run was let in.
     pub fn heal(&self, pipeline: &str, stream: &str, run: &str, known: Known<'_>) -> Result<()> {
-        let told = self.sql(|db| {
-            if known.complete {
-                completed::keep(db, pipeline, stream, run)?;
-            }
-            keep(db, pipeline, stream, run, known)
-        });
+        let told = self.sql(|db| keep(db, pipeline, stream, run, known));
         self.told(true, told)
     }
 
@@ -470,9 +465,6 @@ impl State {
         let (before, more) = self.counted();
         let counts = (before + rows, more + bytes);
         let told = self.sql(|db| {
-            if known.complete {
-                completed::keep(db, pipeline, stream, of)?;
-            }
             keep(db, pipeline, stream, of, known)?;
             count(db, run, counts)
         });

@@ -198,12 +198,6 @@ fn a_history_of_a_later_version_is_brought_to_the_newest() {
 fn completed_streams_are_known_until_another_run_begins() {
     let folder = tempfile::tempdir().unwrap();
     let state = open(&folder);
-    let known = Known {
-        epoch: 1,
-        seq: 1,
-        cursor: None,
-        complete: true,
-    };
     let ids = |state: &State| {
         let completed = state.completed("orders").unwrap();
         let mut ids: Vec<String> = completed.into_values().flatten().collect();
@@ -211,22 +205,16 @@ fn completed_streams_are_known_until_another_run_begins() {
         ids
     };
     let run = state.begin("orders", None, "").unwrap();
-    let id = run.id().to_owned();
-    let tell = |state: &State, stream: &str, of: &str| {
-        let runs = (id.as_str(), of);
-        state
-            .committed("orders", stream, runs, known, (1, 8))
-            .unwrap();
-    };
-    tell(&state, "a", "x");
-    tell(&state, "a", "y");
-    state.heal("orders", "b", "z", known).unwrap();
+    for (stream, id) in [("a", "x t1"), ("a", "y t1"), ("a", "x t2"), ("b", "z t1")] {
+        state.completes("orders", stream, id).unwrap();
+    }
+    state.forget_completed("orders", "a", "t2").unwrap();
     drop(run);
     let run = state.begin("orders", None, "").unwrap();
     assert!(run.goes_on());
-    assert_eq!(ids(&state), ["x", "y", "z"]);
+    assert_eq!(ids(&state), ["x t1", "y t1", "z t1"]);
     state.forget_stream("orders", "b").unwrap();
-    assert_eq!(ids(&state), ["x", "y"]);
+    assert_eq!(ids(&state), ["x t1", "y t1"]);
     for id in 0..200 {
         state.completes("orders", "a", &format!("{id:03}")).unwrap();
     }

@@ -92,7 +92,7 @@ pub(crate) fn pump_destination(
 /// committed it was killed before it could say so.
 #[derive(Default)]
 struct Earlier {
-    /// The ids under which it was completed.
+    /// The ids under which it was appended to this target.
     ids: HashSet<String>,
     /// Why these rows are not in the target any more.
     lost: Option<String>,
@@ -102,50 +102,71 @@ impl Earlier {
     /// Asks before the run is let in, because the destination then forgets what was there.
     fn of(work: &Work<'_>, destination: &mut Destination) -> Result<Self, Failure> {
         let (name, ledger) = (&work.stream.name, work.ledger);
-        let is_resumed = ledger.goes_on || ledger.resumed.contains_key(name);
-        if !known_as::is_added_once(work.stream) || !is_resumed {
+        if !ledger.goes_on && !ledger.resumed.contains_key(name) {
+            return Ok(Self::default());
+        }
+        if !known_as::is_added_once(work.stream) {
+            if work.stream.target.write_mode == WriteMode::Replace {
+                ledger.has_lost(name);
+            }
             return Ok(Self::default());
         }
         let mut earlier = Self {
-            ids: ledger.completed.get(name).cloned().unwrap_or_default(),
+            ids: ledger.appended_as(name),
             lost: None,
         };
-        if work.stream.placed.is_new {
-            earlier.lost = Some(format!("{} does not exist any more", work.stream.location));
+        let of_run = |found: &Progress| known_as::base(&found.run_id) == ledger.id_of(name);
+        let found = work.asking().found(destination)?.filter(of_run);
+        if let Some(found) = found.as_ref().filter(|found| found.complete) {
+            earlier.ids.insert(found.run_id.clone());
+            ledger.has_appended(name, &found.run_id);
         }
-        if let Some(found) = work.asking().found(destination)?.filter(|f| f.complete) {
-            if known_as::base(&found.run_id) == ledger.id_of(name) {
-                ledger.completed_as(name, &found.run_id);
-                earlier.ids.insert(found.run_id);
-            }
-            let redact = |why: String| work.plan.document.redact(&why);
-            earlier.lost = found.lost_rows.map(redact).or(earlier.lost);
+        if !earlier.ids.is_empty() {
+            let location = &work.stream.location;
+            earlier.lost = match found {
+                _ if work.stream.placed.is_new => {
+                    Some(format!("{location} does not exist any more"))
+                }
+                None => Some(format!(
+                    "the checkpoint of {location} does not exist any more"
+                )),
+                Some(found) => found.lost_rows.map(|why| work.plan.document.redact(&why)),
+            };
         }
         Ok(earlier)
     }
 
-    /// Whether this run has moved the stream. Warns if the run appends it again.
+    /// Whether this run has moved the stream. Warns of rows that are in the target twice, or not any more.
     fn is_done(&self, work: &Work<'_>, fenced: &Progress) -> bool {
         if !known_as::is_added_once(work.stream) {
             return false;
         }
         let (name, ledger) = (&work.stream.name, work.ledger);
-        let is_complete = fenced.complete || self.ids.contains(&ledger.run_of(name).id);
-        let run = ledger.id_of(name);
-        match &self.lost {
-            Some(why) if is_complete => ledger.warn(
+        let (run, id) = (ledger.id_of(name), &ledger.run_of(name).id);
+        let is_complete = fenced.complete || self.ids.contains(id);
+        let has_others = self.ids.iter().any(|other| other != id);
+        let other = "with other settings (of the source, or with other columns, conditions, limits or transforms)";
+        if let Some(why) = &self.lost {
+            ledger.has_lost(name);
+            ledger.warn(
                 name,
-                format!("{why}, where the interrupted run {run} had appended it: it is read again"),
-            ),
-            None if !is_complete && !self.ids.is_empty() => ledger.warn(
+                format!("{why}, and the interrupted run {run} had appended to it: the stream is read again"),
+            );
+        } else if has_others && is_complete {
+            ledger.warn(
                 name,
                 format!(
-                    "the interrupted run {run} had appended it with other settings (of the source, or with other \
-                     columns, conditions, limits or transforms): those rows stay, and it is appended again with the \
-                     settings of now"
+                    "the interrupted run {run} had appended it twice, once {other}: the rows of both are in the target"
                 ),
-            ),
-            _ => {}
+            );
+        } else if has_others {
+            ledger.warn(
+                name,
+                format!(
+                    "the interrupted run {run} had appended it {other}: those rows stay, and it is appended again with \
+                     the settings of now"
+                ),
+            );
         }
         is_complete && self.lost.is_none()
     }
@@ -330,6 +351,9 @@ impl Pump<'_> {
         self.progress.cursor = cursor;
         self.open = Open::default();
         self.since = Instant::now();
+        if complete && known_as::is_added_once(work.stream) {
+            work.ledger.has_appended(name, &work.ledger.run_of(name).id);
+        }
         let committed = Committed {
             rows: open.rows,
             bytes: open.bytes,
