@@ -74,6 +74,10 @@ pub(crate) struct TableFile {
     pub number: u32,
     /// The next transaction id at the time of the read, 32 bits. Rows that were read have older ids.
     pub next: String,
+    /// The values of the cursor when the table was in another file than before and had no row up to them. A row up to
+    /// these values was written later, and would never be read. The fact stays in the cursor while the cursor moves on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emptied_at: Option<Vec<String>>,
 }
 
 /// A place in the write-ahead log. Everything that a read saw is before it. A server that was restored or promoted
@@ -242,11 +246,16 @@ impl Field {
 }
 
 impl Ordered {
+    fn emptied_at(&self) -> Option<&[String]> {
+        self.source.as_ref().and_then(Identity::emptied_at)
+    }
+
     /// Errors: `cursor_changed` if the cursor has other fields.
     pub fn check(&self, fields: &[Field]) -> Result<()> {
         let is_same = self.fields.len() == fields.len()
             && self.fields.iter().zip(fields).all(|(a, b)| a.is_like(b))
-            && self.values.as_ref().is_none_or(|v| v.len() == fields.len());
+            && self.values.as_ref().is_none_or(|v| v.len() == fields.len())
+            && self.emptied_at().is_none_or(|v| v.len() == fields.len());
         if is_same {
             return Ok(());
         }
@@ -302,11 +311,17 @@ impl Identity {
             }
             (cursor, now) => now.or(cursor),
         };
+        let emptied_at = cursor.and_then(Self::emptied_at);
+        let file = self.file.map(|file| TableFile {
+            emptied_at: emptied_at.map(<[String]>::to_vec),
+            ..file
+        });
         Self {
             system: self
                 .system
                 .or_else(|| cursor.and_then(|cursor| cursor.system.clone())),
             wal,
+            file,
             ..self
         }
     }
@@ -319,23 +334,23 @@ impl Identity {
             && (&self.system, self.database, self.relation)
                 == (&cursor.system, cursor.database, cursor.relation)
             && self.file_number() == cursor.file_number()
+            && self.emptied_at() == cursor.emptied_at()
+    }
+
+    /// See [`TableFile::emptied_at`].
+    pub fn emptied_at(&self) -> Option<&[String]> {
+        self.file.as_ref()?.emptied_at.as_deref()
     }
 
     fn file_number(&self) -> Option<u32> {
         self.file.as_ref().map(|file| file.number)
     }
-
-    /// The next transaction id at the time of the cursor, if the rows are in another file now.
-    pub fn was_rewritten(&self, here: &Self) -> Option<&str> {
-        let (then, now) = self.file.as_ref().zip(here.file.as_ref())?;
-        (then.number != now.number).then_some(&then.next)
-    }
 }
 
 /// The error for a table in which all rows up to the cursor are new.
 pub(crate) fn reloaded() -> Error {
-    let text = "the table was emptied and filled again since the last run, and has rows up to the cursor: they would \
-                never be read";
+    let text = "the table was emptied and filled again since its rows were read, and has rows up to the cursor: they \
+                would never be read";
     Error::config(OTHER_SOURCE, text).hint(
         "start over with `rapidbyte run PIPELINE --full-refresh --select STREAM`; if the rows up to the cursor are those \
          that were read, `rapidbyte state rebind PIPELINE STREAM` keeps the cursor",
@@ -455,6 +470,7 @@ mod tests {
             r#"{"mode":"ordered","version":1,"fields":[{"name":"a","type":"text","collation":"C"}],"values":null}"#,
             r#"{"mode":"ordered","version":1,"fields":[],"values":null,"source":{"database":5,"relation":7}}"#,
             r#"{"mode":"ordered","version":1,"fields":[],"values":null,"source":{"system":"7","wal":{"timeline":3,"lsn":"1F/A0"},"database":5,"relation":7}}"#,
+            r#"{"mode":"ordered","version":1,"fields":[],"values":null,"source":{"database":5,"relation":7,"file":{"number":8,"next":"9","emptied_at":["1"]}}}"#,
             r#"{"mode":"exact","version":1,"system":"7","timeline":"00000001","database":5,"first":"740","next":"18446744073709551615","tables":{"16390":[16391,"ab"]},"gone":[1]}"#,
         ] {
             assert_eq!(Cursor::parse(json).unwrap().to_json().unwrap(), json);

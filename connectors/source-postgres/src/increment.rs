@@ -256,7 +256,7 @@ fn by_order(
             log::warn(warning);
         }
     }
-    let source = here.identity.clone().merged(known, here.is_standby);
+    let mut source = here.identity.clone().merged(known, here.is_standby);
     if let (Some(lag), Some(key)) = (lag, keys.first()) {
         if !increment.allow_duplicates {
             let text = format!("the rows from {lag} below the cursor would be written twice");
@@ -273,12 +273,22 @@ fn by_order(
     let fields: Vec<_> = keys.iter().map(|key| key.field.clone()).collect();
     if let Some((cursor, _)) = at {
         cursor.check(&fields)?;
-        // An earlier call has checked the cursor for this snapshot.
-        if let Some(values) = cursor.values.as_deref().filter(|_| !was_tried) {
-            order::check_values(client, &keys, values)?;
-            if let Some(next) = known.and_then(|known| known.was_rewritten(&here.identity)) {
-                check_reload(client, relation, &keys, values, next)?;
+        if let Some(values) = cursor.values.as_deref() {
+            // An earlier call has checked the cursor for this snapshot.
+            if !was_tried {
+                order::check_values(client, &keys, values)?;
             }
+            let again = increment.allow_duplicates.then(|| {
+                let initial = increment.initial.as_deref();
+                order::up_to(&keys, values, lag, initial)
+            });
+            let reload = Reload {
+                relation,
+                keys: &keys,
+                values,
+                again: again.flatten(),
+            };
+            reload.check(client, known, &mut source, was_tried)?;
         }
     }
     let mut parts = VecDeque::new();
@@ -327,42 +337,127 @@ fn by_order(
     })
 }
 
-/// Refuses a table that was emptied and filled again: it has rows up to the cursor, and none of them is older than the
-/// transaction `next`. VACUUM FULL and CLUSTER keep the transaction ids of the rows. A change of columns may write all
-/// rows in its own transaction. Then nobody can tell, and this function warns. Errors: `cursor_of_another_source`.
-fn check_reload(
-    client: &mut Client,
-    relation: &Relation,
-    keys: &[Key],
-    values: &[String],
-    next: &str,
-) -> Result<()> {
-    let rows = format!(
-        "FROM {} WHERE {}",
-        qualified(&relation.schema, &relation.name),
-        order::not_above(keys, values)
-    );
-    let next = format!("pg_catalog.age({}::pg_catalog.xid)", quote_literal(next));
-    let sql = format!(
-        "SELECT CASE WHEN NOT EXISTS (SELECT {rows}) \
-             OR EXISTS (SELECT {rows} AND pg_catalog.age(xmin) > {next}) THEN 'kept' \
-         WHEN EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = {} AND a.attnum > 0 \
-             AND pg_catalog.age(a.xmin) <= {next}) THEN 'unknown' ELSE 'reloaded' END",
-        relation.oid
-    );
-    match query(client, &sql)?.single()? {
-        "reloaded" => Err(reloaded()),
-        "unknown" => {
-            log::warn(format_args!(
+/// Finds out whether a table was emptied and filled again.
+struct Reload<'a> {
+    relation: &'a Relation,
+    keys: &'a [Key],
+    /// The values of the cursor.
+    values: &'a [String],
+    /// The rows up to the cursor that this run reads again.
+    again: Option<String>,
+}
+
+impl Reload<'_> {
+    /// Refuses a table that is in another file than the cursor `known`, has rows up to the cursor that this run does
+    /// not read, and no row that is older than the cursor. VACUUM FULL and CLUSTER keep the transaction ids of the
+    /// rows. A change of columns may write all rows in its own transaction. Then nobody can tell, and this function
+    /// warns.
+    ///
+    /// A table that has no row up to the cursor may be filled later, in the file that this run sees. So the cursor
+    /// keeps the values that it has now as `emptied_at`, and each later run looks for rows up to them. Errors:
+    /// `cursor_of_another_source`, `cursor_unreadable`.
+    fn check(
+        &self,
+        client: &mut Client,
+        known: Option<&Identity>,
+        source: &mut Identity,
+        was_tried: bool,
+    ) -> Result<()> {
+        let (Some(known), Some(file)) = (known, source.file.as_mut()) else {
+            return Ok(());
+        };
+        if let (Some(then), Some(emptied_at)) = (&known.file, &file.emptied_at) {
+            order::check_values(client, self.keys, emptied_at)?;
+            if self.has_rows_since(client, emptied_at, &then.next)? {
+                return Err(reloaded());
+            }
+        }
+        let Some(then) = known
+            .file
+            .as_ref()
+            .filter(|then| then.number != file.number)
+        else {
+            return Ok(());
+        };
+        match self.rewritten(client, &then.next)? {
+            Rewritten::Kept => {}
+            Rewritten::Emptied => file.emptied_at = Some(self.values.to_vec()),
+            Rewritten::Reloaded => return Err(reloaded()),
+            Rewritten::Unknown if was_tried => {}
+            Rewritten::Unknown => log::warn(format_args!(
                 "{}.{}: all rows were written anew and the columns changed since the last run; if the table was also \
                  filled again, rows up to the cursor are not read (`rapidbyte run PIPELINE --full-refresh --select \
                  STREAM` reads them)",
-                relation.schema, relation.name
-            ));
-            Ok(())
+                self.relation.schema, self.relation.name
+            )),
         }
-        _ => Ok(()),
+        Ok(())
     }
+
+    /// Whether the table has rows again up to values that it had no rows up to. A run that reads rows up to its cursor
+    /// again has read the late ones before the transaction `next`.
+    fn has_rows_since(
+        &self,
+        client: &mut Client,
+        emptied_at: &[String],
+        next: &str,
+    ) -> Result<bool> {
+        let mut sql = format!("SELECT EXISTS (SELECT {}", self.rows(emptied_at));
+        if let Some(again) = &self.again {
+            let next = age(next);
+            sql += &format!(" AND ({again}) IS NOT TRUE AND pg_catalog.age(xmin) <= {next}");
+        }
+        sql += ")";
+        Ok(query(client, &sql)?.single()? == "t")
+    }
+
+    /// What became of the rows up to the cursor in the table's new file.
+    fn rewritten(&self, client: &mut Client, next: &str) -> Result<Rewritten> {
+        let (rows, next) = (self.rows(self.values), age(next));
+        let unread = match &self.again {
+            Some(again) => format!("{rows} AND ({again}) IS NOT TRUE"),
+            None => rows.clone(),
+        };
+        let sql = format!(
+            "SELECT CASE WHEN EXISTS (SELECT {rows} AND pg_catalog.age(xmin) > {next}) THEN 'kept' \
+             WHEN NOT EXISTS (SELECT {unread}) THEN 'emptied' \
+             WHEN EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = {} AND a.attnum > 0 \
+             AND pg_catalog.age(a.xmin) <= {next}) THEN 'unknown' ELSE 'reloaded' END",
+            self.relation.oid
+        );
+        Ok(match query(client, &sql)?.single()? {
+            "kept" => Rewritten::Kept,
+            "emptied" => Rewritten::Emptied,
+            "unknown" => Rewritten::Unknown,
+            _ => Rewritten::Reloaded,
+        })
+    }
+
+    /// The rows up to these values.
+    fn rows(&self, values: &[String]) -> String {
+        format!(
+            "FROM {} WHERE {}",
+            qualified(&self.relation.schema, &self.relation.name),
+            order::not_above(self.keys, values)
+        )
+    }
+}
+
+/// What became of the rows up to the cursor when the table got another file.
+enum Rewritten {
+    /// Some of them are there.
+    Kept,
+    /// No row is there, except rows that this run reads again.
+    Emptied,
+    /// All rows are new, and so are columns.
+    Unknown,
+    /// All rows are new.
+    Reloaded,
+}
+
+/// The age of a transaction id.
+fn age(id: &str) -> String {
+    format!("pg_catalog.age({}::pg_catalog.xid)", quote_literal(id))
 }
 
 fn here(client: &mut Client, relation: &Relation) -> Result<Here> {

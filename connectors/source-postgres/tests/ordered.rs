@@ -537,7 +537,6 @@ fn a_table_that_was_emptied_and_filled_again_is_refused_and_one_that_was_rewritt
         ("INSERT INTO t (v) VALUES (1)", &[10]),
         // Nothing is up to the cursor.
         ("TRUNCATE t; INSERT INTO t (v) VALUES (1), (2)", &[11, 12]),
-        ("TRUNCATE t RESTART IDENTITY", &[]),
     ] {
         for statement in change.split("; ") {
             client.batch_execute(statement).unwrap();
@@ -546,7 +545,6 @@ fn a_table_that_was_emptied_and_filled_again_is_refused_and_one_that_was_rewritt
         assert_eq!(given.ids, ids, "{change}");
         cursor = given.cursor().to_owned();
     }
-    // In the file of the TRUNCATE that was seen, these are rows that were written late.
     client
         .batch_execute(
             "TRUNCATE t RESTART IDENTITY; INSERT INTO t (v) SELECT generate_series(1, 20)",
@@ -568,6 +566,97 @@ fn a_table_that_was_emptied_and_filled_again_is_refused_and_one_that_was_rewritt
     let given = read(Some(&format!("{bare}}}"))).unwrap();
     assert_eq!(given.ids, [13, 14, 15, 16, 17, 18, 19, 20]);
     assert!(read(Some(given.cursor())).unwrap().ids.is_empty());
+}
+
+/// A run in between must not take the empty table's file for the file of the rows that it read.
+#[test]
+fn rows_below_the_cursor_are_refused_after_runs_that_saw_the_table_emptied() {
+    let refill = "INSERT INTO t SELECT i, 0 FROM generate_series(1, 9) i";
+    // With a lag that does not reach the rows, and without one.
+    for (lag, emptied) in [
+        (false, &["TRUNCATE t"][..]),
+        (false, &["DELETE FROM t", "VACUUM FULL t"]),
+        (true, &["TRUNCATE t"]),
+    ] {
+        // Runs after the table was emptied: the rows that are inserted before each of them, all above the cursor.
+        for runs in [
+            &[""][..],
+            &["", ""],
+            &["INSERT INTO t VALUES (101, 0)"],
+            &["", "INSERT INTO t VALUES (101, 0)", "VACUUM FULL t"],
+            &[
+                "INSERT INTO t VALUES (101, 0)",
+                "TRUNCATE t",
+                "INSERT INTO t VALUES (102, 0)",
+            ],
+        ] {
+            let database = shared().database();
+            let mut client = database.client();
+            client
+                .batch_execute("CREATE TABLE t (id int NOT NULL, v int); INSERT INTO t SELECT i, 0 FROM generate_series(1, 100) i")
+                .unwrap();
+            let mut by_id = ordered(&["id"], lag);
+            if lag {
+                by_id.late_rows = LateRows::Lag(Some("5".into()));
+            }
+            let mut source = open(&database.url());
+            let mut read =
+                |cursor: Option<&str>| increase(&mut source, &news("public.t", &by_id, cursor));
+            let mut cursor = read(None).unwrap().cursor().to_owned();
+            for statement in emptied {
+                client.batch_execute(statement).unwrap();
+            }
+            for before in runs {
+                client.batch_execute(before).unwrap();
+                cursor = read(Some(&cursor)).unwrap().cursor().to_owned();
+            }
+            let shown = format!("{emptied:?}, {runs:?}, lag: {lag}: {cursor}");
+            client.batch_execute(refill).unwrap();
+            let error = read(Some(&cursor))
+                .map(|given| given.ids)
+                .expect_err(&shown);
+            assert_eq!(error.code, "cursor_of_another_source", "{shown}: {error:?}");
+            // As `state rebind` leaves it.
+            let (bare, _) = cursor.split_once(r#","source""#).unwrap();
+            let given = read(Some(&format!("{bare}}}"))).unwrap();
+            let again = read(Some(given.cursor())).unwrap();
+            assert!(again.ids.iter().all(|id| *id > 9), "{shown}");
+        }
+    }
+}
+
+/// A queue that is emptied after each load, with rows that commit late but within the lag.
+#[test]
+fn late_rows_within_the_lag_are_read_in_a_table_that_was_emptied() {
+    let database = shared().database();
+    let mut client = database.client();
+    client
+        .batch_execute(
+            "CREATE TABLE t (id int NOT NULL); INSERT INTO t SELECT generate_series(1, 100)",
+        )
+        .unwrap();
+    let mut by_id = ordered(&["id"], true);
+    by_id.late_rows = LateRows::Lag(Some("5".into()));
+    let mut source = open(&database.url());
+    let mut read = |cursor: Option<&str>| increase(&mut source, &news("public.t", &by_id, cursor));
+    let mut cursor = read(None).unwrap().cursor().to_owned();
+    for (change, ids) in [
+        ("TRUNCATE t; INSERT INTO t VALUES (97)", &[97][..]),
+        ("INSERT INTO t VALUES (98), (110)", &[97, 98, 110]),
+        // 98 is below the lag now, and was read.
+        ("INSERT INTO t VALUES (120)", &[110, 120]),
+        ("VACUUM FULL t", &[120]),
+    ] {
+        for statement in change.split("; ") {
+            client.batch_execute(statement).unwrap();
+        }
+        let given = read(Some(&cursor)).unwrap_or_else(|error| panic!("{change}: {error:?}"));
+        assert_eq!(given.ids, ids, "{change}");
+        cursor = given.cursor().to_owned();
+    }
+    client.batch_execute("INSERT INTO t VALUES (9)").unwrap();
+    let error = read(Some(&cursor)).unwrap_err();
+    assert_eq!(error.code, "cursor_of_another_source", "{error:?}");
 }
 
 #[test]
