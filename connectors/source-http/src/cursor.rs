@@ -328,7 +328,10 @@ const MAX_SHOWN_CHARS: usize = 200;
 
 fn parse(text: &str, field: &str) -> Result<(Mark, HashSet<u64>)> {
     let unreadable = || {
-        let shown: String = text.chars().take(MAX_SHOWN_CHARS).collect();
+        let mut shown: String = text.chars().take(MAX_SHOWN_CHARS).collect();
+        if shown.len() < text.len() {
+            shown.push('…');
+        }
         let text = format!("the cursor {shown} is not a cursor of this source");
         Error::config("cursor_unreadable", text).hint(
             "set the cursor where the stream resumes with `rapidbyte state set PIPELINE STREAM CURSOR`; or read the \

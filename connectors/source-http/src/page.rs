@@ -247,10 +247,11 @@ pub(crate) fn document(body: &[u8]) -> Result<&RawValue> {
     let text = std::str::from_utf8(body)
         .map_err(|_| Error::data("http_not_json", "the answer is not JSON: it is not UTF-8"))?;
     serde_json::from_str(text).map_err(|error| {
-        let shown = text.chars().take(SHOWN_CHARS);
-        let shown: String = shown
-            .map(|c| if c.is_control() { ' ' } else { c })
-            .collect();
+        let plain = |c: char| if c.is_control() { ' ' } else { c };
+        let mut shown: String = text.chars().take(SHOWN_CHARS).map(plain).collect();
+        if text.chars().nth(SHOWN_CHARS).is_some() {
+            shown.push('…');
+        }
         let text = format!("the answer is not JSON: {error}; it begins with: {shown}");
         Error::data("http_not_json", text)
     })

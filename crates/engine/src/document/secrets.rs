@@ -2,7 +2,9 @@
 //!
 //! A message may show a value in an escaped form: as JSON, in a URL, in HTML, between quotes. Instead of making every
 //! form of a value, the message itself is unescaped, and the value is looked for in what comes out.
+//! A message may also show only the beginning of a value, because it cuts a longer text: see [`cuts`].
 
+mod cuts;
 mod escapes;
 
 use std::collections::BTreeMap;
@@ -12,6 +14,7 @@ use memchr::memmem::Finder;
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 
+use cuts::Cuts;
 use escapes::View;
 
 /// Shorter values are too common to be taken out of every message.
@@ -115,12 +118,13 @@ impl Secrets {
         if !known.values.is_empty() {
             let escapes = if text.len() > LONG { 1 } else { MAX_ESCAPES };
             let view = View::of(text);
-            known.find(&view, escapes, &mut found);
+            let cuts = Cuts::of(text);
+            known.find(&view, &cuts, escapes, &mut found);
             // As in the header of HTTP Basic, which a server may send back.
             if text.len() <= LONG
                 && let Some(decoded) = view.of_base64()
             {
-                known.find(&decoded, 0, &mut found);
+                known.find(&decoded, &cuts, 0, &mut found);
             }
         }
         drop(known);
@@ -139,14 +143,17 @@ pub(crate) fn without_marked(schema: &Value, config: &Map<String, Value>) -> Str
 
 impl Known {
     /// The parts of the text behind a view, from and to, that show a secret; it may be escaped so often.
-    fn find(&self, view: &View, escapes: usize, found: &mut Vec<(usize, usize)>) {
+    fn find(&self, view: &View, cuts: &Cuts, escapes: usize, found: &mut Vec<(usize, usize)>) {
         view.find(&self.values, found);
+        cuts.find(view, &self.values, found);
         if !self.squeezed.is_empty() {
-            view.squeezed().find(&self.squeezed, found);
+            let squeezed = view.squeezed();
+            squeezed.find(&self.squeezed, found);
+            cuts.find(&squeezed, &self.squeezed, found);
         }
         if escapes > 0 {
             for plainer in view.unescaped() {
-                self.find(&plainer, escapes - 1, found);
+                self.find(&plainer, cuts, escapes - 1, found);
             }
         }
     }
@@ -349,6 +356,59 @@ mod tests {
         secrets.add("WXYZlonger");
         secrets.add("WXYZ");
         assert_eq!(secrets.redact("-abcdWXYZlonger-WXYZWXYZ-"), "-***-******-");
+    }
+
+    /// A connector cuts the answer of a server before the host sees it.
+    #[test]
+    fn a_text_that_was_cut_within_a_secret_does_not_show_the_rest() {
+        let secrets = Secrets::default();
+        for secret in ["Tok-S3cret/9?", "pä\"ss'wörd"] {
+            secrets.add(secret);
+        }
+        let long = "the server says in words that take more than sixty characters, all in all";
+        for (said, shown) in [
+            (format!("{long} Tok-S3cret/9"), format!("{long} ***")),
+            (format!("{long} Tok-S3c"), format!("{long} ***")),
+            // Less than half of it.
+            (format!("{long} Tok-S3"), format!("{long} Tok-S3")),
+            (
+                format!("{long} Tok-S3cret, he"),
+                format!("{long} Tok-S3cret, he"),
+            ),
+            // A short text was not cut, unless it says so.
+            ("is Tok-S3cret".to_owned(), "is Tok-S3cret".to_owned()),
+            ("is Tok-S3cret…".to_owned(), "is ***…".to_owned()),
+            (
+                "Tok-S3cret... (99 bytes)".to_owned(),
+                "***... (99 bytes)".to_owned(),
+            ),
+            (
+                "\"Tok-S3cret\"… is no number".to_owned(),
+                "\"***\"… is no number".to_owned(),
+            ),
+            ("… S3cret/9? is".to_owned(), "… *** is".to_owned()),
+            ("...S3cret/9? is".to_owned(), "...*** is".to_owned()),
+            // In an escape, and within one.
+            ("pä\\\"ss'w…".to_owned(), "***…".to_owned()),
+            ("pä\\\"ss'w\\u00f…".to_owned(), "***\\u00f…".to_owned()),
+            ("?p=p%C3%A4%22ss%27w%C3…".to_owned(), "?p=***…".to_owned()),
+            ("?p=p%C3%A4%22ss%27w%C…".to_owned(), "?p=***%C…".to_owned()),
+            ("pä\"ss'w\u{fffd}…".to_owned(), "***\u{fffd}…".to_owned()),
+            // `a:Tok-S3cret/9?` in base64, which was cut behind a letter of `/`.
+            (
+                "Basic YTpUb2stUzNjcmV0L…".to_owned(),
+                "Basic ***L…".to_owned(),
+            ),
+            (
+                "a… and b... and c".to_owned(),
+                "a… and b... and c".to_owned(),
+            ),
+        ] {
+            assert_eq!(secrets.redact(&said), shown, "{said}");
+        }
+        secrets.add("-----BEGIN KEY-----\nMIIlineoneAAAA+/\nMIIlinetwoBBBBCC\n-----END KEY-----\n");
+        let redacted = secrets.redact("key: -----BEGIN KEY----- MIIlineoneAAAA+/ MIIlinetw…");
+        assert!(!redacted.contains("line"), "{redacted}");
     }
 
     #[test]

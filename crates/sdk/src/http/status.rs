@@ -44,7 +44,8 @@ impl Response {
         })
     }
 
-    /// The first characters of the body, on one line.
+    /// The first characters of the body, on one line. A body that goes on ends with `…`: the host then redacts a secret
+    /// that was cut, too.
     fn beginning(&mut self) -> String {
         let mut bytes = Vec::new();
         while bytes.len() < READ_BYTES {
@@ -59,7 +60,12 @@ impl Response {
             .split(|c: char| c.is_whitespace() || c.is_control())
             .filter(|word| !word.is_empty())
             .collect();
-        words.join(" ").chars().take(SHOWN_CHARS).collect()
+        let text = words.join(" ");
+        let mut shown: String = text.chars().take(SHOWN_CHARS).collect();
+        if shown.len() < text.len() || bytes.len() >= READ_BYTES {
+            shown.push('…');
+        }
+        shown
     }
 }
 
@@ -174,6 +180,9 @@ mod tests {
             error.message
         );
         assert!(error.message.chars().count() < 240, "{}", error.message);
+        assert!(error.message.ends_with("xxx…"), "{}", error.message);
+        let error = answer(400, None, "short").expect_err("no success");
+        assert!(error.message.ends_with(": short"), "{}", error.message);
     }
 
     #[test]

@@ -96,7 +96,9 @@ function backoff(attempt) {
 /** Who acts on a status. */
 function refused(response, url) {
   const { status, headers } = response;
-  const text = `${String(url).split("?")[0]} answers ${status}: ${response.text().slice(0, 200)}`;
+  const body = response.text();
+  const shown = body.length > 200 ? `${body.slice(0, 200)}…` : body;
+  const text = `${String(url).split("?")[0]} answers ${status}: ${shown}`;
   const wait = retryAfterMs(headers["retry-after"] ?? "");
   if (status === 429 || (status === 503 && wait !== undefined)) {
     return new ConnectorError("rate-limited", "http_rate_limited", text, { retryAfterMs: wait });

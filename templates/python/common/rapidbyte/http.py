@@ -233,7 +233,8 @@ def _explained(found, url: str) -> Error:
 def _refused(response: Response, url: str) -> Error:
     """Who acts on a status."""
     status = response.status
-    text = f"{url.partition('?')[0]} answers {status}: {response.body[:200].decode(errors='replace')}"
+    shown = response.body[:200].decode(errors="replace") + ("…" if len(response.body) > 200 else "")
+    text = f"{url.partition('?')[0]} answers {status}: {shown}"
     wait = _wait_ms(response.headers.get("retry-after", ""))
     if status == 429 or (status == 503 and wait is not None):
         return Error("rate-limited", "http_rate_limited", text, retry_after_ms=wait)

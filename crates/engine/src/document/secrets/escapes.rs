@@ -31,9 +31,26 @@ impl View {
         for finder in finders {
             let len = finder.needle().len();
             for at in finder.find_iter(&self.bytes) {
-                found.push((self.places[at].0, self.places[at + len - 1].1));
+                found.push(self.place(at, at + len));
             }
         }
+    }
+
+    /// The bytes that end before a place of the shown text.
+    pub fn before(&self, place: usize) -> &[u8] {
+        let len = self.places.partition_point(|(_, end)| *end <= place);
+        &self.bytes[..len]
+    }
+
+    /// The bytes that start at a place of the shown text or behind it, and how many are before them.
+    pub fn behind(&self, place: usize) -> (usize, &[u8]) {
+        let at = self.places.partition_point(|(_, end)| *end <= place);
+        (at, &self.bytes[at..])
+    }
+
+    /// The part of the shown text that these bytes stand for; they are not empty.
+    pub fn place(&self, from: usize, to: usize) -> (usize, usize) {
+        (self.places[from].0, self.places[to - 1].1)
     }
 
     /// The text without its white space.

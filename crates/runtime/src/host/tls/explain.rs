@@ -96,7 +96,11 @@ fn connection(code: &str, message: String) -> Error {
 const MAX_DETAIL: usize = 200;
 
 fn handshake(peer: &str, error: &dyn std::fmt::Display) -> Error {
-    let detail: String = error.to_string().chars().take(MAX_DETAIL).collect();
+    let text = error.to_string();
+    let mut detail: String = text.chars().take(MAX_DETAIL).collect();
+    if detail.len() < text.len() {
+        detail.push('…');
+    }
     connection(
         "tls_handshake",
         format!("{peer}: the TLS handshake failed: {detail}"),
