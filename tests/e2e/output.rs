@@ -1,8 +1,9 @@
 //! What the program prints.
 
+use rapidbyte_testkit::postgres::shared;
 use serde_json::Value;
 
-use crate::support::{Ended, Folder, copy, generate, testkit};
+use crate::support::{Ended, Folder, assert_no_secret, copy, generate, testkit};
 
 #[test]
 fn the_parts_of_each_stage_sum_to_its_wall_time() {
@@ -138,6 +139,52 @@ fn secrets_are_not_shown() {
     folder.write(".env", "HIDDEN=topsecretpath\n");
     let (error, _) = folder.error(&copy("csv", "csv").replace("in.csv", "${HIDDEN}.csv"));
     assert!(!error.to_string().contains("topsecretpath"), "{error:#}");
+}
+
+/// A grant, a condition, a place on the disk and the first value of a cursor may come from a variable.
+#[test]
+fn plan_doctor_and_the_page_of_a_run_show_no_value_of_a_variable() {
+    const HIDDEN: &str = "topsecretvalue";
+    let database = shared().database();
+    let table = "CREATE TABLE t AS SELECT 1 AS id, 'a'::text AS v";
+    database.client().batch_execute(table).expect("a table");
+    let folder = Folder::new();
+    folder
+        .write(".env", format!("HIDDEN={HIDDEN}\n"))
+        .write(
+            "p.yaml",
+            format!(
+                "version: 1\npipeline: t\nsource:\n  use: source-postgres\n  config: {{ url: {:?} }}\n  streams:\n    \
+                 - {{ name: public.t, where: \"v <> '${{HIDDEN}}'\" }}\n    \
+                 - {{ name: public.u, sync_mode: incremental, cursor_field: v, cursor_initial: [\"${{HIDDEN}}\"] }}\n\
+                 destination:\n  use: dest-file\n  config: {{ path: \"out-${{HIDDEN}}/{{stream}}/{{part}}.csv\" }}\n  \
+                 write_mode: append\n",
+                database.url()
+            ),
+        );
+    let table = "CREATE TABLE u AS SELECT * FROM t";
+    database.client().batch_execute(table).expect("a table");
+    for arguments in [
+        &["plan", "p.yaml"][..],
+        &["plan", "p.yaml", "--output", "json"],
+        &["plan", "p.yaml", "--grants-only"],
+        &["plan", "p.yaml", "--grants-only", "--output", "json"],
+        &["check", "p.yaml"],
+        &["doctor", "p.yaml"],
+        &["doctor", "p.yaml", "--output", "json"],
+        &["run", "p.yaml", "--report", "page.html"],
+    ] {
+        let ended = folder.rapidbyte(arguments);
+        assert_eq!(ended.code, Some(0), "{arguments:?}: {ended:?}");
+        for (place, text) in [("output", &ended.stdout), ("error", &ended.stderr)] {
+            assert_no_secret(&format!("{arguments:?}: {place}"), text.as_bytes(), HIDDEN);
+        }
+    }
+    assert_no_secret("the page", folder.read("page.html").as_bytes(), HIDDEN);
+    let plan = folder.rapidbyte(&["plan", "p.yaml"]).stdout;
+    for part in ["may write out-***/", "where v <> '***'", "out-***"] {
+        assert!(plan.contains(part), "{part}: {plan}");
+    }
 }
 
 #[test]

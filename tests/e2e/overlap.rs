@@ -360,9 +360,14 @@ fn of_two_runs_that_begin_at_one_moment_in_two_folders_one_waits() {
     let first = Started::stopped_at(&there, "dest-postgres.fencing");
     let second = Started::new(&here, "");
     let told = second.says("waits for ");
-    for part in ["a run that still plans", "server process", "to end"] {
+    for part in [
+        "waits for another run of the pipeline t (still planning; ",
+        "server process",
+        " s) to end",
+    ] {
         assert!(told.contains(part), "{part}: {told}");
     }
+    assert!(!told.contains("did not start"), "{told}");
     kill_process(Pid::from_child(&first.child), Signal::CONT).expect("it is there");
     for (run, name) in [(first, "the first run"), (second, "the second run")] {
         let ended = end_of(run.child, name);

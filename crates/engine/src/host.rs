@@ -73,7 +73,8 @@ impl Host {
     /// The file of a bundled name, or of a path to a `.wasm` relative to `base_dir`.
     pub fn find(&self, name: &str, base_dir: &Path) -> Result<Origin, Failure> {
         if name.contains('/') || name.ends_with(".wasm") {
-            return Ok(Origin::File(base_dir.join(name)));
+            // Without `.` in the middle, which a message would show.
+            return Ok(Origin::File(base_dir.join(name).components().collect()));
         }
         if let Some(native) = self.native.iter().find(|known| known.name() == name) {
             return Ok(Origin::Native(native.clone()));

@@ -110,7 +110,8 @@ fn plan_in_turn(
         let planned = Prepared::alone(document.clone(), host, narrowing, &has_died);
         match planned {
             Err(failure) if failure.code == CODE && document.when_running == WhenRunning::Wait => {
-                waits.on(&failure.message, host)?;
+                let who = failure.message.strip_suffix(NOT_STARTED);
+                waits.on(who.unwrap_or(&failure.message), host)?;
             }
             planned => return planned,
         }
@@ -212,39 +213,38 @@ fn take_turn(document: &Document, history: &Path, host: &Host) -> Result<Option<
     }
 }
 
+/// Follows the run at work in the message of a refusal.
+const NOT_STARTED: &str = " is running, and this run did not start";
+
 fn refused(who: &str, fences: bool) -> Failure {
-    let text = format!("{who} is running, and this run did not start");
+    let text = format!("{who}{NOT_STARTED}");
     let hint = if fences { HINT_TO_FENCE } else { HINT };
     Failure::new(Class::Busy, CODE, text).hint(hint)
 }
 
-/// A run, for people.
-fn named(id: Option<&str>) -> String {
+/// A run at work, for people: the subject of a sentence. A run without an id is still being planned.
+fn named(id: Option<&str>, pipeline: &str, facts: &str) -> String {
     match id {
-        Some(id) if !id.is_empty() => format!("the run {}", base(id)),
-        _ => "a run that still plans".to_owned(),
+        Some(id) if !id.is_empty() => {
+            format!("the run {} of the pipeline {pipeline} ({facts})", base(id))
+        }
+        _ => format!("another run of the pipeline {pipeline} (still planning; {facts})"),
     }
 }
 
 fn local(document: &Document, worker: &Worker) -> String {
-    let run = named(worker.run.as_deref());
-    format!(
-        "{run} of the pipeline {} (process {} on {}, started {} s ago)",
-        document.pipeline,
+    let facts = format!(
+        "process {} on {}, started {} s ago",
         worker.pid,
         worker.host,
         worker.age.as_secs()
-    )
+    );
+    named(worker.run.as_deref(), &document.pipeline, &facts)
 }
 
 fn remote(document: &Document, worker: &Remote) -> String {
-    format!(
-        "{} of the pipeline {} ({}, running for {} s)",
-        named(Some(base(&worker.run_id))),
-        document.pipeline,
-        worker.place,
-        worker.seconds
-    )
+    let facts = format!("{}, running for {} s", worker.place, worker.seconds);
+    named(Some(&worker.run_id), &document.pipeline, &facts)
 }
 
 /// Says once for whom it waits.
@@ -264,5 +264,32 @@ impl Waits {
             true => Ok(()),
             false => Err(Failure::cancelled()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_at_work_is_the_subject_of_each_sentence() {
+        let facts = "from 127.0.0.1, server process 7, running for 3 s";
+        let known = named(Some("01"), "p", facts);
+        let planning = named(Some(""), "p", facts);
+        assert_eq!(
+            refused(&known, false).message,
+            "the run 01 of the pipeline p (from 127.0.0.1, server process 7, running for 3 s) is running, and this run \
+             did not start"
+        );
+        for who in [&known, &planning] {
+            // A run that waits names the run alone.
+            let message = refused(who, true).message;
+            assert_eq!(message.strip_suffix(NOT_STARTED), Some(who.as_str()));
+        }
+        assert_eq!(
+            planning,
+            "another run of the pipeline p (still planning; from 127.0.0.1, server process 7, running for 3 s)"
+        );
+        assert_eq!(named(None, "p", facts), planning);
     }
 }

@@ -611,23 +611,32 @@ fn unread(path: &Path, error: &std::io::Error) -> ConnectorError {
     not_loadable(path, "connector_not_found", error)
 }
 
-fn wrong_size(path: &Path) -> ConnectorError {
-    not_loadable(
-        path,
-        "not_a_component",
-        &"not a regular file with the size of a connector",
-    )
+fn not_regular(path: &Path) -> ConnectorError {
+    not_loadable(path, "not_a_component", &"is not a regular file")
+        .hint("give the path of a .wasm file")
+}
+
+/// `size` is not known of a file that grows while it is read.
+fn too_large(path: &Path, size: Option<u64>, limit: u64) -> ConnectorError {
+    let size = size.map_or_else(
+        || format!("more than {limit} bytes"),
+        |size| format!("{size} bytes"),
+    );
+    let text = format!("has a size of {size}, and a connector has at most {limit} bytes");
+    not_loadable(path, "not_a_component", &text)
+        .hint("check that the file is a connector; if it is, build it without debug information")
 }
 
 /// Opens a regular file; it ends behind `limit`.
 fn open(path: &Path, limit: u64) -> Result<Take<File>, ConnectorError> {
     let failed = |error| unread(path, &error);
     let file = regular::open(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::InvalidInput => wrong_size(path),
+        std::io::ErrorKind::InvalidInput => not_regular(path),
         _ => failed(error),
     })?;
-    if file.metadata().map_err(failed)?.len() > limit {
-        return Err(wrong_size(path));
+    let size = file.metadata().map_err(failed)?.len();
+    if size > limit {
+        return Err(too_large(path, Some(size), limit));
     }
     // It may grow since it was looked at.
     Ok(file.take(limit + 1))
@@ -641,7 +650,7 @@ fn read(path: &Path, limit: u64) -> Result<Vec<u8>, ConnectorError> {
         .read_to_end(&mut wasm)
         .map_err(|error| unread(path, &error))?;
     if len as u64 > limit {
-        return Err(wrong_size(path));
+        return Err(too_large(path, None, limit));
     }
     match wasm.get(..8) {
         Some([0, b'a', b's', b'm', _, _, 1, 0]) => Ok(wasm),
@@ -725,10 +734,18 @@ mod tests {
         let component = b"\0asm\x0d\0\x01\0";
         std::fs::write(&path, component).expect("a file");
         assert_eq!(read(&path, 8).expect("a component"), component);
-        assert_eq!(
-            read(&path, 7).expect_err("too large").code,
-            "not_a_component"
+        let error = read(&path, 7).expect_err("too large");
+        assert_eq!(error.code, "not_a_component");
+        let words = "has a size of 8 bytes, and a connector has at most 7 bytes";
+        assert!(error.message.contains(words), "{}", error.message);
+        assert!(error.hint.is_some_and(|hint| hint.contains("debug")));
+        let error = read(folder.path(), 7).expect_err("a directory");
+        assert!(
+            error.message.contains("not a regular file"),
+            "{}",
+            error.message
         );
+        assert!(error.hint.is_some_and(|hint| hint.contains(".wasm")));
         // Its size is said to be zero, and it has more.
         let endless = Path::new("/proc/self/maps");
         if endless.exists() {

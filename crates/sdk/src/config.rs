@@ -22,39 +22,128 @@ pub(crate) fn parse<C: DeserializeOwned>(config: &str) -> Result<C> {
         };
         // serde_json adds a position in text that the operator never saw.
         let text = error.inner().to_string();
-        let message = text.split(" at line ").next().unwrap_or(&text);
-        Error::config("invalid_config", without_rust(message)).at(location)
+        let message = text
+            .rsplit_once(" at line ")
+            .map_or(&*text, |parts| parts.0);
+        let (message, hint) = plain(message);
+        let error = Error::config("invalid_config", message).at(location);
+        match hint {
+            Some(hint) => error.hint(hint),
+            None => error,
+        }
     })
 }
 
-/// The message without names of Rust, which operators do not know.
-fn without_rust(message: &str) -> String {
+/// The message in the words of a pipeline file, without words of Rust, and what to write instead.
+fn plain(message: &str) -> (String, Option<String>) {
     if message.starts_with("data did not match any variant of untagged enum ") {
-        return "the value has none of the forms that this key takes".to_owned();
+        let text = "the value has none of the forms that this key takes";
+        return (text.to_owned(), None);
+    }
+    if let Some(rest) = message.strip_prefix("missing field ") {
+        return (
+            format!("the key {rest} is missing"),
+            Some("add it".to_owned()),
+        );
+    }
+    for (start, noun) in [("unknown field ", "key"), ("unknown variant ", "value")] {
+        if let Some(rest) = message.strip_prefix(start) {
+            return unknown(rest, noun);
+        }
     }
     // The last one: the value before it may be a text with these words.
     let Some((found, expected)) = message.rsplit_once(", expected ") else {
-        return message.to_owned();
+        return (message.to_owned(), None);
     };
-    let found = found
-        .replace("invalid type: sequence", "invalid type: list")
-        .replace("invalid type: map", "invalid type: keys and values")
-        .replace("invalid type: unit value", "invalid type: null");
-    // A whole number that is too small or too large has the right type.
-    let is_range = found.starts_with("invalid value: integer ");
-    let expected = match expected {
-        "a boolean" => "true or false".to_owned(),
-        "a sequence" => "a list".to_owned(),
-        "a map" => "keys and values".to_owned(),
-        "f32" | "f64" => "a number".to_owned(),
-        other if other.starts_with("struct ") => "keys and values".to_owned(),
+    let (is_value, found) = match (
+        found.strip_prefix("invalid type: "),
+        found.strip_prefix("invalid value: "),
+    ) {
+        (Some(found), _) => (false, found),
+        (_, Some(found)) => (true, found),
+        _ => return (message.to_owned(), None),
+    };
+    let (found, quoted) = found_value(found);
+    let (expected, write) = match expected {
+        "a boolean" => ("true or false".to_owned(), "true or false"),
+        "a sequence" => ("a list".to_owned(), "a list: [a, b]"),
+        "a map" => (
+            "keys and values".to_owned(),
+            "keys and values: { key: value }",
+        ),
+        "f32" | "f64" => ("a number".to_owned(), "a number without quotes"),
+        "a string" => ("a string".to_owned(), "one string"),
+        other if other.starts_with("struct ") => (
+            "keys and values".to_owned(),
+            "keys and values: { key: value }",
+        ),
         other => match range(other) {
-            Some((least, most)) if is_range => format!("a whole number from {least} to {most}"),
-            Some(_) => "a whole number".to_owned(),
-            None => other.to_owned(),
+            // A whole number that is too small or too large has the right type.
+            Some((least, most)) if is_value => {
+                let range = format!("a whole number from {least} to {most}");
+                return (format!("expected {range}, not {found}"), None);
+            }
+            Some(_) => ("a whole number".to_owned(), "a whole number without quotes"),
+            None => return (format!("expected {other}, not {found}"), None),
         },
     };
-    format!("{found}, expected {expected}")
+    let hint = match quoted.filter(|_| expected == "a string") {
+        Some(quoted) => format!("put the value in quotes: {quoted}"),
+        None => format!("write {write}"),
+    };
+    (format!("expected {expected}, not {found}"), Some(hint))
+}
+
+/// A key or value that does not exist, and what exists: `` `a`, expected one of `b`, `c` ``.
+fn unknown(rest: &str, noun: &str) -> (String, Option<String>) {
+    let (found, expected) = match rest.rsplit_once(", expected ") {
+        Some((found, expected)) => (found, Some(expected)),
+        None => (
+            rest.rsplit_once(", there are no ")
+                .map_or(rest, |parts| parts.0),
+            None,
+        ),
+    };
+    let hint = match expected {
+        None => format!("remove the {noun}"),
+        Some(expected) => {
+            let expected = expected.strip_prefix("one of ").unwrap_or(expected);
+            format!("write {expected}").replace('`', "")
+        }
+    };
+    (
+        format!("the {noun} {found} does not exist here"),
+        Some(hint),
+    )
+}
+
+/// What was found, in the words of a pipeline file; of a number or a boolean also its string.
+fn found_value(found: &str) -> (String, Option<String>) {
+    let named = match found {
+        "sequence" => "a list",
+        "map" => "keys and values",
+        "unit value" | "null" => "null",
+        _ => "",
+    };
+    if !named.is_empty() {
+        return (named.to_owned(), None);
+    }
+    for (kind, name) in [
+        ("integer ", "the number "),
+        ("floating point ", "the number "),
+        ("boolean ", ""),
+    ] {
+        let value = found
+            .strip_prefix(kind)
+            .map(|value| value.trim_matches('`'));
+        if let Some(value) = value {
+            return (format!("{name}{value}"), Some(format!("\"{value}\"")));
+        }
+    }
+    match found.strip_prefix("string ") {
+        Some(value) => (format!("the string {value}"), None),
+        None => (found.to_owned(), None),
+    }
 }
 
 /// The range of one of Rust's integers.
@@ -82,9 +171,20 @@ mod tests {
     use super::*;
 
     #[derive(Debug, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
     struct Outer {
         #[allow(dead_code, reason = "only read")]
         inner: Option<Inner>,
+        #[allow(dead_code, reason = "only read")]
+        mode: Option<Mode>,
+    }
+
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    enum Mode {
+        A,
+        B,
+        D,
     }
 
     #[derive(Debug, serde::Deserialize)]
@@ -112,61 +212,102 @@ mod tests {
 
     #[test]
     fn an_error_names_the_key_and_no_word_of_rust() {
-        for (config, at, message) in [
+        for (config, at, message, hint) in [
             (
                 r#"{"inner": "text"}"#,
                 "config.inner",
-                "invalid type: string \"text\", expected keys and values",
+                "expected keys and values, not the string \"text\"",
+                "write keys and values: { key: value }",
             ),
             (
                 r#"{"inner": {"rows": "1"}}"#,
                 "config.inner.rows",
-                "invalid type: string \"1\", expected a whole number",
+                "expected a whole number, not the string \"1\"",
+                "write a whole number without quotes",
             ),
             (
                 r#"{"inner": {"rows": 1.5}}"#,
                 "config.inner.rows",
-                "invalid type: floating point `1.5`, expected a whole number",
+                "expected a whole number, not the number 1.5",
+                "write a whole number without quotes",
             ),
             (
                 r#"{"inner": {"rows": -1}}"#,
                 "config.inner.rows",
-                "invalid value: integer `-1`, expected a whole number from 0 to 18446744073709551615",
+                "expected a whole number from 0 to 18446744073709551615, not the number -1",
+                "",
             ),
             (
                 r#"{"inner": {"at": 0}}"#,
                 "config.inner.at",
-                "invalid value: integer `0`, expected a whole number from 1 to 255",
+                "expected a whole number from 1 to 255, not the number 0",
+                "",
             ),
             (
-                r#"{"inner": {"rate": "x, expected u64"}}"#,
+                r#"{"inner": {"rate": "x at line 1, expected u64"}}"#,
                 "config.inner.rate",
-                "invalid type: string \"x, expected u64\", expected a number",
+                "expected a number, not the string \"x at line 1, expected u64\"",
+                "write a number without quotes",
             ),
             (
                 r#"{"inner": {"on": 1}}"#,
                 "config.inner.on",
-                "invalid type: integer `1`, expected true or false",
+                "expected true or false, not the number 1",
+                "write true or false",
             ),
             (
                 r#"{"inner": {"names": {}}}"#,
                 "config.inner.names",
-                "invalid type: keys and values, expected a list",
+                "expected a list, not keys and values",
+                "write a list: [a, b]",
             ),
             (
                 r#"{"inner": {"names": [[]]}}"#,
                 "config.inner.names[0]",
-                "invalid type: list, expected a string",
+                "expected a string, not a list",
+                "write one string",
+            ),
+            (
+                r#"{"inner": {"names": [64]}}"#,
+                "config.inner.names[0]",
+                "expected a string, not the number 64",
+                "put the value in quotes: \"64\"",
+            ),
+            (
+                r#"{"inner": {"names": [true]}}"#,
+                "config.inner.names[0]",
+                "expected a string, not true",
+                "put the value in quotes: \"true\"",
             ),
             (
                 r#"{"inner": {"form": "x"}}"#,
                 "config.inner.form",
                 "the value has none of the forms that this key takes",
+                "",
+            ),
+            (
+                r#"{"inner": {}}"#,
+                "config.inner",
+                "the key `rows` is missing",
+                "add it",
+            ),
+            (
+                r#"{"params": {}}"#,
+                "config.params",
+                "the key `params` does not exist here",
+                "write inner or mode",
+            ),
+            (
+                r#"{"mode": "c"}"#,
+                "config.mode",
+                "the value `c` does not exist here",
+                "write a, b, d",
             ),
         ] {
             let error = parse::<Outer>(config).unwrap_err();
             let found = (error.location.as_deref(), error.message.as_str());
             assert_eq!(found, (Some(at), message), "{config}");
+            assert_eq!(error.hint.as_deref().unwrap_or_default(), hint, "{config}");
         }
     }
 }

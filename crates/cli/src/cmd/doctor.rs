@@ -275,8 +275,20 @@ fn one_connector(name: &str, host: &Host) -> Finding {
     }
 }
 
-/// What a pipeline needs: its secrets kept, both sides reachable, room where it writes.
+/// What a pipeline needs, without the secrets of the pipeline.
 fn pipeline_findings(document: &Document, host: &Host) -> Vec<Finding> {
+    let mut findings = look_at(document, host);
+    for finding in &mut findings {
+        let texts = [&mut finding.name, &mut finding.detail].into_iter();
+        for text in texts.chain(&mut finding.hint) {
+            *text = document.redact(text);
+        }
+    }
+    findings
+}
+
+/// What a pipeline needs: its secrets kept, both sides reachable, room where it writes.
+fn look_at(document: &Document, host: &Host) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(private(&document.base_dir.join(".env")));
     let found = match check::look(document, host) {

@@ -191,7 +191,7 @@ fn stages_document(stages: &[&Stage]) -> Value {
 fn stage_document(stage: &Stage) -> Value {
     json!({
         "connector": stage.connector.name(), "version": stage.spec.version,
-        "grants": stage.grants.describe(),
+        "grants": stage.may,
     })
 }
 
@@ -207,7 +207,7 @@ fn stream_document(plan: &Plan, stream: &StreamPlan) -> Value {
         "sync_mode": sync_mode_name(stream.sync_mode),
         "write_mode": write_mode_name(stream.target.write_mode),
         "primary_key": stream.target.primary_key,
-        "where": stream.filter,
+        "where": filter(plan, stream),
         "transforms": stream.transforms.iter().map(|step| step.stage.connector.name()).collect::<Vec<_>>(),
         "cursor_field": stream.increment.as_ref().map(|increment| &increment.cursor_fields),
         "change_detection": stream.increment.as_ref().map(change_detection),
@@ -230,11 +230,10 @@ fn stages_text(stages: &[&Stage]) -> String {
         let name = stage.connector.name();
         let version = one_line(&stage.spec.version);
         text.push(format!("{side:<12} {name} {version}"));
-        let grants = stage.grants.describe();
-        let may = if grants.is_empty() {
-            vec!["reach nothing outside".to_owned()]
-        } else {
-            grants
+        let nothing = ["reach nothing outside".to_owned()];
+        let may = match stage.may.as_slice() {
+            [] => &nothing,
+            grants => grants,
         };
         text.extend(may.iter().map(|grant| format!("{:13}may {grant}", "")));
     }
@@ -372,6 +371,12 @@ fn goes_on_from(plan: &Plan, stream: &StreamPlan) -> Option<String> {
     cursor.map(|cursor| plan.document.redact(cursor))
 }
 
+/// The condition of the stream without secrets.
+fn filter(plan: &Plan, stream: &StreamPlan) -> Option<String> {
+    let filter = stream.filter.as_deref();
+    filter.map(|filter| plan.document.redact(filter))
+}
+
 /// How a stream is read and written, and how much there is of it.
 fn modes(plan: &Plan, stream: &StreamPlan) -> String {
     let mut parts = vec![
@@ -392,7 +397,10 @@ fn modes(plan: &Plan, stream: &StreamPlan) -> String {
         parts.push(match goes_on_from(plan, stream) {
             Some(cursor) => format!("resumes from {}", readable(&cursor)),
             None => match &increment.initial {
-                Some(values) => format!("starts at {}", values.join(", ")),
+                Some(values) => {
+                    let values = plan.document.redact(&values.join(", "));
+                    format!("starts at {values}")
+                }
                 None => "starts with the first row".into(),
             },
         });
@@ -406,7 +414,7 @@ fn modes(plan: &Plan, stream: &StreamPlan) -> String {
     if let Some(limit) = plan.limit {
         parts.push(format!("at most {}", crate::output::rows(limit)));
     }
-    if let Some(filter) = &stream.filter {
+    if let Some(filter) = filter(plan, stream) {
         parts.push(format!("where {filter}"));
     }
     for step in &stream.transforms {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::Metadata;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -70,12 +71,13 @@ impl<'a> Environment<'a> {
 
     /// Reads the `.env` file, if there is one to be read.
     pub(super) fn open(&self, base_dir: &Path) -> Result<Variables<'_>, DocumentError> {
+        let mut not_read = None;
         let (path, required) = match &self.env_file {
             EnvFile::None => (None, false),
-            // A folder of that name is a habit of Python's virtual environments.
             EnvFile::Beside => {
                 let path = base_dir.join(".env");
-                ((!path.is_dir()).then_some(path), false)
+                not_read = why_not_read(&path);
+                (not_read.is_none().then_some(path), false)
             }
             EnvFile::Named(path) => (Some(path.clone()), true),
         };
@@ -101,8 +103,24 @@ impl<'a> Environment<'a> {
         Ok(Variables {
             lookup: &*self.lookup,
             from_file,
+            not_read,
         })
     }
+}
+
+/// Why a `.env` that is there holds no variables. It is an error only for a pipeline that misses a variable: a directory
+/// of that name is a habit of Python's virtual environments.
+fn why_not_read(path: &Path) -> Option<String> {
+    let link = std::fs::symlink_metadata(path).ok()?;
+    let why = match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() => "is a directory",
+        Err(error) if link.is_symlink() && error.kind() == ErrorKind::NotFound => {
+            "is a link to a file that does not exist"
+        }
+        _ => return None,
+    };
+    let path: PathBuf = path.components().collect();
+    Some(format!("{} {why}", path.display()))
 }
 
 const TRUST_IT: &str = "check its content; then make it a file of your own (chown) that others cannot write (chmod o-w)";
@@ -141,6 +159,8 @@ impl fmt::Debug for Environment<'_> {
 pub(super) struct Variables<'a> {
     lookup: &'a Lookup<'a>,
     from_file: BTreeMap<String, String>,
+    /// Why the `.env` beside the pipeline was not read, although it is there.
+    pub(super) not_read: Option<String>,
 }
 
 /// The variable is set, to bytes that are not UTF-8.
@@ -330,6 +350,27 @@ mod tests {
         assert_eq!(code, "env_file_untrusted");
         assert!(message.contains(told), "{message}");
         assert_eq!(hint.as_deref(), Some(TRUST_IT));
+    }
+
+    #[test]
+    fn an_unset_variable_names_an_env_file_that_cannot_be_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (folder, file) = (folder.path(), folder.path().join(".env"));
+        let text = "version: 1\npipeline: \"${PW}\"\n";
+        let unset = || {
+            let environment = Environment::from_fn(|_| None);
+            crate::Document::parse(text, "p.yaml", folder, &environment)
+                .expect_err("PW is not set")
+                .to_string()
+        };
+        assert!(!unset().contains("was not read"), "{}", unset());
+        std::fs::create_dir(&file).expect("a folder");
+        let told = format!("{} is a directory, and was not read", file.display());
+        assert!(unset().contains(&told), "{}", unset());
+        std::fs::remove_dir(&file).expect("no folder");
+        symlink("elsewhere", &file).expect("a link");
+        let told = "is a link to a file that does not exist, and was not read";
+        assert!(unset().contains(told), "{}", unset());
     }
 
     #[test]

@@ -138,6 +138,7 @@ impl Entry {
 
 /// Reads one YAML document; nothing if there is none in the text.
 pub(super) fn parse(text: &str, file: &str) -> Result<Option<Arc<Node>>, DocumentError> {
+    refuse_nul(text, file)?;
     let mut builder = Builder {
         file,
         frames: Vec::new(),
@@ -152,6 +153,25 @@ pub(super) fn parse(text: &str, file: &str) -> Result<Option<Arc<Node>>, Documen
         builder.event(event, location(&span.start))?;
     }
     Ok(builder.root)
+}
+
+/// The parser takes a NUL for the end of the text, or complains of something else.
+fn refuse_nul(text: &str, file: &str) -> Result<(), DocumentError> {
+    let Some(at) = text.find('\0') else {
+        return Ok(());
+    };
+    let clamp = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    let (line, before) = match text[..at].rfind('\n') {
+        Some(end) => (text[..end].matches('\n').count() + 2, &text[end + 1..at]),
+        None => (1, &text[..at]),
+    };
+    let place = Location {
+        line: clamp(line),
+        column: clamp(before.chars().count() + 1),
+    };
+    let message = "not valid YAML: a NUL character (a byte of value 0)";
+    let error = DocumentError::whole(code::YAML_SYNTAX, file, message).at(place);
+    Err(error.hint("remove the NUL character; or save the file as UTF-8 text"))
 }
 
 fn location(marker: &Marker) -> Location {

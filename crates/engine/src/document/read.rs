@@ -346,7 +346,9 @@ impl Reader<'_> {
     }
 
     fn unset(&self, name: &str, at: Location, path: &Path<'_>) -> DocumentError {
-        let message = format!("{path}: the variable {name} is not set");
+        let not_read = self.variables.not_read.as_ref();
+        let not_read = not_read.map_or(String::new(), |why| format!("; {why}, and was not read"));
+        let message = format!("{path}: the variable {name} is not set{not_read}");
         self.error(code::UNSET_VARIABLE, at, path, message)
             .hint(format!(
                 "set it in the environment or in .env, or give a default: ${{{name}:-…}}"

@@ -40,6 +40,8 @@ pub struct Stage {
     pub config: String,
     /// What it may reach.
     pub grants: Arc<Grants>,
+    /// What it may reach, a line for each grant, without the secrets of the pipeline.
+    pub may: Vec<String>,
     /// The limits of each of its instances.
     pub limits: Limits,
 }
@@ -490,6 +492,8 @@ fn open_stage(
         grants = grants.protecting(&pipeline);
     }
     let grants = Arc::new(grants);
+    let mut may = grants.describe();
+    shown::texts(document, &mut may);
     let config = Value::Object((*config).clone()).to_string();
     Ok(Stage {
         key: key.clone(),
@@ -497,6 +501,7 @@ fn open_stage(
         spec,
         config,
         grants,
+        may,
         limits: permissions.limits(),
     })
 }

@@ -55,5 +55,5 @@ fn a_misspelt_key_is_refused() {
     let error = source::open::<Numbers>(r#"{"row": 1}"#)
         .err()
         .expect("an error");
-    assert!(error.message.contains("unknown field"), "{}", error.message);
+    assert!(error.message.contains("`row` does not exist"), "{}", error.message);
 }

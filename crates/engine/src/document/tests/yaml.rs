@@ -11,6 +11,16 @@ fn syntax_errors_say_where_and_what_to_do() {
             "p.yaml:2:1: not valid YAML: while scanning a plain scalar, found a tab (indent with spaces, not with tabs)",
         ),
         (
+            "version: 1\npipeline: a\0b\n",
+            "p.yaml:2:12: not valid YAML: a NUL character (a byte of value 0) (remove the NUL character; or save \
+             the file as UTF-8 text)",
+        ),
+        (
+            "\0version: 1\n",
+            "p.yaml:1:1: not valid YAML: a NUL character (a byte of value 0) (remove the NUL character; or save \
+             the file as UTF-8 text)",
+        ),
+        (
             "version: 1\npipeline: \"a\nsource:\n",
             "p.yaml:2:11: not valid YAML: invalid indentation in quoted scalar (close the quote \
              that opens here)",
