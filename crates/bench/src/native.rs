@@ -154,6 +154,7 @@ fn phase_of(kind: Kind, outside: Option<Outside>) -> Phase {
         (_, Some(Outside::Read)) => Phase::Fetch,
         (_, Some(Outside::Write)) => Phase::Flush,
         (Kind::Decode, None) => Phase::Decode,
+        (Kind::Transform, None) => Phase::Transform,
         (Kind::Encode, None) => Phase::Encode,
         (Kind::ArrowEncode, None) => Phase::ArrowEncode,
         (Kind::ArrowDecode, None) => Phase::ArrowDecode,

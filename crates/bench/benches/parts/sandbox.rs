@@ -55,6 +55,7 @@ fn one(parts: &mut Parts, cache: &Cache, folder: &Path, name: &str) -> Result<()
         let sandbox = host.bare_sandbox(&clock);
         match connector.kind() {
             Kind::Source => drop(connector.source(sandbox)?),
+            Kind::Transform => drop(connector.transform(sandbox)?),
             Kind::Destination => drop(connector.destination(sandbox)?),
         }
         Ok(())
