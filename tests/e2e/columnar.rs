@@ -407,7 +407,7 @@ fn a_numeric_without_precision_is_a_decimal_where_the_source_is_told_its_digits(
         ),
         (
             ", numeric: text",
-            "string \"text\", expected the digits, such as",
+            "expected the digits, such as { precision: 38, scale: 9 } (text if the key is left out), not the string",
         ),
     ] {
         folder.refuses(
