@@ -32,8 +32,8 @@ pub(crate) use delivery::{asked_increment, lost_rows};
 use delivery::{identify, increment, refuse_lost, refuse_repeats};
 pub(crate) use fences::{fences_all, fences_runs};
 pub use moment::Taken;
+use open::Transforming;
 pub use open::{Clocks, Discovered, Stage, discover, granted, open_destination};
-use open::{Transforming, common_forms};
 pub(crate) use open::{open_source, planning_sandbox};
 pub(crate) use prepared::Held;
 pub use prepared::Prepared;
@@ -58,6 +58,9 @@ pub struct Plan {
     /// The names of all streams that the source has and the pipeline asks for, also of those that do not move
     /// this time.
     pub(crate) found: HashSet<String>,
+    /// The native forms that all stages of the pipeline know, also those of streams that do not move this time: the
+    /// streams were found with them.
+    pub(crate) forms: Vec<String>,
     /// Rows of each stream at most.
     pub limit: Option<u64>,
     /// Incremental streams begin again with their first row.
@@ -139,13 +142,6 @@ impl Plan {
         let transforms = transforms.map(|step| &step.stage);
         let stages = [&self.source].into_iter().chain(transforms);
         stages.chain([&self.destination]).collect()
-    }
-
-    /// The native forms that all stages know.
-    pub(crate) fn forms(&self) -> Vec<String> {
-        let transforms = self.streams.iter().flat_map(|stream| &stream.transforms);
-        let others = transforms.map(|step| &step.stage.spec);
-        common_forms(&self.source.spec, others.chain([&self.destination.spec]))
     }
 }
 

@@ -7,7 +7,7 @@ use rapidbyte_runtime::{Destination, Phase, Selection, Source};
 
 use super::choose::{Chosen, narrow, readable, refuse_unknown_streams, select};
 use super::moment::Moment;
-use super::open::{Clocks, Opened, Reading, Transforming, Writing, open_all};
+use super::open::{Clocks, Opened, Reading, Transforming, Writing, common_forms, open_all};
 use super::refused::Refused;
 use super::{
     Plan, StreamPlan, check_modes, is_of_stream, place, privileges, refuse_own_source,
@@ -117,6 +117,8 @@ impl Prepared {
             session: mut writer,
             ..
         } = opened.writing;
+        let others = transforming.iter().flatten().map(|one| &one.stage.spec);
+        let forms = common_forms(&source.spec, others.chain([&destination.spec]));
         check_modes(&document, &destination, narrowing.full_refresh)?;
         clocks.source.enter(Phase::ChannelWait);
         clocks.destination.enter(Phase::Other);
@@ -188,6 +190,7 @@ impl Prepared {
             streams,
             refused,
             found,
+            forms,
             limit: narrowing.limit,
             full_refresh: narrowing.full_refresh,
         };

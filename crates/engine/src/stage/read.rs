@@ -63,7 +63,7 @@ pub(crate) fn pump_source(
             cursor,
             columns: work.stream.columns.clone(),
             filter: work.stream.filter.clone(),
-            forms: work.plan.forms(),
+            forms: work.plan.forms.clone(),
             batch_bytes: u32::try_from(resources.batch_bytes).unwrap_or(u32::MAX),
             max_record_bytes: resources.max_record_bytes,
         })
