@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
@@ -11,7 +11,7 @@ use arrow_array::{Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
 use rapidbyte::memory::Tables;
 use rapidbyte::{
-    Control, Engine, Environment, Failure, NativeConnector, Pipeline, Report, RunOptions,
+    Control, Engine, Environment, Failure, Narrowing, NativeConnector, Pipeline, Report, RunOptions,
 };
 use rapidbyte_runtime::{
     Batch, CheckItem, ConnectorError, DestinationSession, Error, ErrorKind, Event, Native,
@@ -33,6 +33,8 @@ struct Fault {
     kind: ErrorKind,
     /// The call does its work, and its answer is lost.
     is_late: bool,
+    /// The native forms with which the streams were found.
+    forms: Arc<Mutex<Vec<String>>>,
 }
 
 impl Fault {
@@ -85,7 +87,9 @@ impl<S: Session + ?Sized> Session for Faulty<S> {
 
 impl SourceSession for Faulty<dyn SourceSession> {
     fn describe(&mut self) -> Called<Spec> {
-        self.session.describe()
+        let mut spec = self.session.describe()?;
+        spec.native_forms = vec!["memory".into()];
+        Ok(spec)
     }
     fn open(&mut self, config: &str) -> Called<()> {
         self.session.open(config)
@@ -94,12 +98,15 @@ impl SourceSession for Faulty<dyn SourceSession> {
         self.session.check()
     }
     fn discover(&mut self, forms: &[String]) -> Called<Vec<Stream>> {
+        *self.fault.forms.lock().expect("no panic") = forms.to_vec();
         self.session.discover(forms)
     }
     fn snapshot(&mut self, streams: &[Selection]) -> Called<String> {
         self.session.snapshot(streams)
     }
     fn read(&mut self, request: &ReadRequest) -> Called<Vec<u8>> {
+        let found = self.fault.forms.lock().expect("no panic").clone();
+        assert_eq!(request.forms, found, "as the streams were found");
         let session = &mut self.session;
         self.fault.around("session.read", || session.read(request))
     }
@@ -117,7 +124,9 @@ impl SourceSession for Faulty<dyn SourceSession> {
 
 impl DestinationSession for Faulty<dyn DestinationSession> {
     fn describe(&mut self) -> Called<Spec> {
-        self.session.describe()
+        let mut spec = self.session.describe()?;
+        spec.native_forms = vec!["memory".into()];
+        Ok(spec)
     }
     fn open(&mut self, config: &str) -> Called<()> {
         self.session.open(config)
@@ -330,6 +339,7 @@ fn call_fails(at: u64, stream: &str, write_mode: &str, kind: &ErrorKind, is_late
         at,
         kind: *kind,
         is_late,
+        forms: Arc::default(),
     };
     let (to, folder) = (Tables::new(), TempDir::new().expect("a folder"));
     let engine = engine(&filled(ROWS), &to, &fault);
@@ -403,6 +413,7 @@ fn the_next_run_of_an_incremental_stream_moves_what_is_new() {
         at: u64::MAX,
         kind: ErrorKind::Data,
         is_late: false,
+        forms: Arc::default(),
     };
     let (to, folder) = (Tables::new(), TempDir::new().expect("a folder"));
     let stream = "sync_mode: incremental, cursor_field: id";
@@ -413,4 +424,37 @@ fn the_next_run_of_an_incremental_stream_moves_what_is_new() {
     }
     let all = (0..ROWS + 7).map(|id| (id, 1)).collect();
     assert_eq!(counts(&to, "a"), all);
+}
+
+/// A stream is read in the forms in which it was found, also if a stream with a transform does not move this time.
+#[test]
+fn a_selected_stream_is_read_in_the_forms_in_which_it_was_found() {
+    let fault = Fault {
+        calls: Arc::default(),
+        at: u64::MAX,
+        kind: ErrorKind::Data,
+        is_late: false,
+        forms: Arc::default(),
+    };
+    let (to, folder) = (Tables::new(), TempDir::new().expect("a folder"));
+    let text = "version: 1\npipeline: t\nsource:\n  use: source-memory\n  \
+                streams: [a, { name: b, transforms: [{ use: through }] }]\n\
+                destination:\n  use: dest-memory\n  write_mode: append\n";
+    let pipeline = Pipeline::from_str(text, folder.path(), &Environment::process());
+    let options = RunOptions {
+        narrowing: Narrowing {
+            select: vec!["a".into()],
+            ..Narrowing::default()
+        },
+        ..RunOptions::default()
+    };
+    let engine = engine(&filled(ROWS), &to, &fault);
+    let report = engine.run(
+        &pipeline.expect("a pipeline"),
+        &options,
+        &Control::default(),
+    );
+    assert_eq!(report.expect("it ends well").rows, ROWS as u64);
+    // The transform knows no native form.
+    assert!(fault.forms.lock().expect("no panic").is_empty());
 }
