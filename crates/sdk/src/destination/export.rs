@@ -6,9 +6,8 @@ use rapidbyte_wire::ipc;
 
 use super::{Commit, Destination, Session, Writer, spec};
 use crate::bindings::exports_destination as wit;
-use crate::phase::{self, Kind};
 use crate::{
-    CheckItem, Error, Part, Plan, Presence, Progress, Receipt, Result, Run, Spec, Target, Worker,
+    CheckItem, Part, Plan, Presence, Progress, Receipt, Result, Run, Spec, Target, Worker, messages,
 };
 
 /// The exported form of a [`Destination`].
@@ -97,16 +96,7 @@ impl<D: Destination> wit::GuestSession for SessionExport<D> {
 impl<D: Destination> wit::GuestWriter for WriterExport<D> {
     fn write(&self, batch: wit::Batch) -> Result<()> {
         let (writer, decoder) = &mut *self.0.borrow_mut();
-        let decoded = {
-            let _phase = phase::enter(Kind::ArrowDecode);
-            decoder.decode(batch.data)?
-        };
-        if decoded.num_rows() as u64 != batch.rows {
-            return Err(Error::internal(
-                "the batch has another number of rows than announced",
-            ));
-        }
-        writer.write(&decoded)
+        writer.write(&messages::decode(decoder, batch)?)
     }
 
     fn flush(&self) -> Result<Part> {
