@@ -155,6 +155,7 @@ fn fresh(
     new: Vec<Result<Column, String>>,
     found: &Found,
 ) -> Result<Decision> {
+    refuse_many_columns(name, schema).map_err(|error| error.in_stream(&target.stream))?;
     let mut columns = Vec::new();
     let mut targets = Vec::new();
     let mut cast = Vec::new();
@@ -253,6 +254,22 @@ fn fresh(
         runs_triggers: false,
         notes,
     })
+}
+
+/// PostgreSQL's limit for a table (`MaxHeapAttributeNumber`).
+const MAX_COLUMNS: usize = 1600;
+
+/// A server says so too, but only when the table is made.
+fn refuse_many_columns(name: &Name, schema: &Schema) -> Result<()> {
+    let count = schema.fields().len();
+    if count <= MAX_COLUMNS {
+        return Ok(());
+    }
+    let text = format!(
+        "the stream has {count} columns, and the table {name} can have at most {MAX_COLUMNS}"
+    );
+    Err(Error::schema("too_many_columns", text)
+        .hint("name the columns that you need: columns: [...]"))
 }
 
 fn refuse_unknown_key(target: &Target, schema: &Schema) -> Result<()> {

@@ -252,7 +252,7 @@ impl Failure {
             | ErrorKind::Superseded
             | ErrorKind::Internal => Class::Run,
         };
-        let mut failure = Self::new(class, &shown_code(document, &code), message);
+        let mut failure = Self::new(class, &shown_word(document, &code), message);
         failure.passes_after_ms = match kind {
             ErrorKind::Transient | ErrorKind::Connection => Some(0),
             // More than a month is for ever.
@@ -320,6 +320,9 @@ impl Failure {
         for text in texts.into_iter().flatten() {
             *text = document.redact(text);
         }
+        if let Some(connector) = &mut self.connector {
+            *connector = shown_word(document, connector);
+        }
         for failure in &mut self.streams.failures {
             failure.redact(document);
         }
@@ -356,13 +359,13 @@ fn shell_word(name: &str) -> String {
     }
 }
 
-/// A connector's code without secrets. One of words stays, because a short secret can be a part of it by chance, and
-/// somebody looks the code up.
-fn shown_code(document: &Document, code: &str) -> String {
-    let is_word = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
-    match code.bytes().all(is_word) {
-        true => code.to_owned(),
-        false => document.redact(code),
+/// A connector's name or code without secrets. One of words stays, because a short secret can be a part of it by chance,
+/// and somebody looks it up.
+fn shown_word(document: &Document, name: &str) -> String {
+    let is_word = |byte: u8| byte.is_ascii_lowercase() || matches!(byte, b'_' | b'-');
+    match name.bytes().all(is_word) {
+        true => name.to_owned(),
+        false => document.redact(name),
     }
 }
 

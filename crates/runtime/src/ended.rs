@@ -177,13 +177,19 @@ pub(crate) fn trapped(state: &State, export: &'static str, trap: &wasmtime::Erro
     let error = if state.memory_refused() {
         let mib = state.memory.budget_bytes() >> 20;
         let memory = enough_memory(state.memory.budget_bytes(), state.memory.wanted_bytes()) >> 20;
+        let shares = state.memory.shares();
+        let memory = memory.saturating_mul(shares);
+        let fewer = match shares {
+            1 => String::new(),
+            _ => format!(", or lower resources.parallelism: {shares} streams divide the memory"),
+        };
         internal(
             "memory_limit",
             format!("needs more memory than its share of {mib} MiB"),
         )
         .hint(format!(
-            "set resources.memory: {memory}mb, times resources.parallelism if that is not 1, or lower batch_bytes; \
-             a record takes several times its size, so lower max_record_bytes to have large ones refused by name"
+            "set resources.memory: {memory}mb{fewer}, or lower batch_bytes; a record takes several times its size, \
+             so lower max_record_bytes to have large ones refused by name"
         ))
     } else if trap.is::<Busy>() {
         let seconds = state.sandbox.limits.busy.as_secs();

@@ -162,6 +162,8 @@ impl Drop for Lookup {
 /// Bytes of linear memory that several instances share.
 pub struct MemoryBudget {
     total: usize,
+    /// The number of equal budgets that a setting is divided into.
+    shares: usize,
     used: AtomicUsize,
     peak: AtomicUsize,
 }
@@ -169,8 +171,14 @@ pub struct MemoryBudget {
 impl MemoryBudget {
     /// A budget of `total` bytes.
     pub fn new(total: usize) -> Arc<Self> {
+        Self::one_of(1, total)
+    }
+
+    /// One of several budgets of `total` bytes each, into which a setting is divided.
+    pub fn one_of(shares: usize, total: usize) -> Arc<Self> {
         Arc::new(Self {
             total,
+            shares: shares.max(1),
             used: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
         })
@@ -230,6 +238,11 @@ impl MemoryLimiter {
 
     pub fn budget_bytes(&self) -> usize {
         self.budget.total
+    }
+
+    /// The number of equal budgets beside this one, and this one.
+    pub fn shares(&self) -> usize {
+        self.budget.shares
     }
 
     /// Linear memory of the instance: it never shrinks.

@@ -19,6 +19,10 @@ use escapes::View;
 
 /// Shorter values are too common to be taken out of every message.
 const MIN_SECRET_BYTES: usize = 4;
+/// A value from this length on is looked for without its capitals, too.
+const MIN_FOLDED_BYTES: usize = 8;
+/// PostgreSQL cuts longer names (`NAMEDATALEN`).
+const MAX_NAME_BYTES: usize = 63;
 /// A line of a value of several lines, such as a key, is a secret by itself from this length on.
 const MIN_LINE_BYTES: usize = 16;
 /// A value above this is no key: its lines are not secrets by themselves.
@@ -50,6 +54,9 @@ impl Secrets {
         add_to(&mut known.values, value.trim());
         let value = value.trim();
         if !value.contains(['\n', '\r']) {
+            for form in forms_as_name(value) {
+                add_to(&mut known.values, &form);
+            }
             return;
         }
         let squeezed: String = value.split_ascii_whitespace().collect();
@@ -130,6 +137,22 @@ impl Secrets {
         drop(known);
         covered(text, found)
     }
+}
+
+/// What PostgreSQL makes of a value that stands where it expects a name: without capitals, and cut. Host names lose their
+/// capitals, too. A short value without its capitals is a word like any other.
+fn forms_as_name(value: &str) -> impl Iterator<Item = String> {
+    let cut = value.floor_char_boundary(MAX_NAME_BYTES);
+    let is_cut = cut < value.len();
+    let lower = value.to_ascii_lowercase();
+    let is_folded = lower != value && value.len() >= MIN_FOLDED_BYTES;
+    [
+        is_cut.then(|| value[..cut].to_owned()),
+        is_folded.then(|| lower[..cut].to_owned()),
+        (is_folded && is_cut).then(|| lower.clone()),
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// Settings as JSON, with `***` for what a connector's schema marks as secret. Other values of variables stay.
@@ -421,6 +444,37 @@ mod tests {
             ("plain", None),
         ] {
             assert_eq!(password_of(url), password, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_found_as_postgresql_writes_it_as_a_name() {
+        let secrets = Secrets::default();
+        let long = "Q".repeat(70) + "end";
+        for value in ["Zx9SecretValue77", "Orders", &long] {
+            secrets.add(value);
+        }
+        for (text, shown) in [
+            (
+                "column \"zx9secretvalue77\" does not exist",
+                "column \"***\" does not exist",
+            ),
+            // Too short to be told apart from a word.
+            ("the table orders", "the table orders"),
+            (
+                &format!("type \"{}\" is gone", "q".repeat(63)),
+                "type \"***\" is gone",
+            ),
+            (
+                &format!("type \"{}\" is gone", "Q".repeat(63)),
+                "type \"***\" is gone",
+            ),
+            (
+                &format!("host {} is gone", long.to_lowercase()),
+                "host *** is gone",
+            ),
+        ] {
+            assert_eq!(secrets.redact(text), shown);
         }
     }
 }

@@ -44,9 +44,17 @@ pub(super) fn all(
     let mut steps = Vec::new();
     for (transform, asked) in transforms.iter_mut().zip(asked) {
         let planned = transform.session(document)?.plan(&relation);
+        if planned.is_err() {
+            // It may have trapped. The next stream gets another session.
+            transform.close();
+        }
         let stage = &transform.stage;
         let planned = planned.map_err(|e| {
-            Failure::from_runtime(e, document, &stage.key).in_stream(&relation.stream)
+            let mut failure = Failure::from_runtime(e, document, &stage.key);
+            if failure.location.is_none() {
+                failure.locate(document, &stage.key);
+            }
+            failure.in_stream(&relation.stream)
         })?;
         let mut notes = planned.notes;
         shown::texts(document, &mut notes);
