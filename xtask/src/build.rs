@@ -12,11 +12,16 @@ pub fn build(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
     compile(workspace, steps, "bundled connectors", Vec::new())
 }
 
-/// Leaves the program with its connectors beside it, without what builds connectors in Python and JavaScript. A run
-/// compiles those that it uses.
+/// Leaves the program with the connectors of the quick start, which a run compiles when it uses them. It cannot build
+/// connectors in Python and JavaScript.
 pub fn program(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
-    with_components(workspace, steps, "connectors", &workspace.bundled()?)
+    let mut connectors = workspace.bundled()?;
+    connectors.retain(|connector| QUICK_START.contains(&connector.name.as_str()));
+    with_components(workspace, steps, "connectors", &connectors)
 }
+
+/// The connectors of the pipelines that the demo runs.
+const QUICK_START: [&str; 2] = ["source-file", "dest-file"];
 
 /// What every program has: the connectors, and the adapters of those in Python and JavaScript.
 fn complete(workspace: &Workspace) -> Result<Vec<Component>, Failure> {
@@ -34,7 +39,8 @@ fn with_components(
 ) -> Result<(), Failure> {
     toolchain::setup(workspace, steps)?;
     components(workspace, steps, what, all)?;
-    let bundled = workspace.bundled()?;
+    let mut bundled = workspace.bundled()?;
+    bundled.retain(|connector| all.contains(connector));
     steps.step("bundle: connectors, for the host", || {
         let folder = workspace.bundle();
         let parts = workspace.parts().0;

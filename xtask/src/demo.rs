@@ -43,7 +43,7 @@ pub fn demo(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
         ),
         (
             "cargo xtask build".to_owned(),
-            "build with full optimisation",
+            "build with all connectors and full optimisation",
         ),
         ("cargo xtask test".to_owned(), "run every test"),
     ] {

@@ -20,7 +20,7 @@ pub enum Flavor {
     Release,
     /// For the tests: builds in less than half the time.
     Quick,
-    /// For the demo: builds fastest, and runs slowest.
+    /// For the demo: builds fastest, and runs slowest. Has the connectors of the quick start alone.
     Demo,
 }
 
@@ -256,7 +256,10 @@ impl Workspace {
         match self.flavor {
             Flavor::Release => cargo.arg("--workspace"),
             Flavor::Quick => cargo.args(["--workspace", "--exclude", BENCH]),
-            Flavor::Demo => cargo.args(["-p", "rapidbyte-cli", "--no-default-features"]),
+            Flavor::Demo => {
+                cargo.args(["-p", "rapidbyte-cli", "--no-default-features"]);
+                cargo.args(["--features", "quick-code"])
+            }
         };
         cargo
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use wasmtime::component::{Component, Linker};
-use wasmtime::{Config, Engine, OptLevel};
+use wasmtime::{Config, Engine, OptLevel, RegallocAlgorithm};
 
 use crate::bindings::destination_world::DestinationConnectorPre;
 use crate::bindings::source_world::SourceConnectorPre;
@@ -155,8 +155,13 @@ const GUEST_STACK_BYTES: usize = 1 << 20;
 
 fn engine_config() -> Config {
     let mut config = Config::new();
+    let (level, registers) = match cfg!(feature = "quick-code") {
+        true => (OptLevel::None, RegallocAlgorithm::SinglePass),
+        false => (OptLevel::Speed, RegallocAlgorithm::Backtracking),
+    };
     config
-        .cranelift_opt_level(OptLevel::Speed)
+        .cranelift_opt_level(level)
+        .cranelift_regalloc_algorithm(registers)
         .epoch_interruption(true)
         // Stacks are walked by frame pointers. Tables are a twentieth of the code to hash, and are registered
         // with the unwinder at each load.
@@ -436,6 +441,15 @@ impl Connector {
             World::Transform(_) => Kind::Transform,
             World::Destination(_) => Kind::Destination,
             World::Native(native) => native.kind(),
+        }
+    }
+
+    /// Two connectors with the same text have the same code: the BLAKE3 of the `.wasm` in hexadecimal, or the name of a
+    /// native connector.
+    pub fn identity(&self) -> String {
+        match &self.world {
+            World::Native(native) => native.name().to_owned(),
+            _ => blake3::Hash::from_bytes(self.hash).to_hex().to_string(),
         }
     }
 
