@@ -65,7 +65,7 @@ fn literals(source: &str) -> Vec<(String, String)> {
 /// Whether what stands before a text is what makes an error: a function that takes its code first,
 /// or who acts and then the code.
 fn makes_an_error(before: &str) -> bool {
-    const TAKES_A_CODE: [&str; 17] = [
+    const TAKES_A_CODE: [&str; 18] = [
         "::config(",
         "::data(",
         "::schema(",
@@ -75,6 +75,7 @@ fn makes_an_error(before: &str) -> bool {
         " config(",
         " auth(",
         " internal(",
+        ".internal(",
         " connection(",
         " refused(",
         " refuse(",

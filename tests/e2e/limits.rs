@@ -51,7 +51,7 @@ fn read(source: &mut Source, how: &str) -> Result<Event, ConnectorError> {
         batch_bytes: 1 << 20,
         max_record_bytes: 1 << 20,
     };
-    source.read(&request).map_err(failed)?;
+    source.read(&[request]).map_err(failed)?;
     loop {
         match source.next(1000).map_err(failed)? {
             Event::Batch(_) => {}

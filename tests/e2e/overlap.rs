@@ -509,7 +509,7 @@ fn a_run_that_replaces_another_one_reads_again_what_that_one_begins_after_it_has
 #[test]
 fn the_successor_of_a_run_that_stands_still_does_not_append_its_streams_again() {
     // Also where the history did not hear of the commit.
-    for point in ["engine.acknowledged", "engine.committed"] {
+    for point in ["engine.recorded", "engine.committed"] {
         let database = shared().database();
         let mut client = database.client();
         client.batch_execute(TWO_TABLES).expect("tables");

@@ -595,7 +595,7 @@ fn what_was_appended_and_is_gone_is_not_taken_for_appended_later() {
         (truncate, OTHER, [2 + 1, 1 + 2]),
         ("DROP TABLE raw.a", OTHER, [2 + 1, 1 + 2]),
         ("SELECT 1", OTHER, [1 + 2, 1 + 2]),
-        // What is appended again after all rows were replaced.
+        // What is appended after all rows were replaced.
         ("SELECT 1", ("append", "replace"), [1 + 1, 1 + 1]),
     ] {
         let database = shared().database();
@@ -610,6 +610,47 @@ fn what_was_appended_and_is_gone_is_not_taken_for_appended_later() {
         if gone == "SELECT 1" && middle == OTHER {
             assert!(said.contains("appended it twice"), "{said}");
         }
+        if middle.1 == "replace" {
+            assert!(said.contains("had replaced all rows of it"), "{said}");
+        }
+    }
+}
+
+/// A replacement that was killed before its commit has replaced nothing.
+#[test]
+fn what_a_replacement_did_not_commit_is_not_appended_again() {
+    let database = shared().database();
+    let mut client = database.client();
+    client.batch_execute("CREATE SCHEMA raw").expect("a schema");
+    let folder = interrupted(&database);
+    let replaces = folder.read("p.yaml").replace("append", "replace");
+    folder.write("replace.yaml", replaces);
+    let mut command = folder.command(&["run", "replace.yaml"]);
+    let ended = command.env("RAPIDBYTE_FAULTS", "engine.fenced=kill");
+    let ended = ended.output().expect("it starts");
+    assert_eq!(ended.status.code(), None);
+    let said = go_on(&folder, &[], false);
+    assert_eq!(rows_of(&mut client), [1, 1], "{said}");
+    assert!(said.contains("2 streams were not read again"), "{said}");
+}
+
+/// A run that replaced is not one that appended, also where nobody appended before.
+#[test]
+fn what_an_interrupted_run_has_replaced_does_not_count_as_appended() {
+    let database = shared().database();
+    let mut client = database.client();
+    client.batch_execute("CREATE SCHEMA raw").expect("a schema");
+    let folder = interrupted(&database);
+    go_on(&folder, &[], false);
+    for settings in [("append", "append"), OTHER] {
+        with_other_day(&folder);
+        go_on(&folder, &[("append", "replace")], true);
+        let before = rows_of(&mut client);
+        let said = go_on(&folder, &[settings], false);
+        let more = if settings == OTHER { 2 } else { 1 };
+        let after = before.map(|rows| rows + more);
+        assert_eq!(rows_of(&mut client), after, "{settings:?}: {said}");
+        assert!(said.contains("had replaced all rows of it"), "{said}");
     }
 }
 
@@ -625,6 +666,22 @@ fn another_target_gets_all_rows() {
     for table in ["raw.a", "raw.b", "other.a", "other.b"] {
         let count = client.query_one(&format!("SELECT count(*) FROM {table}"), &[]);
         assert_eq!(count.expect("a count").get::<_, i64>(0), 1, "{table}");
+    }
+    // The finished run had another target: the interrupted one is not over.
+    let said = go_on(&folder, &[], false);
+    assert_eq!(rows_of(&mut client), [1, 1], "{said}");
+    assert!(said.contains("2 streams were not read again"), "{said}");
+    for (schema, rows) in [("raw", [2, 2]), ("other", [2, 2])] {
+        let said = go_on(
+            &folder,
+            &[("schema: raw", &format!("schema: {schema}"))],
+            false,
+        );
+        let rows_there: [i64; 2] = ["a", "b"].map(|table| {
+            let sql = format!("SELECT count(*) FROM {schema}.{table}");
+            client.query_one(&sql, &[]).expect("a count").get(0)
+        });
+        assert_eq!(rows_there, rows, "{schema}: {said}");
     }
 }
 

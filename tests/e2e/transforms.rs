@@ -288,6 +288,35 @@ fn a_resumed_run_with_another_transform_reads_all_rows() {
 }
 
 #[test]
+fn the_content_of_a_transform_decides_and_not_its_place() {
+    let database = shared().database();
+    let mut client = database.client();
+    let sql = "CREATE TABLE t (id int, n int); INSERT INTO t VALUES (1, 2); CREATE SCHEMA raw";
+    client.batch_execute(sql).expect("a table");
+    let folder = Folder::new();
+    let wasm = std::fs::read(testkit("transform-pass")).expect("a component");
+    // A custom section changes nothing.
+    let other = [wasm.as_slice(), &[0, 2, 1, b'x']].concat();
+    let text = table(&database.url(), "sync_mode: full_refresh");
+    let text = text.replace(&testkit("transform-pass"), "./a.wasm");
+    for (file, bytes, rows) in [
+        ("a.wasm", &wasm, 1),
+        ("b.wasm", &wasm, 1),
+        ("b.wasm", &other, 2),
+    ] {
+        std::fs::write(folder.path().join(file), bytes).expect("written");
+        folder.write("p.yaml", text.replace("a.wasm", file));
+        let mut command = folder.command(&["run", "p.yaml"]);
+        let ended = command.env("RAPIDBYTE_FAULTS", "engine.told=kill");
+        let ended = ended.output().expect("it starts");
+        assert_eq!(ended.status.code(), None);
+        let count = client.query_one("SELECT count(*) FROM raw.t", &[]);
+        let count: i64 = count.expect("a count").get(0);
+        assert_eq!(count, rows, "{file}");
+    }
+}
+
+#[test]
 fn a_limit_counts_the_rows_before_the_transforms() {
     let folder = folder();
     folder.write("p.yaml", pipeline(&pass("times: 0")));

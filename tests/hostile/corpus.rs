@@ -84,17 +84,17 @@ const SOURCE_CALLS: [(&str, &str, Verb); 8] = [
     ("discover", "session.discover", Verb::Run),
     ("snapshot", "session.snapshot", Verb::Run),
     ("read", "session.read", Verb::Run),
-    ("schema", "reader.schema", Verb::Run),
+    ("schemas", "reader.schemas", Verb::Run),
     ("check", "session.check", Verb::Check),
-    ("acknowledge", "session.acknowledge", Verb::Incremental),
+    ("acknowledge", "reader.acknowledge", Verb::Incremental),
 ];
 const DESTINATION_CALLS: [(&str, &str, Verb); 11] = [
     ("write", "writer.write", Verb::Run),
-    ("commit", "session.commit", Verb::Run),
+    ("commit", "load.commit", Verb::Run),
     ("open", "open", Verb::Run),
     ("plan", "session.plan", Verb::Run),
-    ("fence", "session.fence", Verb::Run),
-    ("open_writer", "session.open-writer", Verb::Run),
+    ("begin", "session.begin", Verb::Run),
+    ("open_writer", "load.open-writer", Verb::Run),
     ("flush", "writer.flush", Verb::Run),
     ("check", "session.check", Verb::Check),
     ("progress", "session.progress", Verb::Again),
@@ -468,7 +468,7 @@ impl Case {
         );
         if let Some(export) = self.export {
             assert_eq!(error["export"], export, "{about}: {document:#}");
-            let of_a_stream = ["reader", "writer", "session.read", "session.commit"];
+            let of_a_stream = ["reader", "writer", "session.read", "load.commit"];
             if of_a_stream.iter().any(|begin| export.starts_with(begin)) {
                 assert_eq!(error["stream"], "rows", "{about}: {document:#}");
                 assert!(error["phase"].is_string(), "{about}: {document:#}");

@@ -1,10 +1,12 @@
 ;; A destination that counts rows of one column `n` and is well as it stands; see `source.wat`.
-;;   2048 describe   2304 open   2560 check   2816 plan   3072 progress   3328 fence
+;;   2048 describe   2304 open   2560 check   2816 plan   3072 progress   3328 begin
 ;;   3584 open-writer   3840 write   4096 flush   4352 commit   4608 abort
-;;   4864 working   4992 beat
+;;   4736 progress of the load   4864 working   4992 beat
 (module
   (import "[export]rapidbyte:connector/destination@0.2.0" "[resource-new]session"
     (func $new_session (param i32) (result i32)))
+  (import "[export]rapidbyte:connector/destination@0.2.0" "[resource-new]load"
+    (func $new_load (param i32) (result i32)))
   (import "[export]rapidbyte:connector/destination@0.2.0" "[resource-new]writer"
     (func $new_writer (param i32) (result i32)))
   {imports}
@@ -44,9 +46,13 @@
     (i32.const 4864))
   (func (export "{x}[method]session.beat") (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32)
     (result i32) (i32.const 4992))
-  (func (export "{x}[method]session.fence") (param i32) (result i32)
-    (call $at (i32.const 6)) (i32.const 3328))
-  (func (export "{x}[method]session.open-writer") (param i32) (result i32)
+  (func (export "{x}[method]session.begin") (param i32 i32 i32) (result i32)
+    (call $at (i32.const 6))
+    (i32.store (i32.const 3336) (call $new_load (i32.const 1)))
+    (i32.const 3328))
+  (func (export "{x}[method]load.progress") (param i32) (result i32)
+    (i32.const 4736))
+  (func (export "{x}[method]load.open-writer") (param i32 i32 i32 i32 i32) (result i32)
     (call $at (i32.const 7))
     (i32.store (i32.const 3592) (call $new_writer (i32.const 1)))
     (i32.const 3584))
@@ -56,14 +62,14 @@
     (i32.const 3840))
   (func (export "{x}[method]writer.flush") (param i32) (result i32)
     (call $at (i32.const 9))
-    (i64.store (i32.const 4360) (i64.add (i64.load (i32.const 4360)) (i64.load (i32.const 4112))))
+    (i64.store (i32.const 4480) (i64.add (i64.load (i32.const 4480)) (i64.load (i32.const 4112))))
     (i32.const 4096))
-  (func (export "{x}[method]session.commit")
-    (param i32 i32 i32 i32 i32 i64 i32 i32 i32 i32) (result i32)
+  (func (export "{x}[method]load.commit") (param i32 i32 i32) (result i32)
     (call $at (i32.const 10)) (i32.const 4352))
-  (func (export "{x}[method]session.abort") (param i32 i32 i32) (result i32)
+  (func (export "{x}[method]load.abort") (param i32) (result i32)
     (call $at (i32.const 11)) (i32.const 4608))
   (func (export "{x}[dtor]session") (param i32) (call $at (i32.const 12)))
+  (func (export "{x}[dtor]load") (param i32) (call $at (i32.const 12)))
   (func (export "{x}[dtor]writer") (param i32) (call $at (i32.const 12)))
 
   (data (i32.const 64) "\ff\fe")
@@ -86,10 +92,12 @@
     "\d0\00\00\00\01\00\00\00" "\d0\00\00\00\01\00\00\00")
   (data (i32.const 5120) "\b0\00\00\00\01\00\00\00" "\80\00\00\00\03\00\00\00" "\00\00\00\00"
     "\01\00\00\00\80\00\00\00\03\00\00\00")
-  ;; epoch 1, seq 0, no cursor, a run, not complete.
-  (data (i32.const 3336) "\01\00\00\00\00\00\00\00" "\00\00\00\00\00\00\00\00"
+  ;; The progress of one stream: epoch 1, seq 0, no cursor, a run, not complete.
+  (data (i32.const 4736) "\90\12\00\00\01\00\00\00")
+  (data (i32.const 4752) "\01\00\00\00\00\00\00\00" "\00\00\00\00\00\00\00\00"
     "\00\00\00\00\80\00\00\00\03\00\00\00" "\80\00\00\00\03\00\00\00")
-  ;; The location of a receipt, behind rows and bytes.
-  (data (i32.const 4376) "\80\00\00\00\03\00\00\00")
+  ;; One receipt: its location, behind rows and bytes.
+  (data (i32.const 4360) "\80\11\00\00\01\00\00\00")
+  (data (i32.const 4496) "\80\00\00\00\03\00\00\00")
   {patches}
 )

@@ -36,7 +36,7 @@ const SOURCE_TEXTS: [(u32, &str); 9] = [
     (3080, "session.snapshot"),
     (5376, "session.check"),
     (5480, "session.check"),
-    (4112, "reader.next"),
+    (4116, "reader.next"),
 ];
 /// The same of lists of texts.
 const SOURCE_LISTS: [(u32, &str); 5] = [
@@ -55,8 +55,8 @@ const DESTINATION_TEXTS: [(u32, &str); 10] = [
     (5120, "session.plan"),
     (5128, "session.plan"),
     (5144, "session.plan"),
-    (3364, "session.fence"),
-    (4376, "session.commit"),
+    (4780, "load.progress"),
+    (4496, "load.commit"),
 ];
 const DESTINATION_LISTS: [(u32, &str); 3] = [
     (2096, "describe"),
@@ -77,6 +77,7 @@ pub fn all() -> Vec<Wat> {
         all.extend(asks(world));
         all.extend(waits(world));
         all.extend(errors(world));
+        all.extend(numbers(world));
     }
     // Those of a destination come last: so many of them drive the code of dest-file, which the
     // others write with, out of the cache, and compiling is no part of a run's time.
@@ -175,8 +176,10 @@ fn shapes(world: &'static str) -> Vec<Wat> {
     let wrong = contract("supports-filter: bool,", "supports-filter: u8,");
     let missing = contract(
         match world {
-            "source" => "        read: func(request: read-request) -> result<reader, error>;\n",
-            _ => "        abort: func(%stream: string) -> result<_, error>;\n",
+            "source" => {
+                "        read: func(requests: list<read-request>) -> result<reader, error>;\n"
+            }
+            _ => "        abort: func() -> result<_, error>;\n",
         },
         "",
     );
@@ -476,22 +479,50 @@ fn errors(world: &'static str) -> Vec<Wat> {
     each.into()
 }
 
+/// Answers that are not about each stream, and about no other one. The guest has one.
+fn numbers(world: &'static str) -> Vec<Wat> {
+    let lists: &[_] = match world {
+        "source" => &[(3840, 3856, "reader.schemas")],
+        _ => &[(4736, 4752, "load.progress"), (4360, 4480, "load.commit")],
+    };
+    let counts = lists.iter().flat_map(|(at, items, export)| {
+        [0, 2].map(|count| {
+            (
+                format!("{count} of {export}"),
+                vec![(*at, list(*items, count))],
+                *export,
+            )
+        })
+    });
+    let events = [("batch", 0), ("checkpoint", 1)].map(|(name, event)| {
+        let patches = vec![(4104, vec![event]), (4112, vec![1])];
+        (format!("{name} of another stream"), patches, "reader.next")
+    });
+    let events = events.into_iter().filter(|_| world == "source");
+    counts
+        .chain(events)
+        .map(|(name, patches, export)| {
+            wat(&name, patched(world, patches), "contract_broken", export)
+        })
+        .collect()
+}
+
 /// What should be Arrow.
 fn messages() -> Vec<Wat> {
     let source =
         |name, patches, export| wat(name, patched("source", patches), "contract_broken", export);
     let batch =
-        |at, len, rows: u8| vec![(4104, vec![0]), (4112, list(at, len)), (4120, vec![rows])];
+        |at, len, rows: u8| vec![(4104, vec![0]), (4120, list(at, len)), (4128, vec![rows])];
     vec![
         source(
             "schema as long as memory",
-            vec![(3840, list(0, MEMORY))],
-            "reader.schema",
+            vec![(3856, list(0, MEMORY))],
+            "reader.schemas",
         ),
         source(
             "schema outside",
-            vec![(3840, list(u32::MAX, 1))],
-            "reader.schema",
+            vec![(3856, list(u32::MAX, 1))],
+            "reader.schemas",
         ),
         source(
             "batch as long as memory",

@@ -3,7 +3,7 @@
 ;; Every export first asks $at whether its number is the one in which {deed} is due, and then gives
 ;; what lies at its address in memory, so that a test changes an answer by a patch of the data:
 ;;   2048 describe   2304 open   2560 check   2816 discover   3072 snapshot   3328 read
-;;   3584 acknowledge   3840 schema   4096 next
+;;   3584 acknowledge   3840 schemas   4096 next
 ;; Below 1024 are texts; 64 holds two bytes that are no UTF-8.
 (module
   (import "[export]rapidbyte:connector/source@0.2.0" "[resource-new]session"
@@ -42,13 +42,13 @@
     (call $at (i32.const 4)) (i32.const 2816))
   (func (export "{x}[method]session.snapshot") (param i32 i32 i32) (result i32)
     (call $at (i32.const 5)) (i32.const 3072))
-  (func (export "{x}[method]session.read") (param i32) (result i32)
+  (func (export "{x}[method]session.read") (param i32 i32 i32) (result i32)
     (call $at (i32.const 6))
     (i32.store (i32.const 3336) (call $new_reader (i32.const 1)))
     (i32.const 3328))
-  (func (export "{x}[method]session.acknowledge") (param i32 i32 i32 i32 i32) (result i32)
+  (func (export "{x}[method]reader.acknowledge") (param i32 i32 i32) (result i32)
     (call $at (i32.const 7)) (i32.const 3584))
-  (func (export "{x}[method]reader.schema") (param i32) (result i32)
+  (func (export "{x}[method]reader.schemas") (param i32) (result i32)
     (call $at (i32.const 8)) (i32.const 3840))
   (func (export "{x}[method]reader.next") (param i32 i32) (result i32)
     (call $at (i32.const 9)) (i32.const 4096))
@@ -79,8 +79,11 @@
   (data (i32.const 2824) "\00\14\00\00\01\00\00\00")
   (data (i32.const 5120) "\b0\00\00\00\04\00\00\00" "{schema_at}"
     "\d0\00\00\00\01\00\00\00" "\00\00\00\00\00\00\00\00" "\00\00\00\00\00\00\00\00")
-  (data (i32.const 3840) "{schema_at}")
-  ;; The end.
+  ;; One schema.
+  (data (i32.const 3840) "\10\0f\00\00\01\00\00\00")
+  (data (i32.const 3856) "{schema_at}")
+  ;; The end. Behind the number of a stream, at 4112, are the cursor of a checkpoint, at 4116, and the batch of
+  ;; another event, at 4120, with its rows, at 4128.
   (data (i32.const 4104) "\03")
   (data (i32.const 8192) "{schema}")
   {patches}

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use dest_file::Files;
 use proptest::prelude::*;
 use rapidbyte_manifest::{Hash, Link, Manifest};
-use rapidbyte_sdk::destination::{self, Writer};
+use rapidbyte_sdk::destination::{self, Loading};
 use rapidbyte_sdk::ipc;
 use rapidbyte_sdk::prelude::arrow_array::{ArrayRef, Int64Array};
 use rapidbyte_sdk::prelude::*;
@@ -48,17 +48,20 @@ fn target(write_mode: WriteMode) -> Target {
     }
 }
 
-fn run(id: &str) -> Run {
-    Run {
-        pipeline: "p".into(),
-        id: id.into(),
+fn request(write_mode: WriteMode, id: &str) -> LoadRequest {
+    LoadRequest {
+        target: target(write_mode),
+        run: Run {
+            pipeline: "p".into(),
+            id: id.into(),
+        },
     }
 }
 
 /// A run that was let in.
 struct Session {
     files: destination::Session<Files>,
-    writer: Writer<Files>,
+    load: Loading<Files>,
     seq: u64,
     epoch: u64,
 }
@@ -66,11 +69,12 @@ struct Session {
 impl Session {
     fn begin(folder: &Path, config: Value, mode: WriteMode, id: &str) -> Result<Self> {
         let mut files = open(folder, config);
-        let fenced = files.fence(&target(mode), &run(id))?;
-        let writer = files.open_writer(&target(mode), fenced.epoch, fenced.cursor.as_deref())?;
+        let mut load = files.begin(&[request(mode, id)])?;
+        let fenced = load.progress().clone();
+        load.open_writer(fenced.cursor.as_deref())?;
         Ok(Self {
             files,
-            writer,
+            load,
             seq: fenced.seq,
             epoch: fenced.epoch,
         })
@@ -81,13 +85,13 @@ impl Session {
     }
 
     fn write(&mut self, ids: Range<i64>) -> Vec<Part> {
-        self.writer.write(&batch(ids)).unwrap();
-        vec![self.writer.flush().unwrap()]
+        self.load.write(&batch(ids)).unwrap();
+        vec![self.load.flush().unwrap()]
     }
 
     fn commit(&mut self, ids: Range<i64>, cursor: &str, complete: bool) -> Result<Receipt> {
         let parts = self.write(ids);
-        let receipt = self.files.commit(Commit {
+        let receipt = self.load.commit(Commit {
             stream: "s",
             parts,
             seq: self.seq,
@@ -100,7 +104,7 @@ impl Session {
 
     /// As a process that is killed: nothing is cleaned up.
     fn end_by_kill(self) {
-        std::mem::forget((self.files, self.writer));
+        std::mem::forget((self.files, self.load));
     }
 }
 
@@ -229,7 +233,7 @@ fn an_older_run_cannot_commit_any_more_and_says_which_is_newer() {
         cursor: Some("6"),
         complete: true,
     };
-    let error = old.files.commit(commit).unwrap_err();
+    let error = old.load.commit(commit).unwrap_err();
     assert_eq!(error.code, "run_superseded", "{error:?}");
     assert_eq!(ids_of(folder.path(), &visible(folder.path())), [0, 1, 2]);
     assert_eq!(chain(folder.path()).1, visible(folder.path()));
@@ -251,17 +255,16 @@ fn a_cursor_is_set_and_cleared_without_a_writer() {
             .is_none()
     );
     let mut set = |cursor: Option<&str>| {
-        let fenced = files
-            .fence(&target(WriteMode::Append), &run("state"))
-            .unwrap();
+        let request = request(WriteMode::Append, "state");
+        let mut load = files.begin(&[request]).unwrap();
         let commit = Commit {
             stream: "s",
             parts: Vec::new(),
-            seq: fenced.seq,
+            seq: load.progress().seq,
             cursor,
             complete: false,
         };
-        files.commit(commit).unwrap();
+        load.commit(commit).unwrap();
         let progress = files.progress(&target(WriteMode::Append), "p").unwrap();
         progress.unwrap().cursor
     };
@@ -277,7 +280,7 @@ fn what_is_given_up_leaves_nothing_but_the_fence() {
     let mut session = Session::begin(folder.path(), config, WriteMode::Append, "r").unwrap();
     session.write(0..5);
     assert_eq!(tree(folder.path()).len(), 4);
-    session.files.abort("s").unwrap();
+    session.load.abort().unwrap();
     assert_eq!(tree(folder.path()), ["o/_manifest/00000001.json"]);
 }
 
@@ -339,12 +342,12 @@ fn what_could_double_or_lose_rows_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     // Replaced as a whole, and then added to.
     let mut files = open(folder.path(), lines());
-    let replaces = target(WriteMode::Replace);
-    files.fence(&replaces, &run("r")).unwrap();
-    let mut writer = files.open_writer(&replaces, 0, None).unwrap();
-    writer.write(&batch(0..2)).unwrap();
-    let part = writer.flush().unwrap();
-    files.commit(Commit::whole("s", vec![part])).unwrap();
+    let replaces = request(WriteMode::Replace, "r");
+    let mut load = files.begin(&[replaces]).unwrap();
+    load.open_writer(None).unwrap();
+    load.write(&batch(0..2)).unwrap();
+    let part = load.flush().unwrap();
+    load.commit(Commit::whole("s", vec![part])).unwrap();
     let error = begin(folder.path(), lines(), WriteMode::Append)
         .err()
         .unwrap();
@@ -371,12 +374,10 @@ fn what_could_double_or_lose_rows_is_refused_by_name() {
     // The folder of another pipeline.
     let folder = tempfile::tempdir().unwrap();
     begin(folder.path(), lines(), WriteMode::Append).unwrap();
-    let other = Run {
-        pipeline: "q".into(),
-        id: "r".into(),
-    };
+    let mut other = request(WriteMode::Append, "r");
+    other.run.pipeline = "q".into();
     let mut files = open(folder.path(), lines());
-    let error = files.fence(&target(WriteMode::Append), &other).unwrap_err();
+    let error = files.begin(&[other]).err().unwrap();
     assert_eq!(error.code, "folder_of_another_stream");
     // The newest manifest has no follower with its hash: what no run writes is noticed all the same.
     let edited = tempfile::tempdir().unwrap();
@@ -457,18 +458,10 @@ fn a_run_that_is_let_in_again_after_its_last_commit_knows_that_it_is_complete() 
         .commit(0..1, "1", true)
         .unwrap();
     let mut files = open(folder.path(), lines());
-    assert!(
-        files
-            .fence(&target(WriteMode::Append), &run("r"))
-            .unwrap()
-            .complete
-    );
-    assert!(
-        !files
-            .fence(&target(WriteMode::Append), &run("s"))
-            .unwrap()
-            .complete
-    );
+    for (id, complete) in [("r", true), ("s", false)] {
+        let load = files.begin(&[request(WriteMode::Append, id)]).unwrap();
+        assert_eq!(load.progress().complete, complete, "{id}");
+    }
 }
 
 /// What one of two runs does next.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dest_file::Files;
-use rapidbyte_sdk::destination::{self, Session, Writer};
+use rapidbyte_sdk::destination::{self, Loading, Session};
 use rapidbyte_sdk::ipc;
 use rapidbyte_sdk::prelude::arrow_array::{ArrayRef, Date32Array, Int64Array, StringArray};
 use rapidbyte_sdk::prelude::*;
@@ -49,22 +49,29 @@ fn target(stream: &str, write_mode: WriteMode) -> Target {
 }
 
 /// Lets a run in and begins to write.
-fn begin(files: &mut Session<Files>, target: &Target) -> Result<Writer<Files>> {
-    let run = Run {
-        pipeline: "p".into(),
-        id: "r".into(),
-    };
-    let fenced = files.fence(target, &run)?;
-    files.open_writer(target, fenced.epoch, None)
+fn begin(files: &mut Session<Files>, target: &Target) -> Result<Loading<Files>> {
+    let mut load = files.begin(&[request(target)])?;
+    load.open_writer(None)?;
+    Ok(load)
+}
+
+fn request(target: &Target) -> LoadRequest {
+    LoadRequest {
+        target: target.clone(),
+        run: Run {
+            pipeline: "p".into(),
+            id: "r".into(),
+        },
+    }
 }
 
 fn write(files: &mut Session<Files>, mode: WriteMode, batches: &[RecordBatch]) -> Result<Receipt> {
-    let mut writer = begin(files, &target("s", mode))?;
+    let mut load = begin(files, &target("s", mode))?;
     for batch in batches {
-        writer.write(batch)?;
+        load.write(batch)?;
     }
-    let part = writer.flush()?;
-    files.commit(Commit::whole("s", vec![part]))
+    let part = load.flush()?;
+    load.commit(Commit::whole("s", vec![part]))
 }
 
 fn replace(folder: &Path, config: Value, batches: &[RecordBatch]) -> Result<Receipt> {
@@ -248,12 +255,12 @@ fn too_many_files_are_refused_before_any_of_the_batch_is_written() {
         ),
     ] {
         let mut files = open(folder.path(), config).unwrap();
-        let mut writer = begin(&mut files, &target("s", WriteMode::Replace)).unwrap();
-        writer.write(&batch(&rows[..1])).unwrap();
-        let error = writer.write(&batch(&rows)).unwrap_err();
+        let mut load = begin(&mut files, &target("s", WriteMode::Replace)).unwrap();
+        load.write(&batch(&rows[..1])).unwrap();
+        let error = load.write(&batch(&rows)).unwrap_err();
         assert_eq!(error.code, "too_many_parts");
         assert!(error.message.ends_with(part), "{}", error.message);
-        drop((writer, files));
+        drop((load, files));
         assert_eq!(tree(folder.path()), [""; 0]);
     }
 }
@@ -295,11 +302,11 @@ fn a_set_that_is_given_up_leaves_the_older_one() {
     replace(folder.path(), config(), &[ids(0..2)]).unwrap();
     let before = tree(folder.path());
     let mut files = open(folder.path(), config()).unwrap();
-    let mut writer = begin(&mut files, &target("s", WriteMode::Replace)).unwrap();
-    writer.write(&ids(5..9)).unwrap();
-    files.abort("s").unwrap();
+    let mut load = begin(&mut files, &target("s", WriteMode::Replace)).unwrap();
+    load.write(&ids(5..9)).unwrap();
+    load.abort().unwrap();
     assert_eq!(tree(folder.path()), before);
-    drop((files, writer));
+    drop((files, load));
     assert_eq!(tree(folder.path()), before);
 }
 

@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use dest_file::Files;
 use rapidbyte_sdk::Commit;
-use rapidbyte_sdk::destination::{self, Session, Writer};
+use rapidbyte_sdk::destination::{self, Loading, Session};
 use rapidbyte_sdk::prelude::arrow_array::{
     ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray,
 };
-use rapidbyte_sdk::prelude::{DataType, Error, Field, Fit, Result, Run, Schema, Target, WriteMode};
+use rapidbyte_sdk::prelude::{
+    DataType, Error, Field, Fit, LoadRequest, Result, Run, Schema, Target, WriteMode,
+};
 use rapidbyte_sdk::{ipc, types};
 use serde_json::{Value, json};
 
@@ -46,13 +48,20 @@ fn target(stream: &str, schema: &Schema, write_mode: WriteMode) -> Target {
 }
 
 /// Lets a run in and begins to write.
-fn begin(files: &mut Session<Files>, target: &Target) -> Result<Writer<Files>> {
-    let run = Run {
-        pipeline: "p".into(),
-        id: "r".into(),
-    };
-    let fenced = files.fence(target, &run)?;
-    files.open_writer(target, fenced.epoch, None)
+fn begin(files: &mut Session<Files>, target: &Target) -> Result<Loading<Files>> {
+    let mut load = files.begin(&[request(target)])?;
+    load.open_writer(None)?;
+    Ok(load)
+}
+
+fn request(target: &Target) -> LoadRequest {
+    LoadRequest {
+        target: target.clone(),
+        run: Run {
+            pipeline: "p".into(),
+            id: "r".into(),
+        },
+    }
 }
 
 /// Writes batches to a stream and commits them.
@@ -62,12 +71,12 @@ fn write(
     mode: WriteMode,
     batches: &[RecordBatch],
 ) -> Result<u64> {
-    let mut writer = begin(files, &target(stream, &batches[0].schema(), mode))?;
+    let mut load = begin(files, &target(stream, &batches[0].schema(), mode))?;
     for batch in batches {
-        writer.write(batch)?;
+        load.write(batch)?;
     }
-    let part = writer.flush()?;
-    let receipt = files.commit(Commit::whole(stream, vec![part]))?;
+    let part = load.flush()?;
+    let receipt = load.commit(Commit::whole(stream, vec![part]))?;
     Ok(receipt.rows)
 }
 
@@ -95,14 +104,14 @@ fn nothing_is_visible_before_the_commit_and_everything_after_it() {
     std::fs::write(folder.path().join("a.csv"), "old").unwrap();
     let mut files = open(folder.path(), json!({"path": "{stream}.csv"})).unwrap();
     let target = target("a", &batch(&[]).schema(), WriteMode::Replace);
-    let mut writer = begin(&mut files, &target).unwrap();
-    writer.write(&batch(&[1, 2])).unwrap();
-    let first = writer.flush().unwrap();
-    writer.write(&batch(&[3])).unwrap();
-    let second = writer.flush().unwrap();
+    let mut load = begin(&mut files, &target).unwrap();
+    load.write(&batch(&[1, 2])).unwrap();
+    let first = load.flush().unwrap();
+    load.write(&batch(&[3])).unwrap();
+    let second = load.flush().unwrap();
     assert_eq!((first.rows, second.rows), (2, 1));
     assert_eq!(text(folder.path(), "a.csv"), "old");
-    let receipt = files
+    let receipt = load
         .commit(Commit::whole("a", vec![first, second]))
         .unwrap();
     assert_eq!(
@@ -112,7 +121,7 @@ fn nothing_is_visible_before_the_commit_and_everything_after_it() {
     assert_eq!((receipt.rows, receipt.bytes), (3, 24));
     assert!(receipt.location.ends_with("/a.csv"));
     assert_eq!(names(folder.path()), ["a.csv"]);
-    let error = writer.write(&batch(&[4])).unwrap_err();
+    let error = load.write(&batch(&[4])).unwrap_err();
     assert!(
         error.message.contains("already committed"),
         "{}",
@@ -148,14 +157,14 @@ fn giving_up_leaves_nothing() {
     let mut files = open(folder.path(), json!({"path": "{stream}.csv"})).unwrap();
     for how in ["abort", "drop"] {
         let target = target("a", &batch(&[]).schema(), WriteMode::Replace);
-        let mut writer = begin(&mut files, &target).unwrap();
-        writer.write(&batch(&[1])).unwrap();
-        writer.flush().unwrap();
+        let mut load = begin(&mut files, &target).unwrap();
+        load.write(&batch(&[1])).unwrap();
+        load.flush().unwrap();
         assert_eq!(names(folder.path()).len(), 1, "a temporary file");
         match how {
-            "abort" => files.abort("a").unwrap(),
+            "abort" => load.abort().unwrap(),
             _ => {
-                drop(writer);
+                drop(load);
                 drop(files);
                 files = open(folder.path(), json!({"path": "{stream}.csv"})).unwrap();
             }
@@ -164,12 +173,8 @@ fn giving_up_leaves_nothing() {
     }
     // A commit without a writer moves a cursor, and a file has none.
     let target = target("a", &batch(&[]).schema(), WriteMode::Replace);
-    let run = Run {
-        pipeline: "p".into(),
-        id: "r".into(),
-    };
-    files.fence(&target, &run).unwrap();
-    let error = files.commit(Commit::whole("a", vec![])).unwrap_err();
+    let mut load = files.begin(&[request(&target)]).unwrap();
+    let error = load.commit(Commit::whole("a", vec![])).unwrap_err();
     assert_eq!(error.code, "cursor_needs_folder", "{error:?}");
 }
 
@@ -200,16 +205,16 @@ fn a_commit_of_other_rows_than_were_written_is_refused() {
     let mut files = open(folder.path(), json!({"path": "a.csv"})).unwrap();
     for flush in [true, false] {
         let target = target("s", &batch(&[]).schema(), WriteMode::Replace);
-        let mut writer = begin(&mut files, &target).unwrap();
-        writer.write(&batch(&[1])).unwrap();
-        let mut part = writer.flush().unwrap();
+        let mut load = begin(&mut files, &target).unwrap();
+        load.write(&batch(&[1])).unwrap();
+        let mut part = load.flush().unwrap();
         if flush {
             part.rows = 2;
         } else {
-            writer.write(&batch(&[2])).unwrap();
+            load.write(&batch(&[2])).unwrap();
         }
         assert_eq!(
-            kind(&files.commit(Commit::whole("s", vec![part])).unwrap_err()),
+            kind(&load.commit(Commit::whole("s", vec![part])).unwrap_err()),
             "Internal"
         );
         assert_eq!(names(folder.path()), [""; 0]);
@@ -253,8 +258,8 @@ fn a_stream_without_rows_is_a_file_without_rows() {
     )
     .unwrap();
     let target = target("a", &batch(&[]).schema(), WriteMode::Replace);
-    let _writer = begin(&mut files, &target).unwrap();
-    assert_eq!(files.commit(Commit::whole("a", vec![])).unwrap().rows, 0);
+    let mut load = begin(&mut files, &target).unwrap();
+    assert_eq!(load.commit(Commit::whole("a", vec![])).unwrap().rows, 0);
     assert_eq!(text(folder.path(), "a.csv"), "id;t\n");
 }
 

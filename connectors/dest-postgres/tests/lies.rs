@@ -32,14 +32,14 @@ fn speak(url: &str, load_method: &str) -> Result<()> {
     )?;
     let target = target("t", &batch(&[1]).schema(), WriteMode::Append);
     to.plan(&target)?;
-    let progress = to.fence(&target, &run("r"))?;
-    let mut writer = to.open_writer(&target, progress.epoch, None)?;
+    let mut load = fence(&mut to, &target, run("r"))?;
+    load.open_writer(None)?;
     for first in 0..20 {
         let ids: Vec<i64> = (first * 5..first * 5 + 5).collect();
-        writer.write(&batch(&ids))?;
+        load.write(&batch(&ids))?;
     }
-    let part = writer.flush()?;
-    let receipt = to.commit(whole(&target.stream, vec![part], progress.seq))?;
+    let part = load.flush()?;
+    let receipt = load.commit(whole(&target.stream, vec![part], load.progress().seq))?;
     assert_eq!(receipt.rows, 100);
     Ok(())
 }

@@ -16,7 +16,7 @@ use rapidbyte_engine::report::{Side, StageReport};
 use rapidbyte_runtime::{Clock, Phase};
 use rapidbyte_sdk::phase::{self, Kind, Outside};
 use rapidbyte_sdk::prelude::{
-    Commit, Event, ReadRequest, Reader, Run, Selection, Source, WriteMode,
+    Commit, Event, LoadRequest, ReadRequest, Reader, Run, Selection, Source, WriteMode,
 };
 use rapidbyte_sdk::{Target as Stream, destination, ipc, source};
 use serde_json::{Map, Value, json};
@@ -199,19 +199,16 @@ fn write(
     let Ok(schema) = waiting(&clock, || schema.recv()) else {
         return Ok(None);
     };
-    let target = &job.target_stream(schema);
-    destination.plan(target).map_err(Failure::of_connector)?;
+    let target = job.target_stream(schema);
+    destination.plan(&target).map_err(Failure::of_connector)?;
+    let decoder = ipc::Decoder::new(&target.schema)?;
     let run = Run {
         pipeline: "bench-native".into(),
         id: format!("{}-{}", crate::machine::unix_secs(), std::process::id()),
     };
-    let progress = destination
-        .fence(target, &run)
-        .map_err(Failure::of_connector)?;
-    let mut writer = destination
-        .open_writer(target, progress.epoch, None)
-        .map_err(Failure::of_connector)?;
-    let decoder = ipc::Decoder::new(&target.schema)?;
+    let begun = destination.begin(&[LoadRequest { target, run }]);
+    let mut load = begun.map_err(Failure::of_connector)?;
+    load.open_writer(None).map_err(Failure::of_connector)?;
     let mut bytes = 0;
     loop {
         match waiting(&clock, || receiver.recv()) {
@@ -224,18 +221,18 @@ fn write(
                 if batch.num_rows() != rows {
                     return Err(Failure("a batch changed its number of rows".into()));
                 }
-                writer.write(&batch).map_err(Failure::of_connector)?;
+                load.write(&batch).map_err(Failure::of_connector)?;
             }
             Received::End => break,
             Received::Aborted | Received::Cancelled => return Ok(None),
         }
     }
-    let part = writer.flush().map_err(Failure::of_connector)?;
+    let part = load.flush().map_err(Failure::of_connector)?;
     let commit = Commit {
-        seq: progress.seq,
-        ..Commit::whole(&target.stream, vec![part])
+        seq: load.progress().seq,
+        ..Commit::whole(TABLE, vec![part])
     };
-    let receipt = destination.commit(commit).map_err(Failure::of_connector)?;
+    let receipt = load.commit(commit).map_err(Failure::of_connector)?;
     Ok(Some(Written {
         stage: StageReport::new(&clock, Side::Destination),
         rows: receipt.rows,

@@ -544,7 +544,7 @@ impl<'b> Subject<'b> {
         let load = Load::let_in(self, target, simple(), run, cancel).map_err(blocks)?;
         // Files that the fence made may stay, and none of the writer's.
         let before = self.files();
-        let mut load = load.opened(target).map_err(blocks)?;
+        let mut load = load.opened().map_err(blocks)?;
         load.write(ROWS..2 * ROWS).map_err(blocks)?;
         load.flush().map_err(blocks)?;
         load.write(2 * ROWS..3 * ROWS).map_err(blocks)?;

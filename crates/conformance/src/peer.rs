@@ -168,12 +168,12 @@ fn read(mut source: Source, name: &str) -> Result<RecordBatch, Trouble> {
         max_record_bytes: 16 << 20,
     };
     let broken = |text: String| Trouble::Broken(format!("the peer reads {name}: {text}"));
-    let schema = source.read(&request).map_err(trouble)?;
-    let decoder = Decoder::new(&schema).map_err(|error| broken(error.to_string()))?;
+    let schemas = source.read(&[request]).map_err(trouble)?;
+    let decoder = Decoder::new(&schemas[0]).map_err(|error| broken(error.to_string()))?;
     let (mut batches, mut rows) = (Vec::new(), 0);
     for _ in 0..MAX_STEPS {
         match source.next(WAIT_MS).map_err(trouble)? {
-            Event::Batch(batch) => {
+            Event::Batch((_, batch)) => {
                 let batch = decoder.decode(batch.data);
                 let batch = batch.map_err(|error| broken(error.to_string()))?;
                 rows += batch.num_rows();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::SchemaRef;
-use rapidbyte_runtime::{Event, Increment, ReadRequest, Selection, Source};
+use rapidbyte_runtime::{Event, Increment, Position, ReadRequest, Selection, Source};
 use rapidbyte_wire::ipc::Decoder;
 
 use crate::bench::{Bench, Trouble};
@@ -125,9 +125,10 @@ impl<'b> Reading<'b> {
         snapshot: String,
     ) -> Result<Self, Trouble> {
         let mut source = source;
-        let schema = bench.note(source.read(&asked.request(snapshot)))?;
-        let decoder = Decoder::new(&schema)
-            .map_err(|error| Trouble::Broken(format!("reader.schema: {error}")))?;
+        let schemas = bench.note(source.read(&[asked.request(snapshot)]))?;
+        // There is one, because there is one request.
+        let decoder = Decoder::new(&schemas[0])
+            .map_err(|error| Trouble::Broken(format!("reader.schemas: {error}")))?;
         Ok(Self {
             bench,
             source,
@@ -157,8 +158,10 @@ impl<'b> Reading<'b> {
     }
 
     /// Says that everything up to the cursor is kept.
-    pub fn acknowledge(&mut self, stream: &str, cursor: &str) -> Result<(), Trouble> {
-        self.bench.note(self.source.acknowledge(stream, cursor))
+    pub fn acknowledge(&mut self, cursor: &str) -> Result<(), Trouble> {
+        let cursor = cursor.into();
+        let position = Position { stream: 0, cursor };
+        self.bench.note(self.source.acknowledge(&[position]))
     }
 
     pub fn next(&mut self) -> Result<Step, Trouble> {
@@ -173,7 +176,7 @@ impl<'b> Reading<'b> {
             ));
         }
         let step = match self.bench.note(event)? {
-            Event::Batch(batch) => {
+            Event::Batch((_, batch)) => {
                 self.quick_idles = 0;
                 let bytes = batch.data.len();
                 self.rows += batch.rows;
@@ -186,9 +189,9 @@ impl<'b> Reading<'b> {
                     Err(text) => Step::Bad(text),
                 }
             }
-            Event::Checkpoint(cursor) => {
+            Event::Checkpoint(position) => {
                 self.quick_idles = 0;
-                Step::Checkpoint(cursor)
+                Step::Checkpoint(position.cursor)
             }
             Event::Idle if took < WAITED => {
                 self.quick_idles += 1;

@@ -16,6 +16,7 @@
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// Messages between two stages at most, whatever their size.
 pub const MAX_MESSAGES: usize = 1024;
@@ -160,6 +161,16 @@ impl<T> Receiver<T> {
     ///
     /// What is not an item stays so: a later call gives the same again.
     pub fn recv(&mut self) -> Received<T> {
+        loop {
+            // Without an end of the wait there is always something.
+            if let Some(received) = self.recv_until(None) {
+                return received;
+            }
+        }
+    }
+
+    /// The same, but waits no longer than `until`: then it gives `None`.
+    pub fn recv_until(&mut self, until: Option<Instant>) -> Option<Received<T>> {
         let mut state = self.shared.lock();
         let (received, wake) = loop {
             if state.cancelled {
@@ -175,15 +186,26 @@ impl<T> Receiver<T> {
             if state.ended {
                 break (Received::End, false);
             }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return None;
+            }
             state.receiver_waits = true;
-            state = wait(&self.shared.arrival, state);
+            let arrival = &self.shared.arrival;
+            state = match left {
+                None => wait(arrival, state),
+                Some(left) => {
+                    let woken = arrival.wait_timeout(state, left);
+                    woken.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
             state.receiver_waits = false;
         };
         drop(state);
         if wake {
             self.shared.space.notify_one();
         }
-        received
+        Some(received)
     }
 }
 

@@ -4,7 +4,9 @@
 use std::path::Path;
 
 use arrow_schema::Schema;
-use rapidbyte_runtime::{Clock, Destination, Progress, Run, Selection, Target, WriteMode};
+use rapidbyte_runtime::{
+    Clock, Destination, LoadRequest, Progress, Run, Selection, StreamCommit, Target, WriteMode,
+};
 use rapidbyte_state::State;
 use rapidbyte_wire::ipc;
 
@@ -166,7 +168,12 @@ impl<'a> Cursors<'a> {
             pipeline: self.document.pipeline.clone(),
             id: STATE.into(),
         };
-        let mut progress = self.session.fence(&target, &run).map_err(failed)?;
+        let request = LoadRequest {
+            target,
+            run: run.clone(),
+        };
+        let mut begun = self.session.begin(&[request]).map_err(failed)?;
+        let mut progress = begun.remove(0);
         if shown.is_some_and(|shown| shown.seq != progress.seq) {
             let text = format!(
                 "{stream}: a run moved the cursor while it was edited, and it is now {}",
@@ -176,9 +183,16 @@ impl<'a> Cursors<'a> {
                 .hint("run `rapidbyte state edit` again; nothing was changed"));
         }
         let cursor = cursor.map(str::to_owned);
-        self.session
-            .commit(stream, &[], progress.seq, cursor.as_ref(), false)
-            .map_err(failed)?;
+        let commit = StreamCommit {
+            stream: 0,
+            parts: Vec::new(),
+            seq: progress.seq,
+            cursor: cursor.clone(),
+            complete: false,
+        };
+        self.session.commit(&[commit]).map_err(failed)?;
+        // Another stream may follow.
+        self.session.finish();
         progress.seq += 1;
         progress.cursor = cursor;
         progress.complete = false;

@@ -8,8 +8,9 @@
 //!   other transforms, or with other settings of the source.
 //!
 //! So the id of such a stream also stands for the rows that the run asks for: `20260131-235959-0a1b2c3d.4e5f6071`.
-//! Streams without a limit, a condition, a choice of columns or transforms have the run's own id, unless the settings of the source
-//! have changed since the run began.
+//! Streams without a limit, a condition, a choice of columns or transforms have the run's own id, unless the settings of
+//! the source have changed since the run began. A full refresh that replaces or updates rows has an id that stands for
+//! its write mode.
 
 use std::collections::HashMap;
 
@@ -32,8 +33,6 @@ pub(crate) struct Asked {
     settings: String,
     /// Runs that began with other settings.
     others: Vec<String>,
-    /// The run resumes one that did not finish.
-    goes_on: bool,
 }
 
 impl Asked {
@@ -42,7 +41,6 @@ impl Asked {
     pub(crate) fn compared<'a>(
         plan: &Plan,
         history: Option<&State>,
-        goes_on: bool,
         runs: impl Iterator<Item = &'a str>,
     ) -> Result<Self, Failure> {
         let settings = settings(plan);
@@ -60,7 +58,6 @@ impl Asked {
             limit: plan.limit,
             settings,
             others,
-            goes_on,
         })
     }
 
@@ -76,9 +73,8 @@ impl Asked {
         let steps: Vec<String> = stream.transforms.iter().map(|step| step.hash()).collect();
         let is_plain = asked == (&None, &None, None) && other.is_none() && steps.is_empty();
         // Rows that replace or update others say nothing about rows that are appended.
-        if !is_added_once(stream) && self.goes_on && stream.sync_mode == SyncMode::FullRefresh {
-            let mode = write_mode_name(stream.target.write_mode);
-            return format!("{base}{MARK}{}", short_hash(mode.as_bytes()));
+        if !is_added_once(stream) && stream.sync_mode == SyncMode::FullRefresh {
+            return of_mode(base, stream.target.write_mode);
         }
         if !is_added_once(stream) || is_plain {
             return base.to_owned();
@@ -136,10 +132,29 @@ fn settings_of(stage: &Stage, connector: &str, config: &Map<String, Value>) -> S
 }
 
 impl Step {
-    /// A hash of the transform and its settings.
+    /// A hash of the transform and its settings. The place of its file does not count.
     fn hash(&self) -> String {
-        settings_of(&self.stage, &self.asked.connector, &self.asked.config)
+        let identity = self.stage.connector.identity();
+        settings_of(&self.stage, &identity, &self.asked.config)
     }
+}
+
+/// The id of a full refresh that replaces or updates rows.
+fn of_mode(base: &str, mode: WriteMode) -> String {
+    format!(
+        "{base}{MARK}{}",
+        short_hash(write_mode_name(mode).as_bytes())
+    )
+}
+
+/// Whether the run under this id replaced all rows.
+pub(crate) fn has_replaced(id: &str) -> bool {
+    id == of_mode(base(id), WriteMode::Replace)
+}
+
+/// Whether the run under this id appended rows, of a full refresh.
+pub(crate) fn has_appended(id: &str) -> bool {
+    !has_replaced(id) && id != of_mode(base(id), WriteMode::Upsert)
 }
 
 fn short_hash(bytes: &[u8]) -> String {

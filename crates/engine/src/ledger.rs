@@ -1,4 +1,4 @@
-//! What a run has committed: told to the local history and to the source, and counted for the report.
+//! The commits of a run: recorded in the local history, and counted for the report.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -9,23 +9,22 @@ use rapidbyte_state::{Known, State, Watch};
 use crate::event::Event;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
-use crate::known_as::{self, Asked};
-use crate::plan::{Held, Plan};
+use crate::known_as::Asked;
 
 /// The books of one run.
 pub(crate) struct Ledger<'a> {
-    /// Who is at work.
+    /// This run.
     pub(crate) run: Run,
-    /// The ids of the runs in which streams failed that have not succeeded since, by stream: such a stream
-    /// is moved under that id.
+    /// The ids of earlier runs, by stream, for streams that failed there and have not succeeded since, or that were
+    /// appended there and whose run did not finish. Such a stream moves under that id.
     pub(crate) resumed: HashMap<String, String>,
     /// The runs as the destination knows them, by stream, where that is not `run`.
     pub(crate) known_as: HashMap<String, Run>,
-    /// What the run that this one resumes has appended, by stream: an id and a target.
+    /// The streams that unfinished runs have appended, each with ids and targets.
     pub(crate) completed: HashMap<String, HashSet<String>>,
     /// The targets of full refreshes, by stream.
     pub(crate) targets: HashMap<String, String>,
-    /// What decides these ids.
+    /// Decides these ids.
     pub(crate) asked: Asked,
     /// The id of the run that still had the turn of the pipeline when this one took it.
     pub(crate) replaces: Option<String>,
@@ -33,19 +32,19 @@ pub(crate) struct Ledger<'a> {
     pub(crate) turn: Option<Watch>,
     /// The run resumes one that did not finish.
     pub(crate) goes_on: bool,
-    /// None where it cannot be written and nothing depends on it.
+    /// `None` if it cannot be written and nothing depends on it.
     pub(crate) history: Option<&'a State>,
     pub(crate) host: &'a Host,
     pub(crate) tallies: Mutex<HashMap<String, Tally>>,
 }
 
-/// What one commit made visible.
+/// The rows that one commit made visible.
 pub(crate) struct Committed {
     pub(crate) rows: u64,
     /// Of Arrow data.
     pub(crate) bytes: u64,
     pub(crate) batches: u64,
-    /// What the destination wrote.
+    /// Bytes that the destination wrote.
     pub(crate) written_bytes: u64,
     pub(crate) location: String,
 }
@@ -61,13 +60,13 @@ pub(crate) struct Tally {
     pub(crate) location: String,
     /// The run had moved it before it was killed.
     pub(crate) skipped: bool,
-    /// What the operator has to know about the stream.
+    /// A warning for the operator.
     pub(crate) warning: Option<String>,
-    /// The destination has let this run in before.
+    /// This run has fenced the stream.
     pub(crate) was_let_in: bool,
     /// The epoch of a newer run that came and went while this one planned.
     pub(crate) overtaken: Option<u64>,
-    /// The epoch at which an older run was let in after this one had planned.
+    /// The epoch of an older run that fenced the stream after this run had planned.
     pub(crate) trailed: Option<u64>,
 }
 
@@ -82,7 +81,7 @@ impl Ledger<'_> {
         self.resumed.get(stream).unwrap_or(&self.run.id)
     }
 
-    /// The destination has let the run in, and said how far a stream is.
+    /// The run has fenced a stream, and the destination has told its progress.
     pub(crate) fn heal(&self, stream: &str, progress: &Progress) {
         self.tally(stream, |tally| tally.was_let_in = true);
         if let Some(history) = self.history {
@@ -91,7 +90,7 @@ impl Ledger<'_> {
         }
     }
 
-    /// The ids under which the run that this one resumes has appended a stream to its target.
+    /// The ids under which unfinished runs have appended a stream to its target.
     pub(crate) fn appended_as(&self, stream: &str) -> HashSet<String> {
         let (Some(target), Some(known)) = (self.targets.get(stream), self.completed.get(stream))
         else {
@@ -112,27 +111,11 @@ impl Ledger<'_> {
         }
     }
 
-    /// What was appended to the target of a stream is not there any more.
+    /// The rows that were appended to the target of a stream are not there any more.
     pub(crate) fn has_lost(&self, stream: &str) {
         if let (Some(history), Some(target)) = (self.history, self.targets.get(stream)) {
             self.or_warn(history.forget_completed(&self.run.pipeline, stream, target));
         }
-    }
-
-    /// The streams that the run which this one resumes has appended, and that are not among `names`.
-    pub(crate) fn appended_beside(&self, names: &[String]) -> Vec<String> {
-        let is_of_run = |known: &String| {
-            let id = known.split(' ').next().unwrap_or_default();
-            known_as::base(id) == self.run.id
-        };
-        let mut left: Vec<String> = self
-            .completed
-            .iter()
-            .filter(|(stream, known)| !names.contains(stream) && known.iter().any(is_of_run))
-            .map(|(stream, _)| stream.clone())
-            .collect();
-        left.sort();
-        left
     }
 
     /// Tells the operator something about a stream, now and in the report.
@@ -146,7 +129,7 @@ impl Ledger<'_> {
         self.tally(stream, |tally| tally.overtaken = Some(epoch));
     }
 
-    /// An older run, which does not have the turn any more, was let in while this one planned.
+    /// An older run, which does not have the turn any more, fenced the stream after this run had planned.
     pub(crate) fn trailed(&self, stream: &str, epoch: u64) {
         self.tally(stream, |tally| tally.trailed = Some(epoch));
     }
@@ -156,10 +139,9 @@ impl Ledger<'_> {
         self.tally(stream, |tally| tally.skipped = true);
     }
 
-    /// A commit has happened: first it is counted, then told to the history, then to the source.
+    /// A commit has happened: first it is counted, then told to the history.
     pub(crate) fn committed(
         &self,
-        (plan, held): (&Plan, &Held),
         stream: &str,
         progress: &Progress,
         committed: Committed,
@@ -183,16 +165,10 @@ impl Ledger<'_> {
             let (pipeline, known) = (&self.run.pipeline, known(progress));
             self.or_warn(history.committed(pipeline, stream, runs, known, (rows, bytes)));
         }
-        point("engine.recorded", stream)?;
-        if let Some(cursor) = &progress.cursor {
-            held.with_coordinator(|source| source.acknowledge(stream, cursor))
-                .transpose()
-                .map_err(|e| Failure::from_runtime(e, &plan.document, "source"))?;
-        }
-        point("engine.acknowledged", stream)
+        point("engine.recorded", stream)
     }
 
-    /// What was committed of a stream so far.
+    /// The commits of a stream so far.
     pub(crate) fn of(&self, stream: &str) -> Tally {
         self.tally(stream, |tally| tally.clone())
     }
@@ -202,7 +178,7 @@ impl Ledger<'_> {
         change(tallies.entry(stream.to_owned()).or_default())
     }
 
-    /// The destination has what counts: a history that cannot be written is worth a word.
+    /// The destination has the rows and the cursor, so a history that cannot be written is only a warning.
     fn or_warn(&self, told: rapidbyte_state::Result<()>) {
         if let Err(error) = told {
             let text = format!("the local history is behind: {error}");
@@ -211,7 +187,7 @@ impl Ledger<'_> {
     }
 }
 
-/// As the local history keeps it.
+/// The form that the local history keeps.
 pub(crate) fn known(progress: &Progress) -> Known<'_> {
     Known {
         epoch: progress.epoch,
@@ -221,7 +197,7 @@ pub(crate) fn known(progress: &Progress) -> Known<'_> {
     }
 }
 
-/// Reaches a named point of a run, where a test may inject a fault.
+/// A failpoint of a run: a test may inject a fault here.
 pub(crate) fn point_of_run(name: &str) -> Result<(), Failure> {
     fault::point(name).map_err(|injected| {
         let mut failure = Failure::new(Class::Run, "fault_injected", injected);
@@ -230,7 +206,7 @@ pub(crate) fn point_of_run(name: &str) -> Result<(), Failure> {
     })
 }
 
-/// The same of a stream.
+/// The same for a stream.
 pub(crate) fn point(name: &str, stream: &str) -> Result<(), Failure> {
     point_of_run(name).map_err(|failure| failure.in_stream(stream))
 }

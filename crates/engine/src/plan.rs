@@ -13,7 +13,7 @@ mod refused;
 pub(crate) mod shown;
 mod step;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use arrow_schema::{Field, Schema};
@@ -131,6 +131,16 @@ impl Plan {
             failure: failure.clone(),
         }));
         refused
+    }
+
+    /// The streams of `left` that move together, by their positions in [`Plan::streams`]. Each moves alone, unless the
+    /// source reads several streams with one reader and the destination commits them together.
+    pub(crate) fn groups(&self, left: impl Iterator<Item = usize>) -> VecDeque<Vec<usize>> {
+        if self.source.spec.reads_together && self.destination.spec.commits_together {
+            let group: Vec<usize> = left.collect();
+            return [group].into_iter().filter(|one| !one.is_empty()).collect();
+        }
+        left.map(|index| vec![index]).collect()
     }
 
     /// All stages: the source, the transforms of the streams, and the destination.

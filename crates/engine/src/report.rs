@@ -126,6 +126,9 @@ pub struct StreamReport {
     /// This run had committed it before it was killed: nothing was moved now.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub committed_before: bool,
+    /// The stream that it was read and committed together with, which has the times of their stages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub together_with: Option<String>,
     /// From the start of planning to its own start.
     pub start_secs: f64,
     /// From its start to its commit.

@@ -37,15 +37,15 @@ pub fn progress(plan: &Plan) -> Arc<Progress> {
     })
 }
 
-/// Moves everything that was planned, `parallelism` streams at a time. With a `history` the run is
-/// told to it, and a run that did not finish is gone on with. The `turn` of the pipeline is kept to the end.
+/// Moves all planned streams, `parallelism` groups at a time. Records the run in `history`, and resumes a run that did
+/// not finish. Keeps the `turn` of the pipeline to the end.
 ///
-/// How it ended goes to `tell`, and only then is the run over for the history: a process that dies
-/// while it tells is begun again with the same run, which adds no row a second time.
+/// Calls `tell` with the result before it records the end of the run. If the process dies in between, the next run
+/// resumes this one, and adds no row a second time.
 ///
 /// # Errors
-/// The first cause. What was committed before it stays committed, and `history` knows where to go
-/// on; of the rest nothing is visible.
+/// The first cause. Rows that were committed before it stay, and `history` knows where to resume. No other row is
+/// visible.
 pub fn run(
     mut prepared: Prepared,
     host: &Host,
@@ -84,9 +84,14 @@ pub fn run(
         .iter()
         .map(|refused| refused.stream.clone());
     let names: Vec<String> = planned.chain(refused).collect();
+    let targets = targets(&prepared.plan);
     let resumed: HashMap<String, String> = names
         .iter()
-        .filter_map(|name| Some((name.clone(), left.remove(name)?)))
+        .filter_map(|name| {
+            let known = completed.get(name).zip(targets.get(name));
+            let appended = known.and_then(|(known, target)| last_appended(known, target));
+            Some((name.clone(), appended.or_else(|| left.remove(name))?))
+        })
         .collect();
     if let Some(why) = history.and_then(State::behind) {
         let text = format!(
@@ -106,13 +111,13 @@ pub fn run(
     let earlier = resumed.values().chain(&replaces).chain([&run.id]);
     let goes_on = active.as_ref().is_some_and(ActiveRun::goes_on);
     let earlier = earlier.map(String::as_str);
-    let asked = Asked::compared(&prepared.plan, history, goes_on, earlier)?;
+    let asked = Asked::compared(&prepared.plan, history, earlier)?;
     let ledger = Ledger {
         known_as: asked.all(&prepared.plan, &run, &resumed),
         asked,
         completed,
         goes_on,
-        targets: targets(&prepared.plan),
+        targets,
         resumed,
         replaces,
         turn: held.map(Turn::watch),
@@ -156,17 +161,26 @@ pub fn run(
         }
         let of = |stream: &String| (stream.clone(), ledger.id_of(stream).to_owned());
         let done = names.iter().filter(|name| !failed.contains(name.as_str()));
-        let mut left: Vec<_> = failed.iter().map(of).collect();
-        // A run of other streams resumed it. The next run must not append these again.
-        let beside = ledger.appended_beside(&names).into_iter();
-        left.extend(beside.map(|stream| (stream, ledger.run.id.clone())));
-        active.streams_ended(done.cloned().collect(), left);
+        let left: Vec<_> = failed.iter().map(of).collect();
+        let target = |stream: &String| ledger.targets.get(stream).cloned();
+        let done = done.map(|stream| (stream.clone(), target(stream).unwrap_or_default()));
+        active.streams_ended(done.collect(), left);
         if let Err(error) = history.finish(active, outcome) {
             let text = format!("the local history is behind: {error}");
             host.log(None, Level::Warn, &text);
         }
     }
     moved.map(drop)
+}
+
+/// The id of the last unfinished run that has appended a stream to its target.
+fn last_appended(known: &HashSet<String>, target: &str) -> Option<String> {
+    let of_target = known.iter().filter_map(|known| {
+        let (id, of) = known.split_once(' ')?;
+        (of == target).then(|| known_as::base(id))
+    });
+    // Ids begin with the time.
+    of_target.max().map(str::to_owned)
 }
 
 /// The targets of full refreshes, by stream.
@@ -279,8 +293,8 @@ fn connector(stage: &Stage) -> ConnectorReport {
     )
 }
 
-/// What came to these streams since the interrupted run appended them is not in the target: the run that resumes it
-/// says so.
+/// Rows that came to these streams since the interrupted run appended them are not in the target. The run that resumes
+/// it says so.
 fn skipped(streams: &[StreamReport], run: &str, host: &Host) -> Vec<Warning> {
     let skipped: Vec<Warning> = streams
         .iter()
@@ -324,9 +338,9 @@ fn warnings(stream: &StreamPlan) -> impl Iterator<Item = Warning> {
     })
 }
 
-/// What the workers share: the streams to come, what is done, what failed, and what stopped the run.
+/// What the workers share: the groups of streams to come, what is done, what failed, and what stopped the run.
 struct Shared {
-    queue: Mutex<VecDeque<usize>>,
+    queue: Mutex<VecDeque<Vec<usize>>>,
     moved: Mutex<Vec<(usize, Moved)>>,
     failed: Mutex<Vec<(usize, Failure)>>,
     cause: Mutex<Option<Failure>>,
@@ -379,7 +393,7 @@ fn move_streams(
         tell_failed(plan, host, stream, failure);
     }
     let shared = Shared {
-        queue: Mutex::new((0..plan.streams.len()).filter(is_read).collect()),
+        queue: Mutex::new(plan.groups((0..plan.streams.len()).filter(is_read))),
         moved: Mutex::default(),
         failed: Mutex::new(taken.refused.clone()),
         cause: Mutex::default(),
@@ -390,37 +404,44 @@ fn move_streams(
         for _ in 0..workers {
             scope.spawn(|| {
                 let sessions = Sessions::default();
-                while let Some(index) = next(&shared) {
-                    let state = &progress.streams[index];
-                    state.set_state(StreamState::Running);
-                    host.tell(&Event::StreamStarted {
-                        stream: &plan.streams[index].name,
-                    });
+                while let Some(group) = next(&shared) {
+                    let members: Vec<_> = group
+                        .iter()
+                        .map(|index| (&plan.streams[*index], &progress.streams[*index]))
+                        .collect();
+                    for (stream, state) in &members {
+                        state.set_state(StreamState::Running);
+                        host.tell(&Event::StreamStarted {
+                            stream: &stream.name,
+                        });
+                    }
                     let at = Instant::now();
-                    let stream = &plan.streams[index];
-                    let one = Moving {
+                    let moving = Moving {
                         plan,
                         held,
-                        stream,
+                        members,
                         host,
-                        progress: state,
                         ledger,
                         stop: &shared.stop,
                         sessions: &sessions,
                     };
-                    match one.until_done(&taken.snapshot) {
-                        Ok(mut moved) => {
-                            moved.report.start_secs = (at - begun).as_secs_f64();
-                            state.set_state(StreamState::Done);
-                            host.tell(&Event::StreamDone {
-                                stream: &plan.streams[index].name,
-                            });
-                            let mut done =
-                                shared.moved.lock().unwrap_or_else(PoisonError::into_inner);
-                            done.push((index, moved));
+                    match moving.until_done(&taken.snapshot) {
+                        Ok(all) => {
+                            for (index, mut moved) in group.into_iter().zip(all) {
+                                moved.report.start_secs = (at - begun).as_secs_f64();
+                                progress.streams[index].set_state(StreamState::Done);
+                                host.tell(&Event::StreamDone {
+                                    stream: &plan.streams[index].name,
+                                });
+                                let mut done =
+                                    shared.moved.lock().unwrap_or_else(PoisonError::into_inner);
+                                done.push((index, moved));
+                            }
                         }
                         Err(failure) => {
-                            state.set_state(StreamState::Failed);
+                            for (_, state) in &moving.members {
+                                state.set_state(StreamState::Failed);
+                            }
                             let goes_on = plan.document.on_stream_failure
                                 == OnStreamFailure::Continue
                                 && !failure.stops_run;
@@ -428,10 +449,15 @@ fn move_streams(
                             if host.cancel.is_cancelled() {
                                 shared.stop(interrupted());
                             } else if goes_on && !shared.stop.is_cancelled() {
-                                if plan.streams.len() > 1 {
-                                    tell_failed(plan, host, &stream.name, &failure);
+                                let first = &plan.streams[group[0]].name;
+                                for index in group {
+                                    let stream = &plan.streams[index].name;
+                                    let failure = of_stream(&failure, stream, first);
+                                    if plan.streams.len() > 1 {
+                                        tell_failed(plan, host, stream, &failure);
+                                    }
+                                    shared.keep(index, failure);
                                 }
-                                shared.keep(index, failure);
                             } else {
                                 shared.stop(failure);
                             }
@@ -486,7 +512,22 @@ fn interrupted() -> Failure {
     }
 }
 
-fn next(shared: &Shared) -> Option<usize> {
+/// The failure of a stream that fails with its group, whose `first` stream has a failure without a stream.
+fn of_stream(failure: &Failure, stream: &str, first: &str) -> Failure {
+    match failure.stream.as_deref().unwrap_or(first) {
+        other if other != stream => {
+            let text = format!(
+                "moves together with {other}, which failed: {}",
+                failure.message
+            );
+            let code = &failure.code;
+            Failure::new(failure.class, code, text).in_stream(stream)
+        }
+        _ => failure.clone().in_stream(stream),
+    }
+}
+
+fn next(shared: &Shared) -> Option<Vec<usize>> {
     if shared.stop.is_cancelled() {
         return None;
     }

@@ -1,4 +1,5 @@
-//! The stages of a stream: the source, its transforms and the destination. Each runs on its own thread and makes synchronous calls.
+//! The stages of a group of streams: the source, the transforms and the destination. Each runs on its own thread and
+//! makes synchronous calls.
 
 mod read;
 mod sessions;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crossbeam_channel::Receiver as Told;
-use rapidbyte_runtime::{Cancel, Clock, Limits, MemoryBudget, Sandbox, Source};
+use rapidbyte_runtime::{Cancel, Clock, Limits, MemoryBudget, Position, Sandbox, Source};
 
 use rapidbyte_wire::ipc;
 
@@ -25,20 +26,41 @@ pub(crate) use sessions::Sessions;
 pub(crate) use transform::pump_transform;
 pub(crate) use write::pump_destination;
 
-/// What travels from stage to stage.
+/// A message from stage to stage. `member` is the position of the stream in [`Work::members`].
 pub(crate) enum Message {
     /// A batch, compressed or not.
-    Batch { frame: Frame, rows: u64 },
-    /// Everything before it belongs to this cursor.
-    Checkpoint(String),
+    Batch {
+        member: usize,
+        frame: Frame,
+        rows: u64,
+    },
+    /// All rows of the stream before it belong to this cursor.
+    Checkpoint { member: usize, cursor: String },
 }
 
-/// What the destination tells the source before it reads.
+/// What the destination tells the source.
+pub(crate) enum Answer {
+    /// Before it reads: where each stream begins.
+    Begin(Vec<Begin>),
+    /// These cursors are committed. Their numbers are positions in [`Work::members`].
+    Committed(Vec<Position>),
+}
+
+/// Where a stream begins.
+#[derive(Clone)]
 pub(crate) enum Begin {
     /// Read on from there, or from the beginning.
     From(Option<String>),
     /// This run has moved the stream already.
     Nothing,
+}
+
+/// One stream of a group, whose streams are read together and committed together.
+pub(crate) struct Member<'a> {
+    pub stream: &'a StreamPlan,
+    pub progress: &'a StreamProgress,
+    /// Set when the source has given as many rows as the operator allows.
+    pub is_limited: AtomicBool,
 }
 
 /// Bytes that a message of the channel counts beside its frame.
@@ -47,21 +69,19 @@ const MESSAGE_OVERHEAD: usize = 256;
 /// that what is shown moves where batches fill slowly.
 const WAIT_MS: u32 = 250;
 
-/// What all stages of a stream are given.
+/// The group and the run that all of its stages work on.
 pub(crate) struct Work<'a> {
     pub plan: &'a Plan,
     /// The sessions that planned.
     pub held: &'a Held,
-    pub stream: &'a StreamPlan,
+    /// The streams that move together: mostly one.
+    pub members: &'a [Member<'a>],
     pub host: &'a Host,
     pub memory: Arc<MemoryBudget>,
     pub snapshot: &'a str,
-    pub progress: &'a StreamProgress,
     pub ledger: &'a Ledger<'a>,
-    /// What the worker's last stream left open.
+    /// What the worker's last group left open.
     pub sessions: &'a Sessions,
-    /// Set when the source has given as many rows as the operator allows.
-    pub is_limited: &'a AtomicBool,
 }
 
 impl Work<'_> {
@@ -85,41 +105,61 @@ impl Work<'_> {
             cancel: cancel.clone(),
             log: self.host.log_sink(),
             redact: self.plan.document.redactor(),
-            stream: Some(self.stream.name.clone()),
+            stream: self.only().map(str::to_owned),
+        }
+    }
+
+    /// The name of the stream, if it moves alone.
+    fn only(&self) -> Option<&str> {
+        match self.members {
+            [one] => Some(&one.stream.name),
+            _ => None,
         }
     }
 
     /// To be asked whether a newer run has overtaken this one.
-    fn asking(&self) -> Asking<'_> {
+    fn asking<'b>(&'b self, stream: &'b StreamPlan) -> Asking<'b> {
         Asking {
             plan: self.plan,
-            stream: self.stream,
+            stream,
             ledger: self.ledger,
         }
     }
 
-    /// Where the read begins is for the destination to say.
-    fn goes_on(&self) -> bool {
-        self.stream.increment.is_some() && !self.plan.full_refresh
+    /// Where the read of a stream begins is for the destination to say.
+    fn goes_on(&self, stream: &StreamPlan) -> bool {
+        stream.increment.is_some() && !self.plan.full_refresh
     }
 
-    /// The session that holds the snapshot, to read the only stream there is. Where the source is told
-    /// of commits meanwhile it has a session of its own for that.
+    /// Whether another group of the run follows or is at work.
+    fn has_others(&self) -> bool {
+        self.plan.streams.len() > self.members.len()
+    }
+
+    /// The session that holds the snapshot, to read the only streams there are. An incremental read has another session,
+    /// so that a retry reads in the same snapshot.
     fn take_coordinator(&self) -> Option<Source> {
-        let is_alone = self.plan.streams.len() == 1 && self.stream.increment.is_none();
+        let mut members = self.members.iter();
+        let is_whole = members.all(|member| member.stream.increment.is_none());
+        let is_alone = is_whole && !self.has_others();
         is_alone.then(|| self.held.take_coordinator()).flatten()
     }
 
     /// Reaches a named point, where a test may inject a fault.
     fn point(&self, name: &str) -> Result<(), Stopped> {
-        ledger::point(name, &self.stream.name).map_err(Stopped::because)
+        let failed = |failure| Stopped::because(self.named(failure));
+        ledger::point_of_run(name).map_err(failed)
     }
 
     fn failed(&self, error: rapidbyte_runtime::Error, side: &str) -> Failure {
-        let failure = Failure::from_runtime(error, &self.plan.document, side);
-        match failure.stream {
-            Some(_) => failure,
-            None => failure.in_stream(&self.stream.name),
+        self.named(Failure::from_runtime(error, &self.plan.document, side))
+    }
+
+    /// A failure with the stream, if it moves alone.
+    fn named(&self, failure: Failure) -> Failure {
+        match (&failure.stream, self.only()) {
+            (None, Some(stream)) => failure.in_stream(stream),
+            _ => failure,
         }
     }
 }
@@ -129,7 +169,7 @@ fn message_bytes(message: &Message) -> usize {
     MESSAGE_OVERHEAD
         + match message {
             Message::Batch { frame, .. } => frame.bytes.len(),
-            Message::Checkpoint(cursor) => cursor.len(),
+            Message::Checkpoint { cursor, .. } => cursor.len(),
         }
 }
 

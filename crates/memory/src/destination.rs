@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use rapidbyte_runtime::{
-    Batch, CheckItem, ColumnPlan, ConnectorError, DestinationSession, ErrorKind, Fit, Native,
-    NativeSession, Part, Phase, Plan, Presence, Progress, Receipt, Result, Run, Spec, Target,
-    Worker, WriteMode,
+    Batch, CheckItem, ColumnPlan, ConnectorError, DestinationSession, ErrorKind, Fit, LoadRequest,
+    Native, NativeSession, Part, Phase, Plan, Presence, Progress, Receipt, Result, Spec,
+    StreamCommit, Target, Worker, WriteMode,
 };
 use rapidbyte_wire::ipc::{self, Decoder};
 use rapidbyte_wire::size::batch_bytes;
@@ -20,15 +20,15 @@ pub(crate) struct Writing {
     native: Native,
     tables: Tables,
     spec: Spec,
-    /// The run that fenced last in this session.
-    fenced: Option<Fenced>,
-    writer: Option<Writer>,
+    /// The streams of the load, by the numbers of their requests.
+    load: Vec<Loading>,
 }
 
-struct Fenced {
-    run: Run,
-    target: Target,
+/// One stream of a load.
+struct Loading {
+    request: LoadRequest,
     epoch: u64,
+    writer: Option<Writer>,
 }
 
 struct Writer {
@@ -49,10 +49,10 @@ impl Writing {
             spec: Spec {
                 write_modes: vec![WriteMode::Append, WriteMode::Replace, WriteMode::Upsert],
                 supports_checkpoints: true,
+                commits_together: true,
                 ..spec
             },
-            fenced: None,
-            writer: None,
+            load: Vec::new(),
         }
     }
 }
@@ -130,53 +130,62 @@ impl DestinationSession for Writing {
         Ok(false)
     }
 
-    fn fence(&mut self, target: &Target, run: &Run) -> Result<Progress> {
+    fn begin(&mut self, requests: &[LoadRequest]) -> Result<Vec<Progress>> {
         let mut tables = self.tables.lock();
-        let found = tables.progress.get(&key(&run.pipeline, target));
-        let progress = match found {
-            None => Progress {
-                epoch: 1,
-                seq: 0,
-                cursor: None,
-                run_id: run.id.clone(),
-                complete: false,
-                lost_rows: None,
-            },
-            Some(before) => Progress {
-                epoch: before.epoch + 1,
-                complete: before.complete && before.run_id == run.id,
-                run_id: run.id.clone(),
-                ..before.clone()
-            },
-        };
-        tables
-            .progress
-            .insert(key(&run.pipeline, target), progress.clone());
-        self.fenced = Some(Fenced {
-            run: run.clone(),
-            target: target.clone(),
-            epoch: progress.epoch,
-        });
-        Ok(progress)
+        self.load.clear();
+        let mut begun = Vec::new();
+        for request in requests {
+            let LoadRequest { target, run } = request;
+            let found = tables.progress.get(&key(&run.pipeline, target));
+            let progress = match found {
+                None => Progress {
+                    epoch: 1,
+                    seq: 0,
+                    cursor: None,
+                    run_id: run.id.clone(),
+                    complete: false,
+                    lost_rows: None,
+                },
+                Some(before) => Progress {
+                    epoch: before.epoch + 1,
+                    complete: before.complete && before.run_id == run.id,
+                    run_id: run.id.clone(),
+                    ..before.clone()
+                },
+            };
+            tables
+                .progress
+                .insert(key(&run.pipeline, target), progress.clone());
+            self.load.push(Loading {
+                request: request.clone(),
+                epoch: progress.epoch,
+                writer: None,
+            });
+            begun.push(progress);
+        }
+        Ok(begun)
     }
 
-    fn open_writer(&mut self, target: &Target, _epoch: u64, cursor: Option<&String>) -> Result<()> {
-        let decoder = self.native.call("session.open-writer", Phase::Query, || {
-            Decoder::new(&target.schema).map_err(broken)
-        })?;
-        self.writer = Some(Writer {
-            decoder,
-            open: Vec::new(),
-            parts: Vec::new(),
-            replaces: target.write_mode == WriteMode::Replace && cursor.is_none(),
-        });
-        Ok(())
+    fn open_writer(&mut self, stream: u32, cursor: Option<&String>) -> Result<()> {
+        let Self { native, load, .. } = self;
+        native.call("load.open-writer", Phase::Query, || {
+            let loading = loading(load, stream)?;
+            let target = &loading.request.target;
+            loading.writer = Some(Writer {
+                decoder: Decoder::new(&target.schema).map_err(broken)?,
+                open: Vec::new(),
+                parts: Vec::new(),
+                replaces: target.write_mode == WriteMode::Replace && cursor.is_none(),
+            });
+            Ok(())
+        })
     }
 
-    fn write(&mut self, batch: &Batch) -> Result<()> {
-        let Self { native, writer, .. } = self;
+    fn write(&mut self, stream: u32, batch: &Batch) -> Result<()> {
+        let Self { native, load, .. } = self;
         native.call("writer.write", Phase::ArrowDecode, || {
-            let writer = writer.as_mut().ok_or_else(|| broken(NO_WRITER))?;
+            let writer = loading(load, stream)?.writer.as_mut();
+            let writer = writer.ok_or_else(|| broken(NO_WRITER))?;
             let decoded = writer.decoder.decode(batch.data.clone()).map_err(broken)?;
             if decoded.num_rows() as u64 != batch.rows {
                 let text = format!("{} rows in a batch of {}", decoded.num_rows(), batch.rows);
@@ -187,10 +196,11 @@ impl DestinationSession for Writing {
         })
     }
 
-    fn flush(&mut self) -> Result<Part> {
-        let Self { native, writer, .. } = self;
+    fn flush(&mut self, stream: u32) -> Result<Part> {
+        let Self { native, load, .. } = self;
         native.call("writer.flush", Phase::Flush, || {
-            let writer = writer.as_mut().ok_or_else(|| broken(NO_WRITER))?;
+            let writer = loading(load, stream)?.writer.as_mut();
+            let writer = writer.ok_or_else(|| broken(NO_WRITER))?;
             let part = std::mem::take(&mut writer.open);
             let (rows, bytes) = size(&part);
             writer.parts.push(part);
@@ -199,81 +209,126 @@ impl DestinationSession for Writing {
         })
     }
 
-    fn commit(
-        &mut self,
-        _stream: &str,
-        parts: &[Part],
-        seq: u64,
-        cursor: Option<&String>,
-        complete: bool,
-    ) -> Result<Receipt> {
+    fn commit(&mut self, commits: &[StreamCommit]) -> Result<Vec<Receipt>> {
         let Self {
             native,
             tables,
-            fenced,
-            writer,
+            load,
             ..
         } = self;
-        native.call("session.commit", Phase::Commit, || {
-            let fenced = fenced.as_ref().ok_or_else(|| broken("fence comes first"))?;
-            let key = key(&fenced.run.pipeline, &fenced.target);
+        native.call("load.commit", Phase::Commit, || {
             let mut tables = tables.lock();
-            let Inner {
-                tables, progress, ..
-            } = &mut *tables;
-            let progress = progress
-                .get_mut(&key)
-                .filter(|progress| (progress.epoch, progress.seq) == (fenced.epoch, seq));
-            let progress = progress.ok_or_else(|| {
-                let text = "a newer run was let in, or this commit was made before";
-                ConnectorError::new(ErrorKind::Superseded, "run_superseded", text)
-            })?;
-            let mut rows = Vec::new();
-            if let Some(writer) = writer {
-                let staged = std::mem::take(&mut writer.parts);
-                if staged.len() != parts.len() {
-                    return Err(broken("a part that was not flushed by this writer"));
-                }
-                rows = staged.into_iter().flatten().collect();
-                let table = tables
-                    .entry(fenced.target.stream.clone())
-                    .or_insert_with(|| Table {
-                        schema: Arc::clone(writer.decoder.schema()),
-                        key: fenced.target.primary_key.clone(),
-                        batches: Vec::new(),
-                    });
-                if std::mem::take(&mut writer.replaces) {
-                    table.batches.clear();
-                    table.schema = Arc::clone(writer.decoder.schema());
-                }
-                match fenced.target.write_mode {
-                    WriteMode::Upsert => {
-                        let (schema, there) = (&table.schema, &table.batches);
-                        table.batches = upsert::merged(schema, &fenced.target, there, &rows)?;
-                    }
-                    _ => table.batches.extend(rows.iter().cloned()),
-                }
+            let mut changes = Vec::new();
+            for commit in commits {
+                changes.push(loading(load, commit.stream)?.change(commit, &tables)?);
             }
-            progress.seq += 1;
-            progress.complete = complete;
-            progress.cursor = cursor.cloned();
-            let (rows, bytes) = size(&rows);
-            Ok(Receipt {
-                rows,
-                bytes,
-                location: fenced.target.stream.clone(),
-            })
+            // Nothing fails from here on: all streams change, or none.
+            Ok(changes
+                .into_iter()
+                .map(|change| change.apply(&mut tables))
+                .collect())
         })
     }
 
     fn finish(&mut self) -> bool {
-        self.writer.take().is_some()
+        self.load.clear();
+        true
     }
 
-    fn abort(&mut self, _stream: &str) -> Result<()> {
-        self.writer = None;
+    fn abort(&mut self) -> Result<()> {
+        self.load.clear();
         Ok(())
     }
+}
+
+/// What a commit makes of one stream.
+struct Change {
+    key: (String, String),
+    progress: Progress,
+    /// The table as it will be, if rows were written.
+    table: Option<Table>,
+    receipt: Receipt,
+}
+
+impl Loading {
+    fn change(&mut self, commit: &StreamCommit, inner: &Inner) -> Result<Change, ConnectorError> {
+        let LoadRequest { target, run } = &self.request;
+        let key = key(&run.pipeline, target);
+        let progress = inner.progress.get(&key);
+        let progress = progress.filter(|one| (one.epoch, one.seq) == (self.epoch, commit.seq));
+        let progress = progress.ok_or_else(|| {
+            let text = "a newer run was let in, or this commit was made before";
+            ConnectorError::new(ErrorKind::Superseded, "run_superseded", text)
+        })?;
+        let (mut rows, mut table) = (Vec::new(), None);
+        if let Some(writer) = &mut self.writer {
+            let staged = std::mem::take(&mut writer.parts);
+            if staged.len() != commit.parts.len() {
+                return Err(broken("a part that was not flushed by this writer"));
+            }
+            rows = staged.into_iter().flatten().collect();
+            table = Some(writer.table(target, inner.tables.get(&target.stream), &rows)?);
+        }
+        let (count, bytes) = size(&rows);
+        Ok(Change {
+            key,
+            progress: Progress {
+                seq: progress.seq + 1,
+                complete: commit.complete,
+                cursor: commit.cursor.clone(),
+                ..progress.clone()
+            },
+            table,
+            receipt: Receipt {
+                rows: count,
+                bytes,
+                location: target.stream.clone(),
+            },
+        })
+    }
+}
+
+impl Writer {
+    /// The table with the rows.
+    fn table(
+        &mut self,
+        target: &Target,
+        before: Option<&Table>,
+        rows: &[RecordBatch],
+    ) -> Result<Table, ConnectorError> {
+        let mut table = before.cloned().unwrap_or_else(|| Table {
+            schema: Arc::clone(self.decoder.schema()),
+            key: target.primary_key.clone(),
+            batches: Vec::new(),
+        });
+        if std::mem::take(&mut self.replaces) {
+            table.batches.clear();
+            table.schema = Arc::clone(self.decoder.schema());
+        }
+        match target.write_mode {
+            WriteMode::Upsert => {
+                table.batches = upsert::merged(&table.schema, target, &table.batches, rows)?;
+            }
+            _ => table.batches.extend(rows.iter().cloned()),
+        }
+        Ok(table)
+    }
+}
+
+impl Change {
+    fn apply(self, inner: &mut Inner) -> Receipt {
+        if let Some(table) = self.table {
+            inner.tables.insert(self.key.1.clone(), table);
+        }
+        inner.progress.insert(self.key, self.progress);
+        self.receipt
+    }
+}
+
+/// The stream with this number.
+fn loading(load: &mut [Loading], stream: u32) -> Result<&mut Loading, ConnectorError> {
+    let loading = load.get_mut(stream as usize);
+    loading.ok_or_else(|| broken("begin comes first"))
 }
 
 const NO_WRITER: &str = "open-writer comes first";

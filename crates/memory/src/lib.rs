@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! Tables        named record batches of one schema each, shared by all sessions
-//! source        reads a table as it was at the snapshot: all rows, or the rows from a cursor on in their order
-//! destination   stages batches, and at the commit appends, replaces or upserts them and moves cursor and epoch
+//! source        reads tables as they were at the snapshot: all rows, or the rows from a cursor on in their order;
+//!               the tables of one read take turns
+//! destination   stages batches, and at the commit appends, replaces or upserts them and moves cursor and epoch, of
+//!               all streams of the load or of none
 //! ```
 //!
 //! The rows take memory of the process, and `resources.memory` does not count them. The program that has the tables has
@@ -127,6 +129,8 @@ fn spec(name: &str, description: &str) -> Spec {
         supports_filter: false,
         supports_checkpoints: false,
         deduplicates_appends: false,
+        reads_together: false,
+        commits_together: false,
     }
 }
 

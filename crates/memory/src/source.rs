@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use arrow_array::RecordBatch;
 use rapidbyte_runtime::{
-    Batch, CheckItem, ConnectorError, ErrorKind, Event, Native, NativeSession, Phase, ReadRequest,
-    Result, Selection, SourceSession, Spec, Stream, SyncMode,
+    Batch, CheckItem, ConnectorError, ErrorKind, Event, Native, NativeSession, Phase, Position,
+    ReadRequest, Result, Selection, SourceSession, Spec, Stream, SyncMode,
 };
 use rapidbyte_wire::ipc::{self, Encoder};
 use rapidbyte_wire::size::batch_bytes;
@@ -21,10 +21,11 @@ pub(crate) struct Reading {
     spec: Spec,
     /// The snapshot that this session took. It ends with the session.
     snapshot: Option<u64>,
-    rows: Option<Rows>,
+    /// The streams of the read, by the numbers of their requests. The one whose turn it is comes first: they take turns.
+    rows: VecDeque<(u32, Rows)>,
 }
 
-/// One read.
+/// One stream of a read.
 struct Rows {
     encoder: Encoder,
     left: VecDeque<Step>,
@@ -40,7 +41,7 @@ impl Reading {
             tables,
             spec: Spec { sync_modes, ..spec },
             snapshot: None,
-            rows: None,
+            rows: VecDeque::new(),
         }
     }
 }
@@ -108,41 +109,44 @@ impl SourceSession for Reading {
         Ok(id.to_string())
     }
 
-    fn read(&mut self, request: &ReadRequest) -> Result<Vec<u8>> {
+    fn read(&mut self, requests: &[ReadRequest]) -> Result<Vec<Vec<u8>>> {
         let Self { native, tables, .. } = self;
-        let rows = native.call("session.read", Phase::Query, || {
+        let rows: Vec<Rows> = native.call("session.read", Phase::Query, || {
             let tables = tables.lock();
-            let snapshot = request.snapshot.parse().ok();
-            let snapshot = snapshot.and_then(|id: u64| tables.snapshots.get(&id));
-            let snapshot = snapshot.ok_or_else(|| broken("a snapshot that nobody holds"))?;
-            Rows::of(known(snapshot, &request.stream)?, request)
+            let rows = |request: &ReadRequest| {
+                let snapshot = request.snapshot.parse().ok();
+                let snapshot = snapshot.and_then(|id: u64| tables.snapshots.get(&id));
+                let snapshot = snapshot.ok_or_else(|| broken("a snapshot that nobody holds"))?;
+                Rows::of(known(snapshot, &request.stream)?, request)
+            };
+            requests.iter().map(rows).collect()
         })?;
-        let schema = rows.encoder.schema_message().to_vec();
-        self.rows = Some(rows);
-        Ok(schema)
+        let schema = |rows: &Rows| rows.encoder.schema_message().to_vec();
+        let schemas = rows.iter().map(schema).collect();
+        self.rows = (0..).zip(rows).collect();
+        Ok(schemas)
     }
 
     fn next(&mut self, _wait_ms: u32) -> Result<Event> {
         let Self { native, rows, .. } = self;
         native.call("reader.next", Phase::ArrowEncode, || {
-            let rows = rows.as_mut().ok_or_else(|| broken("read comes first"))?;
-            let batch = match rows.take()? {
-                None => return Ok(Event::End),
-                Some(Step::Checkpoint(cursor)) => return Ok(Event::Checkpoint(cursor)),
-                Some(Step::Rows(batch)) => batch,
-            };
-            let data = rows.encoder.encode(&batch).map_err(broken)?;
-            let rows = batch.num_rows() as u64;
-            Ok(Event::Batch(Batch { data, rows }))
+            while let Some((number, mut one)) = rows.pop_front() {
+                if let Some(event) = one.event(number)? {
+                    rows.push_back((number, one));
+                    return Ok(event);
+                }
+            }
+            Ok(Event::End)
         })
     }
 
-    fn finish(&mut self) -> bool {
-        self.rows.take().is_some()
+    fn acknowledge(&mut self, _positions: &[Position]) -> Result<()> {
+        Ok(())
     }
 
-    fn acknowledge(&mut self, _stream: &str, _cursor: &str) -> Result<()> {
-        Ok(())
+    fn finish(&mut self) -> bool {
+        self.rows.clear();
+        true
     }
 }
 
@@ -185,6 +189,20 @@ impl Rows {
             batch_bytes: request.batch_bytes as usize,
             max_record_bytes: request.max_record_bytes,
         })
+    }
+
+    /// The next event of the stream with this number. `None` at its end.
+    fn event(&mut self, stream: u32) -> Result<Option<Event>, ConnectorError> {
+        let batch = match self.take()? {
+            None => return Ok(None),
+            Some(Step::Checkpoint(cursor)) => {
+                return Ok(Some(Event::Checkpoint(Position { stream, cursor })));
+            }
+            Some(Step::Rows(batch)) => batch,
+        };
+        let data = self.encoder.encode(&batch).map_err(broken)?;
+        let rows = batch.num_rows() as u64;
+        Ok(Some(Event::Batch((stream, Batch { data, rows }))))
     }
 
     /// The next step, with at most `batch_bytes` of rows unless a single row is larger.

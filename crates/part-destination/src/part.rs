@@ -1,5 +1,6 @@
 //! What the component exports.
 
+mod load;
 mod session;
 mod writer;
 
@@ -22,6 +23,7 @@ struct Part;
 
 impl contract::Guest for Part {
     type Session = session::Session;
+    type Load = load::Load;
     type Writer = writer::Writer;
 
     fn describe() -> Spec {
@@ -37,6 +39,8 @@ impl contract::Guest for Part {
             supports_filter: false,
             supports_checkpoints: false,
             deduplicates_appends: false,
+            reads_together: false,
+            commits_together: false,
         }
     }
 

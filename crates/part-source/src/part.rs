@@ -41,11 +41,13 @@ impl contract::Guest for Part {
             supports_filter: false,
             supports_checkpoints: false,
             deduplicates_appends: false,
+            reads_together: false,
+            commits_together: false,
         }
     }
 
     fn open(config: String) -> Result<contract::Session, Error> {
-        let session = session::Session(script::open(&config)?);
+        let session = session::Session::new(script::open(&config)?);
         Ok(contract::Session::new(session))
     }
 }

@@ -70,6 +70,8 @@ impl TransformSession for Broken {
             supports_filter: false,
             supports_checkpoints: false,
             deduplicates_appends: false,
+            reads_together: false,
+            commits_together: false,
         })
     }
     fn open(&mut self, _: &str) -> Called<()> {
@@ -120,8 +122,15 @@ impl TransformSession for Broken {
 }
 
 fn run(wrong: Wrong) -> Failure {
+    run_streams(wrong, &["t"])
+}
+
+/// The streams fall under one entry of the pipeline.
+fn run_streams(wrong: Wrong, names: &[&str]) -> Failure {
     let (from, to) = (Tables::new(), Tables::new());
-    from.set("t", table("id").schema(), &["id"], vec![table("id")]);
+    for name in names {
+        from.set(name, table("id").schema(), &["id"], vec![table("id")]);
+    }
     let broken = NativeConnector::transform("broken", move |native| {
         Box::new(Broken {
             native,
@@ -137,17 +146,16 @@ fn run(wrong: Wrong) -> Failure {
         .build()
         .expect("an engine");
     let text = "version: 1\npipeline: t\nsource:\n  use: source-memory\n  \
-                streams: [{ name: t, transforms: [{ use: broken }] }]\n\
+                streams: [{ name: \"*\", transforms: [{ use: broken }] }]\n\
                 destination:\n  use: dest-memory\n  write_mode: append\n";
     let folder = tempfile::tempdir().expect("a folder");
     let pipeline = Pipeline::from_str(text, folder.path(), &Environment::process());
     let pipeline = pipeline.expect("a pipeline");
     let ended = engine.run(&pipeline, &RunOptions::default(), &Control::default());
-    assert_eq!(
-        to.get("t").map_or(0, |batches| batches.len()),
-        0,
-        "{wrong:?}"
-    );
+    for name in names {
+        let written = to.get(name).map_or(0, |batches| batches.len());
+        assert_eq!(written, 0, "{wrong:?}");
+    }
     ended.expect_err("it is refused")
 }
 
@@ -177,5 +185,21 @@ fn a_transform_that_breaks_the_contract_is_refused_by_name() {
         let failure = run(wrong);
         assert_eq!(failure.code, code, "{wrong:?}: {failure:?}");
         assert!(failure.message.contains(part), "{wrong:?}: {failure:?}");
+    }
+}
+
+/// A session that has failed plans no other stream, and the errors name the line of the transform.
+#[test]
+fn each_stream_has_the_error_of_its_own_plan() {
+    let ended = run_streams(Wrong::Stream, &["t", "u", "v"]);
+    let failures = &ended.streams.failures;
+    assert_eq!(failures.len(), 3, "{ended:?}");
+    for failure in failures {
+        assert_eq!(failure.code, "contract_broken", "{failure:?}");
+        assert_eq!(
+            failure.location.as_deref(),
+            Some("pipeline:5:39"),
+            "{failure:?}"
+        );
     }
 }

@@ -14,3 +14,4 @@ pub use declared::schema;
 pub use decoder::{Decoder, Held, Piece, columns};
 pub use encoder::{Encoded, Encoder, REPORT, Refusal};
 pub use rapidbyte_formats::Owner;
+pub use rapidbyte_wire::one;

@@ -1,7 +1,8 @@
 //! A refusal as the contract has it.
 
-/// Defines `refused(refusal, stream)`, which makes the contract's error of a [`Refusal`](crate::Refusal):
-/// each part has types of its own, generated in the module that is named.
+/// Defines `refused(refusal, stream)`, which makes the contract's error of a [`Refusal`](crate::Refusal), and
+/// `of_host(checked)`, which makes it of what no host does. Each part has types of its own, generated in the module that
+/// is named.
 #[macro_export]
 macro_rules! refused {
     ($($types:ident)::+) => {
@@ -25,6 +26,16 @@ macro_rules! refused {
                 column: refusal.column,
                 location: refusal.row.map(|row| format!("row {row}")),
             }
+        }
+
+        /// A call that is not for the one stream of a read or a load.
+        fn of_host<T>(checked: Result<T, String>) -> Result<T, $($types)::+::Error> {
+            checked.map_err(|text| {
+                let refusal = $crate::Refusal::internal("not_one_stream", text);
+                let mut error = refused(refusal.hint($crate::REPORT), "");
+                error.stream = None;
+                error
+            })
         }
     };
 }

@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use rapidbyte_wire::verify::{Layout, Unfit};
 
-use crate::bindings::destination::{Part, Plan, Presence, Progress, Receipt, Target, Worker};
-use crate::bindings::source::{Event, ReadRequest, Selection};
-use crate::bindings::transform::{Plan as TransformPlan, Relation};
-use crate::bindings::types::{
-    Batch, CheckItem, Error as ConnectorError, ErrorKind, Run, Spec, Stream,
+use crate::bindings::destination::{
+    LoadRequest, Part, Plan, Presence, Progress, Receipt, StreamCommit, Target, Worker,
 };
+use crate::bindings::source::{Event, Position, ReadRequest, Selection};
+use crate::bindings::transform::{Plan as TransformPlan, Relation};
+use crate::bindings::types::{Batch, CheckItem, Error as ConnectorError, ErrorKind, Spec, Stream};
 use crate::cursors::{self, Cursors};
 use crate::ended;
 use crate::session::{DestinationSession, Session, SourceSession, TransformSession};
@@ -29,7 +29,7 @@ const MAX_WORKERS: usize = 64;
 /// Bytes of what a destination says of such a run.
 const MAX_WORKER: usize = 4096;
 
-/// One read, and what is known of what it may give.
+/// One stream of a read, and what is known of what it may give.
 struct Reading {
     layout: Layout,
     cursors: Cursors,
@@ -38,7 +38,8 @@ struct Reading {
 /// A source, with one session and one reader at most.
 pub struct Source {
     session: Box<dyn SourceSession>,
-    reading: Option<Reading>,
+    /// The streams of the read.
+    reading: Vec<Reading>,
     /// Since when `next` has given no row.
     empty_since: Option<Instant>,
 }
@@ -47,7 +48,7 @@ impl Source {
     pub(crate) fn new(session: Box<dyn SourceSession>) -> Self {
         Self {
             session,
-            reading: None,
+            reading: Vec::new(),
             empty_since: None,
         }
     }
@@ -93,17 +94,21 @@ impl Source {
     }
 
     /// As [`SourceSession::read`].
-    pub fn read(&mut self, request: &ReadRequest) -> Result<Vec<u8>> {
-        let schema = self.session.read(request)?;
-        let layout = rapidbyte_wire::ipc::decode_schema(&schema).and_then(|s| Layout::of(&s));
-        match layout {
-            Ok(layout) => {
-                let cursors = Cursors::of(request.increment.is_some());
-                self.reading = Some(Reading { layout, cursors });
+    pub fn read(&mut self, requests: &[ReadRequest]) -> Result<Vec<Vec<u8>>> {
+        const SCHEMAS: &str = "reader.schemas";
+        let schemas = self.session.read(requests)?;
+        let session = self.session.as_mut();
+        ensure_one_for_each(session, SCHEMAS, schemas.len(), requests.len(), "schema")?;
+        self.reading.clear();
+        for (schema, request) in schemas.iter().zip(requests) {
+            let layout = rapidbyte_wire::ipc::decode_schema(schema).and_then(|s| Layout::of(&s));
+            let cursors = Cursors::of(request.increment.is_some());
+            match layout {
+                Ok(layout) => self.reading.push(Reading { layout, cursors }),
+                Err(error) => return broken(session, SCHEMAS, error),
             }
-            Err(error) => return broken(self.session.as_mut(), "reader.schema", error),
         }
-        Ok(schema)
+        Ok(schemas)
     }
 
     /// As [`SourceSession::next`]; a batch's header has been checked.
@@ -115,10 +120,9 @@ impl Source {
             empty_since,
         } = self;
         let session = session.as_mut();
-        let reading = reading.as_mut().expect("read comes first");
         let event = session.next(wait_ms)?;
         match &event {
-            Event::Batch(batch) if batch.rows > 0 => *empty_since = None,
+            Event::Batch((_, batch)) if batch.rows > 0 => *empty_since = None,
             // The time of the host between two calls is in it only where it was given nothing.
             _ => {
                 let since = empty_since.get_or_insert_with(Instant::now);
@@ -128,10 +132,20 @@ impl Source {
                 }
             }
         }
+        let number = match &event {
+            Event::Batch((stream, _)) => *stream,
+            Event::Checkpoint(position) => position.stream,
+            Event::Idle | Event::End => return Ok(event),
+        };
+        let count = reading.len();
+        let Some(reading) = reading.get_mut(number as usize) else {
+            let text = format!("an event of the stream {number} in a read of {count}");
+            return broken(session, NEXT, text);
+        };
         match &event {
-            Event::Batch(batch) => look_at(session, NEXT, batch, &reading.layout)?,
-            Event::Checkpoint(cursor) => {
-                if let Err(wrong) = reading.cursors.take(cursor) {
+            Event::Batch((_, batch)) => look_at(session, NEXT, batch, &reading.layout)?,
+            Event::Checkpoint(position) => {
+                if let Err(wrong) = reading.cursors.take(&position.cursor) {
                     return broken(session, NEXT, wrong);
                 }
             }
@@ -140,21 +154,21 @@ impl Source {
         Ok(event)
     }
 
+    /// As [`SourceSession::acknowledge`].
+    pub fn acknowledge(&mut self, positions: &[Position]) -> Result<()> {
+        self.session.acknowledge(positions)
+    }
+
     /// As [`SourceSession::finish`].
     pub fn finish(&mut self) -> bool {
         self.empty_since = None;
-        self.reading = None;
+        self.reading.clear();
         self.session.finish()
     }
 
     /// As [`Session::close`].
     pub fn close(self) {
         self.session.close();
-    }
-
-    /// As [`SourceSession::acknowledge`].
-    pub fn acknowledge(&mut self, stream: &str, cursor: &str) -> Result<()> {
-        self.session.acknowledge(stream, cursor)
     }
 }
 
@@ -243,7 +257,7 @@ pub struct Standing {
     pub fences: bool,
 }
 
-/// A destination, with one session and one writer at a time.
+/// A destination, with one session and one load at a time.
 pub struct Destination {
     session: Box<dyn DestinationSession>,
 }
@@ -324,45 +338,55 @@ impl Destination {
         self.session.is_usable()
     }
 
-    /// As [`DestinationSession::fence`].
-    pub fn fence(&mut self, target: &Target, run: &Run) -> Result<Progress> {
-        let progress = self.session.fence(target, run)?;
-        look_at_progress(self.session.as_mut(), "session.fence", &progress)?;
+    /// As [`DestinationSession::begin`].
+    pub fn begin(&mut self, requests: &[LoadRequest]) -> Result<Vec<Progress>> {
+        const PROGRESS: &str = "load.progress";
+        let progress = self.session.begin(requests)?;
+        let session = self.session.as_mut();
+        ensure_one_for_each(
+            session,
+            PROGRESS,
+            progress.len(),
+            requests.len(),
+            "progress",
+        )?;
+        for one in &progress {
+            look_at_progress(session, PROGRESS, one)?;
+        }
         Ok(progress)
     }
 
     /// As [`DestinationSession::open_writer`].
-    pub fn open_writer(
-        &mut self,
-        target: &Target,
-        epoch: u64,
-        cursor: Option<&String>,
-    ) -> Result<()> {
-        self.session.open_writer(target, epoch, cursor)
+    pub fn open_writer(&mut self, stream: u32, cursor: Option<&String>) -> Result<()> {
+        self.session.open_writer(stream, cursor)
     }
 
     /// As [`DestinationSession::write`].
-    pub fn write(&mut self, batch: &Batch) -> Result<()> {
-        self.session.write(batch)
+    pub fn write(&mut self, stream: u32, batch: &Batch) -> Result<()> {
+        self.session.write(stream, batch)
     }
 
     /// As [`DestinationSession::flush`].
-    pub fn flush(&mut self) -> Result<Part> {
-        self.session.flush()
+    pub fn flush(&mut self, stream: u32) -> Result<Part> {
+        self.session.flush(stream)
     }
 
     /// As [`DestinationSession::commit`].
-    pub fn commit(
-        &mut self,
-        stream: &str,
-        parts: &[Part],
-        seq: u64,
-        cursor: Option<&String>,
-        complete: bool,
-    ) -> Result<Receipt> {
-        let mut receipt = self.session.commit(stream, parts, seq, cursor, complete)?;
-        ended::shorten_location(&mut receipt.location, &self.session.sandbox().redact);
-        Ok(receipt)
+    pub fn commit(&mut self, commits: &[StreamCommit]) -> Result<Vec<Receipt>> {
+        let mut receipts = self.session.commit(commits)?;
+        let session = self.session.as_mut();
+        ensure_one_for_each(
+            session,
+            "load.commit",
+            receipts.len(),
+            commits.len(),
+            "receipt",
+        )?;
+        let redact = &session.sandbox().redact;
+        for receipt in &mut receipts {
+            ended::shorten_location(&mut receipt.location, redact);
+        }
+        Ok(receipts)
     }
 
     /// As [`DestinationSession::finish`].
@@ -376,8 +400,8 @@ impl Destination {
     }
 
     /// As [`DestinationSession::abort`].
-    pub fn abort(&mut self, stream: &str) -> Result<()> {
-        self.session.abort(stream)
+    pub fn abort(&mut self) -> Result<()> {
+        self.session.abort()
     }
 }
 
@@ -522,6 +546,21 @@ fn look_at_progress(
         ),
         false => Ok(()),
     }
+}
+
+/// Refuses an answer that is not about each stream of a read or a load.
+fn ensure_one_for_each(
+    session: &mut (impl Session + ?Sized),
+    export: &'static str,
+    answers: usize,
+    streams: usize,
+    what: &str,
+) -> Result<()> {
+    if answers == streams {
+        return Ok(());
+    }
+    let text = format!("{answers} times {what} for {streams} streams");
+    broken(session, export, text)
 }
 
 fn broken<T>(

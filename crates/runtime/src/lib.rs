@@ -29,9 +29,10 @@ mod state;
 mod wasm;
 
 pub use bindings::destination::{
-    ColumnPlan, Fit, Part, Plan, Presence, Progress, Receipt, Target, Worker,
+    ColumnPlan, Fit, LoadRequest, Part, Plan, Presence, Progress, Receipt, StreamCommit, Target,
+    Worker,
 };
-pub use bindings::source::{Event, Increment, LateRows, ReadRequest, Selection};
+pub use bindings::source::{Event, Increment, LateRows, Position, ReadRequest, Selection};
 pub use bindings::transform::{Plan as TransformPlan, Relation};
 pub use bindings::types::{Batch, CheckItem, Error as ConnectorError, ErrorKind};
 pub use bindings::types::{Run, Spec, Stream, SyncMode, WriteMode};

@@ -1,14 +1,16 @@
 //! The calls of the host: traits for the sessions of sources, transforms and destinations.
 //!
 //! A session is an instance of a WebAssembly component ([`crate::wasm`]) or a native type ([`crate::native`]). The host
-//! checks both in the same way ([`crate::checked`]). A session reads, transforms or writes one stream at a time and
-//! contains its reader, transformer or writer, because an instance has one store, which a separate reader could not share
-//! with its session.
+//! checks both in the same way ([`crate::checked`]). A session has one read, transform or load at a time and contains its
+//! reader, transformer or writers, because an instance has one store, which a separate reader could not share with its
+//! session. A read and a load have one or more streams, which are numbered from 0 in the order of their requests.
 
-use crate::bindings::destination::{Part, Plan, Presence, Progress, Receipt, Target, Worker};
-use crate::bindings::source::{Event, ReadRequest, Selection};
+use crate::bindings::destination::{
+    LoadRequest, Part, Plan, Presence, Progress, Receipt, StreamCommit, Target, Worker,
+};
+use crate::bindings::source::{Event, Position, ReadRequest, Selection};
 use crate::bindings::transform::{Plan as TransformPlan, Relation};
-use crate::bindings::types::{Batch, CheckItem, Error as ConnectorError, Run, Spec, Stream};
+use crate::bindings::types::{Batch, CheckItem, Error as ConnectorError, Spec, Stream};
 use crate::{Error, Result, Sandbox};
 
 /// The calls that all sessions have in common.
@@ -54,17 +56,18 @@ pub trait SourceSession: Session {
     /// Takes one consistent snapshot for all streams, and returns its name.
     fn snapshot(&mut self, streams: &[Selection]) -> Result<String>;
 
-    /// Begins to read a stream. Returns the `Schema` message of its batches.
-    fn read(&mut self, request: &ReadRequest) -> Result<Vec<u8>>;
+    /// Begins to read one or more streams. Returns the `Schema` message of the batches of each.
+    fn read(&mut self, requests: &[ReadRequest]) -> Result<Vec<Vec<u8>>>;
 
     /// Waits at most `wait_ms` for the next event of the read.
     fn next(&mut self, wait_ms: u32) -> Result<Event>;
 
-    /// Ends a read after its `end`. Returns true if the session can read another stream.
-    fn finish(&mut self) -> bool;
+    /// Tells the reader that the destination has committed everything up to these cursors. Comes between two calls of
+    /// `next`, or after `end`.
+    fn acknowledge(&mut self, positions: &[Position]) -> Result<()>;
 
-    /// Tells the source that the destination has committed everything up to the cursor.
-    fn acknowledge(&mut self, stream: &str, cursor: &str) -> Result<()>;
+    /// Ends a read after its `end`. Returns true if the session can read other streams.
+    fn finish(&mut self) -> bool;
 }
 
 /// A session of a transform, with at most one transformer.
@@ -91,7 +94,7 @@ pub trait TransformSession: Session {
     fn finish(&mut self) -> bool;
 }
 
-/// A session of a destination, with at most one writer.
+/// A session of a destination, with at most one load.
 pub trait DestinationSession: Session {
     /// The name, the version, the config schema and the abilities of the connector.
     fn describe(&mut self) -> Result<Spec>;
@@ -115,33 +118,25 @@ pub trait DestinationSession: Session {
     /// Records that a run is active. Returns true if the host has to repeat the call every few seconds.
     fn beat(&mut self, presence: &Presence) -> Result<bool>;
 
-    /// Fences older runs of the stream: from now on only this run can commit.
-    fn fence(&mut self, target: &Target, run: &Run) -> Result<Progress>;
+    /// Begins to load one or more streams, and fences older runs of each: from now on only these runs can commit.
+    fn begin(&mut self, requests: &[LoadRequest]) -> Result<Vec<Progress>>;
 
-    /// Begins to write the rows that follow `cursor`.
-    fn open_writer(&mut self, target: &Target, epoch: u64, cursor: Option<&String>) -> Result<()>;
+    /// Begins to write the rows of a stream of the load that follow `cursor`.
+    fn open_writer(&mut self, stream: u32, cursor: Option<&String>) -> Result<()>;
 
-    /// Writes one batch.
-    fn write(&mut self, batch: &Batch) -> Result<()>;
+    /// Writes one batch of a stream.
+    fn write(&mut self, stream: u32, batch: &Batch) -> Result<()>;
 
-    /// Ends a part: the next commit can contain everything written so far.
-    fn flush(&mut self) -> Result<Part>;
+    /// Ends a part of a stream: the next commit can contain everything written so far.
+    fn flush(&mut self, stream: u32) -> Result<Part>;
 
-    /// Makes the parts visible and moves the cursor, in one step. `complete` marks the last commit of a stream in a
-    /// run.
-    fn commit(
-        &mut self,
-        stream: &str,
-        parts: &[Part],
-        seq: u64,
-        cursor: Option<&String>,
-        complete: bool,
-    ) -> Result<Receipt>;
+    /// Makes the parts of some streams visible and moves their cursors, in one step. Returns a receipt for each.
+    fn commit(&mut self, commits: &[StreamCommit]) -> Result<Vec<Receipt>>;
 
-    /// Ends the writing of a stream after its last commit. Returns true if the session can write another stream.
+    /// Ends the load after the last commit of its streams. Returns true if the session can load other streams.
     fn finish(&mut self) -> bool;
 
     /// Discards everything that is not committed. This is the last call. It may take
     /// [`Limits::abort`](crate::Limits::abort).
-    fn abort(&mut self, stream: &str) -> Result<()>;
+    fn abort(&mut self) -> Result<()>;
 }

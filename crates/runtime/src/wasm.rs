@@ -1,18 +1,20 @@
 //! Typed calls into one instance of a WebAssembly component.
 
+use std::collections::BTreeMap;
+
 use wasmtime::Store;
 use wasmtime::component::ResourceAny;
 
-use crate::bindings::destination::{Part, Plan, Presence, Progress, Receipt, Target, Worker};
+use crate::bindings::destination::{
+    LoadRequest, Part, Plan, Presence, Progress, Receipt, StreamCommit, Target, Worker,
+};
 use crate::bindings::destination_world::{DestinationConnector, DestinationConnectorPre};
 use crate::bindings::phase::Kind;
-use crate::bindings::source::{Event, ReadRequest, Selection};
+use crate::bindings::source::{Event, Position, ReadRequest, Selection};
 use crate::bindings::source_world::{SourceConnector, SourceConnectorPre};
 use crate::bindings::transform::{Plan as TransformPlan, Relation};
 use crate::bindings::transform_world::{TransformConnector, TransformConnectorPre};
-use crate::bindings::types::{
-    Batch, CheckItem, Error as ConnectorError, ErrorKind, Run, Spec, Stream,
-};
+use crate::bindings::types::{Batch, CheckItem, Error as ConnectorError, ErrorKind, Spec, Stream};
 use crate::ended::{self, COPY_OVERHEAD};
 use crate::session::{DestinationSession, Session, SourceSession, TransformSession};
 use crate::state::{State, on_epoch};
@@ -122,13 +124,15 @@ fn limit_copies(store: &mut Store<State>) {
     store.set_hostcall_fuel(bytes);
 }
 
-/// An instance with its session, which reads, transforms or writes one stream at a time.
+/// An instance with its session, which has one read, transform or load at a time.
 pub(crate) struct Wasm<B> {
     instance: Instance,
     bindings: B,
     session: Option<ResourceAny>,
-    /// The reader, the transformer or the writer.
-    stream: Option<ResourceAny>,
+    /// The reader, the transformer or the load.
+    work: Option<ResourceAny>,
+    /// The writers of the load, by the number of their stream.
+    writers: BTreeMap<u32, ResourceAny>,
 }
 
 /// An instance of a source.
@@ -155,7 +159,8 @@ impl<B> Wasm<B> {
                 instance,
                 bindings,
                 session: None,
-                stream: None,
+                work: None,
+                writers: BTreeMap::new(),
             }),
             Err(trap) => Err(instance.trapped("instantiate", &trap)),
         }
@@ -165,14 +170,21 @@ impl<B> Wasm<B> {
         self.session.expect("open comes first")
     }
 
-    fn stream(&self) -> ResourceAny {
-        self.stream.expect("read, begin or open_writer comes first")
+    fn work(&self) -> ResourceAny {
+        self.work.expect("read or begin comes first")
     }
 
-    /// Drops the reader, the transformer or the writer.
-    fn finish_stream(&mut self, export: &'static str) -> bool {
-        let stream = self.stream.take();
-        self.instance.finish(export, stream)
+    fn writer(&self, stream: u32) -> ResourceAny {
+        let writer = self.writers.get(&stream);
+        *writer.expect("open_writer comes first")
+    }
+
+    /// Drops the writers, and the reader, the transformer or the load.
+    fn finish_work(&mut self, export: &'static str) -> bool {
+        let mut writers = std::mem::take(&mut self.writers).into_values();
+        let work = self.work.take();
+        writers.all(|writer| self.instance.finish("writer.drop", Some(writer)))
+            && self.instance.finish(export, work)
     }
 }
 
@@ -255,38 +267,37 @@ impl SourceSession for WasmSource {
         })
     }
 
-    fn read(&mut self, request: &ReadRequest) -> Result<Vec<u8>> {
+    fn read(&mut self, requests: &[ReadRequest]) -> Result<Vec<Vec<u8>>> {
         let session = self.session();
         let source = self.bindings.rapidbyte_connector_source();
         let reader = self.instance.call("session.read", Kind::Query, |s| {
-            source.session().call_read(s, session, request)
+            source.session().call_read(s, session, requests)
         })?;
-        let schema = self.instance.call("reader.schema", Kind::Other, |s| {
-            source.reader().call_schema(s, reader).map(Ok)
+        let schemas = self.instance.call("reader.schemas", Kind::Other, |s| {
+            source.reader().call_schemas(s, reader).map(Ok)
         })?;
-        self.stream = Some(reader);
-        Ok(schema)
+        self.work = Some(reader);
+        Ok(schemas)
     }
 
     fn next(&mut self, wait_ms: u32) -> Result<Event> {
-        let reader = self.stream();
+        let reader = self.work();
         let guest = self.bindings.rapidbyte_connector_source().reader();
         self.instance.call("reader.next", Kind::Decode, |s| {
             guest.call_next(s, reader, wait_ms)
         })
     }
 
-    fn finish(&mut self) -> bool {
-        self.finish_stream("reader.drop")
+    fn acknowledge(&mut self, positions: &[Position]) -> Result<()> {
+        let reader = self.work();
+        let guest = self.bindings.rapidbyte_connector_source().reader();
+        self.instance.call("reader.acknowledge", Kind::Other, |s| {
+            guest.call_acknowledge(s, reader, positions)
+        })
     }
 
-    fn acknowledge(&mut self, stream: &str, cursor: &str) -> Result<()> {
-        let cursor = &cursor.to_owned();
-        let session = self.session();
-        let guest = self.bindings.rapidbyte_connector_source().session();
-        self.instance.call("session.acknowledge", Kind::Other, |s| {
-            guest.call_acknowledge(s, session, stream, cursor)
-        })
+    fn finish(&mut self) -> bool {
+        self.finish_work("reader.drop")
     }
 }
 
@@ -335,12 +346,12 @@ impl TransformSession for WasmTransform {
         let schema = self.instance.call("transformer.schema", Kind::Other, |s| {
             transform.transformer().call_schema(s, transformer).map(Ok)
         })?;
-        self.stream = Some(transformer);
+        self.work = Some(transformer);
         Ok(schema)
     }
 
     fn put(&mut self, batch: &Batch) -> Result<()> {
-        let transformer = self.stream();
+        let transformer = self.work();
         let guest = self.bindings.rapidbyte_connector_transform().transformer();
         self.instance.call("transformer.put", Kind::Transform, |s| {
             guest.call_put(s, transformer, batch)
@@ -348,7 +359,7 @@ impl TransformSession for WasmTransform {
     }
 
     fn next(&mut self) -> Result<Option<Batch>> {
-        let transformer = self.stream();
+        let transformer = self.work();
         let guest = self.bindings.rapidbyte_connector_transform().transformer();
         self.instance
             .call("transformer.next", Kind::Transform, |s| {
@@ -357,7 +368,7 @@ impl TransformSession for WasmTransform {
     }
 
     fn finish(&mut self) -> bool {
-        self.finish_stream("transformer.drop")
+        self.finish_work("transformer.drop")
     }
 }
 
@@ -429,68 +440,63 @@ impl DestinationSession for WasmDestination {
         })
     }
 
-    fn fence(&mut self, target: &Target, run: &Run) -> Result<Progress> {
+    fn begin(&mut self, requests: &[LoadRequest]) -> Result<Vec<Progress>> {
         let session = self.session();
-        let guest = self.bindings.rapidbyte_connector_destination().session();
-        self.instance.call("session.fence", Kind::Query, |s| {
-            guest.call_fence(s, session, target, run)
-        })
+        let destination = self.bindings.rapidbyte_connector_destination();
+        let load = self.instance.call("session.begin", Kind::Query, |s| {
+            destination.session().call_begin(s, session, requests)
+        })?;
+        let progress = self.instance.call("load.progress", Kind::Other, |s| {
+            destination.load().call_progress(s, load).map(Ok)
+        })?;
+        self.work = Some(load);
+        Ok(progress)
     }
 
-    fn open_writer(&mut self, target: &Target, epoch: u64, cursor: Option<&String>) -> Result<()> {
-        let session = self.session();
-        let guest = self.bindings.rapidbyte_connector_destination().session();
-        let writer = self
-            .instance
-            .call("session.open-writer", Kind::Query, |s| {
-                guest.call_open_writer(s, session, target, epoch, cursor)
-            })?;
-        self.stream = Some(writer);
+    fn open_writer(&mut self, stream: u32, cursor: Option<&String>) -> Result<()> {
+        let load = self.work();
+        let guest = self.bindings.rapidbyte_connector_destination().load();
+        let writer = self.instance.call("load.open-writer", Kind::Query, |s| {
+            guest.call_open_writer(s, load, stream, cursor)
+        })?;
+        self.writers.insert(stream, writer);
         Ok(())
     }
 
-    fn write(&mut self, batch: &Batch) -> Result<()> {
-        let writer = self.stream();
+    fn write(&mut self, stream: u32, batch: &Batch) -> Result<()> {
+        let writer = self.writer(stream);
         let guest = self.bindings.rapidbyte_connector_destination().writer();
         self.instance.call("writer.write", Kind::Encode, |s| {
             guest.call_write(s, writer, batch)
         })
     }
 
-    fn flush(&mut self) -> Result<Part> {
-        let writer = self.stream();
+    fn flush(&mut self, stream: u32) -> Result<Part> {
+        let writer = self.writer(stream);
         let guest = self.bindings.rapidbyte_connector_destination().writer();
         self.instance
             .call("writer.flush", Kind::Flush, |s| guest.call_flush(s, writer))
     }
 
-    fn commit(
-        &mut self,
-        stream: &str,
-        parts: &[Part],
-        seq: u64,
-        cursor: Option<&String>,
-        complete: bool,
-    ) -> Result<Receipt> {
-        let session = self.session();
-        let guest = self.bindings.rapidbyte_connector_destination().session();
-        self.instance.call("session.commit", Kind::Commit, |s| {
-            guest.call_commit(s, session, stream, parts, seq, cursor, complete)
+    fn commit(&mut self, commits: &[StreamCommit]) -> Result<Vec<Receipt>> {
+        let load = self.work();
+        let guest = self.bindings.rapidbyte_connector_destination().load();
+        self.instance.call("load.commit", Kind::Commit, |s| {
+            guest.call_commit(s, load, commits)
         })
     }
 
     fn finish(&mut self) -> bool {
-        self.finish_stream("writer.drop")
+        self.finish_work("load.drop")
     }
 
-    fn abort(&mut self, stream: &str) -> Result<()> {
-        let session = self.session();
+    fn abort(&mut self) -> Result<()> {
+        let load = self.work();
         let state = self.instance.store.data_mut();
         let time = state.sandbox.limits.abort;
         state.ends_after(time);
-        let guest = self.bindings.rapidbyte_connector_destination().session();
-        self.instance.call("session.abort", Kind::Other, |s| {
-            guest.call_abort(s, session, stream)
-        })
+        let guest = self.bindings.rapidbyte_connector_destination().load();
+        self.instance
+            .call("load.abort", Kind::Other, |s| guest.call_abort(s, load))
     }
 }

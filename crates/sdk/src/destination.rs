@@ -24,13 +24,16 @@ use crate::{
 
 #[doc(hidden)]
 pub use export::DestinationExport;
-pub use session::{Session, Writer};
+pub use session::{Loading, Session};
+
+/// The field of the spec that allows several streams in a load.
+const TOGETHER: &str = "commits-together";
 
 /// Where rows go.
 ///
 /// A run calls `plan` and [`Destination::begin`] for each stream. The [`Load`] that `begin` returns owns everything that
-/// belongs to the stream. A [`Session`] drives both, as the host does: it keeps the loads by stream, with epoch and
-/// number of commits, and rejects calls in the wrong order.
+/// belongs to the stream. A [`Session`] drives the destination, as the host does, and a [`Loading`] drives the load: it
+/// counts rows and commits, and rejects calls in the wrong order.
 pub trait Destination: Sized + 'static {
     /// As for a source; a key that names a file to write carries `"x-grant" = "write"`.
     type Config: DeserializeOwned + JsonSchema;
@@ -203,6 +206,8 @@ pub fn spec<D: Destination>() -> Spec {
         supports_filter: false,
         supports_checkpoints: D::SUPPORTS_CHECKPOINTS,
         deduplicates_appends: D::DEDUPLICATES_APPENDS,
+        reads_together: false,
+        commits_together: false,
     }
 }
 

@@ -73,12 +73,12 @@ pub mod source;
 pub mod transform;
 
 pub use destination::{Commit, Destination, Load};
-pub use rapidbyte_wire::{WARNING_NOTE, counted, hive, ipc, name, pattern, size, types};
+pub use rapidbyte_wire::{WARNING_NOTE, counted, hive, ipc, name, one, pattern, size, types};
 pub use source::{Event, Reader, Source};
 pub use transform::{Transform, Transformer};
 
 pub use bindings::exports_destination::{
-    ColumnPlan, Fit, Part, Plan, Presence, Progress, Receipt, Target, Worker,
+    ColumnPlan, Fit, LoadRequest, Part, Plan, Presence, Progress, Receipt, Target, Worker,
 };
 pub use bindings::exports_source::{Increment, LateRows, ReadRequest, Selection};
 pub use bindings::exports_transform::{Plan as TransformPlan, Relation};
@@ -91,9 +91,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub mod prelude {
     pub use crate::{
         CheckItem, ColumnPlan, Commit, Destination, Error, ErrorKind, Event, Fit, Increment,
-        LateRows, Load, Part, Plan, Presence, Progress, ReadRequest, Reader, Receipt, Relation,
-        Result, Run, Selection, Source, Stream, SyncMode, Target, Transform, TransformPlan,
-        Transformer, Worker, WriteMode,
+        LateRows, Load, LoadRequest, Part, Plan, Presence, Progress, ReadRequest, Reader, Receipt,
+        Relation, Result, Run, Selection, Source, Stream, SyncMode, Target, Transform,
+        TransformPlan, Transformer, Worker, WriteMode,
     };
     pub use arrow_array::{self, *};
     pub use arrow_schema::{self, DataType, Field, Schema, SchemaRef};

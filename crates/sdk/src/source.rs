@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
-use rapidbyte_wire::{ipc, types};
+use rapidbyte_wire::{ipc, one, types};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
@@ -13,6 +13,9 @@ use crate::bindings::exports_source as wit;
 use crate::{
     CheckItem, Error, ReadRequest, Result, Selection, Spec, Stream, SyncMode, config, messages,
 };
+
+/// The field of the spec that allows several streams in a read.
+const TOGETHER: &str = "reads-together";
 
 /// Where rows come from.
 pub trait Source: Sized + 'static {
@@ -62,12 +65,6 @@ pub trait Source: Sized + 'static {
 
     /// Begins to read a stream.
     fn read(&mut self, request: &ReadRequest) -> Result<Self::Reader>;
-
-    /// The destination holds everything up to `cursor`.
-    fn acknowledge(&mut self, stream: &str, cursor: &str) -> Result<()> {
-        let _ = (stream, cursor);
-        Ok(())
-    }
 }
 
 /// Reads one stream, step by step.
@@ -77,6 +74,14 @@ pub trait Reader: 'static {
 
     /// The next step. Return [`Event::Idle`] when nothing comes within `wait`.
     fn next(&mut self, wait: Duration) -> Result<Event>;
+
+    /// The destination has committed everything up to `cursor`. Comes between two calls of `next`, or after
+    /// [`Event::End`]. A run that is killed after a commit does not call it: [`ReadRequest::cursor`] counts as
+    /// acknowledged too.
+    fn acknowledge(&mut self, cursor: &str) -> Result<()> {
+        let _ = cursor;
+        Ok(())
+    }
 }
 
 /// One step of a [`Reader`].
@@ -160,6 +165,8 @@ pub fn spec<S: Source>() -> Spec {
         supports_filter: S::SUPPORTS_FILTER,
         supports_checkpoints: false,
         deduplicates_appends: false,
+        reads_together: false,
+        commits_together: false,
     }
 }
 
@@ -181,8 +188,9 @@ impl<S: Source> wit::GuestSession for SessionExport<S> {
         self.0.borrow_mut().snapshot(&streams)
     }
 
-    fn read(&self, request: ReadRequest) -> Result<wit::Reader> {
-        let reader = self.0.borrow_mut().read(&request)?;
+    fn read(&self, requests: Vec<ReadRequest>) -> Result<wit::Reader> {
+        let request = one::only(&requests, TOGETHER).map_err(Error::internal)?;
+        let reader = self.0.borrow_mut().read(request)?;
         let schema = reader.schema();
         let encoder = ipc::Encoder::new(&schema)?;
         Ok(wit::Reader::new(ReaderExport(RefCell::new(Reading {
@@ -191,15 +199,11 @@ impl<S: Source> wit::GuestSession for SessionExport<S> {
             encoder,
         }))))
     }
-
-    fn acknowledge(&self, stream: String, cursor: String) -> Result<()> {
-        self.0.borrow_mut().acknowledge(&stream, &cursor)
-    }
 }
 
 impl<R: Reader> wit::GuestReader for ReaderExport<R> {
-    fn schema(&self) -> Vec<u8> {
-        self.0.borrow().encoder.schema_message().to_vec()
+    fn schemas(&self) -> Vec<Vec<u8>> {
+        vec![self.0.borrow().encoder.schema_message().to_vec()]
     }
 
     fn next(&self, wait_ms: u32) -> Result<wit::Event> {
@@ -207,12 +211,24 @@ impl<R: Reader> wit::GuestReader for ReaderExport<R> {
         match reading.reader.next(Duration::from_millis(wait_ms.into()))? {
             Event::Batch(batch) => {
                 let batch = messages::encode(&mut reading.encoder, &reading.schema, &batch)?;
-                Ok(wit::Event::Batch(batch))
+                Ok(wit::Event::Batch((0, batch)))
             }
-            Event::Checkpoint(cursor) => Ok(wit::Event::Checkpoint(cursor)),
+            Event::Checkpoint(cursor) => {
+                let position = wit::Position { stream: 0, cursor };
+                Ok(wit::Event::Checkpoint(position))
+            }
             Event::Idle => Ok(wit::Event::Idle),
             Event::End => Ok(wit::Event::End),
         }
+    }
+
+    fn acknowledge(&self, positions: Vec<wit::Position>) -> Result<()> {
+        let reader = &mut self.0.borrow_mut().reader;
+        for position in positions {
+            one::ensure_only(position.stream, TOGETHER).map_err(Error::internal)?;
+            reader.acknowledge(&position.cursor)?;
+        }
+        Ok(())
     }
 }
 

@@ -70,6 +70,8 @@ pub fn spec<T: Transform>() -> Spec {
         supports_filter: false,
         supports_checkpoints: false,
         deduplicates_appends: false,
+        reads_together: false,
+        commits_together: false,
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! A destination remembers only the last run of a stream. A run that is resumed with other settings moves streams under
 //! another id, so that the destination forgets the first one. If somebody then resumes the run with the first settings,
-//! this table tells that its rows are in the target.
+//! this table tells that its rows are in the target. A finished run ends this for its own targets: what an interrupted
+//! run has appended to another target stays known until a run with that target is finished.
 
 use std::collections::{HashMap, HashSet};
 
@@ -38,12 +39,24 @@ pub(crate) fn keep(
     db.execute(prune, named).map(drop)
 }
 
-/// Forgets all streams of a pipeline but those that a later run resumes under their old id.
-pub(crate) fn forget_finished(db: &Connection, pipeline: &str) -> rusqlite::Result<()> {
-    let sql = "DELETE FROM completed WHERE pipeline = :pipeline AND stream NOT IN \
-               (SELECT stream FROM unfinished WHERE pipeline = :pipeline)";
+/// Forgets all streams of a pipeline.
+pub(crate) fn forget_all(db: &Connection, pipeline: &str) -> rusqlite::Result<()> {
+    let sql = "DELETE FROM completed WHERE pipeline = :pipeline";
     db.execute(sql, named_params! { ":pipeline": pipeline })
         .map(drop)
+}
+
+/// Forgets what was appended to one target of a stream.
+pub(crate) fn forget(
+    db: &Connection,
+    pipeline: &str,
+    stream: &str,
+    target: &str,
+) -> rusqlite::Result<()> {
+    let sql = "DELETE FROM completed WHERE pipeline = :pipeline AND stream = :stream \
+               AND run_id LIKE '% ' || :target";
+    let named = named_params! { ":pipeline": pipeline, ":stream": stream, ":target": target };
+    db.execute(sql, named).map(drop)
 }
 
 impl State {
@@ -79,10 +92,7 @@ impl State {
     /// # Errors
     /// When the history cannot be written.
     pub fn forget_completed(&self, pipeline: &str, stream: &str, target: &str) -> Result<()> {
-        let sql = "DELETE FROM completed WHERE pipeline = :pipeline AND stream = :stream \
-                   AND run_id LIKE '% ' || :target";
-        let named = named_params! { ":pipeline": pipeline, ":stream": stream, ":target": target };
-        let told = self.sql(|db| db.execute(sql, named)).map(drop);
+        let told = self.sql(|db| forget(db, pipeline, stream, target));
         self.told(true, told)
     }
 

@@ -422,7 +422,6 @@ impl State {
                 named_params! { ":pipeline": pipeline, ":max": MAX_RUNS },
             )?;
             settings::keep(db, id, settings)?;
-            completed::forget_finished(db, pipeline)?;
             db.pragma_update(None, "synchronous", "normal")
         })
     }
@@ -590,7 +589,7 @@ impl State {
                    WHERE pipeline = :pipeline AND status IN ('running', 'failed')";
         self.sql(|db| {
             unfinished::forget(db, pipeline)?;
-            completed::forget_finished(db, pipeline)?;
+            completed::forget_all(db, pipeline)?;
             db.execute(sql, named_params! { ":pipeline": pipeline })
         })?;
         Turn::forget(&self.path, pipeline);
@@ -628,9 +627,9 @@ impl ActiveRun {
         self.goes_on
     }
 
-    /// Says which streams are complete, and which failed, each with the run id that it ran under.
+    /// Says which streams are complete, each with its target, and which failed, each with the run id that it ran under.
     /// [`State::finish`] keeps it if the run is finished.
-    pub fn streams_ended(&mut self, done: Vec<String>, failed: Vec<(String, String)>) {
+    pub fn streams_ended(&mut self, done: Vec<(String, String)>, failed: Vec<(String, String)>) {
         self.ended = unfinished::Ended { done, failed };
     }
 }

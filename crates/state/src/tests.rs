@@ -47,8 +47,10 @@ fn a_stream_that_failed_in_a_finished_run_keeps_that_runs_id_until_it_succeeds()
             let id = ids.get(*stream).unwrap_or(&id).clone();
             (stream.to_string(), id)
         };
-        let done = done.iter().map(ToString::to_string).collect();
-        run.streams_ended(done, failed.iter().map(of).collect());
+        let done = done
+            .iter()
+            .map(|stream| (stream.to_string(), String::new()));
+        run.streams_ended(done.collect(), failed.iter().map(of).collect());
         state.finish(run, outcome).unwrap();
         id
     };
@@ -195,7 +197,7 @@ fn a_history_of_a_later_version_is_brought_to_the_newest() {
 }
 
 #[test]
-fn completed_streams_are_known_until_another_run_begins() {
+fn completed_streams_are_known_until_a_run_with_their_target_is_finished() {
     let folder = tempfile::tempdir().unwrap();
     let state = open(&folder);
     let ids = |state: &State| {
@@ -219,8 +221,17 @@ fn completed_streams_are_known_until_another_run_begins() {
         state.completes("orders", "a", &format!("{id:03}")).unwrap();
     }
     assert_eq!(ids(&state).len(), 100);
+    for (stream, id) in [("b", "z t1"), ("b", "z t2")] {
+        state.completes("orders", stream, id).unwrap();
+    }
+    let mut run = run;
+    run.streams_ended(vec![("b".into(), "t1".into())], Vec::new());
     state.finish(run, Outcome::Ok).unwrap();
     drop(state.begin("orders", None, "").unwrap());
+    let known = state.completed("orders").unwrap();
+    assert_eq!((known["a"].len(), known["b"].len()), (100, 1));
+    assert!(known["b"].contains("z t2"));
+    state.give_up("orders").unwrap();
     assert_eq!(ids(&state), [""; 0]);
 }
 

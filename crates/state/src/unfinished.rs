@@ -8,6 +8,8 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, named_params};
 
+use crate::completed;
+
 pub(crate) const TABLE: &str = "
 CREATE TABLE IF NOT EXISTS unfinished (
     pipeline TEXT NOT NULL, stream TEXT NOT NULL, run_id TEXT NOT NULL,
@@ -17,8 +19,8 @@ CREATE TABLE IF NOT EXISTS unfinished (
 /// How the streams of a finished run ended.
 #[derive(Debug, Default)]
 pub(crate) struct Ended {
-    /// These are complete.
-    pub(crate) done: Vec<String>,
+    /// These are complete, each with its target.
+    pub(crate) done: Vec<(String, String)>,
     /// These failed, each with the run id that it ran under.
     pub(crate) failed: Vec<(String, String)>,
 }
@@ -27,8 +29,9 @@ impl Ended {
     pub(crate) fn keep(&self, db: &Connection, pipeline: &str) -> rusqlite::Result<()> {
         let mut forget =
             db.prepare("DELETE FROM unfinished WHERE pipeline = :pipeline AND stream = :stream")?;
-        for stream in &self.done {
+        for (stream, target) in &self.done {
             forget.execute(named_params! { ":pipeline": pipeline, ":stream": stream })?;
+            completed::forget(db, pipeline, stream, target)?;
         }
         let mut keep =
             db.prepare("INSERT OR REPLACE INTO unfinished VALUES (:pipeline, :stream, :run)")?;

@@ -3,8 +3,8 @@
 //! This crate owns facts that both sides need: how a schema and a batch are laid out as
 //! bytes ([`ipc`]), what the host checks before it passes a batch on ([`verify`]), how a
 //! column's type is written by a person ([`types`], [`declared`]), how files and streams are matched
-//! ([`pattern`]), how streams with parts are named ([`name`]) and how partition folders are named ([`hive`]). It does no I/O and knows no
-//! connector.
+//! ([`pattern`]), how streams with parts are named ([`name`]), how partition folders are named ([`hive`]) and what a
+//! connector of one stream at a time refuses ([`one`]). It does no I/O and knows no connector.
 //!
 //! Byte layout: the encapsulated message format of the Arrow columnar specification
 //! ("Serialization and Interprocess Communication"). A schema is one `Schema` message; it
@@ -14,6 +14,7 @@ pub mod declared;
 pub mod hive;
 pub mod ipc;
 pub mod name;
+pub mod one;
 pub mod pattern;
 pub mod size;
 pub mod types;

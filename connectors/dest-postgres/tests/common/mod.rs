@@ -8,14 +8,15 @@ use dest_postgres::Postgres;
 use rapidbyte_sdk::Commit;
 use rapidbyte_sdk::prelude::arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use rapidbyte_sdk::prelude::{
-    DataType, Error, Field, Part, Plan, Receipt, Result, Run, Schema, Target, WriteMode,
+    DataType, Error, Field, LoadRequest, Part, Plan, Receipt, Result, Run, Schema, Target,
+    WriteMode,
 };
 use rapidbyte_sdk::{destination, ipc};
 use rapidbyte_testkit::postgres::{Client, Database, shared};
 use serde_json::{Value, json};
 
 pub type Session = destination::Session<Postgres>;
-pub type Writer = destination::Writer<Postgres>;
+pub type Loading = destination::Loading<Postgres>;
 
 pub fn database() -> Database<'static> {
     shared().database()
@@ -80,10 +81,18 @@ pub fn run(id: &str) -> Run {
     }
 }
 
+/// Lets a run in, and fences older ones.
+pub fn fence(to: &mut Session, target: &Target, run: Run) -> Result<Loading> {
+    let target = target.clone();
+    to.begin(&[LoadRequest { target, run }])
+}
+
 /// Lets a run of its own in and begins to write.
-pub fn begin(to: &mut Session, target: &Target) -> Result<Writer> {
-    let progress = to.fence(target, &run("r"))?;
-    to.open_writer(target, progress.epoch, progress.cursor.as_deref())
+pub fn begin(to: &mut Session, target: &Target) -> Result<Loading> {
+    let mut load = fence(to, target, run("r"))?;
+    let cursor = load.progress().cursor.clone();
+    load.open_writer(cursor.as_deref())?;
+    Ok(load)
 }
 
 /// The one commit of a run that the server lets in now, as number `seq`.
@@ -97,13 +106,13 @@ pub fn whole(stream: &str, parts: Vec<Part>, seq: u64) -> Commit<'_> {
 /// As the engine does it: plan, fence, rows, one commit.
 pub fn write_to(to: &mut Session, target: &Target, batches: &[RecordBatch]) -> Result<Receipt> {
     to.plan(target)?;
-    let progress = to.fence(target, &run("r"))?;
-    let mut writer = to.open_writer(target, progress.epoch, None)?;
+    let mut load = fence(to, target, run("r"))?;
+    load.open_writer(None)?;
     for batch in batches {
-        writer.write(batch)?;
+        load.write(batch)?;
     }
-    let part = writer.flush()?;
-    to.commit(whole(&target.stream, vec![part], progress.seq))
+    let part = load.flush()?;
+    load.commit(whole(&target.stream, vec![part], load.progress().seq))
 }
 
 pub fn write(

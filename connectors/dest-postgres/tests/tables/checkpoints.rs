@@ -5,7 +5,7 @@ use std::thread;
 use crate::common::*;
 use rapidbyte_sdk::Commit;
 use rapidbyte_sdk::prelude::arrow_array::RecordBatch;
-use rapidbyte_sdk::prelude::{Part, Progress, Receipt, Result, Run, Target, WriteMode};
+use rapidbyte_sdk::prelude::{Part, Receipt, Result, Run, Target, WriteMode};
 use rapidbyte_testkit::postgres::Client;
 use serde_json::json;
 
@@ -39,16 +39,15 @@ fn state(client: &mut Client) -> String {
 
 /// Writes one batch and commits it.
 fn step(
-    to: &mut Session,
-    writer: &mut Writer,
+    load: &mut Loading,
     rows: &RecordBatch,
     seq: u64,
     cursor: &str,
     complete: bool,
 ) -> Result<Receipt> {
-    writer.write(rows)?;
-    let part = writer.flush()?;
-    to.commit(commit("t", vec![part], seq, Some(cursor), complete))
+    load.write(rows)?;
+    let part = load.flush()?;
+    load.commit(commit("t", vec![part], seq, Some(cursor), complete))
 }
 
 #[test]
@@ -66,44 +65,34 @@ fn a_writer_commits_again_and_again_and_the_cursor_moves_with_the_rows() {
             one(&mut client, "SELECT to_regnamespace('_rapidbyte')"),
             "NULL"
         );
-        let let_in = to.fence(&target, &run("r1")).unwrap();
+        let mut load = fence(&mut to, &target, run("r1")).unwrap();
+        let let_in = load.progress();
         assert_eq!((let_in.epoch, let_in.seq, let_in.complete), (1, 0, false));
-        let mut writer = to.open_writer(&target, 1, None).unwrap();
-        let first = step(
-            &mut to,
-            &mut writer,
-            &batch(&[1, 2]),
-            0,
-            "{\"at\":2}",
-            false,
-        )
-        .unwrap();
+        load.open_writer(None).unwrap();
+        let first = step(&mut load, &batch(&[1, 2]), 0, "{\"at\":2}", false).unwrap();
         assert_eq!(first.rows, 2);
         assert_eq!(ids(&mut client, "raw.t"), "1,2");
         assert_eq!(state(&mut client), "p t raw.t r1 1 1 {\"at\":2} f");
         // Nothing is held between two commits.
         let locks = "SELECT count(*) FROM pg_locks WHERE relation = 'raw.t'::regclass";
         assert_eq!(one(&mut client, locks), "0");
-        let second = step(&mut to, &mut writer, &batch(&[3]), 1, "{\"at\":3}", false).unwrap();
+        let second = step(&mut load, &batch(&[3]), 1, "{\"at\":3}", false).unwrap();
         assert!(second.rows == 1 && second.bytes < first.bytes, "{second:?}");
         assert_eq!(ids(&mut client, "raw.t"), "1,2,3");
         // Rows that are not committed are neither there nor in the cursor.
-        writer.write(&batch(&[4])).unwrap();
-        let part = writer.flush().unwrap();
+        load.write(&batch(&[4])).unwrap();
+        let part = load.flush().unwrap();
         assert_eq!(state(&mut client), "p t raw.t r1 1 2 {\"at\":3} f");
-        to.commit(commit("t", vec![part], 2, Some("4"), false))
+        load.commit(commit("t", vec![part], 2, Some("4"), false))
             .unwrap();
         // The last one has no rows.
-        let part = writer.flush().unwrap();
+        let part = load.flush().unwrap();
         assert_eq!(part.rows, 0);
-        to.commit(commit("t", vec![part], 3, Some("5"), true))
+        load.commit(commit("t", vec![part], 3, Some("5"), true))
             .unwrap();
         assert_eq!(state(&mut client), "p t raw.t r1 1 4 5 t");
         assert_eq!(ids(&mut client, "raw.t"), "1,2,3,4");
-        assert!(
-            writer.write(&batch(&[6])).is_err(),
-            "the last commit ends it"
-        );
+        assert!(load.write(&batch(&[6])).is_err(), "the last commit ends it");
         let found = to.progress(&target, "p").unwrap().unwrap();
         assert_eq!((found.seq, found.cursor.as_deref()), (4, Some("5")));
         assert!(to.progress(&target, "other").unwrap().is_none());
@@ -118,11 +107,11 @@ fn a_row_that_cannot_be_written_is_counted_from_the_first_of_the_load() {
         let mut to = open_with(&database.url(), config);
         let good = texts(&[("c", &[Some("a"), Some("b")])]);
         let target = target("t", &good.schema(), WriteMode::Append);
-        let let_in = to.fence(&target, &run("r")).unwrap();
-        let mut writer = to.open_writer(&target, let_in.epoch, None).unwrap();
-        step(&mut to, &mut writer, &good, 0, "1", false).unwrap();
+        let mut load = fence(&mut to, &target, run("r")).unwrap();
+        load.open_writer(None).unwrap();
+        step(&mut load, &good, 0, "1", false).unwrap();
         let bad = texts(&[("c", &[Some("c"), Some("d\0")])]);
-        let error = writer.write(&bad).unwrap_err();
+        let error = load.write(&bad).unwrap_err();
         assert_eq!(error.code, "invalid_text");
         assert!(error.message.contains("row 4:"), "{error:?}");
     }
@@ -134,14 +123,18 @@ fn a_run_that_is_let_in_again_learns_whether_it_was_complete() {
     let mut to = open(&database);
     let target = append_target("t");
     append(&mut to, "t", &batch(&[1])).unwrap();
-    let again = to.fence(&target, &run("r")).unwrap();
+    let mut fenced = |id| {
+        let load = fence(&mut to, &target, run(id)).unwrap();
+        load.progress().clone()
+    };
+    let again = fenced("r");
     assert_eq!((again.epoch, again.seq, again.complete), (2, 1, true));
-    let other = to.fence(&target, &run("r2")).unwrap();
+    let other = fenced("r2");
     assert_eq!(
         (other.epoch, other.complete, other.run_id.as_str()),
         (3, false, "r2")
     );
-    let late = to.fence(&target, &run("r")).unwrap();
+    let late = fenced("r");
     assert!(!late.complete, "a newer run was let in between");
 }
 
@@ -157,10 +150,10 @@ fn a_run_that_is_superseded_before_it_writes_says_so_at_once() {
     for is_there in [false, true] {
         let mut older = open(&database);
         older.plan(&target).unwrap();
-        let epoch = older.fence(&target, &run("older")).unwrap().epoch;
+        let mut load = fence(&mut older, &target, run("older")).unwrap();
         // Ends the session of the older one.
         write_to(&mut open(&database), &target, &[batch(&[1])]).unwrap();
-        let error = older.open_writer(&target, epoch, None).err().unwrap();
+        let error = load.open_writer(None).unwrap_err();
         assert_eq!(error.code, "run_superseded", "{is_there}: {error:?}");
         assert_eq!(error.stream.as_deref(), Some("t"));
     }
@@ -176,16 +169,16 @@ fn of_two_runs_the_newer_one_goes_on_and_the_older_one_says_why_not() {
             .batch_execute("DROP SCHEMA IF EXISTS raw, _rapidbyte CASCADE; CREATE SCHEMA raw; CREATE TABLE raw.t (id int8, t text)")
             .unwrap();
         let mut older = open(&database);
-        let epoch = older.fence(&target, &run("older")).unwrap().epoch;
-        let mut writer = older.open_writer(&target, epoch, None).unwrap();
+        let mut load = fence(&mut older, &target, run("older")).unwrap();
+        load.open_writer(None).unwrap();
         let mut seq = 0;
         if older_has == "a commit" {
-            step(&mut older, &mut writer, &batch(&[1]), 0, "1", false).unwrap();
+            step(&mut load, &batch(&[1]), 0, "1", false).unwrap();
             seq = 1;
         } else if older_has != "nothing" {
-            writer.write(&batch(&[1])).unwrap();
+            load.write(&batch(&[1])).unwrap();
         }
-        let part = (older_has == "a part").then(|| writer.flush().unwrap());
+        let part = (older_has == "a part").then(|| load.flush().unwrap());
         assert_eq!(sessions(&mut client), "1");
         // A lock that the newer one would wait for is no reason to wait: the older session ends.
         let mut newer = open(&database);
@@ -193,17 +186,17 @@ fn of_two_runs_the_newer_one_goes_on_and_the_older_one_says_why_not() {
             write_mode: WriteMode::Replace,
             ..target.clone()
         };
-        let epoch = newer.fence(&replacing, &run("newer")).unwrap().epoch;
+        let mut newer_load = fence(&mut newer, &replacing, run("newer")).unwrap();
         assert_eq!(sessions(&mut client), "1", "the older one's is ended");
-        let mut newer_writer = newer.open_writer(&replacing, epoch, None).unwrap();
-        newer_writer.write(&batch(&[7])).unwrap();
+        newer_load.open_writer(None).unwrap();
+        newer_load.write(&batch(&[7])).unwrap();
         let error = match part {
-            Some(part) => older
+            Some(part) => load
                 .commit(commit("t", vec![part], seq, Some("9"), true))
                 .map(drop),
-            None => writer
+            None => load
                 .write(&batch(&[9]))
-                .and_then(|()| writer.flush())
+                .and_then(|()| load.flush())
                 .map(drop),
         };
         let error = error.unwrap_err();
@@ -212,8 +205,8 @@ fn of_two_runs_the_newer_one_goes_on_and_the_older_one_says_why_not() {
         for told in ["newer run newer", "run older", "(epoch 2 after 1)"] {
             assert!(error.message.contains(told), "{error:?}");
         }
-        let part = newer_writer.flush().unwrap();
-        newer
+        let part = newer_load.flush().unwrap();
+        newer_load
             .commit(commit("t", vec![part], seq, None, true))
             .unwrap();
         assert_eq!(ids(&mut client, "raw.t"), "7", "{older_has}");
@@ -228,15 +221,15 @@ fn a_commit_whose_epoch_is_older_rolls_its_rows_back_even_if_its_session_lives()
     let mut client = database.client();
     let mut to = open(&database);
     let target = append_target("t");
-    let epoch = to.fence(&target, &run("r1")).unwrap().epoch;
-    let mut writer = to.open_writer(&target, epoch, None).unwrap();
-    writer.write(&batch(&[1])).unwrap();
-    let part = writer.flush().unwrap();
+    let mut load = fence(&mut to, &target, run("r1")).unwrap();
+    load.open_writer(None).unwrap();
+    load.write(&batch(&[1])).unwrap();
+    let part = load.flush().unwrap();
     // As behind a pooler, where nobody can be ended.
     client
         .batch_execute("UPDATE _rapidbyte.checkpoint SET epoch = epoch + 1, run_id = 'r2'")
         .unwrap();
-    let error = to
+    let error = load
         .commit(commit("t", vec![part], 0, Some("1"), false))
         .unwrap_err();
     assert_eq!(error.code, "run_superseded", "{error:?}");
@@ -244,11 +237,11 @@ fn a_commit_whose_epoch_is_older_rolls_its_rows_back_even_if_its_session_lives()
     assert_eq!(one(&mut client, "SELECT to_regclass('raw.t')"), "NULL");
     assert_eq!(state(&mut client), "p t raw.t r2 2 0 - f");
     // A number that is not the stream's is nobody's fault but ours.
-    let epoch = to.fence(&target, &run("r3")).unwrap().epoch;
-    let mut writer = to.open_writer(&target, epoch, None).unwrap();
-    writer.write(&batch(&[1])).unwrap();
-    let part = writer.flush().unwrap();
-    let error = to
+    let mut load = fence(&mut to, &target, run("r3")).unwrap();
+    load.open_writer(None).unwrap();
+    load.write(&batch(&[1])).unwrap();
+    let part = load.flush().unwrap();
+    let error = load
         .commit(commit("t", vec![part], 5, None, true))
         .unwrap_err();
     assert_eq!(
@@ -270,10 +263,10 @@ fn a_commit_whose_epoch_is_older_rolls_its_rows_back_even_if_its_session_lives()
         client
             .batch_execute("UPDATE _rapidbyte.checkpoint SET seq = 0")
             .unwrap();
-        let epoch = to.fence(&target, &run("r4")).unwrap().epoch;
-        to.open_writer(&target, epoch, None).unwrap();
+        let mut load = fence(&mut to, &target, run("r4")).unwrap();
+        load.open_writer(None).unwrap();
         client.batch_execute(sql).unwrap();
-        let error = to.commit(commit("t", vec![], 0, None, true)).unwrap_err();
+        let error = load.commit(commit("t", vec![], 0, None, true)).unwrap_err();
         assert_eq!(error.code, "checkpoint_changed", "{sql}: {error:?}");
         assert!(error.message.contains(how), "{sql}: {error:?}");
         assert!(!error.hint.unwrap().contains("newer"), "{sql}");
@@ -286,36 +279,36 @@ fn a_commit_without_a_writer_moves_the_cursor_alone() {
     let mut client = database.client();
     let mut to = open(&database);
     let target = append_target("t");
-    to.fence(&target, &run("set")).unwrap();
-    let receipt = to
+    let mut load = fence(&mut to, &target, run("set")).unwrap();
+    let receipt = load
         .commit(commit("t", vec![], 0, Some("'\\ \u{e9}"), true))
         .unwrap();
     assert_eq!((receipt.rows, receipt.location.as_str()), (0, "raw.t"));
     assert_eq!(state(&mut client), "p t raw.t set 1 1 '\\ \u{e9} t");
     assert_eq!(one(&mut client, "SELECT to_regclass('raw.t')"), "NULL");
     // Where rows are missing, nobody goes on behind them.
-    let found = to.fence(&target, &run("next")).unwrap();
-    assert_eq!(found.cursor.as_deref(), Some("'\\ \u{e9}"));
-    let error = to
-        .open_writer(&target, found.epoch, found.cursor.as_deref())
-        .err()
-        .unwrap();
+    let mut load = fence(&mut to, &target, run("next")).unwrap();
+    let cursor = load.progress().cursor.clone();
+    assert_eq!(cursor.as_deref(), Some("'\\ \u{e9}"));
+    let error = load.open_writer(cursor.as_deref()).unwrap_err();
     assert_eq!(error.code, "target_missing", "{error:?}");
     assert!(error.hint.unwrap().contains("--full-refresh"));
-    let cleared = to.fence(&target, &run("clear")).unwrap();
-    to.commit(commit("t", vec![], cleared.seq, None, true))
+    let mut load = fence(&mut to, &target, run("clear")).unwrap();
+    load.commit(commit("t", vec![], load.progress().seq, None, true))
         .unwrap();
     assert_eq!(state(&mut client), "p t raw.t clear 3 2 - t");
     assert_eq!(
-        to.commit(commit("t", vec![], 2, None, true))
+        load.commit(commit("t", vec![], 2, None, true))
             .unwrap_err()
             .code,
         "internal"
     );
     // Twice by one fence.
-    to.fence(&target, &run("twice")).unwrap();
-    to.commit(commit("t", vec![], 2, Some("1"), false)).unwrap();
-    to.commit(commit("t", vec![], 3, Some("2"), true)).unwrap();
+    let mut load = fence(&mut to, &target, run("twice")).unwrap();
+    load.commit(commit("t", vec![], 2, Some("1"), false))
+        .unwrap();
+    load.commit(commit("t", vec![], 3, Some("2"), true))
+        .unwrap();
     assert_eq!(state(&mut client), "p t raw.t twice 4 4 2 t");
 }
 
@@ -329,12 +322,19 @@ fn a_table_that_was_emptied_or_made_again_has_lost_its_rows() {
     let mut client = database.client();
     let mut to = open(&database);
     let target = append_target("t");
-    let epoch = to.fence(&target, &run("r")).unwrap().epoch;
-    let mut writer = to.open_writer(&target, epoch, None).unwrap();
+    let mut load = fence(&mut to, &target, run("r")).unwrap();
+    load.open_writer(None).unwrap();
+    let take_as_it_is = |to: &mut Session, cursor| {
+        let mut load = fence(to, &target, run("state")).unwrap();
+        let seq = load.progress().seq;
+        load.commit(commit("t", vec![], seq, Some(cursor), false))
+            .unwrap();
+    };
     // A table without rows so far is as it should be.
-    to.commit(commit("t", vec![], 0, Some("1"), false)).unwrap();
+    load.commit(commit("t", vec![], 0, Some("1"), false))
+        .unwrap();
     assert_eq!(lost(&mut to, &target), None);
-    step(&mut to, &mut writer, &batch(&[1]), 1, "2", true).unwrap();
+    step(&mut load, &batch(&[1]), 1, "2", true).unwrap();
     assert_eq!(lost(&mut to, &target), None);
     client.batch_execute("DELETE FROM raw.t").unwrap();
     assert_eq!(lost(&mut to, &target).unwrap(), "raw.t was emptied");
@@ -343,13 +343,11 @@ fn a_table_that_was_emptied_or_made_again_has_lost_its_rows() {
     deletes.deleted_field = Some("gone".into());
     assert_eq!(lost(&mut to, &deletes), None);
     // An operator takes it as it is.
-    let seq = to.fence(&target, &run("state")).unwrap().seq;
-    to.commit(commit("t", vec![], seq, Some("2"), false))
-        .unwrap();
+    take_as_it_is(&mut to, "2");
     assert_eq!(lost(&mut to, &target), None);
-    let epoch = to.fence(&target, &run("next")).unwrap().epoch;
-    let mut writer = to.open_writer(&target, epoch, Some("2")).unwrap();
-    step(&mut to, &mut writer, &batch(&[3]), 3, "3", true).unwrap();
+    let mut load = fence(&mut to, &target, run("next")).unwrap();
+    load.open_writer(Some("2")).unwrap();
+    step(&mut load, &batch(&[3]), 3, "3", true).unwrap();
     let again = "CREATE TABLE other (LIKE raw.t); INSERT INTO other VALUES (1); DROP TABLE raw.t;
         ALTER TABLE other RENAME TO t; ALTER TABLE t SET SCHEMA raw";
     client.batch_execute(again).unwrap();
@@ -358,12 +356,10 @@ fn a_table_that_was_emptied_or_made_again_has_lost_its_rows() {
         "raw.t was dropped and created again"
     );
     // Nobody else's lock is waited for long, and what cannot be seen is not called lost.
-    let seq = to.fence(&target, &run("state")).unwrap().seq;
-    to.commit(commit("t", vec![], seq, Some("3"), false))
-        .unwrap();
-    let epoch = to.fence(&target, &run("last")).unwrap().epoch;
-    let mut writer = to.open_writer(&target, epoch, Some("3")).unwrap();
-    step(&mut to, &mut writer, &batch(&[4]), 5, "4", true).unwrap();
+    take_as_it_is(&mut to, "3");
+    let mut load = fence(&mut to, &target, run("last")).unwrap();
+    load.open_writer(Some("3")).unwrap();
+    step(&mut load, &batch(&[4]), 5, "4", true).unwrap();
     let mut holder = client.transaction().unwrap();
     holder.batch_execute("TRUNCATE raw.t").unwrap();
     assert_eq!(lost(&mut to, &target), None);
@@ -378,12 +374,14 @@ fn after_an_operator_put_a_cursor_its_loss_and_that_of_rows_are_noticed() {
     let mut to = open(&database);
     let mut target = append_target("t");
     target.is_incremental = true;
-    let epoch = to.fence(&target, &run("r")).unwrap().epoch;
-    let mut writer = to.open_writer(&target, epoch, None).unwrap();
-    step(&mut to, &mut writer, &batch(&[1]), 0, "1", true).unwrap();
+    let mut load = fence(&mut to, &target, run("r")).unwrap();
+    load.open_writer(None).unwrap();
+    step(&mut load, &batch(&[1]), 0, "1", true).unwrap();
     let put = |to: &mut Session, cursor| {
-        let seq = to.fence(&target, &run("state")).unwrap().seq;
-        to.commit(commit("t", vec![], seq, cursor, false)).unwrap();
+        let mut load = fence(to, &target, run("state")).unwrap();
+        let seq = load.progress().seq;
+        load.commit(commit("t", vec![], seq, cursor, false))
+            .unwrap();
     };
     put(&mut to, Some("1"));
     assert_eq!(lost(&mut to, &target), None);
@@ -448,9 +446,9 @@ fn rows_that_the_role_does_not_see_are_not_taken_for_none() {
             "{hint}"
         );
         // That an operator wants all rows again is known.
-        let seq = hidden.fence(&keeping(stream), &run("state")).unwrap().seq;
-        hidden
-            .commit(commit(stream, vec![], seq, None, false))
+        let mut load = fence(&mut hidden, &keeping(stream), run("state")).unwrap();
+        let seq = load.progress().seq;
+        load.commit(commit(stream, vec![], seq, None, false))
             .unwrap();
         assert!(hidden.progress(&keeping(stream), "p").unwrap().is_some());
     }
@@ -501,7 +499,7 @@ fn a_column_that_the_table_of_checkpoints_lost_is_told_with_the_statement_that_a
         let asked = [
             to.working("p").map(drop),
             to.progress(&target, "p").map(drop),
-            to.fence(&target, &run("r2")).map(drop),
+            fence(&mut to, &target, run("r2")).map(drop),
         ];
         let mut statement = None;
         for error in asked.into_iter().filter_map(Result::err) {
@@ -526,7 +524,7 @@ fn a_column_that_the_table_of_checkpoints_lost_is_told_with_the_statement_that_a
                 ),
                 found => assert!(found.unwrap().is_some()),
             }
-            to.fence(&target, &run("r3")).unwrap();
+            fence(&mut to, &target, run("r3")).unwrap();
         }
         execute(
             &mut client,
@@ -547,10 +545,10 @@ fn an_older_table_of_checkpoints_learns_which_table_took_the_rows() {
     client.batch_execute(old).unwrap();
     let target = append_target("t");
     let rows = |to: &mut Session, run_id: &str| {
-        let let_in = to.fence(&target, &run(run_id)).unwrap();
-        let cursor = let_in.cursor.as_deref();
-        let mut writer = to.open_writer(&target, let_in.epoch, cursor).unwrap();
-        step(to, &mut writer, &batch(&[2]), let_in.seq, "2", true).unwrap();
+        let mut load = fence(to, &target, run(run_id)).unwrap();
+        let let_in = load.progress().clone();
+        load.open_writer(let_in.cursor.as_deref()).unwrap();
+        step(&mut load, &batch(&[2]), let_in.seq, "2", true).unwrap();
     };
     let known = "SELECT count(target_oid) FROM _rapidbyte.checkpoint";
     rows(&mut to, "r1");
@@ -574,11 +572,11 @@ fn a_table_that_vanishes_between_two_commits_is_not_made_again() {
     let mut client = database.client();
     let mut to = open(&database);
     let target = append_target("t");
-    let epoch = to.fence(&target, &run("r")).unwrap().epoch;
-    let mut writer = to.open_writer(&target, epoch, None).unwrap();
-    step(&mut to, &mut writer, &batch(&[1]), 0, "1", false).unwrap();
+    let mut load = fence(&mut to, &target, run("r")).unwrap();
+    load.open_writer(None).unwrap();
+    step(&mut load, &batch(&[1]), 0, "1", false).unwrap();
     client.batch_execute("DROP TABLE raw.t").unwrap();
-    let error = writer.write(&batch(&[2])).unwrap_err();
+    let error = load.write(&batch(&[2])).unwrap_err();
     assert_eq!(error.code, "target_missing", "{error:?}");
     assert_eq!(state(&mut client), "p t raw.t r 1 1 1 f");
 }
@@ -590,9 +588,10 @@ fn replace_has_one_commit() {
     let mut to = open(&database);
     append(&mut to, "t", &batch(&[1])).unwrap();
     let target = target("t", &batch(&[1]).schema(), WriteMode::Replace);
-    let Progress { epoch, seq, .. } = to.fence(&target, &run("r2")).unwrap();
-    let mut writer = to.open_writer(&target, epoch, None).unwrap();
-    let error = step(&mut to, &mut writer, &batch(&[2]), seq, "2", false).unwrap_err();
+    let mut load = fence(&mut to, &target, run("r2")).unwrap();
+    let seq = load.progress().seq;
+    load.open_writer(None).unwrap();
+    let error = step(&mut load, &batch(&[2]), seq, "2", false).unwrap_err();
     assert_eq!(error.code, "internal");
     assert_eq!(ids(&mut client, "raw.t"), "1");
 }
@@ -613,12 +612,12 @@ fn names_of_every_kind_are_kept_apart() {
             pipeline: pipeline.into(),
             id: "i\\d'".into(),
         };
-        let found = to.fence(&target, &run).unwrap();
-        assert_eq!(found.epoch, 1, "{pipeline} {stream}");
-        let mut writer = to.open_writer(&target, 1, None).unwrap();
-        writer.write(&batch(&[1])).unwrap();
-        let part = writer.flush().unwrap();
-        to.commit(commit(
+        let mut load = fence(&mut to, &target, run).unwrap();
+        assert_eq!(load.progress().epoch, 1, "{pipeline} {stream}");
+        load.open_writer(None).unwrap();
+        load.write(&batch(&[1])).unwrap();
+        let part = load.flush().unwrap();
+        load.commit(commit(
             stream,
             vec![part],
             0,
@@ -654,7 +653,7 @@ fn runs_that_make_the_table_at_once_all_succeed() {
                 pipeline: pipeline.into(),
                 id: "r".into(),
             };
-            to.fence(&target, &run).map(|found| found.epoch)
+            fence(&mut to, &target, run).map(|load| load.progress().epoch)
         })
     };
     let loads = [load("a"), load("b"), load("c")];
@@ -687,17 +686,16 @@ fn a_role_that_may_not_keep_checkpoints_is_told_what_to_run_before_anything_move
     let target = append_target("t");
     for there in ["", "CREATE SCHEMA _rapidbyte", "TABLE"] {
         match there {
-            "TABLE" => drop(
-                open_with(&database.url(), json!({}))
-                    .fence(&target, &run("r"))
-                    .unwrap(),
-            ),
+            "TABLE" => {
+                let mut to = open_with(&database.url(), json!({}));
+                drop(fence(&mut to, &target, run("r")).unwrap());
+            }
             sql => client.batch_execute(sql).unwrap(),
         }
         let mut to = open_with(&url, json!({"schema": "raw"}));
         let errors = [
             to.plan(&target).unwrap_err(),
-            to.fence(&target, &run("r")).unwrap_err(),
+            fence(&mut to, &target, run("r")).err().unwrap(),
         ];
         for error in errors {
             assert_eq!(error.code, "checkpoint_not_allowed", "{error:?}");
@@ -726,7 +724,7 @@ fn a_role_that_may_not_keep_checkpoints_is_told_what_to_run_before_anything_move
         .batch_execute("CREATE SCHEMA mine; CREATE TABLE mine.checkpoint (a int); GRANT ALL ON SCHEMA mine TO PUBLIC; GRANT ALL ON mine.checkpoint TO PUBLIC")
         .unwrap();
     let mut to = open_with(&url, json!({"schema": "raw", "checkpoint_schema": "mine"}));
-    let error = to.fence(&target, &run("r")).unwrap_err();
+    let error = fence(&mut to, &target, run("r")).err().unwrap();
     assert_eq!(error.code, "checkpoint_table_differs", "{error:?}");
     drop(to);
     client

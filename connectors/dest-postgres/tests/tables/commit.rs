@@ -194,12 +194,12 @@ fn a_load_that_waits_long_for_its_source_is_not_given_up() {
         let mut to = open_with(&url, json!({"schema": "raw", "load_method": method}));
         let rows = batch(&[1, 2]);
         let target = target(method, &rows.schema(), WriteMode::Append);
-        let mut writer = begin(&mut to, &target).unwrap();
+        let mut load = begin(&mut to, &target).unwrap();
         let_it_idle(0.6);
-        writer.write(&rows).unwrap();
-        let part = writer.flush().unwrap();
+        load.write(&rows).unwrap();
+        let part = load.flush().unwrap();
         let_it_idle(0.6);
-        to.commit(whole(method, vec![part], 0)).unwrap();
+        load.commit(whole(method, vec![part], 0)).unwrap();
         assert_eq!(ids(&mut database.client(), &format!("raw.{method}")), "1,2");
     }
 }
@@ -217,12 +217,13 @@ fn a_limit_that_the_operator_wrote_is_for_the_servers_work_and_not_for_the_sourc
         let rows = batch(&[1, 2]);
         let mut target = target("t", &rows.schema(), mode);
         target.primary_key = vec!["id".into()];
-        let found = to.fence(&target, &run("r")).unwrap();
-        let mut writer = to.open_writer(&target, found.epoch, None).unwrap();
+        let mut load = fence(&mut to, &target, run("r")).unwrap();
+        load.open_writer(None).unwrap();
         let_it_idle(1.5);
-        writer.write(&rows).unwrap();
-        let part = writer.flush().unwrap();
-        to.commit(whole("t", vec![part], found.seq)).unwrap();
+        load.write(&rows).unwrap();
+        let part = load.flush().unwrap();
+        load.commit(whole("t", vec![part], load.progress().seq))
+            .unwrap();
         assert_eq!(ids(&mut client, "raw.t"), "1,2");
     }
 }
@@ -250,16 +251,17 @@ fn a_session_that_idles_is_not_ended_unless_the_operator_wrote_it() {
     let_it_idle(0.8);
     to.plan(&target).unwrap();
     let_it_idle(0.8);
-    let found = to.fence(&target, &run("r")).unwrap();
-    let mut writer = to.open_writer(&target, found.epoch, None).unwrap();
-    for (seq, complete) in [(found.seq, false), (found.seq + 1, true)] {
-        writer.write(&batch(&[seq as i64])).unwrap();
-        let part = writer.flush().unwrap();
+    let mut load = fence(&mut to, &target, run("r")).unwrap();
+    load.open_writer(None).unwrap();
+    let first = load.progress().seq;
+    for (seq, complete) in [(first, false), (first + 1, true)] {
+        load.write(&batch(&[seq as i64])).unwrap();
+        let part = load.flush().unwrap();
         let commit = Commit {
             complete,
             ..whole("t", vec![part], seq)
         };
-        to.commit(commit).unwrap();
+        load.commit(commit).unwrap();
         // Between two commits no transaction is open.
         let_it_idle(0.8);
     }

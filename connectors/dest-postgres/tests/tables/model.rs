@@ -82,8 +82,7 @@ struct Model {
 
 /// A run that was let in.
 struct Run {
-    session: Session,
-    writer: Writer,
+    load: Loading,
     epoch: u64,
     seq: u64,
     /// Written and not committed.
@@ -122,9 +121,8 @@ impl History {
 
     fn let_in(&mut self, who: usize) {
         let mut session = open_with(&self.urls[who], json!({"schema": "raw"}));
-        let progress = session
-            .fence(&self.target, &run(&format!("r{who}")))
-            .unwrap();
+        let mut load = fence(&mut session, &self.target, run(&format!("r{who}"))).unwrap();
+        let progress = load.progress();
         self.model.epoch += 1;
         let Model {
             epoch, seq, cursor, ..
@@ -133,12 +131,9 @@ impl History {
             (progress.epoch, progress.seq, &progress.cursor),
             (*epoch, *seq, cursor)
         );
-        let writer = session
-            .open_writer(&self.target, *epoch, cursor.as_deref())
-            .unwrap();
+        load.open_writer(cursor.as_deref()).unwrap();
         self.runs[who] = Some(Run {
-            session,
-            writer,
+            load,
             epoch: *epoch,
             seq: *seq,
             open: Vec::new(),
@@ -149,7 +144,7 @@ impl History {
         let rows = 1 + self.numbers.below(5) as i64;
         let ids: Vec<i64> = (self.model.next..self.model.next + rows).collect();
         self.model.next += rows;
-        match run.writer.write(&batch(&ids)) {
+        match run.load.write(&batch(&ids)) {
             Ok(()) => {
                 run.open.extend(ids);
                 self.runs[who] = Some(run);
@@ -162,13 +157,13 @@ impl History {
     fn commit(&mut self, who: usize, mut run: Run) {
         let fate = [PASSES, PASSES, ARRIVES, VANISHES][self.numbers.below(4)];
         let is_newest = run.epoch == self.model.epoch;
-        let part = match run.writer.flush() {
+        let part = match run.load.flush() {
             Ok(part) => part,
             Err(error) => return assert!(!is_newest, "{error:?}"),
         };
         self.fates[who].store(fate, Ordering::SeqCst);
         let cursor = json!({ "at": self.model.next }).to_string();
-        let result = run.session.commit(Commit {
+        let result = run.load.commit(Commit {
             stream: &self.target.stream,
             parts: vec![part],
             seq: run.seq,

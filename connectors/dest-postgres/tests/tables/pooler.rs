@@ -21,14 +21,14 @@ fn behind_a_pooler_of_transactions_a_newer_run_goes_on_and_the_older_one_cannot_
     };
     write_to(&mut open(), &target, &[batch(&[1])]).unwrap();
     let mut older = open();
-    let epoch = older.fence(&target, &run("older")).unwrap().epoch;
-    let mut writer = older.open_writer(&target, epoch, None).unwrap();
-    writer.write(&batch(&[1, 2])).unwrap();
-    let part = writer.flush().unwrap();
+    let mut load = fence(&mut older, &target, run("older")).unwrap();
+    load.open_writer(None).unwrap();
+    load.write(&batch(&[1, 2])).unwrap();
+    let part = load.flush().unwrap();
     let kept = "SELECT concat_ws(' ', run_id, epoch, seq, coalesce(backend_pid::text, 'none')) FROM _rapidbyte.checkpoint";
     assert_eq!(one(&mut client, kept), "older 2 1 none");
     write_to(&mut open(), &target, &[batch(&[3])]).unwrap();
-    let error = older
+    let error = load
         .commit(Commit {
             seq: 1,
             ..Commit::whole("t", vec![part])

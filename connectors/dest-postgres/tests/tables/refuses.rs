@@ -523,12 +523,12 @@ fn a_server_that_stops_in_the_middle_is_a_connection_error_and_nothing_is_left()
         };
         let mut to = open_with(&server.url("postgres"), config);
         let rows = batch(&(0..5_000).collect::<Vec<_>>());
-        let mut writer = begin(&mut to, &target("t", &rows.schema(), WriteMode::Append)).unwrap();
-        writer.write(&rows).unwrap();
+        let mut load = begin(&mut to, &target("t", &rows.schema(), WriteMode::Append)).unwrap();
+        load.write(&rows).unwrap();
         server.stop();
         let mut error = None;
         for _ in 0..1_000 {
-            if let Err(failed) = writer.write(&rows) {
+            if let Err(failed) = load.write(&rows) {
                 error = Some(failed);
                 break;
             }
@@ -538,7 +538,7 @@ fn a_server_that_stops_in_the_middle_is_a_connection_error_and_nothing_is_left()
         assert_eq!(error.stream.as_deref(), Some("t"));
         let hint = error.hint.unwrap();
         assert!(hint.contains("nothing of this load is visible"), "{hint}");
-        to.abort("t").unwrap();
+        load.abort().unwrap();
         server.run_again().unwrap();
         let mut client = server.client("postgres");
         assert_eq!(one(&mut client, "SELECT to_regclass('raw.t')"), "NULL");

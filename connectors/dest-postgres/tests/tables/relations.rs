@@ -237,6 +237,26 @@ fn columns_that_the_role_may_not_fill_are_named_before_anything_moves() {
 }
 
 #[test]
+fn more_columns_than_a_table_can_have_are_refused_by_their_number() {
+    each_way("SELECT 1", |method, client, to| {
+        for (count, is_refused) in [(1600, false), (1601, true)] {
+            let field = |n: usize| Field::new(format!("c{n}"), DataType::Int64, true);
+            let schema = Schema::new((0..count).map(field).collect::<Vec<_>>());
+            let column: ArrayRef = Arc::new(Int64Array::from(vec![1]));
+            let rows = RecordBatch::try_new(Arc::new(schema), vec![column; count]).unwrap();
+            let planned = plan(to, "wide", &rows).map(drop);
+            if is_refused {
+                assert_eq!(code(planned), "too_many_columns", "{method}");
+                let there = one(client, "SELECT to_regclass('raw.wide') IS NULL");
+                assert_eq!(there, "true", "{method}");
+            } else {
+                planned.unwrap();
+            }
+        }
+    });
+}
+
+#[test]
 fn a_table_without_columns_takes_rows_without_columns() {
     let options =
         rapidbyte_sdk::prelude::arrow_array::RecordBatchOptions::new().with_row_count(Some(3));
@@ -291,10 +311,10 @@ fn a_new_table_has_the_streams_key_comments_and_not_null() {
                 said.contains("primary key is (\"select\", \"Ünit \"\"x\"\"\")"),
                 "{said}"
             );
-            let mut writer = begin(to, &target).unwrap();
-            writer.write(&some).unwrap();
-            let part = writer.flush().unwrap();
-            to.commit(whole(&stream, vec![part], 0)).unwrap();
+            let mut load = begin(to, &target).unwrap();
+            load.write(&some).unwrap();
+            let part = load.flush().unwrap();
+            load.commit(whole(&stream, vec![part], 0)).unwrap();
             let sql = format!(
                 "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 'raw.\"{stream}\"'::regclass AND contype = 'p'"
             );
@@ -325,10 +345,10 @@ fn of_two_that_make_the_same_table_one_is_told_to_run_again() {
         pipeline: "another".into(),
         ..run("r")
     };
-    let epoch = first.fence(&target, &another).unwrap().epoch;
-    let mut writer = first.open_writer(&target, epoch, None).unwrap();
-    writer.write(&rows).unwrap();
-    let part = writer.flush().unwrap();
+    let mut load = fence(&mut first, &target, another).unwrap();
+    load.open_writer(None).unwrap();
+    load.write(&rows).unwrap();
+    let part = load.flush().unwrap();
     let url = database.url();
     let second = thread::spawn(move || {
         let mut second = open_with(&url, json!({"schema": "raw"}));
@@ -338,7 +358,7 @@ fn of_two_that_make_the_same_table_one_is_told_to_run_again() {
     while one(&mut client, waiting) == "0" {
         assert!(!second.is_finished(), "the second has to wait");
     }
-    first.commit(whole("t", vec![part], 0)).unwrap();
+    load.commit(whole("t", vec![part], 0)).unwrap();
     let error = second.join().unwrap().unwrap_err();
     assert_eq!(
         (error.code.as_str(), kind(&error)),

@@ -68,8 +68,8 @@ fn each_version_of_a_key_is_added_once_over_batches_commits_and_runs() {
         made.contains("CREATE INDEX ON raw.t (id)") && !made.contains("PRIMARY KEY (id"),
         "{made}"
     );
-    let found = to.fence(&target, &run("r")).unwrap();
-    let mut writer = to.open_writer(&target, found.epoch, None).unwrap();
+    let mut load = fence(&mut to, &target, run("r")).unwrap();
+    load.open_writer(None).unwrap();
     let commit = |parts, seq, complete| Commit {
         stream: "t",
         parts,
@@ -77,29 +77,27 @@ fn each_version_of_a_key_is_added_once_over_batches_commits_and_runs() {
         cursor: Some("1"),
         complete,
     };
-    writer.write(&first).unwrap();
-    let part = writer.flush().unwrap();
-    to.commit(commit(vec![part], 0, false)).unwrap();
+    load.write(&first).unwrap();
+    let part = load.flush().unwrap();
+    load.commit(commit(vec![part], 0, false)).unwrap();
     assert_eq!(content(&mut client), "1/10/a 2/-/b 3/11/d");
     // The same again, one that came late, and one that was changed.
-    writer
-        .write(&rows(&[
-            (Some(3), Some(11), "d"),
-            (Some(2), None, "b"),
-            (Some(4), Some(9), "late"),
-            // A version that the one below follows in the same commit.
-            (Some(1), Some(11), "before"),
-        ]))
-        .unwrap();
-    let one_part = writer.flush().unwrap();
-    writer
-        .write(&rows(&[
-            (Some(1), Some(12), "changed"),
-            (Some(4), Some(9), "late"),
-        ]))
-        .unwrap();
-    let parts = vec![one_part, writer.flush().unwrap()];
-    to.commit(commit(parts, 1, true)).unwrap();
+    load.write(&rows(&[
+        (Some(3), Some(11), "d"),
+        (Some(2), None, "b"),
+        (Some(4), Some(9), "late"),
+        // A version that the one below follows in the same commit.
+        (Some(1), Some(11), "before"),
+    ]))
+    .unwrap();
+    let one_part = load.flush().unwrap();
+    load.write(&rows(&[
+        (Some(1), Some(12), "changed"),
+        (Some(4), Some(9), "late"),
+    ]))
+    .unwrap();
+    let parts = vec![one_part, load.flush().unwrap()];
+    load.commit(commit(parts, 1, true)).unwrap();
     let all = "1/10/a 1/11/before 1/12/changed 2/-/b 3/11/d 4/9/late";
     assert_eq!(content(&mut client), all);
     // Another run, with what an index and no index find.
@@ -150,10 +148,10 @@ fn pipelines_that_add_at_once_wait_for_each_other() {
                     pipeline: pipeline.into(),
                     id: pipeline.into(),
                 };
-                let epoch = to.fence(&target, &run).unwrap().epoch;
-                let mut writer = to.open_writer(&target, epoch, None).unwrap();
-                writer.write(batch).unwrap();
-                let parts = vec![writer.flush().unwrap()];
+                let mut load = fence(&mut to, &target, run).unwrap();
+                load.open_writer(None).unwrap();
+                load.write(batch).unwrap();
+                let parts = vec![load.flush().unwrap()];
                 let commit = Commit {
                     stream: "t",
                     parts,
@@ -161,7 +159,7 @@ fn pipelines_that_add_at_once_wait_for_each_other() {
                     cursor: Some("1"),
                     complete: true,
                 };
-                to.commit(commit).unwrap();
+                load.commit(commit).unwrap();
             })
         });
         let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
@@ -183,17 +181,19 @@ fn rows_of_a_run_that_was_shut_out_are_added_by_the_newer_one_alone() {
     let batch = rows(&[(Some(1), Some(1), "a"), (Some(2), Some(2), "b")]);
     add(&mut older, &rows(&[(Some(1), Some(1), "a")])).unwrap();
     let target = repeats(&batch, &["id"], &["at"]);
-    let found = older.fence(&target, &run("older")).unwrap();
-    let mut writer = older.open_writer(&target, found.epoch, Some("1")).unwrap();
-    writer.write(&batch).unwrap();
-    let part = writer.flush().unwrap();
-    let after = newer.fence(&target, &run("newer")).unwrap();
-    let error = older.commit(whole("t", vec![part], found.seq)).unwrap_err();
+    let mut load = fence(&mut older, &target, run("older")).unwrap();
+    load.open_writer(Some("1")).unwrap();
+    load.write(&batch).unwrap();
+    let part = load.flush().unwrap();
+    let mut newer_load = fence(&mut newer, &target, run("newer")).unwrap();
+    let seq = load.progress().seq;
+    let error = load.commit(whole("t", vec![part], seq)).unwrap_err();
     assert_eq!(error.code, "run_superseded", "{error:?}");
-    let mut writer = newer.open_writer(&target, after.epoch, Some("1")).unwrap();
-    writer.write(&batch).unwrap();
-    let part = writer.flush().unwrap();
-    newer.commit(whole("t", vec![part], after.seq)).unwrap();
+    newer_load.open_writer(Some("1")).unwrap();
+    newer_load.write(&batch).unwrap();
+    let part = newer_load.flush().unwrap();
+    let seq = newer_load.progress().seq;
+    newer_load.commit(whole("t", vec![part], seq)).unwrap();
     assert_eq!(content(&mut client), "1/1/a 2/2/b");
 }
 

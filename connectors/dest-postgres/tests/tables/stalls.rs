@@ -55,22 +55,24 @@ fn a_commit_that_waits_for_another_session_ends_in_time_and_changes_nothing() {
     for mode in [WriteMode::Append, WriteMode::Upsert] {
         let mut to = open_limited(&database, json!({"commit_timeout": 1}));
         let target = target_of(mode);
-        let found = to.fence(&target, &run("r")).unwrap();
-        let mut writer = to.open_writer(&target, found.epoch, None).unwrap();
+        let mut load = fence(&mut to, &target, run("r")).unwrap();
+        load.open_writer(None).unwrap();
         let ids_of = if mode == WriteMode::Append {
             [2, 3]
         } else {
             [1, 3]
         };
-        writer.write(&batch(&ids_of)).unwrap();
-        let part = writer.flush().unwrap();
+        load.write(&batch(&ids_of)).unwrap();
+        let part = load.flush().unwrap();
         // The checkpoint's row, or one that the merge has to change.
         let held = match mode {
             WriteMode::Append => "BEGIN; UPDATE _rapidbyte.checkpoint SET updated_at = now()",
             _ => "BEGIN; UPDATE raw.t SET t = 'held' WHERE id = 1",
         };
         holder.batch_execute(held).unwrap();
-        let error = to.commit(whole("t", vec![part], found.seq)).unwrap_err();
+        let error = load
+            .commit(whole("t", vec![part], load.progress().seq))
+            .unwrap_err();
         assert!(error.message.contains("waits for a lock"), "{error:?}");
         names(&error, "commit_stalled", &mut holder);
         holder.batch_execute("ROLLBACK").unwrap();
@@ -118,28 +120,30 @@ fn a_lock_that_is_not_given_ends_the_wait_as_configured() {
         holder
             .batch_execute("BEGIN; LOCK TABLE raw.t IN SHARE MODE")
             .unwrap();
-        let found = to.fence(&target, &run("r")).unwrap();
-        let error = to.open_writer(&target, found.epoch, None).err().unwrap();
+        let mut load = fence(&mut to, &target, run("r")).unwrap();
+        let error = load.open_writer(None).unwrap_err();
         names(&error, "lock_timeout", &mut holder);
         holder.batch_execute("ROLLBACK").unwrap();
     }
     // A row of it.
     let target = target_of(WriteMode::Upsert);
-    let found = to.fence(&target, &run("r")).unwrap();
-    let mut writer = to.open_writer(&target, found.epoch, None).unwrap();
-    writer.write(&batch(&[1])).unwrap();
-    let part = writer.flush().unwrap();
+    let mut load = fence(&mut to, &target, run("r")).unwrap();
+    load.open_writer(None).unwrap();
+    load.write(&batch(&[1])).unwrap();
+    let part = load.flush().unwrap();
     holder
         .batch_execute("BEGIN; UPDATE raw.t SET t = 'held'")
         .unwrap();
-    let error = to.commit(whole("t", vec![part], found.seq)).unwrap_err();
+    let error = load
+        .commit(whole("t", vec![part], load.progress().seq))
+        .unwrap_err();
     names(&error, "lock_timeout", &mut holder);
     holder.batch_execute("ROLLBACK").unwrap();
     // The row of the checkpoint.
     holder
         .batch_execute("BEGIN; UPDATE _rapidbyte.checkpoint SET updated_at = now()")
         .unwrap();
-    let error = to.fence(&target, &run("r")).unwrap_err();
+    let error = fence(&mut to, &target, run("r")).err().unwrap();
     names(&error, "lock_timeout", &mut holder);
     holder.batch_execute("ROLLBACK").unwrap();
     write_to(&mut to, &target, &[batch(&[1, 2])]).unwrap();
@@ -185,8 +189,7 @@ const SCHEMAS: &str = "BEGIN; SELECT pg_advisory_xact_lock(hashtext('rapidbyte.s
 fn hold(database: &Database<'_>, holder: &mut Client, what: &str) {
     if what == ROW {
         let mut to = open_with(&database.url(), json!({"schema": "new"}));
-        to.fence(&target_of(WriteMode::Append), &run("first"))
-            .unwrap();
+        fence(&mut to, &target_of(WriteMode::Append), run("first")).unwrap();
     }
     holder.batch_execute(what).unwrap();
 }
@@ -196,8 +199,7 @@ fn second_run(url: String) -> JoinHandle<Result<(), Error>> {
     thread::spawn(move || {
         let mut to = open_with(&url, json!({"schema": "new"}));
         let target = target_of(WriteMode::Append);
-        let found = to.fence(&target, &run("second"))?;
-        to.open_writer(&target, found.epoch, None).map(drop)
+        fence(&mut to, &target, run("second"))?.open_writer(None)
     })
 }
 
@@ -286,10 +288,10 @@ fn a_load_that_is_given_up_waits_for_nobody() {
     let load = thread::spawn(move || {
         let mut to = open_with(&url, json!({"schema": "raw"}));
         let target = target("t", &batch(&[1]).schema(), WriteMode::Append);
-        begin(&mut to, &target).unwrap();
+        let mut load = begin(&mut to, &target).unwrap();
         tell.send("begun").unwrap();
         may_go.recv().unwrap();
-        to.abort("t").unwrap();
+        load.abort().unwrap();
         tell.send("given up").unwrap();
         may_go.recv().unwrap();
     });

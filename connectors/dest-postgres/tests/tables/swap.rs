@@ -177,13 +177,13 @@ fn readers_see_the_old_rows_until_the_commit_and_the_new_ones_after_it() {
     earlier
         .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
         .unwrap();
-    let mut writer = begin(&mut to, &to_replace("t")).unwrap();
-    writer.write(&batch(&[1, 2])).unwrap();
-    let first = writer.flush().unwrap();
-    writer.write(&batch(&[3])).unwrap();
-    let second = writer.flush().unwrap();
+    let mut load = begin(&mut to, &to_replace("t")).unwrap();
+    load.write(&batch(&[1, 2])).unwrap();
+    let first = load.flush().unwrap();
+    load.write(&batch(&[3])).unwrap();
+    let second = load.flush().unwrap();
     assert_eq!(ids(&mut client, "raw.t"), "7,8");
-    to.commit(whole("t", vec![first, second], 0)).unwrap();
+    load.commit(whole("t", vec![first, second], 0)).unwrap();
     assert_eq!(ids(&mut client, "raw.t"), "1,2,3");
     assert_ne!(oid(&mut client), old);
     // Its snapshot is older than the table: only frozen rows are in it.
@@ -229,22 +229,22 @@ fn a_swap_that_is_given_up_leaves_the_old_table() {
     let mut client = plain(&database);
     let old = oid(&mut client);
     let mut to = open_swap(&database);
-    let mut writer = begin(&mut to, &to_replace("t")).unwrap();
-    writer.write(&batch(&[1, 2])).unwrap();
-    let part = writer.flush().unwrap();
-    to.abort("t").unwrap();
+    let mut load = begin(&mut to, &to_replace("t")).unwrap();
+    load.write(&batch(&[1, 2])).unwrap();
+    let part = load.flush().unwrap();
+    load.abort().unwrap();
     assert_eq!(
         (oid(&mut client), ids(&mut client, "raw.t")),
         (old.clone(), "7,8".into())
     );
     // The fence refuses the commit behind the swap.
-    let mut writer = begin(&mut to, &to_replace("t")).unwrap();
-    writer.write(&batch(&[1, 2])).unwrap();
-    writer.flush().unwrap();
+    let mut load = begin(&mut to, &to_replace("t")).unwrap();
+    load.write(&batch(&[1, 2])).unwrap();
+    load.flush().unwrap();
     client
         .batch_execute("UPDATE _rapidbyte.checkpoint SET epoch = epoch + 1")
         .unwrap();
-    let error = to.commit(whole("t", vec![part], 0)).unwrap_err();
+    let error = load.commit(whole("t", vec![part], 0)).unwrap_err();
     assert_eq!(error.code, "run_superseded");
     assert_eq!(
         (oid(&mut client), ids(&mut client, "raw.t")),
@@ -465,13 +465,13 @@ fn a_view_that_appears_during_the_load_takes_the_swap_back() {
     let database = database();
     let mut client = plain(&database);
     let mut to = open_swap(&database);
-    let mut writer = begin(&mut to, &to_replace("t")).unwrap();
-    writer.write(&batch(&[1, 2])).unwrap();
-    let part = writer.flush().unwrap();
+    let mut load = begin(&mut to, &to_replace("t")).unwrap();
+    load.write(&batch(&[1, 2])).unwrap();
+    let part = load.flush().unwrap();
     client
         .batch_execute("CREATE VIEW raw.v AS SELECT id FROM raw.t")
         .unwrap();
-    let error = to.commit(whole("t", vec![part], 0)).unwrap_err();
+    let error = load.commit(whole("t", vec![part], 0)).unwrap_err();
     assert!(error.message.contains("view raw.v"), "{error:?}");
     assert_eq!(ids(&mut client, "raw.v"), "7,8");
 }
@@ -495,28 +495,27 @@ fn an_incremental_stream_goes_on_behind_a_swap() {
     let mut to = open_swap(&database);
     let mut replaces = to_replace("t");
     replaces.is_incremental = true;
-    let mut writer = begin(&mut to, &replaces).unwrap();
-    writer.write(&batch(&[1, 2])).unwrap();
-    let part = writer.flush().unwrap();
+    let mut load = begin(&mut to, &replaces).unwrap();
+    load.write(&batch(&[1, 2])).unwrap();
+    let part = load.flush().unwrap();
     let commit = Commit {
         cursor: Some("2"),
         ..whole("t", vec![part], 0)
     };
-    to.commit(commit).unwrap();
+    load.commit(commit).unwrap();
     let mut appends = target("t", &batch(&[]).schema(), WriteMode::Append);
     appends.is_incremental = true;
     assert_eq!(to.progress(&appends, "p").unwrap().unwrap().lost_rows, None);
-    let found = to.fence(&appends, &run("next")).unwrap();
-    let mut writer = to
-        .open_writer(&appends, found.epoch, found.cursor.as_deref())
-        .unwrap();
-    writer.write(&batch(&[3])).unwrap();
-    let part = writer.flush().unwrap();
+    let mut load = fence(&mut to, &appends, run("next")).unwrap();
+    let found = load.progress().clone();
+    load.open_writer(found.cursor.as_deref()).unwrap();
+    load.write(&batch(&[3])).unwrap();
+    let part = load.flush().unwrap();
     let commit = Commit {
         cursor: Some("3"),
         ..whole("t", vec![part], found.seq)
     };
-    to.commit(commit).unwrap();
+    load.commit(commit).unwrap();
     assert_eq!(ids(&mut client, "raw.t"), "1,2,3");
     assert_eq!(to.progress(&appends, "p").unwrap().unwrap().lost_rows, None);
 }
@@ -587,16 +586,16 @@ fn a_second_load_waits_for_the_swap_and_replaces_the_new_table() {
     let database = database();
     let mut client = plain(&database);
     let mut to = open_swap(&database);
-    let mut writer = begin(&mut to, &to_replace("t")).unwrap();
-    writer.write(&batch(&[1])).unwrap();
-    let part = writer.flush().unwrap();
+    let mut load = begin(&mut to, &to_replace("t")).unwrap();
+    load.write(&batch(&[1])).unwrap();
+    let part = load.flush().unwrap();
     std::thread::scope(|scope| {
         let config =
             json!({"schema": "raw", "replace_method": "swap", "checkpoint_schema": "other"});
         let second =
             scope.spawn(|| replace(&mut open_with(&database.url(), config), "t", &batch(&[2])));
         until(&mut client, &sessions_that("wait_event_type = 'Lock'"), "1");
-        to.commit(whole("t", vec![part], 0)).unwrap();
+        load.commit(whole("t", vec![part], 0)).unwrap();
         second.join().unwrap().unwrap();
     });
     assert_eq!(ids(&mut client, "raw.t"), "2");

@@ -63,15 +63,14 @@ fn the_last_version_of_each_key_wins_within_and_across_batches_and_commits() {
         notes.contains("primary key is (id);") && notes.contains("ON CONFLICT"),
         "{notes}"
     );
-    let found = to.fence(&target, &run("r")).unwrap();
-    let mut writer = to.open_writer(&target, found.epoch, None).unwrap();
-    writer.write(&first).unwrap();
-    let parts = vec![writer.flush().unwrap()];
-    writer
-        .write(&rows(&[(Some(2), Some("d"), None), (Some(3), None, None)]))
+    let mut load = fence(&mut to, &target, run("r")).unwrap();
+    load.open_writer(None).unwrap();
+    load.write(&first).unwrap();
+    let parts = vec![load.flush().unwrap()];
+    load.write(&rows(&[(Some(2), Some("d"), None), (Some(3), None, None)]))
         .unwrap();
     let mut parts = parts;
-    parts.push(writer.flush().unwrap());
+    parts.push(load.flush().unwrap());
     let commit = |parts, seq, complete| Commit {
         stream: "t",
         parts,
@@ -80,7 +79,7 @@ fn the_last_version_of_each_key_wins_within_and_across_batches_and_commits() {
         complete,
     };
     assert_eq!(one(&mut client, "SELECT to_regclass('raw.t')"), "NULL");
-    let receipt = to.commit(commit(parts, 0, false)).unwrap();
+    let receipt = load.commit(commit(parts, 0, false)).unwrap();
     assert_eq!(receipt.rows, 5);
     assert_eq!(content(&mut client), "1=c,2=d,3=-");
     assert_eq!(
@@ -90,18 +89,17 @@ fn the_last_version_of_each_key_wins_within_and_across_batches_and_commits() {
         ),
         "PRIMARY KEY (id)"
     );
-    writer
-        .write(&rows(&[
-            (Some(3), Some("e"), None),
-            (Some(4), Some("f"), None),
-        ]))
-        .unwrap();
-    let part = writer.flush().unwrap();
-    to.commit(commit(vec![part], 1, false)).unwrap();
+    load.write(&rows(&[
+        (Some(3), Some("e"), None),
+        (Some(4), Some("f"), None),
+    ]))
+    .unwrap();
+    let part = load.flush().unwrap();
+    load.commit(commit(vec![part], 1, false)).unwrap();
     assert_eq!(content(&mut client), "1=c,2=d,3=e,4=f");
-    writer.write(&rows(&[(Some(1), Some("g"), None)])).unwrap();
-    let part = writer.flush().unwrap();
-    to.commit(commit(vec![part], 2, true)).unwrap();
+    load.write(&rows(&[(Some(1), Some("g"), None)])).unwrap();
+    let part = load.flush().unwrap();
+    load.commit(commit(vec![part], 2, true)).unwrap();
     // Another run, and one that is given up.
     upsert(
         &mut to,
@@ -109,12 +107,10 @@ fn the_last_version_of_each_key_wins_within_and_across_batches_and_commits() {
         &["id"],
     )
     .unwrap();
-    let mut writer = begin(&mut to, &target).unwrap();
-    writer
-        .write(&rows(&[(Some(1), Some("lost"), None)]))
-        .unwrap();
-    writer.flush().unwrap();
-    to.abort("t").unwrap();
+    let mut load = begin(&mut to, &target).unwrap();
+    load.write(&rows(&[(Some(1), Some("lost"), None)])).unwrap();
+    load.flush().unwrap();
+    load.abort().unwrap();
     assert_eq!(content(&mut client), "1=g,2=-,3=e,4=f,9=-");
     let staged = "SELECT count(*) FROM pg_class WHERE relname LIKE 'rapidbyte%'";
     assert_eq!(one(&mut client, staged), "0");
@@ -365,9 +361,9 @@ fn a_null_in_a_key_is_refused_with_its_row_and_column() {
     let mut to = open(&database);
     let good = rows(&[(Some(1), None, None), (Some(2), None, None)]);
     let target = upsert_target(&good, &["id"]);
-    let mut writer = begin(&mut to, &target).unwrap();
-    writer.write(&good).unwrap();
-    let error = writer
+    let mut load = begin(&mut to, &target).unwrap();
+    load.write(&good).unwrap();
+    let error = load
         .write(&rows(&[(Some(3), None, None), (None, Some("x"), None)]))
         .unwrap_err();
     assert_eq!(
@@ -388,8 +384,8 @@ fn of_nulls_in_several_columns_of_a_key_the_first_row_is_named() {
     let x = Some("x");
     let batch = texts(&[("k1", &[x, x, x, None]), ("k2", &[x, x, None, None])]);
     let target = upsert_target(&batch, &["k1", "k2"]);
-    let mut writer = begin(&mut to, &target).unwrap();
-    let error = writer.write(&batch).unwrap_err();
+    let mut load = begin(&mut to, &target).unwrap();
+    let error = load.write(&batch).unwrap_err();
     assert!(error.message.contains("row 3, column \"k2\""), "{error:?}");
     assert_eq!(error.column.as_deref(), Some("k2"));
 }

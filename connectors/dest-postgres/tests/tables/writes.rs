@@ -25,15 +25,15 @@ fn a_new_table_is_made_filled_and_seen_at_the_commit_only() {
 
     let mut target = target("public.orders", &rows.schema(), WriteMode::Append);
     target.primary_key = vec!["id".into()];
-    let mut writer = begin(&mut to, &target).unwrap();
-    writer.write(&rows).unwrap();
-    let first = writer.flush().unwrap();
-    writer.write(&batch(&[4])).unwrap();
-    let second = writer.flush().unwrap();
+    let mut load = begin(&mut to, &target).unwrap();
+    load.write(&rows).unwrap();
+    let first = load.flush().unwrap();
+    load.write(&batch(&[4])).unwrap();
+    let second = load.flush().unwrap();
     assert_eq!((first.rows, second.rows), (3, 1));
     assert!(first.bytes > 40 && second.bytes > 10);
     assert_eq!(one(&mut client, "SELECT to_regclass('raw.orders')"), "NULL");
-    let receipt = to
+    let receipt = load
         .commit(whole("public.orders", vec![first, second], 0))
         .unwrap();
     assert_eq!((receipt.rows, receipt.location.as_str()), (4, "raw.orders"));
@@ -72,14 +72,14 @@ fn an_abort_leaves_nothing_and_the_session_goes_on() {
         let rows = batch(&[1, 2, 3]);
         for flushes in [false, true] {
             let target = target("a", &rows.schema(), WriteMode::Append);
-            let mut writer = begin(&mut to, &target).unwrap();
-            writer.write(&rows).unwrap();
+            let mut load = begin(&mut to, &target).unwrap();
+            load.write(&rows).unwrap();
             if flushes {
-                writer.flush().unwrap();
+                load.flush().unwrap();
             }
-            to.abort("a").unwrap();
+            load.abort().unwrap();
             assert_eq!(one(&mut client, "SELECT to_regclass('raw.a')"), "NULL");
-            assert!(writer.write(&rows).is_err());
+            assert!(load.write(&rows).is_err());
         }
         let locks = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE '%transaction%'";
         assert_eq!(one(&mut client, locks), "0");
@@ -98,10 +98,10 @@ fn replace_shows_the_old_rows_until_the_commit() {
         let target = target("t", &rows.schema(), WriteMode::Replace);
         let planned = to.plan(&target).unwrap();
         assert!(planned.statements.iter().any(|s| s == "DELETE FROM raw.t"));
-        let mut writer = begin(&mut to, &target).unwrap();
+        let mut load = begin(&mut to, &target).unwrap();
         assert_eq!(ids(&mut client, "raw.t"), "7,8");
-        writer.write(&rows).unwrap();
-        let part = writer.flush().unwrap();
+        load.write(&rows).unwrap();
+        let part = load.flush().unwrap();
         assert_eq!(ids(&mut client, "raw.v"), "7,8");
         // Another writer would add rows that nobody counted.
         client.batch_execute("SET lock_timeout = '50ms'").unwrap();
@@ -109,7 +109,7 @@ fn replace_shows_the_old_rows_until_the_commit() {
             .batch_execute("INSERT INTO raw.t VALUES (9)")
             .unwrap_err();
         assert_eq!(error.code().unwrap().code(), "55P03");
-        to.commit(whole("t", vec![part], 0)).unwrap();
+        load.commit(whole("t", vec![part], 0)).unwrap();
         assert_eq!(ids(&mut client, "raw.v"), "1,2");
         replace(&mut to, "t", &batch(&[])).unwrap();
         assert_eq!(ids(&mut client, "raw.t"), "NULL");
@@ -146,13 +146,13 @@ fn a_transaction_that_began_before_a_table_was_made_sees_its_rows() {
         reader
             .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
             .unwrap();
-        let mut writer = begin(&mut to, &target(stream, &rows.schema(), mode)).unwrap();
+        let mut load = begin(&mut to, &target(stream, &rows.schema(), mode)).unwrap();
         // Two parts are two COPYs of one transaction.
-        writer.write(&rows).unwrap();
-        let first = writer.flush().unwrap();
-        writer.write(&batch(&[3])).unwrap();
-        let second = writer.flush().unwrap();
-        to.commit(whole(stream, vec![first, second], 0)).unwrap();
+        load.write(&rows).unwrap();
+        let first = load.flush().unwrap();
+        load.write(&batch(&[3])).unwrap();
+        let second = load.flush().unwrap();
+        load.commit(whole(stream, vec![first, second], 0)).unwrap();
         assert_eq!(ids(&mut reader, &format!("raw.{stream}")), "1,2,3");
     }
 }
@@ -181,13 +181,13 @@ fn truncate_makes_readers_wait_and_leaves_no_dead_rows() {
     assert!(planned.statements.iter().any(|s| s == "TRUNCATE raw.t"));
     let notes = planned.notes.join("; ");
     assert!(notes.contains("readers and other writers wait"), "{notes}");
-    let mut writer = begin(&mut to, &target).unwrap();
+    let mut load = begin(&mut to, &target).unwrap();
     client.batch_execute("SET lock_timeout = '50ms'").unwrap();
     let error = client.batch_execute("SELECT FROM raw.t").unwrap_err();
     assert_eq!(error.code().unwrap().code(), "55P03");
-    writer.write(&rows).unwrap();
-    let part = writer.flush().unwrap();
-    to.commit(whole("t", vec![part], 0)).unwrap();
+    load.write(&rows).unwrap();
+    let part = load.flush().unwrap();
+    load.commit(whole("t", vec![part], 0)).unwrap();
     assert_eq!(ids(&mut client, "raw.t"), "1,2");
     // The new rows are frozen: without that, this snapshot would see an empty table.
     assert_eq!(ids(&mut earlier, "raw.t"), "1,2");
@@ -230,12 +230,12 @@ fn a_role_whose_transactions_are_serializable_loads_all_the_same() {
         .unwrap();
     let mut to = open_with(&url, serde_json::json!({"schema": "raw"}));
     let rows = batch(&[1, 2]);
-    let mut writer = begin(&mut to, &target("t", &rows.schema(), WriteMode::Replace)).unwrap();
-    writer.write(&rows).unwrap();
+    let mut load = begin(&mut to, &target("t", &rows.schema(), WriteMode::Replace)).unwrap();
+    load.write(&rows).unwrap();
     let isolation = "SELECT count(*) FROM pg_locks WHERE mode = 'SIReadLock'";
     assert_eq!(one(&mut client, isolation), "0");
-    let part = writer.flush().unwrap();
-    to.commit(whole("t", vec![part], 0)).unwrap();
+    let part = load.flush().unwrap();
+    load.commit(whole("t", vec![part], 0)).unwrap();
     assert_eq!(ids(&mut client, "raw.t"), "1,2");
 }
 

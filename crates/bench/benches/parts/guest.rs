@@ -8,8 +8,8 @@ use rapidbyte_bench::failure::Failure;
 use rapidbyte_pg::Column;
 use rapidbyte_runtime::cache::Cache;
 use rapidbyte_runtime::{
-    Cancel, Clock, Connector, Destination, Grants, Limits, MemoryBudget, Origin, Run, Runtime,
-    Sandbox, Source, Target, WriteMode,
+    Cancel, Clock, Connector, Destination, Grants, Limits, LoadRequest, MemoryBudget, Origin, Run,
+    Runtime, Sandbox, Source, Target, WriteMode,
 };
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
@@ -87,8 +87,8 @@ impl Guest {
             pipeline: "bench-parts".into(),
             id: "1".into(),
         };
-        let progress = destination.fence(&target, &run)?;
-        destination.open_writer(&target, progress.epoch, None)?;
+        destination.begin(&[LoadRequest { target, run }])?;
+        destination.open_writer(0, None)?;
         Ok(destination)
     }
 

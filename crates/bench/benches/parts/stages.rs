@@ -95,7 +95,7 @@ fn crossing(parts: &mut Parts, schema_message: &[u8], data: Vec<u8>) -> Result<(
         "row",
         ROWS,
         || guest.writer(schema_message),
-        |destination| Ok(destination.write(&batch)?),
+        |destination| Ok(destination.write(0, &batch)?),
     )
 }
 

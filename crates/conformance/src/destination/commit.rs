@@ -177,7 +177,7 @@ pub(super) fn pipelines(subject: &Subject<'_>) -> Judged {
         "of-other",
         cancel(),
     )
-    .and_then(|second| second.opened(&target));
+    .and_then(|second| second.opened());
     let mut second = match second {
         Ok(second) => second,
         Err(trouble) => return refused(trouble).map_or_else(pass, Err),

@@ -6,7 +6,10 @@ use std::ops::Range;
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use arrow_select::concat::concat_batches;
-use rapidbyte_runtime::{Batch, Cancel, Destination, Part, Plan, Progress, Receipt, Run, Target};
+use rapidbyte_runtime::{
+    Batch, Cancel, Destination, LoadRequest, Part, Plan, Progress, Receipt, Run, StreamCommit,
+    Target,
+};
 use rapidbyte_wire::ipc::Encoder;
 
 use super::{PIPELINE, Subject};
@@ -18,7 +21,6 @@ use crate::{peer, values};
 pub(crate) struct Load<'b> {
     bench: &'b Bench<'b>,
     destination: Destination,
-    stream: String,
     /// How the names of the test's streams begin.
     prefix: String,
     schema: SchemaRef,
@@ -26,7 +28,7 @@ pub(crate) struct Load<'b> {
     /// What was said of the columns.
     pub plan: Plan,
     written: Vec<RecordBatch>,
-    /// As `fence` said.
+    /// As `begin` said.
     pub fenced: Progress,
     /// Commits of the stream so far.
     pub seq: u64,
@@ -52,14 +54,13 @@ impl<'b> Load<'b> {
         run: &str,
         cancel: Cancel,
     ) -> Result<Self, Trouble> {
-        Self::let_in(subject, target, schema, run, cancel)?.opened(target)
+        Self::let_in(subject, target, schema, run, cancel)?.opened()
     }
 
     /// Begins to write.
-    pub fn opened(mut self, target: &Target) -> Result<Self, Trouble> {
-        let (epoch, cursor) = (self.fenced.epoch, self.fenced.cursor.clone());
-        let opened = self.destination.open_writer(target, epoch, cursor.as_ref());
-        self.bench.note(opened)?;
+    pub fn opened(mut self) -> Result<Self, Trouble> {
+        let cursor = self.fenced.cursor.as_ref();
+        self.bench.note(self.destination.open_writer(0, cursor))?;
         self.bench
             .left
             .borrow_mut()
@@ -80,7 +81,7 @@ impl<'b> Load<'b> {
             return Ok(None);
         }
         let next = Self::let_in_by(subject, self.destination, PIPELINE, target, schema, run)?;
-        next.opened(target).map(Some)
+        next.opened().map(Some)
     }
 
     /// Opens a session that is let in and does not write yet.
@@ -124,12 +125,14 @@ impl<'b> Load<'b> {
             pipeline: pipeline.into(),
             id: format!("{}-{run}", subject.tag),
         };
-        let fenced = bench.note(destination.fence(target, &run))?;
+        let target = target.clone();
+        let mut fenced = bench.note(destination.begin(&[LoadRequest { target, run }]))?;
+        // There is one, because there is one request.
+        let fenced = fenced.remove(0);
         let encoder = Encoder::new(&schema).map_err(|e| Trouble::Broken(e.to_string()))?;
         Ok(Self {
             bench,
             destination,
-            stream: target.stream.clone(),
             prefix: subject.prefix(),
             schema,
             encoder,
@@ -173,11 +176,11 @@ impl<'b> Load<'b> {
     }
 
     pub fn write_batch(&mut self, batch: &Batch) -> Result<(), Trouble> {
-        self.bench.note(self.destination.write(batch))
+        self.bench.note(self.destination.write(0, batch))
     }
 
     pub fn flush(&mut self) -> Result<Part, Trouble> {
-        self.bench.note(self.destination.flush())
+        self.bench.note(self.destination.flush(0))
     }
 
     /// Commits under the number of commits so far.
@@ -200,17 +203,19 @@ impl<'b> Load<'b> {
         cursor: Option<String>,
         complete: bool,
     ) -> Result<Receipt, Trouble> {
-        let Self {
-            destination,
-            stream,
-            ..
-        } = self;
-        let receipt = destination.commit(stream, parts, seq, cursor.as_ref(), complete);
-        self.bench.note(receipt)
+        let commit = StreamCommit {
+            stream: 0,
+            parts: parts.to_vec(),
+            seq,
+            cursor,
+            complete,
+        };
+        let receipts = self.bench.note(self.destination.commit(&[commit]))?;
+        Ok(receipts.into_iter().next().expect("one for each stream"))
     }
 
     pub fn abort(&mut self) -> Result<(), Trouble> {
-        self.bench.note(self.destination.abort(&self.stream))
+        self.bench.note(self.destination.abort())
     }
 }
 

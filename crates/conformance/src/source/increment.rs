@@ -288,7 +288,7 @@ impl<'s, 'b> Increments<'s, 'b> {
                 reading.next()?,
                 Step::Rows(..) | Step::Checkpoint(_) | Step::Idle
             ) {}
-            reading.acknowledge(&followed.stream, &last.cursor)
+            reading.acknowledge(&last.cursor)
         });
         told.map_err(|trouble| trouble.fails("take acknowledge of a cursor that you made"))
     }

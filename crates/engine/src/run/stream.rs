@@ -1,7 +1,7 @@
-//! One stream of a run: its stages, and its retries.
+//! A group of streams on its way through a run: its stages, and its retries.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rapidbyte_runtime::{Cancel, Clock, Level, MemoryBudget, Registration, Sandbox, Source};
@@ -11,13 +11,13 @@ use crate::document::Resources;
 use crate::event::Event;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
-use crate::ledger::Ledger;
-use crate::plan::{Held, Plan, StreamPlan, planning_sandbox};
+use crate::ledger::{Ledger, Tally};
+use crate::plan::{Held, Plan, Step, StreamPlan, planning_sandbox};
 use crate::progress::StreamProgress;
 use crate::report::{Side, StageReport, StreamReport, TransformReport};
 use crate::retry::{Backoff, wait};
 use crate::stage::{
-    Message, Sessions, Stopped, Work, pump_destination, pump_source, pump_transform,
+    Member, Message, Sessions, Stopped, Work, pump_destination, pump_source, pump_transform,
 };
 use crate::superseded::Asking;
 
@@ -48,17 +48,16 @@ pub(super) struct Moved {
     pub(super) peak: usize,
 }
 
-/// One stream on its way.
+/// A group of streams on its way: they are read together and committed together. Mostly it is one stream.
 pub(super) struct Moving<'a> {
     pub(super) plan: &'a Plan,
     /// The sessions that planned.
     pub(super) held: &'a Held,
-    pub(super) stream: &'a StreamPlan,
+    pub(super) members: Vec<(&'a StreamPlan, &'a StreamProgress)>,
     pub(super) host: &'a Host,
-    pub(super) progress: &'a StreamProgress,
     pub(super) ledger: &'a Ledger<'a>,
     pub(super) stop: &'a Cancel,
-    /// The sessions that the worker's last stream left open.
+    /// The sessions that the worker's last group left open.
     pub(super) sessions: &'a Sessions,
 }
 
@@ -68,19 +67,19 @@ struct Failed {
     of_source: bool,
 }
 
-/// The snapshot that a stream is read in.
+/// The snapshot that a group is read in.
 struct AsOf {
     /// The source's name of it.
     snapshot: String,
-    /// Holds a moment that was fixed for this stream alone.
+    /// Holds a moment that was fixed for this group alone.
     own: Option<Source>,
     /// The next attempt needs a later one.
     is_over: bool,
 }
 
 impl Moving<'_> {
-    /// Moves the stream, and retries transient errors from the last commit.
-    pub(super) fn until_done(&self, snapshot: &str) -> Result<Moved, Failure> {
+    /// Moves the streams, and retries transient errors from the last commit.
+    pub(super) fn until_done(&self, snapshot: &str) -> Result<Vec<Moved>, Failure> {
         let mut backoff = Backoff::new(self.plan.document.retry);
         let mut moment = AsOf {
             snapshot: snapshot.to_owned(),
@@ -88,15 +87,17 @@ impl Moving<'_> {
             is_over: false,
         };
         loop {
-            let before = self.ledger.of(&self.stream.name).commits;
+            let before = self.commits();
             let failed = match self.attempt(&mut moment) {
                 Ok(mut moved) => {
-                    moved.report.attempts = backoff.attempts();
+                    for one in &mut moved {
+                        one.report.attempts = backoff.attempts();
+                    }
                     return Ok(moved);
                 }
                 Err(failed) => failed,
             };
-            if self.ledger.of(&self.stream.name).commits > before {
+            if self.commits() > before {
                 backoff.begin_anew();
             }
             self.pause(&mut backoff, &failed, &moment)?;
@@ -114,36 +115,39 @@ impl Moving<'_> {
         Failed { failure, of_source }: &Failed,
         moment: &AsOf,
     ) -> Result<(), Failure> {
-        let tally = self.ledger.of(&self.stream.name);
         // An older snapshot is gone with the server that knew it, which reads as whatever that
         // server says then.
         let lost = *of_source && backoff.attempts() > 1 && moment.own.is_none();
         let passes = failure.passes_after_ms.or(lost.then_some(0));
-        let kept = match tally.commits {
+        let rows: u64 = self.tallies().map(|tally| tally.rows).sum();
+        let kept = match self.commits() {
             0 => "nothing is committed yet".to_owned(),
-            _ => format!("rows committed so far: {}", tally.rows),
+            _ => format!("rows committed so far: {rows}"),
         };
         let next = backoff.after(failure, passes, &kept, self.stop);
         let Some((pause, text)) = next else {
             let failure = backoff.told(failure.as_ref().clone());
-            return Err(self.asking().explain(failure, self.host));
+            return Err(self.explained(failure));
         };
         self.host.tell(&Event::Retrying {
-            stream: Some(&self.stream.name),
+            stream: self.only().or(failure.stream.as_deref()),
             failure: &failure.redacted(&self.plan.document),
             attempt: backoff.attempts(),
             pause,
             message: &self.plan.document.redact(&text),
         });
-        self.progress.reset(tally.rows, tally.bytes);
+        for (stream, progress) in &self.members {
+            let tally = self.ledger.of(&stream.name);
+            progress.reset(tally.rows, tally.bytes);
+        }
         match wait(pause, self.stop) {
             true => Ok(()),
             false => Err(Failure::cancelled()),
         }
     }
 
-    /// Moves the stream as of the moment, or as of a later one if that is over.
-    fn attempt(&self, moment: &mut AsOf) -> Result<Moved, Failed> {
+    /// Moves the streams as of the moment, or as of a later one if that is over.
+    fn attempt(&self, moment: &mut AsOf) -> Result<Vec<Moved>, Failed> {
         if moment.is_over {
             *moment = self.later_moment().map_err(|failure| Failed {
                 failure: Box::new(failure),
@@ -151,46 +155,64 @@ impl Moving<'_> {
             })?;
         }
         let moved = self.once(&moment.snapshot);
-        // The session that held the snapshot has read the stream.
+        // The session that held the snapshot has read the streams.
         let is_read = moment.own.is_none() && !self.held.has_coordinator();
         // The destination may have let this attempt in, and then a newer run: older rows must not follow the rows of the
         // newer run.
-        let is_unsure = moved.is_err() && !self.ledger.of(&self.stream.name).was_let_in;
+        let is_unsure = moved.is_err() && self.tallies().any(|tally| !tally.was_let_in);
         moment.is_over = is_read || is_unsure;
         moved
     }
 
-    fn asking(&self) -> Asking<'_> {
-        Asking {
-            plan: self.plan,
-            stream: self.stream,
-            ledger: self.ledger,
+    fn tallies(&self) -> impl Iterator<Item = Tally> {
+        let members = self.members.iter();
+        members.map(|(stream, _)| self.ledger.of(&stream.name))
+    }
+
+    /// The commits of all streams so far.
+    fn commits(&self) -> u64 {
+        self.tallies().map(|tally| tally.commits).sum()
+    }
+
+    /// The name of the stream, if it moves alone.
+    fn only(&self) -> Option<&str> {
+        match self.members.as_slice() {
+            [(stream, _)] => Some(&stream.name),
+            _ => None,
         }
     }
 
-    fn say(&self, level: Level, text: &str) {
-        self.host.log(Some(&self.stream.name), level, text);
+    /// The failure, or that a newer run has overtaken this one on one of the streams.
+    fn explained(&self, failure: Failure) -> Failure {
+        self.members.iter().fold(failure, |failure, (stream, _)| {
+            let asking = Asking {
+                plan: self.plan,
+                stream,
+                ledger: self.ledger,
+            };
+            asking.explain(failure, self.host)
+        })
     }
 
-    /// A later moment for this stream alone.
+    /// A later moment for these streams alone.
     fn later_moment(&self) -> Result<AsOf, Failure> {
         let failed = |e| Failure::from_runtime(e, &self.plan.document, "source");
         let stage = &self.plan.source;
         let clock = Clock::new();
         let sandbox = Sandbox {
             cancel: self.stop.child(),
-            stream: Some(self.stream.name.clone()),
+            stream: self.only().map(str::to_owned),
             ..planning_sandbox(&self.plan.document, self.host, &clock, stage)
         };
         let mut source = stage.connector.source(sandbox).map_err(failed)?;
         source.open(&stage.config).map_err(failed)?;
-        let selection = self.stream.selection(self.plan.full_refresh);
-        let snapshot = source.snapshot(&[selection]).map_err(failed)?;
-        if self.plan.streams.len() > 1 {
-            self.say(
-                Level::Warn,
-                "reads from a later snapshot than the other streams of this run",
-            );
+        let members = self.members.iter();
+        let selections = members.map(|(stream, _)| stream.selection(self.plan.full_refresh));
+        let selections: Vec<_> = selections.collect();
+        let snapshot = source.snapshot(&selections).map_err(failed)?;
+        if self.plan.streams.len() > self.members.len() {
+            let text = "reads from a later snapshot than the other streams of this run";
+            self.host.log(self.only(), Level::Warn, text);
         }
         Ok(AsOf {
             snapshot,
@@ -199,53 +221,59 @@ impl Moving<'_> {
         })
     }
 
-    /// The stages of the stream, each on a thread, and a channel between each two.
-    fn once(&self, snapshot: &str) -> Result<Moved, Failed> {
+    /// The stages of the streams, each on a thread, and a channel between each two.
+    fn once(&self, snapshot: &str) -> Result<Vec<Moved>, Failed> {
         let resources = &self.plan.document.resources;
-        let steps = &self.stream.transforms;
+        let steps = self.steps();
         let share = Share::of(resources, steps.len() + 2);
-        let memory = MemoryBudget::new(share.instances);
-        let is_limited = AtomicBool::new(false);
+        let shares = resources.parallelism as usize;
+        let memory = MemoryBudget::one_of(shares, share.instances);
+        let members = self.members.iter();
+        let members: Vec<Member<'_>> = members
+            .map(|(stream, progress)| Member {
+                stream,
+                progress,
+                is_limited: AtomicBool::new(false),
+            })
+            .collect();
         let work = Work {
             plan: self.plan,
             held: self.held,
-            stream: self.stream,
+            members: &members,
             host: self.host,
             memory: Arc::clone(&memory),
             snapshot,
-            progress: self.progress,
             ledger: self.ledger,
             sessions: self.sessions,
-            is_limited: &is_limited,
         };
         let (sender, mut receiver) = channel(share.channel, MAX_MESSAGES);
-        let (tell, told) = crossbeam_channel::bounded(1);
+        let (tell, told) = crossbeam_channel::bounded(2);
         // The stages before the destination are stopped when it fails; a stage learns of a failure of the one before
         // through the channel, so that it can abort in its own way.
         let (stop_others, stop_destination) = (self.stop.child(), self.stop.child());
         let mut woken = vec![self.wake(&receiver)];
         let start = Instant::now();
         let (others, written) = std::thread::scope(|scope| {
-            let source = scope.spawn(|| {
+            let (work, stop_others) = (&work, &stop_others);
+            let source = scope.spawn(move || {
                 Ended::of(Side::Source, |clock| {
-                    pump_source(&work, sender, &told, clock, &stop_others)
+                    pump_source(work, sender, told, clock, stop_others)
                 })
             });
             let mut others = vec![(source, Side::Source)];
-            for step in steps {
+            for step in &steps {
                 let (sender, next) = channel(share.channel, MAX_MESSAGES);
                 let from = std::mem::replace(&mut receiver, next);
                 woken.push(self.wake(&receiver));
-                let (work, stop) = (&work, &stop_others);
                 let transform = scope.spawn(move || {
                     Ended::of(Side::Transform, |clock| {
-                        pump_transform(work, step, (from, sender), clock, stop)
+                        pump_transform(work, step, (from, sender), clock, stop_others)
                     })
                 });
                 others.push((transform, Side::Transform));
             }
             let written = Ended::of(Side::Destination, |clock| {
-                pump_destination(&work, &mut receiver, &tell, clock, &stop_destination)
+                pump_destination(work, &mut receiver, &tell, clock, &stop_destination)
             });
             if written.result.is_err() {
                 stop_others.cancel();
@@ -262,9 +290,7 @@ impl Moving<'_> {
         let is_written = stages.last().is_some_and(|stage| stage.result.is_ok());
         // A destination that needs no rows ends first, and the others with it.
         if is_written && stages.iter().all(|stage| !stage.has_failed()) {
-            let mut moved = self.moved(wall, stages, memory.peak());
-            moved.report.limited = is_limited.into_inner();
-            return Ok(moved);
+            return Ok(self.moved(wall, stages, memory.peak(), &members));
         }
         self.sessions.end();
         Err(first_cause(stages))
@@ -276,40 +302,80 @@ impl Moving<'_> {
         self.stop.on_cancel(move || wake.cancel())
     }
 
-    /// `stages` has the reports of all stages in their order.
-    fn moved(&self, wall: Duration, stages: Vec<Ended>, peak: usize) -> Moved {
-        let tally = self.ledger.of(&self.stream.name);
+    /// The transforms of each stream at each place behind the source.
+    fn steps(&self) -> Vec<Vec<Option<&Step>>> {
+        let count = |(stream, _): &(&StreamPlan, _)| stream.transforms.len();
+        let most = self.members.iter().map(count).max().unwrap_or(0);
+        let at = |place| {
+            let members = self.members.iter();
+            members
+                .map(|(stream, _)| stream.transforms.get(place))
+                .collect()
+        };
+        (0..most).map(at).collect()
+    }
+
+    /// `stages` has the reports of all stages in their order. The first stream has their times.
+    fn moved(
+        &self,
+        wall: Duration,
+        stages: Vec<Ended>,
+        peak: usize,
+        members: &[Member<'_>],
+    ) -> Vec<Moved> {
         let mut reports = stages.into_iter().map(|stage| stage.report);
         let source = reports.next().unwrap_or_default();
-        let steps = self.stream.transforms.iter();
-        let transforms = steps
-            .zip(&mut reports)
-            .map(|(step, stage)| TransformReport {
-                name: step.stage.connector.name().to_owned(),
-                stage,
-            });
-        let transforms = transforms.collect();
-        let report = StreamReport {
-            name: self.stream.name.clone(),
+        let destination = reports.next_back().unwrap_or_default();
+        let mut first = Some((source, reports, destination));
+        let moved = members.iter().map(|member| {
+            let stages = first.take();
+            let mut report = self.report(member, wall);
+            let others = &self.members[0].0.name;
+            match stages {
+                None => report.together_with = Some(others.clone()),
+                Some((source, between, destination)) => {
+                    report.source = source;
+                    report.destination = destination;
+                    for (place, stage) in between.enumerate() {
+                        let mut streams = self.members.iter();
+                        let step = streams.find_map(|(stream, _)| stream.transforms.get(place));
+                        let name = step.map_or("", |step| step.stage.connector.name());
+                        report.transforms.push(TransformReport {
+                            name: name.to_owned(),
+                            stage,
+                        });
+                    }
+                }
+            }
+            Moved { report, peak }
+        });
+        moved.collect()
+    }
+
+    fn report(&self, member: &Member<'_>, wall: Duration) -> StreamReport {
+        let stream = member.stream;
+        let tally = self.ledger.of(&stream.name);
+        StreamReport {
+            name: stream.name.clone(),
             location: match tally.location.is_empty() {
-                true => self.stream.location.clone(),
+                true => stream.location.clone(),
                 false => tally.location,
             },
             rows: tally.rows,
-            limited: false,
+            limited: member.is_limited.load(Ordering::Relaxed),
             bytes: tally.bytes,
             written_bytes: tally.written_bytes,
             batches: tally.batches,
             commits: tally.commits,
             attempts: 1,
             committed_before: tally.skipped,
+            together_with: None,
             start_secs: 0.0,
             wall_secs: wall.as_secs_f64(),
-            source,
-            transforms,
-            destination: reports.next().unwrap_or_default(),
-        };
-        Moved { report, peak }
+            source: StageReport::default(),
+            transforms: Vec::new(),
+            destination: StageReport::default(),
+        }
     }
 }
 

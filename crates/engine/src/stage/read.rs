@@ -2,111 +2,225 @@
 
 use std::sync::atomic::Ordering;
 
-use rapidbyte_runtime::{Batch, Cancel, Clock, Event, Phase, ReadRequest};
+use rapidbyte_runtime::{Batch, Cancel, Clock, Event, Phase, Position, ReadRequest, Source};
 use rapidbyte_wire::ipc;
 use rapidbyte_wire::verify::Layout;
 
 use super::{
-    Begin, Message, Stopped, Told, WAIT_MS, Work, compress_failed, has_same_columns, message_bytes,
+    Answer, Begin, Message, Stopped, Told, WAIT_MS, Work, compress_failed, has_same_columns,
+    message_bytes,
 };
 use crate::channel::Sender;
 use crate::compress::Compressor;
 use crate::failure::{Class, Failure};
+use crate::plan::StreamPlan;
 
-/// Reads until the end and says so; returning early drops the sender, which is an abort.
+/// Reads until the end and says so. Returning early drops the sender, which is an abort.
 pub(crate) fn pump_source(
     work: &Work<'_>,
     mut sender: Sender<Message>,
-    told: &Told<Begin>,
+    told: Told<Answer>,
     clock: &Clock,
     cancel: &Cancel,
 ) -> Result<(), Stopped> {
     let failed = |e| Stopped::because(work.failed(e, "source"));
-    let stage = &work.plan.source;
-    let sandbox = work.sandbox(stage, clock, cancel);
-    // The coordinator stays alive until the stream is read, even if it does not read it itself.
-    let mut coordinator = work.take_coordinator();
-    let handed_over = coordinator
-        .take_if(|source| source.hand_over(sandbox.clone()))
-        .or_else(|| {
-            let mut kept = work.sessions.take_source();
-            kept.take_if(|source| source.hand_over(sandbox.clone()))
-        });
-    let mut source = match handed_over {
-        Some(source) => source,
-        None => {
-            let mut source = stage.connector.source(sandbox).map_err(failed)?;
-            source.open(&stage.config).map_err(failed)?;
-            source
-        }
-    };
+    let mut source = open(work, clock, cancel)?;
     let wait = || {
         let before = clock.enter(Phase::ChannelWait);
         let begin = told.recv();
         clock.enter(before);
-        begin.map_err(|_| Stopped::Peer)
+        match begin {
+            Ok(Answer::Begin(begin)) => Ok(begin),
+            _ => Err(Stopped::Peer),
+        }
     };
     // A full refresh begins at the same row whatever the destination says, so the source gets ready at the same time.
-    let cursor = match work.goes_on() {
-        false => None,
-        true => match wait()? {
-            Begin::From(cursor) => cursor,
-            Begin::Nothing => return Ok(()),
-        },
+    let is_sure = match work.members {
+        [one] => !work.goes_on(one.stream),
+        _ => false,
     };
-    let resources = &work.plan.document.resources;
-    let schema = source
-        .read(&ReadRequest {
-            stream: work.stream.name.clone(),
-            snapshot: work.snapshot.into(),
-            increment: work.stream.increment.clone(),
-            cursor,
-            columns: work.stream.columns.clone(),
-            filter: work.stream.filter.clone(),
-            forms: work.plan.forms.clone(),
-            batch_bytes: u32::try_from(resources.batch_bytes).unwrap_or(u32::MAX),
-            max_record_bytes: resources.max_record_bytes,
-        })
-        .map_err(failed)?;
-    if !has_same_columns(&schema, &work.stream.read_schema) {
-        return Err(Stopped::because(schema_changed(work)));
-    }
-    if !work.goes_on() && matches!(wait()?, Begin::Nothing) {
+    let begin = match is_sure {
+        true => vec![Begin::From(None)],
+        false => wait()?,
+    };
+    let Some(mut reading) = Reading::begin(work, &mut source, begin)? else {
+        return Ok(());
+    };
+    if is_sure && matches!(wait()?.as_slice(), [Begin::Nothing]) {
         // The destination has ended already and waits for nothing.
         return Ok(());
     }
-    let mut compressor = Compressor::new(resources.compression).map_err(compress_failed)?;
-    let mut limit = Limit::of(work).map_err(Stopped::because)?;
+    let compression = work.plan.document.resources.compression;
+    let mut compressor = Compressor::new(compression).map_err(compress_failed)?;
     loop {
         work.point("engine.read")?;
         match source.next(WAIT_MS).map_err(failed)? {
-            Event::Batch(mut batch) => {
-                let is_last = limit
-                    .cut(&mut batch)
-                    .map_err(|e| Stopped::because(e.in_stream(&work.stream.name)))?;
+            Event::Batch((number, mut batch)) => {
+                let stream = &mut reading.streams[number as usize];
+                if stream.is_complete {
+                    continue;
+                }
+                let member = stream.member;
+                let about = &work.members[member];
+                let is_last = stream.limit.cut(&mut batch);
+                let is_last =
+                    is_last.map_err(|e| Stopped::because(e.in_stream(&about.stream.name)))?;
                 let before = clock.enter(Phase::Compress);
                 let frame = compressor.compress(batch.data);
                 clock.enter(before);
                 let frame = frame.map_err(compress_failed)?;
                 let rows = batch.rows;
-                send(work, &mut sender, Message::Batch { frame, rows }, clock)?;
+                let message = Message::Batch {
+                    member,
+                    frame,
+                    rows,
+                };
+                send(work, &mut sender, message, clock)?;
                 if is_last {
-                    work.is_limited.store(true, Ordering::Relaxed);
-                    return sender.end().map_err(|_| Stopped::Peer);
+                    about.is_limited.store(true, Ordering::Relaxed);
+                    stream.is_complete = true;
+                    if reading.streams.iter().all(|stream| stream.is_complete) {
+                        return sender.end().map_err(|_| Stopped::Peer);
+                    }
                 }
             }
-            Event::Checkpoint(cursor) => {
-                send(work, &mut sender, Message::Checkpoint(cursor), clock)?;
+            Event::Checkpoint(Position { stream, cursor }) => {
+                let member = reading.streams[stream as usize].member;
+                send(
+                    work,
+                    &mut sender,
+                    Message::Checkpoint { member, cursor },
+                    clock,
+                )?;
             }
             Event::Idle => {}
-            Event::End => {
-                sender.end().map_err(|_| Stopped::Peer)?;
-                if work.plan.streams.len() > 1 {
-                    work.sessions.keep_source(source);
-                }
-                return Ok(());
+            Event::End => break,
+        }
+        while let Ok(answer) = told.try_recv() {
+            reading.acknowledge(work, &mut source, answer)?;
+        }
+    }
+    sender.end().map_err(|_| Stopped::Peer)?;
+    if work
+        .members
+        .iter()
+        .any(|member| member.stream.increment.is_some())
+    {
+        let before = clock.enter(Phase::ChannelWait);
+        // Until the destination has ended.
+        while let Ok(answer) = told.recv() {
+            clock.enter(before);
+            reading.acknowledge(work, &mut source, answer)?;
+            clock.enter(Phase::ChannelWait);
+        }
+        clock.enter(before);
+    }
+    if work.has_others() {
+        work.sessions.keep_source(source);
+    }
+    Ok(())
+}
+
+/// The session that reads: one that is open already, or a new one.
+fn open(work: &Work<'_>, clock: &Clock, cancel: &Cancel) -> Result<Source, Stopped> {
+    let failed = |e| Stopped::because(work.failed(e, "source"));
+    let stage = &work.plan.source;
+    let sandbox = work.sandbox(stage, clock, cancel);
+    let kept = work
+        .take_coordinator()
+        .or_else(|| work.sessions.take_source());
+    if let Some(mut source) = kept
+        && source.hand_over(sandbox.clone())
+    {
+        return Ok(source);
+    }
+    let mut source = stage.connector.source(sandbox).map_err(failed)?;
+    source.open(&stage.config).map_err(failed)?;
+    Ok(source)
+}
+
+/// A read of the streams of a group that are not done yet.
+struct Reading {
+    /// In order of the requests.
+    streams: Vec<StreamRead>,
+}
+
+struct StreamRead {
+    /// Its position in [`Work::members`].
+    member: usize,
+    limit: Limit,
+    /// It has given as many rows as the operator allows.
+    is_complete: bool,
+}
+
+impl Reading {
+    /// Begins the read. `None` if nothing is to be read.
+    fn begin(
+        work: &Work<'_>,
+        source: &mut Source,
+        begin: Vec<Begin>,
+    ) -> Result<Option<Self>, Stopped> {
+        let (mut streams, mut requests) = (Vec::new(), Vec::new());
+        for (member, begin) in begin.into_iter().enumerate() {
+            let Begin::From(cursor) = begin else {
+                continue;
+            };
+            let stream = work.members[member].stream;
+            let limit = Limit::of(work, stream).map_err(Stopped::because)?;
+            streams.push(StreamRead {
+                member,
+                limit,
+                is_complete: false,
+            });
+            requests.push(request(work, stream, cursor));
+        }
+        if streams.is_empty() {
+            return Ok(None);
+        }
+        let schemas = source.read(&requests);
+        let schemas = schemas.map_err(|e| Stopped::because(work.failed(e, "source")))?;
+        for (schema, StreamRead { member, .. }) in schemas.iter().zip(&streams) {
+            let stream = work.members[*member].stream;
+            if !has_same_columns(schema, &stream.read_schema) {
+                return Err(Stopped::because(schema_changed(stream)));
             }
         }
+        Ok(Some(Self { streams }))
+    }
+
+    /// Tells the source what is committed.
+    fn acknowledge(
+        &self,
+        work: &Work<'_>,
+        source: &mut Source,
+        answer: Answer,
+    ) -> Result<(), Stopped> {
+        let Answer::Committed(mut positions) = answer else {
+            return Ok(());
+        };
+        for position in &mut positions {
+            let is_it = |stream: &StreamRead| stream.member == position.stream as usize;
+            let number = self.streams.iter().position(is_it);
+            position.stream = number.unwrap_or_default() as u32;
+        }
+        let acknowledged = source.acknowledge(&positions);
+        acknowledged.map_err(|e| Stopped::because(work.failed(e, "source")))?;
+        work.point("engine.acknowledged")
+    }
+}
+
+fn request(work: &Work<'_>, stream: &StreamPlan, cursor: Option<String>) -> ReadRequest {
+    let resources = &work.plan.document.resources;
+    ReadRequest {
+        stream: stream.name.clone(),
+        snapshot: work.snapshot.into(),
+        increment: stream.increment.clone(),
+        cursor,
+        columns: stream.columns.clone(),
+        filter: stream.filter.clone(),
+        forms: work.plan.forms.clone(),
+        batch_bytes: u32::try_from(resources.batch_bytes).unwrap_or(u32::MAX),
+        max_record_bytes: resources.max_record_bytes,
     }
 }
 
@@ -114,11 +228,11 @@ pub(crate) fn pump_source(
 struct Limit(Option<(u64, Layout)>);
 
 impl Limit {
-    fn of(work: &Work<'_>) -> Result<Self, Failure> {
+    fn of(work: &Work<'_>, stream: &StreamPlan) -> Result<Self, Failure> {
         let Some(rows) = work.plan.limit else {
             return Ok(Self(None));
         };
-        let layout = ipc::decode_schema(&work.stream.read_schema).and_then(|s| Layout::of(&s));
+        let layout = ipc::decode_schema(&stream.read_schema).and_then(|s| Layout::of(&s));
         let layout = layout.map_err(|e| Failure::new(Class::Run, "contract_broken", e))?;
         Ok(Self(Some((rows, layout))))
     }
@@ -148,19 +262,23 @@ fn send(
     work.point("engine.send")?;
     let bytes = message_bytes(&message);
     let before = clock.enter(Phase::ChannelWait);
-    work.progress.set_source_waits(true);
+    let waits = |is_waiting| {
+        let members = work.members.iter();
+        members.for_each(|member| member.progress.set_source_waits(is_waiting));
+    };
+    waits(true);
     let sent = sender.send(message, bytes);
-    work.progress.set_source_waits(false);
+    waits(false);
     clock.enter(before);
     sent.map_err(|_| Stopped::Peer)
 }
 
-fn schema_changed(work: &Work<'_>) -> Failure {
+fn schema_changed(stream: &StreamPlan) -> Failure {
     Failure::new(
         Class::Contract,
         "schema_changed",
         "the schema differs from the plan",
     )
-    .in_stream(&work.stream.name)
+    .in_stream(&stream.name)
     .hint("run again: the table or file changed after the plan")
 }

@@ -1,132 +1,185 @@
 //! The writing stage.
 
 use std::collections::HashSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender as Tell;
-use rapidbyte_runtime::{Batch, Cancel, Clock, Destination, Phase, Progress, WriteMode};
+use rapidbyte_runtime::{
+    Batch, Cancel, Clock, Destination, LoadRequest, Phase, Position, Progress, Receipt,
+    StreamCommit, WriteMode,
+};
 
-use super::{Begin, Message, Stopped, Work, decompress_failed};
+use super::{Answer, Begin, Member, Message, Stopped, Work, decompress_failed};
 use crate::channel::{Received, Receiver};
 use crate::compress::{Decompressor, Frame};
 use crate::document::Checkpoint;
 use crate::failure::{Class, Failure};
 use crate::known_as;
 use crate::ledger::Committed;
+use crate::plan::StreamPlan;
 
 /// Writes until the source has emitted its end, and commits at the checkpoints that are due and at the end. An abort is
 /// never an end.
 pub(crate) fn pump_destination(
     work: &Work<'_>,
     receiver: &mut Receiver<Message>,
-    tell: &Tell<Begin>,
+    tell: &Tell<Answer>,
     clock: &Clock,
     cancel: &Cancel,
 ) -> Result<(), Stopped> {
+    let mut destination = open(work, clock, cancel)?;
+    let written = begin(work, &mut destination)?;
+    let mut begins = vec![Begin::Nothing; work.members.len()];
+    for one in &written {
+        begins[one.member] = Begin::From(one.from.clone());
+    }
+    // The source has failed when nobody listens, and says so through the channel.
+    let _ = tell.send(Answer::Begin(begins));
+    if written.is_empty() {
+        return Ok(());
+    }
+    for one in &written {
+        let StreamPlan { name, location, .. } = one.stream;
+        work.host.say(name, &format!("writes to {location}"));
+    }
+    let pump = Pump {
+        work,
+        destination,
+        clock,
+        tell,
+        written,
+        untold: Vec::new(),
+        since: Instant::now(),
+    };
+    pump.run(receiver)
+}
+
+/// The session that writes: one that is open already, or a new one.
+fn open(work: &Work<'_>, clock: &Clock, cancel: &Cancel) -> Result<Destination, Stopped> {
     let failed = |e| Stopped::because(work.failed(e, "destination"));
     let stage = &work.plan.destination;
-    let name = &work.stream.name;
     let sandbox = work.sandbox(stage, clock, cancel);
     // One whose memory does not fit ends here, and its connection with it.
     let kept = work
         .held
         .take_writer()
         .or_else(|| work.sessions.take_destination());
-    let handed_over = kept.and_then(|mut kept| kept.hand_over(sandbox.clone()).then_some(kept));
-    let mut destination = match handed_over {
-        Some(destination) => destination,
-        None => {
-            let mut destination = stage.connector.destination(sandbox).map_err(failed)?;
-            destination.open(&stage.config).map_err(failed)?;
-            destination
-        }
-    };
-    let is_done_before = work.asking().is_done(&mut destination);
-    if is_done_before.map_err(Stopped::because)? {
-        skip(
-            work,
-            tell,
-            "was committed by the dead run that this run succeeds",
-        );
-        return Ok(());
+    if let Some(mut destination) = kept
+        && destination.hand_over(sandbox.clone())
+    {
+        return Ok(destination);
     }
-    let earlier = Earlier::of(work, &mut destination).map_err(Stopped::because)?;
-    let before = work.asking().refuse(&mut destination);
-    let before = before.map_err(Stopped::because)?;
-    let fenced = destination
-        .fence(&work.stream.target, work.ledger.run_of(name))
-        .map_err(failed)?;
-    work.point("engine.fenced")?;
-    work.ledger.heal(name, &fenced);
-    work.asking().let_in(before, &fenced);
-    if earlier.is_done(work, &fenced) {
-        skip(
-            work,
-            tell,
-            "was committed by an earlier attempt of this run",
-        );
-        return Ok(());
-    }
-    let cursor = work.goes_on().then(|| fenced.cursor.clone()).flatten();
-    destination
-        .open_writer(&work.stream.target, fenced.epoch, cursor.as_ref())
-        .map_err(failed)?;
-    // The source has failed when nobody listens, and says so through the channel.
-    let _ = tell.send(Begin::From(cursor.clone()));
-    work.host
-        .say(name, &format!("writes to {}", work.stream.location));
-    Pump {
-        work,
-        destination,
-        clock,
-        progress: fenced,
-        from: cursor,
-        open: Open::default(),
-        checkpoint: None,
-        since: Instant::now(),
-    }
-    .run(receiver)
+    let mut destination = stage.connector.destination(sandbox).map_err(failed)?;
+    destination.open(&stage.config).map_err(failed)?;
+    Ok(destination)
 }
 
-/// What earlier attempts of the run have appended of a full refresh. It must not be appended twice when the run that has
-/// committed it was killed before it could say so.
+/// Begins the load and opens a writer for each stream that is not done. Returns these streams.
+fn begin<'a>(work: &Work<'a>, destination: &mut Destination) -> Result<Vec<Written<'a>>, Stopped> {
+    let failed = |e| Stopped::because(work.failed(e, "destination"));
+    let (mut asked, mut requests) = (Vec::new(), Vec::new());
+    for (member, Member { stream, .. }) in work.members.iter().enumerate() {
+        let stream: &StreamPlan = stream;
+        let asking = work.asking(stream);
+        if asking.is_done(destination).map_err(Stopped::because)? {
+            let why = "was committed by the dead run that this run succeeds";
+            skip(work, stream, why);
+            continue;
+        }
+        let earlier = Earlier::of(work, stream, destination).map_err(Stopped::because)?;
+        let before = asking.refuse(destination).map_err(Stopped::because)?;
+        asked.push((member, stream, earlier, before));
+        requests.push(LoadRequest {
+            target: stream.target.clone(),
+            run: work.ledger.run_of(&stream.name).clone(),
+        });
+    }
+    if requests.is_empty() {
+        return Ok(Vec::new());
+    }
+    let fenced = destination.begin(&requests).map_err(failed)?;
+    work.point("engine.fenced")?;
+    let mut written = Vec::new();
+    for (number, ((member, stream, earlier, before), progress)) in
+        (0..).zip(asked.into_iter().zip(fenced))
+    {
+        work.ledger.heal(&stream.name, &progress);
+        work.asking(stream).let_in(before, &progress);
+        if earlier.is_done(work, stream, &progress) {
+            skip(
+                work,
+                stream,
+                "was committed by an earlier attempt of this run",
+            );
+            continue;
+        }
+        let cursor = work.goes_on(stream).then(|| progress.cursor.clone());
+        written.push(Written {
+            member,
+            number,
+            stream,
+            progress,
+            from: cursor.flatten(),
+            open: Open::default(),
+            checkpoint: None,
+        });
+    }
+    for one in &written {
+        let opened = destination.open_writer(one.number, one.from.as_ref());
+        opened.map_err(failed)?;
+    }
+    Ok(written)
+}
+
+/// The rows of a full refresh that earlier attempts of the run have appended. A run that was killed before it could say
+/// so must not append them twice.
 #[derive(Default)]
 struct Earlier {
     /// The ids under which it was appended to this target.
     ids: HashSet<String>,
     /// Why these rows are not in the target any more.
     lost: Option<String>,
+    /// The run has replaced all rows of the target.
+    is_replaced: bool,
 }
 
 impl Earlier {
-    /// Asks before the run is let in, because the destination then forgets what was there.
-    fn of(work: &Work<'_>, destination: &mut Destination) -> Result<Self, Failure> {
-        let (name, ledger) = (&work.stream.name, work.ledger);
+    /// Asks before the load begins, because the destination then forgets the run before.
+    fn of(
+        work: &Work<'_>,
+        stream: &StreamPlan,
+        destination: &mut Destination,
+    ) -> Result<Self, Failure> {
+        let (name, ledger) = (&stream.name, work.ledger);
         if !ledger.goes_on && !ledger.resumed.contains_key(name) {
             return Ok(Self::default());
         }
-        if !known_as::is_added_once(work.stream) {
-            if work.stream.target.write_mode == WriteMode::Replace {
-                ledger.has_lost(name);
-            }
+        if !known_as::is_added_once(stream) {
             return Ok(Self::default());
         }
-        let mut earlier = Self {
-            ids: ledger.appended_as(name),
-            lost: None,
-        };
         let of_run = |found: &Progress| known_as::base(&found.run_id) == ledger.id_of(name);
-        let found = work.asking().found(destination)?.filter(of_run);
-        if let Some(found) = found.as_ref().filter(|found| found.complete) {
+        let found = work.asking(stream).found(destination)?.filter(of_run);
+        let complete = found.as_ref().filter(|found| found.complete);
+        let is_replaced = complete.is_some_and(|found| known_as::has_replaced(&found.run_id));
+        if is_replaced {
+            ledger.has_lost(name);
+        }
+        let mut earlier = Self {
+            ids: match is_replaced {
+                true => HashSet::new(),
+                false => ledger.appended_as(name),
+            },
+            lost: None,
+            is_replaced,
+        };
+        if let Some(found) = complete.filter(|found| known_as::has_appended(&found.run_id)) {
             earlier.ids.insert(found.run_id.clone());
             ledger.has_appended(name, &found.run_id);
         }
         if !earlier.ids.is_empty() {
-            let location = &work.stream.location;
+            let location = &stream.location;
             earlier.lost = match found {
-                _ if work.stream.placed.is_new => {
-                    Some(format!("{location} does not exist any more"))
-                }
+                _ if stream.placed.is_new => Some(format!("{location} does not exist any more")),
                 None => Some(format!(
                     "the checkpoint of {location} does not exist any more"
                 )),
@@ -137,11 +190,11 @@ impl Earlier {
     }
 
     /// Whether this run has moved the stream. Warns of rows that are in the target twice, or not any more.
-    fn is_done(&self, work: &Work<'_>, fenced: &Progress) -> bool {
-        if !known_as::is_added_once(work.stream) {
+    fn is_done(&self, work: &Work<'_>, stream: &StreamPlan, fenced: &Progress) -> bool {
+        if !known_as::is_added_once(stream) {
             return false;
         }
-        let (name, ledger) = (&work.stream.name, work.ledger);
+        let (name, ledger) = (&stream.name, work.ledger);
         let (run, id) = (ledger.id_of(name), &ledger.run_of(name).id);
         let is_complete = fenced.complete || self.ids.contains(id);
         let has_others = self.ids.iter().any(|other| other != id);
@@ -151,6 +204,13 @@ impl Earlier {
             ledger.warn(
                 name,
                 format!("{why}, and the interrupted run {run} had appended to it: the stream is read again"),
+            );
+        } else if self.is_replaced {
+            ledger.warn(
+                name,
+                format!(
+                    "the interrupted run {run} had replaced all rows of it: those rows stay, and it is appended to them"
+                ),
             );
         } else if has_others && is_complete {
             ledger.warn(
@@ -173,15 +233,12 @@ impl Earlier {
 }
 
 /// Ends the stream without a row: it was committed before.
-fn skip(work: &Work<'_>, tell: &Tell<Begin>, why: &str) {
-    let name = &work.stream.name;
-    work.host.say(name, why);
-    work.ledger.skipped(name);
-    // The source may have failed meanwhile, and nothing is to be read.
-    let _ = tell.send(Begin::Nothing);
+fn skip(work: &Work<'_>, stream: &StreamPlan, why: &str) {
+    work.host.say(&stream.name, why);
+    work.ledger.skipped(&stream.name);
 }
 
-/// What was written and is not committed.
+/// Rows that are written and not committed.
 #[derive(Default, Clone, Copy)]
 struct Open {
     rows: u64,
@@ -196,35 +253,88 @@ struct Reached {
     behind: u64,
 }
 
-struct Pump<'a> {
-    work: &'a Work<'a>,
-    destination: Destination,
-    clock: &'a Clock,
+/// A stream of the load.
+struct Written<'a> {
+    /// Its position in [`Work::members`].
+    member: usize,
+    /// Its number in the load.
+    number: u32,
+    stream: &'a StreamPlan,
     progress: Progress,
     /// Where the source began.
     from: Option<String>,
     open: Open,
     checkpoint: Option<Reached>,
+}
+
+impl Written<'_> {
+    /// Whether its rows may become visible before its end. Rows that replace others must appear in one moment.
+    fn grows(&self) -> bool {
+        let is_replaced = self.stream.target.write_mode == WriteMode::Replace;
+        self.stream.increment.is_some() && !is_replaced
+    }
+
+    /// Where the next run resumes.
+    fn cursor(&self) -> Option<&String> {
+        let reached = self.checkpoint.as_ref().map(|reached| &reached.cursor);
+        reached.or(self.from.as_ref())
+    }
+
+    /// Whether a commit would change anything.
+    fn has_news(&self) -> bool {
+        let committed = self.progress.cursor.as_deref();
+        let is_new = |reached: &Reached| Some(reached.cursor.as_str()) != committed;
+        self.open.rows > 0 || self.checkpoint.as_ref().is_some_and(is_new)
+    }
+
+    /// Whether all of its rows so far lie before a checkpoint.
+    fn is_covered(&self) -> bool {
+        match &self.checkpoint {
+            Some(reached) => reached.behind == 0,
+            None => self.open.rows == 0,
+        }
+    }
+}
+
+struct Pump<'a> {
+    work: &'a Work<'a>,
+    destination: Destination,
+    clock: &'a Clock,
+    tell: &'a Tell<Answer>,
+    written: Vec<Written<'a>>,
+    /// What is committed, and the source has not been told.
+    untold: Vec<Position>,
     /// The last commit.
     since: Instant,
 }
 
-impl Pump<'_> {
+impl<'a> Pump<'a> {
     fn run(mut self, receiver: &mut Receiver<Message>) -> Result<(), Stopped> {
         let work = self.work;
         let mut decompressor = Decompressor::new(work.batch_limit());
+        let waits = |is_waiting| {
+            let members = work.members.iter();
+            members.for_each(|member| member.progress.set_destination_waits(is_waiting));
+        };
         loop {
+            let until = self.due_at();
             let before = self.clock.enter(Phase::ChannelWait);
-            work.progress.set_destination_waits(true);
-            let received = receiver.recv();
-            work.progress.set_destination_waits(false);
+            waits(true);
+            let received = receiver.recv_until(until);
+            waits(false);
             self.clock.enter(before);
+            let Some(received) = received else {
+                self.commit(false)?;
+                continue;
+            };
             match received {
-                Received::Item(Message::Batch { frame, rows }) => {
-                    self.write(&mut decompressor, frame, rows)?;
-                }
-                Received::Item(Message::Checkpoint(cursor)) => {
-                    self.checkpoint = Some(Reached { cursor, behind: 0 });
+                Received::Item(Message::Batch {
+                    member,
+                    frame,
+                    rows,
+                }) => self.write(&mut decompressor, member, frame, rows)?,
+                Received::Item(Message::Checkpoint { member, cursor }) => {
+                    self.of(member)?.checkpoint = Some(Reached { cursor, behind: 0 });
                     if self.is_due() {
                         self.commit(false)?;
                     }
@@ -232,22 +342,33 @@ impl Pump<'_> {
                 Received::End => break,
                 Received::Aborted => {
                     // The first cause is the source's; a failing abort leaves what dropping leaves.
-                    let _ = self.destination.abort(&work.stream.name);
+                    let _ = self.destination.abort();
                     return Err(Stopped::Peer);
                 }
                 Received::Cancelled => return Err(Stopped::because(Failure::cancelled())),
             }
         }
         self.commit(true)?;
-        if work.plan.streams.len() > 1 {
+        if work.has_others() {
             work.sessions.keep_destination(self.destination);
         }
         Ok(())
     }
 
+    /// The stream of a message.
+    fn of(&mut self, member: usize) -> Result<&mut Written<'a>, Stopped> {
+        let mut written = self.written.iter_mut();
+        let found = written.find(|one| one.member == member);
+        found.ok_or_else(|| {
+            let text = "rows of a stream that is not written";
+            Stopped::because(Failure::new(Class::Run, "internal", text))
+        })
+    }
+
     fn write(
         &mut self,
         decompressor: &mut Decompressor,
+        member: usize,
         frame: Frame,
         rows: u64,
     ) -> Result<(), Stopped> {
@@ -258,115 +379,191 @@ impl Pump<'_> {
         let data = data.map_err(decompress_failed)?;
         work.point("engine.write")?;
         let batch = Batch { data, rows };
-        self.destination.write(&batch).map_err(|e| self.failed(e))?;
+        let number = self.of(member)?.number;
+        let written = self.destination.write(number, &batch);
+        written.map_err(|e| self.failed(e))?;
         let bytes = batch.data.len() as u64;
-        self.open.rows += rows;
-        self.open.bytes += bytes;
-        self.open.batches += 1;
-        if let Some(checkpoint) = &mut self.checkpoint {
+        let one = self.of(member)?;
+        one.open.rows += rows;
+        one.open.bytes += bytes;
+        one.open.batches += 1;
+        if let Some(checkpoint) = &mut one.checkpoint {
             checkpoint.behind += rows;
         }
-        work.progress.add(rows, bytes);
+        work.members[member].progress.add(rows, bytes);
         Ok(())
     }
 
     /// Whether the rows so far are to become visible now.
     fn is_due(&self) -> bool {
-        let stream = self.work.stream;
-        // What replaces must appear in one moment.
-        if stream.increment.is_none() || stream.target.write_mode == WriteMode::Replace {
-            return false;
-        }
         let Checkpoint {
             every_bytes,
             every_rows,
-            every_seconds,
+            ..
         } = self.work.plan.document.checkpoint;
-        self.open.rows > 0
-            && (self.open.bytes >= every_bytes
-                || every_rows.is_some_and(|rows| self.open.rows >= rows)
-                || self.since.elapsed().as_secs() >= every_seconds)
+        let open = |count: fn(&Open) -> u64| self.grown().map(|one| count(&one.open)).sum::<u64>();
+        let (rows, bytes) = (open(|open| open.rows), open(|open| open.bytes));
+        let is_much = bytes >= every_bytes || every_rows.is_some_and(|most| rows >= most);
+        let is_late = || self.due_at().is_some_and(|until| Instant::now() >= until);
+        self.is_ready() && (is_much || is_late())
+    }
+
+    /// When the rows so far are to become visible, whatever comes.
+    fn due_at(&self) -> Option<Instant> {
+        let after = Duration::from_secs(self.work.plan.document.checkpoint.every_seconds);
+        // A time that no clock can show does not come.
+        let until = || self.since.checked_add(after);
+        self.is_ready().then(until).flatten()
+    }
+
+    /// Whether there are rows, and all of them lie before checkpoints.
+    fn is_ready(&self) -> bool {
+        self.grown().any(|one| one.open.rows > 0) && self.grown().all(Written::is_covered)
+    }
+
+    fn grown(&self) -> impl Iterator<Item = &Written<'a>> {
+        self.written.iter().filter(|one| one.grows())
     }
 
     /// The destination counts rows that it was not given.
-    fn lied(&self, text: String, export: &'static str) -> Failure {
+    fn lied(&self, stream: &StreamPlan, text: String, export: &'static str) -> Failure {
         let failure = Failure::new(Class::Run, "contract_broken", text);
-        let mut failure = failure.in_stream(&self.work.stream.name);
+        let mut failure = failure.in_stream(&stream.name);
         failure.connector = Some(self.work.plan.destination.connector.name().into());
         failure.export = Some(export);
         failure
     }
 
+    /// Commits all streams at their end, or before it those that grow and have news.
     fn commit(&mut self, complete: bool) -> Result<(), Stopped> {
         let work = self.work;
-        let name = &work.stream.name;
-        if work.stream.increment.is_some() {
+        let is_meant = |one: &Written<'_>| complete || one.grows() && one.has_news();
+        let meant = self.written.iter().enumerate();
+        let meant: Vec<usize> = meant
+            .filter_map(|(index, one)| is_meant(one).then_some(index))
+            .collect();
+        let mut commits = Vec::new();
+        for index in &meant {
+            let one = &self.written[*index];
             // Committed without their place, these rows would be delivered again.
-            match &self.checkpoint {
-                Some(checkpoint) if checkpoint.behind == 0 => {}
-                // Nothing is new: the stream stays where it is.
-                None if self.open.rows == 0 => {}
-                _ => {
-                    let text = "the source ended without a last checkpoint";
-                    let failure = Failure::new(Class::Run, "contract_broken", text);
-                    let mut failure = failure.in_stream(name);
-                    failure.connector = Some(work.plan.source.connector.name().into());
-                    failure.export = Some("reader.next");
-                    return Err(Stopped::because(failure));
-                }
+            if one.stream.increment.is_some() && !one.is_covered() {
+                return Err(Stopped::because(self.without_checkpoint(one.stream)));
+            }
+            work.point("engine.flush")?;
+            let part = self.destination.flush(one.number);
+            let part = part.map_err(|e| self.failed(e))?;
+            if part.rows != one.open.rows {
+                let text = format!(
+                    "received {} rows and reports {} written rows",
+                    one.open.rows, part.rows
+                );
+                let lied = self.lied(one.stream, text, "writer.flush");
+                return Err(Stopped::because(lied));
+            }
+            commits.push(StreamCommit {
+                stream: one.number,
+                parts: vec![part],
+                seq: one.progress.seq,
+                cursor: one.cursor().cloned(),
+                complete,
+            });
+        }
+        work.point("engine.commit")?;
+        let receipts = self.destination.commit(&commits);
+        let receipts = receipts.map_err(|e| self.failed(e))?;
+        for (index, receipt) in meant.iter().zip(&receipts) {
+            let one = &self.written[*index];
+            if receipt.rows != one.open.rows {
+                let text = format!(
+                    "received {} rows and reports {} committed rows",
+                    one.open.rows, receipt.rows
+                );
+                let failure = self.lied(one.stream, text, "load.commit");
+                return Err(Stopped::because(failure.hint(
+                    "check the target before you run again: a commit has happened",
+                )));
             }
         }
-        let open = self.open;
-        work.point("engine.flush")?;
-        let part = self.destination.flush().map_err(|e| self.failed(e))?;
-        if part.rows != open.rows {
-            let text = format!(
-                "received {} rows and reports {} written rows",
-                open.rows, part.rows
-            );
-            return Err(Stopped::because(self.lied(text, "writer.flush")));
-        }
-        let cursor = match &self.checkpoint {
-            Some(reached) => Some(reached.cursor.clone()),
-            None => self.from.clone(),
-        };
-        work.point("engine.commit")?;
-        let receipt = self
-            .destination
-            .commit(name, &[part], self.progress.seq, cursor.as_ref(), complete)
-            .map_err(|e| self.failed(e))?;
-        if receipt.rows != open.rows {
-            let text = format!(
-                "received {} rows and reports {} committed rows",
-                open.rows, receipt.rows
-            );
-            let failure = self.lied(text, "session.commit");
-            return Err(Stopped::because(failure.hint(
-                "check the target before you run again: a commit has happened",
-            )));
-        }
         work.point("engine.committed")?;
-        self.progress.seq += 1;
-        self.progress.complete = complete;
-        self.progress.cursor = cursor;
-        self.open = Open::default();
         self.since = Instant::now();
-        if complete && known_as::is_added_once(work.stream) {
-            work.ledger.has_appended(name, &work.ledger.run_of(name).id);
+        let mut positions = Vec::new();
+        for (index, receipt) in meant.into_iter().zip(receipts) {
+            let one = &mut self.written[index];
+            one.has_committed(work, receipt, complete)
+                .map_err(Stopped::because)?;
+            positions.extend(one.progress.cursor.clone().map(|cursor| Position {
+                stream: one.member as u32,
+                cursor,
+            }));
         }
-        let committed = Committed {
-            rows: open.rows,
-            bytes: open.bytes,
-            batches: open.batches,
-            written_bytes: receipt.bytes,
-            location: work.plan.document.redact(&receipt.location),
+        self.acknowledge(positions, complete);
+        Ok(())
+    }
+
+    /// Tells the source what is committed. Before the end the source may be busy: it then hears of it after the next
+    /// commit.
+    fn acknowledge(&mut self, positions: Vec<Position>, complete: bool) {
+        let is_newer = |old: &Position| positions.iter().any(|new| new.stream == old.stream);
+        self.untold.retain(|old| !is_newer(old));
+        self.untold.extend(positions);
+        if self.untold.is_empty() {
+            return;
+        }
+        let answer = Answer::Committed(self.untold.clone());
+        // If the source has failed, it says so through the channel.
+        let is_told = match complete {
+            true => self.tell.send(answer).is_ok(),
+            false => self.tell.try_send(answer).is_ok(),
         };
-        work.ledger
-            .committed((work.plan, work.held), name, &self.progress, committed)
-            .map_err(Stopped::because)
+        if is_told {
+            self.untold.clear();
+        }
+    }
+
+    fn without_checkpoint(&self, stream: &StreamPlan) -> Failure {
+        let text = "the source ended without a last checkpoint";
+        let failure = Failure::new(Class::Run, "contract_broken", text);
+        let mut failure = failure.in_stream(&stream.name);
+        failure.connector = Some(self.work.plan.source.connector.name().into());
+        failure.export = Some("reader.next");
+        failure
     }
 
     fn failed(&self, error: rapidbyte_runtime::Error) -> Stopped {
         Stopped::because(self.work.failed(error, "destination"))
+    }
+}
+
+impl Written<'_> {
+    /// Everything that was written is committed: this is counted and recorded.
+    fn has_committed(
+        &mut self,
+        work: &Work<'_>,
+        receipt: Receipt,
+        complete: bool,
+    ) -> Result<(), Failure> {
+        let name = &self.stream.name;
+        self.progress.cursor = self.cursor().cloned();
+        self.progress.seq += 1;
+        self.progress.complete = complete;
+        let ledger = work.ledger;
+        if complete && known_as::is_added_once(self.stream) {
+            ledger.has_appended(name, &ledger.run_of(name).id);
+        } else if complete && self.stream.target.write_mode == WriteMode::Replace {
+            ledger.has_lost(name);
+        }
+        let Open {
+            rows,
+            bytes,
+            batches,
+        } = std::mem::take(&mut self.open);
+        let committed = Committed {
+            rows,
+            bytes,
+            batches,
+            written_bytes: receipt.bytes,
+            location: work.plan.document.redact(&receipt.location),
+        };
+        ledger.committed(name, &self.progress, committed)
     }
 }

@@ -34,7 +34,7 @@ impl Begun {
     }
 }
 
-/// Until it is committed or given up. The session commits what the writer wrote.
+/// Until it is committed or given up. The load commits what the writer wrote.
 pub type Open = Rc<RefCell<Option<Begun>>>;
 
 /// Writes one stream.

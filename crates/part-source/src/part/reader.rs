@@ -1,13 +1,17 @@
 //! One read of a stream: steps of the script become events.
 
 use std::cell::RefCell;
+use std::rc::Rc;
 
-use rapidbyte_rows::{Encoded, Encoder, Refusal};
+use rapidbyte_rows::{Encoded, Encoder, Refusal, one};
 
 use crate::part::bindings::rapidbyte::connector::phase::{self, Kind};
-use crate::part::contract::{Batch, Event, GuestReader};
+use crate::part::contract::{Batch, Event, GuestReader, Position};
 use crate::part::script::{self, Step};
-use crate::part::{Error, refused};
+use crate::part::{Error, of_host, refused};
+
+/// The field of the spec that allows several streams in a read.
+pub const TOGETHER: &str = "reads-together";
 
 /// Steps without rows that one call passes over.
 const MAX_EMPTY_STEPS: usize = 1000;
@@ -15,6 +19,8 @@ const MAX_EMPTY_STEPS: usize = 1000;
 /// One read of a stream.
 pub struct Reader {
     script: script::Reader,
+    /// It takes the acknowledgements.
+    session: Rc<script::Session>,
     stream: String,
     state: RefCell<State>,
 }
@@ -25,10 +31,16 @@ struct State {
 }
 
 impl Reader {
-    pub fn new(script: script::Reader, stream: String, encoder: Encoder) -> Self {
+    pub fn new(
+        script: script::Reader,
+        session: Rc<script::Session>,
+        stream: String,
+        encoder: Encoder,
+    ) -> Self {
         let ended = false;
         Self {
             script,
+            session,
             stream,
             state: RefCell::new(State { encoder, ended }),
         }
@@ -36,8 +48,8 @@ impl Reader {
 }
 
 impl GuestReader for Reader {
-    fn schema(&self) -> Vec<u8> {
-        self.state.borrow().encoder.schema_message().to_vec()
+    fn schemas(&self) -> Vec<Vec<u8>> {
+        vec![self.state.borrow().encoder.schema_message().to_vec()]
     }
 
     fn next(&self, wait_ms: u32) -> Result<Event, Error> {
@@ -54,6 +66,14 @@ impl GuestReader for Reader {
         }
         Ok(Event::Idle)
     }
+
+    fn acknowledge(&self, positions: Vec<Position>) -> Result<(), Error> {
+        for Position { stream, cursor } in positions {
+            of_host(one::ensure_only(stream, TOGETHER))?;
+            self.session.acknowledge(&self.stream, &cursor)?;
+        }
+        Ok(())
+    }
 }
 
 impl State {
@@ -66,13 +86,15 @@ impl State {
             Step::RowsText(lines) => encoder.rows(lines.as_bytes()),
             Step::Columns(columns) => encoder.columns(&columns),
             Step::ColumnsText(columns) => encoder.columns(&columns),
-            Step::Checkpoint(cursor) => return Ok(Some(Event::Checkpoint(cursor))),
+            Step::Checkpoint(cursor) => {
+                return Ok(Some(Event::Checkpoint(Position { stream: 0, cursor })));
+            }
             Step::Idle => return Ok(Some(Event::Idle)),
             Step::End => {
                 self.ended = true;
                 return Ok(Some(Event::End));
             }
         };
-        Ok(encoded?.map(|Encoded { data, rows }| Event::Batch(Batch { data, rows })))
+        Ok(encoded?.map(|Encoded { data, rows }| Event::Batch((0, Batch { data, rows }))))
     }
 }

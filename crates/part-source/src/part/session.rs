@@ -1,16 +1,18 @@
 //! A source that was opened: its streams, and what can be asked of them.
 
-use rapidbyte_rows::{Encoder, Refusal};
+use std::rc::Rc;
+
+use rapidbyte_rows::{Encoder, Refusal, one};
 
 use crate::part::contract::{
     self, CheckItem, Cursor, GuestSession, Increment, LateRows, ReadRequest, Selection, Stream,
 };
-use crate::part::reader::Reader;
+use crate::part::reader::{Reader, TOGETHER};
 use crate::part::script;
-use crate::part::{Error, refused};
+use crate::part::{Error, of_host, refused};
 
 /// The script, opened with one configuration.
-pub struct Session(pub script::Session);
+pub struct Session(Rc<script::Session>);
 
 /// What is read, known to be there.
 struct Asked {
@@ -44,7 +46,8 @@ impl GuestSession for Session {
         Ok(String::new())
     }
 
-    fn read(&self, request: ReadRequest) -> Result<contract::Reader, Error> {
+    fn read(&self, requests: Vec<ReadRequest>) -> Result<contract::Reader, Error> {
+        let request = of_host(one::only(requests, TOGETHER))?;
         let Asked { stream, increment } =
             self.asked(&request.stream, request.increment, request.cursor)?;
         let columns = request.columns.as_deref();
@@ -56,16 +59,16 @@ impl GuestSession for Session {
             batch_bytes: request.batch_bytes,
             max_record_bytes: request.max_record_bytes,
         })?;
-        let reader = Reader::new(reader, stream.name, encoder);
+        let reader = Reader::new(reader, Rc::clone(&self.0), stream.name, encoder);
         Ok(contract::Reader::new(reader))
-    }
-
-    fn acknowledge(&self, stream: String, cursor: Cursor) -> Result<(), Error> {
-        self.0.acknowledge(&stream, &cursor)
     }
 }
 
 impl Session {
+    pub fn new(script: script::Session) -> Self {
+        Self(Rc::new(script))
+    }
+
     fn asked(
         &self,
         name: &str,

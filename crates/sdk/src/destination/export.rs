@@ -1,25 +1,40 @@
 //! A destination as the contract's interface.
 
 use std::cell::RefCell;
+use std::rc::Rc;
 
-use rapidbyte_wire::ipc;
+use rapidbyte_wire::{ipc, one};
 
-use super::{Commit, Destination, Session, Writer, spec};
-use crate::bindings::exports_destination as wit;
+use super::{Commit, Destination, Loading, Session, TOGETHER, spec};
+use crate::bindings::exports_destination::{self as wit, StreamCommit};
 use crate::{
-    CheckItem, Part, Plan, Presence, Progress, Receipt, Result, Run, Spec, Target, Worker, messages,
+    CheckItem, Error, LoadRequest, Part, Plan, Presence, Progress, Receipt, Result, Spec, Target,
+    Worker, messages,
 };
 
 /// The exported form of a [`Destination`].
 #[doc(hidden)]
 pub struct DestinationExport<D>(std::marker::PhantomData<D>);
 #[doc(hidden)]
-pub struct SessionExport<D: Destination>(RefCell<Session<D>>);
+pub struct SessionExport<D>(RefCell<Session<D>>);
 #[doc(hidden)]
-pub struct WriterExport<D: Destination>(RefCell<(Writer<D>, ipc::Decoder)>);
+pub struct LoadExport<D: Destination> {
+    loading: Shared<D>,
+    /// Of the batches to come.
+    schema: Vec<u8>,
+}
+#[doc(hidden)]
+pub struct WriterExport<D: Destination> {
+    loading: Shared<D>,
+    decoder: ipc::Decoder,
+}
+
+/// The writer is an object of its own in the contract.
+type Shared<D> = Rc<RefCell<Loading<D>>>;
 
 impl<D: Destination> wit::Guest for DestinationExport<D> {
     type Session = SessionExport<D>;
+    type Load = LoadExport<D>;
     type Writer = WriterExport<D>;
 
     fn describe() -> Spec {
@@ -53,53 +68,62 @@ impl<D: Destination> wit::GuestSession for SessionExport<D> {
         self.0.borrow_mut().beat(&presence)
     }
 
-    fn fence(&self, target: Target, run: Run) -> Result<Progress> {
-        self.0.borrow_mut().fence(&target, &run)
+    fn begin(&self, requests: Vec<LoadRequest>) -> Result<wit::Load> {
+        let loading = self.0.borrow_mut().begin(&requests)?;
+        let LoadRequest { target, .. } = one::only(requests, TOGETHER).map_err(Error::internal)?;
+        Ok(wit::Load::new(LoadExport {
+            loading: Rc::new(RefCell::new(loading)),
+            schema: target.schema,
+        }))
+    }
+}
+
+impl<D: Destination> wit::GuestLoad for LoadExport<D> {
+    fn progress(&self) -> Vec<Progress> {
+        vec![self.loading.borrow().progress().clone()]
     }
 
-    fn open_writer(
-        &self,
-        target: Target,
-        epoch: u64,
-        cursor: Option<String>,
-    ) -> Result<wit::Writer> {
-        let decoder = ipc::Decoder::new(&target.schema)?;
-        let mut session = self.0.borrow_mut();
-        let writer = session.open_writer(&target, epoch, cursor.as_deref())?;
-        Ok(wit::Writer::new(WriterExport(RefCell::new((
-            writer, decoder,
-        )))))
+    fn open_writer(&self, stream: u32, cursor: Option<String>) -> Result<wit::Writer> {
+        one::ensure_only(stream, TOGETHER).map_err(Error::internal)?;
+        let decoder = ipc::Decoder::new(&self.schema)?;
+        self.loading.borrow_mut().open_writer(cursor.as_deref())?;
+        let loading = Rc::clone(&self.loading);
+        Ok(wit::Writer::new(WriterExport { loading, decoder }))
     }
 
-    fn commit(
-        &self,
-        stream: String,
-        parts: Vec<Part>,
-        seq: u64,
-        cursor: Option<String>,
-        complete: bool,
-    ) -> Result<Receipt> {
-        self.0.borrow_mut().commit(Commit {
+    fn commit(&self, commits: Vec<StreamCommit>) -> Result<Vec<Receipt>> {
+        let StreamCommit {
+            stream,
+            parts,
+            seq,
+            cursor,
+            complete,
+        } = one::only(commits, TOGETHER).map_err(Error::internal)?;
+        one::ensure_only(stream, TOGETHER).map_err(Error::internal)?;
+        let mut loading = self.loading.borrow_mut();
+        let stream = loading.stream().to_owned();
+        let receipt = loading.commit(Commit {
             stream: &stream,
             parts,
             seq,
             cursor: cursor.as_deref(),
             complete,
-        })
+        })?;
+        Ok(vec![receipt])
     }
 
-    fn abort(&self, stream: String) -> Result<()> {
-        self.0.borrow_mut().abort(&stream)
+    fn abort(&self) -> Result<()> {
+        self.loading.borrow_mut().abort()
     }
 }
 
 impl<D: Destination> wit::GuestWriter for WriterExport<D> {
     fn write(&self, batch: wit::Batch) -> Result<()> {
-        let (writer, decoder) = &mut *self.0.borrow_mut();
-        writer.write(&messages::decode(decoder, batch)?)
+        let batch = messages::decode(&self.decoder, batch)?;
+        self.loading.borrow_mut().write(&batch)
     }
 
     fn flush(&self) -> Result<Part> {
-        self.0.borrow_mut().0.flush()
+        self.loading.borrow_mut().flush()
     }
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::{Session, Writer};
+use super::{Loading, Session};
 use crate::prelude::*;
 
 type Calls = Rc<RefCell<Vec<String>>>;
@@ -132,35 +132,16 @@ impl<const CHECKPOINTS: bool> Bench<CHECKPOINTS> {
         }
     }
 
-    fn fence(&mut self, id: &str) -> Progress {
-        let run = Run {
-            pipeline: "p".into(),
-            id: id.into(),
-        };
-        self.session.fence(&target("s"), &run).unwrap()
+    fn begin(&mut self, id: &str) -> Loading<Notes<CHECKPOINTS>> {
+        self.session.begin(&[request("s", id)]).unwrap()
     }
 
-    fn open(&mut self) -> Result<Writer<Notes<CHECKPOINTS>>> {
-        let epoch = if CHECKPOINTS { 7 } else { 0 };
-        self.session.open_writer(&target("s"), epoch, None)
-    }
-
-    /// Fenced and open.
-    fn begun() -> (Self, Writer<Notes<CHECKPOINTS>>) {
+    /// With a writer.
+    fn begun() -> (Self, Loading<Notes<CHECKPOINTS>>) {
         let mut bench = Self::new();
-        bench.fence("r");
-        let writer = bench.open().unwrap();
-        (bench, writer)
-    }
-
-    fn commit(&mut self, seq: u64, parts: Vec<Part>, complete: bool) -> Result<Receipt> {
-        self.session.commit(Commit {
-            stream: "s",
-            parts,
-            seq,
-            cursor: None,
-            complete,
-        })
+        let mut load = bench.begin("r");
+        load.open_writer(None).unwrap();
+        (bench, load)
     }
 
     fn calls(&self) -> String {
@@ -175,6 +156,25 @@ impl<const CHECKPOINTS: bool> Bench<CHECKPOINTS> {
         assert!(error.message.contains(why), "{error:?}");
         assert_eq!(error.stream.as_deref(), Some("s"));
         assert_eq!(self.calls(), "", "{why}");
+    }
+}
+
+fn request(stream: &str, id: &str) -> LoadRequest {
+    let run = Run {
+        pipeline: "p".into(),
+        id: id.into(),
+    };
+    let target = target(stream);
+    LoadRequest { target, run }
+}
+
+fn commit<'a>(seq: u64, parts: Vec<Part>, complete: bool) -> Commit<'a> {
+    Commit {
+        stream: "s",
+        parts,
+        seq,
+        cursor: None,
+        complete,
     }
 }
 
@@ -207,87 +207,89 @@ fn part(rows: u64) -> Part {
 #[test]
 fn the_calls_of_a_stream_reach_its_load_in_order() {
     let mut bench = Bench::<true>::new();
-    let progress = bench.fence("r");
+    let mut load = bench.begin("r");
+    let progress = load.progress();
     assert_eq!((progress.epoch, progress.seq), (7, 3));
-    let opened = bench.session.open_writer(&target("s"), 7, Some("c"));
-    let mut writer = opened.unwrap();
+    load.open_writer(Some("c")).unwrap();
     for (seq, complete) in [(3, false), (4, true)] {
-        writer.write(&batch(2)).unwrap();
-        let first = writer.flush().unwrap();
-        writer.write(&batch(3)).unwrap();
-        let second = writer.flush().unwrap();
-        let receipt = bench.commit(seq, vec![first, second], complete).unwrap();
-        assert_eq!(receipt.rows, 5);
+        load.write(&batch(2)).unwrap();
+        let first = load.flush().unwrap();
+        load.write(&batch(3)).unwrap();
+        let second = load.flush().unwrap();
+        let receipt = load.commit(commit(seq, vec![first, second], complete));
+        assert_eq!(receipt.unwrap().rows, 5);
     }
     assert_eq!(
         bench.calls(),
         "begin s r, open c, write, flush, write, flush, commit 3, write, flush, write, flush, commit 4, drop"
     );
     // The load is gone, and its writer says so.
-    bench.refuses(writer.write(&batch(1)), "already committed or aborted");
-    bench.refuses(writer.flush(), "already committed or aborted");
-    let again = bench.commit(4, Vec::new(), true);
+    bench.refuses(load.write(&batch(1)), "already committed or aborted");
+    bench.refuses(load.flush(), "already committed or aborted");
+    let again = load.commit(commit(4, Vec::new(), true));
     bench.refuses(again, "already committed or aborted");
-    bench.session.abort("s").unwrap();
+    load.abort().unwrap();
     assert_eq!(bench.calls(), "");
 }
 
 #[test]
-fn a_stream_that_no_run_fenced_is_neither_opened_nor_committed() {
+fn a_load_has_one_stream() {
     let mut bench = Bench::<true>::new();
-    let opened = bench.open();
-    bench.refuses(opened, "no run with epoch 7 fenced");
-    let committed = bench.commit(0, Vec::new(), true);
-    bench.refuses(committed, "no run fenced");
-    bench.session.abort("s").unwrap();
-    bench.fence("r");
-    assert_eq!(bench.calls(), "begin s r");
-    let older = bench.session.open_writer(&target("s"), 6, None);
-    bench.refuses(older, "no run with epoch 6 fenced");
-    let mut other = target("s");
-    other.write_mode = WriteMode::Replace;
-    let other = bench.session.open_writer(&other, 7, None);
-    bench.refuses(other, "differs");
+    for requests in [vec![], vec![request("s", "r"), request("t", "r")]] {
+        let error = bench.session.begin(&requests).err().unwrap();
+        assert!(matches!(error.kind, ErrorKind::Internal), "{error:?}");
+        assert!(error.message.contains("`commits-together`"), "{error:?}");
+    }
+    assert_eq!(bench.calls(), "");
+}
+
+#[test]
+fn a_stream_without_a_writer_gets_no_rows() {
+    let mut bench = Bench::<true>::new();
+    let mut load = bench.begin("r");
+    bench.calls();
+    bench.refuses(load.write(&batch(1)), "does not have a writer");
+    bench.refuses(load.flush(), "does not have a writer");
     // What was refused changed nothing.
-    bench.open().unwrap();
+    load.open_writer(None).unwrap();
     assert_eq!(bench.calls(), "open ");
 }
 
 #[test]
 fn a_stream_has_one_writer() {
-    let (mut bench, mut writer) = Bench::<true>::begun();
+    let (bench, mut load) = Bench::<true>::begun();
     bench.calls();
-    let second = bench.open();
+    let second = load.open_writer(None);
     bench.refuses(second, "already has a writer");
-    writer.write(&batch(1)).unwrap();
-    let part = writer.flush().unwrap();
-    bench.commit(3, vec![part], false).unwrap();
+    load.write(&batch(1)).unwrap();
+    let part = load.flush().unwrap();
+    load.commit(commit(3, vec![part], false)).unwrap();
     bench.calls();
-    let second = bench.open();
+    let second = load.open_writer(None);
     bench.refuses(second, "already has a writer");
 }
 
 #[test]
 fn a_commit_that_is_not_the_next_one_is_refused_and_the_next_one_is_taken() {
-    let (mut bench, mut writer) = Bench::<true>::begun();
-    writer.write(&batch(1)).unwrap();
-    let first = writer.flush().unwrap();
+    let (bench, mut load) = Bench::<true>::begun();
+    load.write(&batch(1)).unwrap();
+    let first = load.flush().unwrap();
     bench.calls();
-    let earlier = bench.commit(2, vec![first.clone()], false);
+    let earlier = load.commit(commit(2, vec![first.clone()], false));
     bench.refuses(earlier, "the commit 2 has happened, and 3 is the next");
-    let later = bench.commit(4, vec![first.clone()], false);
+    let later = load.commit(commit(4, vec![first.clone()], false));
     bench.refuses(later, "number 4, and 3 is the next");
-    bench.commit(3, vec![first.clone()], false).unwrap();
+    load.commit(commit(3, vec![first.clone()], false)).unwrap();
     assert_eq!(bench.calls(), "commit 3");
     // The same one again.
-    let again = bench.commit(3, vec![first.clone()], false);
+    let again = load.commit(commit(3, vec![first.clone()], false));
     bench.refuses(again, "the commit 3 has happened, and 4 is the next");
-    writer.write(&batch(2)).unwrap();
-    let second = writer.flush().unwrap();
-    bench.commit(4, vec![second], false).unwrap();
+    load.write(&batch(2)).unwrap();
+    let second = load.flush().unwrap();
+    load.commit(commit(4, vec![second], false)).unwrap();
     bench.calls();
     // A part again.
-    let again = bench.commit(5, vec![first], false);
+    let again = load.commit(commit(5, vec![first], false));
     assert!(again.unwrap_err().message.contains("but 0 were flushed"));
     assert_eq!(bench.calls(), "abort, drop");
 }
@@ -301,19 +303,20 @@ fn a_commit_of_other_rows_than_were_written_gives_the_load_up() {
         ),
         ("forgotten", "2 rows, but 5 were flushed, and 0 more"),
     ] {
-        let (mut bench, mut writer) = Bench::<true>::begun();
-        writer.write(&batch(2)).unwrap();
-        let first = writer.flush().unwrap();
-        writer.write(&batch(3)).unwrap();
+        let (bench, mut load) = Bench::<true>::begun();
+        load.write(&batch(2)).unwrap();
+        let first = load.flush().unwrap();
+        load.write(&batch(3)).unwrap();
         if what == "forgotten" {
-            writer.flush().unwrap();
+            load.flush().unwrap();
         }
         bench.calls();
-        let error = bench.commit(3, vec![first], true).unwrap_err();
+        let error = load.commit(commit(3, vec![first], true)).unwrap_err();
         assert!(error.message.contains(why), "{error:?}");
+        assert_eq!(error.stream.as_deref(), Some("s"));
         assert_eq!(bench.calls(), "abort, drop", "{what}");
-        bench.refuses(writer.write(&batch(1)), "already committed or aborted");
-        let again = bench.commit(3, Vec::new(), true);
+        bench.refuses(load.write(&batch(1)), "already committed or aborted");
+        let again = load.commit(commit(3, Vec::new(), true));
         bench.refuses(again, "already committed or aborted");
     }
 }
@@ -321,14 +324,14 @@ fn a_commit_of_other_rows_than_were_written_gives_the_load_up() {
 #[test]
 fn a_commit_without_a_writer_moves_the_cursor_alone() {
     let mut bench = Bench::<true>::new();
-    bench.fence("r");
+    let mut load = bench.begin("r");
     bench.calls();
-    let rows = bench.commit(3, vec![part(1)], false);
+    let rows = load.commit(commit(3, vec![part(1)], false));
     bench.refuses(rows, "without written rows");
-    bench.commit(3, Vec::new(), false).unwrap();
-    bench.commit(4, Vec::new(), false).unwrap();
-    let _writer = bench.open().unwrap();
-    bench.commit(5, Vec::new(), true).unwrap();
+    load.commit(commit(3, Vec::new(), false)).unwrap();
+    load.commit(commit(4, Vec::new(), false)).unwrap();
+    load.open_writer(None).unwrap();
+    load.commit(commit(5, Vec::new(), true)).unwrap();
     assert_eq!(bench.calls(), "commit 3, commit 4, open , commit 5, drop");
 }
 
@@ -336,17 +339,13 @@ fn a_commit_without_a_writer_moves_the_cursor_alone() {
 fn after_an_error_only_an_abort_reaches_the_load() {
     for fails in ["open", "write", "flush", "commit"] {
         let mut bench = Bench::<true>::new();
-        bench.fence("r");
+        let mut load = bench.begin("r");
         *bench.notes.fails.borrow_mut() = fails;
-        let mut opened = bench.open();
-        let error = match &mut opened {
-            Err(error) => error.clone(),
-            Ok(writer) => {
-                let written = writer.write(&batch(1)).and_then(|()| writer.flush());
-                let committed = written.and_then(|part| bench.commit(3, vec![part], false));
-                committed.unwrap_err()
-            }
-        };
+        let opened = load.open_writer(None);
+        let written = opened.and_then(|()| load.write(&batch(1)));
+        let flushed = written.and_then(|()| load.flush());
+        let committed = flushed.and_then(|part| load.commit(commit(3, vec![part], false)));
+        let error = committed.unwrap_err();
         assert_eq!(
             (error.code.as_str(), error.stream.as_deref()),
             ("on_purpose", Some("s")),
@@ -354,79 +353,73 @@ fn after_an_error_only_an_abort_reaches_the_load() {
         );
         *bench.notes.fails.borrow_mut() = "";
         bench.calls();
-        let reopened = bench.open();
-        assert!(reopened.is_err(), "{fails}");
-        if let Ok(writer) = &mut opened {
-            bench.refuses(writer.write(&batch(1)), "only an abort is left");
-            bench.refuses(writer.flush(), "only an abort is left");
-        }
-        let committed = bench.commit(3, Vec::new(), false);
-        assert!(committed.is_err(), "{fails}");
-        bench.session.abort("s").unwrap();
+        bench.refuses(load.open_writer(None), "only an abort is left");
+        bench.refuses(load.write(&batch(1)), "only an abort is left");
+        bench.refuses(load.flush(), "only an abort is left");
+        let committed = load.commit(commit(3, Vec::new(), false));
+        bench.refuses(committed, "only an abort is left");
+        load.abort().unwrap();
         assert_eq!(bench.calls(), "abort, drop", "{fails}");
     }
 }
 
 #[test]
-fn an_abort_and_a_new_fence_end_the_older_load() {
+fn an_abort_ends_the_load() {
     let (mut bench, mut older) = Bench::<true>::begun();
     bench.calls();
-    bench.fence("again");
+    older.abort().unwrap();
+    let mut newer = bench.begin("again");
     assert_eq!(bench.calls(), "abort, drop, begin s again");
     bench.refuses(older.write(&batch(1)), "already committed or aborted");
-    let mut newer = bench.open().unwrap();
+    newer.open_writer(None).unwrap();
     newer.write(&batch(1)).unwrap();
     bench.calls();
-    bench.session.abort("s").unwrap();
+    newer.abort().unwrap();
     assert_eq!(bench.calls(), "abort, drop");
     bench.refuses(newer.flush(), "already committed or aborted");
-    let opened = bench.open();
-    bench.refuses(opened, "no run with epoch 7 fenced");
+    bench.refuses(newer.open_writer(None), "already");
     *bench.notes.fails.borrow_mut() = "abort";
-    bench.fence("once more");
-    let error = bench.session.abort("s").unwrap_err();
+    let mut last = bench.begin("once more");
+    let error = last.abort().unwrap_err();
     assert_eq!(error.code, "on_purpose");
-    bench.session.abort("s").unwrap();
+    last.abort().unwrap();
 }
 
 #[test]
-fn streams_of_a_session_are_apart() {
-    let (mut bench, mut writer) = Bench::<true>::begun();
-    let run = Run {
-        pipeline: "p".into(),
-        id: "r".into(),
-    };
-    bench.session.fence(&target("t"), &run).unwrap();
-    let mut other = bench.session.open_writer(&target("t"), 7, None).unwrap();
-    writer.write(&batch(1)).unwrap();
+fn loads_of_a_session_are_apart() {
+    let (mut bench, mut load) = Bench::<true>::begun();
+    let mut other = bench.session.begin(&[request("t", "r")]).unwrap();
+    other.open_writer(None).unwrap();
+    load.write(&batch(1)).unwrap();
     other.write(&batch(2)).unwrap();
-    bench.session.abort("t").unwrap();
-    let part = writer.flush().unwrap();
-    assert_eq!(bench.commit(3, vec![part], true).unwrap().rows, 1);
+    other.abort().unwrap();
+    let part = load.flush().unwrap();
+    let receipt = load.commit(commit(3, vec![part], true)).unwrap();
+    assert_eq!(receipt.rows, 1);
 }
 
 #[test]
 fn a_destination_without_checkpoints_gets_one_commit_without_a_cursor() {
-    let (mut bench, mut writer) = Bench::<false>::begun();
-    writer.write(&batch(1)).unwrap();
-    let part = writer.flush().unwrap();
+    let (mut bench, mut load) = Bench::<false>::begun();
+    load.write(&batch(1)).unwrap();
+    let part = load.flush().unwrap();
     bench.calls();
-    let early = bench.commit(0, vec![part.clone()], false);
+    let early = load.commit(commit(0, vec![part.clone()], false));
     bench.refuses(early, "does not support checkpoints");
-    let with_cursor = bench.session.commit(Commit {
+    let with_cursor = load.commit(Commit {
         cursor: Some("c"),
         ..Commit::whole("s", vec![part.clone()])
     });
     bench.refuses(with_cursor, "does not support checkpoints");
-    bench.commit(0, vec![part], true).unwrap();
-    bench.fence("next");
+    load.commit(commit(0, vec![part], true)).unwrap();
+    let mut next = bench.begin("next");
     bench.calls();
-    let cursor_alone = bench.commit(0, Vec::new(), true);
+    let cursor_alone = next.commit(commit(0, Vec::new(), true));
     bench.refuses(cursor_alone, "does not support checkpoints");
-    let behind = bench.session.open_writer(&target("s"), 0, Some("c"));
+    let behind = next.open_writer(Some("c"));
     bench.refuses(behind, "does not support checkpoints");
-    let _writer = bench.open().unwrap();
-    bench.commit(0, Vec::new(), true).unwrap();
+    next.open_writer(None).unwrap();
+    next.commit(commit(0, Vec::new(), true)).unwrap();
 }
 
 #[test]

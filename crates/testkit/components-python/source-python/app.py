@@ -42,6 +42,8 @@ class Source(wit_world.exports.Source):
             supports_filter=False,
             supports_checkpoints=False,
             deduplicates_appends=False,
+            reads_together=False,
+            commits_together=False,
         )
 
     def open(self, config: str) -> source.Session:

@@ -39,15 +39,14 @@ class Session(contract.Session):
     def snapshot(self, streams: List[contract.Selection]) -> str:
         return ""
 
-    def read(self, request: contract.ReadRequest) -> contract.Reader:
+    def read(self, requests: List[contract.ReadRequest]) -> contract.Reader:
+        # The spec does not say `reads_together`.
+        (request,) = requests
         if request.stream != STREAM:
             raise Err(schema_error(f"no stream `{request.stream}`", request.stream))
         if request.columns not in (None, ["n"]):
             raise Err(schema_error("the only column is `n`", request.stream))
         return Reader(self.batches)
-
-    def acknowledge(self, stream: str, cursor: str) -> None:
-        pass
 
 
 class Reader(contract.Reader):
@@ -57,8 +56,8 @@ class Reader(contract.Reader):
         self.batches = batches
         self.given = 0
 
-    def schema(self) -> bytes:
-        return messages.SCHEMA
+    def schemas(self) -> List[bytes]:
+        return [messages.SCHEMA]
 
     def next(self, wait_ms: int) -> contract.Event:
         if self.given == self.batches:
@@ -70,7 +69,11 @@ class Reader(contract.Reader):
         struct.pack_into(f"<{messages.ROWS}q", message, messages.VALUES_AT, *numbers)
         self.given += 1
         phase.enter(before)
-        return contract.Event_Batch(types.Batch(data=bytes(message), rows=messages.ROWS))
+        batch = types.Batch(data=bytes(message), rows=messages.ROWS)
+        return contract.Event_Batch((0, batch))
+
+    def acknowledge(self, positions: List[contract.Position]) -> None:
+        pass
 
 
 def schema_error(message: str, stream: str) -> types.Error:

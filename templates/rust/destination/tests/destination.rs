@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use {{crate}}::Lines;
 
-use rapidbyte_sdk::destination::{self, Session};
+use rapidbyte_sdk::destination::{self, Loading, Session};
 use rapidbyte_sdk::ipc;
 use rapidbyte_sdk::prelude::*;
 
@@ -31,11 +31,13 @@ fn opened(test: &str) -> (Session<Lines>, Target, SchemaRef) {
     )
 }
 
-fn run() -> Run {
-    Run {
+/// The host asks a session for the load of one stream.
+fn begin(lines: &mut Session<Lines>, target: Target) -> Loading<Lines> {
+    let run = Run {
         pipeline: "test".into(),
         id: "1".into(),
-    }
+    };
+    lines.begin(&[LoadRequest { target, run }]).expect("a load")
 }
 
 #[test]
@@ -46,12 +48,12 @@ fn rows_are_there_after_the_commit_and_not_before() {
     let file = plan.location;
     let numbers = Int64Array::from(vec![Some(1), None]);
     let batch = RecordBatch::try_new(schema, vec![Arc::new(numbers)]).expect("a batch");
-    lines.fence(&target, &run()).expect("a load");
-    let mut writer = lines.open_writer(&target, 0, None).expect("a writer");
-    writer.write(&batch).expect("written");
-    let part = writer.flush().expect("a part");
+    let mut load = begin(&mut lines, target.clone());
+    load.open_writer(None).expect("a writer");
+    load.write(&batch).expect("written");
+    let part = load.flush().expect("a part");
     assert!(!std::fs::exists(&file).expect("known"));
-    let receipt = lines
+    let receipt = load
         .commit(Commit::whole("numbers", vec![part]))
         .expect("a receipt");
     assert_eq!(receipt.rows, 2);
@@ -65,10 +67,10 @@ fn rows_are_there_after_the_commit_and_not_before() {
 fn what_is_given_up_leaves_nothing() {
     let (mut lines, target, _) = opened("abort");
     let file = lines.plan(&target).expect("a plan").location;
-    lines.fence(&target, &run()).expect("a load");
-    let mut writer = lines.open_writer(&target, 0, None).expect("a writer");
-    writer.flush().expect("a part");
-    lines.abort("numbers").expect("given up");
+    let mut load = begin(&mut lines, target);
+    load.open_writer(None).expect("a writer");
+    load.flush().expect("a part");
+    load.abort().expect("given up");
     let folder = std::path::Path::new(&file).parent().expect("a folder");
     assert_eq!(std::fs::read_dir(folder).expect("a folder").count(), 0);
     std::fs::remove_dir_all(folder).expect("gone");

@@ -212,6 +212,7 @@ mod tests {
             commits: 1,
             attempts: 1,
             committed_before: false,
+            together_with: None,
             start_secs: 0.0,
             wall_secs: n as f64,
             source: stage("source_fetch_secs", 2.5, "channel_wait_secs"),

@@ -38,7 +38,7 @@ pub enum Call {
     Beat,
     /// The one that says that the run is over, to a session of its own.
     LastBeat,
-    Fence,
+    Begin,
     OpenWriter,
     #[default]
     Write,
@@ -60,7 +60,7 @@ impl Call {
             Self::Working => "working",
             Self::Beat => "beat",
             Self::LastBeat => "last_beat",
-            Self::Fence => "fence",
+            Self::Begin => "begin",
             Self::OpenWriter => "open_writer",
             Self::Write => "write",
             Self::Flush => "flush",
@@ -211,7 +211,7 @@ impl Destination for Misbehave {
     }
 
     fn begin(&mut self, target: &Target, run: &Run) -> Result<(Misbehaving, Progress)> {
-        self.0.act_at(Call::Fence)?;
+        self.0.act_at(Call::Begin)?;
         let load = Misbehaving {
             config: self.0,
             stream: target.stream.clone(),
@@ -320,10 +320,13 @@ mod tests {
         }
     }
 
-    fn the_run() -> Run {
-        Run {
-            pipeline: "p".into(),
-            id: "1".into(),
+    fn request() -> LoadRequest {
+        LoadRequest {
+            target: target(),
+            run: Run {
+                pipeline: "p".into(),
+                id: "1".into(),
+            },
         }
     }
 
@@ -333,14 +336,14 @@ mod tests {
         let batch = RecordBatch::try_from_iter([("n", n)])?;
         let mut destination = open(how, at, at_batch)?;
         destination.plan(&target())?;
-        destination.fence(&target(), &the_run())?;
-        let mut writer = destination.open_writer(&target(), 1, None)?;
+        let mut load = destination.begin(&[request()])?;
+        load.open_writer(None)?;
         let mut parts = Vec::new();
         for _ in 0..3 {
-            writer.write(&batch)?;
-            parts.push(writer.flush()?);
+            load.write(&batch)?;
+            parts.push(load.flush()?);
         }
-        Ok(destination.commit(Commit::whole("rows", parts))?.rows)
+        Ok(load.commit(Commit::whole("rows", parts))?.rows)
     }
 
     #[test]
@@ -349,7 +352,7 @@ mod tests {
         for call in [
             "open",
             "plan",
-            "fence",
+            "begin",
             "open_writer",
             "write",
             "flush",
@@ -366,8 +369,8 @@ mod tests {
         let again = run("loop", "progress", 1).unwrap_err();
         assert!(matches!(again.kind, ErrorKind::Transient));
         let mut fenced = open("error_on_abort", "write", 0).unwrap();
-        fenced.fence(&target(), &the_run()).unwrap();
-        let error = fenced.abort("rows").unwrap_err();
+        let mut load = fenced.begin(&[request()]).unwrap();
+        let error = load.abort().unwrap_err();
         assert_eq!(error.code, "abort_failed");
     }
 

@@ -22,10 +22,13 @@ fn batch(numbers: Vec<Option<i64>>, texts: Vec<Option<&str>>) -> RecordBatch {
         .unwrap()
 }
 
-fn run() -> Run {
-    Run {
-        pipeline: "p".into(),
-        id: "r".into(),
+fn request(target: Target) -> LoadRequest {
+    LoadRequest {
+        target,
+        run: Run {
+            pipeline: "p".into(),
+            id: "r".into(),
+        },
     }
 }
 
@@ -42,14 +45,14 @@ fn receipt(config: &str, batches: &[RecordBatch]) -> Receipt {
         is_incremental: false,
     };
     assert_eq!(destination.plan(&target).unwrap().columns.len(), 3);
-    destination.fence(&target, &run()).unwrap();
-    let mut writer = destination.open_writer(&target, 0, None).unwrap();
+    let mut load = destination.begin(&[request(target)]).unwrap();
+    load.open_writer(None).unwrap();
     let parts = batches.iter().map(|batch| {
-        writer.write(batch).unwrap();
-        writer.flush().unwrap()
+        load.write(batch).unwrap();
+        load.flush().unwrap()
     });
     let parts = parts.collect();
-    destination.commit(Commit::whole("s", parts)).unwrap()
+    load.commit(Commit::whole("s", parts)).unwrap()
 }
 
 #[test]
@@ -122,6 +125,6 @@ fn an_upsert_is_refused() {
         dedup_fields: Vec::new(),
         is_incremental: false,
     };
-    let error = destination.fence(&target, &run()).unwrap_err();
+    let error = destination.begin(&[request(target)]).err().unwrap();
     assert_eq!(error.code, "unsupported_write_mode");
 }

@@ -16,11 +16,13 @@ use arrow_array::types::Int64Type;
 use arrow_array::{Array, UInt64Array};
 use arrow_select::concat::concat_batches;
 use arrow_select::take::take;
-use rapidbyte_sdk::bindings::exports_destination::{self as wit, Guest, GuestSession, GuestWriter};
+use rapidbyte_sdk::bindings::exports_destination::{
+    self as wit, Guest, GuestLoad, GuestSession, GuestWriter, StreamCommit,
+};
 use rapidbyte_sdk::ipc::Decoder;
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::types::type_name;
-use rapidbyte_sdk::{Spec, files};
+use rapidbyte_sdk::{Spec, files, one};
 use serde_json::{Map, Value};
 
 use crate::state::{Place, State, part};
@@ -198,10 +200,21 @@ struct Shared {
     last: (String, Vec<RecordBatch>),
 }
 
+/// The field of the spec that allows several streams in a load.
+const TOGETHER: &str = "commits-together";
+
 /// The connector, opened with one configuration.
+#[derive(Clone)]
 pub struct Session {
     config: Config,
     shared: Rc<RefCell<Shared>>,
+}
+
+/// The load of one stream.
+pub struct Loading {
+    session: Session,
+    target: Target,
+    progress: Progress,
 }
 
 /// Writes one stream.
@@ -230,6 +243,7 @@ fn parse(text: &str) -> Result<Config> {
 
 impl Guest for Export {
     type Session = Session;
+    type Load = Loading;
     type Writer = Writing;
 
     fn describe() -> Spec {
@@ -244,6 +258,8 @@ impl Guest for Export {
             supports_filter: false,
             supports_checkpoints: true,
             deduplicates_appends: false,
+            reads_together: false,
+            commits_together: false,
         }
     }
 
@@ -351,7 +367,9 @@ impl GuestSession for Session {
         Ok(false)
     }
 
-    fn fence(&self, target: Target, run: Run) -> Result<Progress> {
+    fn begin(&self, requests: Vec<LoadRequest>) -> Result<wit::Load> {
+        let request = one::only(requests, TOGETHER).map_err(Error::internal)?;
+        let LoadRequest { target, run } = request;
         let place = self.place_of(&target.stream, &run.pipeline);
         let mut state = place.read()?.unwrap_or_default();
         state.epoch += 1;
@@ -384,56 +402,64 @@ impl GuestSession for Session {
             epoch: state.epoch,
             schema,
             mode: target.write_mode,
-            key: target.primary_key,
+            key: target.primary_key.clone(),
             parts: Vec::new(),
             number: 0,
             before,
         };
-        shared.open.insert(target.stream, open);
-        Ok(progress)
+        shared.open.insert(target.stream.clone(), open);
+        Ok(wit::Load::new(Loading {
+            session: self.clone(),
+            target,
+            progress,
+        }))
+    }
+}
+
+impl GuestLoad for Loading {
+    fn progress(&self) -> Vec<Progress> {
+        vec![self.progress.clone()]
     }
 
-    fn open_writer(
-        &self,
-        target: Target,
-        _epoch: u64,
-        cursor: Option<String>,
-    ) -> Result<wit::Writer> {
-        match self.config.deed {
-            Deed::LeavesALock => self.place(&target.stream).lock()?,
-            Deed::LeavesFileOfWriter => self.place(&target.stream).leave()?,
+    fn open_writer(&self, stream: u32, cursor: Option<String>) -> Result<wit::Writer> {
+        one::ensure_only(stream, TOGETHER).map_err(Error::internal)?;
+        let (session, stream) = (&self.session, &self.target.stream);
+        let deed = session.config.deed;
+        match deed {
+            Deed::LeavesALock => session.place(stream).lock()?,
+            Deed::LeavesFileOfWriter => session.place(stream).leave()?,
             _ => {}
         }
         Ok(wit::Writer::new(Writing {
-            deed: self.config.deed,
-            decoder: Decoder::new(&target.schema)?,
-            stream: target.stream,
-            shared: Rc::clone(&self.shared),
+            deed,
+            decoder: Decoder::new(&self.target.schema)?,
+            stream: stream.clone(),
+            shared: Rc::clone(&session.shared),
             rows: RefCell::default(),
             count: RefCell::default(),
-            loses_next: Cell::new(
-                self.config.deed == Deed::LosesRowBehindCursor && cursor.is_some(),
-            ),
+            loses_next: Cell::new(deed == Deed::LosesRowBehindCursor && cursor.is_some()),
         }))
     }
 
-    fn commit(
-        &self,
-        stream: String,
-        parts: Vec<Part>,
-        seq: u64,
-        cursor: Option<String>,
-        complete: bool,
-    ) -> Result<Receipt> {
-        let deed = self.config.deed;
+    fn commit(&self, commits: Vec<StreamCommit>) -> Result<Vec<Receipt>> {
+        let commit = one::only(commits, TOGETHER).map_err(Error::internal)?;
+        one::ensure_only(commit.stream, TOGETHER).map_err(Error::internal)?;
+        let StreamCommit {
+            parts,
+            seq,
+            cursor,
+            complete,
+            ..
+        } = commit;
+        let deed = self.session.config.deed;
         let rows: u64 = parts.iter().map(|part| part.rows).sum();
         if deed == Deed::FailsWithoutRows && !parts.is_empty() && rows == 0 {
             return Err(Error::data("no_rows", "there is no row"));
         }
-        let mut shared = self.shared.borrow_mut();
+        let mut shared = self.session.shared.borrow_mut();
         let open = shared
             .open
-            .get_mut(&stream)
+            .get_mut(&self.target.stream)
             .ok_or_else(|| Error::internal("nobody was let in"))?;
         let mut state = open.place.read()?.unwrap_or_default();
         if state.epoch != open.epoch && deed != Deed::LetsBothCommit {
@@ -451,16 +477,17 @@ impl GuestSession for Session {
         if deed == Deed::LeavesALock {
             open.place.unlock()?;
         }
-        Ok(Receipt {
+        Ok(vec![Receipt {
             rows: rows - u64::from(deed == Deed::MiscountsRows && rows > 0),
             bytes: rows,
             location: open.place.rows.clone(),
-        })
+        }])
     }
 
-    fn abort(&self, stream: String) -> Result<()> {
-        let deed = self.config.deed;
-        let Some(open) = self.shared.borrow_mut().open.remove(&stream) else {
+    fn abort(&self) -> Result<()> {
+        let Session { config, shared } = &self.session;
+        let deed = config.deed;
+        let Some(open) = shared.borrow_mut().open.remove(&self.target.stream) else {
             return Ok(());
         };
         if deed == Deed::KeepsAborted && !open.parts.is_empty() {

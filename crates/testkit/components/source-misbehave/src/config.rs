@@ -54,7 +54,7 @@ pub enum Call {
     Discover,
     Snapshot,
     Read,
-    Schema,
+    Schemas,
     #[default]
     Next,
     /// Of an incremental read.

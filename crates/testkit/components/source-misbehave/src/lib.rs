@@ -57,6 +57,13 @@ impl Misbehaving {
         self
     }
 
+    fn schema(&self) -> Vec<u8> {
+        match self.config.how {
+            How::GarbageSchema => b"this is no schema message".to_vec(),
+            how => ipc::encode_schema(&wrong::schema(how)).unwrap_or_default(),
+        }
+    }
+
     /// The next good batch.
     fn good(&self) -> Result<wit::Batch> {
         let (given, rows) = (self.given.get(), self.config.batch_rows);
@@ -75,27 +82,23 @@ impl Misbehaving {
 }
 
 impl GuestReader for Misbehaving {
-    fn schema(&self) -> Vec<u8> {
-        if let (Call::Schema, How::Deed(deed)) = (self.config.at, self.config.how) {
+    fn schemas(&self) -> Vec<Vec<u8>> {
+        if let (Call::Schemas, How::Deed(deed)) = (self.config.at, self.config.how) {
             deed.act();
         }
-        match self.config.how {
-            How::GarbageSchema => b"this is no schema message".to_vec(),
-            how => ipc::encode_schema(&wrong::schema(how)).unwrap_or_default(),
-        }
+        vec![self.schema()]
     }
 
     fn next(&self, _wait_ms: u32) -> Result<wit::Event> {
         if self.config.how == How::CheckpointFirst && self.acted.replace(1) == 0 {
-            return Ok(wit::Event::Checkpoint(wrong::cursor(
-                self.from.unwrap_or(0),
-            )));
+            let cursor = wrong::cursor(self.from.unwrap_or(0));
+            return Ok(wrong::checkpoint(cursor));
         }
         if let Some(cursor) = self.due.take() {
-            return Ok(wit::Event::Checkpoint(cursor));
+            return Ok(wrong::checkpoint(cursor));
         }
         if self.given.get() < self.config.at_batch {
-            return self.good().map(wit::Event::Batch);
+            return self.good().map(wrong::rows_of);
         }
         let acted = self.acted.replace(self.acted.get() + 1);
         if self.config.at != Call::Next {
@@ -103,10 +106,14 @@ impl GuestReader for Misbehaving {
         }
         match self.config.how {
             How::Idle | How::CheckpointFlood | How::EmptyBatches => wrong::act(&self.config),
-            How::EndTwice if acted == 1 => self.good().map(wit::Event::Batch),
+            How::EndTwice if acted == 1 => self.good().map(wrong::rows_of),
             _ if acted == 0 => wrong::act(&self.config),
             _ => Ok(wit::Event::End),
         }
+    }
+
+    fn acknowledge(&self, _positions: Vec<wit::Position>) -> Result<()> {
+        wrong::act_at(Call::Acknowledge, &self.config)
     }
 }
 
@@ -136,22 +143,20 @@ impl GuestSession for Misbehave {
         Ok(String::new())
     }
 
-    fn read(&self, request: ReadRequest) -> Result<wit::Reader> {
+    fn read(&self, requests: Vec<ReadRequest>) -> Result<wit::Reader> {
         wrong::act_at(Call::Read, &self.0)?;
         match self.0.how {
             How::ReadError => Err(self.0.kind.error()),
             _ => {
                 let reader = Misbehaving::new(self.0.clone());
-                Ok(wit::Reader::new(match request.increment {
-                    Some(_) => reader.incremental(request.cursor.as_deref()),
-                    None => reader,
+                Ok(wit::Reader::new(match requests.first() {
+                    Some(request) if request.increment.is_some() => {
+                        reader.incremental(request.cursor.as_deref())
+                    }
+                    _ => reader,
                 }))
             }
         }
-    }
-
-    fn acknowledge(&self, _stream: String, _cursor: String) -> Result<()> {
-        wrong::act_at(Call::Acknowledge, &self.0)
     }
 }
 
@@ -246,7 +251,7 @@ mod tests {
 
     fn batch(event: wit::Event) -> wit::Batch {
         match event {
-            wit::Event::Batch(batch) => batch,
+            wit::Event::Batch((0, batch)) => batch,
             other => panic!("{other:?}"),
         }
     }
@@ -323,7 +328,7 @@ mod tests {
             max_record_bytes: 1,
         };
         let session = Misbehave(config("read_error"));
-        assert!(GuestSession::read(&session, request).is_err());
+        assert!(GuestSession::read(&session, vec![request]).is_err());
         let missing = at_the_point("forbidden_file").next(0).unwrap_err();
         assert_eq!(missing.location.as_deref(), Some("config.ungranted_path"));
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use misdeeds::HUNDRED_MB;
-use rapidbyte_sdk::bindings::exports_source::{Batch, Event};
+use rapidbyte_sdk::bindings::exports_source::{Batch, Event, Position};
 use rapidbyte_sdk::connection::Connection;
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{files, ipc, log};
@@ -30,16 +30,16 @@ pub fn act(config: &Config) -> Result<Event> {
     match config.how {
         How::Deed(deed) => deed.act(),
         How::Idle => return Ok(Event::Idle),
-        How::CheckpointFlood => return Ok(Event::Checkpoint("{}".into())),
+        How::CheckpointFlood => return Ok(checkpoint("{}".into())),
         How::Connect => drop(connect(config)?),
         How::Read => {
             connect(config)?.read(1 << 16, MINUTE)?;
         }
-        How::EmptyBatches => return good(0, 0).map(Event::Batch),
-        How::HugeCursor => return Ok(Event::Checkpoint("c".repeat(HUNDRED_MB))),
-        How::LongCursor => return Ok(Event::Checkpoint(format!("{:?}", "c".repeat(2_000_000)))),
-        How::CursorBackwards => return Ok(Event::Checkpoint(cursor(config.batch_rows.into()))),
-        How::CursorGarbage => return Ok(Event::Checkpoint("{\"n\": ".into())),
+        How::EmptyBatches => return good(0, 0).map(rows_of),
+        How::HugeCursor => return Ok(checkpoint("c".repeat(HUNDRED_MB))),
+        How::LongCursor => return Ok(checkpoint(format!("{:?}", "c".repeat(2_000_000)))),
+        How::CursorBackwards => return Ok(checkpoint(cursor(config.batch_rows.into()))),
+        How::CursorGarbage => return Ok(checkpoint("{\"n\": ".into())),
         How::HugeError => return Err(Error::data("misbehave", "e".repeat(HUNDRED_MB))),
         How::LongError => return Err(Error::data("misbehave", "e".repeat(HUNDRED_MB / 5))),
         How::ErrorControl => return Err(drawing()),
@@ -69,18 +69,18 @@ pub fn act(config: &Config) -> Result<Event> {
             let opened = (0..FLOOD).map(|_| connect(config));
             black_box(opened.collect::<Result<Vec<_>>>()?);
         }
-        How::HugeValue => return encode(&value(config.batch_rows as usize)).map(Event::Batch),
-        How::WideDecimal => return decimals(config.batch_rows, WIDE).map(Event::Batch),
+        How::HugeValue => return encode(&value(config.batch_rows as usize)).map(rows_of),
+        How::WideDecimal => return decimals(config.batch_rows, WIDE).map(rows_of),
         How::LieRows | How::Garbage | How::Truncated | How::BadOffsets | How::OtherSchema => {
-            return lie(config).map(Event::Batch);
+            return lie(config).map(rows_of);
         }
         How::HugeBatch => {
             let rows = HUGE_BYTES / 8;
-            return batch(&Int64Array::from(vec![7; rows])).map(Event::Batch);
+            return batch(&Int64Array::from(vec![7; rows])).map(rows_of);
         }
         How::HugeGarbage => {
             let data = vec![0; HUGE_BYTES];
-            return Ok(Event::Batch(Batch { data, rows: 1 }));
+            return Ok(rows_of(Batch { data, rows: 1 }));
         }
         How::Error => return Err(config.kind.error()),
         How::LogFlood => (0..FLOOD).for_each(|n| log::info(format_args!("flood {n}"))),
@@ -134,6 +134,16 @@ pub fn schema(how: How) -> Schema {
         _ => ("n", DataType::Int64),
     };
     Schema::new(vec![Field::new(name, data_type, false)])
+}
+
+/// The event with these rows of the only stream.
+pub fn rows_of(batch: Batch) -> Event {
+    Event::Batch((0, batch))
+}
+
+/// The event with this cursor of the only stream.
+pub fn checkpoint(cursor: String) -> Event {
+    Event::Checkpoint(Position { stream: 0, cursor })
 }
 
 /// The place behind the number before `n`.

@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use rapidbyte_sdk::bindings::exports_source::{self as wit, Guest, GuestReader, GuestSession};
 use rapidbyte_sdk::prelude::*;
-use rapidbyte_sdk::{Spec, files, ipc};
+use rapidbyte_sdk::{Spec, files, ipc, one};
 use serde_json::{Map, Value};
 
 use crate::rows::Rows;
@@ -258,6 +258,8 @@ impl Guest for Export {
             supports_filter: true,
             supports_checkpoints: false,
             deduplicates_appends: false,
+            reads_together: false,
+            commits_together: false,
         }
     }
 
@@ -318,8 +320,10 @@ impl GuestSession for Session {
         Ok(SNAPSHOT.into())
     }
 
-    fn read(&self, mut request: ReadRequest) -> Result<wit::Reader> {
+    fn read(&self, requests: Vec<ReadRequest>) -> Result<wit::Reader> {
         let deed = self.config.deed;
+        let request = one::only(requests, "reads-together");
+        let mut request = request.map_err(Error::internal)?;
         let forgets = deed == Deed::RefusesItsStream && request.stream == STREAMS[1];
         if !STREAMS.contains(&request.stream.as_str()) || forgets {
             let code = match deed {
@@ -347,19 +351,19 @@ impl GuestSession for Session {
         }
         Ok(wit::Reader::new(Reading(RefCell::new(rows))))
     }
-
-    fn acknowledge(&self, _stream: String, _cursor: String) -> Result<()> {
-        Ok(())
-    }
 }
 
 impl GuestReader for Reading {
-    fn schema(&self) -> Vec<u8> {
-        ipc::encode_schema(&self.0.borrow().schema).unwrap_or_default()
+    fn schemas(&self) -> Vec<Vec<u8>> {
+        vec![ipc::encode_schema(&self.0.borrow().schema).unwrap_or_default()]
     }
 
     fn next(&self, _wait_ms: u32) -> Result<wit::Event> {
         self.0.borrow_mut().next()
+    }
+
+    fn acknowledge(&self, _positions: Vec<wit::Position>) -> Result<()> {
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rapidbyte_sdk::bindings::exports_source::{Batch, Event};
+use rapidbyte_sdk::bindings::exports_source::{Batch, Event, Position};
 use rapidbyte_sdk::ipc::Encoder;
 use rapidbyte_sdk::prelude::{
     Array, ArrayRef, Error, Field, Increment, LateRows, ReadRequest, RecordBatch, Result, Schema,
@@ -173,7 +173,8 @@ impl Rows {
                 }
                 _ => serde_json::json!({ "stream": self.stream, "n": place }),
             };
-            return Ok(Event::Checkpoint(cursor.to_string()));
+            let cursor = cursor.to_string();
+            return Ok(Event::Checkpoint(Position { stream: 0, cursor }));
         }
         if is_last {
             return self.end();
@@ -191,7 +192,7 @@ impl Rows {
             _ => until,
         };
         self.memory.at.set(self.next);
-        Ok(Event::Batch(batch))
+        Ok(Event::Batch((0, batch)))
     }
 
     fn end(&mut self) -> Result<Event> {
@@ -199,7 +200,7 @@ impl Rows {
             self.config.remove_state()?;
         }
         if self.config.deed == Deed::GoesOnBehindEnd && self.ended {
-            return Ok(Event::Batch(self.batch(0..1)?));
+            return Ok(Event::Batch((0, self.batch(0..1)?)));
         }
         self.ended = true;
         Ok(Event::End)
