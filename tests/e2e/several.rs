@@ -740,6 +740,26 @@ fn a_stream_that_is_cleared_is_read_again_and_the_others_are_not() {
     assert_eq!(rows_of(&mut client), [1, 2], "{}", ended.stderr);
 }
 
+/// Clearing is about the target that the pipeline names.
+#[test]
+fn clearing_another_target_does_not_append_rows_twice() {
+    for what in ["--all", "a"] {
+        let database = shared().database();
+        let mut client = database.client();
+        let sql = "CREATE SCHEMA raw; CREATE SCHEMA other";
+        client.batch_execute(sql).expect("schemas");
+        let folder = interrupted(&database);
+        let pipeline = folder.read("p.yaml");
+        let other = pipeline.replace("schema: raw", "schema: other");
+        folder.write("other.yaml", other);
+        let cleared = folder.rapidbyte(&["state", "clear", "other.yaml", what]);
+        assert_eq!(cleared.code, Some(0), "{}", cleared.stderr);
+        let said = go_on(&folder, &[], false);
+        assert_eq!(rows_of(&mut client), [1, 1], "{what}: {said}");
+        assert!(said.contains("not read again"), "{what}: {said}");
+    }
+}
+
 #[test]
 fn the_order_of_settings_has_no_meaning() {
     let database = shared().database();

@@ -13,7 +13,7 @@ use rapidbyte_wire::ipc;
 use crate::document::{self, Document};
 use crate::failure::{Class, Failure};
 use crate::host::Host;
-use crate::known_as::base;
+use crate::known_as::{self, base};
 use crate::ledger::known;
 use crate::overlap;
 use crate::plan::{asked_increment, lost_rows, open_destination, open_source, write_mode};
@@ -23,6 +23,7 @@ pub struct Cursors<'a> {
     document: &'a Document,
     host: &'a Host,
     session: Destination,
+    target: String,
 }
 
 /// The id of the run by which a verb of `state` moves a cursor.
@@ -45,7 +46,13 @@ impl<'a> Cursors<'a> {
             document,
             host,
             session,
+            target: known_as::target(&stage, document),
         })
+    }
+
+    /// The destination of the pipeline as the history knows it.
+    pub fn target(&self) -> &str {
+        &self.target
     }
 
     /// How far a stream is; none when no run was ever let in. Changes nothing.

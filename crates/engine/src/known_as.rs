@@ -18,7 +18,7 @@ use rapidbyte_runtime::{Run, SyncMode, WriteMode};
 use rapidbyte_state::State;
 use serde_json::{Map, Value};
 
-use crate::document::without_marked;
+use crate::document::{self, Document, without_marked};
 use crate::failure::Failure;
 use crate::plan::{Plan, Stage, Step, StreamPlan, write_mode_name};
 
@@ -106,15 +106,13 @@ impl Asked {
     }
 }
 
-/// A hash of the target of a stream. Secrets do not count.
-pub(crate) fn target(plan: &Plan, stream: &StreamPlan) -> String {
-    let destination = &plan.document.destination;
-    let settings = settings_of(
-        &plan.destination,
-        &destination.connector,
-        &destination.config,
-    );
-    short_hash(format!("{settings} {}", stream.placed.location).as_bytes())
+/// A hash of the destination and its settings: together with the name of a stream, it stands for the target. Secrets do
+/// not count.
+pub(crate) fn target(destination: &Stage, document: &Document) -> String {
+    let document::Destination {
+        connector, config, ..
+    } = &document.destination;
+    settings_of(destination, connector, config)
 }
 
 /// A hash of the connector and the settings of the source. Two plans with the same hash read the same rows. Secrets do

@@ -187,8 +187,9 @@ fn last_appended(known: &HashSet<String>, target: &str) -> Option<String> {
 fn targets(plan: &Plan) -> HashMap<String, String> {
     let is_whole = |stream: &&StreamPlan| stream.sync_mode == SyncMode::FullRefresh;
     let streams = plan.streams.iter().filter(is_whole);
+    let target = known_as::target(&plan.destination, &plan.document);
     streams
-        .map(|stream| (stream.name.clone(), known_as::target(plan, stream)))
+        .map(|stream| (stream.name.clone(), target.clone()))
         .collect()
 }
 

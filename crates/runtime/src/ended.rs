@@ -157,13 +157,14 @@ pub(crate) fn failed(state: &State, export: &'static str, mut error: ConnectorEr
 /// `resources.memory` is told in steps of this.
 const MEMORY_STEP: usize = 16 << 20;
 
-/// The `resources.memory` that is told where the budget of a stream's connectors, seven eighths of it, was too
-/// small: twice the budget, because what was refused is seldom the last that a connector asks for.
-fn enough_memory(budget: usize, wanted: usize) -> usize {
-    let enough = budget.saturating_mul(2).max(wanted);
-    (enough / 7)
-        .saturating_mul(8)
-        .checked_next_multiple_of(MEMORY_STEP)
+/// The setting that the hint names where a part of it, the budget, was too small: enough for twice the budget, because
+/// what was refused is seldom the last that a connector asks for.
+fn enough_memory(setting: usize, budget: usize, wanted: usize) -> usize {
+    let enough = budget.saturating_mul(2).max(wanted) as u128;
+    let setting = enough * setting as u128 / budget.max(1) as u128;
+    usize::try_from(setting)
+        .ok()
+        .and_then(|setting| setting.checked_next_multiple_of(MEMORY_STEP))
         .unwrap_or(usize::MAX)
 }
 
@@ -176,20 +177,15 @@ pub(crate) fn trapped(state: &State, export: &'static str, trap: &wasmtime::Erro
     let said = state.stderr.text();
     let error = if state.memory_refused() {
         let mib = state.memory.budget_bytes() >> 20;
-        let memory = enough_memory(state.memory.budget_bytes(), state.memory.wanted_bytes()) >> 20;
-        let shares = state.memory.shares();
-        let memory = memory.saturating_mul(shares);
-        let fewer = match shares {
-            1 => String::new(),
-            _ => format!(", or lower resources.parallelism: {shares} streams divide the memory"),
-        };
+        let (setting, budget) = (state.memory.setting_bytes(), state.memory.budget_bytes());
+        let memory = enough_memory(setting, budget, state.memory.wanted_bytes()) >> 20;
         internal(
             "memory_limit",
             format!("needs more memory than its share of {mib} MiB"),
         )
         .hint(format!(
-            "set resources.memory: {memory}mb{fewer}, or lower batch_bytes; a record takes several times its size, \
-             so lower max_record_bytes to have large ones refused by name"
+            "set resources.memory: {memory}mb, or lower resources.parallelism or batch_bytes; a record takes several \
+             times its size, so lower max_record_bytes to have large ones refused by name"
         ))
     } else if trap.is::<Busy>() {
         let seconds = state.sandbox.limits.busy.as_secs();

@@ -162,8 +162,8 @@ impl Drop for Lookup {
 /// Bytes of linear memory that several instances share.
 pub struct MemoryBudget {
     total: usize,
-    /// The number of equal budgets that a setting is divided into.
-    shares: usize,
+    /// The bytes of the setting that this budget is a part of.
+    setting: usize,
     used: AtomicUsize,
     peak: AtomicUsize,
 }
@@ -171,14 +171,14 @@ pub struct MemoryBudget {
 impl MemoryBudget {
     /// A budget of `total` bytes.
     pub fn new(total: usize) -> Arc<Self> {
-        Self::one_of(1, total)
+        Self::part_of(total, total)
     }
 
-    /// One of several budgets of `total` bytes each, into which a setting is divided.
-    pub fn one_of(shares: usize, total: usize) -> Arc<Self> {
+    /// A budget of `total` bytes, which is a part of a setting of the operator.
+    pub fn part_of(setting: usize, total: usize) -> Arc<Self> {
         Arc::new(Self {
             total,
-            shares: shares.max(1),
+            setting,
             used: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
         })
@@ -240,9 +240,9 @@ impl MemoryLimiter {
         self.budget.total
     }
 
-    /// The number of equal budgets beside this one, and this one.
-    pub fn shares(&self) -> usize {
-        self.budget.shares
+    /// The bytes of the setting that the budget is a part of.
+    pub fn setting_bytes(&self) -> usize {
+        self.budget.setting
     }
 
     /// Linear memory of the instance: it never shrinks.

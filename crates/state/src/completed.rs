@@ -39,11 +39,14 @@ pub(crate) fn keep(
     db.execute(prune, named).map(drop)
 }
 
-/// Forgets all streams of a pipeline.
-pub(crate) fn forget_all(db: &Connection, pipeline: &str) -> rusqlite::Result<()> {
-    let sql = "DELETE FROM completed WHERE pipeline = :pipeline";
-    db.execute(sql, named_params! { ":pipeline": pipeline })
-        .map(drop)
+/// Forgets what was appended to one target of all streams of a pipeline.
+pub(crate) fn forget_all(db: &Connection, pipeline: &str, target: &str) -> rusqlite::Result<()> {
+    let sql = "DELETE FROM completed WHERE pipeline = :pipeline AND run_id LIKE '% ' || :target";
+    db.execute(
+        sql,
+        named_params! { ":pipeline": pipeline, ":target": target },
+    )
+    .map(drop)
 }
 
 /// Forgets what was appended to one target of a stream.
@@ -96,22 +99,20 @@ impl State {
         self.told(true, told)
     }
 
-    /// Forgets how far unfinished runs are with one stream: the next run, also one that resumes another run, reads it
-    /// from its first row.
+    /// Forgets how far unfinished runs are with one stream: the next run into the target, also one that resumes another
+    /// run, reads it from its first row.
     ///
     /// # Errors
     /// When the history cannot be written.
-    pub fn forget_stream(&self, pipeline: &str, stream: &str) -> Result<()> {
+    pub fn forget_stream(&self, pipeline: &str, stream: &str, target: &str) -> Result<()> {
+        let sql = "DELETE FROM unfinished WHERE pipeline = :pipeline AND stream = :stream";
         self.sql(|db| {
-            for table in ["completed", "unfinished"] {
-                let sql =
-                    format!("DELETE FROM {table} WHERE pipeline = :pipeline AND stream = :stream");
-                db.execute(
-                    &sql,
-                    named_params! { ":pipeline": pipeline, ":stream": stream },
-                )?;
-            }
-            Ok(())
+            forget(db, pipeline, stream, target)?;
+            db.execute(
+                sql,
+                named_params! { ":pipeline": pipeline, ":stream": stream },
+            )
+            .map(drop)
         })
     }
 }

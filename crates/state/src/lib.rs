@@ -583,13 +583,13 @@ impl State {
         })
     }
 
-    /// Forgets that a pipeline's newest run did not finish: the next one begins anew.
-    pub fn give_up(&self, pipeline: &str) -> Result<()> {
+    /// Forgets that a pipeline's newest run did not finish: the next one into the target begins anew.
+    pub fn give_up(&self, pipeline: &str, target: &str) -> Result<()> {
         let sql = "UPDATE runs SET status = 'given up' \
                    WHERE pipeline = :pipeline AND status IN ('running', 'failed')";
         self.sql(|db| {
             unfinished::forget(db, pipeline)?;
-            completed::forget_all(db, pipeline)?;
+            completed::forget_all(db, pipeline, target)?;
             db.execute(sql, named_params! { ":pipeline": pipeline })
         })?;
         Turn::forget(&self.path, pipeline);

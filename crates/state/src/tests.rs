@@ -79,7 +79,7 @@ fn a_stream_that_failed_in_a_finished_run_keeps_that_runs_id_until_it_succeeds()
     assert_eq!(end(&["a", "b", "c"], &[], Outcome::Ok), third);
     assert_eq!(left(), []);
     end(&[], &["b"], Outcome::Partial("x"));
-    state.give_up("orders").unwrap();
+    state.give_up("orders", "t1").unwrap();
     assert_eq!(left(), []);
 }
 
@@ -215,7 +215,7 @@ fn completed_streams_are_known_until_a_run_with_their_target_is_finished() {
     let run = state.begin("orders", None, "").unwrap();
     assert!(run.goes_on());
     assert_eq!(ids(&state), ["x t1", "y t1", "z t1"]);
-    state.forget_stream("orders", "b").unwrap();
+    state.forget_stream("orders", "b", "t1").unwrap();
     assert_eq!(ids(&state), ["x t1", "y t1"]);
     for id in 0..200 {
         state.completes("orders", "a", &format!("{id:03}")).unwrap();
@@ -231,8 +231,11 @@ fn completed_streams_are_known_until_a_run_with_their_target_is_finished() {
     let known = state.completed("orders").unwrap();
     assert_eq!((known["a"].len(), known["b"].len()), (100, 1));
     assert!(known["b"].contains("z t2"));
-    state.give_up("orders").unwrap();
-    assert_eq!(ids(&state), [""; 0]);
+    state.give_up("orders", "t1").unwrap();
+    let known = state.completed("orders").unwrap();
+    assert!(known["b"].contains("z t2"), "another target");
+    state.give_up("orders", "t2").unwrap();
+    assert!(!state.completed("orders").unwrap().contains_key("b"));
 }
 
 #[test]
@@ -258,7 +261,7 @@ fn giving_up_begins_anew() {
     let folder = tempfile::tempdir().unwrap();
     let state = open(&folder);
     let id = state.begin("orders", None, "").unwrap().id().to_owned();
-    state.give_up("orders").unwrap();
+    state.give_up("orders", "t1").unwrap();
     assert_ne!(state.begin("orders", None, "").unwrap().id(), id);
 }
 
@@ -429,7 +432,7 @@ fn giving_up_forgets_a_run_that_no_history_knows() {
         .id()
         .to_owned();
     other.execute_batch("ROLLBACK").unwrap();
-    state.give_up("orders").unwrap();
+    state.give_up("orders", "t1").unwrap();
     assert_ne!(state.begin("orders", turn(&folder), "").unwrap().id(), id);
 }
 

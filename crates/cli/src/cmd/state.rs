@@ -507,7 +507,7 @@ fn clear(
             }
             let progress = cursors.put(&history, &name, None, None)?;
             history
-                .forget_stream(&document.pipeline, &name)
+                .forget_stream(&document.pipeline, &name, cursors.target())
                 .map_err(Failure::of_state)?;
             output.text(&format!("{name}: the next run starts with its first row"));
             cleared.push(stream_document(&name, Some(&progress)));
@@ -515,7 +515,7 @@ fn clear(
         // If one stream is cleared, an interrupted run stays unfinished: it has appended other streams.
         if stream.is_none() {
             history
-                .give_up(&document.pipeline)
+                .give_up(&document.pipeline, cursors.target())
                 .map_err(Failure::of_state)?;
         }
         if cleared.is_empty() {

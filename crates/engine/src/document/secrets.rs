@@ -19,8 +19,6 @@ use escapes::View;
 
 /// Shorter values are too common to be taken out of every message.
 const MIN_SECRET_BYTES: usize = 4;
-/// A value from this length on is looked for without its capitals, too.
-const MIN_FOLDED_BYTES: usize = 8;
 /// PostgreSQL cuts longer names (`NAMEDATALEN`).
 const MAX_NAME_BYTES: usize = 63;
 /// A line of a value of several lines, such as a key, is a secret by itself from this length on.
@@ -140,12 +138,12 @@ impl Secrets {
 }
 
 /// What PostgreSQL makes of a value that stands where it expects a name: without capitals, and cut. Host names lose their
-/// capitals, too. A short value without its capitals is a word like any other.
+/// capitals, too.
 fn forms_as_name(value: &str) -> impl Iterator<Item = String> {
     let cut = value.floor_char_boundary(MAX_NAME_BYTES);
     let is_cut = cut < value.len();
     let lower = value.to_ascii_lowercase();
-    let is_folded = lower != value && value.len() >= MIN_FOLDED_BYTES;
+    let is_folded = lower != value;
     [
         is_cut.then(|| value[..cut].to_owned()),
         is_folded.then(|| lower[..cut].to_owned()),
@@ -459,8 +457,7 @@ mod tests {
                 "column \"zx9secretvalue77\" does not exist",
                 "column \"***\" does not exist",
             ),
-            // Too short to be told apart from a word.
-            ("the table orders", "the table orders"),
+            ("the table orders", "the table ***"),
             (
                 &format!("type \"{}\" is gone", "q".repeat(63)),
                 "type \"***\" is gone",

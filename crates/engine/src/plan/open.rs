@@ -170,7 +170,8 @@ fn transforming(
     host: &Host,
     clock: &Clock,
 ) -> Result<Vec<Vec<Transforming>>, Failure> {
-    let memory = MemoryBudget::new(document.resources.memory as usize / 4);
+    let memory = document.resources.memory as usize;
+    let memory = MemoryBudget::part_of(memory, memory / 4);
     let transforming = |stage: Stage| Transforming {
         sandbox: Sandbox {
             memory: Arc::clone(&memory),
@@ -541,9 +542,10 @@ pub(crate) fn planning_sandbox(
 /// Each side may take half of the memory for planning, before a run has all of it: a source that
 /// samples may have to hold one whole record.
 fn working_sandbox(document: &Document, host: &Host, clock: &Clock, stage: &Stage) -> Sandbox {
+    let memory = document.resources.memory as usize;
     Sandbox {
         grants: Arc::clone(&stage.grants),
-        memory: MemoryBudget::new(document.resources.memory as usize / 2),
+        memory: MemoryBudget::part_of(memory, memory / 2),
         limits: Limits {
             batch_bytes: PLAN_BYTES,
             ..stage.limits.clone()

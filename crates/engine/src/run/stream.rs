@@ -226,8 +226,7 @@ impl Moving<'_> {
         let resources = &self.plan.document.resources;
         let steps = self.steps();
         let share = Share::of(resources, steps.len() + 2);
-        let shares = resources.parallelism as usize;
-        let memory = MemoryBudget::one_of(shares, share.instances);
+        let memory = MemoryBudget::part_of(resources.memory as usize, share.instances);
         let members = self.members.iter();
         let members: Vec<Member<'_>> = members
             .map(|(stream, progress)| Member {
