@@ -1,11 +1,14 @@
 //! Folders of files: split, partitioned, replaced as a whole; and compressed ones.
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
+mod common;
+
 use std::path::Path;
 use std::sync::Arc;
 
+use common::begin;
 use dest_file::Files;
-use rapidbyte_sdk::destination::{self, Loading, Session};
+use rapidbyte_sdk::destination::{self, Session};
 use rapidbyte_sdk::ipc;
 use rapidbyte_sdk::prelude::arrow_array::{ArrayRef, Date32Array, Int64Array, StringArray};
 use rapidbyte_sdk::prelude::*;
@@ -45,23 +48,6 @@ fn target(stream: &str, write_mode: WriteMode) -> Target {
         deleted_field: None,
         dedup_fields: Vec::new(),
         is_incremental: false,
-    }
-}
-
-/// Lets a run in and begins to write.
-fn begin(files: &mut Session<Files>, target: &Target) -> Result<Loading<Files>> {
-    let mut load = files.begin(&[request(target)])?;
-    load.open_writer(None)?;
-    Ok(load)
-}
-
-fn request(target: &Target) -> LoadRequest {
-    LoadRequest {
-        target: target.clone(),
-        run: Run {
-            pipeline: "p".into(),
-            id: "r".into(),
-        },
     }
 }
 

@@ -1,18 +1,19 @@
 //! Files in a temporary folder, written through the SDK's native files.
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
+mod common;
+
 use std::path::Path;
 use std::sync::Arc;
 
+use common::{begin, request};
 use dest_file::Files;
 use rapidbyte_sdk::Commit;
-use rapidbyte_sdk::destination::{self, Loading, Session};
+use rapidbyte_sdk::destination::{self, Session};
 use rapidbyte_sdk::prelude::arrow_array::{
     ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray,
 };
-use rapidbyte_sdk::prelude::{
-    DataType, Error, Field, Fit, LoadRequest, Result, Run, Schema, Target, WriteMode,
-};
+use rapidbyte_sdk::prelude::{DataType, Error, Field, Fit, Result, Schema, Target, WriteMode};
 use rapidbyte_sdk::{ipc, types};
 use serde_json::{Value, json};
 
@@ -44,23 +45,6 @@ fn target(stream: &str, schema: &Schema, write_mode: WriteMode) -> Target {
         deleted_field: None,
         dedup_fields: Vec::new(),
         is_incremental: false,
-    }
-}
-
-/// Lets a run in and begins to write.
-fn begin(files: &mut Session<Files>, target: &Target) -> Result<Loading<Files>> {
-    let mut load = files.begin(&[request(target)])?;
-    load.open_writer(None)?;
-    Ok(load)
-}
-
-fn request(target: &Target) -> LoadRequest {
-    LoadRequest {
-        target: target.clone(),
-        run: Run {
-            pipeline: "p".into(),
-            id: "r".into(),
-        },
     }
 }
 

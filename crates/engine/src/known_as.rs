@@ -12,7 +12,7 @@
 //! the source have changed since the run began. A full refresh that replaces or updates rows has an id that stands for
 //! its write mode.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rapidbyte_runtime::{Run, SyncMode, WriteMode};
 use rapidbyte_state::State;
@@ -135,6 +135,15 @@ impl Step {
         let identity = self.stage.connector.identity();
         settings_of(&self.stage, &identity, &self.asked.config)
     }
+}
+
+/// The ids under which a stream was appended to a target, of what the history knows of the stream.
+pub(crate) fn appended_to<'a>(
+    known: &'a HashSet<String>,
+    target: &str,
+) -> impl Iterator<Item = &'a str> {
+    let parts = known.iter().filter_map(|known| known.split_once(' '));
+    parts.filter_map(move |(id, of)| (of == target).then_some(id))
 }
 
 /// The id of a full refresh that replaces or updates rows.

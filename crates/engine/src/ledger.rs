@@ -9,7 +9,7 @@ use rapidbyte_state::{Known, State, Watch};
 use crate::event::Event;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
-use crate::known_as::Asked;
+use crate::known_as::{self, Asked};
 
 /// The books of one run.
 pub(crate) struct Ledger<'a> {
@@ -96,11 +96,9 @@ impl Ledger<'_> {
         else {
             return HashSet::new();
         };
-        let of_target = |known: &String| {
-            let (id, of) = known.split_once(' ')?;
-            (of == target).then(|| id.to_owned())
-        };
-        known.iter().filter_map(of_target).collect()
+        known_as::appended_to(known, target)
+            .map(str::to_owned)
+            .collect()
     }
 
     /// A stream was appended as a whole under this id.

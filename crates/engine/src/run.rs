@@ -175,12 +175,9 @@ pub fn run(
 
 /// The id of the last unfinished run that has appended a stream to its target.
 fn last_appended(known: &HashSet<String>, target: &str) -> Option<String> {
-    let of_target = known.iter().filter_map(|known| {
-        let (id, of) = known.split_once(' ')?;
-        (of == target).then(|| known_as::base(id))
-    });
+    let ids = known_as::appended_to(known, target).map(known_as::base);
     // Ids begin with the time.
-    of_target.max().map(str::to_owned)
+    ids.max().map(str::to_owned)
 }
 
 /// The targets of full refreshes, by stream.
@@ -339,7 +336,7 @@ fn warnings(stream: &StreamPlan) -> impl Iterator<Item = Warning> {
     })
 }
 
-/// What the workers share: the groups of streams to come, what is done, what failed, and what stopped the run.
+/// The state that the workers share: the groups of streams to come, what is done, what failed, and what stopped the run.
 struct Shared {
     queue: Mutex<VecDeque<Vec<usize>>>,
     moved: Mutex<Vec<(usize, Moved)>>,

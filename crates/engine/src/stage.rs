@@ -38,7 +38,7 @@ pub(crate) enum Message {
     Checkpoint { member: usize, cursor: String },
 }
 
-/// What the destination tells the source.
+/// A message of the destination to the source.
 pub(crate) enum Answer {
     /// Before it reads: where each stream begins.
     Begin(Vec<Begin>),

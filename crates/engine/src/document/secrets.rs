@@ -137,8 +137,8 @@ impl Secrets {
     }
 }
 
-/// What PostgreSQL makes of a value that stands where it expects a name: without capitals, and cut. Host names lose their
-/// capitals, too.
+/// The forms in which PostgreSQL shows a value that stands in the place of a name: without capitals, and cut. Host names
+/// lose their capitals, too.
 fn forms_as_name(value: &str) -> impl Iterator<Item = String> {
     let cut = value.floor_char_boundary(MAX_NAME_BYTES);
     let is_cut = cut < value.len();

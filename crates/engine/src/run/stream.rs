@@ -322,32 +322,29 @@ impl Moving<'_> {
         peak: usize,
         members: &[Member<'_>],
     ) -> Vec<Moved> {
-        let mut reports = stages.into_iter().map(|stage| stage.report);
-        let source = reports.next().unwrap_or_default();
-        let destination = reports.next_back().unwrap_or_default();
-        let mut first = Some((source, reports, destination));
-        let moved = members.iter().map(|member| {
-            let stages = first.take();
-            let mut report = self.report(member, wall);
-            let others = &self.members[0].0.name;
-            match stages {
-                None => report.together_with = Some(others.clone()),
-                Some((source, between, destination)) => {
-                    report.source = source;
-                    report.destination = destination;
-                    for (place, stage) in between.enumerate() {
-                        let mut streams = self.members.iter();
-                        let step = streams.find_map(|(stream, _)| stream.transforms.get(place));
-                        let name = step.map_or("", |step| step.stage.connector.name());
-                        report.transforms.push(TransformReport {
-                            name: name.to_owned(),
-                            stage,
-                        });
-                    }
-                }
+        let mut reports: Vec<_> = members.iter().map(|one| self.report(one, wall)).collect();
+        if let Some((first, others)) = reports.split_first_mut() {
+            for other in others {
+                other.together_with = Some(first.name.clone());
             }
-            Moved { report, peak }
-        });
+            let mut stages = stages.into_iter().map(|stage| stage.report);
+            first.source = stages.next().unwrap_or_default();
+            first.destination = stages.next_back().unwrap_or_default();
+            let name = |place: usize| {
+                let mut streams = self.members.iter();
+                let step = streams.find_map(|(stream, _)| stream.transforms.get(place));
+                step.map_or("", |step| step.stage.connector.name())
+                    .to_owned()
+            };
+            first.transforms = stages
+                .enumerate()
+                .map(|(place, stage)| TransformReport {
+                    name: name(place),
+                    stage,
+                })
+                .collect();
+        }
+        let moved = reports.into_iter().map(|report| Moved { report, peak });
         moved.collect()
     }
 

@@ -195,14 +195,15 @@ impl Reading {
         source: &mut Source,
         answer: Answer,
     ) -> Result<(), Stopped> {
-        let Answer::Committed(mut positions) = answer else {
+        let Answer::Committed(positions) = answer else {
             return Ok(());
         };
-        for position in &mut positions {
-            let is_it = |stream: &StreamRead| stream.member == position.stream as usize;
-            let number = self.streams.iter().position(is_it);
-            position.stream = number.unwrap_or_default() as u32;
-        }
+        let numbered = |Position { stream, cursor }| {
+            let is_it = |read: &StreamRead| read.member == stream as usize;
+            let stream = self.streams.iter().position(is_it)? as u32;
+            Some(Position { stream, cursor })
+        };
+        let positions: Vec<Position> = positions.into_iter().filter_map(numbered).collect();
         let acknowledged = source.acknowledge(&positions);
         acknowledged.map_err(|e| Stopped::because(work.failed(e, "source")))?;
         work.point("engine.acknowledged")
