@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::step::{Failure, Steps};
+use crate::step::{Beside, Failure, Steps};
 use crate::workspace::{Component, TARGET, Workspace};
 use crate::{bundle, c_compiler, python, toolchain};
 
@@ -167,7 +167,10 @@ fn components(
         steps.note(&format!("build: no {what} yet"));
         return Ok(());
     }
+    // The crates arrive while the C compiler does.
+    let crates = Beside::start(workspace.fetch());
     let compiler = c_compiler::setup(workspace, steps)?;
+    drop(crates);
     let mut program = workspace.cargo_for_connectors("build");
     compiler.give_to(&mut program);
     for component in components {

@@ -1,6 +1,6 @@
 //! Steps: announced, timed, and the first that fails ends the command.
 
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 /// Why a command stopped.
@@ -113,6 +113,29 @@ pub fn run(mut program: Command) -> Result<(), Failure> {
         message: format!("`{line}` failed ({status})"),
         code: code.filter(|code| *code != 0).unwrap_or(1),
     })
+}
+
+/// A program that works beside the next steps. Whoever needs its result runs it once more as a step and sees there
+/// what went wrong, so its own failure is not told.
+pub struct Beside(Option<Child>);
+
+impl Beside {
+    /// Starts a program without output.
+    pub fn start(mut program: Command) -> Self {
+        program
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        Self(program.spawn().ok())
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.wait();
+        }
+    }
 }
 
 /// Runs a program for what it prints on standard output; standard error is passed on.

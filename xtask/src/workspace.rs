@@ -280,6 +280,11 @@ impl Workspace {
         cargo
     }
 
+    /// A cargo that downloads the crates of the host and the connectors.
+    pub fn fetch(&self) -> Command {
+        self.cargo(["fetch", "--target", "host-tuple", "--target", TARGET])
+    }
+
     /// A program that starts at the top of the repository.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
