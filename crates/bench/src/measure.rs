@@ -37,7 +37,7 @@ impl Run {
         let report: Value = serde_json::from_slice(&timed.stdout)
             .map_err(|error| Failure(format!("the report is no JSON: {error}")))?;
         // It counts finer than the system's ticks.
-        let cpu_secs = report["cpu_secs"].as_f64().or(timed.cpu_secs);
+        let cpu_secs = report["process_cpu_secs"].as_f64().or(timed.cpu_secs);
         Ok(Self {
             cpu_secs,
             report: Some(report),

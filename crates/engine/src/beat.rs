@@ -19,6 +19,7 @@ use crate::event::ENGINE;
 use crate::failure::Failure;
 use crate::host::Host;
 use crate::plan::{Prepared, Stage};
+use crate::usage::Usage;
 
 /// How often a run says that it is at work.
 const EVERY: Duration = Duration::from_secs(5);
@@ -50,6 +51,7 @@ impl Beat {
             stage: plan.destination.clone(),
             document: plan.document.clone(),
             log: host.log_sink(),
+            usage: host.usage.clone(),
             presence: Presence {
                 run: run.clone(),
                 place: process::place(),
@@ -100,6 +102,7 @@ struct Beating {
     stage: Stage,
     document: Document,
     log: LogSink,
+    usage: Usage,
     presence: Presence,
     /// The operator knows that it does not work.
     is_told: bool,
@@ -107,6 +110,8 @@ struct Beating {
 
 impl Beating {
     fn until(mut self, stopped: &Receiver<()>) {
+        let usage = self.usage.clone();
+        let _counted = usage.of_thread();
         let mut session = None;
         let mut is_heard = self.once(&mut session);
         while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
@@ -145,7 +150,7 @@ impl Beating {
         let limits = &self.stage.limits;
         let sandbox = Sandbox {
             grants: Arc::new(self.stage.grants.to_look()),
-            memory: MemoryBudget::new(MEMORY),
+            memory: MemoryBudget::part_of(&self.usage.memory, MEMORY, MEMORY),
             limits: Limits {
                 busy: limits.busy.min(PATIENCE),
                 stall: limits.stall.min(PATIENCE),

@@ -12,6 +12,7 @@ use rapidbyte_runtime::{
 use crate::event::{ENGINE, Event, EventSink};
 use crate::failure::{Class, Failure};
 use crate::meant::did_you_mean;
+use crate::usage::Usage;
 
 /// The parts of the process that a pipeline runs on.
 #[derive(Clone)]
@@ -30,6 +31,8 @@ pub struct Host {
     pub cancel: Cancel,
     /// A server that asks to wait longer before the first row ends the command.
     pub longest_pause: Duration,
+    /// What the run uses. It belongs to one run: clones count together.
+    pub usage: Usage,
 }
 
 /// The longest pause of a command that a person waits for.

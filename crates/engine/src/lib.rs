@@ -33,6 +33,7 @@ mod retry;
 mod run;
 mod stage;
 mod superseded;
+mod usage;
 
 pub use cursors::Cursors;
 pub use document::{Document, Environment, OnStreamFailure, Settings};
@@ -46,3 +47,4 @@ pub use plan::{Plan, Prepared};
 pub use progress::{Progress, StreamProgress, StreamState};
 pub use report::Report;
 pub use run::{progress, run};
+pub use usage::Usage;

@@ -28,11 +28,16 @@ pub struct Report {
     pub bytes: u64,
     /// The most linear memory that the connectors of one stream had together.
     pub peak_connector_bytes: u64,
+    /// The most linear memory that all connectors of the run had at one time, planning included.
+    pub peak_memory_bytes: u64,
     /// The most memory that the whole process had resident so far, where the system tells.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_rss_bytes: Option<u64>,
-    /// Processor time that the whole process took so far, all threads together.
+    /// Processor time of the run: of its threads that plan, read, transform and write. Compiling a connector is not
+    /// part of it.
     pub cpu_secs: f64,
+    /// Processor time that the whole process took so far.
+    pub process_cpu_secs: f64,
     /// How the connectors were loaded.
     pub connectors: Vec<ConnectorReport>,
     /// Sums over planning and all streams.
@@ -93,12 +98,6 @@ fn status_bytes(key: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(key))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1024)
-}
-
-/// User and system time of all threads (`CLOCK_PROCESS_CPUTIME_ID` of POSIX).
-pub(crate) fn cpu_secs() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// One stream of a finished run.

@@ -22,6 +22,8 @@ use crate::plan::{Plan, Prepared, Stage, StreamPlan, Taken};
 use crate::progress::{Progress, StreamProgress, StreamState};
 use crate::report::{ConnectorReport, Report, Side, StageReport, StreamReport, Warning, add};
 use crate::stage::Sessions;
+use crate::usage::cpu_time;
+use rustix::time::ClockId;
 use stream::{Moved, Moving};
 
 /// The progress of a plan that is about to run.
@@ -268,8 +270,10 @@ fn move_all(
         rows: streams.iter().map(|stream| stream.rows).sum(),
         bytes: streams.iter().map(|stream| stream.bytes).sum(),
         peak_connector_bytes: moved.iter().map(|stream| stream.peak).max().unwrap_or(0) as u64,
+        peak_memory_bytes: host.usage.memory.peak() as u64,
         peak_rss_bytes: crate::report::peak_rss_bytes(),
-        cpu_secs: crate::report::cpu_secs(),
+        cpu_secs: host.usage.cpu_secs(),
+        process_cpu_secs: cpu_time(ClockId::ProcessCPUTime).as_secs_f64(),
         connectors: plan.stages().into_iter().map(connector).collect(),
         timing,
         warnings: {
@@ -401,6 +405,7 @@ fn move_streams(
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
+                let _counted = host.usage.of_thread();
                 let sessions = Sessions::default();
                 while let Some(group) = next(&shared) {
                     let members: Vec<_> = group

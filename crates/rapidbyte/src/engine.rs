@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rapidbyte_engine::plan::{self, Checked, Discovered};
-use rapidbyte_engine::{Class, Failure, Host, Narrowing, OnStreamFailure, Plan, Prepared, Report};
+use rapidbyte_engine::{Class, Failure, Host, Narrowing, OnStreamFailure, Plan, Prepared, Report, Usage};
 use rapidbyte_runtime::cache::Cache;
 use rapidbyte_runtime::{Embedded, NativeConnector, Runtime};
 use rapidbyte_state::State;
@@ -144,6 +144,7 @@ impl Engine {
             events: Arc::clone(&control.events),
             cancel: control.cancel.clone(),
             longest_pause: Duration::MAX,
+            usage: Usage::default(),
         }
     }
 

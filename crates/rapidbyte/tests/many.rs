@@ -88,6 +88,8 @@ fn fifty_runs_at_a_time_leave_nothing_behind_and_do_not_mix() {
     let now = || (entries("/proc/self/fd"), entries("/proc/self/task"));
     let before = now();
     let (next, all) = (AtomicUsize::new(0), Mutex::new(HashSet::new()));
+    // Processor time: of the runs one by one, and of the process at the end of the last one.
+    let times = Mutex::new((0.0, 0.0_f64));
     std::thread::scope(|scope| {
         for _ in 0..AT_A_TIME {
             scope.spawn(|| {
@@ -103,6 +105,13 @@ fn fifty_runs_at_a_time_leave_nothing_behind_and_do_not_mix() {
                             assert_eq!(report.rows, rows_of(number));
                             assert_eq!(report.pipeline, format!("run{number}"));
                             assert!(ids.contains(&report.run_id), "{ids:?}");
+                            let memory = report.peak_memory_bytes;
+                            assert!(memory >= report.peak_connector_bytes, "{memory}");
+                            assert!((1..256 << 20).contains(&memory), "{memory}");
+                            assert!(report.cpu_secs > 0.0);
+                            let mut times = times.lock().expect("times");
+                            times.0 += report.cpu_secs;
+                            times.1 = times.1.max(report.process_cpu_secs);
                         }
                         (End::Failed, Err(failure)) => {
                             assert_eq!(failure.code, "not_a_file", "{failure}");
@@ -118,6 +127,8 @@ fn fifty_runs_at_a_time_leave_nothing_behind_and_do_not_mix() {
         }
     });
     assert_eq!(all.into_inner().expect("ids").len(), RUNS, "ids of runs");
+    let (of_runs, of_process) = times.into_inner().expect("times");
+    assert!(of_runs <= of_process, "{of_runs} > {of_process}");
     if cfg!(target_os = "linux") {
         // A thread that was told to end is listed until the system has ended it.
         let end = Instant::now() + Duration::from_secs(30);

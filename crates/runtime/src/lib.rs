@@ -43,7 +43,7 @@ pub use error::Error;
 pub use grants::permissions::{Limit, Permissions};
 pub use grants::{Grants, ReadFiles, unmarked_tls};
 pub use host::log::{Level, LogSink};
-pub use limits::{Begun, Limits, Lookups, MemoryBudget, Said};
+pub use limits::{Begun, Limits, Lookups, MemoryBudget, RunMemory, Said};
 pub use load::{CONTRACT, Connector, Embedded, Kind, Loaded, Origin, Runtime};
 pub use native::{Native, NativeConnector, NativeSession};
 pub use session::{DestinationSession, Session, SourceSession, TransformSession};

@@ -159,11 +159,38 @@ impl Drop for Lookup {
     }
 }
 
+/// Bytes of linear memory that all instances of a run hold. Clones count together.
+#[derive(Debug, Clone, Default)]
+pub struct RunMemory(Arc<Held>);
+
+#[derive(Debug, Default)]
+struct Held {
+    now: AtomicUsize,
+    peak: AtomicUsize,
+}
+
+impl RunMemory {
+    /// The most that was held at one time, in bytes.
+    pub fn peak(&self) -> usize {
+        self.0.peak.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, bytes: usize) {
+        let before = self.0.now.fetch_add(bytes, Ordering::AcqRel);
+        self.0.peak.fetch_max(before + bytes, Ordering::Relaxed);
+    }
+
+    fn subtract(&self, bytes: usize) {
+        self.0.now.fetch_sub(bytes, Ordering::AcqRel);
+    }
+}
+
 /// Bytes of linear memory that several instances share.
 pub struct MemoryBudget {
     total: usize,
     /// The bytes of the setting that this budget is a part of.
     setting: usize,
+    run: RunMemory,
     used: AtomicUsize,
     peak: AtomicUsize,
 }
@@ -171,14 +198,15 @@ pub struct MemoryBudget {
 impl MemoryBudget {
     /// A budget of `total` bytes.
     pub fn new(total: usize) -> Arc<Self> {
-        Self::part_of(total, total)
+        Self::part_of(&RunMemory::default(), total, total)
     }
 
-    /// A budget of `total` bytes, which is a part of a setting of the operator.
-    pub fn part_of(setting: usize, total: usize) -> Arc<Self> {
+    /// A budget of `total` bytes of a run, which is a part of a setting of the operator.
+    pub fn part_of(run: &RunMemory, setting: usize, total: usize) -> Arc<Self> {
         Arc::new(Self {
             total,
             setting,
+            run: run.clone(),
             used: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
         })
@@ -250,7 +278,7 @@ impl MemoryLimiter {
         self.held
     }
 
-    /// Charges what is held to another budget; false, and nothing changes, if it has not so much.
+    /// Charges what is held to another budget of the same run; false, and nothing changes, if it has not so much.
     pub fn move_to(&mut self, budget: &Arc<MemoryBudget>) -> bool {
         let moved = budget.take(self.held);
         if moved {
@@ -264,6 +292,7 @@ impl MemoryLimiter {
 impl Drop for MemoryLimiter {
     fn drop(&mut self) {
         self.budget.give_back(self.held);
+        self.budget.run.subtract(self.held);
     }
 }
 
@@ -284,6 +313,7 @@ impl MemoryLimiter {
         let granted = self.budget.take(more);
         if granted {
             self.held += more;
+            self.budget.run.add(more);
         } else {
             let used = self.budget.used.load(Ordering::Relaxed);
             let wanted = used.saturating_add(more);

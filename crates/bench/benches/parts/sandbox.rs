@@ -43,6 +43,7 @@ fn one(parts: &mut Parts, cache: &Cache, folder: &Path, name: &str) -> Result<()
             longest_pause: std::time::Duration::MAX,
             events: Arc::new(|_| {}),
             cancel: Cancel::new(),
+            usage: Usage::default(),
         };
         Ok((host, connector))
     };

@@ -7,6 +7,7 @@ use super::{Plan, Prepared, StreamPlan, open_source};
 use crate::document::Document;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
+use crate::usage::Usage;
 use crate::retry::until_it_passes;
 
 /// The moment of a run, and the streams that cannot be read at it or held by the destination.
@@ -147,6 +148,7 @@ pub(super) struct Moment<'a> {
     pub(super) source: &'a mut Source,
     pub(super) cancel: &'a Cancel,
     pub(super) clock: &'a Clock,
+    pub(super) usage: &'a Usage,
     pub(super) selections: Vec<Selection>,
 }
 
@@ -158,9 +160,12 @@ impl Moment<'_> {
         document: &Document,
         place: impl FnOnce() -> Result<T, Failure>,
     ) -> Result<(T, Result<String, Failure>), Failure> {
-        let cancel = self.cancel;
+        let (cancel, usage) = (self.cancel, self.usage);
         std::thread::scope(|scope| {
-            let taking = scope.spawn(|| self.take(document));
+            let taking = scope.spawn(|| {
+                let _counted = usage.of_thread();
+                self.take(document)
+            });
             let placed = place();
             if placed.is_err() {
                 cancel.cancel();

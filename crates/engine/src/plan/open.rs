@@ -14,6 +14,7 @@ use crate::document::local_path::{self, NotLocal};
 use crate::document::{self, Document};
 use crate::failure::{Class, Failure};
 use crate::host::Host;
+use crate::usage::Usage;
 use crate::lock::{self, Lock};
 use crate::meant::did_you_mean;
 use crate::retry::until_it_passes;
@@ -61,6 +62,8 @@ pub(super) struct Opened {
     /// The transforms of each entry of `source.streams`.
     pub(super) transforming: Vec<Vec<Transforming>>,
     pub(super) writing: Writing,
+    /// Of the run that plans.
+    pub(super) usage: Usage,
 }
 
 /// A transform that plans.
@@ -138,6 +141,7 @@ pub(super) fn open_all(
     let (tell, told) = std::sync::mpsc::sync_channel(1);
     std::thread::scope(|scope| {
         let writing = scope.spawn(|| {
+            let _counted = host.usage.of_thread();
             let clock = &clocks.destination;
             let stage = load_destination(document, host, clock)?;
             let transforming = transforming(document, host, clock)?;
@@ -160,6 +164,7 @@ pub(super) fn open_all(
             reading,
             transforming,
             writing,
+            usage: host.usage.clone(),
         })
     })
 }
@@ -171,7 +176,7 @@ fn transforming(
     clock: &Clock,
 ) -> Result<Vec<Vec<Transforming>>, Failure> {
     let memory = document.resources.memory as usize;
-    let memory = MemoryBudget::part_of(memory, memory / 4);
+    let memory = MemoryBudget::part_of(&host.usage.memory, memory, memory / 4);
     let transforming = |stage: Stage| Transforming {
         sandbox: Sandbox {
             memory: Arc::clone(&memory),
@@ -545,7 +550,7 @@ fn working_sandbox(document: &Document, host: &Host, clock: &Clock, stage: &Stag
     let memory = document.resources.memory as usize;
     Sandbox {
         grants: Arc::clone(&stage.grants),
-        memory: MemoryBudget::part_of(memory, memory / 2),
+        memory: MemoryBudget::part_of(&host.usage.memory, memory, memory / 2),
         limits: Limits {
             batch_bytes: PLAN_BYTES,
             ..stage.limits.clone()

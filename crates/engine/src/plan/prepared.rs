@@ -77,6 +77,7 @@ impl Prepared {
         begin: impl Fn(&Document, &mut Destination) -> Result<(), Failure>,
     ) -> Result<Self, Failure> {
         narrowing.check(&document)?;
+        let _counted = host.usage.of_thread();
         let clocks = Clocks::new();
         until_it_passes(&document, host, |attempt| {
             let opened = open_all(&document, host, &clocks, false);
@@ -141,6 +142,7 @@ impl Prepared {
             source: &mut coordinator,
             cancel: &cancel,
             clock: &clocks.source,
+            usage: &opened.usage,
             selections: asked,
         };
         let place_all = || {

@@ -226,7 +226,7 @@ impl Moving<'_> {
         let resources = &self.plan.document.resources;
         let steps = self.steps();
         let share = Share::of(resources, steps.len() + 2);
-        let memory = MemoryBudget::part_of(resources.memory as usize, share.instances);
+        let memory = MemoryBudget::part_of(&self.host.usage.memory, resources.memory as usize, share.instances);
         let members = self.members.iter();
         let members: Vec<Member<'_>> = members
             .map(|(stream, progress)| Member {
@@ -254,7 +254,9 @@ impl Moving<'_> {
         let start = Instant::now();
         let (others, written) = std::thread::scope(|scope| {
             let (work, stop_others) = (&work, &stop_others);
+            let usage = &self.host.usage;
             let source = scope.spawn(move || {
+                let _counted = usage.of_thread();
                 Ended::of(Side::Source, |clock| {
                     pump_source(work, sender, told, clock, stop_others)
                 })
@@ -265,6 +267,7 @@ impl Moving<'_> {
                 let from = std::mem::replace(&mut receiver, next);
                 woken.push(self.wake(&receiver));
                 let transform = scope.spawn(move || {
+                    let _counted = usage.of_thread();
                     Ended::of(Side::Transform, |clock| {
                         pump_transform(work, step, (from, sender), clock, stop_others)
                     })

@@ -118,7 +118,7 @@ fn details(report: &Report, output: &Output) -> String {
         "\nplanned in {:.3} s; connectors loaded: {}\nmemory: {} in connectors{}",
         report.plan_secs,
         loads.collect::<Vec<_>>().join(", "),
-        bytes(report.peak_connector_bytes),
+        bytes(report.peak_memory_bytes),
         rss.unwrap_or_default(),
     ));
     text
@@ -230,7 +230,9 @@ mod tests {
             bytes: 1,
             peak_connector_bytes: 1,
             peak_rss_bytes: None,
+            peak_memory_bytes: 1,
             cpu_secs: 1.0,
+            process_cpu_secs: 1.0,
             connectors: Vec::new(),
             timing: Map::new(),
             warnings: Vec::new(),
