@@ -1,0 +1,554 @@
+//! From text to a typed tree.
+
+use rapidbyte_sdk::prelude::*;
+use sqlparser::ast::{
+    BinaryOperator, CastKind, CeilFloorKind, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArguments, InTarget, TrimWhereField, UnaryOperator, Value,
+};
+use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::parser::Parser;
+use sqlparser::tokenizer::Token;
+
+use super::call::Call;
+use super::kind::{Kind, MAX_DIGITS};
+use super::{Arithmetic, Compare, Node, Typed, call, cast, literal};
+
+/// Expressions in each other.
+const MAX_DEPTH: usize = 40;
+/// Bytes of an expression.
+const MAX_BYTES: usize = 16 << 10;
+
+/// Reads an expression over the columns of `schema`.
+///
+/// # Errors
+/// One sentence: what does not fit, and what to write.
+pub fn parse(text: &str, schema: &Schema) -> Result<Typed, String> {
+    if text.len() > MAX_BYTES {
+        return Err(format!("the expression is longer than {} KiB", MAX_BYTES >> 10));
+    }
+    let wrong = |error: sqlparser::parser::ParserError| {
+        let said = error.to_string();
+        let said = said.strip_prefix("sql parser error: ").unwrap_or(&said);
+        format!("not an expression: {said}")
+    };
+    let mut parser = Parser::new(&PostgreSqlDialect {})
+        .with_recursion_limit(MAX_DEPTH)
+        .try_with_sql(text)
+        .map_err(wrong)?;
+    let parsed = parser.parse_expr().map_err(wrong)?;
+    match parser.peek_token().token {
+        Token::EOF => Parsing { schema }.expression(&parsed),
+        rest => Err(format!("not an expression: {rest} after its end")),
+    }
+}
+
+struct Parsing<'a> {
+    schema: &'a Schema,
+}
+
+impl Parsing<'_> {
+    fn expression(&self, parsed: &Expr) -> Result<Typed, String> {
+        match parsed {
+            Expr::Nested(inner) => self.expression(inner),
+            Expr::Identifier(name) => self.column(&name.value),
+            Expr::Value(value) => constant(&value.value, parsed),
+            Expr::TypedString(typed) => {
+                let kind = Kind::of_sql(&typed.data_type)?;
+                let value = constant(&typed.value.value, parsed)?;
+                cast::to(value, kind)
+            }
+            Expr::UnaryOp { op, expr } => self.unary(*op, expr, parsed),
+            Expr::BinaryOp { left, op, right } => {
+                self.binary(self.expression(left)?, op, self.expression(right)?, parsed)
+            }
+            Expr::IsNull(inner) => self.is_null(inner),
+            Expr::IsNotNull(inner) => Ok(not(self.is_null(inner)?)),
+            Expr::IsTrue(inner) => self.is(inner, true),
+            Expr::IsFalse(inner) => self.is(inner, false),
+            Expr::IsNotTrue(inner) => Ok(not(self.is(inner, true)?)),
+            Expr::IsNotFalse(inner) => Ok(not(self.is(inner, false)?)),
+            Expr::IsUnknown(inner) => self.is_null(inner),
+            Expr::IsNotUnknown(inner) => Ok(not(self.is_null(inner)?)),
+            Expr::IsDistinctFrom(left, right) => self.distinct(left, right),
+            Expr::IsNotDistinctFrom(left, right) => Ok(not(self.distinct(left, right)?)),
+            Expr::In {
+                expr,
+                target: InTarget::List(list),
+                negated,
+                ..
+            } => self.is_one_of(expr, list, *negated),
+            Expr::Between {
+                expr,
+                negated,
+                low,
+                high,
+            } => {
+                let value = || self.expression(expr);
+                let above = compare(Compare::GreaterOrEqual, value()?, self.expression(low)?)?;
+                let below = compare(Compare::LessOrEqual, value()?, self.expression(high)?)?;
+                Ok(negated_if(*negated, logical(Node::And, above, below)))
+            }
+            Expr::Like {
+                negated,
+                any: false,
+                expr,
+                pattern,
+                escape_char: None,
+            } => self.like(expr, pattern, *negated, false),
+            Expr::ILike {
+                negated,
+                any: false,
+                expr,
+                pattern,
+                escape_char: None,
+            } => self.like(expr, pattern, *negated, true),
+            Expr::Cast {
+                kind: CastKind::Cast | CastKind::DoubleColon,
+                expr,
+                data_type,
+                format: None,
+            } => self.cast(expr, Kind::of_sql(data_type)?),
+            Expr::Case {
+                operand,
+                conditions,
+                else_result,
+                ..
+            } => {
+                let mut branches = Vec::new();
+                for branch in conditions {
+                    let condition = self.expression(&branch.condition)?;
+                    let condition = match operand {
+                        Some(operand) => {
+                            compare(Compare::Equal, self.expression(operand)?, condition)?
+                        }
+                        None => boolean(condition)?,
+                    };
+                    branches.push((condition, self.expression(&branch.result)?));
+                }
+                let rest = else_result.as_ref().map(|rest| self.expression(rest));
+                case(branches, rest.transpose()?)
+            }
+            Expr::Substring {
+                expr,
+                substring_from,
+                substring_for,
+                ..
+            } => {
+                let from = match substring_from {
+                    Some(from) => self.expression(from)?,
+                    None => literal::number("1")?,
+                };
+                let count = substring_for.as_ref().map(|count| self.expression(count));
+                let first = [self.expression(expr)?, from].into_iter();
+                call::typed(Call::Substring, first.chain(count.transpose()?).collect())
+            }
+            Expr::Trim {
+                trim_where,
+                trim_what,
+                expr,
+                trim_characters: None,
+            } => {
+                let side = match trim_where {
+                    Some(TrimWhereField::Leading) => Call::TrimStart,
+                    Some(TrimWhereField::Trailing) => Call::TrimEnd,
+                    _ => Call::Trim,
+                };
+                let what = trim_what.as_ref().map(|what| self.expression(what));
+                let first = [self.expression(expr)?].into_iter();
+                call::typed(side, first.chain(what.transpose()?).collect())
+            }
+            Expr::Floor { expr, field } => self.rounded(Call::Floor, expr, field),
+            Expr::Ceil { expr, field } => self.rounded(Call::Ceil, expr, field),
+            Expr::Function(function) => self.function(function),
+            other => Err(unsupported(other)),
+        }
+    }
+
+    fn column(&self, name: &str) -> Result<Typed, String> {
+        let (index, field) = self.find(name)?;
+        let kind = Kind::of(field).ok_or_else(|| {
+            format!(
+                "the column {name} of type {} cannot be computed with: CAST({name} AS text) can",
+                rapidbyte_sdk::types::type_name(field)
+            )
+        })?;
+        Ok(Typed {
+            kind,
+            is_nullable: field.is_nullable(),
+            node: Node::Column(index),
+        })
+    }
+
+    fn find(&self, name: &str) -> Result<(usize, &Field), String> {
+        let found = self.schema.fields().find(name);
+        found
+            .map(|(index, field)| (index, &**field))
+            .ok_or_else(|| crate::columns::unknown(name, self.schema))
+    }
+
+    /// The column that an expression is, whatever its type.
+    fn bare_column(&self, parsed: &Expr) -> Result<Option<(usize, &Field)>, String> {
+        match parsed {
+            Expr::Nested(inner) => self.bare_column(inner),
+            Expr::Identifier(name) => self.find(&name.value).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn is_null(&self, parsed: &Expr) -> Result<Typed, String> {
+        let node = match self.bare_column(parsed)? {
+            Some((index, _)) => Node::IsNullColumn(index),
+            None => Node::IsNull(Box::new(self.expression(parsed)?)),
+        };
+        Ok(known(Kind::Bool, node))
+    }
+
+    fn is(&self, parsed: &Expr, value: bool) -> Result<Typed, String> {
+        let inner = boolean(self.expression(parsed)?)?;
+        Ok(not(distinct(inner, literal::bool(value))?))
+    }
+
+    fn distinct(&self, left: &Expr, right: &Expr) -> Result<Typed, String> {
+        distinct(self.expression(left)?, self.expression(right)?)
+    }
+
+    fn is_one_of(&self, parsed: &Expr, list: &[Expr], negated: bool) -> Result<Typed, String> {
+        let mut all: Option<Typed> = None;
+        for one in list {
+            let equal = compare(
+                Compare::Equal,
+                self.expression(parsed)?,
+                self.expression(one)?,
+            )?;
+            all = Some(match all {
+                Some(before) => logical(Node::Or, before, equal),
+                None => equal,
+            });
+        }
+        let all = all.ok_or("IN needs a list of values")?;
+        Ok(negated_if(negated, all))
+    }
+
+    fn like(
+        &self,
+        text: &Expr,
+        pattern: &Expr,
+        negated: bool,
+        folds_case: bool,
+    ) -> Result<Typed, String> {
+        let (text, pattern) = (self.expression(text)?, self.expression(pattern)?);
+        for side in [&text, &pattern] {
+            if side.kind != Kind::Text {
+                return Err(format!("LIKE compares text, and this is {}", side.kind));
+            }
+        }
+        let like = Typed {
+            kind: Kind::Bool,
+            is_nullable: text.is_nullable || pattern.is_nullable,
+            node: Node::Like {
+                text: Box::new(text),
+                pattern: Box::new(pattern),
+                folds_case,
+            },
+        };
+        Ok(negated_if(negated, like))
+    }
+
+    fn cast(&self, parsed: &Expr, kind: Kind) -> Result<Typed, String> {
+        if let (Kind::Text, Some((index, field))) = (kind, self.bare_column(parsed)?)
+            && Kind::of(field).is_none()
+        {
+            crate::columns::spelled(field)?;
+            return Ok(Typed {
+                kind,
+                is_nullable: field.is_nullable(),
+                node: Node::TextOfColumn(index),
+            });
+        }
+        cast::to(self.expression(parsed)?, kind)
+    }
+
+    fn unary(&self, op: UnaryOperator, inner: &Expr, whole: &Expr) -> Result<Typed, String> {
+        let typed = self.expression(inner)?;
+        match op {
+            UnaryOperator::Not => Ok(not(boolean(typed)?)),
+            UnaryOperator::Plus if typed.kind.is_number() => Ok(typed),
+            UnaryOperator::Minus if typed.kind.is_number() => Ok(negated(typed)),
+            UnaryOperator::Plus | UnaryOperator::Minus => {
+                Err(format!("{whole}: {} has no sign", typed.kind))
+            }
+            _ => Err(unsupported(whole)),
+        }
+    }
+
+    fn binary(
+        &self,
+        left: Typed,
+        op: &BinaryOperator,
+        right: Typed,
+        whole: &Expr,
+    ) -> Result<Typed, String> {
+        let operation = match op {
+            BinaryOperator::Plus => Arithmetic::Add,
+            BinaryOperator::Minus => Arithmetic::Subtract,
+            BinaryOperator::Multiply => Arithmetic::Multiply,
+            BinaryOperator::Divide => Arithmetic::Divide,
+            BinaryOperator::Modulo => Arithmetic::Remainder,
+            BinaryOperator::Eq => return compare(Compare::Equal, left, right),
+            BinaryOperator::NotEq => return compare(Compare::NotEqual, left, right),
+            BinaryOperator::Lt => return compare(Compare::Less, left, right),
+            BinaryOperator::LtEq => return compare(Compare::LessOrEqual, left, right),
+            BinaryOperator::Gt => return compare(Compare::Greater, left, right),
+            BinaryOperator::GtEq => return compare(Compare::GreaterOrEqual, left, right),
+            BinaryOperator::And => return Ok(logical(Node::And, boolean(left)?, boolean(right)?)),
+            BinaryOperator::Or => return Ok(logical(Node::Or, boolean(left)?, boolean(right)?)),
+            BinaryOperator::StringConcat => {
+                if left.kind != Kind::Text && right.kind != Kind::Text {
+                    return Err(format!("{whole}: || joins texts: cast one side to text"));
+                }
+                return call::typed(
+                    Call::Join,
+                    vec![cast::to(left, Kind::Text)?, cast::to(right, Kind::Text)?],
+                );
+            }
+            _ => return Err(unsupported(whole)),
+        };
+        arithmetic(operation, left, right).map_err(|reason| format!("{whole}: {reason}"))
+    }
+
+    fn rounded(&self, call: Call, inner: &Expr, field: &CeilFloorKind) -> Result<Typed, String> {
+        match field {
+            CeilFloorKind::DateTimeField(sqlparser::ast::DateTimeField::NoDateTime) => {
+                call::typed(call, vec![self.expression(inner)?])
+            }
+            _ => Err("floor and ceil take one number".into()),
+        }
+    }
+
+    fn function(&self, function: &Function) -> Result<Typed, String> {
+        let name = function.name.to_string().to_lowercase();
+        let plain = function.filter.is_none()
+            && function.over.is_none()
+            && function.null_treatment.is_none()
+            && function.within_group.is_empty();
+        let FunctionArguments::List(list) = &function.args else {
+            return Err(call::unknown(&name));
+        };
+        if !plain || !list.clauses.is_empty() || list.duplicate_treatment.is_some() {
+            return Err(format!("{function}: aggregates and windows cannot be used"));
+        }
+        let mut arguments = Vec::new();
+        for argument in &list.args {
+            let FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)) = argument else {
+                return Err(format!("{function}: {argument} cannot be an argument"));
+            };
+            arguments.push(self.expression(argument)?);
+        }
+        call::named(&name, arguments)
+    }
+}
+
+fn constant(value: &Value, whole: &Expr) -> Result<Typed, String> {
+    match value {
+        Value::Number(text, _) => literal::number(text),
+        Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text) => {
+            Ok(literal::text(text))
+        }
+        Value::Boolean(value) => Ok(literal::bool(*value)),
+        Value::Null => Ok(literal::null(Kind::Text)),
+        _ => Err(unsupported(whole)),
+    }
+}
+
+fn unsupported(parsed: &Expr) -> String {
+    let mut shown = parsed.to_string();
+    if shown.chars().count() > 60 {
+        shown = shown.chars().take(59).chain(['…']).collect();
+    }
+    format!("{shown} is not part of the expressions that rows can be computed with")
+}
+
+/// A node that never gives NULL.
+fn known(kind: Kind, node: Node) -> Typed {
+    Typed {
+        kind,
+        is_nullable: false,
+        node,
+    }
+}
+
+pub fn not(inner: Typed) -> Typed {
+    Typed {
+        kind: Kind::Bool,
+        is_nullable: inner.is_nullable,
+        node: Node::Not(Box::new(inner)),
+    }
+}
+
+fn negated_if(negated: bool, inner: Typed) -> Typed {
+    match negated {
+        true => not(inner),
+        false => inner,
+    }
+}
+
+/// A number with the other sign.
+pub fn negated(inner: Typed) -> Typed {
+    Typed {
+        kind: inner.kind,
+        is_nullable: inner.is_nullable,
+        node: Node::Negate(Box::new(inner)),
+    }
+}
+
+fn logical(
+    node: impl FnOnce(Box<Typed>, Box<Typed>) -> Node,
+    left: Typed,
+    right: Typed,
+) -> Typed {
+    Typed {
+        kind: Kind::Bool,
+        is_nullable: left.is_nullable || right.is_nullable,
+        node: node(Box::new(left), Box::new(right)),
+    }
+}
+
+/// An expression that a condition can be.
+pub fn boolean(typed: Typed) -> Result<Typed, String> {
+    if literal::is_null(&typed) {
+        return Ok(literal::null(Kind::Bool));
+    }
+    match typed.kind {
+        Kind::Bool => Ok(typed),
+        other => Err(format!("a condition must be boolean, and this is {other}")),
+    }
+}
+
+/// Gives all of them one type.
+pub fn in_common(all: Vec<Typed>) -> Result<Vec<Typed>, String> {
+    let is_open = |typed: &Typed| literal::written(typed).is_some() || literal::is_null(typed);
+    let mut kind: Option<Kind> = None;
+    for typed in all.iter().filter(|typed| !is_open(typed)) {
+        kind = Some(match kind {
+            Some(kind) => kind.common(typed.kind)?,
+            None => typed.kind,
+        });
+    }
+    let kind = kind.unwrap_or(Kind::Text);
+    all.into_iter().map(|typed| cast::to(typed, kind)).collect()
+}
+
+fn both(left: Typed, right: Typed) -> Result<(Box<Typed>, Box<Typed>), String> {
+    let mut both = in_common(vec![left, right])?.into_iter();
+    let (left, right) = (both.next(), both.next());
+    let pair = left.zip(right).ok_or("two sides")?;
+    Ok((Box::new(pair.0), Box::new(pair.1)))
+}
+
+pub fn compare(how: Compare, left: Typed, right: Typed) -> Result<Typed, String> {
+    let (left, right) = both(left, right)?;
+    Ok(Typed {
+        kind: Kind::Bool,
+        is_nullable: left.is_nullable || right.is_nullable,
+        node: Node::Compare(how, left, right),
+    })
+}
+
+fn distinct(left: Typed, right: Typed) -> Result<Typed, String> {
+    let (left, right) = both(left, right)?;
+    Ok(known(Kind::Bool, Node::Distinct(left, right)))
+}
+
+pub fn case(branches: Vec<(Typed, Typed)>, rest: Option<Typed>) -> Result<Typed, String> {
+    let (conditions, mut results): (Vec<Typed>, Vec<Typed>) = branches.into_iter().unzip();
+    let has_rest = rest.is_some();
+    results.extend(rest);
+    let mut results = in_common(results)?;
+    let kind = results.first().map_or(Kind::Text, |first| first.kind);
+    let is_nullable = !has_rest || results.iter().any(|result| result.is_nullable);
+    let rest = match has_rest {
+        true => results.pop().map(Box::new),
+        false => None,
+    };
+    Ok(Typed {
+        kind,
+        is_nullable,
+        node: Node::Case(conditions.into_iter().zip(results).collect(), rest),
+    })
+}
+
+/// The type of a result and of both sides before it, by PostgreSQL's rules.
+fn arithmetic(operation: Arithmetic, left: Typed, right: Typed) -> Result<Typed, String> {
+    let days = |typed: Typed| cast::to(typed, Kind::Int4);
+    let (kind, left, right) = match (left.kind, operation, right.kind) {
+        (Kind::Date, Arithmetic::Add | Arithmetic::Subtract, Kind::Int2 | Kind::Int4) => {
+            (Kind::Date, left, days(right)?)
+        }
+        (Kind::Int2 | Kind::Int4, Arithmetic::Add, Kind::Date) => (Kind::Date, days(left)?, right),
+        (Kind::Date, Arithmetic::Subtract, Kind::Date) => (Kind::Int4, left, right),
+        _ => {
+            let open = |typed: &Typed| literal::written(typed).is_some() || literal::is_null(typed);
+            let (left, right) = match (open(&left), open(&right)) {
+                (true, false) => (cast::to(left, right.kind)?, right),
+                (false, true) => {
+                    let kind = left.kind;
+                    (left, cast::to(right, kind)?)
+                }
+                _ => (left, right),
+            };
+            let (a, b) = (left.kind, right.kind);
+            if !a.is_number() || !b.is_number() {
+                return Err(format!("{a} and {b} are not numbers"));
+            }
+            if a.is_integer() && b.is_integer() {
+                let kind = a.common(b)?;
+                (kind, cast::to(left, kind)?, cast::to(right, kind)?)
+            } else if a.is_float() || b.is_float() {
+                let kind = a.common(b)?;
+                if operation == Arithmetic::Remainder {
+                    return Err(format!("{kind} has no remainder"));
+                }
+                (kind, cast::to(left, kind)?, cast::to(right, kind)?)
+            } else {
+                let kind = of_decimals(operation, a.digits(), b.digits())?;
+                let decimal = |typed: Typed| {
+                    let (precision, scale) = typed.kind.digits();
+                    cast::to(typed, Kind::Decimal(precision, scale))
+                };
+                (kind, decimal(left)?, decimal(right)?)
+            }
+        }
+    };
+    Ok(Typed {
+        kind,
+        is_nullable: left.is_nullable || right.is_nullable,
+        node: Node::Arithmetic(operation, Box::new(left), Box::new(right)),
+    })
+}
+
+/// The result keeps every digit.
+fn of_decimals(
+    operation: Arithmetic,
+    (p1, s1): (u8, u8),
+    (p2, s2): (u8, u8),
+) -> Result<Kind, String> {
+    let scale = s1.max(s2);
+    let whole = (p1 - s1).max(p2 - s2);
+    let (precision, scale) = match operation {
+        Arithmetic::Add | Arithmetic::Subtract => (whole + scale + 1, scale),
+        Arithmetic::Multiply => (p1 + p2, s1 + s2),
+        Arithmetic::Remainder => (whole + scale, scale),
+        Arithmetic::Divide => {
+            return Err(
+                "numeric values are not divided, because PostgreSQL chooses the digits of each result: cast one side to \
+                 double precision"
+                    .into(),
+            );
+        }
+    };
+    if scale > MAX_DIGITS {
+        return Err(format!("the result has more than {MAX_DIGITS} digits"));
+    }
+    // A larger value stops the run at its row.
+    Ok(Kind::Decimal(precision.min(MAX_DIGITS), scale))
+}

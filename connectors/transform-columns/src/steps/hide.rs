@@ -1,0 +1,147 @@
+//! Steps that hide values: keyed hashes and masks.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use hmac::{Hmac, KeyInit, Mac};
+use rapidbyte_sdk::prelude::arrow_array::builder::StringBuilder;
+use rapidbyte_sdk::prelude::arrow_array::cast::AsArray;
+use rapidbyte_sdk::prelude::*;
+use sha2::Sha256;
+
+use super::{Columns, Fault, Problem, Run, batch_of, positions, problem, quoted};
+use crate::config::{Hash, Mask};
+use crate::expression::{self, Rows};
+
+/// A shorter key is guessed.
+const MIN_SALT_BYTES: usize = 16;
+
+/// The hash of a value's bytes: those of a binary value, or of the text of any other, as `CAST(… AS text)` has it.
+pub(super) fn hash(hash: &Hash, columns: &mut Columns) -> Result<Box<Run>, Problem> {
+    let named = positions(columns, &hash.columns, "hash.columns")?;
+    if hash.salt.len() < MIN_SALT_BYTES {
+        let reason = format!("the salt is shorter than {MIN_SALT_BYTES} bytes");
+        return Err(problem("hash.salt", reason));
+    }
+    let mut texts = Vec::new();
+    for index in &named {
+        let field = columns.schema.field(*index);
+        let text = || expression::parse(&format!("CAST({} AS text)", quoted(field.name())), &columns.schema);
+        texts.push(match is_bytes(field.data_type()) {
+            true => None,
+            false => Some(text().map_err(|reason| problem("hash.columns", reason))?),
+        });
+    }
+    become_texts(columns, &named);
+    let keyed = Hmac::<Sha256>::new_from_slice(hash.salt.as_bytes())
+        .map_err(|error| problem("hash.salt", error.to_string()))?;
+    Ok(Box::new(move |batch, schema| {
+        let mut all = batch.columns().to_vec();
+        for (index, text) in named.iter().zip(&texts) {
+            let column = &mut all[*index];
+            if let Some(text) = text {
+                let rows = Rows {
+                    batch,
+                    wanted: None,
+                };
+                let cells = expression::cells(text, rows);
+                let texts = cells.and_then(|cells| cells.into_column(text.kind, batch.num_rows()));
+                *column = texts.map_err(|misfit| Fault::of(misfit, schema.field(*index).name()))?;
+            }
+            *column = changed(column, |bytes, out| {
+                let mut keyed = keyed.clone();
+                keyed.update(bytes);
+                for byte in keyed.finalize().into_bytes() {
+                    // Writing into a text cannot fail.
+                    let _ = write!(out, "{byte:02x}");
+                }
+            });
+        }
+        batch_of(all, schema)
+    }))
+}
+
+pub(super) fn mask(mask: &Mask, columns: &mut Columns) -> Result<Box<Run>, Problem> {
+    let named = positions(columns, &mask.columns, "mask.columns")?;
+    if mask.keep_last.is_some() && mask.keep_domain {
+        return Err(problem("mask", "either keep_last or keep_domain"));
+    }
+    for index in &named {
+        let field = columns.schema.field(*index);
+        if !matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8) {
+            let reason = format!(
+                "the column {} is {}, and only text is masked: cast it to text first",
+                field.name(),
+                rapidbyte_sdk::types::type_name(field)
+            );
+            return Err(problem("mask.columns", reason));
+        }
+    }
+    become_texts(columns, &named);
+    let mask = mask.clone();
+    Ok(Box::new(move |batch, schema| {
+        let mut all = batch.columns().to_vec();
+        for index in &named {
+            all[*index] = changed(&all[*index], |bytes, out| {
+                hide(&String::from_utf8_lossy(bytes), &mask, out);
+            });
+        }
+        batch_of(all, schema)
+    }))
+}
+
+fn hide(text: &str, mask: &Mask, out: &mut String) {
+    let characters = text.chars().count();
+    let kept = mask.keep_last.unwrap_or(0) as usize;
+    let hidden = match text.rfind('@') {
+        Some(at) if mask.keep_domain => text[..at].chars().count(),
+        // A short text would be shown whole, or nearly.
+        _ if kept.saturating_mul(2) >= characters => characters,
+        _ => characters - kept,
+    };
+    out.extend(std::iter::repeat_n('*', hidden));
+    out.extend(text.chars().skip(hidden));
+}
+
+fn is_bytes(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Binary | DataType::LargeBinary | DataType::Utf8 | DataType::LargeUtf8)
+}
+
+fn become_texts(columns: &mut Columns, named: &[usize]) {
+    let mut fields = columns.fields();
+    for index in named {
+        let field = &fields[*index];
+        let name = field.name().clone();
+        fields[*index] = Arc::new(Field::new(&name, DataType::Utf8, field.is_nullable()));
+        columns.source_types[*index].clear();
+        columns.computed(&name);
+    }
+    columns.set_fields(fields);
+}
+
+/// Exchanges the values of a column of texts or bytes; NULL stays NULL.
+fn changed(column: &ArrayRef, new: impl Fn(&[u8], &mut String)) -> ArrayRef {
+    let mut builder = StringBuilder::new();
+    let mut text = String::new();
+    let mut put = |value: Option<&[u8]>| match value {
+        Some(bytes) => {
+            text.clear();
+            new(bytes, &mut text);
+            builder.append_value(&text);
+        }
+        None => builder.append_null(),
+    };
+    match column.data_type() {
+        DataType::LargeUtf8 => {
+            let texts = column.as_string::<i64>().iter();
+            texts.for_each(|text| put(text.map(str::as_bytes)));
+        }
+        DataType::Binary => column.as_binary::<i32>().iter().for_each(put),
+        DataType::LargeBinary => column.as_binary::<i64>().iter().for_each(put),
+        _ => {
+            let texts = column.as_string::<i32>().iter();
+            texts.for_each(|text| put(text.map(str::as_bytes)));
+        }
+    }
+    Arc::new(builder.finish())
+}
