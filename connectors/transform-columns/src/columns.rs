@@ -3,9 +3,9 @@
 use rapidbyte_formats::Texts;
 use rapidbyte_sdk::prelude::arrow_array::cast::AsArray;
 use rapidbyte_sdk::prelude::arrow_array::types::{
-    Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
-    TimestampMicrosecondType, TimestampMillisecondType, TimestampSecondType, UInt8Type, UInt16Type,
-    UInt32Type, UInt64Type,
+    Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
+    Int64Type, TimestampMicrosecondType, TimestampMillisecondType, TimestampSecondType, UInt8Type,
+    UInt16Type, UInt32Type, UInt64Type,
 };
 use rapidbyte_sdk::prelude::arrow_schema::TimeUnit;
 use rapidbyte_sdk::prelude::*;
@@ -14,9 +14,16 @@ use crate::expression::{Cells, Misfit, Values};
 
 /// There is no such column: names the nearest one, or all.
 pub fn unknown(name: &str, schema: &Schema) -> String {
-    let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-    let near = names.iter().map(|known| (strsim::osa_distance(name, known), *known)).min();
-    match near.filter(|(distance, _)| *distance <= 2) {
+    let names: Vec<&str> = schema
+        .fields()
+        .iter()
+        .map(|field| field.name().as_str())
+        .collect();
+    let near = names
+        .iter()
+        .map(|known| (strsim::osa_distance(name, known), *known))
+        .min();
+    match near.filter(|(distance, _)| *distance <= (name.chars().count() / 3).max(1)) {
         Some((_, near)) => format!("there is no column {name}; did you mean {near}?"),
         None => {
             const SHOWN: usize = 20;
@@ -54,7 +61,8 @@ pub fn cells(column: &ArrayRef) -> Result<Cells, Misfit> {
         };
     }
     let micros = |units: Int64Array, factor: i64| {
-        let scaled = units.try_unary::<_, Int64Type, ()>(|units| units.checked_mul(factor).ok_or(()));
+        let scaled =
+            units.try_unary::<_, Int64Type, ()>(|units| units.checked_mul(factor).ok_or(()));
         scaled.map(Values::Int).map_err(|()| Misfit {
             row: 0,
             reason: "a timestamp is out of the range of microseconds".into(),
@@ -69,12 +77,8 @@ pub fn cells(column: &ArrayRef) -> Result<Cells, Misfit> {
         DataType::UInt8 => ints!(UInt8Type),
         DataType::UInt16 => ints!(UInt16Type),
         DataType::UInt32 => ints!(UInt32Type),
-        DataType::UInt64 => {
-            Values::Decimal(column.as_primitive::<UInt64Type>().unary(i128::from))
-        }
-        DataType::Float32 => {
-            Values::Float(column.as_primitive::<Float32Type>().unary(f64::from))
-        }
+        DataType::UInt64 => Values::Decimal(column.as_primitive::<UInt64Type>().unary(i128::from)),
+        DataType::Float32 => Values::Float(column.as_primitive::<Float32Type>().unary(f64::from)),
         DataType::Float64 => Values::Float(column.as_primitive::<Float64Type>().clone()),
         DataType::Decimal128(..) => {
             Values::Decimal(column.as_primitive::<Decimal128Type>().clone())

@@ -9,8 +9,8 @@ mod config;
 mod expression;
 mod steps;
 
-use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::ipc;
+use rapidbyte_sdk::prelude::*;
 
 pub use config::{Config, Hash, Mask, Step};
 use steps::Program;
@@ -37,7 +37,9 @@ impl Transform for Columns {
     fn open(config: Config) -> Result<Self> {
         if config.steps.is_empty() {
             let error = Error::config("no_steps", "there is no step");
-            return Err(error.at("config.steps").hint("write a step, or leave the transform out"));
+            return Err(error
+                .at("config.steps")
+                .hint("write a step, or leave the transform out"));
         }
         Ok(Self(config))
     }

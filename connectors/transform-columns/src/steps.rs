@@ -260,7 +260,9 @@ fn compile(step: &Step, columns: &mut Columns) -> Result<Compiled, Problem> {
 }
 
 fn text(value: &Value) -> Result<&str, String> {
-    value.as_str().ok_or_else(|| format!("{value} is not a text"))
+    value
+        .as_str()
+        .ok_or_else(|| format!("{value} is not a text"))
 }
 
 /// A name as SQL writes it.
@@ -291,12 +293,20 @@ fn rename(names: &Map<String, Value>, columns: &mut Columns) -> Result<Box<Run>,
         }
     }
     let mut seen = HashSet::new();
-    if let Some(twice) = fields.iter().find(|field| !seen.insert(field.name().clone())) {
-        return Err(problem("rename", format!("two columns would be named {}", twice.name())));
+    if let Some(twice) = fields
+        .iter()
+        .find(|field| !seen.insert(field.name().clone()))
+    {
+        return Err(problem(
+            "rename",
+            format!("two columns would be named {}", twice.name()),
+        ));
     }
     columns.primary_key = key;
     columns.set_fields(fields);
-    Ok(Box::new(|batch, schema| batch_of(batch.columns().to_vec(), schema)))
+    Ok(Box::new(|batch, schema| {
+        batch_of(batch.columns().to_vec(), schema)
+    }))
 }
 
 fn drop_columns(names: &[String], columns: &mut Columns) -> Result<Box<Run>, Problem> {
@@ -305,10 +315,22 @@ fn drop_columns(names: &[String], columns: &mut Columns) -> Result<Box<Run>, Pro
         .filter(|index| !dropped.contains(index))
         .collect();
     let fields = columns.fields();
-    columns.source_types = kept.iter().map(|index| columns.source_types[*index].clone()).collect();
-    columns.set_fields(kept.iter().map(|index| Arc::clone(&fields[*index])).collect());
+    columns.source_types = kept
+        .iter()
+        .map(|index| columns.source_types[*index].clone())
+        .collect();
+    columns.set_fields(
+        kept.iter()
+            .map(|index| Arc::clone(&fields[*index]))
+            .collect(),
+    );
     Ok(Box::new(move |batch, schema| {
-        batch_of(kept.iter().map(|index| Arc::clone(batch.column(*index))).collect(), schema)
+        batch_of(
+            kept.iter()
+                .map(|index| Arc::clone(batch.column(*index)))
+                .collect(),
+            schema,
+        )
     }))
 }
 
@@ -355,7 +377,8 @@ fn set(
         let all = (0..schema.fields().len()).map(|index| match computed.get(&index) {
             Some((name, typed)) => {
                 let cells = expression::cells(typed, rows);
-                let column = cells.and_then(|cells| cells.into_column(typed.kind, batch.num_rows()));
+                let column =
+                    cells.and_then(|cells| cells.into_column(typed.kind, batch.num_rows()));
                 column.map_err(|misfit| Fault::of(misfit, name))
             }
             None => Ok(Arc::clone(batch.column(index))),
@@ -368,7 +391,10 @@ fn set(
 fn call(function: &str, names: &[String], columns: &mut Columns) -> Result<Box<Run>, Problem> {
     positions(columns, names, function)?;
     let schema = Arc::clone(&columns.schema);
-    let all = names.iter().map(|name| (name.clone(), Value::Null)).collect();
+    let all = names
+        .iter()
+        .map(|name| (name.clone(), Value::Null))
+        .collect();
     set(function, &all, columns, |name, _| {
         expression::parse(&format!("{function}({})", quoted(name)), &schema)
     })
@@ -385,7 +411,9 @@ fn filter(condition: &str, columns: &Columns) -> Result<Box<Run>, Problem> {
         };
         let cells = expression::cells(&typed, rows).map_err(|misfit| Fault::of(misfit, ""))?;
         let stays = cells.bools();
-        let stays: BooleanArray = (0..batch.num_rows()).map(|row| Some(stays(row) == Some(true))).collect();
+        let stays: BooleanArray = (0..batch.num_rows())
+            .map(|row| Some(stays(row) == Some(true)))
+            .collect();
         if stays.true_count() == batch.num_rows() {
             let batch = batch.clone();
             return Ok(Moved { batch, rows: None });

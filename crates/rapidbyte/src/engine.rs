@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rapidbyte_engine::plan::{self, Checked, Discovered};
-use rapidbyte_engine::{Class, Failure, Host, Narrowing, OnStreamFailure, Plan, Prepared, Report, Usage};
+use rapidbyte_engine::{
+    Class, Failure, Host, Narrowing, OnStreamFailure, Plan, Prepared, Report, Usage,
+};
 use rapidbyte_runtime::cache::Cache;
 use rapidbyte_runtime::{Embedded, NativeConnector, Runtime};
 use rapidbyte_state::State;

@@ -63,13 +63,21 @@ const NAMES: [(&str, Call); 25] = [
 /// A function that does not exist.
 pub fn unknown(name: &str) -> String {
     let names = NAMES.iter().map(|(name, _)| *name).chain(["coalesce"]);
-    let near = names.clone().map(|known| (strsim::osa_distance(name, known), known));
-    match near.min().filter(|(distance, _)| *distance <= 2) {
+    let near = names
+        .clone()
+        .map(|known| (strsim::osa_distance(name, known), known));
+    match near
+        .min()
+        .filter(|(distance, _)| *distance <= (name.chars().count() / 3).max(1))
+    {
         Some((_, near)) => format!("there is no function {name}; did you mean {near}?"),
         None => {
             let mut names: Vec<&str> = names.collect();
             names.sort_unstable();
-            format!("there is no function {name}; there are {}", names.join(", "))
+            format!(
+                "there is no function {name}; there are {}",
+                names.join(", ")
+            )
         }
     }
 }
@@ -145,9 +153,10 @@ pub fn typed(call: Call, arguments: Vec<Typed>) -> Result<Typed, String> {
         Call::Trim | Call::TrimEnd | Call::TrimStart => {
             (Kind::Text, of_kinds(arguments, &[Kind::Text; 2], 1)?)
         }
-        Call::Left | Call::Right => {
-            (Kind::Text, of_kinds(arguments, &[Kind::Text, Kind::Int4], 2)?)
-        }
+        Call::Left | Call::Right => (
+            Kind::Text,
+            of_kinds(arguments, &[Kind::Text, Kind::Int4], 2)?,
+        ),
         Call::Replace => (Kind::Text, of_kinds(arguments, &[Kind::Text; 3], 3)?),
         Call::SplitPart => {
             let kinds = [Kind::Text, Kind::Text, Kind::Int4];
@@ -199,7 +208,9 @@ fn round(mut arguments: Vec<Typed>) -> Result<Typed, String> {
         }
         (kind, None) if kind.is_number() => Kind::Float8,
         (kind, Some(_)) if kind.is_number() => {
-            return Err(format!("takes numeric with digits, and this is {kind}: cast it"));
+            return Err(format!(
+                "takes numeric with digits, and this is {kind}: cast it"
+            ));
         }
         (kind, _) => return Err(format!("takes a number, and this is {kind}")),
     };
@@ -222,9 +233,7 @@ fn constant_digits(digits: &Typed) -> Result<u8, String> {
 }
 
 fn one_of<const N: usize>(arguments: Vec<Typed>, what: &str) -> Result<[Typed; N], String> {
-    arguments
-        .try_into()
-        .map_err(|_| format!("takes {what}"))
+    arguments.try_into().map_err(|_| format!("takes {what}"))
 }
 
 /// Arguments of these types, of which the first `least` must be there. An integer may be smaller; a text that is written
@@ -241,7 +250,10 @@ fn of_kinds(arguments: Vec<Typed>, kinds: &[Kind], least: usize) -> Result<Vec<T
         let is_smaller = *kind == Kind::Int4 && argument.kind == Kind::Int2;
         match argument.kind == *kind || is_open || is_smaller {
             true => cast::to(argument, *kind),
-            false => Err(format!("takes {kind}, and this is {}: cast it", argument.kind)),
+            false => Err(format!(
+                "takes {kind}, and this is {}: cast it",
+                argument.kind
+            )),
         }
     });
     fitting.collect()

@@ -75,7 +75,10 @@ pub fn apply(cells: &Cells, from: Kind, to: Kind, rows: Rows<'_>) -> Result<Cell
         }
         (Kind::Date, Kind::Timestamp) => {
             let values = cells.ints();
-            let micros = |days: i64| days.checked_mul(MICROS_PER_DAY).ok_or_else(|| out_of_range(to));
+            let micros = |days: i64| {
+                days.checked_mul(MICROS_PER_DAY)
+                    .ok_or_else(|| out_of_range(to))
+            };
             rows.ints(constant, |row| values(row).map(micros).transpose())
         }
         (Kind::Timestamp, Kind::Date) => {
@@ -111,7 +114,9 @@ pub fn apply(cells: &Cells, from: Kind, to: Kind, rows: Rows<'_>) -> Result<Cell
                     None => return Ok(None),
                 },
             };
-            fits(units, precision).ok_or_else(|| out_of_range(to)).map(Some)
+            fits(units, precision)
+                .ok_or_else(|| out_of_range(to))
+                .map(Some)
         }),
         // `exists` has no other pair.
         _ => Ok(cells.clone()),
@@ -159,7 +164,11 @@ fn as_float(cells: &Cells, from: Kind, to: Kind, row: usize) -> Option<f64> {
     match from {
         Kind::Float4 | Kind::Float8 => {
             let value = cells.floats()(row)?;
-            Some(if single { f64::from(value as f32) } else { value })
+            Some(if single {
+                f64::from(value as f32)
+            } else {
+                value
+            })
         }
         Kind::Decimal(_, scale) => {
             let mut text = Vec::new();
@@ -173,7 +182,11 @@ fn as_float(cells: &Cells, from: Kind, to: Kind, row: usize) -> Option<f64> {
         }
         _ => {
             let value = cells.ints()(row)?;
-            Some(if single { f64::from(value as f32) } else { value as f64 })
+            Some(if single {
+                f64::from(value as f32)
+            } else {
+                value as f64
+            })
         }
     }
 }
@@ -199,7 +212,11 @@ pub fn rescaled(units: i128, from: u8, to: u8) -> Option<i128> {
     let step = 10_i128.checked_pow((from - to).into())?;
     let (quotient, rest) = (units / step, units % step);
     let up = rest.unsigned_abs() >= (step.unsigned_abs() / 2).max(1);
-    Some(if up { quotient + units.signum() } else { quotient })
+    Some(if up {
+        quotient + units.signum()
+    } else {
+        quotient
+    })
 }
 
 /// The decimal of a float's first 15 digits (`real`: 6), as PostgreSQL casts it. `None` for what is not finite.
@@ -213,7 +230,9 @@ fn decimal_of_float(value: f64, from: Kind, scale: u8) -> Option<i128> {
     };
     let (digits, exponent) = text.split_once('e')?;
     let exponent: i32 = exponent.parse().ok()?;
-    let fraction = digits.split_once('.').map_or(0, |(_, fraction)| fraction.len());
+    let fraction = digits
+        .split_once('.')
+        .map_or(0, |(_, fraction)| fraction.len());
     let units: i128 = digits.replace('.', "").parse().ok()?;
     // `units` are of the scale `fraction - exponent`.
     let before = i32::try_from(fraction).ok()? - exponent;
@@ -234,7 +253,8 @@ fn from_text(cells: &Cells, to: Kind, rows: Rows<'_>) -> Result<Cells, Misfit> {
     let constant = cells.is_constant;
     let texts = cells.texts();
     // What PostgreSQL calls white space.
-    let text = |row| texts(row).map(|text| text.trim_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']));
+    let text =
+        |row| texts(row).map(|text| text.trim_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']));
     let wrong = |text: &str, reason: &str| format!("{} is no {to}: it {reason}", quoted(text));
     let int = |text: &str| -> Result<i64, String> {
         let value = match to {

@@ -66,8 +66,15 @@ impl<'a> Rows<'a> {
         of: impl Fn(usize) -> Result<Option<T>, String>,
         mut put: impl FnMut(Option<T>),
     ) -> Result<(), Misfit> {
-        let rows = if is_constant { 1 } else { self.batch.num_rows() };
-        let none_wanted = || self.wanted.is_some_and(|wanted| wanted.count_set_bits() == 0);
+        let rows = if is_constant {
+            1
+        } else {
+            self.batch.num_rows()
+        };
+        let none_wanted = || {
+            self.wanted
+                .is_some_and(|wanted| wanted.count_set_bits() == 0)
+        };
         if is_constant && none_wanted() {
             put(None);
             return Ok(());
@@ -226,7 +233,8 @@ impl Cells {
                 Arc::new(array.unary::<_, arrow_array::types::Date32Type>(|v| v as i32))
             }
             (Values::Int(array), Kind::Timestamp | Kind::Timestamptz) => {
-                let array = array.reinterpret_cast::<arrow_array::types::TimestampMicrosecondType>();
+                let array =
+                    array.reinterpret_cast::<arrow_array::types::TimestampMicrosecondType>();
                 match kind {
                     Kind::Timestamptz => Arc::new(array.with_timezone("UTC")),
                     _ => Arc::new(array),

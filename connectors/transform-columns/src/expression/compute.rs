@@ -21,12 +21,20 @@ pub fn cells(typed: &Typed, rows: Rows<'_>) -> Result<Cells, Misfit> {
         Node::Negate(inner) => negate(&cells(inner, rows)?, typed.kind, rows),
         Node::Arithmetic(operation, left, right) => {
             let (a, b) = (cells(left, rows)?, cells(right, rows)?);
-            arithmetic(*operation, typed.kind, (left.kind, &a), (right.kind, &b), rows)
+            arithmetic(
+                *operation,
+                typed.kind,
+                (left.kind, &a),
+                (right.kind, &b),
+                rows,
+            )
         }
         Node::Compare(how, left, right) => {
             let (a, b) = (cells(left, rows)?, cells(right, rows)?);
             let order = order(&a, &b);
-            rows.bools(both(&a, &b), |row| Ok(order(row).map(|order| holds(*how, order))))
+            rows.bools(both(&a, &b), |row| {
+                Ok(order(row).map(|order| holds(*how, order)))
+            })
         }
         Node::Distinct(left, right) => {
             let (a, b) = (cells(left, rows)?, cells(right, rows)?);
@@ -117,7 +125,9 @@ fn negate(inner: &Cells, kind: Kind, rows: Rows<'_>) -> Result<Cells, Misfit> {
         let Some(value) = value(row) else {
             return Ok(None);
         };
-        let negated = value.checked_neg().ok_or_else(|| cast::out_of_range(kind))?;
+        let negated = value
+            .checked_neg()
+            .ok_or_else(|| cast::out_of_range(kind))?;
         cast::within(negated, kind).map(Some)
     })
 }
@@ -271,12 +281,7 @@ fn holds(how: Compare, order: Ordering) -> bool {
 
 /// `AND` and `OR` of three values. The right side is computed where the left one does not decide, so that it may rely on
 /// the left one.
-fn logical(
-    left: &Typed,
-    right: &Typed,
-    rows: Rows<'_>,
-    deciding: bool,
-) -> Result<Cells, Misfit> {
+fn logical(left: &Typed, right: &Typed, rows: Rows<'_>, deciding: bool) -> Result<Cells, Misfit> {
     let a = cells(left, rows)?;
     let value = a.bools();
     let wanted = |row: usize| rows.is_wanted(row) && value(row) != Some(deciding);
@@ -313,9 +318,9 @@ impl Chosen {
             Kind::Float4 | Kind::Float8 => {
                 rows.floats(false, |row| Ok(at(row).and_then(|part| part.floats()(row))))
             }
-            Kind::Decimal(..) => {
-                rows.decimals(false, |row| Ok(at(row).and_then(|part| part.decimals()(row))))
-            }
+            Kind::Decimal(..) => rows.decimals(false, |row| {
+                Ok(at(row).and_then(|part| part.decimals()(row)))
+            }),
             Kind::Text => rows.texts(false, |row, text| {
                 let Some(part) = at(row) else {
                     return Ok(false);
@@ -413,7 +418,9 @@ fn called(
         Call::StartsWith => {
             let (value, start) = (first.texts(), all[1].texts());
             rows.bools(constant, |row| {
-                Ok(value(row).zip(start(row)).map(|(value, start)| value.starts_with(start)))
+                Ok(value(row)
+                    .zip(start(row))
+                    .map(|(value, start)| value.starts_with(start)))
             })
         }
         _ => rows.texts(constant, |row, out| written(call, all, row, out)),
@@ -487,7 +494,9 @@ fn rounded(
                 let Some(value) = value(row) else {
                     return Ok(None);
                 };
-                let size = value.checked_abs().ok_or_else(|| cast::out_of_range(kind))?;
+                let size = value
+                    .checked_abs()
+                    .ok_or_else(|| cast::out_of_range(kind))?;
                 cast::within(size, kind).map(Some)
             })
         }

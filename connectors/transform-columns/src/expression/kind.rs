@@ -105,13 +105,17 @@ impl Kind {
     pub fn of_sql(sql: &SqlType) -> Result<Self, String> {
         let digits = |info: &ExactNumberInfo| match info {
             ExactNumberInfo::PrecisionAndScale(precision, scale) => {
-                let precision = u8::try_from(*precision).ok().filter(|p| (1..=MAX_DIGITS).contains(p));
+                let precision = u8::try_from(*precision)
+                    .ok()
+                    .filter(|p| (1..=MAX_DIGITS).contains(p));
                 let scale = u8::try_from(*scale).ok();
                 let both = precision.zip(scale).filter(|(p, s)| s <= p);
                 both.ok_or_else(|| format!("{sql} has more than {MAX_DIGITS} digits"))
             }
             ExactNumberInfo::Precision(precision) => {
-                let precision = u8::try_from(*precision).ok().filter(|p| (1..=MAX_DIGITS).contains(p));
+                let precision = u8::try_from(*precision)
+                    .ok()
+                    .filter(|p| (1..=MAX_DIGITS).contains(p));
                 let both = precision.map(|precision| (precision, 0));
                 both.ok_or_else(|| format!("{sql} has more than {MAX_DIGITS} digits"))
             }
@@ -195,7 +199,11 @@ impl Kind {
                 Self::Decimal(precision, scale)
             }
             (Self::Date, Self::Timestamp) | (Self::Timestamp, Self::Date) => Self::Timestamp,
-            (a, b) => return Err(format!("{a} and {b} have no type in common: cast one of them")),
+            (a, b) => {
+                return Err(format!(
+                    "{a} and {b} have no type in common: cast one of them"
+                ));
+            }
         };
         Ok(kind)
     }

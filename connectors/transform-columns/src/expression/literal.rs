@@ -1,8 +1,8 @@
 //! Constants.
 
 use rapidbyte_formats::text as spelled;
-use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::prelude::arrow_array::types::Decimal128Type;
+use rapidbyte_sdk::prelude::*;
 
 use super::cells::{Cells, Values};
 use super::kind::{Kind, MAX_DIGITS};
@@ -25,14 +25,19 @@ pub fn number(text: &str) -> Result<Typed, String> {
     }
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = whole.trim_start_matches('0').len() + fraction.len();
-    let precision = u8::try_from(digits.max(1)).ok().filter(|p| *p <= MAX_DIGITS);
+    let precision = u8::try_from(digits.max(1))
+        .ok()
+        .filter(|p| *p <= MAX_DIGITS);
     let (Some(precision), Ok(value)) = (precision, format!("{whole}{fraction}").parse::<i128>())
     else {
         return Err(format!("{text} has more than {MAX_DIGITS} digits"));
     };
     // No more than the precision.
     let kind = Kind::Decimal(precision.max(fraction.len() as u8), fraction.len() as u8);
-    typed(kind, Values::Decimal(PrimitiveArray::<Decimal128Type>::from(vec![value])))
+    typed(
+        kind,
+        Values::Decimal(PrimitiveArray::<Decimal128Type>::from(vec![value])),
+    )
 }
 
 pub fn text(text: &str) -> Typed {

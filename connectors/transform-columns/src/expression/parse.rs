@@ -24,7 +24,10 @@ const MAX_BYTES: usize = 16 << 10;
 /// One sentence: what does not fit, and what to write.
 pub fn parse(text: &str, schema: &Schema) -> Result<Typed, String> {
     if text.len() > MAX_BYTES {
-        return Err(format!("the expression is longer than {} KiB", MAX_BYTES >> 10));
+        return Err(format!(
+            "the expression is longer than {} KiB",
+            MAX_BYTES >> 10
+        ));
     }
     let wrong = |error: sqlparser::parser::ParserError| {
         let said = error.to_string();
@@ -401,11 +404,7 @@ pub fn negated(inner: Typed) -> Typed {
     }
 }
 
-fn logical(
-    node: impl FnOnce(Box<Typed>, Box<Typed>) -> Node,
-    left: Typed,
-    right: Typed,
-) -> Typed {
+fn logical(node: impl FnOnce(Box<Typed>, Box<Typed>) -> Node, left: Typed, right: Typed) -> Typed {
     Typed {
         kind: Kind::Bool,
         is_nullable: left.is_nullable || right.is_nullable,

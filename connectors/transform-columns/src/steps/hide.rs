@@ -26,7 +26,12 @@ pub(super) fn hash(hash: &Hash, columns: &mut Columns) -> Result<Box<Run>, Probl
     let mut texts = Vec::new();
     for index in &named {
         let field = columns.schema.field(*index);
-        let text = || expression::parse(&format!("CAST({} AS text)", quoted(field.name())), &columns.schema);
+        let text = || {
+            expression::parse(
+                &format!("CAST({} AS text)", quoted(field.name())),
+                &columns.schema,
+            )
+        };
         texts.push(match is_bytes(field.data_type()) {
             true => None,
             false => Some(text().map_err(|reason| problem("hash.columns", reason))?),
@@ -104,7 +109,10 @@ fn hide(text: &str, mask: &Mask, out: &mut String) {
 }
 
 fn is_bytes(data_type: &DataType) -> bool {
-    matches!(data_type, DataType::Binary | DataType::LargeBinary | DataType::Utf8 | DataType::LargeUtf8)
+    matches!(
+        data_type,
+        DataType::Binary | DataType::LargeBinary | DataType::Utf8 | DataType::LargeUtf8
+    )
 }
 
 fn become_texts(columns: &mut Columns, named: &[usize]) {

@@ -22,13 +22,21 @@ pub(super) fn flatten(names: &[String], columns: &mut Columns) -> Result<Box<Run
             continue;
         }
         let DataType::Struct(children) = field.data_type() else {
-            let reason = format!("the column {} is {}, not a struct", field.name(), types::type_name(&field));
+            let reason = format!(
+                "the column {} is {}, not a struct",
+                field.name(),
+                types::type_name(&field)
+            );
             return Err(problem("flatten", reason));
         };
         for child in children {
             let name = format!("{}_{}", field.name(), child.name());
             let is_nullable = field.is_nullable() || child.is_nullable();
-            let child = child.as_ref().clone().with_name(name).with_nullable(is_nullable);
+            let child = child
+                .as_ref()
+                .clone()
+                .with_name(name)
+                .with_nullable(is_nullable);
             fields.push(Arc::new(child));
             source_types.push(String::new());
         }
@@ -36,8 +44,14 @@ pub(super) fn flatten(names: &[String], columns: &mut Columns) -> Result<Box<Run
         columns.computed(&name);
     }
     let mut seen = std::collections::HashSet::new();
-    if let Some(twice) = fields.iter().find(|field| !seen.insert(field.name().clone())) {
-        return Err(problem("flatten", format!("two columns would be named {}", twice.name())));
+    if let Some(twice) = fields
+        .iter()
+        .find(|field| !seen.insert(field.name().clone()))
+    {
+        return Err(problem(
+            "flatten",
+            format!("two columns would be named {}", twice.name()),
+        ));
     }
     columns.source_types = source_types;
     columns.set_fields(fields);
@@ -61,15 +75,22 @@ pub(super) fn flatten(names: &[String], columns: &mut Columns) -> Result<Box<Run
 fn below(parent: Option<&NullBuffer>, child: &ArrayRef) -> Result<ArrayRef, Fault> {
     let nulls = NullBuffer::union(parent, child.nulls());
     let data = child.to_data().into_builder().nulls(nulls);
-    Ok(arrow_array::make_array(data.build().map_err(Fault::internal)?))
+    Ok(arrow_array::make_array(
+        data.build().map_err(Fault::internal)?,
+    ))
 }
 
 /// One row for each element of a list.
 pub(super) fn explode(name: &str, columns: &mut Columns) -> Result<Box<Run>, Problem> {
-    let index = columns.find(name).map_err(|reason| problem("explode", reason))?;
+    let index = columns
+        .find(name)
+        .map_err(|reason| problem("explode", reason))?;
     let mut fields = columns.fields();
     let (DataType::List(item) | DataType::LargeList(item)) = fields[index].data_type() else {
-        let reason = format!("the column {name} is {}, not a list", types::type_name(&fields[index]));
+        let reason = format!(
+            "the column {name} is {}, not a list",
+            types::type_name(&fields[index])
+        );
         return Err(problem("explode", reason));
     };
     fields[index] = Arc::new(item.as_ref().clone().with_name(name).with_nullable(true));
@@ -83,12 +104,18 @@ pub(super) fn explode(name: &str, columns: &mut Columns) -> Result<Box<Run>, Pro
             DataType::LargeList(_) => {
                 let list = column.as_list::<i64>();
                 let ends = list.value_offsets().iter();
-                (list.values(), ends.map(|end| usize::try_from(*end).unwrap_or(0)).collect())
+                (
+                    list.values(),
+                    ends.map(|end| usize::try_from(*end).unwrap_or(0)).collect(),
+                )
             }
             _ => {
                 let list = column.as_list::<i32>();
                 let ends = list.value_offsets().iter();
-                (list.values(), ends.map(|end| usize::try_from(*end).unwrap_or(0)).collect())
+                (
+                    list.values(),
+                    ends.map(|end| usize::try_from(*end).unwrap_or(0)).collect(),
+                )
             }
         };
         let (mut rows, mut elements) = (Vec::new(), Vec::new());
@@ -106,11 +133,17 @@ pub(super) fn explode(name: &str, columns: &mut Columns) -> Result<Box<Run>, Pro
             }
         }
         let (rows, elements) = (UInt32Array::from(rows), UInt32Array::from(elements));
-        let all = batch.columns().iter().enumerate().map(|(at, column)| match at == index {
-            true => take(values, &elements, None),
-            false => take(column, &rows, None),
-        });
-        let all = all.collect::<Result<Vec<_>, _>>().map_err(Fault::internal)?;
+        let all = batch
+            .columns()
+            .iter()
+            .enumerate()
+            .map(|(at, column)| match at == index {
+                true => take(values, &elements, None),
+                false => take(column, &rows, None),
+            });
+        let all = all
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(Fault::internal)?;
         let batch = RecordBatch::try_new(Arc::clone(schema), all).map_err(Fault::internal)?;
         Ok(Moved {
             batch,

@@ -7,8 +7,8 @@ use super::{Plan, Prepared, StreamPlan, open_source};
 use crate::document::Document;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
-use crate::usage::Usage;
 use crate::retry::until_it_passes;
+use crate::usage::Usage;
 
 /// The moment of a run, and the streams that cannot be read at it or held by the destination.
 #[derive(Clone)]

@@ -14,10 +14,10 @@ use crate::document::local_path::{self, NotLocal};
 use crate::document::{self, Document};
 use crate::failure::{Class, Failure};
 use crate::host::Host;
-use crate::usage::Usage;
 use crate::lock::{self, Lock};
 use crate::meant::did_you_mean;
 use crate::retry::until_it_passes;
+use crate::usage::Usage;
 
 /// One clock for each side: both are opened at a time, and wait for each other.
 #[derive(Clone)]

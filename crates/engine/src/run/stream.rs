@@ -226,7 +226,11 @@ impl Moving<'_> {
         let resources = &self.plan.document.resources;
         let steps = self.steps();
         let share = Share::of(resources, steps.len() + 2);
-        let memory = MemoryBudget::part_of(&self.host.usage.memory, resources.memory as usize, share.instances);
+        let memory = MemoryBudget::part_of(
+            &self.host.usage.memory,
+            resources.memory as usize,
+            share.instances,
+        );
         let members = self.members.iter();
         let members: Vec<Member<'_>> = members
             .map(|(stream, progress)| Member {
