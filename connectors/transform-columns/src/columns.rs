@@ -42,9 +42,13 @@ pub fn unknown(name: &str, schema: &Schema) -> String {
 
 /// Refuses a column whose values have no text.
 pub fn spelled(field: &Field) -> Result<(), String> {
-    let none = arrow_array::new_empty_array(field.data_type());
-    let texts = Texts::new(&field.clone().into(), &none);
-    texts.map(drop).map_err(|_| {
+    let portable = crate::native::portable(field).unwrap_or_else(|| field.clone());
+    let none = arrow_array::new_empty_array(portable.data_type());
+    // The bytes of a system are no text.
+    let is_opaque =
+        rapidbyte_sdk::types::extension_name(&portable) == Some(rapidbyte_pg::form::OPAQUE);
+    let texts = Texts::new(&portable.into(), &none).map(drop);
+    texts.ok().filter(|()| !is_opaque).ok_or_else(|| {
         format!(
             "the column {} of type {} has no text",
             field.name(),

@@ -7,6 +7,7 @@
 mod columns;
 mod config;
 mod expression;
+mod native;
 mod steps;
 
 use rapidbyte_sdk::ipc;
@@ -33,6 +34,7 @@ impl Transform for Columns {
     const NAME: &str = "transform-columns";
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     const DESCRIPTION: &str = "Renames, computes, filters and hides columns";
+    const NATIVE_FORMS: &'static [&'static str] = &[rapidbyte_pg::NATIVE_FORM];
 
     fn open(config: Config) -> Result<Self> {
         if config.steps.is_empty() {

@@ -178,7 +178,8 @@ impl Columns {
 
     /// Exchanges the fields, and forgets the key of which a column is gone.
     fn set_fields(&mut self, fields: Vec<Arc<Field>>) {
-        self.schema = Arc::new(Schema::new(fields));
+        let metadata = self.schema.metadata().clone();
+        self.schema = Arc::new(Schema::new_with_metadata(fields, metadata));
         let is_there = |name: &String| self.schema.fields().find(name).is_some();
         if !self.primary_key.iter().all(is_there) {
             self.primary_key.clear();

@@ -41,7 +41,7 @@ impl Key<'_> {
 /// All keys, those of objects behind the key that holds them.
 pub fn of(schema: &Value) -> Vec<Key<'_>> {
     let mut found = Vec::new();
-    below(schema, schema, "", 0, &mut found);
+    below(schema, schema, "", (0, false), &mut found);
     found
 }
 
@@ -49,11 +49,14 @@ fn below<'a>(
     root: &'a Value,
     schema: &'a Value,
     before: &str,
-    depth: usize,
+    (depth, is_form): (usize, bool),
     found: &mut Vec<Key<'a>>,
 ) {
     let required = schema["required"].as_array();
-    for (key, property) in schema["properties"].as_object().into_iter().flatten() {
+    let properties = schema["properties"].as_object();
+    // What one of several forms says is about its only key.
+    let form = schema["description"].as_str().filter(|_| is_form);
+    for (key, property) in properties.into_iter().flatten() {
         if found.len() == MAX_KEYS {
             return;
         }
@@ -65,16 +68,27 @@ fn below<'a>(
         found.push(Key {
             path: path.clone(),
             value: value(root, property),
-            required: required.is_some_and(|names| names.iter().any(|name| name == key)),
+            required: !is_form
+                && required.is_some_and(|names| names.iter().any(|name| name == key)),
             grant: grant.map(|grant| match grant.strip_prefix("tls-") {
                 Some(_) => Grant::Tls,
                 None => Grant::Of(grant),
             }),
-            about: property["description"].as_str().unwrap_or_default(),
+            about: property["description"]
+                .as_str()
+                .or(form)
+                .unwrap_or_default(),
         });
         if depth < MAX_DEPTH {
-            for (inner, behind) in objects(root, property) {
-                below(root, inner, &format!("{path}{behind}"), depth + 1, found);
+            for object in objects(root, property) {
+                let path = format!("{path}{}", object.behind);
+                below(
+                    root,
+                    object.schema,
+                    &path,
+                    (depth + 1, object.is_form),
+                    found,
+                );
             }
         }
     }
@@ -94,9 +108,16 @@ fn choices(schema: &Value) -> impl Iterator<Item = &Value> {
         .flatten()
 }
 
-/// The schemas of objects with known keys that a value may be, or be a list or a mapping of, and what
-/// stands behind the path of the value then.
-fn objects<'a>(root: &'a Value, property: &'a Value) -> Vec<(&'a Value, &'static str)> {
+/// An object with known keys that a value may be, or be a list or a mapping of.
+struct Object<'a> {
+    schema: &'a Value,
+    /// What stands behind the path of the value.
+    behind: &'static str,
+    /// It has one key, and the value may be another such object instead.
+    is_form: bool,
+}
+
+fn objects<'a>(root: &'a Value, property: &'a Value) -> Vec<Object<'a>> {
     let schema = resolve(root, property);
     let parts = [("items", "[]"), ("additionalProperties", ".NAME")];
     let inner = parts.into_iter().find(|(word, _)| schema[word].is_object());
@@ -104,11 +125,22 @@ fn objects<'a>(root: &'a Value, property: &'a Value) -> Vec<(&'a Value, &'static
         Some((word, behind)) => (resolve(root, &schema[word]), behind),
         None => (schema, ""),
     };
-    std::iter::once(schema)
+    let found: Vec<&Value> = std::iter::once(schema)
         .chain(choices(schema).map(|choice| resolve(root, choice)))
         .filter(|schema| schema["properties"].is_object())
-        .map(|schema| (schema, behind))
-        .collect()
+        .collect();
+    let has_one_key = |schema: &&Value| {
+        schema["properties"]
+            .as_object()
+            .is_some_and(|all| all.len() == 1)
+    };
+    let is_form = found.len() > 1 && found.iter().all(has_one_key);
+    let object = |schema| Object {
+        schema,
+        behind,
+        is_form,
+    };
+    found.into_iter().map(object).collect()
 }
 
 /// Schemas that are looked at for one value: a connector's schema may hold itself.
@@ -220,6 +252,30 @@ mod tests {
         for (schema, words) in cases {
             assert_eq!(value(&root, &schema), words, "{schema}");
         }
+    }
+
+    #[test]
+    fn a_form_does_without_the_keys_of_the_others() {
+        let form = |key: &str, about: &str| {
+            json!({
+                "description": about, "required": [key], "properties": { key: { "type": "string" } }
+            })
+        };
+        let forms = json!([form("drop", "Out."), form("keep", "In.")]);
+        let schema = json!({
+            "properties": { "steps": { "type": "array", "items": { "oneOf": forms } } }
+        });
+        let found = of(&schema);
+        let found: Vec<_> = found
+            .iter()
+            .map(|key| (key.path.as_str(), key.required, key.about))
+            .collect();
+        let expected = [
+            ("steps", false, ""),
+            ("steps[].drop", false, "Out."),
+            ("steps[].keep", false, "In."),
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Evaluates a tree for the rows of a batch, node by node.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use arrow_buffer::BooleanBuffer;
 use rapidbyte_formats::Texts;
@@ -15,7 +16,7 @@ use super::{Arithmetic, Compare, Node, Typed, cast, like, text};
 pub fn cells(typed: &Typed, rows: Rows<'_>) -> Result<Cells, Misfit> {
     match &typed.node {
         Node::Constant(cells) => Ok(cells.clone()),
-        Node::Column(index) => crate::columns::cells(rows.batch.column(*index)),
+        Node::Column(index) => column(*index, rows),
         Node::TextOfColumn(index) => text_of_column(*index, rows),
         Node::Cast(inner) => cast::apply(&cells(inner, rows)?, inner.kind, typed.kind, rows),
         Node::Negate(inner) => negate(&cells(inner, rows)?, typed.kind, rows),
@@ -90,9 +91,17 @@ fn both(a: &Cells, b: &Cells) -> bool {
     a.is_constant && b.is_constant
 }
 
+fn column(index: usize, rows: Rows<'_>) -> Result<Cells, Misfit> {
+    let schema = rows.batch.schema_ref();
+    let column = crate::native::decode(schema.field(index), rows.batch.column(index), rows)?;
+    crate::columns::cells(&column)
+}
+
 fn text_of_column(index: usize, rows: Rows<'_>) -> Result<Cells, Misfit> {
-    let schema = rows.batch.schema();
-    let texts = Texts::new(&schema.fields()[index], rows.batch.column(index));
+    let field = &rows.batch.schema_ref().fields()[index];
+    let column = crate::native::decode(field, rows.batch.column(index), rows)?;
+    let portable = crate::native::portable(field).map_or_else(|| Arc::clone(field), Arc::new);
+    let texts = Texts::new(&portable, &column);
     let texts = texts.map_err(|error| Misfit {
         row: 0,
         reason: error.to_string(),

@@ -40,6 +40,9 @@ pub enum Kind {
 impl Kind {
     /// The type that a column has in an expression; none if there is none.
     pub fn of(field: &Field) -> Option<Self> {
+        if let Some(portable) = crate::native::portable(field) {
+            return Self::of(&portable);
+        }
         if types::extension_name(field).is_some() {
             return None;
         }

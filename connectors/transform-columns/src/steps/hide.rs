@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use hmac::{Hmac, KeyInit, Mac};
+use rapidbyte_pg::form::OPAQUE;
 use rapidbyte_sdk::prelude::arrow_array::builder::StringBuilder;
 use rapidbyte_sdk::prelude::arrow_array::cast::AsArray;
 use rapidbyte_sdk::prelude::*;
@@ -32,7 +33,7 @@ pub(super) fn hash(hash: &Hash, columns: &mut Columns) -> Result<Box<Run>, Probl
                 &columns.schema,
             )
         };
-        texts.push(match is_bytes(field.data_type()) {
+        texts.push(match is_bytes(field) {
             true => None,
             false => Some(text().map_err(|reason| problem("hash.columns", reason))?),
         });
@@ -108,11 +109,14 @@ fn hide(text: &str, mask: &Mask, out: &mut String) {
     out.extend(text.chars().skip(hidden));
 }
 
-fn is_bytes(data_type: &DataType) -> bool {
-    matches!(
-        data_type,
-        DataType::Binary | DataType::LargeBinary | DataType::Utf8 | DataType::LargeUtf8
-    )
+/// Texts, or bytes that are no other system's form of something else.
+fn is_bytes(field: &Field) -> bool {
+    let is_opaque = rapidbyte_sdk::types::extension_name(field) == Some(OPAQUE);
+    !is_opaque
+        && matches!(
+            field.data_type(),
+            DataType::Binary | DataType::LargeBinary | DataType::Utf8 | DataType::LargeUtf8
+        )
 }
 
 fn become_texts(columns: &mut Columns, named: &[usize]) {
