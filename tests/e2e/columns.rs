@@ -1,0 +1,111 @@
+//! The built-in transforms, from a source to a destination.
+
+use rapidbyte_testkit::postgres::shared;
+
+use crate::support::Folder;
+
+/// A table of a server that goes through these steps.
+fn pipeline(url: &str, more: &str, steps: &str) -> String {
+    format!(
+        "version: 1\npipeline: t\nretry: {{ max_attempts: 1 }}\nsource:\n  use: source-postgres\n  \
+         config: {{ url: \"{url}\" }}\n  streams:\n    - name: public.t\n{more}      transforms:\n{steps}\
+         destination:\n  use: dest-postgres\n  config: {{ url: \"{url}\", schema: raw }}\n  write_mode: append\n"
+    )
+}
+
+#[test]
+fn columns_are_computed_and_all_others_arrive_as_they_are() {
+    let database = shared().database();
+    let mut client = database.client();
+    let sql = "CREATE SCHEMA raw; \
+        CREATE TABLE t (id int PRIMARY KEY, email text, n numeric, money numeric(10, 2), at timestamptz, r int4range); \
+        INSERT INTO t VALUES (1, 'a@x.io', 'NaN', 10.50, 'infinity', '[1,5)'), (2, NULL, 1.500, 3, now(), NULL), \
+        (3, 'b@x.io', 1e-30, 0.01, '2026-11-21 10:00+02', 'empty')";
+    client.batch_execute(sql).expect("a table");
+    let folder = Folder::new();
+    let steps = "        - filter: \"money >= 0.02 OR email IS NULL\"\n        \
+                 - set: { gross: \"money * 1.19\", domain: \"split_part(email, '@', 2)\" }\n        \
+                 - mask: { columns: [email], keep_domain: true }\n";
+    let text = pipeline(&database.url(), "", steps);
+    let report = folder.report(&text);
+    assert_eq!(report["rows"], 2, "{report:#}");
+    let sql = "SELECT string_agg(concat_ws(' ', id, email, n, money, isfinite(at), r, gross, domain), ';' ORDER BY id) FROM raw.t";
+    let found: String = client.query_one(sql, &[]).expect("rows").get(0);
+    assert_eq!(
+        found,
+        "1 *@x.io NaN 10.50 f [1,5) 12.4950 x.io;2 1.500 3.00 t 3.5700"
+    );
+    let same = "SELECT count(*) FROM raw.t a JOIN t b USING (id) WHERE a.at = b.at";
+    let same: i64 = client.query_one(same, &[]).expect("rows").get(0);
+    assert_eq!(same, 2);
+    let types = "SELECT string_agg(format_type(atttypid, atttypmod), ', ' ORDER BY attnum) FROM pg_attribute \
+                 WHERE attrelid = 'raw.t'::regclass AND attnum > 0";
+    let types: String = client.query_one(types, &[]).expect("types").get(0);
+    assert_eq!(
+        types,
+        "integer, text, numeric, numeric(10,2), timestamp with time zone, int4range, numeric(14,4), text"
+    );
+    // A value that only PostgreSQL's own form holds cannot be computed with.
+    let steps = "        - filter: \"at < TIMESTAMPTZ '2027-01-01 00:00:00Z'\"\n";
+    let (error, exit) = folder.error(&pipeline(&database.url(), "", steps));
+    assert_eq!((error["code"].as_str(), exit), (Some("transform_failed"), 4), "{error:#}");
+    let message = error["message"].as_str().expect("a message");
+    assert!(message.contains("row 1 of the stream"), "{message}");
+    let place = error["location"]["line"].as_u64();
+    assert_eq!(place, Some(9), "{error:#}");
+}
+
+#[test]
+fn a_computed_key_has_to_be_named() {
+    let database = shared().database();
+    let mut client = database.client();
+    let sql = "CREATE SCHEMA raw; CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'a'), (2, 'b')";
+    client.batch_execute(sql).expect("a table");
+    let folder = Folder::new();
+    let salt = "0123456789abcdef-salt";
+    let steps = format!("        - hash: {{ columns: [id], salt: {salt} }}\n");
+    let upsert = |more: &str| {
+        pipeline(&database.url(), more, &steps).replace("write_mode: append", "write_mode: upsert")
+    };
+    let (error, _) = folder.error(&upsert(""));
+    assert_eq!(error["code"], "no_primary_key", "{error:#}");
+    let keyed = upsert("      primary_key: [id]\n");
+    for _ in 0..2 {
+        folder.report(&keyed);
+    }
+    let rows: i64 = client
+        .query_one("SELECT count(*) FROM raw.t WHERE id ~ '^[0-9a-f]{64}$'", &[])
+        .expect("rows")
+        .get(0);
+    assert_eq!(rows, 2);
+}
+
+#[test]
+fn a_mistake_in_a_step_has_its_line() {
+    let folder = Folder::new();
+    folder.write("in.csv", "id,name\n1,a\n");
+    let refuses = |steps: &str, code: &str, parts: &[&str]| {
+        let text = format!(
+            "version: 1\npipeline: t\nsource:\n  use: source-file\n  config: {{ path: in.csv }}\n  streams:\n    \
+             - name: in\n      transforms:\n{steps}destination:\n  use: dest-file\n  \
+             config: {{ path: \"out/{{stream}}.jsonl\" }}\n"
+        );
+        folder.refuses(&text, code, 2, parts);
+    };
+    refuses(
+        "        - drop: [name]\n        - filter: \"nam = 'a'\"\n",
+        "wrong_step",
+        &["p.yaml:10:", "did you mean", "stream in"],
+    );
+    refuses(
+        "        - drop: [id]\n        - sett: { a: 1 }\n",
+        "unknown_key",
+        &["p.yaml:10:", "did you mean \"set\"?"],
+    );
+    refuses(
+        "        - drop: [id]\n          set: { a: 1 }\n",
+        "bad_value",
+        &["p.yaml:10:", "one step"],
+    );
+    refuses("        - trim: name\n", "invalid_config", &["p.yaml:9:"]);
+}
