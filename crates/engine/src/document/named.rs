@@ -26,7 +26,7 @@ impl Named {
         let root = root_of(&text, &file)?;
         let variables = environment.open(&base_dir)?;
         let mut reader = reader_of(&file, &base_dir, &variables);
-        let pipeline = keys::name(&mut reader, &root)?;
+        let pipeline = keys::name_alone(&mut reader, &root)?;
         Ok(Self {
             pipeline,
             file,

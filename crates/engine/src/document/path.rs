@@ -4,7 +4,7 @@
 use std::fmt::{self, Write};
 
 /// One step from a node to a node in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step<'a> {
     Key(&'a str),
     Index(usize),
@@ -13,7 +13,7 @@ pub(super) enum Step<'a> {
 /// A place in the tree, as a chain up to the root; it becomes text only for an error.
 #[derive(Clone, Copy)]
 pub(super) struct Path<'a> {
-    above: Option<(&'a Path<'a>, &'a Step<'a>)>,
+    above: Option<(&'a Path<'a>, Step<'a>)>,
 }
 
 /// A key longer than this is cut in a message.
@@ -22,7 +22,7 @@ const MAX_SHOWN_CHARS: usize = 64;
 impl<'a> Path<'a> {
     pub(super) const ROOT: Self = Self { above: None };
 
-    pub(super) fn then(&'a self, step: &'a Step<'a>) -> Self {
+    pub(super) fn then(&'a self, step: Step<'a>) -> Self {
         Self {
             above: Some((self, step)),
         }
@@ -35,7 +35,7 @@ impl fmt::Display for Path<'_> {
             return Ok(());
         };
         let mut text = above.to_string();
-        push(&mut text, step);
+        push(&mut text, &step);
         f.write_str(&text)
     }
 }

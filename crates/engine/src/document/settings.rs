@@ -1,14 +1,13 @@
 //! What stands under `config:`, without a pipeline around it.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
 use super::error::{DocumentError, code};
-use super::node::{self, Entry};
+use super::node;
 use super::path::{Path as KeyPath, Step};
-use super::read::Reader;
+use super::read::{Reader, Spot};
 use super::secrets::Secrets;
 use super::{Environment, MAX_DOCUMENT_BYTES, file};
 
@@ -44,15 +43,10 @@ impl Settings {
             secrets: Secrets::default(),
             interpolated: 0,
         };
-        let step = Step::Key("config");
-        let path = KeyPath::ROOT;
-        let entry = Entry {
-            key: "config".into(),
-            at: root.at,
-            value: Arc::clone(&root),
-            merged: None,
-        };
-        let config = reader.object(&entry, &path.then(&step))?;
+        let config = reader.object(&Spot {
+            path: KeyPath::ROOT.then(Step::Key("config")),
+            ..Spot::root(&root)
+        })?;
         let secrets = reader.secrets;
         Ok(Self { config, secrets })
     }

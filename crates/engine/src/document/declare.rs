@@ -1,0 +1,451 @@
+//! How the keys of a pipeline file are declared, each once.
+//!
+//! `keys!` declares a mapping of the file as a struct. A field is a key: its documentation is the
+//! key's description, and its value says how the key is read:
+//!
+//! ```ignore
+//! keys! {
+//!     /// `retry`: how to retry a run or a stream after a transient error.
+//!     #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+//!     pub struct Retry: Default {
+//!         /// Plan a run, and try a stream, at most this many times (default 4).
+//!         pub max_attempts: u32 = whole(100).or(4),
+//!     }
+//! }
+//! ```
+//!
+//! The reader, the lists of known keys in hints, the JSON Schema and `docs/reference.md` follow
+//! from this. So **to add a key**, add a field, and write `docs/pipeline.md`. To add a mapping, declare
+//! its struct with `keys!`, and give it to a field as `mapping()`. `words!` declares the words of
+//! an enum. A rule about several keys is a function that [`Kind::then`] adds to their mapping.
+//!
+//! - A [`Kind`] reads a value and knows its schema; `kinds.rs` has them all.
+//! - `.or(value)`, `.optional()` or `.required(hint)` makes it a [`Key`]: it says what holds where
+//!   the key is not in the file.
+//! - `as "use"` gives a field another name in the file.
+//! - Only the first paragraph of a field's documentation is the description, without its backticks.
+//! - `: Default` implements `Default`: what an empty mapping means.
+//! - Fields after a `;` are not keys of the file; they begin with their default.
+
+use std::any::TypeId;
+
+use serde_json::{Map, Value, json};
+
+use super::error::{DocumentError, Location, code};
+use super::keys::Document;
+use super::node::Entry;
+use super::path::{self, Step};
+use super::read::{Reader, Spot, nearest};
+use super::streams::Stream;
+
+type Read<T> = dyn Fn(&mut Reader<'_>, &Spot<'_>) -> Result<T, DocumentError>;
+
+/// How a value is read, and its JSON Schema.
+pub(super) struct Kind<T> {
+    pub(super) read: Box<Read<T>>,
+    pub(super) schema: Box<dyn Fn() -> Value>,
+}
+
+impl<T: 'static> Kind<T> {
+    pub(super) fn new(
+        schema: impl Fn() -> Value + 'static,
+        read: impl Fn(&mut Reader<'_>, &Spot<'_>) -> Result<T, DocumentError> + 'static,
+    ) -> Self {
+        Self {
+            read: Box::new(read),
+            schema: Box::new(schema),
+        }
+    }
+
+    /// A rule about what was read.
+    pub(super) fn then<U: 'static>(
+        self,
+        rule: impl Fn(&mut Reader<'_>, &Spot<'_>, T) -> Result<U, DocumentError> + 'static,
+    ) -> Kind<U> {
+        let read = self.read;
+        Kind {
+            read: Box::new(move |reader, at| {
+                let value = read(reader, at)?;
+                rule(reader, at, value)
+            }),
+            schema: self.schema,
+        }
+    }
+
+    /// Says what is expected, with an example, where the value has another type.
+    pub(super) fn expecting(self, expected: &'static str, example: &'static str) -> Self {
+        let read = self.read;
+        let read = move |reader: &mut Reader<'_>, at: &Spot<'_>| {
+            read(reader, at).map_err(|error| {
+                if error.code != code::WRONG_TYPE || error.path != at.path.to_string() {
+                    return error;
+                }
+                let error = reader.wrong_type(at.place(), at, expected);
+                error.hint(format!("write {example}"))
+            })
+        };
+        Self {
+            read: Box::new(read),
+            schema: self.schema,
+        }
+    }
+
+    /// Adds a member to the schema.
+    pub(super) fn with(self, member: &'static str, value: impl Into<Value>) -> Self {
+        let (schema, value) = (self.schema, value.into());
+        let schema = move || {
+            let mut schema = schema();
+            schema[member] = value.clone();
+            schema
+        };
+        Self {
+            read: self.read,
+            schema: Box::new(schema),
+        }
+    }
+
+    /// The key may be absent, which means `value`.
+    pub(super) fn or(self, value: T) -> Key<T> {
+        Key {
+            kind: self,
+            given: None,
+            absent: Some(value),
+            missing: None,
+        }
+    }
+
+    pub(super) fn optional(self) -> Key<Option<T>> {
+        self.then(|_, _, value| Ok(Some(value))).or(None)
+    }
+
+    /// The key must be there; `hint` says how to add it.
+    pub(super) fn required(self, hint: &'static str) -> Key<T> {
+        Key {
+            kind: self,
+            given: None,
+            absent: None,
+            missing: Some(hint),
+        }
+    }
+}
+
+/// A key while its mapping is read.
+pub(super) struct Key<T> {
+    kind: Kind<T>,
+    given: Option<T>,
+    /// What the key's absence means.
+    pub(super) absent: Option<T>,
+    /// The key must be there: how to add it.
+    missing: Option<&'static str>,
+}
+
+impl<T> Key<T> {
+    /// The key must be there, even so.
+    pub(super) fn required(self, hint: &'static str) -> Self {
+        Self {
+            missing: Some(hint),
+            ..self
+        }
+    }
+
+    pub(super) fn read(
+        &mut self,
+        reader: &mut Reader<'_>,
+        at: &Spot<'_>,
+    ) -> Result<(), DocumentError> {
+        self.given = Some((self.kind.read)(reader, at)?);
+        Ok(())
+    }
+
+    /// Its value, once all keys of the mapping at `at` are read.
+    pub(super) fn take(
+        self,
+        reader: &Reader<'_>,
+        at: &Spot<'_>,
+        key: &str,
+    ) -> Result<T, DocumentError> {
+        match (self.given, self.missing, self.absent) {
+            (Some(value), ..) | (None, None, Some(value)) => Ok(value),
+            (None, hint, _) => Err(missing(reader, at, key, hint.unwrap_or_default())),
+        }
+    }
+
+    /// This one key of a mapping, whatever else is in it.
+    pub(super) fn read_from(
+        mut self,
+        reader: &mut Reader<'_>,
+        at: &Spot<'_>,
+        key: &str,
+    ) -> Result<T, DocumentError> {
+        if let Some(below) = at.key(key) {
+            self.read(reader, &below)?;
+        }
+        self.take(reader, at, key)
+    }
+
+    /// What the schema of a mapping says about it.
+    pub(super) fn property(&self, key: &'static str, docs: &[&str]) -> Property {
+        let paragraph = docs.iter().map(|line| line.trim());
+        let paragraph = paragraph.skip_while(|line| line.is_empty());
+        let lines: Vec<&str> = paragraph.take_while(|line| !line.is_empty()).collect();
+        Property {
+            key,
+            description: lines.join(" ").replace('`', ""),
+            schema: (self.kind.schema)(),
+            is_required: self.missing.is_some(),
+        }
+    }
+}
+
+pub(super) struct Property {
+    pub(super) key: &'static str,
+    pub(super) description: String,
+    pub(super) schema: Value,
+    pub(super) is_required: bool,
+}
+
+/// A mapping with keys of its own.
+pub(super) trait Keys: Sized {
+    fn read(reader: &mut Reader<'_>, at: &Spot<'_>) -> Result<Self, DocumentError>;
+
+    fn properties() -> Vec<Property>;
+
+    /// What an empty mapping means, if it may be empty.
+    fn absent() -> Option<Self>;
+
+    fn schema() -> Value {
+        let (mut properties, mut required) = (Map::new(), Vec::new());
+        for property in Self::properties() {
+            let mut schema = Map::from_iter([("description".into(), property.description.into())]);
+            schema.extend(property.schema.as_object().cloned().unwrap_or_default());
+            properties.insert(property.key.into(), schema.into());
+            required.extend(property.is_required.then_some(property.key));
+        }
+        let mut schema = json!({ "type": "object", "additionalProperties": false });
+        if !required.is_empty() {
+            schema["required"] = json!(required);
+        }
+        schema["properties"] = properties.into();
+        schema
+    }
+}
+
+/// Declares a mapping: see the top of this file.
+macro_rules! keys {
+    (
+        $(#[$meta:meta])*
+        $vis:vis struct $name:ident $(: $default:ident)? {
+            $(
+                $(#[$($attr:tt)*])*
+                $field_vis:vis $field:ident $(as $key:literal)?: $type:ty = $value:expr,
+            )*
+            $(; $( $(#[$own_meta:meta])* $own_vis:vis $own:ident: $own_type:ty, )*)?
+        }
+    ) => {
+        $(#[$meta])*
+        $vis struct $name {
+            $(
+                $(#[$($attr)*])*
+                $(#[serde(rename = $key)])?
+                $field_vis $field: $type,
+            )*
+            $($( $(#[$own_meta])* $own_vis $own: $own_type, )*)?
+        }
+
+        const _: () = {
+            struct Slots {
+                $($field: super::declare::Key<$type>,)*
+            }
+
+            fn slots() -> Slots {
+                Slots { $($field: $value,)* }
+            }
+
+            impl super::declare::Keys for $name {
+                fn read(
+                    reader: &mut super::read::Reader<'_>,
+                    at: &super::read::Spot<'_>,
+                ) -> Result<Self, super::error::DocumentError> {
+                    let mut slots = slots();
+                    for entry in reader.mapping(at)? {
+                        let below = at.below(entry);
+                        match entry.key.as_str() {
+                            $(super::declare::key!($field $($key)?) => {
+                                slots.$field.read(reader, &below)?;
+                            })*
+                            _ => return Err(super::declare::unknown::<Self>(reader, entry, &below)),
+                        }
+                    }
+                    Ok(Self {
+                        $($field: {
+                            let key = super::declare::key!($field $($key)?);
+                            slots.$field.take(reader, at, key)?
+                        },)*
+                        $($($own: Default::default(),)*)?
+                    })
+                }
+
+                fn properties() -> Vec<super::declare::Property> {
+                    let slots = slots();
+                    vec![$(slots.$field.property(
+                        super::declare::key!($field $($key)?),
+                        &[$(super::declare::documentation!($($attr)*)),*],
+                    )),*]
+                }
+
+                fn absent() -> Option<Self> {
+                    let slots = slots();
+                    Some(Self {
+                        $($field: slots.$field.absent?,)*
+                        $($($own: Default::default(),)*)?
+                    })
+                }
+            }
+        };
+
+        $(impl $default for $name {
+            fn default() -> Self {
+                super::declare::Keys::absent().expect("every key has a default")
+            }
+        })?
+    };
+}
+
+/// The name of a field in the file.
+macro_rules! key {
+    ($field:ident) => {
+        stringify!($field)
+    };
+    ($field:ident $key:literal) => {
+        $key
+    };
+}
+
+/// A line of documentation; nothing of another attribute.
+macro_rules! documentation {
+    (doc = $line:literal) => {
+        $line
+    };
+    ($($other:tt)*) => {
+        ""
+    };
+}
+
+/// Declares an enum by its words in the file; the first one is the default.
+macro_rules! words {
+    (
+        $(#[$meta:meta])*
+        $vis:vis enum $name:ident {
+            $(#[$first_meta:meta])* $first:ident = $first_word:literal,
+            $( $(#[$next_meta:meta])* $next:ident = $next_word:literal $(| $also:literal)?, )*
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize)]
+        $vis enum $name {
+            $(#[$first_meta])*
+            #[default]
+            #[serde(rename = $first_word)]
+            $first,
+            $(
+                $(#[$next_meta])*
+                #[serde(rename = $next_word)]
+                $next,
+            )*
+        }
+
+        impl $name {
+            /// The word in a pipeline file.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    Self::$first => $first_word,
+                    $(Self::$next => $next_word,)*
+                }
+            }
+        }
+
+        impl super::kinds::Words for $name {
+            const WORDS: &'static [(&'static str, Self)] = &[
+                ($first_word, Self::$first),
+                $(($next_word, Self::$next), $(($also, Self::$next),)?)*
+            ];
+        }
+    };
+}
+
+pub(super) use {documentation, key, keys, words};
+
+/// Settings of bundled destinations that are often looked for at a stream.
+const OF_ALL_STREAMS: &[&str] = &["partition_by", "split"];
+
+/// Every mapping with keys of its own: how a hint calls it, and its keys.
+pub(super) fn mappings() -> Vec<(String, Vec<String>)> {
+    let mut found = Vec::new();
+    gather(&Document::schema(), "the top level", "", &mut found);
+    found
+}
+
+/// Adds the mappings in `schema`, whose own is called `name`; `path` leads to its keys.
+fn gather(schema: &Value, name: &str, path: &str, found: &mut Vec<(String, Vec<String>)>) {
+    if let Some(properties) = schema["properties"].as_object() {
+        found.push((name.to_owned(), properties.keys().cloned().collect()));
+        for (key, below) in properties {
+            let mut path = path.to_owned();
+            path::push(&mut path, &Step::Key(key));
+            gather(below, &path, &path, found);
+        }
+    }
+    for choice in schema["anyOf"].as_array().into_iter().flatten() {
+        gather(choice, name, path, found);
+    }
+    if let Some(items) = schema.get("items") {
+        gather(items, &format!("an entry of {path}"), "", found);
+    }
+}
+
+pub(super) fn missing(reader: &Reader<'_>, at: &Spot<'_>, key: &str, hint: &str) -> DocumentError {
+    let path = at.path.then(Step::Key(key));
+    let message = format!("the key {path} is missing");
+    let error = reader.error(code::MISSING_KEY, at.place(), &path, message);
+    error.hint(hint)
+}
+
+/// The message for an unknown key that a merge key brought from `at`.
+pub(super) fn merged_key(key: &str, at: Location) -> String {
+    format!("unknown key {key:?}, which << takes from line {}", at.line)
+}
+
+/// A key that has no meaning in the mapping `T`.
+pub(super) fn unknown<T: Keys + 'static>(
+    reader: &Reader<'_>,
+    entry: &Entry,
+    at: &Spot<'_>,
+) -> DocumentError {
+    let key = entry.key.as_str();
+    let known: Vec<&str> = T::properties().iter().map(|known| known.key).collect();
+    let is_stream = TypeId::of::<T>() == TypeId::of::<Stream>();
+    let is_elsewhere = |(_, keys): &(_, Vec<String>)| keys.iter().any(|known| known == key);
+    let hint = if key == "late_rows" && known.contains(&"change_detection") {
+        "late_rows has a new name: write change_detection: cursor for lag, or change_detection: \
+         xmin for exact"
+            .to_owned()
+    } else if let Some(name) = nearest(key, &known) {
+        format!("did you mean {name:?}?")
+    } else if OF_ALL_STREAMS.contains(&key) && is_stream {
+        format!(
+            "{key} is a setting of the destination: write it under destination.config, where it \
+                 applies to every stream; use a second pipeline for streams that differ"
+        )
+    } else if let Some((mapping, _)) = mappings().into_iter().find(is_elsewhere) {
+        format!("move it to {mapping}")
+    } else {
+        format!("use one of these keys: {}", known.join(", "))
+    };
+    let shown = path::shown(key);
+    let (place, message) = match entry.merged {
+        Some(merge) => (merge, merged_key(&shown, entry.at)),
+        None => (entry.at, format!("unknown key {shown:?}")),
+    };
+    let error = reader.error(code::UNKNOWN_KEY, place, &at.path, message);
+    error.hint(hint)
+}
